@@ -209,8 +209,8 @@ $(MADE)/programs: $(MADE)/packages tests/support/go_programs.py $(GO_SOURCES)
 	@touch $@
 
 # Spark starts a third sooner with it, and works without. Where S3's jars are, there is one for them too.
-$(MADE)/classes: $(MADE)/jars $(wildcard $(MADE)/s3) $(MADE)/onlyonce onlyonce/session/class_archive.py
+$(MADE)/classes: $(MADE)/jars $(wildcard $(MADE)/s3) $(MADE)/onlyonce onlyonce/engine/class_archive.py
 	@echo "env: the archive of Spark's classes"
-	@$(BIN)/python -m onlyonce.session.class_archive > .venv/class_archive.log 2>&1 || tail -n 1 .venv/class_archive.log
-	@[ ! -e $(MADE)/s3 ] || ONLYONCE_DATA=s3://any $(BIN)/python -m onlyonce.session.class_archive > .venv/class_archive.log 2>&1 || tail -n 1 .venv/class_archive.log
+	@$(BIN)/python -m onlyonce.engine.class_archive > .venv/class_archive.log 2>&1 || tail -n 1 .venv/class_archive.log
+	@[ ! -e $(MADE)/s3 ] || ONLYONCE_DATA=s3://any $(BIN)/python -m onlyonce.engine.class_archive > .venv/class_archive.log 2>&1 || tail -n 1 .venv/class_archive.log
 	@touch $@

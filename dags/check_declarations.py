@@ -6,6 +6,6 @@ The DAGs of the pipelines that are right are in the files next to it, and stay.
 
 from __future__ import annotations
 
-from onlyonce.declare import loading as declarations
+from onlyonce.api import load as declarations
 
-declarations.check()
+declarations.check_loaded()

@@ -8,7 +8,8 @@ from onlyonce import Delta, Files, Fixed, Output, Pipeline
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from onlyonce.declare.pipeline import (
+from onlyonce.api.messages import Avro, Debezium, JsonSchema, Protobuf
+from onlyonce.api.pipeline import (
     BigQuery,
     BigQueryStream,
     Custom,
@@ -32,11 +33,8 @@ from onlyonce.declare.pipeline import (
     Stateful,
     Webhook,
 )
-from onlyonce.declare.sources.debezium import Debezium
-from onlyonce.declare.sources.message_formats import Avro, JsonSchema, Protobuf
-from onlyonce.model.errors import InvariantBroken, OnlyonceError, Refused, Retryable, Superseded
-from onlyonce.model.outputs.triggers import AfterRecords, AfterTime
-from onlyonce.model.windows import Fixed, Session, Sliding
+from onlyonce.core.errors import InvariantBroken, OnlyonceError, Refused, Retryable, Superseded
+from onlyonce.core.windows import AfterRecords, AfterTime, Fixed, Session, Sliding
 
 if TYPE_CHECKING:
     from onlyonce.notebook import open as open  # not in __all__: a star import must leave Python's own alone

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from onlyonce.model.errors import Refused
+from onlyonce.core.errors import Refused
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The end of an entry point: it prints the report as log lines or JSON, or the error, and gives the exit code.
 
-Who calls it: the entry points without Spark. Applications that spark-submit runs end by `onlyonce.session.ending`.
+Who calls it: the entry points without Spark. Applications that spark-submit runs end by `onlyonce.engine.failures`.
 """
 
 from __future__ import annotations
@@ -8,16 +8,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from onlyonce import logs, tables, unexpected
-from onlyonce.database import formats
-from onlyonce.model.report import Report
+from onlyonce import console, logs, unexpected
+from onlyonce.core.runs import Report
+from onlyonce.database import statements
 
 
 def run(main: Callable[[list[str]], Report]) -> None:
     """Run a job with this process's arguments; with --json among them its report is printed as JSON."""
     argv = sys.argv[1:]
     try:
-        formats.check_home()
+        statements.check_home()
         found = main(argv)
     except SystemExit as end:
         sys.exit(unexpected.exit_code(end.code))  # type: ignore[arg-type]
@@ -26,6 +26,6 @@ def run(main: Callable[[list[str]], Report]) -> None:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)
     if "--json" in argv:
-        print(tables.as_json(found))
+        print(console.as_json(found))
     else:
         logs.tell(found)

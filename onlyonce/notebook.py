@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from onlyonce.declare.pipeline import Delta, FileSink, Iceberg, MySQL, Output, Pipeline, Postgres, target
+from onlyonce.api.pipeline import Delta, FileSink, Iceberg, MySQL, Output, Pipeline, Postgres, target
+from onlyonce.core.errors import Refused
+from onlyonce.core.ownership import Place
+from onlyonce.core.stored_names import WINDOW_START
 from onlyonce.environment import variable
-from onlyonce.model.errors import Refused
-from onlyonce.model.operate.dropping import Place
-from onlyonce.model.stored_names import WINDOW_START
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,10 +36,10 @@ def open(name: str, pipelines: str | Path | list[Path] | None = None) -> Opened:
 
     `pipelines` is a file with declarations; by default those of ONLYONCE_PIPELINES. The platform is that of
     ONLYONCE_HOME. Raises Refused with the nearest name that is there."""
-    from onlyonce.declare import loading
+    from onlyonce.api import load
 
     files = [Path(pipelines)] if isinstance(pipelines, str | Path) else pipelines
-    return Opened(loading.one(name.partition("@")[0], files), name)
+    return Opened(load.one(name.partition("@")[0], files), name)
 
 
 @dataclass(frozen=True)
@@ -79,12 +79,12 @@ class Opened:
         one output or all."""
         from onlyonce import settings
         from onlyonce.database.connect import Database
-        from onlyonce.records import rejected
+        from onlyonce.records import left_out
 
         if output is not None:
             self.pipeline.output(output)
         database = Database(_there(settings.reader_url), "onlyonce-rejected")
-        return _frame(rejected.rows(database, self.pipeline, self.instance, ALL, output)[1])
+        return _frame(left_out.rejected_rows(database, self.pipeline, self.instance, ALL, output)[1])
 
     def invalid(self) -> pd.DataFrame:
         """The records that are none, with the reason and the line as it came."""
@@ -110,7 +110,7 @@ class Opened:
         from onlyonce import settings
         from onlyonce.database.connect import Database
         from onlyonce.records import trace
-        from onlyonce.sources.parse.record_id import asked
+        from onlyonce.sources.record_id import asked
 
         wanted = asked(self.pipeline, [str(value) for value in record_id])
         database = Database(_there(settings.reader_url), "onlyonce-trace")
@@ -131,13 +131,13 @@ class Opened:
 
     def _delta(self, output: Output) -> pd.DataFrame:
         from onlyonce import settings
-        from onlyonce.storage import log_entries, opening, table_features
+        from onlyonce.tables import opening
 
         path = settings.table_location(self._where(output))
-        if not log_entries.any_in(path):
+        if not opening.any_in(path):
             raise self._not_yet(output, str(path))
         table = opening.table(path)
-        if on := table_features.unreadable(table):
+        if on := opening.unreadable(table):
             raise Refused(f"{path} has {', '.join(on)}, which only Spark reads", data=NO_ROWS, hint="read it by Spark")
         frame: pd.DataFrame = table.to_pandas()
         return frame
@@ -170,7 +170,7 @@ class Opened:
 
     def _mysql(self, output: Output, sink: MySQL) -> pd.DataFrame:
         from onlyonce.database import mysql
-        from onlyonce.sinks.mysql.target_database import database_of
+        from onlyonce.sinks.mysql.mysql_table import database_of
 
         where = self._where(output)
 
@@ -183,10 +183,10 @@ class Opened:
         return _read(database_of(sink).url, rows)
 
     def _iceberg(self, output: Output) -> pd.DataFrame:
-        from onlyonce.sinks.iceberg import catalogs
+        from onlyonce.sinks.iceberg import iceberg_catalogs
 
         place = Place(target(self.pipeline, output)).of_run(self._suffix).text
-        if (frame := catalogs.frame(place)) is None:
+        if (frame := iceberg_catalogs.table_frame(place)) is None:
             raise self._not_yet(output, place)
         return frame
 
@@ -194,9 +194,9 @@ class Opened:
         import pandas as pd
 
         from onlyonce import settings
-        from onlyonce.commitlog.views import Views
+        from onlyonce.commitlog.health import Views
         from onlyonce.database.connect import Database
-        from onlyonce.sinks.files.stores import folder_of
+        from onlyonce.sinks.files.file_stores import folder_of
 
         readers = {
             "jsonl": lambda place: pd.read_json(place, lines=True),

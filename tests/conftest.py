@@ -13,7 +13,7 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 from onlyonce import environment
-from onlyonce.testing.crashtest import scratch
+from onlyonce.testing import scratch
 from tests.fault import ledger, strikes
 from tests.fault.ledger import pytest_sessionstart  # noqa: F401 - a hook of every session
 from tests.support import broker as brokers

@@ -1,4 +1,4 @@
-"""The page of the conversion table, from the conversions themselves (`onlyonce/model/values/conversions.py`)."""
+"""The page of the conversion table, from the conversions themselves (`onlyonce/core/conversions.py`)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from docs.generate.table_cells import cell
-from onlyonce.model.values import conversions, id_strings
-from onlyonce.model.values.conversions import SCALARS, Cell, Number, Unfit
+from onlyonce.core import conversions, line_values
+from onlyonce.core.conversions import SCALARS, Cell, Number, Unfit
 
 HEAD = """# Values
 
@@ -101,7 +101,7 @@ def page() -> str:
         f"| `{kind}` | " + " | ".join(cell(_example(kind, value)) for value in FORMS.values()) + " |" for kind in kinds
     ]
     parts += ["", COLUMNS, IDS, "| type | string |", "|---|---|"]
-    parts += [f"| `{kind}` | {cell(inspect.getdoc(form) or '')} |" for kind, form in id_strings.FORMS.items()]
+    parts += [f"| `{kind}` | {cell(inspect.getdoc(form) or '')} |" for kind, form in line_values.FORMS.items()]
     return "\n".join([*parts, ""])
 
 

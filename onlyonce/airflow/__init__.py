@@ -15,7 +15,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from onlyonce.airflow.factory.make import (
+    from onlyonce.airflow.backfill_job import BackfillOperator
+    from onlyonce.airflow.factory import (
         audit_dag,
         backfill_dags,
         collect_dag,
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
         maintain_dag,
         stream_dags,
     )
-    from onlyonce.airflow.operators.backfill_job import BackfillOperator
-    from onlyonce.airflow.operators.jobs import (
+    from onlyonce.airflow.jobs import (
         AlertsOperator,
         AuditOperator,
         CollectOperator,
@@ -36,29 +36,29 @@ if TYPE_CHECKING:
         LandOperator,
         MaintainOperator,
     )
-    from onlyonce.airflow.operators.stream_job import StreamOperator
-    from onlyonce.airflow.timetables.intervals_by_hand import IntervalsByHand
+    from onlyonce.airflow.stream_job import StreamOperator
+    from onlyonce.airflow.timetable import IntervalsByHand
 
 _PLACES = {
-    "audit_dag": "factory.make",
-    "backfill_dags": "factory.make",
-    "collect_dag": "factory.make",
-    "dags": "factory.make",
-    "deliver_dag": "factory.make",
-    "finalize_dag": "factory.make",
-    "maintain_dag": "factory.make",
-    "stream_dags": "factory.make",
-    "StreamOperator": "operators.stream_job",
-    "BackfillOperator": "operators.backfill_job",
-    "AlertsOperator": "operators.jobs",
-    "AuditOperator": "operators.jobs",
-    "CollectOperator": "operators.jobs",
-    "DeliverOperator": "operators.jobs",
-    "DoctorOperator": "operators.jobs",
-    "FinalizeOperator": "operators.jobs",
-    "LandOperator": "operators.jobs",
-    "MaintainOperator": "operators.jobs",
-    "IntervalsByHand": "timetables.intervals_by_hand",
+    "audit_dag": "factory",
+    "backfill_dags": "factory",
+    "collect_dag": "factory",
+    "dags": "factory",
+    "deliver_dag": "factory",
+    "finalize_dag": "factory",
+    "maintain_dag": "factory",
+    "stream_dags": "factory",
+    "StreamOperator": "stream_job",
+    "BackfillOperator": "backfill_job",
+    "AlertsOperator": "jobs",
+    "AuditOperator": "jobs",
+    "CollectOperator": "jobs",
+    "DeliverOperator": "jobs",
+    "DoctorOperator": "jobs",
+    "FinalizeOperator": "jobs",
+    "LandOperator": "jobs",
+    "MaintainOperator": "jobs",
+    "IntervalsByHand": "timetable",
 }
 
 __all__ = [

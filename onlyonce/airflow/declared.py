@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onlyonce import environment, settings
-from onlyonce.declare import loading
-from onlyonce.declare.pipeline import Pipeline
-from onlyonce.model.errors import Refused
+from onlyonce.api import load
+from onlyonce.api.pipeline import Pipeline
+from onlyonce.core.errors import Refused
 
 
 @dataclass(frozen=True)
@@ -39,16 +39,16 @@ class Declared:
         Raises Refused for a file that is wrong, where a DAG file names it. Of the setting's files those that can be
         loaded, so that one takes no other with it: `dags/check_declarations.py` tells what is wrong with the rest."""
         if self.names:
-            return list(loading.load([Path(name) for name in self.names]).values())
+            return list(load.load([Path(name) for name in self.names]).values())
         found: dict[str, Pipeline] = {}
         for path in settings.pipeline_files():
             with suppress(Refused):
-                found = loading.load([path]) | found
+                found = load.load([path]) | found
         return list(found.values())
 
     def one(self, pipeline: str) -> Pipeline:
         """The pipeline of that name. Raises Refused."""
-        return loading.one(pipeline, [Path(name) for name in self.names] or None)
+        return load.one(pipeline, [Path(name) for name in self.names] or None)
 
     def variables(self) -> dict[str, str]:
         """What tells a job of this process, or a driver, where the declarations are."""

@@ -16,5 +16,5 @@ def get_provider_info() -> dict[str, Any]:
         "name": "Onlyonce",
         "description": "Exactly-once batch and stream pipelines on Spark, PostgreSQL and Delta Lake.",
         "versions": [version("onlyonce-pipelines")],
-        "extra-links": ["onlyonce.airflow.operators.commits_link.CommitsLink"],
+        "extra-links": ["onlyonce.airflow.spark_job.CommitsLink"],
     }

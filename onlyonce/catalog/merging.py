@@ -4,7 +4,7 @@ docs/specification/id-catalog.md. Each merged chunk is one transaction, so a loo
 merged chunk. A look-up that listed the parts and does not find one of them lists again (`catalog_lookup`).
 `model.operate.collecting` decides which parts are merged.
 
-Who calls it: `onlyonce.operate.collect`, and `receive.merge_as_it_grows`. Not promised: that one call merges
+Who calls it: `onlyonce.operate.gc`, and `receive.merge_as_it_grows`. Not promised: that one call merges
 everything, or that space is given back at once. After a kill both go on where they were.
 """
 
@@ -14,19 +14,16 @@ from dataclasses import dataclass
 
 from psycopg2 import sql as identifiers
 
-from onlyonce.catalog import bloom, packed
 from onlyonce.catalog import chunks as catalog
-from onlyonce.catalog.binary_copy import ask_binary
-from onlyonce.catalog.chunks import Chunks
-from onlyonce.catalog.collector import SHORT_WAIT
+from onlyonce.catalog import filters
+from onlyonce.catalog.chunks import Chunks, ask_binary
+from onlyonce.catalog.expiry import SHORT_WAIT
+from onlyonce.core import gc, stored_names
+from onlyonce.core.errors import InvariantBroken
+from onlyonce.core.gc import Part
 from onlyonce.database import locks
-from onlyonce.database.connect import ask
-from onlyonce.database.transactions import Transactions, one_transaction
+from onlyonce.database.connect import Transactions, ask, one_transaction
 from onlyonce.failpoints import passing
-from onlyonce.model import stored_names
-from onlyonce.model.errors import InvariantBroken
-from onlyonce.model.operate import collecting
-from onlyonce.model.operate.collecting import Part
 
 WASTE = 1.5
 """A closed bucket's table that takes so many times what its chunks need is written anew, once it is worth it."""
@@ -58,7 +55,7 @@ class Merging(Transactions):
     def crowded(self, instance: str) -> list[Crowd]:
         """The live buckets in which chunks may be merged, oldest first."""
         floor = ask(self.connection, "catalog", "floor", instance=instance)[0].gc_floor
-        rows = ask(self.connection, "collect", "crowded", instance=instance, floor=floor, half=collecting.FULL // 2)
+        rows = ask(self.connection, "collect", "crowded", instance=instance, floor=floor, half=gc.FULL // 2)
         return [Crowd(row.bucket, row.newest is not None and row.bucket < row.newest) for row in rows]
 
     @one_transaction
@@ -87,10 +84,8 @@ class Merging(Transactions):
     @one_transaction
     def merge_locked(self, instance: str, crowd: Crowd) -> list[Part]:
         """The same for a caller that holds the lock of the catalog; gives the parts."""
-        rows = ask(
-            self.connection, "collect", "parts", instance=instance, bucket=crowd.bucket, half=collecting.FULL // 2
-        )
-        parts = collecting.to_merge((Part(*tuple(row)) for row in rows), closed=crowd.closed)
+        rows = ask(self.connection, "collect", "parts", instance=instance, bucket=crowd.bucket, half=gc.FULL // 2)
+        parts = gc.to_merge((Part(*tuple(row)) for row in rows), closed=crowd.closed)
         if parts:
             self._merge(instance, crowd.bucket, parts)
         return parts
@@ -130,10 +125,10 @@ class Merging(Transactions):
             partition=last.partition, batch_ids=[part.batch_id for part in parts],
         )  # fmt: skip
         passing("merge-after-take")
-        ids = packed.merge(stored or b"" for (stored,) in taken)
-        if len(ids) != packed.BYTES * sum(part.ids for part in parts):
+        ids = filters.merge(stored or b"" for (stored,) in taken)
+        if len(ids) != filters.BYTES * sum(part.ids for part in parts):
             raise InvariantBroken(
-                f"{len(parts)} chunks of {instance}, bucket {bucket}, hold {len(ids) // packed.BYTES} ids, which is "
+                f"{len(parts)} chunks of {instance}, bucket {bucket}, hold {len(ids) // filters.BYTES} ids, which is "
                 "not the number that they state",
                 data="nothing was merged; the chunks are as they were",
                 hint="did somebody change onlyonce_private.catalog_chunks by hand? The ids can be rebuilt from "
@@ -142,5 +137,5 @@ class Merging(Transactions):
         place = catalog.Place(
             instance, bucket, 0, last.lineage, last.batch_id, last.partition, last.partitions
         )  # fmt: skip
-        Chunks(self.connection).add(place, ids, bloom.make(packed.unpack(ids)))
+        Chunks(self.connection).add(place, ids, filters.make(filters.unpack(ids)))
         passing("merge-before-commit")

@@ -8,7 +8,7 @@ other ids (however many), one that was merged, one that came late into a closed 
 partitions decide which chunks are listed, and nothing here. So a missing, damaged or old filter costs time, and nothing
 else.
 
-Who calls it: `onlyonce.operate.collect`, `catalog_lookup`, and an erasure. Errors: InvariantBroken for a chunk whose
+Who calls it: `onlyonce.operate.gc`, `catalog_lookup`, and an erasure. Errors: InvariantBroken for a chunk whose
 ids are not those of its hash.
 """
 
@@ -21,15 +21,13 @@ from typing import Any
 
 import numpy as np
 
-from onlyonce.catalog import bloom, packed
+from onlyonce.catalog import filters
 from onlyonce.catalog.chunks import Chunk, Chunks, Place, ids_hash
+from onlyonce.core import gc, stored_names
+from onlyonce.core.errors import InvariantBroken
 from onlyonce.database import locks
-from onlyonce.database.connect import ask, do
-from onlyonce.database.transactions import Transactions, one_transaction
+from onlyonce.database.connect import Transactions, ask, do, one_transaction
 from onlyonce.failpoints import passing
-from onlyonce.model import stored_names
-from onlyonce.model.errors import InvariantBroken
-from onlyonce.model.operate import filter_ranges
 
 PROBES = 20
 """One false positive in thirty million, 4.7 bytes an id: each fetches the filters of all chunks that are in it."""
@@ -81,14 +79,14 @@ class RangeFilters(Transactions):
         return Chunks(self.connection).visible(place), self.visible(place)
 
     @one_transaction
-    def stored(self, instance: str, of: RangeFilter) -> bloom.Filter | None:
+    def stored(self, instance: str, of: RangeFilter) -> filters.Filter | None:
         """The filter; None when it is not there any more.
 
         A damaged one is removed, so that the next collection makes it again.
         """
         named = {"instance": instance, "chunk_hashes": list(of.hashes), **of.block.key}
         rows = ask(self.connection, "range_filters", "filter", **named)
-        known = bloom.read(bytes(rows[0].filter), of.id_count) if rows else None
+        known = filters.read(bytes(rows[0].filter), of.id_count) if rows else None
         if rows and known is None:
             do(self.connection, "range_filters", "remove", **named)
         return known
@@ -106,16 +104,16 @@ class RangeFilters(Transactions):
         if newest is None:
             return []
         floor = ask(self.connection, "catalog", "floor", instance=instance)[0].gc_floor
-        chunks: dict[tuple[int, int], dict[int, filter_ranges.Chunks]] = defaultdict(lambda: defaultdict(dict))
+        chunks: dict[tuple[int, int], dict[int, gc.Chunks]] = defaultdict(lambda: defaultdict(dict))
         for row in ask(self.connection, "range_filters", "chunks", instance=instance, floor=floor, newest=newest):
             chunks[row.partitions, row.partition][row.bucket][row.ids_hash] = row.id_count
-        known: dict[tuple[int, int], dict[filter_ranges.Range, set[int]]] = defaultdict(dict)
+        known: dict[tuple[int, int], dict[gc.Range, set[int]]] = defaultdict(dict)
         for one in map(_of, ask(self.connection, "range_filters", "all", instance=instance)):
             known[one.block.partitions, one.block.partition][one.block.first, one.block.last] = set(one.hashes)
         return [
             Block(*layout, *block)
             for layout, some in chunks.items()
-            for block in filter_ranges.wanted(some, known[layout], floor, newest)
+            for block in gc.wanted_ranges(some, known[layout], floor, newest)
         ]
 
     @one_transaction
@@ -125,9 +123,9 @@ class RangeFilters(Transactions):
         locks.wait(self.connection, stored_names.catalog_lock(instance))
         rows = ask(self.connection, "range_filters", "ids", instance=instance, **block.key)
         count, hashes = sum(row.id_count for row in rows), sorted({row.ids_hash for row in rows})
-        if len(hashes) < 2 or count > filter_ranges.FULL:
+        if len(hashes) < 2 or count > gc.FULL_FILTER:
             return 0  # it has changed since it was chosen; the next collection looks again
-        made = bloom.make(_ids(instance, rows), PROBES)
+        made = filters.make(_ids(instance, rows), PROBES)
         do(
             self.connection, "range_filters", "add",
             instance=instance, chunk_hashes=hashes, id_count=count, filter=made, **block.key,
@@ -156,7 +154,7 @@ def shared(
     return groups, alone
 
 
-def _ids(instance: str, rows: list[Any]) -> packed.Ids:
+def _ids(instance: str, rows: list[Any]) -> filters.Ids:
     if any(ids_hash(bytes(row.ids)) != row.ids_hash for row in rows):
         raise InvariantBroken(
             f"a catalog chunk of {instance} holds other ids than when it was written",
@@ -164,7 +162,7 @@ def _ids(instance: str, rows: list[Any]) -> packed.Ids:
             hint="did somebody change onlyonce_private.catalog_chunks by hand? `onlyonce doctor` makes its chunks "
             "anew from `events`",
         )
-    halves = [packed.unpack(bytes(row.ids)) for row in rows]
+    halves = [filters.unpack(bytes(row.ids)) for row in rows]
     return np.concatenate([high for high, _ in halves]), np.concatenate([low for _, low in halves])
 
 

@@ -1,29 +1,247 @@
-"""What a worker keeps of the catalog: filters, which each batch asks, and where there is room for them exact ids.
-
-A piece lies in a file that the workers of the machine share (`shared_files`), or in the worker's own memory where
-nothing is shared, the piece is small, or its chunk is of an earlier version and has no hash. Each of the two has its
-budget. A file is named by the hash of the ids that are in it. So a chunk that was merged, dropped, or made again of
-other ids leaves a file that nobody asks for.
-
-Who calls it: `catalog_lookup`. Errors: none. Not promised: that anything is remembered; an empty cache only costs time.
-"""
+"""A cache with a budget in bytes. It removes first what was not used for the longest time. For one thread."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import stat
+import struct
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import numpy as np
+import pyarrow as pa
+import structlog
 import xxhash
 
-from onlyonce.catalog import bloom, packed
+from onlyonce.catalog import filters
 from onlyonce.catalog.chunks import Chunk
-from onlyonce.catalog.lru import Cache
-from onlyonce.catalog.packed import Half, Ids
+from onlyonce.catalog.filters import Half, Ids
 from onlyonce.catalog.range_filters import RangeFilter
-from onlyonce.catalog.shared_files import Bytes, SharedFiles
 from onlyonce.database.connect import Database
+
+
+class Cache:
+    """Values by name, as many as the budget holds.
+
+    What is spare goes before all else: values that are used in each turn must not make room for a look through many
+    others. The last one put that is not spare stays, whatever its size.
+    """
+
+    def __init__(self, budget: int) -> None:
+        self._budget = budget
+        self._held: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._spare: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, name: Hashable) -> Any:
+        """The value, now the most recently used; None when it is not here."""
+        for shelf in (self._held, self._spare):
+            if name in shelf:
+                shelf.move_to_end(name)
+                return shelf[name][0]
+        return None
+
+    def put(self, name: Hashable, value: Any, size: int, *, spare: bool = False) -> None:
+        """Keep a value of so many bytes, and let others go until the budget is kept."""
+        for shelf in (self._held, self._spare):
+            self._bytes -= shelf.pop(name, (None, 0))[1]
+        (self._spare if spare else self._held)[name] = (value, size)
+        self._bytes += size
+        while self._bytes > self._budget and (self._spare or len(self._held) > 1):
+            self._bytes -= (self._spare or self._held).popitem(last=False)[1][1]
+
+    def clear(self) -> None:
+        """Let all go."""
+        self._held.clear()
+        self._spare.clear()
+        self._bytes = 0
+
+
+# Files that the workers of a machine share: each piece is written once, and mapped by whoever asks for it, so that
+# memory has it once for all of them.
+#
+# A name says what is in the file, so its content never changes. It is written under another name and renamed: a kill
+# leaves it whole or not there. A machine that loses its power may still tear it. So a file counts only if its size and
+# its checksum, over name and content, fit; that is looked at once for each mapping.
+#
+# Only a folder that no other user can enter is used (mode 700, and ours). It is bounded: what was not used for the
+# longest time goes first, also what a killed worker has not renamed. A file that was removed stays readable for those
+# who have mapped it.
+#
+# Who calls it: `worker_cache`. Errors: none: what can't be written or read is told once, and the caller keeps what it
+# has in its own memory. Not promised: that a piece which was kept is there the next time.
+
+
+log = structlog.get_logger()
+
+Bytes = bytes | memoryview
+
+MOST = 4 << 30
+"""The bytes of the folder: of four workers that map all they may. Never more than half of what the disk would have free
+without it."""
+LOOK_EACH = 1 << 26
+"""A worker looks at the folder's size each time it has written so many bytes. So many workers may pass the bound by so
+much each, for as long."""
+LEAST = 1 << 16
+"""A smaller piece is not worth a file: it costs little to have it twice, and the number of files and of mappings stays
+small."""
+MINUTE = 60.0
+
+MAGIC, VERSION = b"oosf", 1
+_HEADER = struct.Struct(
+    "<4sIQ16s32x"
+)  # magic, version, bytes of the content, checksum; as long as a line of the processor's cache
+
+
+class SharedFiles:
+    """The pieces in one folder. For one thread, and any number of processes."""
+
+    def __init__(self, folder: Path, most: int = MOST) -> None:
+        self.folder, self._most = folder, most
+        self._allowed = 0  # so many bytes may be written before the next look
+        self._used: set[str] = set()
+        self._since = 0.0
+        self._told = False
+
+    def find(self, name: str) -> memoryview | None:
+        """The content of a piece, mapped; None when it is not there, or not what its name says."""
+        return self._tried(lambda folder: _mapped(folder, name))
+
+    def keep(self, name: str, parts: Sequence[Bytes]) -> memoryview | None:
+        """Write a piece for all workers; gives it mapped. None when it is small, or there is no room."""
+        size = _HEADER.size + sum(map(len, parts))
+        return self._tried(lambda folder: self._written(folder, name, parts, size)) if size >= LEAST else None
+
+    def used(self, name: str) -> None:
+        """Tell that a mapped piece is in use, so that it is not the next to go; once a minute."""
+        now = time.monotonic()
+        if now - self._since > MINUTE:
+            self._used.clear()
+            self._since = now
+        if name not in self._used:
+            self._used.add(name)
+            with suppress(OSError):  # it went: who asks for it next writes it again
+                os.utime(self.folder / name, follow_symlinks=False)
+
+    def _tried(self, work: Callable[[int], memoryview | None]) -> memoryview | None:
+        try:
+            with _opened(self.folder) as folder:
+                return work(folder)
+        except OSError as problem:
+            if not self._told:
+                self._told = True
+                log.warning(
+                    "this worker keeps its part of the catalog in its own memory",
+                    folder=str(self.folder),
+                    problem=str(problem),
+                )
+            return None
+
+    def _written(self, folder: int, name: str, parts: Sequence[Bytes], size: int) -> memoryview | None:
+        if size > self._allowed:
+            self._look(folder, size)
+        if size > self._allowed:
+            return None
+        self._allowed -= size
+        _write(folder, name, parts)
+        return _mapped(folder, name)
+
+    def _look(self, folder: int, size: int) -> None:
+        """Remove what was not used for the longest time until an eighth of the room is free, and at least so much; see
+        how much may be written now."""
+        files, disk = sorted(_files(folder)), os.fstatvfs(folder)
+        held = sum(size for _, size, _ in files)
+        most = min(self._most, (held + disk.f_bavail * disk.f_frsize) // 2)
+        for _, freed, name in files:
+            if held <= min(most * 7 // 8, most - size):
+                break
+            with suppress(FileNotFoundError):  # another worker was quicker
+                os.unlink(name, dir_fd=folder)
+            held -= freed
+        self._allowed = min(LOOK_EACH, most - held)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """The folder, made if need be.
+
+    All that is done in it goes by what was opened and looked at here, whatever becomes of its path.
+    """
+    with suppress(FileExistsError):
+        path.mkdir(0o700)
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        there = os.fstat(folder)
+        if there.st_uid != os.geteuid() or stat.S_IMODE(there.st_mode) & 0o077:
+            raise PermissionError(f"{path} is not this user's alone")
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def _mapped(folder: int, name: str) -> memoryview | None:
+    try:
+        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    except FileNotFoundError:
+        return None
+    try:
+        if os.fstat(file).st_size < _HEADER.size:
+            return None
+        os.utime(file)
+        # By Arrow, since Python's own mmap keeps a file open for each mapping, and a process may have some thousand at
+        # most.
+        with pa.memory_map(f"/dev/fd/{file}") as mapped:
+            held = memoryview(mapped.read_buffer()).cast("B")
+    finally:
+        os.close(file)
+    content = held[_HEADER.size :]
+    return content if held[: _HEADER.size] == _header(name, [content]) else None
+
+
+def _write(folder: int, name: str, parts: Sequence[Bytes]) -> None:
+    unfinished = f"{name}.{uuid4().hex}"
+    file = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    try:
+        with os.fdopen(file, "wb") as opened:
+            opened.writelines([_header(name, parts), *parts])
+        os.replace(unfinished, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(unfinished, dir_fd=folder)
+        raise
+
+
+def _files(folder: int) -> Iterator[tuple[float, int, str]]:
+    """When each file was used last, its size and its name."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):
+                known = entry.stat(follow_symlinks=False)
+                yield known.st_mtime, known.st_size, entry.name
+
+
+def _header(name: str, parts: Sequence[Any]) -> bytes:
+    made = xxhash.xxh3_128(name.encode())
+    for part in parts:
+        made.update(part)
+    return _HEADER.pack(MAGIC, VERSION, sum(map(len, parts)), made.digest())
+
+
+# What a worker keeps of the catalog: filters, which each batch asks, and where there is room for them exact ids.
+#
+# A piece lies in a file that the workers of the machine share (`shared_files`), or in the worker's own memory where
+# nothing is shared, the piece is small, or its chunk is of an earlier version and has no hash. Each of the two has its
+# budget. A file is named by the hash of the ids that are in it. So a chunk that was merged, dropped, or made again of
+# other ids leaves a file that nobody asks for.
+#
+# Who calls it: `catalog_lookup`. Errors: none. Not promised: that anything is remembered; an empty cache only costs
+# time.
+
 
 CACHE_BYTES = 256 * 1024 * 1024
 """How much of the catalog a worker keeps in its own memory."""
@@ -81,16 +299,18 @@ class WorkerCache:
 
     def filter_of(
         self, database: Database, instance: str, of: Chunk | RangeFilter, *, spare: bool = False
-    ) -> bloom.Filter | None:
+    ) -> filters.Filter | None:
         """The filter of a chunk, or over several."""
-        found: bloom.Filter | None = self._find(_Name("filter", database.url, instance, of), spare=spare)
+        found: filters.Filter | None = self._find(_Name("filter", database.url, instance, of), spare=spare)
         return found
 
     def keep_filter(
-        self, database: Database, instance: str, of: Chunk | RangeFilter, known: bloom.Filter, *, spare: bool = False
-    ) -> bloom.Filter:
+        self, database: Database, instance: str, of: Chunk | RangeFilter, known: filters.Filter, *, spare: bool = False
+    ) -> filters.Filter:
         """Keep it; gives it as it is kept."""
-        kept: bloom.Filter = self._keep(_Name("filter", database.url, instance, of), known, [known.stored], spare=spare)
+        kept: filters.Filter = self._keep(
+            _Name("filter", database.url, instance, of), known, [known.stored], spare=spare
+        )
         return kept
 
     def ids_of(self, database: Database, instance: str, chunk: Chunk) -> Ids | None:
@@ -122,7 +342,7 @@ class WorkerCache:
         self._memory.put(_Name("slices", database.url, instance, chunk), paid, _SMALL)
 
     def _keep_fences(self, database: Database, instance: str, chunk: Chunk, ids: Ids) -> None:
-        known = packed.fences(ids)
+        known = filters.fences(ids)
         self._memory.put(_Name("fences", database.url, instance, chunk), known, known.nbytes)
 
     def _find(self, name: _Name, *, spare: bool) -> Any:
@@ -146,9 +366,9 @@ class WorkerCache:
         return value
 
 
-def _read(name: _Name, content: memoryview) -> bloom.Filter | Ids:
+def _read(name: _Name, content: memoryview) -> filters.Filter | Ids:
     """What lies in a file, without a copy. Its name and its checksum fit, so it is what was written under this name."""
     if name.kind == "filter":
-        return bloom.view(content)
+        return filters.view(content)
     halves = np.frombuffer(content, np.uint64)
     return halves[: name.of.id_count], halves[name.of.id_count :]

@@ -1,9 +1,9 @@
 """The command line `onlyonce`.
 
-`app` is the entry point. The commands are in `begin` (init), `platform` (up, down, demo, feed), `work` (run, deliver,
-finalize, audit, lineage), `crash` (crashtest, conform), `change` (plan, release), `operate` (doctor, pause, resume),
-`look` (everything that only reads) and `settings`. Errors of the platform are printed as three lines on standard error,
-and the process ends with the error's exit code; `onlyonce/model/errors.py` lists them. Standard output has only the
+`app` is the entry point. The commands are in `platform` (init, up, down, demo, feed, settings), `work` (run, deliver,
+finalize, audit, lineage), `checking` (check, crashtest, conform, plan, release), `operate` (doctor, pause,
+resume, and everything that only reads). Errors of the platform are printed as three lines on standard error,
+and the process ends with the error's exit code; `onlyonce/core/errors.py` lists them. Standard output has only the
 result, so `--json` may be piped.
 """
 
@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from onlyonce.cli import begin, change, checking, crash, look, operate, platform, settings, work
+from onlyonce.cli import checking, operate, platform, work
 from onlyonce.cli.shell import PlatformGroup
 
 HELP = """Exactly-once pipelines on Airflow, Spark, PostgreSQL and Delta.
@@ -49,5 +49,12 @@ def main(
     """The options of every command."""
 
 
-for part in (begin, platform, work, crash, change, checking, operate, look, settings):
-    part.add_to(app)
+platform.add_init_commands(app)
+platform.add_platform_commands(app)
+work.add_work_commands(app)
+checking.add_crash_commands(app)
+checking.add_check_commands(app)
+checking.add_change_commands(app)
+operate.add_operate_commands(app)
+operate.add_look_commands(app)
+platform.add_settings_commands(app)

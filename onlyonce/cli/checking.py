@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from onlyonce import logs, settings
+from onlyonce import console, logs, settings
+from onlyonce.api import load
+from onlyonce.api.pipeline import Pipeline
 from onlyonce.cli.shell import (
     InstanceName,
     Json,
     Limit,
     PipelineFiles,
+    PipelineName,
+    asking,
     declared,
     give,
+    note,
+    progress,
     there,
 )
-from onlyonce.cli.watched import quiet
-from onlyonce.declare import loading
-from onlyonce.declare.pipeline import Pipeline
-from onlyonce.model.report import Report
-from onlyonce.model.run.isolation import refusal
+from onlyonce.cli.work import quiet
+from onlyonce.core.errors import Refused
+from onlyonce.core.runs import Report, refusal
 
 PANEL = "Change"
 Master = Annotated[
@@ -28,7 +35,7 @@ Master = Annotated[
 ]
 
 
-def add_to(app: typer.Typer) -> None:
+def add_check_commands(app: typer.Typer) -> None:
     """Register the commands of this module."""
     for command in (check, replay):
         app.command(rich_help_panel=PANEL)(command)
@@ -46,7 +53,7 @@ def check(
 
     Starts a local Spark only where something has changed.
     """
-    chosen = [declared(pipeline, pipelines)] if pipeline else list(loading.load(pipelines).values())
+    chosen = [declared(pipeline, pipelines)] if pipeline else list(load.load(pipelines).values())
     asked = checked(chosen, master)
     rows = [{"pipeline": one.name, "outputs": len(one.outputs), "asked Spark": one.name in asked} for one in chosen]
     give(
@@ -57,18 +64,18 @@ def check(
 
 def checked(chosen: list[Pipeline], master: str | None = None) -> list[str]:
     """Check pipelines; gives those for which Spark was asked. Raises Refused for the first that is wrong."""
-    from onlyonce.check import look  # with it come Spark's modules and the database's driver
+    from onlyonce import check as onlyonce_check  # with it come Spark's modules and the database's driver
 
     logs.configure(job="check")
     with quiet("checks declarations and functions") as say:
 
         def session() -> Any:
-            from onlyonce.session import session as sessions
+            from onlyonce.engine import session as sessions
 
             say("starts Spark: a function or declaration has changed")
             return sessions.start("onlyonce check", master or "local[1]")
 
-        found = {one.name: look.check(one, session) for one in chosen}
+        found = {one.name: onlyonce_check.check_pipeline(one, session) for one in chosen}
     for one in found.values():
         if one.wrong:
             raise refusal(one.wrong)
@@ -89,9 +96,161 @@ def replay(
     """Run the functions over the rows of one committed batch and show what they give. Writes nothing."""
     known = declared(pipeline, pipelines)
     there(settings.database_url)
-    from onlyonce.check import replay as job  # with it comes Spark
+    from onlyonce import check as job  # with it comes Spark
 
     logs.configure(job="replay")
     with quiet("runs the functions over the batch"):
         report = job.replay(known, pipeline, batch, output, limit, master)
     give(report, as_json)
+
+
+# The commands for a changed pipeline: plan, release.
+
+
+def add_change_commands(app: typer.Typer) -> None:
+    """Register the commands of this module."""
+    for command in (plan, release):
+        app.command(rich_help_panel=PANEL)(command)
+
+
+@asking("plan")
+def plan(given: Any, words: list[str], as_json: bool) -> None:
+    """Compare what is declared with what has run: what each difference needs, before anything runs."""
+    if given.pipeline:
+        declared(given.pipeline, given.pipelines)
+    there(settings.database_url)
+    if not given.apply:  # what is applied are runs, each of which checks
+        known = load.load(given.pipelines)
+        checked([known[given.pipeline]] if given.pipeline else list(known.values()))
+
+    from onlyonce.operate import plan as planner  # with it come the declared functions, and Spark's modules
+
+    # What is applied are runs, which tell of themselves.
+    with nullcontext() if given.apply else progress("compares what is declared with what has run"):
+        report = planner.main(words)
+    give(report, as_json)
+
+
+@asking("release")
+def release(given: Any, words: list[str], as_json: bool) -> None:
+    """Take invalid or remnant rows in again after a correction, each set of rows once."""
+    if given.invalid == given.remnant:
+        raise Refused("which rows shall be released?", hint="say --invalid or --remnant, one of the two")
+    declared(given.pipeline, given.pipelines)
+    there(settings.database_url)
+
+    from onlyonce.outputs import reprocess as releaser  # with it comes Spark
+
+    give(releaser.main(words), as_json)
+
+
+# The commands that test a user's pipeline: `crashtest` kills its runs at every step, `conform` tests its source.
+
+
+CRASH_PANEL = "Work"
+
+
+def add_crash_commands(app: typer.Typer) -> None:
+    """Register the commands of this module."""
+    for command in (crashtest, conform):
+        app.command(rich_help_panel=CRASH_PANEL)(command)
+
+
+@asking("conform")
+def conform(given: Any, words: list[str], as_json: bool) -> None:
+    """Test a pipeline's source: read at once, in batches, and again, it must give the same records with the same ids.
+
+    Exit code 0: it does.
+    """
+    declared(given.pipeline, given.pipelines)
+
+    from onlyonce.testing import conformance as job  # with it comes Spark
+
+    found = job.main(words)
+    give(found, as_json)
+    if found.warnings:
+        raise typer.Exit(1)
+
+
+def crashtest(
+    pipeline: PipelineName,
+    folder: Annotated[
+        Path,
+        typer.Option(
+            "--input", metavar="DIR", exists=True, file_okay=False, help="Files as in the inbox; a copy is read."
+        ),
+    ],
+    points: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--points",
+            metavar="POINT[:NTH]",
+            help="Kill here only, at its first or nth pass; may be repeated, or 'a,b'.",
+        ),
+    ] = None,
+    sample: Annotated[int | None, typer.Option(min=1, help="This many of the kills, by chance.")] = None,
+    seed: Annotated[int, typer.Option(help="Which pass of each point, and which sample.")] = 1,
+    chain: Annotated[
+        int,
+        typer.Option(min=1, help="How many kills one copy of the input goes through before the results are compared."),
+    ] = 6,
+    every: Annotated[bool, typer.Option("--all", help="Go on after the first difference.")] = False,
+    max_files: Annotated[int | None, typer.Option(min=1, help="How many files one batch takes.")] = None,
+    leave_out: Annotated[
+        list[str] | None, typer.Option(metavar="OUTPUT.COLUMN", help="Don't compare this column; may be repeated.")
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the scratch folder, to look into.")] = False,
+    master: Annotated[str, typer.Option(help="Spark's master: local[…] only.")] = "local[2]",
+    pipelines: PipelineFiles = None,
+    as_json: Json = False,
+) -> None:
+    """Kill a pipeline at every step, over a copy of real input, and say whether its results stayed the same.
+
+    Exit code 0: they did.
+    """
+    declared(pipeline, pipelines)  # a wrong name is refused before anything starts
+
+    from onlyonce.local.processes import sigterm_like_ctrl_c
+    from onlyonce.testing import crash_results  # with them come Delta and the database's driver
+    from onlyonce.testing import crashtest as testing_crashtest
+
+    named = [part for text in points or [] for part in text.split(",") if part]
+    asked = crash_results.Asked(
+        pipeline, folder, [file.resolve() for file in pipelines or []], named, sample, seed, chain, every, max_files,
+        leave_out or [], master, keep,
+    )  # fmt: skip
+    with sigterm_like_ctrl_c(), _shown() as tell:  # its server must not go on alone
+        found = testing_crashtest.play(asked, tell)
+    give(found, as_json)
+    if not found.facts["all held"]:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _shown() -> Iterator[Callable[[int, int, str], None]]:
+    """A bar on a terminal; in a log one line for each step."""
+    out = console.console(stderr=True)
+    if not out.is_terminal:
+        yield lambda done, of, text: note(f"{done} of {of}: {text}" if of else text)
+        return
+
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (
+        SpinnerColumn(),
+        BarColumn(20),
+        MofNCompleteColumn(),
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=out, transient=True) as progress:
+        bar = progress.add_task("", total=None)
+
+        def tell(done: int, of: int, text: str) -> None:
+            # Steps beside the kills have no count of their own: the bar stays as it is.
+            if of:
+                progress.update(bar, completed=done, total=of, description=text)
+            else:
+                progress.update(bar, description=text)
+
+        yield tell

@@ -1,24 +1,144 @@
-"""The commands about the platform itself: up, down, demo, feed."""
+"""The command `init`: makes a project."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from onlyonce import tables
+from onlyonce import console
+from onlyonce import settings as onlyonce_settings
+from onlyonce.api.sources import Growing, Kafka, PubSub
 from onlyonce.cli.shell import Json, PipelineName, give
-from onlyonce.declare.sources.ranges import Growing
-from onlyonce.declare.sources.sources import Kafka, PubSub
-from onlyonce.model.errors import Refused
-from onlyonce.model.report import Report
-from onlyonce.model.storage.location import on_disk
-from onlyonce.settings import home_folders
+from onlyonce.core.errors import Refused
+from onlyonce.core.locations import on_disk
+from onlyonce.core.runs import Report
 
 PANEL = "The platform"
 
 
-def add_to(app: typer.Typer) -> None:
+def add_init_commands(app: typer.Typer) -> None:
+    """Register the commands of this module."""
+    app.command(rich_help_panel=PANEL)(init)
+
+
+def init(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Of the project, its package and its pipeline: like shop.")
+    ],
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="FILE", help="A sample of the input: JSON lines, CSV, Parquet or Avro."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Make a project in a new folder: a declaration, a transform, its test, sample input, DAGs, a compose file.
+
+    With a sample, its columns and types are declared, and guesses of record id and event time have their reason beside
+    them.
+    """
+    from onlyonce.scaffold import project  # with it comes pyarrow, which no help needs
+
+    written = project.make(name, Path.cwd(), source)
+    if as_json:
+        found = Report(
+            f"{name}: made", "", {"folder": str(Path.cwd() / name)}, {"files": [{"file": str(f)} for f in written]}
+        )
+        typer.echo(console.as_json(found))
+        return
+    out = console.console()
+    for path in written:
+        out.print(f"  {path.relative_to(Path.cwd())}", style="dim", markup=False)
+    out.print(f"{name}: made. Next: cd {name} && onlyonce run {name}", style="bold", markup=False)
+
+
+# The command `settings`: shows every setting, its value and where the value comes from, or makes the reference page of
+# settings.
+
+
+PAGE = """# Settings
+
+Made by `onlyonce settings --markdown` from `onlyonce/configuration.py`; a test holds the two together.
+
+A setting is an environment variable or a line of a TOML file. The variable wins. The file is the one that
+`ONLYONCE_CONFIG` names, else `onlyonce.toml` in the working folder:
+
+```toml
+home = "/var/lib/onlyonce"
+pipelines = ["pipelines.py"]     # paths are meant from the file's folder
+keep_units_days = 30
+```
+
+Airflow's processes and `spark-submit` have working folders of their own: set `ONLYONCE_CONFIG` there. Secrets belong
+into the environment, or in Airflow into the connection. `onlyonce settings` shows every setting, its value and where it
+comes from, secrets masked. A value that is not allowed, and a name in the file that is no setting, is an error of three
+lines before anything is read or written. An empty variable counts as not set. An executor reads no setting: what it
+needs travels to it.
+
+| in the file | variable | allowed | default | meaning |
+|---|---|---|---|---|
+{rows}
+
+A declaration may name variables of its own for secrets (`connection=`, `authorization=`, Kafka's `env:`); those are not
+listed here. For tests of the platform itself there are `ONLYONCE_FAILPOINTS`, `ONLYONCE_FAILPOINT_DIR`,
+`ONLYONCE_FAILPOINT_RECORD` and `ONLYONCE_FAILPOINT_STRIKES` (`onlyonce/failpoints.py`); never set them elsewhere.
+"""
+
+
+def add_settings_commands(app: typer.Typer) -> None:
+    """Register the command of this module."""
+    app.command(rich_help_panel=PANEL)(settings)
+
+
+def settings(
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the page of the reference: no values of this place.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Every setting with its value, and where that comes from: the environment, a file, or the default.
+
+    Secrets are masked.
+    """
+    from onlyonce import configuration  # with it comes pydantic, which help and completion do without
+
+    if markdown:
+        typer.echo(page(), nl=False)
+        return
+    rows = [
+        {
+            "setting": one.setting,
+            "value": one.value,
+            "from": one.origin,
+            "variable": one.variable,
+            "meaning": one.meaning,
+        }
+        for one in configuration.shown()
+    ]
+    give(rows, as_json)
+
+
+def page() -> str:
+    """docs/reference/settings.md."""
+    from onlyonce import configuration
+
+    rows = [
+        f"| `{name}` | `{variable}` | {configuration.allowed(name)} | {_code(configuration.default_of(name))} | "
+        f"{field.description} |"
+        for (name, variable), field in zip(configuration.VARIABLES.items(), configuration.FIELDS.values(), strict=True)
+    ]
+    return PAGE.replace("{rows}", "\n".join(rows))
+
+
+def _code(default: str) -> str:
+    return f"`{default}`" if default else ""
+
+
+# The commands about the platform itself: up, down, demo, feed.
+
+
+def add_platform_commands(app: typer.Typer) -> None:
     """Register the commands of this module."""
     for command in (demo, up, down, feed):
         app.command(rich_help_panel=PANEL)(command)
@@ -33,17 +153,17 @@ def up(
     from onlyonce.local import platform
 
     if no_airflow:
-        platform.database(tables.console(stderr=True))
+        platform.database(console.console(stderr=True))
         return
-    login = platform.up(tables.console(stderr=True))
-    tables.console().print(str(login), markup=False, soft_wrap=True)
+    login = platform.up(console.console(stderr=True))
+    console.console().print(str(login), markup=False, soft_wrap=True)
 
 
 def down() -> None:
     """Stop everything that `up` started. No process stays behind, nothing is lost."""
     from onlyonce.local import platform
 
-    platform.down(tables.console(stderr=True))
+    platform.down(console.console(stderr=True))
 
 
 def demo(
@@ -75,18 +195,19 @@ def feed(
     from dataclasses import asdict
 
     from onlyonce import settings
-    from onlyonce.declare import loading as declarations
-    from onlyonce.local.feed import deliver, grow, produce, publish
+    from onlyonce.api import load as declarations
+    from onlyonce.local import feed as local_feed
+    from onlyonce.local import feed_messages
 
     declared = declarations.load().get(pipeline)
     if declared and isinstance(declared.source, PubSub):
-        sent = publish.feed(
+        sent = feed_messages.feed_pubsub(
             pipeline, declared.source, duplicates=duplicates, seed=seed, files=files, records=records, rate=rate
         )
         give(Report(f"{pipeline}: published", "", asdict(sent)), as_json)
         return
     if declared and isinstance(declared.source, Kafka):
-        written = produce.feed(
+        written = feed_messages.feed_kafka(
             pipeline, declared.source, duplicates=duplicates, seed=seed, files=files, records=records, rate=rate
         )
         give(Report(f"{pipeline}: in the topic", "", asdict(written)), as_json)
@@ -99,12 +220,12 @@ def feed(
     # The inbox that the declaration names, or the default; `feed` itself refuses a name without data.
     inbox = settings.inbox_location(pipeline, declared.source.inbox if declared else None)
     if inbox == settings.inbox_location(pipeline):
-        home_folders.make(settings.home(), ("inbox",))
+        onlyonce_settings.make_folder(settings.home(), ("inbox",))
     if declared and isinstance(declared.source, Growing):
-        grown = grow.feed(
+        grown = local_feed.feed_growing(
             pipeline, on_disk(inbox), duplicates=duplicates, seed=seed, files=files, records=records, rate=rate
         )
         give(Report(f"{pipeline}: appended", "", {**asdict(grown), "inbox": str(inbox)}), as_json)
         return
-    fed = deliver.feed(pipeline, inbox, duplicates=duplicates, seed=seed, files=files, records=records)
+    fed = local_feed.feed_files(pipeline, inbox, duplicates=duplicates, seed=seed, files=files, records=records)
     give(Report(f"{pipeline}: in the inbox", "", {**asdict(fed), "inbox": str(inbox)}), as_json)

@@ -17,14 +17,14 @@ import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from onlyonce import asked, settings, tables
-from onlyonce.declare.pipeline import Pipeline, unknown
-from onlyonce.model.errors import OnlyonceError, Refused
-from onlyonce.model.report import Report
-from onlyonce.session.ending import ended
+from onlyonce import asked, console, settings
+from onlyonce.api.pipeline import Pipeline, unknown
+from onlyonce.core.errors import OnlyonceError, Refused
+from onlyonce.core.runs import Report
+from onlyonce.engine.failures import ended_with
 
 if TYPE_CHECKING:
-    from onlyonce.commitlog.views import Views
+    from onlyonce.commitlog.health import Views
 
 
 def _named(incomplete: str) -> list[str]:
@@ -95,8 +95,8 @@ class PlatformGroup(TyperGroup):
             if isinstance(raised, BrokenPipeError) and _nobody_reads():
                 _write_nowhere()
                 raise typer.Exit(OUTPUT_CLOSED) from raised
-            error = ended(raised)
-            tables.show_error(error, tables.console(stderr=True))
+            error = ended_with(raised)
+            console.show_error(error, console.console(stderr=True))
             raise typer.Exit(error.exit_code) from error
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -129,19 +129,19 @@ def refuse_other_format() -> None:
     """
     from sqlalchemy.exc import SQLAlchemyError
 
-    from onlyonce.database import formats
+    from onlyonce.database import statements
     from onlyonce.database.connect import Database, transaction
 
-    formats.check_home()
+    statements.check_home()
     found = None
     for url in (settings.reader_url, settings.database_url):
         with (
             suppress(FileNotFoundError, ImportError, SQLAlchemyError, OnlyonceError),
             transaction(Database(url(), "onlyonce-format", any_format=True)) as connection,
         ):
-            found = formats.of_database(connection)
+            found = statements.format_of_database(connection)
             break
-    formats.refuse_other(found, "the database")
+    statements.refuse_other_format(found, "the database")
 
 
 def asking(job: str) -> Callable[[Callable[[Any, list[str], bool], None]], Callable[..., None]]:
@@ -175,25 +175,25 @@ def _parameter(option: asked.Option) -> Parameter:
     return Parameter(option.dest, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, declared_by])
 
 
-def give(value: Report | Sequence[tables.Row], as_json: bool, *, empty: str = "no rows") -> None:
+def give(value: Report | Sequence[console.Row], as_json: bool, *, empty: str = "no rows") -> None:
     """Print a report or rows on standard output."""
     if as_json:
-        typer.echo(tables.as_json(value))
+        typer.echo(console.as_json(value))
     elif isinstance(value, Report):
-        tables.show_report(value, tables.console())
+        console.show_report(value, console.console())
     else:
-        tables.show_rows(value, tables.console(), empty=empty)
+        console.show_rows(value, console.console(), empty=empty)
 
 
 def note(text: str) -> None:
     """Print a remark on standard error, where it disturbs no pipe."""
-    tables.console(stderr=True).print(text, style="dim", markup=False)
+    console.console(stderr=True).print(text, style="dim", markup=False)
 
 
 @contextmanager
 def progress(text: str) -> Iterator[Callable[[str], None]]:
     """A line on standard error while something takes long, and what changes it; in a pipe each new text once."""
-    out = tables.console(stderr=True)
+    out = console.console(stderr=True)
     if out.is_terminal:
         with out.status(escape(text)) as status:
             yield lambda now: status.update(escape(now))
@@ -208,7 +208,7 @@ def progress(text: str) -> Iterator[Callable[[str], None]]:
     yield say
 
 
-def read(work: Callable[[Views], list[tables.Row]]) -> list[tables.Row]:
+def read(work: Callable[[Views], list[console.Row]]) -> list[console.Row]:
     """The rows that `work` reads in one transaction of the reader, who sees the views and can change nothing.
 
     One attempt: a person who waits wants to know at once that the database is away. Raises Retryable then,
@@ -216,7 +216,7 @@ def read(work: Callable[[Views], list[tables.Row]]) -> list[tables.Row]:
     """
     from sqlalchemy.exc import DBAPIError
 
-    from onlyonce.commitlog.views import Views
+    from onlyonce.commitlog.health import Views
     from onlyonce.database.connect import Database
 
     url = there(settings.reader_url)
@@ -243,7 +243,7 @@ def there(url: Callable[[], str]) -> str:
             hint="`onlyonce up` makes it; ONLYONCE_HOME names one that is elsewhere",
         ) from error
     if found in [path.read_text().strip() for path in settings.home().glob("postgres/*.url")]:
-        from onlyonce.local.database import postgres
+        from onlyonce.local import postgres
 
         if not postgres.is_running():
             # Nobody else starts it, so there is nothing to wait for.
@@ -265,7 +265,7 @@ def started_database() -> None:
     """
     from onlyonce import settings
 
-    out = tables.console(stderr=True)
+    out = console.console(stderr=True)
     if settings.embedded() and out.is_terminal:
         from onlyonce.local import platform
 
@@ -273,20 +273,20 @@ def started_database() -> None:
     there(settings.database_url)
 
 
-def rows_of(instance: str, query: str, **parameters: Any) -> list[tables.Row]:
+def rows_of(instance: str, query: str, **parameters: Any) -> list[console.Row]:
     """The rows of a named query about a pipeline or bounded run; refuses a name that nobody knows."""
     found = read(lambda views: views.rows(query, instance=instance, **parameters))
     return found or _none_of(instance)
 
 
-def _none_of(instance: str) -> list[tables.Row]:
+def _none_of(instance: str) -> list[console.Row]:
     declared(instance)
     return []
 
 
 def declared(instance: str, files: list[Path] | None = None) -> Pipeline:
     """The declaration behind a pipeline's name or a bounded run's (flights@1). Raises Refused with a guess."""
-    from onlyonce.declare import loading as declarations
+    from onlyonce.api import load as declarations
 
     known = declarations.load(files)
     name = instance.partition("@")[0]

@@ -14,15 +14,10 @@ from typing import Any
 import pyarrow as pa
 
 from onlyonce.catalog.chunks import Chunks
-from onlyonce.commitlog import turns, units
-from onlyonce.commitlog.authorities import Authorities
-from onlyonce.commitlog.lineages import Driver, Lineages
-from onlyonce.commitlog.turns import Turns
-from onlyonce.commitlog.units import Units
-from onlyonce.database.arrays import INSTANT, do_rows
-from onlyonce.database.connect import ask, do
-from onlyonce.database.transactions import Transactions, one_transaction
-from onlyonce.model.batch import (
+from onlyonce.commitlog import lineages, units
+from onlyonce.commitlog.lineages import Driver, Lineages, Turns
+from onlyonce.commitlog.units import Authorities, Units
+from onlyonce.core.batch import (
     EXACTLY_ONCE,
     Batch,
     Outcome,
@@ -37,9 +32,10 @@ from onlyonce.model.batch import (
     to_micros,
     to_time,
 )
-from onlyonce.model.frontier import Frontier
-from onlyonce.model.sources.tides import Tides
-from onlyonce.model.units import Counts
+from onlyonce.core.frontier import Frontier, Tides
+from onlyonce.core.units import Counts
+from onlyonce.database.connect import Transactions, ask, do, one_transaction
+from onlyonce.database.locks import INSTANT, do_rows
 
 COUNTED = pa.schema({
     "window_start": INSTANT, "window_end": INSTANT, "in_time": pa.int64(), "late": pa.int64(), "rejected": pa.int64(),
@@ -334,7 +330,9 @@ def by(batch: Batch) -> dict[str, Any]:
 
 def _from_row(row: Any) -> Batch:
     fixed = {field.name: getattr(row, field.name) for field in fields(Plan)}
-    return Batch(Plan(**fixed), frontier_of(row), row.gc_floor, row.state, replayed=True, turn=turns.of_row(row))
+    return Batch(
+        Plan(**fixed), frontier_of(row), row.gc_floor, row.state, replayed=True, turn=lineages.turns_of_row(row)
+    )
 
 
 def frontier_of(row: Any) -> Frontier:
@@ -345,3 +343,51 @@ def frontier_of(row: Any) -> Frontier:
 def frontier_times(known: Frontier) -> dict[str, Any]:
     """The parts of a frontier as the log has them."""
     return {name: to_time(value) for name, value in asdict(known).items()}
+
+
+# Closes in the log: receive says between two batches that the input has ended, or is silent, by a control row.
+#
+# Who calls it: `onlyonce.receive.loop`. Errors: Superseded for a driver that was overtaken.
+
+
+class Closes(Transactions):
+    """The control rows of an instance."""
+
+    @one_transaction
+    def begin(
+        self, driver: Driver, kind: str, after: Frontier, tides: Tides | None = None
+    ) -> tuple[int, str, Frontier]:
+        """Fix what a control row says, and how far each of several sources has come; one that an earlier attempt left
+        is finished first.
+
+        Gives its number too."""
+        Lineages(self.connection).check_epoch(driver.lineage, driver.epoch)
+        left = ask(self.connection, "batches", "open_close", lineage=driver.lineage)
+        if left:
+            row = left[0]
+            return row.close_no, row.kind, frontier_of(row)
+        number = ask(self.connection, "batches", "last_close", lineage=driver.lineage)[0].close_no + 1
+        do(
+            self.connection, "batches", "begin_close",
+            lineage=driver.lineage, close_no=number, epoch=driver.epoch, kind=kind, run_id=driver.run_id,
+            source_tides_after=json.dumps(tides.told()) if tides else None, **frontier_times(after),
+        )  # fmt: skip
+        return number, kind, after
+
+    @one_transaction
+    def is_open(self, driver: Driver) -> bool:
+        """Whether an earlier driver began a close and did not commit it."""
+        return bool(ask(self.connection, "batches", "open_close", lineage=driver.lineage))
+
+    @one_transaction
+    def end(self, driver: Driver, number: int, delta_version: int) -> None:
+        """The control row is in `events`."""
+        Lineages(self.connection).check_epoch(driver.lineage, driver.epoch)
+        do(
+            self.connection,
+            "batches",
+            "end_close",
+            lineage=driver.lineage,
+            close_no=number,
+            delta_version=delta_version,
+        )

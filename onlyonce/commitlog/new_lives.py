@@ -1,6 +1,6 @@
 """Where a new life of a query begins, what its last one has left, and the one transaction that takes its place.
 
-Who calls it: `onlyonce.run.lineage`, and whoever asks where a new life would begin: `plan`, `maintain`, erasures.
+Who calls it: `onlyonce.run.reset`, and whoever asks where a new life would begin: `plan`, `maintain`, erasures.
 Errors: Refused where the records are gone with which it would begin; Superseded.
 """
 
@@ -11,15 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid4
 
-from onlyonce.commitlog.authorities import Authorities
+from onlyonce.api.pipeline import unknown
 from onlyonce.commitlog.lineages import Driver, Lineage, Lineages
-from onlyonce.commitlog.operate.removals import Removals
-from onlyonce.commitlog.units import Unit, Units
-from onlyonce.database.connect import ask, do
-from onlyonce.database.transactions import Transactions, one_transaction
-from onlyonce.declare.pipeline import unknown
-from onlyonce.model.batch import read_upto
-from onlyonce.model.stored_names import (
+from onlyonce.commitlog.removals import Removals
+from onlyonce.commitlog.units import Authorities, Unit, Units
+from onlyonce.core.batch import read_upto
+from onlyonce.core.stored_names import (
     AFTER_BATCH_NO,
     BATCH_NO,
     CLOSED_BY,
@@ -29,7 +26,8 @@ from onlyonce.model.stored_names import (
     ROWS_FROM,
     START_VERSION,
 )
-from onlyonce.model.windows import Micros
+from onlyonce.core.windows import Micros
+from onlyonce.database.connect import Transactions, ask, do, one_transaction
 
 Start = dict[str, Any]
 """Where a life begins: what `lineages.start_from` has."""

@@ -1,31 +1,105 @@
-"""Connections and transactions, and the meaning of a lost connection.
+"""What it means that a statement or a login failed: the database is away for now, or it has refused.
 
-If a connection breaks before COMMIT was sent, nothing was done: Retryable. If it breaks after that, nobody knows
-whether the transaction was committed: CommitStateUnknown. Then the log must be read. If the server answers a COMMIT
-with an error, nothing was done: Refused.
+Who calls it: `connect`. Not promised: anything about a COMMIT whose answer is lost, which `connect` tells itself.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import wraps
+from pathlib import Path
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import psycopg2
 import structlog
-from sqlalchemy import Connection, Engine, RootTransaction, Row, TextClause, create_engine, event, text
+from sqlalchemy import Connection, Engine, RootTransaction, Row, TextClause, create_engine, event, make_url, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
 
 from onlyonce import settings
-from onlyonce.database import broken, formats, mysql
+from onlyonce.core import stored_names
+from onlyonce.core.errors import CommitStateUnknown, DatabaseAway, Refused
+from onlyonce.database import mysql, statements
 from onlyonce.database.statements import queries
-from onlyonce.model import stored_names
-from onlyonce.model.errors import CommitStateUnknown, DatabaseAway, Refused
+
+AWAY = ("57P", "40", "53", "08", "55P03")
+"""Of SQLSTATEs. 57P: the server shuts down or ended this session; 40: serialization; 53: resources; 55P03:
+lock_timeout."""
+NO_ANSWER = (*AWAY, "25", "57", "58", "XX")
+"""25: the session or the server takes no writes now; 57: another session has cancelled; 58 and XX: the server itself
+has failed."""
+NOT_LET_IN = ("password authentication failed", "no password supplied", "is not permitted to log in")
+"""How PostgreSQL refuses a login, which has no SQLSTATE then."""
+
+
+def is_away(error: DBAPIError) -> bool:
+    """Whether the database may do the same statement later."""
+    if mysql.code_of(error):
+        return error.connection_invalidated or mysql.is_away(error)
+    code = getattr(error.orig, "pgcode", None) or ""
+    lost = error.connection_invalidated or (isinstance(error, OperationalError) and not code)
+    return lost or code.startswith(AWAY)
+
+
+def is_answer(error: Exception) -> bool:
+    """Return whether PostgreSQL has refused what it was asked: the same statements fail again until a person changes
+    something.
+
+    Also of a COMMIT: a deferred constraint or trigger that fails there has rolled the transaction back.
+    """
+    code = getattr(getattr(error, "orig", None) or error, "pgcode", None) or ""
+    return bool(code) and not code.startswith(NO_ANSWER)
+
+
+def is_not_let_in(url: str, error: OperationalError) -> Refused | None:
+    """The server has answered, and no patience changes what: a password, role or database that is wrong."""
+    if mysql.is_mysql(url):
+        return mysql.not_let_in(url, error)
+    told = str(getattr(error, "orig", None) or error)
+    if not any(mark in told for mark in NOT_LET_IN):
+        return None
+    place = make_url(url)
+    return Refused(
+        f"PostgreSQL at {place.host}:{place.port} does not let {place.username} in: {_reason(told)}",
+        data="nothing was read or written",
+        hint="correct the URL (ONLYONCE_DATABASE_URL, ONLYONCE_READER_URL, or the variable that a Postgres sink "
+        "names), or the password of "
+        "that role: ALTER ROLE",
+    )
+
+
+def _reason(told: str) -> str:
+    lines = [line.strip() for line in told.splitlines() if "FATAL" in line or "fe_sendauth" in line]
+    return (lines or [told.strip()])[-1].rpartition("FATAL:")[2].strip()
+
+
+def database_away(error: Exception) -> DatabaseAway:
+    """The same as an error of ours. Nothing of the transaction is there."""
+    return DatabaseAway(
+        f"the database did not answer: {first_line(error)}",
+        data="the open transaction was rolled back; nothing is half done",
+        hint="is PostgreSQL up? Then run the same command again",
+    )
+
+
+def first_line(error: BaseException) -> str:
+    """What the server or the driver said, on one line."""
+    cause = getattr(error, "orig", None) or error
+    return (str(cause).strip().splitlines() or [type(cause).__name__])[0]
+
+
+# Connections and transactions, and the meaning of a lost connection.
+#
+# If a connection breaks before COMMIT was sent, nothing was done: Retryable. If it breaks after that, nobody knows
+# whether the transaction was committed: CommitStateUnknown. Then the log must be read. If the server answers a COMMIT
+# with an error, nothing was done: Refused.
+
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -128,11 +202,11 @@ def _refuse_other_format(raw: Any, is_mysql: bool) -> None:
     there."""
     try:
         with raw.cursor() as cursor:
-            found = formats.of_mysql_session(cursor) if is_mysql else formats.of_session(cursor)
+            found = statements.format_of_mysql_session(cursor) if is_mysql else statements.format_of_session(cursor)
         raw.rollback()
     except raw.Error as error:
         raise OperationalError("the format of the database", (), error) from error
-    formats.refuse_other(found, "the sink's database" if is_mysql else "the database")
+    statements.refuse_other_format(found, "the sink's database" if is_mysql else "the database")
 
 
 def by_transaction(database: Database) -> bool:
@@ -162,7 +236,7 @@ def transaction(database: Database) -> Iterator[Connection]:
     try:
         connection = _engine(database).connect()
     except OperationalError as error:
-        raise broken.not_let_in(database.url, error) or broken.away(error) from error
+        raise is_not_let_in(database.url, error) or database_away(error) from error
     with connection:
         begun = connection.begin()
         try:
@@ -171,15 +245,15 @@ def transaction(database: Database) -> Iterator[Connection]:
             yield connection
         except DBAPIError as error:
             _roll_back(connection, begun)
-            if broken.is_away(error):
-                raise broken.away(error) from error
+            if is_away(error):
+                raise database_away(error) from error
             raise
         except psycopg2.OperationalError as error:
-            if error.pgcode and not error.pgcode.startswith(broken.AWAY):
+            if error.pgcode and not error.pgcode.startswith(AWAY):
                 _roll_back(connection, begun)
                 raise  # the server has answered: a row that is too large, for example
             connection.invalidate()
-            raise broken.away(error) from error
+            raise database_away(error) from error
         except BaseException:
             _roll_back(connection, begun)
             raise
@@ -187,15 +261,15 @@ def transaction(database: Database) -> Iterator[Connection]:
             begun.commit()
         except (DBAPIError, psycopg2.Error) as error:
             connection.invalidate()
-            if broken.is_answer(error):
+            if is_answer(error):
                 raise Refused(
-                    f"the database has refused to commit: {broken.first_line(error)}",
+                    f"the database has refused to commit: {first_line(error)}",
                     data="the transaction was rolled back; nothing of it is there",
                     hint="correct the rows that the constraint or trigger rejects, or change the constraint or "
                     "trigger; then run the same command again",
                 ) from error
             raise CommitStateUnknown(
-                f"the database's answer to a COMMIT was lost: {broken.first_line(error)}",
+                f"the database's answer to a COMMIT was lost: {first_line(error)}",
                 data="the transaction is either whole in the log or not there at all",
                 hint="the platform reads the log and decides; if this error reaches you, run the same command again",
             ) from error
@@ -222,7 +296,7 @@ class Session:
             return work(self._connection)
         except DBAPIError as error:
             self.close()
-            raise broken.away(error) from error
+            raise database_away(error) from error
 
     def close(self) -> None:
         """End the session."""
@@ -289,6 +363,118 @@ def _roll_back(connection: Connection, begun: RootTransaction) -> None:
 
 def _say_again(state: RetryCallState) -> None:
     problem = state.outcome.exception() if state.outcome else None
-    log.warning(
-        "database away, trying again", attempt=state.attempt_number, problem=broken.first_line(problem or Exception())
+    log.warning("database away, trying again", attempt=state.attempt_number, problem=first_line(problem or Exception()))
+
+
+# Statements by concern: a class for each, whose public methods are one transaction.
+#
+# Over a database a method runs in a transaction of its own, and again while the database is away (`connect.run`). Over
+# a connection it is a part of that connection's transaction: so methods are put together from others.
+#
+# Who calls it: `onlyonce.commitlog` and `onlyonce.catalog`. Errors: those of `run`; AssertionError where statements are
+# run outside a transaction.
+
+
+Asked = ParamSpec("Asked")
+Answer = TypeVar("Answer")
+Scope = Database | Connection
+"""Where methods run: each in a transaction of its own, or all within one that is open."""
+Concern = TypeVar("Concern", bound="Transactions")
+
+
+class Transactions:
+    """The transactions of one concern, in a database or within a transaction that is open."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+
+    @classmethod
+    @contextmanager
+    def once(cls, database: Database) -> Iterator[Self]:
+        """One transaction that the caller puts together, and that is not tried again."""
+        with transaction(database) as connection:
+            yield cls(connection)
+
+    @classmethod
+    @contextmanager
+    def at_one_moment(cls, database: Database) -> Iterator[Self]:
+        """The same, which sees one moment only and changes nothing."""
+        with cls.once(database) as found:
+            snapshot(found.connection)
+            yield found
+
+    @property
+    def connection(self) -> Connection:
+        """The open transaction."""
+        assert isinstance(self.scope, Connection), "a method with statements must be @one_transaction"
+        return self.scope
+
+
+def one_transaction(
+    work: Callable[Concatenate[Concern, Asked], Answer],
+) -> Callable[Concatenate[Concern, Asked], Answer]:
+    """Make a method one transaction, or a part of the one that is open."""
+
+    @wraps(work)
+    def whole(self: Concern, /, *args: Asked.args, **kwargs: Asked.kwargs) -> Answer:
+        if isinstance(self.scope, Connection):
+            return work(self, *args, **kwargs)
+        return run(self.scope, lambda connection: work(type(self)(connection), *args, **kwargs))
+
+    return whole
+
+
+# The database sessions of Spark's tasks: few at once in an executor, each under the name of its unit and attempt, none
+# left idle.
+#
+# A cluster has hundreds of tasks, and a PostgreSQL has room for some hundred sessions. So the tasks of an executor
+# share a number of slots. A slot is a lock on a file below the executor's own local folder: the system frees it when
+# its process ends, however it ends.
+#
+# Who calls it: `onlyonce.engine.worker`. Errors: OSError when the folder can't be written. Not promised: who gets a
+# slot first; and a bound over all executors, which a pooler has (docs/how-to/cluster.md).
+
+
+SLOTS = "onlyonce-sessions"
+
+
+@contextmanager
+def held_session(database: Database, work: str, folder: Path) -> Iterator[Database]:
+    """The database as one task reaches it while this is entered.
+
+    `work` is added to the session's name: the unit and the attempt.
+    """
+    here = replace(
+        database, url=database.pooler or database.url, name=stored_names.task_session(database.name, work), of_task=True
     )
+    if not by_transaction(here):
+        here = replace(here, name=database.name)  # MySQL finds the sessions of an old driver by this name alone
+    with _slot(folder / SLOTS, database.at_once):
+        try:
+            yield here
+        finally:
+            end_sessions(here)
+
+
+@contextmanager
+def _slot(folder: Path, count: int) -> Iterator[None]:
+    folder.mkdir(exist_ok=True)
+    first = os.getpid() % count
+    numbers = [*range(first, count), *range(first)]
+    files = [os.open(folder / str(number), os.O_RDWR | os.O_CREAT, 0o600) for number in numbers]
+    try:
+        if not any(map(_taken, files)):
+            fcntl.flock(files[0], fcntl.LOCK_EX)
+        yield
+    finally:
+        for file in files:
+            os.close(file)
+
+
+def _taken(file: int) -> bool:
+    """Whether this process has the lock now."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

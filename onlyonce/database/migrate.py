@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
-from onlyonce.database import formats, mysql
+from onlyonce.core.errors import Refused
+from onlyonce.database import mysql, statements
 from onlyonce.database.connect import Database, ask, run
 from onlyonce.database.statements import FOLDER, views
-from onlyonce.model.errors import Refused
 
 VIEWS = "views"
 OTHER_COLUMNS = "42P16"
@@ -53,9 +53,9 @@ def migrate(url: str) -> list[str]:
 
     Raises Refused when the database or the home has another format.
     """
-    formats.check_home()
+    statements.check_home()
     made = run(Database(url, "onlyonce/migrate"), lambda conn: _apply(conn, ["authority", "platform"], with_views=True))
-    formats.make_home()
+    statements.make_home()
     return made
 
 
@@ -69,7 +69,7 @@ def migrate_authority(url: str) -> list[str]:
 
 def missing(connection: Connection) -> list[str]:
     """Return the names of the parts that `migrate` would make in the platform's database."""
-    if formats.of_database(connection) is None:
+    if statements.format_of_database(connection) is None:
         return ["authority", "platform", VIEWS]
     made = _made(connection)
     return [part for part in ("authority", "platform") if part not in made] + (
@@ -78,15 +78,15 @@ def missing(connection: Connection) -> list[str]:
 
 
 def _apply(connection: Connection, parts: list[str], *, with_views: bool) -> list[str]:
-    formats.refuse_other(formats.of_database(connection), "the database")
+    statements.refuse_other_format(statements.format_of_database(connection), "the database")
     _lock(connection)
-    formats.refuse_other(formats.of_database(connection), "the database")  # made since then
+    statements.refuse_other_format(statements.format_of_database(connection), "the database")  # made since then
     made = _made(connection)
     new = [part for part in parts if part not in made]
     for part in new:
-        _script(connection, formats.baseline(part))
+        _script(connection, statements.baseline_format(part))
         note = text("INSERT INTO onlyonce_private.formats (part, format) VALUES (:part, :format)")
-        connection.execute(note, {"part": part, "format": formats.needed()})
+        connection.execute(note, {"part": part, "format": statements.needed_format()})
     if with_views and _views_changed(connection):
         _replace_views(connection)
         note = text(
@@ -121,13 +121,13 @@ def _apply_mysql(connection: Connection) -> list[str]:
     try:
         connection.exec_driver_sql(MYSQL_FORMATS)
         found = connection.exec_driver_sql("SELECT format FROM onlyonce_formats").scalar()
-        formats.refuse_other(found, "the sink's database")  # made since the session has asked
+        statements.refuse_other_format(found, "the sink's database")  # made since the session has asked
         if found is not None:
             return []
-        for statement in filter(str.strip, formats.baseline(mysql.DIALECT).split(";\n")):
+        for statement in filter(str.strip, statements.baseline_format(mysql.DIALECT).split(";\n")):
             connection.exec_driver_sql(statement)
         connection.exec_driver_sql(
-            "INSERT INTO onlyonce_formats (part, format) VALUES (%s, %s)", (mysql.DIALECT, formats.needed())
+            "INSERT INTO onlyonce_formats (part, format) VALUES (%s, %s)", (mysql.DIALECT, statements.needed_format())
         )
         return [mysql.DIALECT]
     finally:

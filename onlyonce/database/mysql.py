@@ -18,10 +18,9 @@ from uuid import uuid4
 from sqlalchemy import URL, Connection, Engine, TextClause, create_engine, event, make_url, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 
+from onlyonce.core import ownership, stored_names
+from onlyonce.core.errors import Refused
 from onlyonce.database.statements import queries
-from onlyonce.model import stored_names
-from onlyonce.model.errors import Refused
-from onlyonce.model.sinks import names
 
 DIALECT = "mysql"
 DRIVER = re.compile(r"onlyonce/(\d+)/(\d+)")
@@ -139,7 +138,7 @@ def put_note(connection: Connection, name: str, note: str) -> None:
 
 def drop_table(connection: Connection, name: str) -> None:
     """Drop a sink's table with what was deleted from it. Nothing happens the second time."""
-    deleted = names.MYSQL.deleted(name)
+    deleted = ownership.MYSQL.deleted(name)
     for there in tables(connection, deleted):
         if there.note == stored_names.DELETED_NOTE:
             connection.exec_driver_sql(f"DROP TABLE IF EXISTS {quoted(connection, deleted)}")

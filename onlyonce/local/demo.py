@@ -1,38 +1,163 @@
-"""The demo: takes real data through the whole platform and shows each step. `make demo` and `onlyonce demo` run it.
+"""The last screen of the demo: results, what became of every record, the commit log, and where to look next.
 
-    feed     two months of flights and three hours of user events, with re-deliveries, into the inboxes
-    up       prerequisites, PostgreSQL, Airflow
-    trigger  the DAG of each pipeline, through Airflow's API, with `close`: the last window must be there
-    watch    what is committed, read from the log; the state of the task, asked of Airflow
-    show     results, what became of every record, the commit log (`onlyonce.local.demo_results`)
-
-It may be repeated: feeding the same data again writes nothing, and a run without new input commits nothing.
-Errors: those of the platform; OnlyonceError if a run fails, after the last lines of its task's log.
-Not promised: that only the demo's own runs are shown. Scheduled runs do the same work.
+Who calls it: `onlyonce.local.demo`. It reads the views and the outputs' tables, and changes nothing. Whole results are
+read, since those of the demo are small.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from sqlalchemy import literal_column, select, table
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_fixed
 
-from onlyonce import environment, settings, tables
-from onlyonce.commitlog.views import Views
-from onlyonce.database.connect import Database
-from onlyonce.declare import loading as declarations
-from onlyonce.local import demo_results, platform, processes
-from onlyonce.local.feed import deliver
-from onlyonce.local.standalone.airflow_api import FINAL_STATES, AirflowApi
-from onlyonce.model.errors import OnlyonceError, Retryable
-from onlyonce.model.stored_names import stream_id
+from onlyonce import console, environment, settings
+from onlyonce.api import load as declarations
+from onlyonce.api.pipeline import FileSink, Output, Pipeline, Postgres, target
+from onlyonce.commitlog.health import Views
+from onlyonce.core.errors import OnlyonceError, Retryable
+from onlyonce.core.locations import Location, Url
+from onlyonce.core.stored_names import WINDOW_DATE, WINDOW_START, stream_id
+from onlyonce.database.connect import Database, run
+from onlyonce.local import feed, platform, processes
+from onlyonce.local.airflow_api import FINAL_STATES, AirflowApi
+from onlyonce.sinks.files.file_stores import folder_of
+
+ROWS = 5
+
+LOOK_FURTHER = (
+    "status",
+    "audit",
+    "late flights",
+    "files flights",
+    'sql "select lineage, batch, records_in, kept, invalid, duplicate, in_time, late, conserved from '
+    'onlyonce.conservation order by 1, 2"',
+    'sql "select output, window_start, late from onlyonce.late order by late desc limit 10"',
+    'sql "select * from results.flights_per_hour order by window_start limit 10"',
+)
+
+
+def show_results(database: Database, pipelines: list[str], out: Console) -> None:
+    """Print all of it."""
+    for name in pipelines:
+        pipeline = declarations.one(name)
+        for output in pipeline.outputs:
+            _show_output(database, pipeline, output, out)
+    fates = Views(database).rows("fates")
+    out.print()
+    console.show_rows([row for row in fates if row["pipeline"] in pipelines], out, title="What became of every record")
+    for name in pipelines:
+        commits = Views(database).rows("commits_of", instance=name, n=ROWS)
+        console.show_rows(
+            [_without(row, "batch_state", "run_id") for row in commits],
+            out,
+            title=f"The last lines of the commit log of {name}",
+        )
+    out.print("[bold]To look further[/bold]")
+    for command in LOOK_FURTHER:
+        out.print(f"  {_program()} {command}", markup=False, soft_wrap=True)
+
+
+def largest(rows: list[console.Row], count: int) -> tuple[str, list[console.Row]]:
+    """The first column of whole numbers, and the rows with the most of it; ties by the other columns. Pure."""
+    first = rows[0]
+    by = next((n for n, value in first.items() if isinstance(value, int) and not isinstance(value, bool)), "")
+    if not by:
+        return "", rows[:count]
+    return by, sorted(rows, key=lambda row: (-row[by], *map(str, row.values())))[:count]
+
+
+def _show_output(database: Database, pipeline: Pipeline, output: Output, out: Console) -> None:
+    if isinstance(output.sink, FileSink):
+        _show_files(database, pipeline, output, out)
+        return
+    if isinstance(output.sink, Postgres):
+        where, rows = output.sink.table, _postgres_rows(database, output.sink.table)
+    else:
+        path = settings.table_location(target(pipeline, output).removeprefix("delta:"))
+        where, rows = _shown_path(path), _delta_rows(path)
+    if not rows:
+        out.print(f"[bold]{pipeline.name}.{output.name}[/bold] has no rows yet")
+        return
+    by, top = largest(rows, ROWS)
+    windows = sorted(row[WINDOW_START] for row in rows if row.get(WINDOW_START))
+    span = f", windows from {console.plain(windows[0])} to {console.plain(windows[-1])}" if windows else ""
+    out.print(
+        f"\n[bold]{pipeline.name}.{output.name}[/bold] in {where}: {len(rows):,} rows{span}. Those with the most {by}:"
+    )
+    console.show_rows([_without(row, WINDOW_DATE) for row in top], out)
+
+
+def _show_files(database: Database, pipeline: Pipeline, output: Output, out: Console) -> None:
+    mine = {"instance": pipeline.name, "output": output.name, "n": ROWS}
+    total = Views(database).rows("files_by_state", **mine)
+    if not total:
+        out.print(f"[bold]{pipeline.name}.{output.name}[/bold] has no files yet")
+        return
+    place = _shown_path(folder_of(target(pipeline, output).removeprefix("files:")))
+    counts = ", ".join(f"{row['files']:,} {row['state']}" for row in total)
+    out.print(f"\n[bold]{pipeline.name}.{output.name}[/bold] in {place}: files {counts}. Those with the most rows:")
+    console.show_rows(Views(database).rows("largest_files", **mine), out)
+
+
+def _delta_rows(path: Location) -> list[console.Row]:
+    from onlyonce.tables import opening
+
+    if not opening.any_in(path):
+        return []
+    rows: list[dict[str, Any]] = opening.table(path).to_pyarrow_table().to_pylist()
+    return [{name: _in_utc(value) for name, value in row.items()} for row in rows]
+
+
+def _postgres_rows(database: Database, name: str) -> list[console.Row]:
+    schema, _, plain_name = name.partition(".")
+    query: Any = select(literal_column("*")).select_from(table(plain_name, schema=schema))
+    return run(database, lambda conn: [dict(row._mapping) for row in conn.execute(query)])
+
+
+def _in_utc(value: Any) -> Any:
+    return value.astimezone(UTC) if isinstance(value, datetime) and value.tzinfo else value
+
+
+def _without(row: console.Row, *names: str) -> console.Row:
+    return {name: value for name, value in row.items() if name not in names}
+
+
+def _program() -> str:
+    """The command as it can be typed here; the environment is rarely on the PATH."""
+    return _shown_path(Path(sys.executable).parent / "onlyonce")
+
+
+def _shown_path(path: Location) -> str:
+    if isinstance(path, Url):
+        return str(path)
+    here = os.path.relpath(path)
+    return str(path) if here.startswith("..") else here
+
+
+# The demo: takes real data through the whole platform and shows each step. `make demo` and `onlyonce demo` run it.
+#
+#     feed     two months of flights and three hours of user events, with re-deliveries, into the inboxes
+#     up       prerequisites, PostgreSQL, Airflow
+#     trigger  the DAG of each pipeline, through Airflow's API, with `close`: the last window must be there
+#     watch    what is committed, read from the log; the state of the task, asked of Airflow
+#     show     results, what became of every record, the commit log (`onlyonce.local.demo`)
+#
+# It may be repeated: feeding the same data again writes nothing, and a run without new input commits nothing. Errors:
+# those of the platform; OnlyonceError if a run fails, after the last lines of its task's log. Not promised: that only
+# the demo's own runs are shown. Scheduled runs do the same work.
+
 
 # Two months, so that all of it takes about two minutes on two cores. The number of files is not that of
 # the whole year: its files have other names, so `onlyonce feed flights` can bring the rest later.
@@ -70,7 +195,7 @@ def main(*, leave: bool) -> int:
 
     Ctrl-C and SIGTERM stop the platform, also in the middle of a run.
     """
-    out = tables.console()
+    out = console.console()
     done = False
     with processes.sigterm_like_ctrl_c():
         try:
@@ -105,7 +230,7 @@ def _show_all(out: Console) -> platform.Login:
         for one in watched:
             _check(api, one, out)
     database = Database(settings.reader_url(), "onlyonce-demo")
-    demo_results.show(database, list(lines), out)
+    show_results(database, list(lines), out)
     out.print(f"\nThe demo took {time.monotonic() - begun:.0f} s.", style="dim")
     return login
 
@@ -117,7 +242,7 @@ def _feed(out: Console) -> dict[str, int]:
     for pipeline, options in FEEDS.items():
         declarations.one(pipeline)  # ONLYONCE_PIPELINES may name files without it: then say so before anything starts
         with out.status(f"{pipeline}: its data is put into the inbox") if out.is_terminal else contextlib.nullcontext():
-            fed = deliver.feed(pipeline, settings.inbox(pipeline), **options)
+            fed = feed.feed_files(pipeline, settings.inbox(pipeline), **options)
         news = f"{fed.written} new files" if fed.written else "all there already"
         out.print(
             f"[bold]{pipeline}[/bold]: {fed.distinct:,} records and {fed.duplicates:,} re-deliveries in {fed.files} "

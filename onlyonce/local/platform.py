@@ -17,12 +17,10 @@ from urllib.parse import urlsplit
 
 from rich.console import Console
 
-from onlyonce import settings, tables
-from onlyonce.local import prerequisites, processes
-from onlyonce.local.database import accounts, postgres
-from onlyonce.local.standalone import airflow, airflow_environment
-from onlyonce.model.errors import Refused
-from onlyonce.settings import home_folders
+from onlyonce import console as onlyonce_console
+from onlyonce import settings
+from onlyonce.core.errors import Refused
+from onlyonce.local import airflow_server, postgres, prerequisites, processes
 
 # Starting may include a long recovery of PostgreSQL: who comes second waits that long.
 _LOCK_PATIENCE = 900
@@ -60,17 +58,17 @@ def up(console: Console | None = None) -> Login:
             "--no-airflow",
         )
     home = settings.home()
-    accounts.make_enterable(home)
-    home_folders.make(home, ("run",))
+    postgres.make_enterable(home)
+    settings.make_folder(home, ("run",))
     with processes.locked(home / "run" / "lock", _LOCK_PATIENCE), _shown(console) as progress:
-        if not (postgres.is_running() and airflow.is_running()):
+        if not (postgres.is_running() and airflow_server.is_running()):
             _require_machine()
         # All ports first: nothing is started when one of them is taken.
         postgres.require_port()
-        airflow.require_port()
-        new = not airflow_environment.password_file().exists()
+        airflow_server.require_port()
+        new = not airflow_server.password_file().exists()
         _tables(progress)
-        airflow.start(progress)
+        airflow_server.start(progress)
     return replace(login(), new=new)
 
 
@@ -85,8 +83,8 @@ def database(console: Console | None = None) -> None:
     if postgres.is_running():
         return
     home = settings.home()
-    accounts.make_enterable(home)
-    home_folders.make(home, ("run",))
+    postgres.make_enterable(home)
+    settings.make_folder(home, ("run",))
     with processes.locked(home / "run" / "lock", _LOCK_PATIENCE), _shown(console) as progress:
         _require_machine()
         postgres.require_port()
@@ -101,7 +99,7 @@ def down(console: Console | None = None) -> None:
     if not home.exists():
         return
     with processes.locked(home / "run" / "lock", _LOCK_PATIENCE), _shown(console) as progress:
-        airflow.stop(progress)
+        airflow_server.stop(progress)
         progress("PostgreSQL stops")
         postgres.stop()
         postgres.last_resort_kill()
@@ -109,13 +107,13 @@ def down(console: Console | None = None) -> None:
 
 def is_up() -> bool:
     """Whether all processes of the platform live."""
-    return postgres.is_running() and airflow.is_running()
+    return postgres.is_running() and airflow_server.is_running()
 
 
 def login() -> Login:
     """The address of the Airflow UI and its only user."""
     url = f"http://127.0.0.1:{settings.airflow_port()}"
-    return Login(url, airflow_environment.USER, airflow_environment.password(), airflow_environment.password_file())
+    return Login(url, airflow_server.USER, airflow_server.password(), airflow_server.password_file())
 
 
 def _refuse_named() -> None:
@@ -146,10 +144,10 @@ def _tables(progress: Callable[[str], None]) -> None:
 
     The home has its format before anything else: a home with state but without one is refused.
     """
-    from onlyonce.database import formats  # only `up` needs SQLAlchemy's weight
+    from onlyonce.database import statements  # only `up` needs SQLAlchemy's weight
     from onlyonce.database.migrate import migrate
 
-    formats.make_home()
+    statements.make_home()
     progress("PostgreSQL starts")
     postgres.start(progress)
     progress("the platform's tables are made")
@@ -159,7 +157,7 @@ def _tables(progress: Callable[[str], None]) -> None:
 @contextlib.contextmanager
 def _shown(console: Console | None) -> Iterator[Callable[[str], None]]:
     """A line that says what is going on; on a terminal it is alive, in a log each step is one line."""
-    console = console or tables.console(stderr=True)
+    console = console or onlyonce_console.console(stderr=True)
     last = ""
 
     def plain(text: str) -> None:

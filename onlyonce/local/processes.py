@@ -1,13 +1,6 @@
-"""Processes of the platform: each is started in a session of its own, can be found again, and is stopped with all that
-it has started.
+"""Files with secrets: generated once, readable by their owner only, never half written.
 
-Each process has the folder of its platform in its environment (`MARK`), and so does everything that
-it starts. `stop` ends processes by this mark and not by a list of process ids: ids are used again after a
-reboot, and Airflow's tasks leave their parent's process group.
-
-Who calls it: `onlyonce.local.standalone.airflow`, `onlyonce.local.platform`, and the tests.
-Not promised: a process that cleans its own environment cannot be found by the mark (PostgreSQL does; its
-module finds it by its data folder). Processes of other users are never touched.
+Who calls it: the other modules of `onlyonce.local`.
 """
 
 from __future__ import annotations
@@ -27,8 +20,39 @@ from typing import BinaryIO
 
 import psutil
 
-from onlyonce.model.errors import Refused, Retryable
-from onlyonce.settings import home_folders
+from onlyonce import settings
+from onlyonce.core.errors import Refused, Retryable
+
+
+def write_secret(path: Path, text: str) -> None:
+    """Write the file in one step; at no moment can another user read it."""
+    unfinished = path.with_name(f"{path.name}.new")
+    unfinished.unlink(missing_ok=True)
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as handle:
+        handle.write(text)
+    unfinished.replace(path)
+
+
+def read_or_make_secret(path: Path, make: Callable[[], dict[str, str]]) -> dict[str, str]:
+    """The secrets in the file, which is made at the first call."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_secret(path, json.dumps(make()) + "\n")
+    return dict(json.loads(path.read_text()))
+
+
+# Processes of the platform: each is started in a session of its own, can be found again, and is stopped with all that
+# it has started.
+#
+# Each process has the folder of its platform in its environment (`MARK`), and so does everything that it starts. `stop`
+# ends processes by this mark and not by a list of process ids: ids are used again after a reboot, and Airflow's tasks
+# leave their parent's process group.
+#
+# Who calls it: `onlyonce.local.airflow_server`, `onlyonce.local.platform`, and the tests. Not promised: a process
+# that cleans its own environment cannot be found by the mark (PostgreSQL does; its module finds it by its data folder).
+# Processes of other users are never touched.
+
 
 MARK = "ONLYONCE_PLATFORM"
 
@@ -44,7 +68,7 @@ def marked(environment: Mapping[str, str], home: Path) -> dict[str, str]:
 
 def spawn(name: str, argv: Sequence[str], environment: Mapping[str, str], home: Path) -> psutil.Process:
     """Start a process in a session of its own; its output goes to `<home>/logs/<name>.log`."""
-    home_folders.make(home, ("run",))
+    settings.make_folder(home, ("run",))
     with open_log(home, name) as log:
         started = subprocess.Popen(
             list(argv),
@@ -63,7 +87,7 @@ def spawn(name: str, argv: Sequence[str], environment: Mapping[str, str], home: 
 
 def open_log(home: Path, name: str) -> BinaryIO:
     """`<home>/logs/<name>.log`, to be appended to; one that has grown large is put aside first."""
-    path = home_folders.inside(home, "logs") / f"{name}.log"
+    path = settings.inside_home(home, "logs") / f"{name}.log"
     if path.exists() and path.stat().st_size > _LARGE_LOG:
         path.replace(path.with_suffix(".log.1"))
     return path.open("ab")

@@ -18,17 +18,15 @@ from pathlib import Path
 from sqlalchemy.engine import make_url
 
 from onlyonce import environment, settings
+from onlyonce.core.errors import OnlyonceError, Refused
 from onlyonce.database.migrate import migrate
-from onlyonce.local import secret_files
-from onlyonce.local.database import cluster
-from onlyonce.local.standalone import airflow_environment
-from onlyonce.model.errors import OnlyonceError, Refused
+from onlyonce.local import airflow_server, postgres, processes
 
 
 def main() -> int:
     """Bring the database and Airflow's files to this version; gives the exit code of what failed, or 0."""
     try:
-        cluster.make_missing(settings.admin_url(), passwords())
+        postgres.make_missing(settings.admin_url(), passwords())
         applied = migrate(settings.database_url())
     except OnlyonceError as error:
         print(error, file=sys.stderr)
@@ -59,7 +57,7 @@ def write_ui_password(path: Path, password: str) -> None:
 
     Airflow opens the file to write, so it can't be a secret's mount.
     """
-    secret_files.write(path, json.dumps({airflow_environment.USER: password}) + "\n")
+    processes.write_secret(path, json.dumps({airflow_server.USER: password}) + "\n")
 
 
 if __name__ == "__main__":

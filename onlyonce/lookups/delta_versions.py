@@ -10,13 +10,13 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyspark.sql import DataFrame, SparkSession
 
 from onlyonce import settings
-from onlyonce.declare.declaration import declared_at
-from onlyonce.declare.outputs.lookup import Lookup
+from onlyonce.api.declaration import declared_at
+from onlyonce.api.outputs import Lookup
+from onlyonce.core import stored_names
+from onlyonce.core.errors import Refused
+from onlyonce.core.locations import Location, location
 from onlyonce.lookups.seen import Version, gone
-from onlyonce.model import stored_names
-from onlyonce.model.errors import Refused
-from onlyonce.model.storage.location import Location, location
-from onlyonce.storage import opening, stores
+from onlyonce.tables import opening, stores
 
 
 def folder(lookup: Lookup) -> Location:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from onlyonce.declare.outputs.lookup import Lookup
-from onlyonce.model.errors import Refused
+from onlyonce.api.outputs import Lookup
+from onlyonce.core.errors import Refused
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

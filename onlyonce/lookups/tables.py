@@ -11,13 +11,13 @@ from typing import Protocol
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from onlyonce.declare.declaration import declared_at
-from onlyonce.declare.outputs.lookup import Lookup
-from onlyonce.declare.outputs.sinks import Postgres
+from onlyonce.api.declaration import declared_at
+from onlyonce.api.outputs import Lookup
+from onlyonce.api.sinks import Postgres
+from onlyonce.core.errors import Refused
+from onlyonce.engine.session import quoted
 from onlyonce.lookups import delta_versions, postgres_versions
 from onlyonce.lookups.seen import NOTHING, Seen, Version, Versions
-from onlyonce.model.errors import Refused
-from onlyonce.session.names import quoted
 
 Lookups = Mapping[str, Lookup]
 

@@ -2,7 +2,7 @@
 
 No Spark. `onlyonce alerts` and the DAG `onlyonce_audit` run it.
 
-The hook is ONLYONCE_ALERT_HOOK: 'module:function', called with a dictionary (`onlyonce.model.operate.alerting`), or the
+The hook is ONLYONCE_ALERT_HOOK: 'module:function', called with a dictionary (`onlyonce.core.alerting`), or the
 URL of a webhook, which gets it as JSON; its field `text` is what chat programs show. Without a hook the causes are only
 kept and shown.
 
@@ -21,20 +21,19 @@ import httpx
 import structlog
 
 from onlyonce import settings
+from onlyonce.api import load as declarations
+from onlyonce.api.resolve import named
 from onlyonce.asked import parse
-from onlyonce.catalog.collector import Collector
-from onlyonce.commitlog.operate.alerting import Alerts
-from onlyonce.commitlog.views import Views
+from onlyonce.catalog.expiry import Collector
+from onlyonce.commitlog.health import Alerts, Views
+from onlyonce.core.alerting import Cause, Lag, causes
+from onlyonce.core.errors import Retryable
+from onlyonce.core.runs import Report
 from onlyonce.database.connect import Database
 from onlyonce.database.migrate import migrate
-from onlyonce.declare import loading as declarations
-from onlyonce.declare.resolve import named
 from onlyonce.failpoints import passing
-from onlyonce.model.errors import Retryable
-from onlyonce.model.operate.alerting import Cause, Lag, causes
-from onlyonce.model.report import Report
 from onlyonce.operate import audit
-from onlyonce.sinks.outbox import deadline
+from onlyonce.sinks.outbox import send_webhook
 
 log = structlog.get_logger()
 Hook = Callable[[dict[str, str]], Any]
@@ -81,8 +80,8 @@ def hook(asked: str | None) -> Hook | None:
 def _post(url: str, message: dict[str, str]) -> None:
     try:
         with (
-            deadline.hold(httpx.Client()) as client,
-            deadline.within(PATIENCE_SECONDS),
+            send_webhook.hold_deadline(httpx.Client()) as client,
+            send_webhook.within_deadline(PATIENCE_SECONDS),
             client.stream("POST", url, json=message) as got,
         ):
             got.raise_for_status()  # nothing of the answer's body is read

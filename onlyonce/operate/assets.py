@@ -1,6 +1,6 @@
 """Tells what a run has committed to each output's table: batch, rows, Delta version. Read from the log afterwards.
 
-Who calls it: the operators in `onlyonce.airflow.operators.spark_job`, for Airflow's asset events. Errors: Retryable
+Who calls it: the operators in `onlyonce.airflow.spark_job`, for Airflow's asset events. Errors: Retryable
 while the log is away. Not promised: that an event comes only once. A task that runs again repeats the events of its
 run; `batch` tells which batch an event is for.
 """
@@ -13,13 +13,13 @@ from typing import Any
 from deltalake.exceptions import DeltaError
 
 from onlyonce import settings
-from onlyonce.commitlog.views import Views
+from onlyonce.api import load as declarations
+from onlyonce.api.pipeline import Delta, Pipeline, target
+from onlyonce.commitlog.health import Views
+from onlyonce.core import stored_names
+from onlyonce.core.locations import Location
 from onlyonce.database.connect import Database
-from onlyonce.declare import loading as declarations
-from onlyonce.declare.pipeline import Delta, Pipeline, target
-from onlyonce.model import stored_names
-from onlyonce.model.storage.location import Location
-from onlyonce.storage import opening
+from onlyonce.tables import opening
 
 RECENT = 100
 """How many commits back a table is looked through for that of a batch."""

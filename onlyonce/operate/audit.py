@@ -1,36 +1,402 @@
-"""Entry point: check the commit log against itself. No Spark. The DAG `onlyonce_audit` and `onlyonce audit` run it.
+"""Counts the rows of each window in a sink's table. Without a JVM.
 
-It asks the views five questions. Does each committed batch add up? Was a batch begun and never ended? Has each output
-read all that receive has committed? Is what an output has read, in (record, window) pairs, what receive has kept? Has
-each committed file its final name? A batch that is being worked on is not ended either, so the second and third
-question count only for a pipeline that has given no sign of life for a while (`--grace`).
-
-With `--data` the tables are counted too (`onlyonce.operate.audit_data`). That is slower, since it reads a few columns
-of every row.
-
-Not promised: without `--data`, that the tables hold what the log says. Within the grace time a
-killed run looks like one that works. The records of an output's later lives are not added up, since
-a later life begins in the middle of `events`.
+Who calls it: `onlyonce.operate.audit`. Errors: Refused if the table can't be counted by window, Retryable while
+its database is away.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import structlog
+from psycopg2 import sql as identifiers
+from sqlalchemy import Connection
 
-from onlyonce import job_main, logs, settings, tables
+from onlyonce import console, environment, job_main, logs, settings
+from onlyonce.api import load as declarations
+from onlyonce.api.pipeline import Output, Pipeline, target
+from onlyonce.api.sinks import FileSink, Sent
 from onlyonce.asked import AUDIT_GRACE_MINUTES, parse
-from onlyonce.catalog.collector import Collector
-from onlyonce.commitlog.views import Views
-from onlyonce.database.connect import Database
-from onlyonce.database.transactions import Scope
-from onlyonce.declare import loading as declarations
-from onlyonce.declare.pipeline import Pipeline
-from onlyonce.model.errors import InvariantBroken
-from onlyonce.model.report import Report
+from onlyonce.catalog import filters
+from onlyonce.catalog.chunks import Chunks
+from onlyonce.catalog.expiry import Collector
+from onlyonce.commitlog.files import Files
+from onlyonce.commitlog.health import Views
+from onlyonce.commitlog.removals import Removals
+from onlyonce.core import retention, stored_names
+from onlyonce.core.errors import InvariantBroken, OnlyonceError, Refused
+from onlyonce.core.locations import Location
+from onlyonce.core.ownership import Place, written
+from onlyonce.core.runs import Report
+from onlyonce.core.shards import Winner
+from onlyonce.core.stored_names import (
+    CONTROL,
+    KEPT,
+    OO_BATCH,
+    OO_HIGH,
+    OO_KIND,
+    OO_LINEAGE,
+    OO_LOW,
+    WINDOW_END,
+    WINDOW_START,
+)
+from onlyonce.database import mysql
+from onlyonce.database.connect import Database, Scope, run
+from onlyonce.sinks.files import finalize
+from onlyonce.sources import record_id
+from onlyonce.tables import opening, table_files
+
+WINDOW = [WINDOW_START, WINDOW_END]
+Windows = Counter[tuple[datetime | None, datetime | None]]
+
+
+def in_delta(path: Location, windowed: bool) -> Windows:
+    """Those of a Delta table, file by file; none of one that is not there."""
+    found: Windows = Counter()
+    if not opening.any_in(path):
+        return found
+    table = opening.table(path)
+    if on := opening.unreadable(table):
+        raise Refused(
+            f"{path} has {', '.join(on)}: only Spark can count its rows; "
+            f"compare by hand with onlyonce.windows, or switch it off there"
+        )
+    rows = table.to_pyarrow_dataset()
+    if not windowed:
+        found[None, None] = rows.count_rows()
+        return found
+    _check(rows.schema.names, str(path))
+    return _by_window(rows.to_batches(columns=WINDOW))
+
+
+def in_iceberg(place: Place, windowed: bool) -> Windows:
+    """Those of a table of an Iceberg catalog, file by file; none of one that is not there."""
+    from onlyonce.sinks.iceberg import iceberg_catalogs  # with it comes pyiceberg, an extra
+
+    with iceberg_catalogs.open_catalog(str(place.variable)) as found, iceberg_catalogs.answering(place.where):
+        table = iceberg_catalogs.find_table(found, place.where)
+        if table is None:
+            return Counter()
+        if not windowed:
+            return Counter({(None, None): table.scan().count()})
+        _check(table.schema().column_names, place.where)
+        return _by_window(table.scan(selected_fields=(*WINDOW,)).to_arrow_batch_reader())
+
+
+def _by_window(parts: Iterable[pa.RecordBatch]) -> Windows:
+    found: Windows = Counter()
+    for part in parts:
+        for group in pa.Table.from_batches([part]).group_by(WINDOW).aggregate([([], "count_all")]).to_pylist():
+            found[_utc(group[WINDOW_START]), _utc(group[WINDOW_END])] += group["count_all"]
+    return found
+
+
+def in_postgres(place: Place, windowed: bool) -> Windows:
+    """Those of a PostgreSQL table; none of one that is not there."""
+    return run(Database(_url(place), "onlyonce-audit"), lambda conn: _counted(conn, place.where, windowed))
+
+
+def in_mysql(place: Place, windowed: bool) -> Windows:
+    """Those of a MySQL table; none of one that is not there. Its times are in UTC."""
+
+    def count(connection: Connection) -> Windows:
+        if not mysql.tables(connection, place.where):
+            return Counter()
+        table = mysql.quoted(connection, place.where)
+        if windowed:
+            _check(list(connection.exec_driver_sql(f"SELECT * FROM {table} LIMIT 0").keys()), place.where)
+        by = ", ".join(WINDOW) if windowed else "NULL, NULL"
+        rows = connection.exec_driver_sql(f"SELECT {by}, COUNT(*) FROM {table} GROUP BY 1, 2")
+        return Counter({(_in_utc(start), _in_utc(end)): number for start, end, number in rows})
+
+    return run(Database(_url(place), "onlyonce-audit"), count)
+
+
+def _url(place: Place) -> str:
+    url = settings.database_url() if place.variable is None else environment.variable(place.variable)
+    if not url:
+        raise Refused(f"the environment variable {place.variable} is not set")
+    return url
+
+
+def _counted(connection: Connection, table: str, windowed: bool) -> Windows:
+    schema, name = table.split(".")
+    cursor = connection.connection.cursor()
+    cursor.execute(
+        "SELECT a.attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid "
+        "WHERE c.relnamespace = to_regnamespace(quote_ident(%s)) AND c.relname = %s AND a.attnum > 0 AND NOT "
+        "a.attisdropped",
+        (schema, name),
+    )
+    if not (columns := [column for (column,) in cursor.fetchall()]):
+        return Counter()
+    if windowed:
+        _check(columns, table)
+    by = identifiers.SQL(", ").join(map(identifiers.Identifier, WINDOW)) if windowed else identifiers.SQL("NULL, NULL")
+    count = identifiers.SQL("SELECT {by}, count(*) FROM {table} GROUP BY 1, 2")
+    cursor.execute(count.format(by=by, table=identifiers.Identifier(schema, name)))
+    return Counter({(_utc(start), _utc(end)): rows for start, end, rows in cursor.fetchall()})
+
+
+def _check(columns: list[str], table: str) -> None:
+    if missing := [name for name in WINDOW if name not in columns]:
+        raise Refused(f"{table} has no column {missing[0]}")
+
+
+def _utc(time: Any) -> datetime | None:
+    return time.astimezone(UTC) if time is not None else None
+
+
+def _in_utc(time: datetime | None) -> datetime | None:
+    return time.replace(tzinfo=UTC) if time is not None else None
+
+
+# The audit of the data itself: compares what the tables hold with what the log says.
+#
+# Without a JVM. `onlyonce audit --data`.
+#
+# | compared                          | with                                                    |
+# |-----------------------------------|---------------------------------------------------------|
+# | rows of `events` by batch and fate | the batches of receive; rows of unknown batches are found too |
+# | rows of each output's table by window | the windows that the log says a reader must see      |
+# | all rows of an output without windows that appends | the sum of its units                    |
+# | files with final names, by size; the last ones by checksum | what their units have recorded |
+# | ids of the last batches in `events` | the record catalog, and the ids of the rows' own columns |
+#
+# Tables are read file by file, and only the columns that are counted. So memory grows with the number of batches and
+# windows, and not of rows. A difference counts only if a second look finds it too, since the stream goes on meanwhile.
+#
+# Who calls it: `onlyonce.operate.audit`. Errors: Retryable while a database is away. Not promised: tables for which the
+# log does not say how many rows they must have (an increment, an upsert without its window, a changed target,
+# unfinished work), and rows that were sent outside. The report names them.
+
+
+SECOND_LOOK_SECONDS = 2.0
+SAMPLE = 3
+"""Batches whose ids are compared one by one."""
+SAMPLED_ROWS = 1000
+"""Rows of each of them whose id is computed again from their columns."""
+
+Watch = Callable[[str], None]
+
+
+def examine_data(database: Database, declared: Mapping[str, Pipeline], watch: Watch) -> tuple[list[str], list[str]]:
+    """(disagreements that two looks have found, what could not be compared and why)."""
+    left_out: list[str] = []
+    first = list(_look(database, declared, watch, left_out))
+    if not first:
+        return [], left_out
+    time.sleep(SECOND_LOOK_SECONDS)
+    again = set(_look(database, declared, watch, []))
+    return [finding for finding in first if finding in again], left_out
+
+
+def _look(database: Database, declared: Mapping[str, Pipeline], watch: Watch, left_out: list[str]) -> Iterator[str]:
+    for instance, name in Collector(database).instances():
+        events = settings.data_location(instance) / stored_names.EVENTS_FOLDER
+        if opening.any_in(events):
+            watch(f"{instance}: events")
+            yield from _events(database, instance, events)
+            left_out += _removed(database, instance)
+            watch(f"{instance}: a sample of ids")
+            yield from _sample(database, instance, events, declared.get(name))
+        pipeline = declared.get(name)
+        if pipeline is None:
+            left_out.append(f"{instance}: no pipeline {name!r} is declared, so its tables are not known")
+            continue
+        for output in pipeline.outputs:
+            watch(f"{instance}: {output.name}")
+            yield from _output(database, instance, pipeline, output, left_out)
+
+
+def _events(database: Database, instance: str, events: Location) -> Iterator[str]:
+    """Rows by batch and fate. What a begun batch has landed is neither too much nor too little."""
+    there: Counter[tuple[str, int, str]] = Counter()
+    rows = table_files.dataset_of_events(events)
+    columns = [OO_LINEAGE, OO_BATCH, OO_KIND]
+    for part in rows.to_batches(columns=columns, filter=pc.field(OO_KIND) != CONTROL):
+        for group in pa.Table.from_batches([part]).group_by(columns).aggregate([([], "count_all")]).to_pylist():
+            there[group[OO_LINEAGE], group[OO_BATCH], group[OO_KIND]] += group["count_all"]
+    known, removed = Views(database).rows("received", instance=instance), Removals(database).counts(instance)
+    for batch in known:
+        for fate in ("kept", "invalid", "remnant"):
+            key = (batch["lineage"], batch["batch"], fate)
+            gone, going = removed.get(key, (0, 0))
+            found, meant = there.pop(key, 0), (batch[fate] or 0) - gone
+            if batch["state"] == "committed" and found not in (meant, meant - going):
+                less = f", {gone} of them removed" if gone else ""
+                yield (
+                    f"{batch['lineage']}/{batch['batch']}: the log says {batch[fate] or 0} {fate}{less}, `events` "
+                    f"has {found} ({events})"
+                )
+    for (lineage, number, fate), count in sorted(there.items()):
+        yield f"{lineage}/{number}: `events` has {count} {fate}, the log knows no such batch ({events})"
+
+
+def _removed(database: Database, instance: str) -> Iterator[str]:
+    """What can't be counted any more: only that it is gone, and how much it was."""
+    kept, counts = Removals(database).kept_from(instance), Removals(database).counts(instance)
+    rows = sum(removed for removed, _ in counts.values())
+    if kept is not None or rows:
+        old = f", all from before {retention.said(kept)} among them" if kept is not None else ""
+        yield (
+            f"{instance}: {rows} rows of `events` are removed{old}; the log has their numbers by batch "
+            "(onlyonce.removals)"
+        )
+
+
+def _output(
+    database: Database, instance: str, pipeline: Pipeline, output: Output, left_out: list[str]
+) -> Iterator[str]:
+    """The rows of each window in the output's table."""
+    root = output.made_beside or output.name
+    asked = {"instance": instance, "query": root, "output": output.name}
+    [state] = Views(database).rows("comparable", **asked)
+    windowed = pipeline.root_of(output).has_windows
+    if why := _incomparable(output, state, windowed):
+        left_out.append(f"{instance}: {output.name}: {why}")
+        return
+    meant = _meant(database, instance, output, windowed)
+    if meant is None:
+        left_out.append(f"{instance}: {output.name}: a backfill left its rows as they were")
+        return
+    place = target(pipeline, output)
+    if isinstance(output.sink, FileSink):
+        winners = Files(database).current(instance, output.name)
+        yield from (f"{instance}: {output.name}: {what}" for what in finalize.disagreements(winners))
+        there = _recorded(winners)
+    else:
+        [place] = written(instance, [{"outputs": {output.name: {"target": place}}}])
+        try:
+            there = _count(Place(place), windowed)
+        except Refused as error:
+            left_out.append(f"{instance}: {output.name}: {error.what}")
+            return
+    for window in sorted(meant.keys() | there.keys(), key=str):
+        if meant[window] != there[window]:
+            of = f"window [{window[0]}, {window[1]})" if window[0] else "all of it"
+            yield (
+                f"{instance}: {output.name}: {of}: the log says {meant[window]} rows, the table has "
+                f"{there[window]} ({place})"
+            )
+
+
+def _meant(database: Database, instance: str, output: Output, windowed: bool) -> Windows | None:
+    """The rows that a reader must see, by window; None where a backfill was not to change them."""
+    if not windowed:
+        asked = {"instance": instance, "query": output.made_beside or output.name, "output": output.name}
+        [row] = Views(database).rows("written_in_all", **asked)
+        return Counter({(None, None): row["rows"]})
+    rows = Views(database).rows("written", instance=instance, output=output.name)
+    if output.on_backfill in ("skip", "resend") and any(row["generation"] for row in rows):
+        return None
+    return Counter({(row["window_start"], row["window_end"]): row["rows"] for row in rows})
+
+
+def _incomparable(output: Output, state: Mapping[str, Any], windowed: bool) -> str | None:
+    """Why a table can't be compared with the log, if it can't. Pure."""
+    if isinstance(output.sink, Sent):
+        return "what was sent outside can't be counted from here; onlyonce.outbox has each answer"
+    if state["begun"]:
+        return "a batch or backfill is under way"
+    if state["written_again"]:
+        return "at least once: rows were written again, as the log says"
+    if state["targets"] > 1:
+        return "it was written to more than one target"
+    if output.sink.write == "increment" and "window_start" not in output.sink.keys:
+        return "an increment adds to rows that don't say their window"
+    if output.sink.write == "history":
+        return "a history has no row for a delete"
+    if output.sink.write == "upsert" and (
+        state["as_they_come"] or not (windowed and "window_start" in output.sink.keys)
+    ):
+        return "an upsert puts rows over those of other windows or batches"
+    if output.sink.write == "upsert" and output.is_early:
+        return "of an early pane the log knows only the rows that have changed last"
+    return None
+
+
+def _count(place: Place, windowed: bool) -> Windows:
+    if place.kind == "delta":
+        return in_delta(settings.table_location(place.where), windowed)
+    if place.kind == "iceberg":
+        return in_iceberg(place, windowed)
+    return in_mysql(place, windowed) if place.kind == "mysql" else in_postgres(place, windowed)
+
+
+def _recorded(winners: list[Winner]) -> Windows:
+    """The rows of the files that a reader must take, by window."""
+    found: Windows = Counter()
+    for winner in winners:
+        found[winner.window_start, winner.window_end] += winner.rows
+    return found
+
+
+def _sample(database: Database, instance: str, events: Location, pipeline: Pipeline | None) -> Iterator[str]:
+    """The ids of the last batches: those in the catalog, and those that the rows' own columns give."""
+    rows = table_files.dataset_of_events(events)
+    for batch in Views(database).rows("sample", instance=instance, n=SAMPLE):
+        name = f"{batch['lineage']}/{batch['batch']}"
+        chosen = (
+            (pc.field(OO_KIND) == KEPT)
+            & (pc.field(OO_LINEAGE) == batch["lineage"])
+            & (pc.field(OO_BATCH) == batch["batch"])
+        )
+        table = rows.to_table(columns=[OO_HIGH, OO_LOW], filter=chosen)
+        ids = tuple(table.column(half).to_numpy().astype(np.int64).view(np.uint64) for half in (OO_HIGH, OO_LOW))
+        known = np.zeros(table.num_rows, dtype=bool)
+        for chunk in Chunks(database).in_bucket(instance, batch["lineage"], batch["bucket"]):  # type: ignore[misc]
+            known |= filters.member(filters.unpack(chunk), (ids[0], ids[1]))
+        if not known.all():
+            yield f"{name}: {int((~known).sum())} ids of rows in `events` are not in the catalog ({events})"
+        if pipeline is not None and (wrong := _wrong_ids(pipeline, rows, chosen)):
+            yield f"{name}: {wrong} of its rows have other values than their id says ({events})"
+
+
+def _wrong_ids(pipeline: Pipeline, rows: Any, chosen: pc.Expression) -> int:
+    """How many of the first rows have an id that their columns don't give; 0 where only Spark knows the text of a
+    column."""
+    columns = list(pipeline.record_id)
+    if not set(columns) <= set(rows.schema.names):
+        return 0
+    wrong = 0
+    for row in rows.scanner(columns=[*columns, OO_HIGH, OO_LOW], filter=chosen).head(SAMPLED_ROWS).to_pylist():
+        values = {name: _text(row[name]) for name in columns}
+        try:
+            wrong += record_id.RecordId(row[OO_HIGH], row[OO_LOW]) not in record_id.of_any_source(pipeline, values)
+        except OnlyonceError:
+            return 0
+    return wrong
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+# Entry point: check the commit log against itself. No Spark. The DAG `onlyonce_audit` and `onlyonce audit` run it.
+#
+# It asks the views five questions. Does each committed batch add up? Was a batch begun and never ended? Has each output
+# read all that receive has committed? Is what an output has read, in (record, window) pairs, what receive has kept? Has
+# each committed file its final name? A batch that is being worked on is not ended either, so the second and third
+# question count only for a pipeline that has given no sign of life for a while (`--grace`).
+#
+# With `--data` the tables are counted too (`onlyonce.operate.audit`). That is slower, since it reads a few columns
+# of every row.
+#
+# Not promised: without `--data`, that the tables hold what the log says. Within the grace time a killed run looks like
+# one that works. The records of an output's later lives are not added up, since a later life begins in the middle of
+# `events`.
+
 
 log = structlog.get_logger()
 
@@ -134,7 +500,7 @@ class Evidence:
 def main(argv: list[str]) -> Report:
     """Audit once; raises InvariantBroken, with the findings in the log, when there are any."""
     asked = parse("audit", argv)
-    report = examine(asked.grace, data=asked.data)
+    report = examine_log(asked.grace, data=asked.data)
     # Logs are not configured here: in Airflow's process that would take away Airflow's own.
     for finding in report.warnings:
         log.error("audit", finding=finding)
@@ -143,7 +509,7 @@ def main(argv: list[str]) -> Report:
     return report
 
 
-def examine(
+def examine_log(
     grace: int = AUDIT_GRACE_MINUTES, *, data: bool = False, watch: Callable[[str], None] = lambda _: None
 ) -> Report:
     """The report, with each finding among its warnings.
@@ -156,9 +522,7 @@ def examine(
     found = list(findings(seen, declared, grace))
     left_out: list[str] = []
     if data:
-        from onlyonce.operate import audit_data  # with it come Delta and Arrow
-
-        wrong, left_out = audit_data.examine(database, declared, watch)
+        wrong, left_out = examine_data(database, declared, watch)
         found += wrong
     facts = {
         "batches": sum(row["batches"] for row in summary),
@@ -198,7 +562,7 @@ def findings(seen: Evidence, declared: Mapping[str, Pipeline], grace: int) -> It
     for batch in seen.begun_batches:
         if batch.instance in at_rest:
             yield (
-                f"{batch.lineage}/{batch.batch} began at {tables.plain(batch.begun_at)} and is not committed "
+                f"{batch.lineage}/{batch.batch} began at {console.plain(batch.begun_at)} and is not committed "
                 f"(run {batch.run_id}): onlyonce.batches"
             )
     for output in seen.outputs_and_receive:
@@ -216,7 +580,7 @@ def findings(seen: Evidence, declared: Mapping[str, Pipeline], grace: int) -> It
         if waiting.seconds >= FILES_WAIT_SECONDS:
             yield (
                 f"{waiting.instance}: {waiting.files} files of output {waiting.output} are committed since "
-                f"{tables.plain(waiting.since)} and have no final names (onlyonce finalize): onlyonce.output_files"
+                f"{console.plain(waiting.since)} and have no final names (onlyonce finalize): onlyonce.output_files"
             )
 
 

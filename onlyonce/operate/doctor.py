@@ -1,48 +1,405 @@
-"""Entry point: find what is stuck, say what that means and how it is repaired, and carry out the safe repairs.
+"""What `onlyonce doctor` reads from the disk: checkpoints, Delta's transactions, leftovers, jars. Without a JVM.
 
-Looking needs no Spark.
-
-It reads the log, the checkpoints and the Delta tables; `onlyonce.model.operate.diagnosis` decides. A finding counts
-only if a second look a moment later has it too, so that unfinished work is no finding. `repairs` carries out the
-commands that findings name.
-
-Who calls it: `onlyonce doctor`, the DAG `onlyonce_audit`. Errors: DatabaseAway if the log can't be asked; Refused if
-the database is of a newer version. A repair that fails is reported, and the others go on. Not promised: that everything
-is found; `onlyonce audit` asks other questions.
+Who calls it: `onlyonce.operate.doctor`. Errors: none; a table that can't be read is reported. It changes nothing.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
+import os
+import re
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
 from typing import Any
+from uuid import UUID
 
+import structlog
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 from sqlalchemy.exc import DBAPIError
 
 from onlyonce import logs, settings
+from onlyonce.api import load as declarations
+from onlyonce.api import pipeline as api_pipeline
+from onlyonce.api.pipeline import Delta, Iceberg, Pipeline, target
 from onlyonce.asked import parse
-from onlyonce.catalog.collector import Collector
-from onlyonce.commitlog import declared
-from onlyonce.commitlog.authorities import Authorities
-from onlyonce.commitlog.declared import Declarations
-from onlyonce.commitlog.lineages import Lineages
-from onlyonce.commitlog.operate.dropping import Drops
-from onlyonce.commitlog.operate.health import Health, damaged_filters
-from onlyonce.database.connect import Database
-from onlyonce.database.migrate import missing
-from onlyonce.database.transactions import Scope
-from onlyonce.declare import loading as declarations
-from onlyonce.declare.pipeline import Pipeline
-from onlyonce.model.errors import OnlyonceError
-from onlyonce.model.operate.diagnosis import Evidence, findings
-from onlyonce.model.operate.finding import Finding, half_dropped, views_missing
-from onlyonce.model.operate.stuck import BegunBatch, LiveQuery
-from onlyonce.model.report import Report
-from onlyonce.model.run.isolation import for_good
-from onlyonce.operate import disk_state, repairs
-from onlyonce.sources.files import folders
+from onlyonce.catalog.expiry import Collector
+from onlyonce.commitlog import lineages
+from onlyonce.commitlog.drivers import DriverClock
+from onlyonce.commitlog.dropping import Drops
+from onlyonce.commitlog.health import Health, damaged_filters
+from onlyonce.commitlog.lineages import Declarations, Lineages
+from onlyonce.commitlog.sources import Arrivals
+from onlyonce.commitlog.units import Authorities
+from onlyonce.core import stored_names
+from onlyonce.core.diagnosis import (
+    Evidence,
+    Finding,
+    findings,
+    half_dropped,
+    other_version,
+    shared_account,
+    views_missing,
+    wider_permissions,
+)
+from onlyonce.core.errors import OnlyonceError, Refused
+from onlyonce.core.locations import Location, location
+from onlyonce.core.ownership import Place
+from onlyonce.core.runs import Report, for_good
+from onlyonce.core.stuck import BegunBatch, LiveQuery
+from onlyonce.database.connect import Database, Scope
+from onlyonce.database.migrate import migrate, missing
+from onlyonce.engine.options import JARS
+from onlyonce.operate import in_use
+from onlyonce.receive import at_least_once
+from onlyonce.sources import folders, manifest
+from onlyonce.tables import checkpoint, opening, stores
+
+STALE_SECONDS = 3600
+"""A hidden file that nobody has touched for so long was left by a process that is dead."""
+LEFT_BY_SPARK = re.compile(r"\.+.*\.tmp(\.crc)?|\.metadata\.(?!crc$).*")
+LEFT_BY_RELEASE = re.compile(r"\.released-.*\.jsonl\.[0-9a-f]{32}")
+LEFT_BY_LANDING = re.compile(r"\.pubsub-.*\.jsonl")
+LEFT_BY_ARCHIVE = re.compile(r"\..*\.part")
+LEFT_AT_THE_PREFIX = re.compile(r"onlyonce\.json\.[0-9a-f]{32}|crashtest-[0-9a-f]{8}")
+SHARED = "nobody"
+"""The account that runs the embedded server if root has no other (`local.database.accounts`)."""
+DELTA_JAR = re.compile(r"delta-spark_([\d.]+)_[\d.]+-(.+)\.jar")
+
+
+def checkpoints(queries: Sequence[LiveQuery]) -> dict[str, Refused]:
+    """What is wrong with the checkpoints of lineages that have run and have no driver at work."""
+    found = {}
+    for query in queries:
+        if query.begun is None or query.at_work:
+            continue
+        lineage = query.lineage
+        lives = settings.data_location(query.instance) / stored_names.CHECKPOINTS_FOLDER
+        folder = lives / query.query / str(query.life)
+        try:
+            checkpoint.is_its_own(folder, lineage, query.checkpoint_id, query.begun)
+            checkpoint.compare(folder, lineage, query.committed)
+        except Refused as error:
+            found[lineage] = error
+    return found
+
+
+class Tables:
+    """The Delta tables of the platform, as far as they can be read; `unreadable` has the others, each with the
+    reason."""
+
+    def __init__(self) -> None:
+        self.unreadable: dict[str, str] = {}
+
+    def landed(
+        self, platform: UUID | None, queries: Sequence[LiveQuery], declared: Mapping[str, Pipeline]
+    ) -> dict[tuple[str, str], int]:
+        """(lineage, table) → the highest batch of the lineage that is in the table, by its transactions."""
+        found = {}
+        for query in queries:
+            for path, app_id in _written_by(platform, query, declared):
+                table = self._open(path)
+                there = table.transaction_version(app_id) if table else None
+                if there is not None:
+                    found[query.lineage, str(path)] = there
+            for place, output in _in_catalogs(query, declared):
+                there = self._in_catalog(place, stored_names.writer(platform, query.lineage), output)
+                if there is not None:
+                    found[query.lineage, place.text] = there
+        return found
+
+    def events(self, instances: list[str]) -> dict[str, int]:
+        """The version of `events` of each instance that has it."""
+        opened = {
+            instance: self._open(settings.data_location(instance) / stored_names.EVENTS_FOLDER)
+            for instance in instances
+        }
+        return {instance: table.version() for instance, table in opened.items() if table}
+
+    def _in_catalog(self, place: Place, writer: str, output: str) -> int | None:
+        from onlyonce.sinks.iceberg import iceberg_commits  # with it comes pyiceberg, an extra
+
+        try:
+            return iceberg_commits.landed(place, writer, output)
+        except OnlyonceError as error:
+            self.unreadable[place.text] = error.what
+            return None
+
+    def _open(self, path: Location) -> DeltaTable | None:
+        if not opening.any_in(path) or str(path) in self.unreadable:
+            return None
+        try:
+            return opening.table(path)
+        except (DeltaError, OnlyonceError) as error:  # ours for a table with a feature that nothing here reads
+            self.unreadable[str(path)] = (str(error).splitlines() or [type(error).__name__])[0]
+            return None
+
+
+def _written_by(
+    platform: UUID | None, query: LiveQuery, declared: Mapping[str, Pipeline]
+) -> Iterator[tuple[Location, str]]:
+    """(table, transaction id) of what a query writes to Delta."""
+    data, lineage, pipeline = (
+        settings.data_location(query.instance),
+        query.lineage,
+        declared.get(query.pipeline),
+    )
+    if query.query == "receive":
+        yield data / stored_names.EVENTS_FOLDER, stored_names.transaction(lineage, stored_names.EVENTS_BY)
+    elif pipeline and query.query in [root.name for root in pipeline.roots()]:
+        root = pipeline.output(query.query)
+        suffix = query.instance.removeprefix(pipeline.name)
+        for output in (root, *pipeline.made_from(root)):
+            for path in in_use.tables(query.instance, output.name):
+                yield path, stored_names.transaction(lineage, stored_names.STAGED_BY)
+            if isinstance(output.sink, Delta):
+                place = target(pipeline, output).split(":", 1)[1] + suffix
+                yield settings.table_location(place), stored_names.result_transaction(platform, lineage, output.name)
+
+
+def _in_catalogs(query: LiveQuery, declared: Mapping[str, Pipeline]) -> Iterator[tuple[Place, str]]:
+    """(table, output) of what a query writes to Iceberg catalogs."""
+    pipeline = declared.get(query.pipeline)
+    if pipeline and query.query in [root.name for root in pipeline.roots()]:
+        root = pipeline.output(query.query)
+        for output in (root, *pipeline.made_from(root)):
+            if isinstance(output.sink, Iceberg):
+                yield Place(target(pipeline, output)).of_run(query.instance.removeprefix(pipeline.name)), output.name
+
+
+def forgotten_files(instances: list[str], queries: Sequence[LiveQuery]) -> dict[str, str]:
+    """Folders that the log should know of and does not, each with the reason: of an instance, or of a later life."""
+    folder = settings.data_root() / stored_names.DATA_FOLDER
+    store = stores.of(folder)
+    found = {
+        str(folder / name): "it holds `events`, but the log has no pipeline of that name"
+        for name in sorted(store.names(folder))
+        if name not in instances
+        and not name.startswith(stored_names.DROPPED_PREFIX)
+        and opening.any_in(folder / name / stored_names.EVENTS_FOLDER)
+    }
+    for query in queries:
+        lives = settings.data_location(query.instance) / stored_names.CHECKPOINTS_FOLDER / query.query
+        for name in store.names(lives):
+            if name.isdigit() and int(name) > query.life:
+                found[str(lives / name)] = (
+                    f"it is the checkpoint of a life that the log does not know; its last is {query.lineage}"
+                )
+    return found
+
+
+def temporaries(instance: str, pipeline: Pipeline | None) -> list[str]:
+    """Hidden files that killed processes left half written, of our own names only."""
+    found = _left_by_spark(settings.data_location(instance))
+    if pipeline and instance == pipeline.name:
+        for inbox in api_pipeline.folders(pipeline):
+            for left in (LEFT_BY_RELEASE, LEFT_BY_LANDING):
+                found += _left_in(inbox, left, deep=False) if isinstance(inbox, Path) else []
+        if isinstance(archive := settings.archive(), Path):  # in a store nothing is half there
+            found += _left_in(archive / pipeline.name, LEFT_BY_ARCHIVE)
+    return sorted(found)
+
+
+def left_at_the_prefix() -> dict[str, list[str]]:
+    """Where data is in a store: its place, and the objects there of a first start and of crash tests that were killed.
+
+    On a disk these have folders of their own.
+    """
+    root = settings.data_root()
+    if isinstance(root, Path):
+        return {}
+    store, found = stores.of(root), list[str]()
+    for name in store.names(root):
+        if LEFT_AT_THE_PREFIX.fullmatch(name):
+            there = [*store.entries(root / name), *filter(None, [store.look(root / name)])]
+            if all(time.time() - one.modified > STALE_SECONDS for one in there):
+                found += [str(one.at) for one in there]
+    return {str(root): sorted(found)}
+
+
+def _left_by_spark(data: Location) -> list[str]:
+    if isinstance(data, Path):
+        return _left_in(data, LEFT_BY_SPARK)
+    there = stores.of(data).entries(
+        data / stored_names.CHECKPOINTS_FOLDER
+    )  # the rest are many, and no rename has given them their names
+    return [
+        str(one.at)
+        for one in there
+        if LEFT_BY_SPARK.fullmatch(one.at.name) and time.time() - one.modified > STALE_SECONDS
+    ]
+
+
+def _left_in(folder: Path, names: re.Pattern[str], *, deep: bool = True) -> list[str]:
+    found = []
+    for place, below, files in os.walk(folder):
+        # The rows of `events` and staged rows: many files, and none of ours is hidden there.
+        below[:] = [name for name in below if deep and not name.startswith("oo_")]
+        for name in files:
+            path = Path(place, name)
+            if names.fullmatch(name) and _is_old(path):
+                found.append(str(path))
+    return found
+
+
+def _is_old(path: Path) -> bool:
+    try:
+        return time.time() - path.stat().st_mtime > STALE_SECONDS
+    except OSError:
+        return False
+
+
+def permissions() -> list[Finding]:
+    """Return the folders of the embedded home that other users may enter, and the server's if its account is not its
+    own."""
+    if not settings.embedded():
+        return []
+    found = [
+        wider_permissions(str(path), found, allowed) for path, found, allowed in settings.wider_folders(settings.home())
+    ]
+    server = settings.home() / "postgres"
+    if (server / "data").exists() and (account := owner_of(server / "data")) == SHARED:
+        found.append(shared_account(str(server), account))
+    return found
+
+
+def owner_of(path: Path) -> str | None:
+    """Return the account that owns a path; None if it has no name."""
+    try:
+        return path.owner()
+    except KeyError:
+        return None
+
+
+def table_versions() -> list[Finding]:
+    """What is installed and does not fit: the two packages of Spark, and Delta's jar."""
+    spark, client, delta = (metadata.version(name) for name in ("pyspark", "pyspark-client", "delta-spark"))
+    found = []
+    if spark != client:
+        what = f"pyspark is {spark} and pyspark-client {client}; both install the same module"
+        found.append(other_version("pyspark-client", what))
+    jars = [match for path in sorted(JARS.glob("delta-spark_*.jar")) if (match := DELTA_JAR.fullmatch(path.name))]
+    if not jars:
+        found.append(other_version(str(JARS), f"the jars of Delta are not in {JARS}"))
+    for jar in jars:
+        if jar[2] != delta or not spark.startswith(f"{jar[1]}."):
+            what = f"the jar {jar[0]} is there, but delta-spark is {delta} and pyspark {spark}"
+            found.append(other_version(str(JARS / jar[0]), what))
+    if len(jars) > 1:
+        found.append(other_version(str(JARS), f"{len(jars)} versions of Delta's jar are in {JARS}"))
+    return found
+
+
+# Carries out the repairs of `onlyonce doctor`: each finding names a command, and the command's own entry point runs.
+#
+# Who calls it: `onlyonce.operate.doctor`. A repair that fails does not raise; its outcome tells of it. Each repair is
+# noted in <home>/logs/doctor.log.
+
+
+log = structlog.get_logger()
+
+
+def may_repair(finding: Finding, yes: bool) -> bool:
+    """Whether the repair may be carried out: not by a person, and what gives something up only when that was said."""
+    return finding.repair.by != "person" and (yes or not finding.repair.for_good)
+
+
+def repaired(database: Database, finding: Finding, asked: argparse.Namespace) -> dict[str, Any]:
+    """Carry out one repair, and note what came of it."""
+    try:
+        carry_out(database, finding, asked)
+        outcome = "done"
+    except OnlyonceError as error:
+        outcome = f"failed: {error}"
+    except OSError as error:
+        outcome = f"failed: {error.strerror}"
+    noted = {"finding": finding.kind, "where": finding.where, "repair": finding.repair.command, "outcome": outcome}
+    log.info("repair", **noted)
+    journal = settings.inside_home(settings.home(), "logs") / "doctor.log"
+    with journal.open("a") as lines:
+        lines.write(json.dumps({"at": datetime.now(UTC).isoformat(), **noted}) + "\n")
+    return noted
+
+
+def carry_out(database: Database, finding: Finding, asked: argparse.Namespace) -> None:
+    """Carry out a finding's repair. Raises what its entry point does."""
+    by, arguments = finding.repair.by, finding.repair.arguments
+    if by in ("run", "backfill", "release"):
+        _entry(by)([*arguments, *_common(asked)])
+    elif by == "lineage":
+        from onlyonce.run import reset
+
+        reset.new(arguments[0], yes=True)
+    elif by == "drop":
+        from onlyonce.operate import drop
+
+        drop.main([*arguments, *_files(asked)])
+    elif by == "finalize":
+        from onlyonce.sinks.files import finalize
+
+        finalize.main([*arguments, *_files(asked)])
+    elif by == "deliver":
+        from onlyonce.sinks.outbox import deliver
+
+        deliver.main([*arguments, *_files(asked)])
+    elif by == "migrate":
+        migrate(database.url)
+    elif by == "ids":
+        instance, of, bucket = arguments
+        at_least_once.rebuild_again(
+            database, instance, settings.data_location(instance) / stored_names.EVENTS_FOLDER, of, bucket
+        )
+    elif by == "filter":
+        instance, *keys = arguments
+        for key in keys:
+            Health(database).mend(instance, key)  # type: ignore[misc]
+    elif by == "arrivals":
+        DriverClock(database).check()  # the next arrival has this clock
+        Arrivals(database).correct(arguments[0], lambda: manifest.last_batches(arguments[0]))
+    else:
+        assert by == "files", by
+        for file in arguments:
+            at = location(file)
+            stores.of(at).delete(at)
+
+
+def _entry(by: str) -> Callable[[list[str]], Report]:
+    """The entry points that start Spark, which only a repair needs."""
+    from onlyonce.outputs import backfill, reprocess
+    from onlyonce.run import stream
+
+    entries: dict[str, Callable[[list[str]], Report]] = {
+        "run": stream.main, "backfill": backfill.main, "release": reprocess.main,
+    }  # fmt: skip
+    return entries[by]
+
+
+def _common(asked: argparse.Namespace) -> list[str]:
+    master = ["--master", asked.master] if asked.master else []
+    return [*master, *_files(asked)]
+
+
+def _files(asked: argparse.Namespace) -> list[str]:
+    return [word for file in asked.pipelines or [] for word in ("--pipelines", str(file))]
+
+
+# Entry point: find what is stuck, say what that means and how it is repaired, and carry out the safe repairs.
+#
+# Looking needs no Spark.
+#
+# It reads the log, the checkpoints and the Delta tables; `onlyonce.core.diagnosis` decides. A finding counts
+# only if a second look a moment later has it too, so that unfinished work is no finding. `repairs` carries out the
+# commands that findings name.
+#
+# Who calls it: `onlyonce doctor`, the DAG `onlyonce_audit`. Errors: DatabaseAway if the log can't be asked; Refused if
+# the database is of a newer version. A repair that fails is reported, and the others go on. Not promised: that
+# everything is found; `onlyonce audit` asks other questions.
+
 
 SECOND_LOOK_SECONDS = 1.0
 
@@ -69,13 +426,13 @@ def visit(argv: list[str]) -> Report:
     platform = Platform(Database(settings.database_url(), "onlyonce-doctor"), pipelines, asked.grace * 60)
     found = examine(platform)
     done: list[dict[str, Any]] = []
-    if asked.fix and any(repairs.may(finding, asked.yes) for finding in found):
+    if asked.fix and any(may_repair(finding, asked.yes) for finding in found):
         # One run may be the way out of several findings.
         due = {(finding.repair.by, finding.repair.arguments): finding for finding in reversed(found)}
         done = [
-            repairs.repaired(platform.database, finding, asked)
+            repaired(platform.database, finding, asked)
             for finding in found
-            if finding in due.values() and repairs.may(finding, asked.yes)
+            if finding in due.values() and may_repair(finding, asked.yes)
         ]
         found = examine(platform)
     rows = [finding.row() for finding in found]
@@ -110,7 +467,7 @@ def _keep(platform: Platform, rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _look(platform: Platform) -> list[Finding]:
-    machine = [*disk_state.versions(), *disk_state.permissions()]
+    machine = [*table_versions(), *permissions()]
     with Drops.once(platform.database) as dropping:
         lacking = missing(dropping.connection)
         drops = [] if lacking else dropping.begun()
@@ -126,9 +483,9 @@ def gather(platform: Platform, dropped: Collection[str]) -> Evidence:
     with Health.once(database) as health:
         known, instances = health.queries(), dict(Collector(health.scope).instances())
         this = Authorities(health.scope).identity()
-    tables = disk_state.Tables()
+    tables = Tables()
     landed = tables.landed(this, known, pipelines)
-    forgotten = disk_state.forgotten([*instances, *dropped], known)
+    forgotten = forgotten_files([*instances, *dropped], known)
     with Health.at_one_moment(database) as health:
         queries, begun = health.queries(), health.begun()
         batches, away = health.with_units_elsewhere(begun.batches)
@@ -145,15 +502,15 @@ def gather(platform: Platform, dropped: Collection[str]) -> Evidence:
         uneven,
         vouched,
         tables.events(list(instances)),
-        disk_state.checkpoints(queries),
+        checkpoints(queries),
         landed,
         tables.unreadable,
         forgotten,
         changed,
         frozenset(_redeclared(pipelines, queries, begun.batches)),
         list(damaged_filters(database)),
-        {instance: disk_state.temporaries(instance, pipelines.get(name)) for instance, name in instances.items()}
-        | disk_state.left_at_the_prefix(),
+        {instance: temporaries(instance, pipelines.get(name)) for instance, name in instances.items()}
+        | left_at_the_prefix(),
         waits,
         {name: folders.told(found) for name, one in pipelines.items() if (found := folders.skipped(one))},
         refused_tables,
@@ -185,12 +542,12 @@ def _refused(
 
     Tables are not compared if a function has changed since the last check: that needs Spark.
     """
-    from onlyonce.check import look  # with it come Spark's modules
+    from onlyonce import check  # with it come Spark's modules
 
     tables, functions = dict[tuple[str, str], OnlyonceError](), dict[str, OnlyonceError]()
     for name, pipeline in pipelines.items():
         try:
-            wrong = look.wrong_tables(pipeline, look.found(pipeline) or {})
+            wrong = check.wrong_tables(pipeline, check.found(pipeline) or {})
         except OnlyonceError as error:
             functions[name] = error
         else:
@@ -202,9 +559,9 @@ def _refused(
     return tables, functions
 
 
-def _declared(pipeline: Pipeline, instance: str, query: str) -> declared.Declared:
+def _declared(pipeline: Pipeline, instance: str, query: str) -> lineages.Declared:
     mark, parts = declarations.fingerprint(pipeline, query), declarations.parts(pipeline, query)
-    return declared.Declared(instance, query, mark, parts)
+    return lineages.Declared(instance, query, mark, parts)
 
 
 def _redeclared(

@@ -21,24 +21,23 @@ from typing import Any
 import structlog
 
 from onlyonce import environment, logs, settings
+from onlyonce.api import load as declarations
+from onlyonce.api.pipeline import Pipeline
+from onlyonce.api.target_identity import targets
 from onlyonce.asked import parse
-from onlyonce.commitlog.authorities import Authorities
-from onlyonce.commitlog.operate.dropping import Dropped, Drops, Left
-from onlyonce.commitlog.sinks.targets import Targets
+from onlyonce.commitlog.dropping import Dropped, Drops, Left, Targets
+from onlyonce.commitlog.units import Authorities
+from onlyonce.core import stored_names
+from onlyonce.core.errors import Refused, Retryable
+from onlyonce.core.locations import Location, Url, location
+from onlyonce.core.ownership import TABLES, Place, folders, other_databases, written
+from onlyonce.core.runs import Report
 from onlyonce.database import mysql
 from onlyonce.database.connect import Database, run
 from onlyonce.database.migrate import migrate
-from onlyonce.declare import loading as declarations
-from onlyonce.declare.pipeline import Pipeline
-from onlyonce.declare.target_identity import targets
 from onlyonce.failpoints import passing
-from onlyonce.model import stored_names
-from onlyonce.model.errors import Refused, Retryable
-from onlyonce.model.operate.dropping import TABLES, Place, folders, other_databases, written
-from onlyonce.model.report import Report
-from onlyonce.model.storage.location import Location, Url, location
-from onlyonce.storage import log_entries, stores
-from onlyonce.storage.beside import beside, is_ours
+from onlyonce.tables import opening, stores
+from onlyonce.tables.table_files import beside, is_ours
 
 log = structlog.get_logger()
 GONE = stored_names.DROPPED_PREFIX
@@ -129,9 +128,9 @@ def _settle(database: Database, left: Left) -> None:
     elif place.kind == "mysql":
         run(Database(_url(place), "onlyonce-drop"), lambda conn: mysql.drop_table(conn, place.where))
     elif place.kind == "iceberg":
-        from onlyonce.sinks.iceberg import catalogs  # with it comes pyiceberg, an extra
+        from onlyonce.sinks.iceberg import iceberg_catalogs  # with it comes pyiceberg, an extra
 
-        catalogs.drop(place)
+        iceberg_catalogs.drop_table(place)
     elif place.kind == "postgres":
         Drops(Database(_url(place), "onlyonce-drop")).drop_table(place.where)
     else:
@@ -191,8 +190,8 @@ def _remove_objects(folder: Url) -> None:
 
     So the rows go first and what names them last, from its end: half of a table is an error to whoever reads it, never
     the whole, and it is known for what it was."""
-    store, names = stores.of(folder), folder / log_entries.LOG
-    for name in sorted({*store.names(folder)} - {log_entries.LOG}):
+    store, names = stores.of(folder), folder / opening.LOG
+    for name in sorted({*store.names(folder)} - {opening.LOG}):
         store.clear(folder / name)
     passing("drop-after-rename")
     for name in sorted(store.names(names), reverse=True):

@@ -22,9 +22,9 @@ from opentelemetry.sdk.metrics.export import MetricReader
 from opentelemetry.sdk.resources import Resource
 from sqlalchemy.exc import DBAPIError
 
-from onlyonce.commitlog.views import Views
+from onlyonce.commitlog.health import Views
+from onlyonce.core.errors import OnlyonceError, Refused
 from onlyonce.database.connect import Database, ask
-from onlyonce.model.errors import OnlyonceError, Refused
 
 log = structlog.get_logger()
 COMPARED = 100

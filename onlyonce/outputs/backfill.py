@@ -14,26 +14,24 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from onlyonce import logs
+from onlyonce.api import load as declarations
+from onlyonce.api.outputs import not_recomputed, what_to_do
+from onlyonce.api.pipeline import Output, Pipeline
 from onlyonce.asked import parse
 from onlyonce.asked import written as written
-from onlyonce.commitlog import authorities, driver_runs
-from onlyonce.commitlog.outputs import backfills
-from onlyonce.commitlog.outputs.backfills import Backfills
-from onlyonce.commitlog.views import Views
+from onlyonce.commitlog import backfills, drivers, units
+from onlyonce.commitlog.backfills import Backfills
+from onlyonce.commitlog.health import Views
+from onlyonce.core.backfill import FIRST, LAST, OpenWindows, Span
+from onlyonce.core.errors import OnlyonceError, Refused
+from onlyonce.core.runs import Report
 from onlyonce.database.connect import Database
 from onlyonce.database.migrate import migrate
-from onlyonce.declare import loading as declarations
-from onlyonce.declare.outputs.stateful import not_recomputed
-from onlyonce.declare.outputs.taken_back import what_to_do
-from onlyonce.declare.pipeline import Output, Pipeline
-from onlyonce.model.errors import OnlyonceError, Refused
-from onlyonce.model.outputs.backfill import FIRST, LAST, OpenWindows, Span
-from onlyonce.model.report import Report
-from onlyonce.outputs.events import below, late_windows
-from onlyonce.session import ending
+from onlyonce.engine import failures
+from onlyonce.outputs import events
 
 if TYPE_CHECKING:
-    from onlyonce.context.run_context import RunContext
+    from onlyonce.context import RunContext
 
 log = structlog.get_logger()
 
@@ -45,11 +43,11 @@ def main(argv: list[str]) -> Report:
     pipeline = declarations.one(asked.pipeline, asked.pipelines)
     roots = chosen(pipeline, asked.output)
     span = span_of(roots, asked.start, asked.stop, late_only=asked.late_only)
-    database = authorities.database_of(None)
+    database = units.database_of(None)
     migrate(database.url)
     if asked.dry_run:
         return dry_run(database, pipeline, roots, span, asked.lookups, late_only=asked.late_only)
-    with driver_runs.noted(database, asked.dag_id, asked.run_id, pipeline.name):
+    with drivers.noted_run(database, asked.dag_id, asked.run_id, pipeline.name):
         # The sinks of all outputs first: what is refused for good must not wait for a window to close.
         check_sinks(pipeline, roots)
         if asked.late_only:
@@ -105,7 +103,7 @@ def check(database: Database, pipeline: Pipeline, root: Output, span: Span) -> N
     """
     check_sinks(pipeline, [root])
     backfills.closed_reach(database, pipeline.name, root, span)
-    below.check(database, pipeline, root, span)
+    events.check_below(database, pipeline, root, span)
 
 
 def check_sinks(pipeline: Pipeline, roots: list[Output]) -> None:
@@ -167,7 +165,7 @@ def report(database: Database, pipeline: Pipeline, span: Span, run_id: str, warn
 
 
 def _recompute(database: Database, pipeline: Pipeline, roots: list[Output], span: Span, asked: Namespace) -> None:
-    from onlyonce.outputs.recompute import recompute as backfill
+    from onlyonce.outputs import recompute as backfill
 
     context = _context(database, pipeline, asked)
     for root in roots:
@@ -180,14 +178,14 @@ def _include_late(
     """Recompute the windows with late records, each output after the one that it is made from; return what was left to
     the stream."""
     outputs = with_downstream(pipeline, roots)
-    if not any(late_windows.spans(database, pipeline, pipeline.name, output, span) for output in outputs):
+    if not any(events.late_spans(database, pipeline, pipeline.name, output, span) for output in outputs):
         return []  # without a Spark start
-    from onlyonce.outputs.recompute import recompute as backfill
+    from onlyonce.outputs import recompute as backfill
 
     context, left = _context(database, pipeline, asked), []
     for output in outputs:
         # Asked again: what is made from the output before was recomputed with it.
-        for late in late_windows.spans(database, pipeline, pipeline.name, output, span):
+        for late in events.late_spans(database, pipeline, pipeline.name, output, span):
             try:
                 check(database, pipeline, output, late)
                 backfill.with_those_below(context, output, late, lookups=asked.lookups)
@@ -197,8 +195,8 @@ def _include_late(
 
 
 def _context(database: Database, pipeline: Pipeline, asked: Namespace) -> RunContext:
-    from onlyonce.context.run_context import RunContext
-    from onlyonce.session import session
+    from onlyonce.context import RunContext
+    from onlyonce.engine import session
 
     spark = session.start(f"onlyonce backfill {pipeline.name}", asked.master)
     return RunContext(spark, pipeline, pipeline.name, asked.run_id, database)
@@ -223,7 +221,7 @@ def _total(windows: list[dict[str, Any]]) -> int:
 
 def cli() -> None:
     """The application that spark-submit runs: prints the report, ends with the error's exit code."""
-    ending.run(main)
+    failures.run_application(main)
 
 
 if __name__ == "__main__":

@@ -7,38 +7,50 @@ The stream of an output (`outputs`), its bounded run and its backfill (`backfill
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import Window as SparkWindow
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
-from onlyonce.commitlog.batches import WRITTEN
-from onlyonce.context.query import Query
-from onlyonce.context.run_context import RunContext
-from onlyonce.declare import loading as declarations
-from onlyonce.declare.outputs.newest import newest_by
-from onlyonce.declare.outputs.sinks import Sink, later_window_wins
-from onlyonce.declare.pipeline import Output, Pipeline
-from onlyonce.model import origin
-from onlyonce.model.errors import Refused
-from onlyonce.model.outputs.chained import Chained
-from onlyonce.model.stored_names import OO_EVENT_TIME, OO_PLACE, OO_SYSTEM_TIME, OO_WINDOW, WINDOW_END, WINDOW_START
-from onlyonce.model.units import Content
-from onlyonce.outputs import stateless
-from onlyonce.outputs.function import rejecting, several_results
-from onlyonce.outputs.function.calling import calling
-from onlyonce.outputs.stateful import applying
-from onlyonce.outputs.windows import chaining, joining, windowing
-from onlyonce.session.names import quoted
-from onlyonce.sinks import content_hash, held_values, own_target
-from onlyonce.sinks.held_values import Lengths
-from onlyonce.sinks.sinks import SinkWriter, writer_for
+from onlyonce.api import load as declarations
+from onlyonce.api.pipeline import Output, Pipeline
+from onlyonce.api.sinks import Sink, later_window_wins, newest_by
+from onlyonce.commitlog.batches import WRITTEN, Received
+from onlyonce.context import Query, RunContext
+from onlyonce.core import errors, stored_names
+from onlyonce.core.batch import Batch
+from onlyonce.core.errors import Refused
+from onlyonce.core.locations import Location
+from onlyonce.core.stored_names import (
+    OO_BATCH,
+    OO_EVENT_TIME,
+    OO_LINEAGE,
+    OO_PLACE,
+    OO_SYSTEM_TIME,
+    OO_WINDOW,
+    WINDOW_END,
+    WINDOW_START,
+)
+from onlyonce.core.units import Content
+from onlyonce.core.windows import Chained
+from onlyonce.engine.session import quoted
+from onlyonce.failpoints import passing
+from onlyonce.outputs import function, state, stateless, windows
+from onlyonce.outputs.function import calling
+from onlyonce.receive import events
+from onlyonce.sinks import registry
+from onlyonce.sinks.base import content, held_values
+from onlyonce.sinks.base.held_values import Lengths
+from onlyonce.sinks.delta import sink_delta
+from onlyonce.sinks.registry import SinkWriter, writer_for
+from onlyonce.sources.values import parse
+from onlyonce.tables import commit as tables_commit
 
 Frames = Mapping[str, DataFrame]
 NO_LOOKUPS: Frames = {}
@@ -69,15 +81,15 @@ def of_pipeline(pipeline: Pipeline, output: Output, rows: DataFrame, lookups: Fr
     if OO_WINDOW in rows.columns:
         names.append(OO_WINDOW)
     if output.stateful:
-        return applying.applied(pipeline, output, rows)
+        return state.applied_processor(pipeline, output, rows)
     if output.join:
         return _joined(output, rows.select(*[quoted(name) for name in names if name != OO_WINDOW]))
     if isinstance(output.window, Chained):
         given = _closed(pipeline, output, output.window, rows)
     else:
-        given = rejecting.accepted(pipeline, output, rows).select(*[quoted(name) for name in names])
+        given = function.accepted_rows(pipeline, output, rows).select(*[quoted(name) for name in names])
     result = _of_function(output, given, lookups)
-    wanted = several_results.names(pipeline, output)
+    wanted = function.names_of_results(pipeline, output)
     if len(wanted) == 1 and not isinstance(result, dict):
         _check_result(output, result, output.window is not None)
         return result
@@ -88,9 +100,9 @@ def _closed(pipeline: Pipeline, output: Output, window: Chained, rows: DataFrame
     """What an output of a chain is made from: the rows of the closed windows of the output before it, with its own
     window."""
     before = pipeline.upstream(output)[-1]
-    closed = flat(rows_of(before, of_pipeline(pipeline, before, chaining.before(rows, window))))
+    closed = flat(rows_of(before, of_pipeline(pipeline, before, windows.chained_before(rows, window))))
     timed = closed.withColumn(OO_EVENT_TIME, F.col(WINDOW_END) - F.expr("interval 1 microsecond"))
-    return windowing.of_closed(timed, window.own, WINDOW_END)
+    return windows.of_closed(timed, window.own, WINDOW_END)
 
 
 def _joined(output: Output, rows: DataFrame) -> DataFrame:
@@ -99,8 +111,8 @@ def _joined(output: Output, rows: DataFrame) -> DataFrame:
         function = declarations.function(output, name)
         sides.append(side := _called(output, name, function, rows))
         plain = not isinstance(side, DataFrame) or stateless.is_stateless(side)
-        joining.check_side(output, name, side, _place(function), stateless=plain)
-    return joining.joined(output, *sides)
+        windows.check_join_side(output, name, side, _place(function), stateless=plain)
+    return windows.joined_sides(output, *sides)
 
 
 def _several(root: Output, wanted: list[str], result: Any) -> DataFrame:
@@ -112,10 +124,10 @@ def _several(root: Output, wanted: list[str], result: Any) -> DataFrame:
             data="nothing was written",
             hint="return {name: DataFrame} with each of these names; or give the other outputs a transform",
         )
-    several_results.check(root, wanted, result, at)
+    function.check_results(root, wanted, result, at)
     for frame in result.values():
         _check_result(root, frame, root.window is not None)
-    return several_results.united(root, result, at, stateless.is_stateless)
+    return function.united_results(root, result, at, stateless.is_stateless)
 
 
 def _of_function(output: Output, rows: DataFrame, lookups: Frames) -> DataFrame:
@@ -150,7 +162,7 @@ def _at(output: Output) -> str:
 
 
 def _place(function: Callable[..., Any]) -> str:
-    return f"{origin.of_function(function) or ''}: ".removeprefix(": ")
+    return f"{errors.origin_of_function(function) or ''}: ".removeprefix(": ")
 
 
 def steps_of(context: RunContext, query: Query, root: Output, result: DataFrame) -> list[Step]:
@@ -159,7 +171,7 @@ def steps_of(context: RunContext, query: Query, root: Output, result: DataFrame)
     for output in [root, *context.pipeline.made_from(root)]:
         schema = flat(rows_of(output, empty, context.seen.frames)).schema
         step = Step(output, writer_for(context, query, output), output is root and stateless.adds_no_rows(result))
-        with own_target.claimed(context, output):
+        with registry.claimed(context, output):
             step.writer.prepare(_nullable(schema))
         steps.append(step)
     return steps
@@ -181,8 +193,8 @@ def rows_of(output: Output, rows: DataFrame, lookups: Frames = NO_LOOKUPS) -> Da
     """The rows of one output of a chain: the root, a result of its function, or one that is made from the root's.
 
     `rows` are what the root's function gave; `lookups` are the tables that its own function gets."""
-    if several_results.are_united(rows):
-        rows = several_results.of(output.name if output.is_result else output.made_beside or output.name, rows)
+    if function.results_are_united(rows):
+        rows = function.result_of(output.name if output.is_result else output.made_beside or output.name, rows)
     return rows if output.is_result or output.made_beside is None else _made(output, rows, lookups)
 
 
@@ -222,18 +234,18 @@ def measured(rows: DataFrame, sink: Sink | None = None, lengths: Lengths = NO_LE
     # Times leave Spark as numbers: collected as datetimes they would be in the driver's own time zone.
     by = [F.unix_micros(name) for name in WINDOW if name in plain.columns]
     outside = held_values.outside(plain.schema, lengths)
-    groups = content_hash.tallied(plain, plain.schema, by if outside is None else [*by, outside])
+    groups = content.tallied(plain, plain.schema, by if outside is None else [*by, outside])
     windows = _windows(groups) if by else WRITTEN.empty_table()
     any_outside = outside is not None and any(key[-1] for key in groups)
     if sink is not None and (order := newer(sink, plain.columns)):
         plain = _newest(plain, sink.keys, order)
-        groups = content_hash.tallied(plain, plain.schema)
-    return Measured(plain, content_hash.total(plain.schema, groups.values()), windows, any_outside)
+        groups = content.tallied(plain, plain.schema)
+    return Measured(plain, content.total(plain.schema, groups.values()), windows, any_outside)
 
 
-def _windows(groups: Mapping[content_hash.Key, content_hash.Tally]) -> pa.Table:
+def _windows(groups: Mapping[content.Key, content.Tally]) -> pa.Table:
     """Return how many rows each window has."""
-    rows: Counter[content_hash.Key] = Counter()
+    rows: Counter[content.Key] = Counter()
     for key, tally in groups.items():
         rows[key[:2]] += tally.content().rows
     starts, ends = ([key[at] for key in rows] for at in range(2))
@@ -270,3 +282,94 @@ def _nullable(schema: StructType) -> StructType:
     for field in schema.fields:
         field.nullable = True
     return schema
+
+
+# Stable input: the rows of an output's batch are stored once, before they are written to any sink.
+#
+# Each batch is one Delta commit. A replay reads the rows that the first attempt has stored, and does not call the
+# user's function again (Beam: @RequiresStableInput; Dataflow stores a step's output before it is sent on).
+
+
+BATCH, LINEAGE = OO_BATCH, OO_LINEAGE
+
+
+def rows_of_steps(
+    context: RunContext,
+    query: Query,
+    batch: Batch,
+    steps: Sequence[Step],
+    rows: DataFrame,
+    held: ExitStack,
+    made: Callable[[Output, DataFrame], DataFrame],
+) -> Iterator[tuple[Step, DataFrame]]:
+    """Yield each output of a batch with its rows, the root first.
+
+    `rows`: what the root's function gave. `made`: makes an output's rows of the root's.
+
+    The rows of an output with `stable_input` are stored ones, those of a root before anything is made of them.
+    """
+
+    def stable(output: Output, some: DataFrame) -> DataFrame:
+        return hold(held, staged(context, query, output, batch, some)) if output.stable_input else some
+
+    rows = hold(held, rows)
+    if steps[0].output.stable_input:
+        rows.count()
+    rows = stable(steps[0].output, rows)
+    for step in steps:
+        mine = made(step.output, rows)
+        yield step, stable(step.output, mine) if step is not steps[0] else mine
+
+
+def staged(context: RunContext, query: Query, output: Output, batch: Batch, frame: DataFrame) -> DataFrame:
+    """Return the stored rows of a batch.
+
+    Store them if no attempt under the same declaration has: a changed function gives others, and is another
+    declaration, which a batch can only have if it has no unit (`model.batch.check_declaration`). The rows of an output
+    that is made from another's are stored below that one, whose query writes and removes them."""
+    plan = batch.plan
+    name = f"{plan.declaration_hash}-{output.name}" if output.made_beside else plan.declaration_hash
+    path = context.folder / stored_names.STAGED_FOLDER / (output.made_beside or output.name) / name
+    app_id = stored_names.transaction(plan.lineage, stored_names.STAGED_BY)
+    commit = tables_commit.Commit(
+        app_id, plan.batch_id, stored_names.numbered(app_id, plan.batch_id), query.driver.epoch, "staged"
+    )
+    marked = frame.withColumn(LINEAGE, F.lit(plan.lineage)).withColumn(BATCH, F.lit(plan.batch_id))
+    schema = StructType(
+        [StructField(field.name, field.dataType) for field in marked.schema]
+    )  # without Spark's notes, such as of a watermark
+    tables_commit.make(path, schema, context.spark, [LINEAGE, BATCH], {})
+    parse.fit_columns(path, schema, f"output {output.name}, staged")
+    passing("staging-before-write")
+    sink_delta.append_rows(marked, path, commit)
+    passing("staging-after-write")
+    stored = frame.sparkSession.read.format("delta").load(str(path))
+    return stored.filter((F.col(BATCH) == plan.batch_id) & (F.col(LINEAGE) == plan.lineage)).drop(BATCH, LINEAGE)
+
+
+# Runs the functions of an output over the rows of receive batches and writes nothing, to show their result or the row
+# at which they fail.
+#
+# Who calls it: `culprit`, and the command `onlyonce replay`. Errors: FunctionFails, as in a run. Not promised: the rows
+# of a run. A run's window has records of other batches too, and leaves late records out.
+
+
+@dataclass(frozen=True)
+class Versions:
+    """The versions of `events` that a batch reads: (after, upto]."""
+
+    after: int
+    upto: int
+
+
+def kept_rows(spark: SparkSession, pipeline: Pipeline, path: Location, received: Sequence[Received]) -> DataFrame:
+    """The kept records of some receive batches."""
+    return events.rows_kept(spark, path, events.schema(pipeline), list(received))
+
+
+def results_of(pipeline: Pipeline, root: Output, rows: DataFrame, lookups: Frames = NO_LOOKUPS) -> dict[str, DataFrame]:
+    """What an output, and each made from it, gives of these records."""
+    windowed = rows if root.window is None else windows.assign(rows, root.window)
+    result = of_pipeline(pipeline, root, windowed, lookups)
+    chain = [root, *pipeline.made_from(root)]
+    return {output.name: flat(rows_of(output, result, lookups)) for output in chain}

@@ -10,36 +10,55 @@ replay whose rows are already there ends the same way.
 
 The control row follows in a commit of its own, since without an exchange no task knows the largest event time of all.
 
-Who calls it: `receive`, and `onlyonce.run.lineage` for a batch that a lost checkpoint has left behind (without a JVM).
+Who calls it: `receive`, and `onlyonce.run.reset` for a batch that a lost checkpoint has left behind (without a JVM).
 Errors: those of `delta.once` and `batches.end_counted`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import structlog
 from pyarrow import parquet
 
+from onlyonce.api.pipeline import Pipeline
+from onlyonce.catalog import filters
+from onlyonce.catalog.chunks import Chunks, KeptBatch
+from onlyonce.catalog.expiry import Collector
 from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.ids import Rebuilds
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.core import stored_names
+from onlyonce.core.batch import Batch, to_micros, to_time
+from onlyonce.core.errors import InvariantBroken, Retryable
+from onlyonce.core.frontier import Frontier
+from onlyonce.core.gc import horizon_buckets
+from onlyonce.core.locations import Location
+from onlyonce.core.stored_names import (
+    INVALID,
+    KEPT,
+    OO_BATCH,
+    OO_EVENT_TIME,
+    OO_HIGH,
+    OO_KIND,
+    OO_LINEAGE,
+    OO_LOW,
+    OO_UNKNOWN,
+)
+from onlyonce.core.units import Counts
 from onlyonce.database.connect import Database
 from onlyonce.failpoints import passing
-from onlyonce.model import stored_names
-from onlyonce.model.batch import Batch, to_micros, to_time
-from onlyonce.model.frontier import Frontier
-from onlyonce.model.storage.location import Location
-from onlyonce.model.stored_names import INVALID, OO_EVENT_TIME, OO_KIND, OO_UNKNOWN
-from onlyonce.model.units import Counts
 from onlyonce.receive import events
-from onlyonce.storage import delta, log_entries
-from onlyonce.storage.stores import arrow
+from onlyonce.tables import arrow_files, opening, table_files
+from onlyonce.tables import commit as tables_commit
 
 
 def landed(path: Location, lineage: str, batch_id: int) -> bool:
     """Whether the rows of a batch are in `events`."""
-    there = delta.version(path, stored_names.transaction(lineage, stored_names.EVENTS_BY))
+    there = tables_commit.version(path, stored_names.transaction(lineage, stored_names.EVENTS_BY))
     return there is not None and there >= batch_id
 
 
@@ -69,8 +88,8 @@ def counted(path: Location, version: int) -> Counts:
     """The fates of the records in one commit of `events`, and the largest event time that it keeps."""
     number = {"kept": 0, "invalid": 0}
     unknown, largest = 0, []
-    for added in log_entries.added(path, version):
-        with arrow.opened(added.path) as file:
+    for added in opening.added(path, version):
+        with arrow_files.opened(added.path) as file:
             number[added.partition[OO_KIND]] += file.metadata.num_rows
             if added.partition[OO_KIND] == INVALID:
                 continue
@@ -99,7 +118,97 @@ def _largest(times: pa.ChunkedArray) -> int:
 def _add_control(driver: Driver, batch: Batch, path: Location, reached: Frontier) -> None:
     plan = batch.plan
     app_id = stored_names.transaction(plan.lineage, stored_names.CONTROL_BY)
-    commit = delta.Commit(
+    commit = tables_commit.Commit(
         app_id, plan.batch_id, stored_names.numbered(app_id, plan.batch_id), driver.epoch, reached.content
     )
     events.add_control(path, commit, plan.lineage, plan.batch_id, reached, plan.system_time)
+
+
+# Puts the ids of at-least-once batches into the catalog, from `events`, before the first exactly-once batch after them.
+#
+# In at-least-once mode a pipeline keeps records that the catalog does not know. From the first exactly-once batch on, a
+# re-delivery of such a record must be a duplicate. Ids below the collection floor, or older than the dedup horizon, are
+# never asked for and are left out.
+#
+# Who calls it: receive, before it begins an exactly-once batch. The doctor calls `again`, for lost chunks. A group of
+# batches is one transaction; after a kill the next driver goes on. Raises InvariantBroken when `events` does not have
+# the rows that the log vouches for.
+
+
+AT_ONCE = 2_000_000
+"""Ids that are read and stored together: 32 MB. A batch of more is a group of its own."""
+
+TRIES = 5
+
+log = structlog.get_logger()
+
+
+def catch_up_catalog(database: Database, driver: Driver, instance: str, events: Location, pipeline: Pipeline) -> int:
+    """Add the ids that are missing; gives their number. One look into the log when there are none."""
+    if not Chunks(database).without_ids(instance):
+        return 0
+    Collector(database).raise_floor(instance, horizon_buckets(pipeline.dedup_horizon))
+    missing = Chunks(database).without_ids(instance)
+    added = 0
+    for group in _groups(missing):
+        ids = _read(events, group)
+        Rebuilds(database).add(driver, instance, group, ids)
+        passing("rebuild-after-commit")
+        added += sum(batch.kept for batch in group)
+    log.info("ids of at-least-once batches are in the catalog now", instance=instance, batches=len(missing), ids=added)
+    return added
+
+
+def rebuild_again(database: Database, instance: str, events: Location, lineage: str, bucket: int) -> int:
+    """Make the chunks of a lineage in a live bucket again from `events`, of all its committed batches; gives the ids.
+
+    Called by `onlyonce doctor --fix`. One transaction under the collector's lock: a look-up sees the chunks as they
+    were or as they are. Raises InvariantBroken when `events` has not the rows that the log vouches for, Retryable when
+    batches of the bucket commit all the time.
+    """
+    for _ in range(TRIES):
+        batches = Rebuilds(database).kept(lineage, bucket)
+        ids: dict[int, filters.Ids] = {}
+        for group in _groups(batches):
+            ids |= _read(events, group)
+        if Rebuilds(database).replace(instance, lineage, bucket, batches, ids):
+            return sum(batch.kept for batch in batches)
+    raise Retryable(
+        f"bucket {bucket} of {lineage} gets new batches all the time",
+        data="the catalog is as it was",
+        hint="run the same command again",
+    )
+
+
+def _groups(missing: list[KeptBatch]) -> Iterator[list[KeptBatch]]:
+    """Batches of one lineage, in order, so many that their ids fit."""
+    group: list[KeptBatch] = []
+    for batch in missing:
+        full = sum(b.kept for b in group) + batch.kept > AT_ONCE
+        if group and (full or group[0].lineage != batch.lineage):
+            yield group
+            group = []
+        group.append(batch)
+    if group:
+        yield group
+
+
+def _read(events: Location, group: list[KeptBatch]) -> dict[int, filters.Ids]:
+    """The ids that each batch of a group has kept."""
+    first, last, lineage = group[0].batch_id, group[-1].batch_id, group[0].lineage
+    wanted = (pc.field(OO_KIND) == KEPT) & (pc.field(OO_LINEAGE) == lineage)
+    wanted &= (pc.field(OO_BATCH) >= first) & (pc.field(OO_BATCH) <= last)
+    rows: pa.Table = table_files.dataset_of_events(events).to_table([OO_BATCH, OO_HIGH, OO_LOW], filter=wanted)
+    number, high, low = (rows[name].to_numpy() for name in (OO_BATCH, OO_HIGH, OO_LOW))
+    found = {}
+    for batch in group:
+        here = number == batch.batch_id
+        found[batch.batch_id] = high[here].view(np.uint64), low[here].view(np.uint64)
+        if int(here.sum()) != batch.kept:
+            raise InvariantBroken(
+                f"batch {lineage}/{batch.batch_id} has kept {batch.kept} records by the log, but {events} has "
+                f"{here.sum()}",
+                data="the ids of that batch are not in the catalog, and no batch was begun",
+                hint="rows of `events` were removed by hand? Restore the table; or go on with mode='at_least_once'",
+            )
+    return found

@@ -1,10 +1,11 @@
-"""The rows of late, invalid and remnant records, read from the Delta table `events` without a JVM.
+"""Which windows the records of an Arrow batch are in, and whether those were closed when they came: whole columns at
+once, without a JVM.
 
-`placed` says which records are late.
+The model's rule says what is late (`onlyonce.core.frontier`). It is asked once for each frontier. All rows of a task
+of receive carry the same one, so there are few.
 
-Who calls it: `onlyonce.cli.look`, `onlyonce.records.trace`, and the page in Airflow's UI. Errors: none of its own; a
-pipeline that never ran has no rows. Not promised: that only committed batches are shown. Rows are shown as soon as they
-are in `events`.
+Who calls it: `left_out`, which shows late records, and `onlyonce.outputs.window_log`, which counts all. Errors:
+none of its own.
 """
 
 from __future__ import annotations
@@ -18,28 +19,116 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from onlyonce import settings
-from onlyonce.declare.pipeline import Output, Pipeline
-from onlyonce.model import stored_names
-from onlyonce.model.batch import to_micros, to_time
-from onlyonce.model.frontier import Frontier, closed_until
-from onlyonce.model.stored_names import (
+from onlyonce.api.pipeline import Output, Pipeline
+from onlyonce.commitlog.removals import Rejections
+from onlyonce.core import stored_names
+from onlyonce.core.batch import to_micros, to_time
+from onlyonce.core.frontier import Frontier, closed_until
+from onlyonce.core.stored_names import (
     INVALID,
     KEPT,
     OO_BATCH,
     OO_EVENT_TIME,
     OO_FRONTIER,
+    OO_HIGH,
     OO_KIND,
     OO_LINEAGE,
+    OO_LOW,
     OO_PLACE,
     OO_RAW,
     OO_REASON,
     OO_SYSTEM_TIME,
     REMNANT,
 )
-from onlyonce.model.windows import Session, micros
-from onlyonce.records import placed
-from onlyonce.records.placed import Times
-from onlyonce.storage import event_rows, log_entries
+from onlyonce.core.windows import Chained, Fixed, Joined, Session, Window, micros, reach
+from onlyonce.database.connect import Database
+from onlyonce.sources.record_id import from_hex
+from onlyonce.tables import opening, table_files
+
+Times = NDArray[np.int64]
+
+NOTHING_CLOSED = int(np.iinfo(np.int64).min)
+
+
+def judged_rows(
+    part: pa.RecordBatch, window: Window, lateness: int
+) -> Iterator[tuple[Times, Times, NDArray[np.bool_]]]:
+    """For each window that a record is in: (starts, ends) of all rows, and which are late; of a chain also by an output
+    before that leaves it out."""
+    closed = closed_by_row(part.column(OO_FRONTIER), window, lateness)
+    known = closed != NOTHING_CLOSED
+    if isinstance(window, Chained):
+        for _, before, late in judged_rows(part, window.upstream, micros(window.waits_before)):
+            [(starts, ends)] = windows_of_rows(window.own, before - 1)
+            yield starts, ends, known & (ends <= closed) | (late & window.leaves_late_out)
+        return
+    times = whole_micros(part.column(OO_EVENT_TIME))
+    for starts, ends in windows_of_rows(window, times):
+        compared = times - reach(window) if isinstance(window, Session | Joined) else ends
+        yield starts, ends, known & (compared <= closed)
+
+
+def closed_by_row(frontiers: pa.StructArray, window: Window, lateness: int) -> Times:
+    """Up to where the output's windows were closed for each row; NOTHING_CLOSED while nothing was."""
+    names = [field.name for field in frontiers.type]
+    columns = np.column_stack([whole_micros(column) for column in frontiers.flatten()])
+    # Rows with one frontier follow each other, so the rule is asked once for each run of them.
+    begins = np.flatnonzero(np.r_[True, (columns[1:] != columns[:-1]).any(axis=1)][: len(columns)])
+    distinct, which = np.unique(columns[begins], axis=0, return_inverse=True)
+    closed = [_closed_until(dict(zip(names, values, strict=True)), window, lateness) for values in distinct.tolist()]
+    return np.repeat(np.array(closed, dtype=np.int64)[which.reshape(-1)], np.diff(begins, append=len(columns)))
+
+
+def windows_of_rows(window: Window, times: Times) -> Iterator[tuple[Times, Times]]:
+    """(starts, ends) of the first, second, … window of each row, latest first. The model's arithmetic, on arrays."""
+    if isinstance(window, Fixed) and not window.in_utc:
+        yield _days(window, times)
+        return
+    last: Any = window.last_end(times)  # type: ignore[arg-type]
+    if isinstance(window, Session):
+        yield times, last
+        return
+    size = micros(window.size)
+    step = size if isinstance(window, Fixed) else micros(window.slide)
+    for back in range(window.per_record):
+        yield last - back * step - size, last - back * step
+
+
+def _days(window: Fixed, times: Times) -> tuple[Times, Times]:
+    """(starts, ends) of days by a wall clock, which only the model knows: asked once for each of the days."""
+    starts, ends = np.empty_like(times), np.empty_like(times)
+    order = np.argsort(times)
+    ordered = times[order]
+    at = 0
+    while at < len(ordered):
+        start, end = window.assign(int(ordered[at]))[0]
+        upto = int(np.searchsorted(ordered, end))
+        starts[order[at:upto]], ends[order[at:upto]] = start, end
+        at = upto
+    return starts, ends
+
+
+def _closed_until(values: dict[str, int], window: Window, lateness: int) -> int:
+    known = {name: None if value == NOTHING_CLOSED else value for name, value in values.items()}
+    until = closed_until(Frontier(**known), window, lateness)
+    return NOTHING_CLOSED if until is None else until
+
+
+def whole_micros(column: pa.Array) -> Times:
+    """Timestamps as whole microseconds; null becomes NOTHING_CLOSED."""
+    whole = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+    numbers: Times = pc.fill_null(whole, NOTHING_CLOSED).to_numpy(zero_copy_only=False)
+    return numbers
+
+
+# The rows of late, invalid and remnant records, read from the Delta table `events` without a JVM.
+#
+# `placed` says which records are late.
+#
+# Who calls it: `onlyonce.cli.operate`, `onlyonce.records.trace`, and the page in Airflow's UI. Errors: none of its own;
+# a pipeline that never ran has no rows. Not promised: that only committed batches are shown. Rows are shown as soon as
+# they are in `events`.
+
 
 Row = dict[str, Any]
 
@@ -68,7 +157,7 @@ def late_pairs(part: pa.RecordBatch, output: Output) -> Iterator[tuple[Times, Ti
     `part` has `oo_event_time` and `oo_frontier`. A session compares the event time itself.
     """
     assert output.window is not None
-    for starts, ends, late in placed.judged(part, output.window, micros(output.lateness)):
+    for starts, ends, late in judged_rows(part, output.window, micros(output.lateness)):
         yield starts, ends, np.flatnonzero(late)
 
 
@@ -123,9 +212,60 @@ def parts(instance: str, where: pc.Expression, columns: list[str]) -> Iterator[p
     """The rows of `events` that an expression chooses, a bounded piece at a time; nothing when the pipeline never
     ran."""
     path = settings.data_location(instance) / stored_names.EVENTS_FOLDER
-    if not log_entries.any_in(path):
+    if not opening.any_in(path):
         return
-    rows = event_rows.dataset(path)
+    rows = table_files.dataset_of_events(path)
     for part in rows.to_batches(columns=list(dict.fromkeys(columns)), filter=where):
         if part.num_rows:
             yield part
+
+
+# The records that outputs have rejected: reason and window from the log, values from the table `events`.
+#
+# Without a JVM.
+#
+# Who calls it: `onlyonce rejected`, `onlyonce.open`. Errors: Retryable while the database is away. Not promised: the
+# values of a record that was removed from `events` meanwhile.
+
+
+ID = (OO_HIGH, OO_LOW)
+
+
+def rejected_rows(
+    database: Database, pipeline: Pipeline, instance: str, limit: int, output: str | None = None
+) -> tuple[int, list[Row]]:
+    """How many (record, window) pairs are rejected, of all outputs or only one, and `limit` of them with the declared
+    columns."""
+    total, found = Rejections(database).some(instance, output, limit)
+    values = _values(pipeline, instance, found)
+    none = dict.fromkeys(pipeline.columns())
+    return total, [values.get(row["record_id"], none) | _told(row) for row in found]
+
+
+def _told(row: Row) -> Row:
+    """The output, the reason and the window first; then whose record it is."""
+    told = {name: row[name] for name in ("output", "reason", "window_start", "window_end", "event_time", "record_id")}
+    return told | {
+        "batch": f"{row['lineage']}/{row['batch']}",
+        "received": f"{row['received_as']}/{row['received_in']}",
+    }
+
+
+def _values(pipeline: Pipeline, instance: str, found: list[Row]) -> dict[str, Row]:
+    """The declared columns of these records, by record id. Their batches say which files are opened."""
+    if not found:
+        return {}
+    ids = [from_hex(row["record_id"]) for row in found]
+    batches = pa.array({row["received_in"] for row in found}, pa.int64())
+    where = (
+        of_kind(KEPT)
+        & pc.field(OO_BATCH).isin(batches)
+        & pc.field(OO_HIGH).isin(pa.array({one.high for one in ids}, pa.int64()))
+    )
+    wanted = {(one.high, one.low): row["record_id"] for one, row in zip(ids, found, strict=True)}
+    values: dict[str, Row] = {}
+    for part in parts(instance, where, [*ID, *pipeline.columns()]):
+        for row in part.to_pylist():
+            if name := wanted.get((row[OO_HIGH], row[OO_LOW] or 0)):
+                values[name] = {column: row[column] for column in pipeline.columns()}
+    return values

@@ -3,7 +3,7 @@
 An invalid record has no id of its own. It is found by its line, if that gives the id columns the values that were asked
 for.
 
-Who calls it: `onlyonce.cli.look`. Errors: those of `onlyonce.sources.parse.record_id`, Retryable while the database is
+Who calls it: `onlyonce.cli.operate`. Errors: those of `onlyonce.sources.record_id`, Retryable while the database is
 away. Not promised: a quick answer; the ids of all of `events` are read. A re-delivery leaves no row; it is only
 counted.
 """
@@ -16,18 +16,15 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from onlyonce.commitlog.operate.removals import Removals
-from onlyonce.commitlog.outputs.rejections import Rejection, Rejections
-from onlyonce.commitlog.traces import Judged, Reading, SeenWindow, Traces
-from onlyonce.database.connect import Database
-from onlyonce.declare.pipeline import Output, Pipeline
-from onlyonce.model import stored_names, units
-from onlyonce.model.batch import to_micros, to_time
-from onlyonce.model.frontier import Frontier, is_late
-from onlyonce.model.operate.retaining import said
-from onlyonce.model.outputs.chained import Chained
-from onlyonce.model.report import Report
-from onlyonce.model.stored_names import (
+from onlyonce.api.pipeline import Output, Pipeline
+from onlyonce.commitlog.ids import Judged, Reading, SeenWindow, Traces
+from onlyonce.commitlog.removals import Rejection, Rejections, Removals
+from onlyonce.core import stored_names, units
+from onlyonce.core.batch import to_micros, to_time
+from onlyonce.core.frontier import Frontier, is_late
+from onlyonce.core.retention import said
+from onlyonce.core.runs import Report
+from onlyonce.core.stored_names import (
     CONTROL,
     FIRST_WINDOW,
     INVALID,
@@ -45,9 +42,10 @@ from onlyonce.model.stored_names import (
     OO_REASON,
     OO_SYSTEM_TIME,
 )
-from onlyonce.model.windows import Session, micros
+from onlyonce.core.windows import Chained, Session, micros
+from onlyonce.database.connect import Database
 from onlyonce.records import left_out
-from onlyonce.sources.parse.record_id import Asked, RecordId
+from onlyonce.sources.record_id import Asked, RecordId
 
 Row = dict[str, Any]
 

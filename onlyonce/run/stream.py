@@ -1,44 +1,232 @@
-"""Entry point: drain a pipeline, run it bounded, or run it without end.
+"""The place of a pipeline's long run, as a lock that its driver's session holds; and a driver that stands by, with
+Spark started, until the place is free.
 
-The DAG `<pipeline>_stream` and `onlyonce run` run it.
+A heartbeat tells that a driver is lost after some beats. The database tells at once that a session has ended, by
+whatever end its process came. So the next driver need not wait, and one that stands by has nothing to start. The lock
+decides nothing about the data: of two drivers that both believe to be at work the epoch fences the older.
 
-The report is read from the log afterwards.
+Who calls it: `onlyonce.run.stream`. Errors: those of `run`.
 """
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
+import threading
+import time
 from argparse import Namespace
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import timedelta
+from types import FrameType
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import structlog
 
 from onlyonce import logs, settings
+from onlyonce.api import load as declarations
+from onlyonce.api.pipeline import Kafka, Pipeline
 from onlyonce.asked import parse
-from onlyonce.commitlog import authorities, driver_runs
-from onlyonce.commitlog.authorities import Authorities
+from onlyonce.commitlog import drivers, units
+from onlyonce.commitlog.drivers import LongRuns
+from onlyonce.commitlog.health import Views
 from onlyonce.commitlog.lineages import Lineages
-from onlyonce.commitlog.long_runs import LongRuns
-from onlyonce.commitlog.views import Views
-from onlyonce.database.connect import Database
+from onlyonce.commitlog.units import Authorities
+from onlyonce.core import stored_names
+from onlyonce.core.errors import DatabaseAway, OnlyonceError, Refused, Superseded
+from onlyonce.core.runs import Report, Stopped, first_line, for_good, refusal, refuse_beside, refuse_with, standing_by
+from onlyonce.database import locks
+from onlyonce.database.connect import Database, Session
 from onlyonce.database.migrate import migrate
-from onlyonce.declare import loading as declarations
-from onlyonce.declare.pipeline import Kafka, Pipeline
+from onlyonce.engine import failures
 from onlyonce.failpoints import passing
-from onlyonce.model.errors import OnlyonceError, Refused
-from onlyonce.model.report import Report
-from onlyonce.model.run.isolation import for_good, refusal
-from onlyonce.model.run.long_run import refuse_beside, refuse_with
-from onlyonce.run import long_run, standby
-from onlyonce.session import ending
-from onlyonce.sources.files import folders
-from onlyonce.storage.stores import claiming
+from onlyonce.sources import folders
+from onlyonce.tables import claims
 
 if TYPE_CHECKING:
-    from onlyonce.context.run_context import RunContext
+    from onlyonce.context import RunContext
+
 
 log = structlog.get_logger()
+
+LOOK_SECONDS = 0.2
+
+
+class Place:
+    """The lock of one pipeline's long run."""
+
+    def __init__(self, database: Database, instance: str) -> None:
+        self._instance = instance
+        # Not a lineage's name: a driver that starts ends the sessions of those.
+        self._session = Session(Database(database.url, f"onlyonce-place/{instance}"))
+
+    def ours(self) -> bool:
+        """Whether this driver holds it, from now on at the latest. Not where the database does not say so."""
+        try:
+            return self._session.ask(
+                lambda connection: locks.hold(connection, stored_names.long_run_lock(self._instance))
+            )
+        except DatabaseAway:
+            return False  # a new session is asked the next time
+
+    def leave(self) -> None:
+        """Give it up."""
+        self._session.close()
+
+
+def wait_for_turn(database: Database, instance: str, place: Place) -> bool:
+    """Wait until the place is free; False where the driver that had it was asked to stop, and this one is to end as
+    well."""
+    seen = LongRuns(database).look(instance)
+    told = False
+    while True:
+        released = place.ours()
+        now = LongRuns(database).look(instance)
+        what = standing_by(seen, now, released=released)
+        if what != "wait":
+            log.info("stood by", then=what)
+            if what == "leave":
+                place.leave()
+            return what == "take"
+        if not told and now:
+            log.info("standing by", driver=now.driver, attempt=now.attempt)
+            told = True
+        time.sleep(LOOK_SECONDS)
+
+
+# A long run: one driver that takes in what comes until it is asked to stop. This module keeps its row in the log; its
+# queries are in `onlyonce.run.queries`.
+#
+# It looks for new input at an interval. A turn is a look after which each query has made progress, or had nothing to
+# do. docs/specification/long-run.md. Who calls it: `onlyonce.run.stream`.
+
+
+class LongRun:
+    """A driver's place in the log, kept by a heartbeat of its own thread: a batch may take longer than a beat.
+
+    Not promised: that a driver which hangs is found by its heartbeat; `onlyonce.long_runs.turn_at` tells that.
+    """
+
+    def __init__(self, database: Database, taken: drivers.Taken, place: Place) -> None:
+        self.taken, self._place = taken, place
+        # Not a lineage's name: a driver that starts ends the sessions of those.
+        self._database = Database(database.url, f"onlyonce-long-run/{taken.instance}")
+        self._turns = 0
+        self._down: Mapping[str, str] = {}
+        self._asked = threading.Event()
+        self._overtaken: Superseded | None = None
+        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+        self._done = threading.Event()
+
+    def between_batches(self) -> None:
+        """Called where the next batch would begin. Raises Stopped, or Superseded when another took this one's place."""
+        if self._overtaken:
+            raise self._overtaken
+        if self._asked.is_set():
+            raise Stopped
+
+    def stop(self) -> None:
+        """Ask this driver to stop, from inside its process."""
+        self._asked.set()
+
+    def tell_down(self, down: Mapping[str, str]) -> None:
+        """Which outputs stand still, and why: the next heartbeat has it."""
+        self._down = down
+
+    def turns(self, look: Callable[[], bool], every: timedelta) -> None:
+        """Look after look, one for each interval, until `between_batches` raises.
+
+        `look` gives whether a turn is done by it.
+        """
+        while True:
+            self.between_batches()
+            self._turns += look()
+            self._asked.wait(every.total_seconds())
+
+    def start(self) -> None:
+        """Let the heart beat."""
+        self._thread.start()
+
+    def end(self, exit_code: int, why: str | None) -> None:
+        """The heart stops, and the log says how."""
+        self._done.set()
+        self._thread.join()
+        LongRuns(self._database).end(self.taken, self._turns, exit_code, why)
+
+    def _beat(self) -> None:
+        while not self._done.wait(settings.heartbeat_seconds()):
+            try:
+                logs.rotate()
+                self._place.ours()  # a session that broke has left it
+                if LongRuns(self._database).beat(self.taken, self._turns, self._down):
+                    self._asked.set()
+            except Superseded as error:
+                self._overtaken = error
+                self._asked.set()  # ends a wait between two looks
+                return
+            except Exception as error:  # a heart that stopped by itself would look like a dead driver
+                log.warning("no heartbeat", problem=first_line(error))
+
+
+@contextmanager
+def held_long_run(
+    database: Database, instance: str, run_id: str, every: timedelta, place: Place | None = None
+) -> Iterator[LongRun]:
+    """Hold the pipeline's place for a long run; a stop, by the log or by a signal, ends the block without an error.
+
+    However the block ends, its heart stops.
+
+    Raises Superseded when another long run is alive, and what the block raises: the log then has it as its end.
+    """
+    name = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:6]}"
+    beat = timedelta(seconds=settings.heartbeat_seconds())
+    place = place or Place(database, instance)
+    released = place.ours()
+    taken = LongRuns(database).take(instance, run_id, name, every=every, beat=beat, released=released)
+    mine = LongRun(database, taken, place)
+    mine.start()
+    log.info("long run begun", attempt=taken.attempt, driver=name)
+    try:
+        with _stopped_by_signals(mine), suppress(Stopped):
+            yield mine
+    except BaseException as error:
+        with suppress(OnlyonceError):  # where the log is away its heartbeat tells the same
+            mine.end(error.exit_code if isinstance(error, OnlyonceError) else 1, first_line(error))
+        raise
+    else:
+        mine.end(0, None)
+        log.info("long run stopped", attempt=taken.attempt)
+    finally:
+        place.leave()
+
+
+@contextmanager
+def _stopped_by_signals(mine: LongRun) -> Iterator[None]:
+    before = {which: signal.getsignal(which) for which in (signal.SIGTERM, signal.SIGINT)}
+
+    def put_back() -> None:
+        for which, handler in before.items():
+            signal.signal(which, handler)
+
+    def ask(_: int, __: FrameType | None) -> None:
+        mine.stop()
+        put_back()  # a second one ends the driver at once
+
+    for which in before:
+        signal.signal(which, ask)
+    try:
+        yield
+    finally:
+        put_back()
+
+
+# Entry point: drain a pipeline, run it bounded, or run it without end.
+#
+# The DAG `<pipeline>_stream` and `onlyonce run` run it.
+#
+# The report is read from the log afterwards.
 
 
 def main(argv: list[str]) -> Report:
@@ -46,7 +234,7 @@ def main(argv: list[str]) -> Report:
     asked = arguments(argv)
     logs.configure(pipeline=asked.pipeline, run_id=asked.run_id)
     pipeline = declarations.one(asked.pipeline, asked.pipelines)
-    database = authorities.database_of(None)
+    database = units.database_of(None)
     migrate(database.url)
     if (asked.start or asked.end) and not (asked.bounded and isinstance(pipeline.source, Kafka)):
         raise Refused(
@@ -55,11 +243,11 @@ def main(argv: list[str]) -> Report:
         )
     if asked.dry_run:
         return _dry_run(pipeline, asked)
-    claiming.claim(settings.data_root(), str(Authorities(database).identity()))
+    claims.claim(settings.data_root(), str(Authorities(database).identity()))
     instance = _instance(database, pipeline, asked.bounded)
     Lineages(database).add_instance(instance, pipeline.name)
     passing("start-instance")
-    with driver_runs.noted(database, asked.dag_id, asked.run_id, pipeline.name):
+    with drivers.noted_run(database, asked.dag_id, asked.run_id, pipeline.name):
         skipped = (_run_long if asked.forever else _drain)(pipeline, instance, database, asked)
     return report(database, pipeline, instance, asked.run_id, skipped)
 
@@ -86,55 +274,55 @@ def report(database: Database, pipeline: Pipeline, instance: str, run_id: str, s
 
 
 def _drain(pipeline: Pipeline, instance: str, database: Database, asked: Namespace) -> set[str]:
-    from onlyonce.run import drain
+    from onlyonce.run import queries
 
     refuse_beside(LongRuns(database).look(instance))  # before Spark starts
     context = _context(pipeline, instance, database, asked)
     if context.bounded:
-        drain.bounded(context)
+        queries.bounded(context)
         Lineages(database).close_instance(instance)
     else:
-        drain.once(context, ended=asked.close)
+        queries.once(context, ended=asked.close)
     return context.skipped
 
 
 def _run_long(pipeline: Pipeline, instance: str, database: Database, asked: Namespace) -> set[str]:
-    every, place = timedelta(seconds=asked.every), standby.Place(database, instance)
+    every, place = timedelta(seconds=asked.every), Place(database, instance)
     warm = _stand_by(pipeline, instance, database, asked, place) if asked.standby else None
     if asked.standby and warm is None:
         return set()
     # The place is taken before Spark starts: of two that were started by accident one costs nothing.
-    with long_run.held(database, instance, asked.run_id, every, place) as mine:
-        from onlyonce.run import continuous
+    with held_long_run(database, instance, asked.run_id, every, place) as mine:
+        from onlyonce.run import queries
 
         context = warm or _context(pipeline, instance, database, asked)
-        context.between_batches, context.trigger = mine.between_batches, continuous.trigger(every)
-        with continuous.up(context, mine.stop, mine.tell_down) as look:
+        context.between_batches, context.trigger = mine.between_batches, queries.trigger(every)
+        with queries.up(context, mine.stop, mine.tell_down) as look:
             mine.turns(look, every)
     return context.skipped
 
 
 def _stand_by(
-    pipeline: Pipeline, instance: str, database: Database, asked: Namespace, place: standby.Place
+    pipeline: Pipeline, instance: str, database: Database, asked: Namespace, place: Place
 ) -> RunContext | None:
     """What a driver that takes another's place has ready; None where it is not to take it."""
     context = _context(pipeline, instance, database, asked)
     context.spark.range(1).count()  # with the first job Spark starts much that the next one has
-    return context if standby.wait(database, instance, place) else None
+    return context if wait_for_turn(database, instance, place) else None
 
 
 def _context(pipeline: Pipeline, instance: str, database: Database, asked: Namespace) -> RunContext:
-    from onlyonce.check import look
-    from onlyonce.context.run_context import RunContext
-    from onlyonce.session import garbage, session
-    from onlyonce.sources.kafka.source_kafka import Bounds
+    from onlyonce import check
+    from onlyonce.context import RunContext
+    from onlyonce.engine import session, worker
+    from onlyonce.sources.source_kafka import Bounds
 
     spark = session.start(f"onlyonce {instance}", asked.master)
     bounds = Bounds(asked.start, asked.end)
     context = RunContext(spark, pipeline, instance, asked.run_id, database, asked.max_files, bounds=bounds)
     context.check_declarations()
-    context.refused = _refused(pipeline, look.check(pipeline, lambda: spark).wrong)
-    garbage.leave_out_what_is_here()
+    context.refused = _refused(pipeline, check.check_pipeline(pipeline, lambda: spark).wrong)
+    worker.leave_out_what_is_here()
     return context
 
 
@@ -162,9 +350,8 @@ def _instance(database: Database, pipeline: Pipeline, bounded: bool) -> str:
 
 
 def _dry_run(pipeline: Pipeline, asked: Namespace) -> Report:
-    from onlyonce.session import session
-    from onlyonce.sources.files import source_files
-    from onlyonce.sources.kafka import source_kafka
+    from onlyonce.engine import session
+    from onlyonce.sources import source_files, source_kafka
 
     if pipeline.sources:
         raise Refused(
@@ -199,7 +386,7 @@ def _dry_run(pipeline: Pipeline, asked: Namespace) -> Report:
 
 def cli() -> None:
     """The application that spark-submit runs: prints the report, ends with the error's exit code."""
-    ending.run(main)
+    failures.run_application(main)
 
 
 if __name__ == "__main__":

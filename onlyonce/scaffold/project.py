@@ -16,14 +16,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 
-from onlyonce.declare.declaration import check_name
-from onlyonce.declare.outputs.sinks import Postgres
-from onlyonce.declare.pipeline import Files, Output, Pipeline
-from onlyonce.model.errors import Refused
-from onlyonce.model.windows import Fixed
-from onlyonce.scaffold import guess
-from onlyonce.scaffold.sample import NOT_READ, Sample, read
-from onlyonce.settings import home_folders
+from onlyonce import settings
+from onlyonce.api.declaration import check_name
+from onlyonce.api.pipeline import Files, Output, Pipeline
+from onlyonce.api.sinks import Postgres
+from onlyonce.core.errors import Refused
+from onlyonce.core.windows import Fixed
+from onlyonce.scaffold import sample as scaffold_sample
+from onlyonce.scaffold.sample import NOT_READ, Sample, read_sample
 
 TEMPLATES = files("onlyonce.scaffold") / "templates"
 PLACES = {
@@ -58,9 +58,9 @@ def make(name: str, folder: Path, source: Path | None) -> list[Path]:
     """
     _check_name(name)
     if source is not None:
-        return _write(folder / name, _texts(name, read(source)), source)
+        return _write(folder / name, _texts(name, read_sample(source)), source)
     with as_file(TEMPLATES / SAMPLE) as shipped:
-        return _write(folder / name, _texts(name, read(shipped)), shipped)
+        return _write(folder / name, _texts(name, read_sample(shipped)), shipped)
 
 
 def _check_name(name: str) -> None:
@@ -95,8 +95,8 @@ def _texts(name: str, sample: Sample) -> dict[str, str]:
 
 
 def _words(name: str, sample: Sample) -> dict[str, str]:
-    time, record = guess.event_time(sample), guess.record_id(sample)
-    unit = UNITS[guess.window(sample.times(time.columns[0]))]
+    time, record = scaffold_sample.event_time(sample), scaffold_sample.record_id(sample)
+    unit = UNITS[scaffold_sample.window(sample.times(time.columns[0]))]
     columns = [f"{column} {kind}" for column, kind in sample.columns.items()]
     _refuse_what_no_declaration_takes(name, sample, columns, record.columns, time.columns[0])
     options = f', format="{sample.format}"' if sample.format != "json" else ""
@@ -186,6 +186,6 @@ def _write(folder: Path, texts: dict[str, str], sample: Path) -> list[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
-    inbox.parent.mkdir(mode=home_folders.PRIVATE, exist_ok=True)
+    inbox.parent.mkdir(mode=settings.PRIVATE, exist_ok=True)
     shutil.copyfile(sample, inbox)
     return wanted

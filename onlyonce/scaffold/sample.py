@@ -1,26 +1,204 @@
-"""Reads the beginning of an input file: its columns, their types, and some rows. Decides nothing.
+"""Find the form of times that are not ISO 8601: a count since 1970, or a date in the order that people write. Pure.
 
-At most ROWS records of at most BYTES, so a file of any size is looked at in a second. Who calls it: `onlyonce init
---from`. Errors: Refused for what can't be read.
+Only a form that is certain is proposed. A count needs a column whose name says that it is a time. Of two orders of day
+and month, one needs a day beyond 12 in the sample.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from itertools import combinations, count, product
 from pathlib import Path
 from typing import Any
 
-from onlyonce.declare.pipeline import PREFIX
-from onlyonce.model import record_size
-from onlyonce.model.errors import Refused
-from onlyonce.model.values import line_values
-from onlyonce.scaffold import column_types, time_forms
-from onlyonce.sources.files import avro_files, packing, parquet_files, record_ends
-from onlyonce.sources.files.listing import FileAt, opened
+import pyarrow as pa
+from pyarrow import types
+
+from onlyonce.api.pipeline import PREFIX
+from onlyonce.core import conversions, line_values, records
+from onlyonce.core.conversions import Cell, Number, Unfit
+from onlyonce.core.errors import Refused
+from onlyonce.sources import avro_files, file_bytes, typed_files
+from onlyonce.sources.listing import FileAt, opened
+
+HAPPENED = ("event_time", "event_timestamp", "occurred", "happened", "timestamp", "time", "ts", "at", "created", "date")
+"""Words of the name of a time at which something happened, the clearest first."""
+HANDLED = ("updated", "modified", "loaded", "ingested", "inserted", "received", "processed", "arrived", "landed")
+"""Words of the name of a time at which a system handled a record: that comes later, and again."""
+FIRST, LAST = datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
+"""A count since 1970 is taken for a time of these years only."""
+DAYS = [
+    order.replace("/", by) for by in "./-" for order in ("%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d/%b/%Y", "%d/%B/%Y")
+]
+LOOKS_LIKE = re.compile(r"[0-9]{1,4}[./-]")
+CLOCKS = ("", "%H:%M", "%H:%M:%S", "%H:%M:%S.%f", "%I:%M %p", "%I:%M:%S %p")
+PATTERNS = [
+    f"{day}{by}{clock}{zone}"
+    for day, clock in product(DAYS, CLOCKS)
+    for by in ((" ", "T", ", ", ":") if clock else ("",))
+    for zone in (("", "%z", " %z") if clock else ("",))
+]
+
+
+@cache
+def _reader(pattern: str) -> conversions.Read:
+    return conversions.time_reader(pattern)
+
+
+def time_form_words(name: str) -> list[str]:
+    """Return the words of a column's name in small letters."""
+    return [word.lower() for word in re.split(r"_|(?<=[a-z])(?=[A-Z])", name) if word]
+
+
+def time_form_of(name: str, kind: str, values: Sequence[Any]) -> tuple[str, tuple[str, ...]]:
+    """Return the type of a column, and the forms that read all its values as times; one form is certain, several are
+    not.
+
+    Without a form it stays what it was.
+    """
+    there = [_written(value) for value in values if value is not None]
+    if kind == "string" and there and all(isinstance(value, str) for value in values if value is not None):
+        found = tuple(form for form in PATTERNS if all(map(_reader(form), there))) if LOOKS_LIKE.match(there[0]) else ()
+        if found:
+            return ("timestamp" if conversions.format_has_clock(found[0]) else "date"), found
+    says_time = any(word in (*HAPPENED, *HANDLED) for word in time_form_words(name))
+    if says_time and kind in ("long", "string") and there:
+        found = tuple(form for form in conversions.EPOCHS if all(_is_count(value, form) for value in there))
+        return ("timestamp" if found else kind), found
+    return kind, ()
+
+
+def read_time_form(value: Any, form: str) -> datetime | None:
+    """Return the time of a value by a form; None if it has none."""
+    try:
+        found = conversions.formatted("timestamp", form)(_written(value), [])
+    except Unfit:
+        return None
+    assert isinstance(found, datetime)
+    return found
+
+
+def _written(value: Any) -> str:
+    return Cell(value) if isinstance(value, str) else Number(value)
+
+
+def _is_count(value: str, form: str) -> bool:
+    return (
+        bool(conversions.WHOLE.fullmatch(value))
+        and (found := read_time_form(Number(value), form)) is not None
+        and FIRST <= found < LAST
+    )
+
+
+# The declared type of a column, told from its values. Pure.
+#
+# It is a type that a declaration takes (Spark's DDL). If values disagree, or there are none, it is `string`, by which
+# nothing is lost. Who calls it: `sample`.
+
+
+TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)?")
+DAY = re.compile(r"\d{4}-\d\d-\d\d")
+
+PLAIN: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
+    (types.is_boolean, "boolean"),
+    (types.is_int8, "tinyint"),
+    (types.is_int16, "smallint"),
+    (types.is_int32, "int"),
+    (types.is_uint8, "smallint"),
+    (types.is_uint16, "int"),
+    (types.is_integer, "long"),
+    (types.is_float16, "float"),
+    (types.is_float32, "float"),
+    (types.is_floating, "double"),
+    (types.is_date, "date"),
+    (types.is_timestamp, "timestamp"),
+    (types.is_binary, "binary"),
+    (types.is_large_binary, "binary"),
+    (types.is_fixed_size_binary, "binary"),
+)
+
+
+def types_of_json(values: Sequence[Any]) -> str:
+    """The type of a field of JSON objects. A text that is a time everywhere is a time."""
+    there = [value for value in values if value is not None]
+    kinds = {type(value) for value in there}
+    if not there:
+        return "string"
+    if kinds == {bool}:
+        return "boolean"
+    if kinds <= {int, float}:
+        # A double has not all integers of 19 digits: the conversion table refuses those.
+        kind = "bigint" if kinds == {int} else "double"
+        fits = all(_is(kind, Number(repr(value))) for value in there)
+        return "string" if not fits else "long" if kind == "bigint" else kind
+    if kinds == {str}:
+        return _of_texts(there)
+    if kinds == {list}:
+        return f"array<{types_of_json([one for value in there for one in value])}>"
+    if kinds == {dict}:
+        return _struct(there)
+    return "string"
+
+
+def types_of_csv(texts: Sequence[str | None]) -> str:
+    """The type of a column of CSV; nothing between two commas is null."""
+    there = [text for text in texts if text]
+    if not there:
+        return "string"
+    for kind in ("boolean", "bigint", "double"):
+        if all(_is(kind, Cell(text)) for text in there):
+            return "long" if kind == "bigint" else kind
+    return _of_texts(there)
+
+
+def types_of_arrow(kind: pa.DataType) -> str:
+    """The type of a column of Parquet or Avro.
+
+    One that a declaration has no word for is `string`: the file then says what does not fit."""
+    if types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if types.is_map(kind):
+        return f"map<{types_of_arrow(kind.key_type)},{types_of_arrow(kind.item_type)}>"
+    if types.is_list(kind) or types.is_large_list(kind):
+        return f"array<{types_of_arrow(kind.value_type)}>"
+    if types.is_struct(kind):
+        return f"struct<{','.join(f'{field.name}:{types_of_arrow(field.type)}' for field in kind)}>"
+    if types.is_dictionary(kind):
+        return types_of_arrow(kind.value_type)
+    return next((name for fits, name in PLAIN if fits(kind)), "string")
+
+
+def _is(kind: str, value: Any) -> bool:
+    try:
+        conversions.of_type(kind)(value, [])
+    except Unfit:
+        return False
+    return True
+
+
+def _of_texts(texts: Sequence[str]) -> str:
+    if all(TIME.fullmatch(text) for text in texts):
+        return "timestamp"
+    return "date" if all(DAY.fullmatch(text) for text in texts) else "string"
+
+
+def _struct(objects: Sequence[dict[str, Any]]) -> str:
+    names = list(dict.fromkeys(name for one in objects for name in one))
+    if not names or not all(re.fullmatch(r"\w+", name) for name in names):
+        return "string"
+    return f"struct<{','.join(f'{name}:{types_of_json([one.get(name) for one in objects])}' for name in names)}>"
+
+
+# Reads the beginning of an input file: its columns, their types, and some rows. Decides nothing.
+#
+# At most ROWS records of at most BYTES, so a file of any size is looked at in a second. Who calls it: `onlyonce init
+# --from`. Errors: Refused for what can't be read.
+
 
 ROWS = 1000
 BYTES = 1 << 24
@@ -60,12 +238,12 @@ class Sample:
     def times(self, column: str) -> list[Any]:
         """The values of a column of times, read by its form if it has one."""
         form = self.formats.get(column)
-        return [time_forms.read(value, form) if form and value is not None else value for value in self.values(column)]
+        return [read_time_form(value, form) if form and value is not None else value for value in self.values(column)]
 
 
-def read(path: Path) -> Sample:
+def read_sample(path: Path) -> Sample:
     """The beginning of a file, whose name says its format. Raises Refused."""
-    packed = packing.of(path.name)
+    packed = file_bytes.packing_of(path.name)
     kind = FORMATS.get((path.with_suffix("") if packed else path).suffix.lower())
     if kind is None or (packed and kind in ("parquet", "avro")):
         raise Refused(
@@ -94,7 +272,7 @@ def read(path: Path) -> Sample:
 
 
 def _with_forms(sample: Sample) -> Sample:
-    forms = {name: time_forms.of(name, kind, sample.values(name)) for name, kind in sample.columns.items()}
+    forms = {name: time_form_of(name, kind, sample.values(name)) for name, kind in sample.columns.items()}
     certain = {name: form for name, (_, form) in forms.items() if len(form) == 1}
     columns = {name: forms[name][0] if name in certain else kind for name, kind in sample.columns.items()}
     unsure = {name: form for name, (_, form) in forms.items() if len(form) > 1}
@@ -117,12 +295,12 @@ def _json(path: Path) -> tuple[bool, dict[str, str], list[dict[str, Any]]]:
             path, "its lines are not JSON objects; one object on each line is read, and no array over lines"
         )
     names = dict.fromkeys(name for row in rows for name in row)
-    return False, {name: column_types.of_json([row.get(name) for row in rows]) for name in names}, rows
+    return False, {name: types_of_json([row.get(name) for row in rows]) for name in names}, rows
 
 
 def _csv(path: Path) -> tuple[bool, dict[str, str], list[dict[str, Any]]]:
     lines, bad = list[list[str]](), 0
-    for record in _records(path, record_size.DEFAULT):
+    for record in _records(path, records.DEFAULT):
         try:
             lines.append([cell or "" for cell in line_values.csv_cells(record)])
         except line_values.Invalid:
@@ -146,12 +324,12 @@ def _csv(path: Path) -> tuple[bool, dict[str, str], list[dict[str, Any]]]:
         for line in lines[int(header) :]
         if len(line) == len(names)
     ]
-    return header, {name: column_types.of_csv([row[name] for row in rows]) for name in names}, rows
+    return header, {name: types_of_csv([row[name] for row in rows]) for name in names}, rows
 
 
 def _parquet(path: Path) -> tuple[bool, dict[str, str], list[dict[str, Any]]]:
-    with parquet_files.opened(FileAt(str(path))) as file:
-        columns = {field.name: column_types.of_arrow(field.type) for field in file.schema_arrow}
+    with typed_files.opened_parquet(FileAt(str(path))) as file:
+        columns = {field.name: types_of_arrow(field.type) for field in file.schema_arrow}
         batch = next(file.iter_batches(batch_size=ROWS), None)
     return False, columns, batch.to_pylist() if batch is not None else []
 
@@ -162,7 +340,7 @@ def _avro(path: Path) -> tuple[bool, dict[str, str], list[dict[str, Any]]]:
     batch = next(avro_files.records(at, None, ROWS), None)
     if batch is None:
         return False, {}, []
-    return False, {field.name: column_types.of_arrow(field.type) for field in batch.schema}, batch.to_pylist()
+    return False, {field.name: types_of_arrow(field.type) for field in batch.schema}, batch.to_pylist()
 
 
 READERS = {"json": _json, "csv": _csv, "parquet": _parquet, "avro": _avro}
@@ -170,8 +348,8 @@ READERS = {"json": _json, "csv": _csv, "parquet": _parquet, "avro": _avro}
 
 def _records(path: Path, quoted_within: int | None) -> Iterator[str]:
     """The first records, without what is cut off at the end of the sample."""
-    found, begin = record_ends.reader(quoted_within), 0
-    with opened(FileAt(str(path)), packing.of(path.name)) as file:
+    found, begin = file_bytes.record_end_reader(quoted_within), 0
+    with opened(FileAt(str(path)), file_bytes.packing_of(path.name)) as file:
         content = file.read(BYTES)
         ends = found.add(content).tolist() + ([] if file.read(1) else found.finish().tolist())
     for end in ends[:ROWS]:
@@ -195,8 +373,8 @@ def _is_header(first: list[str], others: list[list[str]]) -> bool:
     if all(re.fullmatch(r"[A-Za-z_]\w*", name) for name in first):
         return True
     whole = [line for line in others if len(line) == len(first)]
-    kinds = [column_types.of_csv(list(column)) for column in zip(*whole, strict=True)]
-    return any(kind != "string" for kind in kinds) and all(column_types.of_csv([name]) == "string" for name in first)
+    kinds = [types_of_csv(list(column)) for column in zip(*whole, strict=True)]
+    return any(kind != "string" for kind in kinds) and all(types_of_csv([name]) == "string" for name in first)
 
 
 def _declared(names: list[str]) -> dict[str, str]:
@@ -217,3 +395,135 @@ def _declared(names: list[str]) -> dict[str, str]:
 
 def _unreadable(path: Path, why: str) -> Refused:
     return Refused(f"{path} can't be read: {why}", data=NOT_READ, hint="name a file as the source will deliver it")
+
+
+# Guesses which columns identify a record, which one says when it happened, and which window is good to begin with.
+#
+# Pure.
+#
+# A guess has its reason beside it, which becomes a comment of the declaration: a person decides. Who calls it:
+# `project`. Not promised: that what is unique in a sample is unique in all of the input.
+
+
+KEYS = ("string", "tinyint", "smallint", "int", "long")
+"""The types of columns that identify things."""
+MOST_COLUMNS = 12
+"""Of so many columns pairs are tried."""
+DATE = re.compile(r"[0-9]{1,4}[./-][0-9]{1,2}[./-][0-9]{1,4}(?:[ T].*)?")
+"""A date that people write, in any order of its parts, and a time behind it."""
+WINDOWS = (timedelta(days=1), timedelta(hours=1), timedelta(minutes=1))
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A column, or some, and why."""
+
+    columns: tuple[str, ...]
+    reason: str
+
+
+def event_time(sample: Sample) -> Guess:
+    """The column that says when a record happened. Raises Refused where no column has times in every record."""
+    times = [name for name, kind in sample.columns.items() if kind == "timestamp" and None not in sample.values(name)]
+    if not times:
+        raise Refused(
+            f"{sample.name} has no column that holds a time in every record; its columns are "
+            + ", ".join(f"{name} {kind}" for name, kind in sample.columns.items()),
+            data=NOT_READ,
+            hint=_hint(sample),
+        )
+    if len(times) == 1:
+        return Guess((times[0],), "the only column with a time in every record")
+    best = min(times, key=lambda name: (_rank(name), times.index(name)))
+    others = ", ".join(name for name in times if name != best)
+    if _rank(best) < len(HAPPENED):
+        return Guess((best,), f"its name says when it happened; {others}: times too")
+    return Guess((best,), f"the first column of times, and no name says more; or is it {others}?")
+
+
+def _hint(sample: Sample) -> str:
+    """Return what to do about a file without a time; a date such as 3/1/2026 is named, since nothing says which of its
+    numbers is the month."""
+    found = next(
+        (
+            (name, str(value))
+            for name, kind in sample.columns.items()
+            if kind == "string"
+            for value in sample.values(name)
+            if DATE.fullmatch(str(value))
+        ),
+        None,
+    )
+    needed = "a record needs the time at which it happened, as 2026-03-01T12:00:00Z; of columns, a timestamp"
+    if found and found[0] in sample.unsure:
+        forms = " or ".join(sample.unsure[found[0]])
+        return (
+            f"{needed}; column {found[0]} has {found[1][:40]!r}, which is {forms}: name a sample that has a day "
+            "beyond 12, or have it exported as 2026-03-01"
+        )
+    return (
+        f"{needed}; column {found[0]} has {found[1][:40]!r}, which no rule reads: have it exported as 2026-03-01"
+        if found
+        else needed
+    )
+
+
+def record_id(sample: Sample) -> Guess:
+    """The columns that identify a record; none if its place in the file does."""
+    rows = _distinct(sample)
+    keys = [
+        name for name, kind in sample.columns.items() if kind in KEYS and all(row.get(name) is not None for row in rows)
+    ]
+    told = f"unique in the {len(rows)} records of the sample"
+    single = [name for name in keys if _unique(rows, (name,))]
+    if named := [name for name in single if _says_id(name)]:
+        best = next((name for name in named if name.lower() == "id"), named[0])
+        return Guess((best,), f"{told}, and its name says so")
+    # A number may be unique in a sample by chance; a text hardly is.
+    if texts := [name for name in single if sample.columns[name] == "string"]:
+        return Guess((texts[0],), f"{told}; its name does not say so, so look whether it is by chance")
+    timed = [name for name, kind in sample.columns.items() if kind == "timestamp" and name not in keys]
+    pairs = combinations([*keys, *timed][:MOST_COLUMNS], 2)
+    if pair := next((pair for pair in pairs if _unique(rows, pair) and not set(pair) <= set(timed)), None):
+        return Guess(pair, f"together {told}; no column is alone")
+    return Guess(
+        (),
+        "no column or pair is unique in the sample: a record is its place in its file, and what is delivered "
+        "again counts again",
+    )
+
+
+def window(times: Sequence[Any]) -> timedelta:
+    """A window so short that the sample holds several, so that a first run shows closed ones."""
+    found = [time for value in times if (time := _moment(value)) is not None]
+    span = max(found) - min(found) if found else timedelta(0)
+    return next((size for size in WINDOWS if span >= 3 * size), WINDOWS[-1])
+
+
+def _moment(value: Any) -> datetime | None:
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value)
+    if not isinstance(value, datetime):
+        return None
+    return value if value.tzinfo else value.replace(tzinfo=UTC)
+
+
+def _rank(name: str) -> int:
+    words = time_form_words(name)
+    if any(word in HANDLED for word in words):
+        return len(HAPPENED) + 1
+    return next((at for at, word in enumerate(HAPPENED) if word == name.lower() or word in words), len(HAPPENED))
+
+
+def _says_id(name: str) -> bool:
+    return bool(re.search(r"(^|_)(id|uuid|guid|key)$|[a-z]I[dD]$", name))
+
+
+def _distinct(sample: Sample) -> list[dict[str, Any]]:
+    # A record that is there twice, as it is, was delivered twice.
+    return list({repr(sorted(row.items())): row for row in sample.rows}.values())
+
+
+def _unique(rows: Sequence[dict[str, Any]], names: tuple[str, ...]) -> bool:
+    of: Callable[[dict[str, Any]], str] = lambda row: repr([row.get(name) for name in names])  # noqa: E731
+    return len({of(row) for row in rows}) == len(rows)

@@ -8,11 +8,11 @@ is left for the next time. Compaction changes no row, and readers of a version d
 ONLYONCE_VACUUM_HOURS (a week), and longer while a batch or backfill that began before has not ended.
 
 Only tables of outputs with fixed or sliding windows are compacted. Outputs without windows, and sessions, have no date
-that is closed for good. `events` has rules of its own (`onlyonce.operate.compact.compaction`).
+that is closed for good. `events` has rules of its own (`onlyonce.operate.compact`).
 
-Who calls it: `onlyonce.operate.maintain`. Errors: DeltaError where others wrote. Not promised: that a table is
+Who calls it: `onlyonce.operate.compact`. Errors: DeltaError where others wrote. Not promised: that a table is
 compacted while somebody else writes to its closed dates, or if it has deletion vectors, column mapping, row tracking or
-in-commit timestamps (`onlyonce.storage.table_features`): the report names it, and what to do instead.
+in-commit timestamps (`onlyonce.tables.opening`): the report names it, and what to do instead.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from onlyonce import settings
+from onlyonce.api.pipeline import Delta, Iceberg, Output, Pipeline, target
+from onlyonce.commitlog.backfills import Backfills
 from onlyonce.commitlog.batches import Batches
-from onlyonce.commitlog.outputs.backfills import Backfills
+from onlyonce.core.batch import to_time
+from onlyonce.core.errors import Refused
+from onlyonce.core.locations import Location
+from onlyonce.core.stored_names import WINDOW_DATE
+from onlyonce.core.windows import Session, own
 from onlyonce.database.connect import Database
-from onlyonce.declare.pipeline import Delta, Iceberg, Output, Pipeline, target
 from onlyonce.failpoints import passing
-from onlyonce.model.batch import to_time
-from onlyonce.model.errors import Refused
-from onlyonce.model.storage.location import Location
-from onlyonce.model.stored_names import WINDOW_DATE
-from onlyonce.model.windows import Session, own
-from onlyonce.storage import footers, log_entries, opening, table_features
+from onlyonce.tables import arrow_files, opening
 
 DATE = WINDOW_DATE
 FEW = 2
@@ -97,7 +97,7 @@ def table_of(pipeline: Pipeline, output: Output) -> Location | None:
     if not isinstance(output.sink, Delta) or not root.has_windows or isinstance(root.window, Session):
         return None
     path = settings.table_location(target(pipeline, output).split(":", 1)[1])
-    return path if log_entries.any_in(path) else None
+    return path if opening.any_in(path) else None
 
 
 def closed_before(database: Database, pipeline: Pipeline, output: Output) -> date | None:
@@ -130,7 +130,9 @@ def maintain(path: Location, closed: date | None, hours: int, *, dry_run: bool) 
     if not dry_run:
         for day in dates:
             passing("maintain-before-compact")
-            table.optimize.compact(partition_filters=[(DATE, "=", day)], writer_properties=footers.of_delta_rs(table))
+            table.optimize.compact(
+                partition_filters=[(DATE, "=", day)], writer_properties=arrow_files.footer_of_delta_rs(table)
+            )
             passing("maintain-after-compact")
     removed = table.vacuum(retention_hours=hours, dry_run=dry_run, enforce_retention_duration=False)
     passing("maintain-after-vacuum")
@@ -142,7 +144,7 @@ def not_maintained(path: Location) -> str | None:
 
     delta-rs would fail at each compaction, or take deletion vectors for files that nobody needs.
     """
-    on = table_features.only_for_spark(opening.table(path))
+    on = opening.only_for_spark(opening.table(path))
     if not on:
         return None
     return (

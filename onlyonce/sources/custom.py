@@ -20,15 +20,16 @@ import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
-from onlyonce.declare.pipeline import Pipeline
-from onlyonce.declare.resolve import named
-from onlyonce.declare.sources.ranges import Custom
-from onlyonce.model.errors import InvariantBroken, Refused
-from onlyonce.model.record_size import Damaged
-from onlyonce.session import worker
-from onlyonce.sources.files.growing import Known
-from onlyonce.sources.files.listing import InputFile
-from onlyonce.sources.parse import coercion, record_id
+from onlyonce.api.pipeline import Pipeline
+from onlyonce.api.resolve import named
+from onlyonce.api.sources import Custom
+from onlyonce.core.errors import InvariantBroken, Refused
+from onlyonce.core.records import Damaged
+from onlyonce.engine import worker
+from onlyonce.sources import record_id
+from onlyonce.sources.growing import Known
+from onlyonce.sources.listing import InputFile
+from onlyonce.sources.values import coercion
 
 TASK = 1 << 16
 """How many records one task reads."""

@@ -12,29 +12,27 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
-from onlyonce.declare.declaration import declared_at
-from onlyonce.declare.pipeline import Custom, Growing, Pipeline, PubSub
-from onlyonce.declare.sources import inputs
-from onlyonce.declare.sources.starts import EARLIEST, before_start
-from onlyonce.declare.sources.tables import DeltaSource
-from onlyonce.model.errors import Refused
-from onlyonce.model.storage.location import Location, Url, on_disk
-from onlyonce.model.stored_names import BATCH_NO, SEEN_AT
-from onlyonce.sources import custom, registry
-from onlyonce.sources.files import growing, moved_inboxes, object_listing, typed_files
-from onlyonce.sources.files.folders import Folders
-from onlyonce.sources.files.growing import Known
-from onlyonce.sources.files.listing import Csv, InputFile, Layout, new_files
-from onlyonce.sources.files.moved_inboxes import Moved
-from onlyonce.sources.reading import Reading
-from onlyonce.sources.tables import table_entries, table_log
-from onlyonce.sources.tables.table_entries import Read
-from onlyonce.storage import log_entries, opening
-from onlyonce.storage.stores import arrow
+from onlyonce.api import pipeline as api_pipeline
+from onlyonce.api.declaration import declared_at
+from onlyonce.api.pipeline import Custom, Growing, Kafka, Pipeline, PubSub
+from onlyonce.api.sources import EARLIEST, DeltaSource, before_start
+from onlyonce.core import stored_names
+from onlyonce.core.errors import Refused
+from onlyonce.core.locations import Location, Url, on_disk
+from onlyonce.core.runs import Report
+from onlyonce.core.stored_names import BATCH_NO, SEEN_AT
+from onlyonce.sources import custom, delta_log, growing, listing, manifest, record_id, typed_files
+from onlyonce.sources.delta_log import Read
+from onlyonce.sources.folders import Folders
+from onlyonce.sources.growing import Known
+from onlyonce.sources.listing import Csv, InputFile, Layout, new_files
+from onlyonce.sources.manifest import Reading
+from onlyonce.sources.record_id import Moved, first_line, identity
+from onlyonce.tables import arrow_files, opening
 
 TYPED = ("parquet", "avro")
 NO_BATCH = -1
@@ -75,16 +73,16 @@ class Registered:
     last_seen: datetime | None = None
     empty: bool = True
     of_table: Read = field(default_factory=Read)
-    objects: object_listing.Known = field(default_factory=object_listing.Known)
+    objects: listing.Known = field(default_factory=listing.Known)
     roots: tuple[str, ...] = ()
 
 
 def registered(table: Location, pipeline: Pipeline) -> Registered:
     """What is in the registry of a pipeline's source."""
     if isinstance(pipeline.source, DeltaSource):
-        read = table_entries.read_until(table)
+        read = delta_log.read_until(table)
         return Registered({}, {}, read.batches, read.last_seen, read.until is None, read)
-    if inputs.in_store(pipeline):
+    if api_pipeline.in_store(pipeline):
         return _objects(table)
     entries = pa.table(opening.table(table).to_pyarrow_table(columns=_columns(pipeline)))
     return _more(Registered({}, {}), entries)
@@ -94,7 +92,7 @@ def reading(table: Location, pipeline: Pipeline) -> Reading[Registered]:
     """How a run reads the registry of a pipeline's source, look by look."""
     if isinstance(pipeline.source, DeltaSource):  # its last entries tell all
         return Reading(table, lambda at: registered(at, pipeline))
-    if inputs.in_store(pipeline):
+    if api_pipeline.in_store(pipeline):
         return Reading(table, _objects, [BATCH_NO, "path", "mark", "root", SEEN_AT], _more_objects)
     return Reading(table, lambda at: registered(at, pipeline), _columns(pipeline), _more)
 
@@ -116,7 +114,7 @@ def _more(there: Registered, entries: pa.Table) -> Registered:
     entries = entries.sort_by(BATCH_NO)
     rows = {name: entries[name].to_pylist() for name in entries.column_names if name not in (SEEN_AT, BATCH_NO, "root")}
     marks = dict(zip(rows["path"], zip(rows["size"], rows["modified_ns"], strict=True), strict=True))
-    last, seen = registry.last_entry(entries)
+    last, seen = manifest.last_entry(entries)
     return Registered(
         there.marks | marks,
         _known(rows, there.known) if "identity" in rows else {},
@@ -138,7 +136,7 @@ def _roots(before: tuple[str, ...], entries: pa.Table) -> tuple[str, ...]:
 
 def in_ranges(pipeline: Pipeline) -> bool:
     """Whether an entry has more than a file's size and time: a range of it, or the ETag of an object."""
-    return isinstance(pipeline.source, Growing | Custom | DeltaSource) or inputs.in_store(pipeline)
+    return isinstance(pipeline.source, Growing | Custom | DeltaSource) or api_pipeline.in_store(pipeline)
 
 
 def undecided(inbox: Inbox, there: Registered) -> bool:
@@ -167,7 +165,7 @@ def look_for_folder(inbox: Inbox, there: Registered) -> None:
 
 def looks(inbox: Inbox, there: Registered) -> Iterator[list[list[InputFile]]]:
     """What is new, cut into batches: of objects some thousand at a time, of all else at once. None of them is empty."""
-    if inputs.in_store(inbox.pipeline):
+    if api_pipeline.in_store(inbox.pipeline):
         for some in _new_objects(inbox, there):
             yield list(batched_files(some, inbox.max_files_a_batch))
     elif found := groups(inbox, there):
@@ -179,7 +177,9 @@ def groups(inbox: Inbox, there: Registered) -> list[list[InputFile]]:
     source, most = inbox.pipeline.source, inbox.max_files_a_batch
     if isinstance(source, DeltaSource):
         return list(
-            table_entries.batched(next(table_log.pages(inbox.pipeline, inbox.folder, there.of_table), []), most)
+            delta_log.batched_versions(
+                next(delta_log.log_pages(inbox.pipeline, inbox.folder, there.of_table), []), most
+            )
         )
     if isinstance(source, Custom):
         return list(custom.batched(custom.new_ranges(source, there.known), source))
@@ -223,7 +223,7 @@ def before(inbox: Inbox) -> list[InputFile]:
         return [DECIDED, *(InputFile(part, 0, 0, end, None, part, 0, end) for part, end in ends)]
     found: Iterable[InputFile] = (
         chain.from_iterable(_new_objects(inbox, nothing))
-        if inputs.in_store(inbox.pipeline)
+        if api_pipeline.in_store(inbox.pipeline)
         else _new_files(inbox, nothing)
     )
     return [DECIDED, *(f for f in found if before_start(source.start, f.modified_ns))]
@@ -233,11 +233,11 @@ def decided(inbox: Inbox) -> Registered:
     """What the registry would say if the start were decided now."""
     left_out = before(inbox)
     roots = tuple({file.root: None for file in left_out if file.root})
-    if inputs.in_store(inbox.pipeline):
+    if api_pipeline.in_store(inbox.pipeline):
         rows = pa.RecordBatch.from_pylist(
             [{BATCH_NO: NO_BATCH, "path": file.path, "mark": file.mark} for file in left_out]
         )
-        return Registered({}, {}, objects=object_listing.known([rows]), roots=roots)
+        return Registered({}, {}, objects=listing.known_objects([rows]), roots=roots)
     marks = {file.path: (file.size, file.modified_ns) for file in left_out}
     return Registered(marks, {file.identity: Known(file.ends, file.mark) for file in left_out}, roots=roots)
 
@@ -251,7 +251,7 @@ def batched_files(files: list[InputFile], size: int) -> Iterator[list[InputFile]
 def _new_files(inbox: Inbox, there: Registered) -> list[InputFile]:
     pipeline = inbox.pipeline
     known = (
-        {moved_inboxes.place(path, inbox.moved): mark for path, mark in there.marks.items()}
+        {record_id.place_in_inbox(path, inbox.moved): mark for path, mark in there.marks.items()}
         if inbox.moved
         else there.marks
     )
@@ -277,15 +277,15 @@ def quoted_within(pipeline: Pipeline) -> int | None:
 
 def _new_objects(inbox: Inbox, there: Registered) -> Iterator[list[InputFile]]:
     assert isinstance(inbox.folder, Url)
-    named = moved_inboxes.named(inbox.pipeline.name, str(inbox.folder), there.roots, inbox.moved)
+    named = record_id.named_inbox(inbox.pipeline.name, str(inbox.folder), there.roots, inbox.moved)
     most = max(AT_A_LOOK // inbox.max_files_a_batch, 1) * inbox.max_files_a_batch
-    return object_listing.new_objects(inbox.folder, named, there.objects, layout(inbox.pipeline), most, inbox.folders)
+    return listing.new_objects(inbox.folder, named, there.objects, layout(inbox.pipeline), most, inbox.folders)
 
 
 def _objects(table: Location) -> Registered:
-    entries = opening.table(table).to_pyarrow_dataset(filesystem=arrow.folder(table))
-    last, seen = registry.last_entry(entries.to_table(columns=[BATCH_NO, SEEN_AT]))
-    found = object_listing.known(entries.to_batches(columns=[BATCH_NO, "path", "mark"]))
+    entries = opening.table(table).to_pyarrow_dataset(filesystem=arrow_files.folder(table))
+    last, seen = manifest.last_entry(entries.to_table(columns=[BATCH_NO, SEEN_AT]))
+    found = listing.known_objects(entries.to_batches(columns=[BATCH_NO, "path", "mark"]))
     roots = _roots((), entries.to_table(columns=["root", BATCH_NO]))
     return Registered(
         {}, {}, NO_BATCH + 1 if last is None else last + 1, seen, last is None, objects=found, roots=roots
@@ -293,8 +293,8 @@ def _objects(table: Location) -> Registered:
 
 
 def _more_objects(there: Registered, entries: pa.Table) -> Registered:
-    last, seen = registry.last_entry(entries)
-    found, roots = object_listing.known(entries.to_batches(), there.objects), _roots(there.roots, entries)
+    last, seen = manifest.last_entry(entries)
+    found, roots = listing.known_objects(entries.to_batches(), there.objects), _roots(there.roots, entries)
     return Registered(
         {},
         {},
@@ -312,20 +312,20 @@ def _as_named(inbox: Inbox, there: Registered, files: Iterable[InputFile]) -> li
     Raises Refused where only a person knows whether it does.
     """
     folder = str(inbox.folder)
-    name = moved_inboxes.named(inbox.pipeline.name, folder, there.roots, inbox.moved)
+    name = record_id.named_inbox(inbox.pipeline.name, folder, there.roots, inbox.moved)
     return [replace(one, path=name + one.path.removeprefix(folder), root=name) for one in files]
 
 
 def _as_the_stream(inbox: Inbox) -> list[InputFile]:
     name = inbox.pipeline.name
-    table = registry.folder(inbox.pipeline, name) / inbox.table.name
+    table = manifest.folder(inbox.pipeline, name) / inbox.table.name
     fields = [
         field
         for field in InputFile.__dataclass_fields__
         if field != "moved_to" and (in_ranges(inbox.pipeline) or field in FILE)
     ]
     rows = []
-    if log_entries.any_in(table):
+    if opening.any_in(table):
         rows = opening.table(table).to_pyarrow_table(columns=fields, filters=[(BATCH_NO, "=", NO_BATCH)]).to_pylist()
     if not rows:
         raise Refused(
@@ -347,3 +347,72 @@ def _known(rows: dict[str, list[Any]], before: dict[str, Known]) -> dict[str, Kn
         if ends >= last.ends or refusal:
             known[who] = Known(max(ends, last.ends), mark, last.refused or bool(refusal))
     return known
+
+
+# Entry point: shows where a pipeline's inbox was and where it is now, and takes a person's answer whether its files
+# were moved there.
+#
+# Only that answer is written. Errors: Refused. No Spark.
+
+
+Said = Literal["moved", "another"]
+
+
+def look_at_inbox(pipeline: Pipeline, said: Said | None) -> Report:
+    """How the registry names the inbox and where it is; with `said`, what the files of a folder that is new to it
+    are."""
+    from onlyonce.sources import manifest
+    from onlyonce.tables import commit
+
+    name, source = pipeline.name, pipeline.source
+    if isinstance(source, Kafka | Custom | DeltaSource):
+        raise Refused(f"{name} reads no folder", hint="nothing of it depends on where a folder is")
+    folder, table = str(api_pipeline.folder(pipeline)), manifest.folder(pipeline, name) / stored_names.FILES_MANIFEST
+    there = registered(table, pipeline) if commit.exists(table) else Registered({}, {})
+    roots, moved = there.roots, record_id.moved_inboxes_of(name)
+    if said is not None:
+        _refuse_settled(name, folder, roots, moved)
+        if said == "moved" and isinstance(source, Growing):
+            _refuse_copies(pipeline, folder, set(there.known))
+        if said == "another" and (known := [one for one in moved if f"{one}/".startswith(f"{folder}/")]):
+            raise Refused(
+                f"{known[0]} is the name of files of {name} that were moved away",
+                data="nothing was changed",
+                hint="give the new files a folder of another name",
+            )
+        record_id.tell_moved(name, roots[-1] if said == "moved" else folder, folder)
+    facts = {
+        "inbox": folder,
+        "was": record_id.last_inbox(roots, moved) if roots else None,
+        "files known": len(there.marks),
+    }
+    try:
+        facts["named"] = record_id.named_inbox(name, folder, roots, record_id.moved_inboxes_of(name))
+    except Refused as error:
+        return Report(f"{name}: its inbox is elsewhere", "asked", facts, {}, [f"{error.what}: {error.hint}"])
+    return Report(f"{name}: its inbox", "told" if said else "asked", facts)
+
+
+def _refuse_settled(name: str, folder: str, roots: tuple[str, ...], moved: record_id.Moved) -> None:
+    try:
+        record_id.named_inbox(name, folder, roots, moved)
+    except Refused:
+        return
+    raise Refused(
+        f"the inbox of {name}, {folder}, is where it was",
+        data="nothing was changed",
+        hint=f"nothing to do: onlyonce run {name}",
+    )
+
+
+def _refuse_copies(pipeline: Pipeline, folder: str, known: set[str]) -> None:
+    """Files that grow are known by their inodes: a copy is another file, and would be read again from its beginning."""
+    first_lines = {first_line(who) for who in known}
+    for path in sorted(Path(folder).expanduser().glob("[!._]*")):
+        who = identity(path)
+        if who is not None and who not in known and first_line(who) in first_lines:
+            raise Refused(
+                f"{path} is a copy of a file that was read, and files that grow are known by their inodes",
+                data="nothing was changed; the copy would be read again from its beginning",
+                hint="move the folder within its file system (mv), which keeps them",
+            )

@@ -11,9 +11,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from onlyonce.declare.sources.sources import LARGEST_MESSAGE, PubSub
-from onlyonce.model.values import conversions
-from onlyonce.model.values.line_values import WHOLE_MESSAGE
+from onlyonce.api.sources import LARGEST_MESSAGE, PubSub
+from onlyonce.core import conversions
+from onlyonce.core.line_values import WHOLE_MESSAGE
 
 
 @dataclass(frozen=True)

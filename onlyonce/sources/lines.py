@@ -1,17 +1,122 @@
-"""The lines of a batch, as a source gives them to receive."""
+"""Which records of a batch are read, chosen by their places.
+
+Mostly all are read; a record that the batch refuses is `invalid` from the start.
+
+Who calls it: receive's `exchange` and `in_driver`, before lines and rows are parsed; `poison` makes the choice. Not
+promised: that a reader of columns has not parsed a refused record before.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 
-from pyspark.sql import DataFrame
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
-from onlyonce.model.sources.record_places import RecordPlaces
-from onlyonce.sources.chosen import ALL, Chosen
-from onlyonce.sources.files import line_reader
+from onlyonce.core.bisect import Place
+from onlyonce.core.records import BEGINNING, RecordPlaces
+from onlyonce.engine.session import quoted
+from onlyonce.engine.worker import Batches
+from onlyonce.sources import line_reader
 
-LINE = "oo_line string, oo_refused string, oo_file long, oo_position long"
+FILE, POSITION, LINE, REFUSED = "oo_file", "oo_position", "oo_line", "oo_refused"
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The places of [since, stop), None for no bound; and the reasons of those that are refused."""
+
+    refused: Mapping[Place, str] = field(default_factory=dict)
+    since: Place | None = None
+    stop: Place | None = None
+
+    @property
+    def all(self) -> bool:
+        """Whether nothing is left out or refused."""
+        return not self.refused and self.since is None and self.stop is None
+
+    def of_batches(self, batches: Batches) -> Batches:
+        """Of lines as a task reads them."""
+        return batches if self.all else map(self._of_batch, batches)
+
+    def of_rows(self, rows: DataFrame) -> DataFrame:
+        """Of rows like `lines.LINE`, whatever columns they have beside."""
+        if self.since is not None:
+            rows = rows.filter(~_before(self.since))
+        if self.stop is not None:
+            rows = rows.filter(_before(self.stop))
+        if not self.refused:
+            return rows
+        reason = reduce(_reason, self.refused.items(), F.lit(None).cast("string"))
+        refused = reason.isNotNull()
+        # The reason is looked at first, and what the record holds is nobody's any more but for how it begins.
+        return rows.select(*[_without(rows, name, refused, reason) for name in rows.columns])
+
+    def _of_batch(self, lines: pa.RecordBatch) -> pa.RecordBatch:
+        for bound, keep in ((self.since, pc.invert), (self.stop, lambda before: before)):
+            if bound is not None:
+                lines = lines.filter(keep(_is_before(lines, bound)))
+        for place, reason in self.refused.items():
+            here = pc.and_(pc.equal(lines.column(FILE), place.file), pc.equal(lines.column(POSITION), place.position))
+            if pc.any(here).as_py():
+                lines = _refuse(lines, here, reason)
+        return lines
+
+
+ALL = Chosen()
+
+
+def _is_before(lines: pa.RecordBatch, bound: Place) -> pa.Array:
+    file, position = lines.column(FILE), lines.column(POSITION)
+    same = pc.and_(pc.equal(file, bound.file), pc.less(position, bound.position))
+    return pc.or_(pc.less(file, bound.file), same)
+
+
+def _refuse(lines: pa.RecordBatch, here: pa.Array, reason: str) -> pa.RecordBatch:
+    changed: dict[str, Callable[[pa.Array], pa.Array]] = {
+        LINE: lambda old: pc.binary_slice(old.cast(pa.binary()), 0, BEGINNING).view(pa.string()).cast(old.type),
+        REFUSED: lambda old: pa.repeat(pa.scalar(reason, old.type), len(old)),
+    }
+    columns = [
+        column if name in (FILE, POSITION) else pc.if_else(here, changed.get(name, _nulls)(column), column)
+        for name, column in zip(lines.schema.names, lines.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=lines.schema.names)
+
+
+def _nulls(column: pa.Array) -> pa.Array:
+    return pa.nulls(len(column), column.type)
+
+
+def _before(bound: Place) -> Column:
+    file, position = F.col(FILE), F.col(POSITION)
+    return (file < bound.file) | ((file == bound.file) & (position < bound.position))
+
+
+def _reason(known: Column, refused: tuple[Place, str]) -> Column:
+    place, reason = refused
+    here = (F.col(FILE) == place.file) & (F.col(POSITION) == place.position)
+    return F.when(here, F.lit(reason)).otherwise(known)
+
+
+def _without(rows: DataFrame, name: str, refused: Column, reason: Column) -> Column:
+    column = F.col(quoted(name))
+    if name in (FILE, POSITION):
+        return column
+    if name == REFUSED:
+        return F.coalesce(reason, column).alias(name)
+    kept = F.substring(column, 1, BEGINNING) if name == LINE else F.lit(None).cast(rows.schema[name].dataType)
+    return F.when(refused, kept).otherwise(column).alias(name)
+
+
+# The lines of a batch, as a source gives them to receive.
+
+
+LINE_COLUMN = "oo_line string, oo_refused string, oo_file long, oo_position long"
 """With a reason it is no line but what could not be read; `oo_file` and `oo_position` are its place."""
 
 

@@ -13,10 +13,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from onlyonce.testing.given import Backfill, Batch, Close, backfill, ended, rows_at, silent, then
-    from onlyonce.testing.holding import NotTheSame, holds
-    from onlyonce.testing.result import Pane, Result
-    from onlyonce.testing.running import run
+    from onlyonce.testing.given import Backfill, Batch, Close, Pane, Result, backfill, ended, rows_at, silent, then
+    from onlyonce.testing.running import NotTheSame, holds, run
 
 __all__ = [
     "Backfill",
@@ -43,11 +41,11 @@ _PLACES = {
     "rows_at": "given",
     "silent": "given",
     "then": "given",
-    "Pane": "result",
-    "Result": "result",
+    "Pane": "given",
+    "Result": "given",
     "run": "running",
-    "holds": "holding",
-    "NotTheSame": "holding",
+    "holds": "running",
+    "NotTheSame": "running",
 }
 
 

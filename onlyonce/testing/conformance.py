@@ -5,12 +5,13 @@ The source is read in pieces, each piece twice, and then at once: all must give 
 It uses the product's own code (registry, ranges, readers, ids) with scratch registries, and changes nothing of the
 pipeline. All ids are held in memory, so try it on a part of the data, which must not change meanwhile.
 
-Who calls it: `onlyonce.testing.conform`, and the tests of whoever has a source. Errors: Refused for what is no source
-at all.
+Who calls it: `onlyonce.testing.conformance`, and the tests of whoever has a source. Errors: Refused for what is no
+source at all.
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -22,18 +23,21 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from onlyonce import settings
+from onlyonce.api import load as declarations
+from onlyonce.api.pipeline import Custom, Files, Growing, Kafka, Pipeline
+from onlyonce.api.sources import EARLIEST
+from onlyonce.asked import parse
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.declare.pipeline import Custom, Files, Growing, Kafka, Pipeline
-from onlyonce.declare.sources.starts import EARLIEST
-from onlyonce.model import stored_names
-from onlyonce.model.errors import InvariantBroken, Refused
-from onlyonce.model.stored_names import BATCH_NO, OO_HIGH, OO_LOW, OO_REASON
-from onlyonce.receive.blocks import block_files, exchange
-from onlyonce.session.failures import translate
+from onlyonce.core import stored_names
+from onlyonce.core.errors import InvariantBroken, Refused
+from onlyonce.core.runs import Report
+from onlyonce.core.stored_names import BATCH_NO, OO_HIGH, OO_LOW, OO_REASON
+from onlyonce.engine.failures import translate
+from onlyonce.receive import exchange
+from onlyonce.sources import folders, source_files
 from onlyonce.sources.discovery import Inbox
-from onlyonce.sources.files import folders, source_files
-from onlyonce.sources.files.source_files import Listed
-from onlyonce.storage import opening
+from onlyonce.sources.source_files import Listed
+from onlyonce.tables import opening
 
 Rows = Counter[tuple[str, int, str | None]]
 """(id, hash of the content, why it is invalid)."""
@@ -138,7 +142,7 @@ def _rows(
 ) -> Rows:
     bad = source_files.unreadable(pipeline, listed.files)
     lines, count = source_files.lines(spark, pipeline, listed.files, bad)
-    with block_files.folder(scratch / "blocks", NOBODY.epoch) as folder:
+    with exchange.block_folder(scratch / "blocks", NOBODY.epoch) as folder:
         rows = _as_rows(exchange.rows(spark, lines, pipeline, now, folder))
     if rows.total() != count:
         problems.append(
@@ -156,3 +160,24 @@ def _as_rows(records: DataFrame) -> Rows:
 def _differ(one: Rows, other: Rows) -> str:
     missing, more = one - other, other - one
     return f"{missing.total()} are missing and {more.total()} are other, of {one.total()}"
+
+
+# Entry point: tests whether a pipeline's source keeps its contract.
+#
+# `onlyonce conform` runs it; see docs/how-to/own-source.md.
+#
+# All that the source has now is read three times, and nothing is written but a scratch folder, which is removed.
+
+
+def main(argv: list[str]) -> Report:
+    """Check one pipeline's source; the report's warnings are what is wrong. Raises the platform's errors."""
+    asked = parse("conform", argv)
+    pipeline = declarations.one(asked.pipeline, asked.pipelines)
+
+    from onlyonce.engine import session
+
+    spark = session.start(f"onlyonce conform {pipeline.name}", asked.master)
+    with tempfile.TemporaryDirectory(prefix="onlyonce-conform-") as scratch:
+        found = check(spark, pipeline, Path(scratch))
+    facts = {"records": found.records, "batches": found.batches, "keeps its contract": not found.problems}
+    return Report(f"{pipeline.name}: its source, read at once, in batches and again", "", facts, {}, found.problems)

@@ -1,17 +1,89 @@
-"""What a test gives a pipeline: rows, batch by batch, and backfills between them. Imports no Spark."""
+"""What a test looks at: the rows of each output, what came late, what was refused, and the panes. Plain data."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeAlias
 
-from onlyonce.model.errors import Refused
+from pyspark.sql import DataFrame, SparkSession
+
+from onlyonce.api import functions, load
+from onlyonce.api.declaration import unknown
+from onlyonce.api.pipeline import Pipeline
+from onlyonce.core.errors import Refused
+from onlyonce.lookups import tables
+from onlyonce.lookups.seen import Seen
 
 Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Pane:
+    """A window as it was written by one batch.
+
+    batch        the number of the step that wrote it, from 0; a close counts as a step
+    generation   0 of the stream; 1, 2, … of backfills, which put theirs in the place of the one before
+    rows         how many rows it has; of an early pane those that have changed, of one by a trigger all
+    final        whether the window was closed by then
+    """
+
+    window_start: datetime | None
+    window_end: datetime | None
+    batch: int
+    generation: int
+    rows: int
+    final: bool
+
+
+@dataclass(frozen=True)
+class Result:
+    """What has become of the rows. Times are aware, in UTC. A name that is no output raises Refused.
+
+    invalid      reason, place (batch and row, both from 0) and raw line of each record that is invalid
+    duplicates   how many records were re-deliveries of others
+    kept         how many are neither
+    """
+
+    invalid: list[Row]
+    duplicates: int
+    kept: int
+    _tables: Mapping[str, list[Row]] = field(repr=False)
+    _late: Mapping[str, list[Row]] = field(repr=False)
+    _panes: Mapping[str, list[Pane]] = field(repr=False)
+    _rejected: Mapping[str, list[Row]] = field(default_factory=dict, repr=False)
+
+    def output(self, name: str) -> list[Row]:
+        """The rows of an output as its table has them: of windows, window_start and window_end first."""
+        return self._of(self._tables, name)
+
+    def late(self, name: str) -> list[Row]:
+        """The records that came to an output after their window had closed, once for each such window: the declared
+        columns, window_start and window_end (None of a session, which has no end yet)."""
+        return self._of(self._late, name)
+
+    def rejected(self, name: str) -> list[Row]:
+        """The records that the function of an output has rejected (`reject`), once for each window: the declared
+        columns, window_start and window_end (None of a session, and without windows), and the reason."""
+        return self._of(self._rejected, name)
+
+    def panes(self, name: str) -> list[Pane]:
+        """Every pane of an output, in the order in which they were written; none where it has no window."""
+        return self._of(self._panes, name)
+
+    @staticmethod
+    def _of(known: Mapping[str, list[Any]], name: str) -> list[Any]:
+        if name not in known:
+            raise unknown("output", name, list(known))
+        return known[name]
+
+
+# What a test gives a pipeline: rows, batch by batch, and backfills between them. Imports no Spark.
+
+
 Given = Row | str
 
 
@@ -101,3 +173,39 @@ def _plain(value: Any) -> Any:
 def _time(text: str) -> datetime:
     found = datetime.fromisoformat(text)
     return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+# The tables of a pipeline's lookups, as a test gives them.
+#
+# Who calls it: `running`. Errors: Refused for a table that is not given, or that no output looks up; for a key that is
+# no column, or is there twice.
+
+
+Table: TypeAlias = Sequence[Mapping[str, Any]] | DataFrame
+"""Rows as dicts, or a DataFrame where the types must be said."""
+
+
+def given_tables(spark: SparkSession, pipeline: Pipeline, of_test: Mapping[str, Table]) -> dict[str, DataFrame]:
+    """The tables by name, for the functions of all outputs."""
+    lookups = {lookup.name: lookup for output in pipeline.outputs for lookup in output.lookups}
+    for output in load.with_function(pipeline.outputs):
+        for function in load.functions(output):
+            functions.check_parameters(output, function)
+    for name in of_test:
+        if name not in lookups:
+            raise unknown("lookup", name, sorted(lookups))
+    for name in lookups:
+        if name not in of_test:
+            raise Refused(
+                f"pipeline {pipeline.name} looks up {name}, and the test gives no such table",
+                data="only this test has read the rows",
+                hint=f"run(PIPELINE, rows, lookups={{{name!r}: [{{…}}, …]}})",
+            )
+    frames = {
+        name: table if isinstance(table, DataFrame) else spark.createDataFrame([dict(row) for row in table])
+        for name, table in of_test.items()
+    }
+    for name, lookup in lookups.items():
+        tables.check_columns(lookup, frames[name])
+    tables.check_keys(lookups, Seen({name: {"version": "of the test"} for name in frames}, frames))
+    return frames

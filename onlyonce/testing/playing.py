@@ -1,43 +1,432 @@
-"""Outputs without a platform: batch after batch of kept records, between two frontiers, to the rows of each output.
+"""Asks Spark what an output is as a stream, without starting one.
 
-The frontier, windows, lateness and the user's function are the product's (`model.frontier`, `outputs.windowing`,
-`outputs.results`), over a bounded read of the records so far. In place of Spark's state: of an output that writes a
-window when it closes, the rows of the windows whose end lies between what was closed before a batch and what is after
-it, which is what Spark's watermark gives. Who calls it: `running` and `holding`.
+Raises Refused if the function can't run as a stream, as a run would.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import reduce
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from onlyonce.declare.outputs.taken_back import what_to_do
-from onlyonce.declare.pipeline import Output, Pipeline
-from onlyonce.model.batch import to_micros, to_time
-from onlyonce.model.frontier import Frontier, closed_until
-from onlyonce.model.outputs import triggers
-from onlyonce.model.outputs.triggers import Bounds, Held, Trigger
-from onlyonce.model.stored_names import OO_EVENT_TIME, OO_FRONTIER, OO_SYSTEM_TIME, OO_WINDOW, WINDOW_END, WINDOW_START
-from onlyonce.model.windows import Session, micros
-from onlyonce.outputs import results
-from onlyonce.outputs.function import rejecting
-from onlyonce.outputs.windows import windowing
-from onlyonce.receive import event_files
+from onlyonce.api.outputs import what_to_do
+from onlyonce.api.pipeline import Files, Output, Pipeline
+from onlyonce.api.sinks import HISTORY, deletes, later_window_wins, newest_by
+from onlyonce.catalog.chunks import LookUps
+from onlyonce.catalog.filters import Ids
+from onlyonce.catalog.look_up import Seen
+from onlyonce.core import windows as core_windows
+from onlyonce.core.batch import to_micros, to_time
+from onlyonce.core.errors import Refused
+from onlyonce.core.frontier import Frontier, closed_until
+from onlyonce.core.records import RecordPlace
+from onlyonce.core.runs import first_line
+from onlyonce.core.stored_names import (
+    IS_CURRENT,
+    OO_EVENT_TIME,
+    OO_FRONTIER,
+    OO_HIGH,
+    OO_LOW,
+    OO_RAW,
+    OO_REASON,
+    OO_SYSTEM_TIME,
+    OO_UNKNOWN,
+    OO_WINDOW,
+    VALID_FROM,
+    VALID_TO,
+    WINDOW_END,
+    WINDOW_START,
+)
+from onlyonce.core.windows import Bounds, Held, Session, Trigger, micros
+from onlyonce.engine import session
+from onlyonce.outputs import at_close, function, query, results, stateless, windows
+from onlyonce.outputs import windows as outputs_windows
+from onlyonce.receive import events
+from onlyonce.receive.unit import CANDIDATE, DUPLICATE, INVALID, KEPT, Records, fates_of
 from onlyonce.records import left_out
-from onlyonce.testing import shape
-from onlyonce.testing.rejected import Rejected
-from onlyonce.testing.result import Pane
-from onlyonce.testing.taking_in import Taken
-from onlyonce.testing.target import Target, window_of
+from onlyonce.sources.lines import LINE_COLUMN
+from onlyonce.sources.values import parse
+from onlyonce.sources.values.parse import PLACED
+from onlyonce.testing.given import Batch, Given, Pane, line_of
+
+
+def as_they_come(
+    spark: SparkSession, pipeline: Pipeline, root: Output, lookups: results.Frames = results.NO_LOOKUPS
+) -> bool:
+    """Whether the batch that reads a record writes its rows, and not the one with which their window closes."""
+    if root.join:
+        raise Refused(
+            f"output {root.name}: a join can't be played by a test yet: which rows it has written is in the state "
+            "of Spark's stream",
+            data="only this test has read the rows",
+            hint="test its two sides as functions, and the join itself by a run of the pipeline",
+        )
+    if root.stateful:
+        raise Refused(
+            f"output {root.name}: a processor with state can't be played by a test of a pipeline yet: its timers "
+            "go by Spark's stream",
+            data="only this test has read the rows",
+            hint="test the processor by Spark's own TwsTester (pyspark.sql.streaming), and the output by a run of "
+            "the pipeline",
+        )
+    if root.gets_whole_windows:  # its function gets whole windows, and no stream
+        return False
+    try:
+        result = results.of_pipeline(pipeline, root, windows.in_stream(_stream(spark, pipeline), root), lookups)
+        _check(spark, result, "Update" if root.panes == "early" else "Append")
+    except AnalysisException as error:
+        raise _refusal(root, error) from error
+    plain = stateless.is_stateless(result)
+    at_close.are_of(pipeline, root, stateless=plain)
+    return at_close.as_they_come(root, stateless=plain) or root.window is None
+
+
+def _stream(spark: SparkSession, pipeline: Pipeline) -> DataFrame:
+    fields = events.schema(pipeline).fields
+    nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in fields]
+    return spark.readStream.format("rate").load().select(*nothing)
+
+
+def _check(spark: SparkSession, result: DataFrame, mode: str) -> None:
+    jvm: Any = spark._jvm
+    plan = result._jdf.queryExecution().analyzed()  # type: ignore[operator]
+    of_mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, mode)()
+    jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, of_mode)
+
+
+def _refusal(root: Output, error: AnalysisException) -> Exception:
+    known = query.refusal(root, error)
+    if known is not error:
+        return known
+    return Refused(
+        f"output {root.name}: Spark can't run {root.transform} as a stream: {first_line(error)}",
+        data="only this test has read the rows",
+        hint="put what only a batch can do (a sort, a rank, a second aggregation) into an output made from this "
+        "one: from_output",
+    )
+
+
+# The records that an output rejects in a test, by the product's own rule: in time, or late and taken in by a backfill.
+#
+# Who calls it: `playing`. No errors of its own.
+
 
 Row = dict[str, Any]
+END = "oo_end"
+
+
+@dataclass
+class Rejected:
+    """What one output has rejected so far."""
+
+    pipeline: Pipeline
+    root: Output
+    _rows: list[Row] = field(default_factory=list)
+
+    def met(self, came: DataFrame) -> None:
+        """Records that a batch has brought."""
+        if self.root.reject:
+            self._rows += self._of(came, late_too=False)
+
+    def again(self, kept: DataFrame, closed: int, only: set[tuple[Any, ...]] | None) -> None:
+        """A backfill of the windows that end up to then, or of these alone, asks anew of all records of theirs."""
+        if not self.root.reject:
+            return
+
+        def meant(row: Row) -> bool:
+            return row[END] <= closed and (only is None or (row[WINDOW_START], row[WINDOW_END]) in only)
+
+        self._rows = [row for row in self._rows if not meant(row)]
+        self._rows += [row for row in self._of(kept, late_too=True) if meant(row)]
+
+    def told(self) -> list[Row]:
+        """Each record with its window (None of a session) and the reason."""
+        return [{name: value for name, value in row.items() if name != END} for row in self._rows]
+
+    def _of(self, rows: DataFrame, *, late_too: bool) -> list[Row]:
+        window, why = self.root.window, function.rejection_reason(self.pipeline, self.root, rows)
+        rejected = rows.withColumn(function.REASON, why).filter(F.col(function.REASON).isNotNull())
+        none, never = F.lit(None).cast("timestamp"), F.lit(0).cast("long")
+        start, end, closes = none, none, never
+        if isinstance(window, Session):
+            closes = F.unix_micros(OO_EVENT_TIME) + F.lit(micros(window.gap))
+        elif window is not None:
+            rejected = windows.assign(rejected, window)
+            start, end, closes = (
+                F.col(f"{OO_WINDOW}.start"),
+                F.col(f"{OO_WINDOW}.end"),
+                F.unix_micros(f"{OO_WINDOW}.end"),
+            )
+        if window is not None and not late_too:
+            rejected = rejected.filter(~windows.is_late(window, self.root.lateness))
+        columns = [F.col(f"`{name}`") for name in self.pipeline.columns()]
+        found = rejected.select(
+            *columns,
+            start.alias(WINDOW_START),
+            end.alias(WINDOW_END),
+            F.col(function.REASON).alias("reason"),
+            closes.alias(END),
+        )
+        return [{name: _in_utc(value) for name, value in row.items()} for row in found.toArrow().to_pylist()]
+
+
+def _in_utc(value: Any) -> Any:
+    return value.astimezone(UTC) if isinstance(value, datetime) and value.tzinfo else value
+
+
+# What a sink's table has after the rows that are written to it: appended, upserted or added up, as the output declares.
+#
+# Who calls it: `playing`. Raises Refused for two rows of one window with the same keys, as the sinks do.
+
+
+WINDOW = (WINDOW_START, WINDOW_END)
+
+
+def window_of(row: Row) -> tuple[Any, ...]:
+    """The window that a row is of; nothing but None where it has none."""
+    return tuple(row.get(name) for name in WINDOW)
+
+
+def newest_of(key: Callable[[Row], str], by: tuple[str, ...], rows: list[Row]) -> list[Row]:
+    """Of the rows with the same keys the newest, by these columns; all rows where there are none.
+
+    Two that are alike both stay.
+    """
+    if not by:
+        return rows
+    last: dict[str, tuple[Any, ...]] = {}
+    for row in rows:
+        last[key(row)] = max(last.get(key(row), _position(by, row)), _position(by, row))
+    return [row for row in rows if _position(by, row) == last[key(row)]]
+
+
+def _position(by: tuple[str, ...], row: Row) -> tuple[Any, ...]:
+    if missing := [name for name in by if row.get(name) is None]:
+        raise Refused(
+            f"a row has no {missing[0]}, by which the newest is told: {row}",
+            hint="give each row its position in the source",
+        )
+    return tuple(row[name] for name in by)
+
+
+@dataclass
+class Target:
+    """The table of one output."""
+
+    output: Output
+    _rows: list[Row] = field(default_factory=list)
+    _added: list[Row] = field(default_factory=list)
+    _deleted: dict[str, Row] = field(default_factory=dict)
+    _changes: dict[tuple[str, tuple[Any, ...]], Row] = field(default_factory=dict)
+
+    def write(self, rows: list[Row]) -> None:
+        """What a batch of the stream writes."""
+        sink = self.output.sink
+        if sink.write == "upsert":
+            rows = newest_of(self._keys, newest_by(sink), rows)
+        self._refuse_twins(rows)
+        if sink.write == "increment":
+            self._added += rows
+        elif sink.write == HISTORY:
+            self._changes |= {(self._keys(row), _position(newest_by(sink), row)): row for row in rows}
+        elif newest_by(sink):
+            self._upsert_newest(rows)
+        elif sink.write == "upsert":
+            self._upsert(rows)
+        else:
+            self._rows += rows
+
+    def replace(self, rows: list[Row], windows: Iterable[tuple[Any, ...]]) -> None:
+        """What a backfill writes in place of what is there of these windows."""
+        gone = set(windows)
+        self._rows = [row for row in self._rows if window_of(row) not in gone]
+        self._added = [row for row in self._added if window_of(row) not in gone]
+        self.write(rows)
+
+    def rows(self) -> list[Row]:
+        """The rows of the table, in order of their windows."""
+        made = {"increment": self._sums, HISTORY: self._versions}.get(self.output.sink.write, lambda: self._rows)
+        rows = made()
+        return sorted((dict(row) for row in rows), key=lambda row: (str(window_of(row)), repr(row)))
+
+    def _keys(self, row: Row) -> str:
+        if missing := [key for key in self.output.sink.keys if key not in row]:
+            raise Refused(
+                f"output {self.output.name}: keys {missing} are not among its columns",
+                hint=f"it has: {', '.join(row)} ({OO_WINDOW} gives window_start and window_end)",
+            )
+        return repr([row[key] for key in self.output.sink.keys])
+
+    def _refuse_twins(self, rows: list[Row]) -> None:
+        if self.output.sink.write not in ("upsert", "increment"):
+            return
+        there: set[Any] = set()
+        for row in rows:
+            one = (self._keys(row), window_of(row))
+            if one in there and self.output.sink.write == "upsert":
+                raise Refused(
+                    f"output {self.output.name}: two rows of one window have the same keys: "
+                    f"{ {key: row[key] for key in self.output.sink.keys} }",
+                    hint="group by the keys, or declare the keys that tell the rows apart",
+                )
+            there.add(one)
+
+    def _upsert(self, rows: list[Row]) -> None:
+        known = {self._keys(row): row for row in self._rows}
+        for row in rows:
+            before = known.get(self._keys(row))
+            later = later_window_wins("upsert", self.output.sink.keys, row)
+            if before is None or not later or window_of(row) >= window_of(before):
+                known[self._keys(row)] = row
+        self._rows = list(known.values())
+
+    def _upsert_newest(self, rows: list[Row]) -> None:
+        by, told = newest_by(self.output.sink), deletes(self.output.sink)
+        known = {self._keys(row): row for row in self._rows}
+        for row in rows:
+            key = self._keys(row)
+            before = known.get(key, self._deleted.get(key))
+            if before is not None and _position(by, before) > _position(by, row):
+                continue
+            here, there = (self._deleted, known) if told and row[told] else (known, self._deleted)
+            there.pop(key, None)
+            here[key] = {name: value for name, value in row.items() if name != told}
+        self._rows = list(known.values())
+
+    def _versions(self) -> list[Row]:
+        """Each change of a history that is no delete, until the next one of its key."""
+        told, places = deletes(self.output.sink), sorted(self._changes)
+        found = []
+        for place, after in zip(places, [*places[1:], None], strict=True):
+            row = self._changes[place]
+            following = self._changes[after] if after is not None and after[0] == place[0] else None
+            if not (told and row[told]):
+                stored = {name: value for name, value in row.items() if name != told}
+                found.append(stored | {VALID_TO: following and following[VALID_FROM], IS_CURRENT: following is None})
+        return found
+
+    def _sums(self) -> list[Row]:
+        keys = self.output.sink.keys
+        sums: dict[str, Row] = {}
+        for row in self._added:
+            plain = {name: value for name, value in row.items() if name not in WINDOW or name in keys}
+            there = sums.setdefault(self._keys(row), {**plain, **{name: None for name in plain if name not in keys}})
+            for name, value in plain.items():
+                if name not in keys and value is not None:
+                    there[name] = value if there[name] is None else there[name] + value
+        return list(sums.values())
+
+
+# Receive without a platform: from rows to records that are kept, by the product's own parser and rule of duplicates.
+#
+# What the log and the catalog would know is kept in memory. Who calls it: `running` and `holding`. Not promised: the
+# dedup horizon never passes, so no record is a remnant.
+
+
+LINES = ("json", "csv")
+
+
+@dataclass(frozen=True)
+class Taken:
+    """One batch as it is kept: records with the declared columns and `oo_event_time`, and those that are not."""
+
+    kept: pa.Table
+    system_time: datetime
+    invalid: list[dict[str, Any]]
+    duplicates: int
+
+    @property
+    def largest(self) -> int | None:
+        """The largest event time that is kept, in microseconds."""
+        times = pc.max(self.kept.column(OO_EVENT_TIME).cast(pa.int64()))
+        found: int | None = times.as_py()
+        return found
+
+
+@dataclass
+class Receive:
+    """What receive knows of earlier batches."""
+
+    spark: SparkSession
+    pipeline: Pipeline
+    _seen: set[tuple[int, int]] = field(default_factory=set)
+    _batches: int = 0
+
+    def take_in(self, batch: Batch) -> Taken:
+        """One batch."""
+        now = batch.at or datetime.now(UTC)
+        records = self._parsed(batch, now)
+        fates = self._fates(records)
+        invalid = records.filter(pa.array(fates == INVALID)).select([OO_REASON, PLACED, OO_RAW])
+        kept = records.filter(pa.array(fates == KEPT)).select([*self.pipeline.columns(), OO_EVENT_TIME])
+        told = [
+            {"reason": row[OO_REASON], "place": str(_place(**row[PLACED])), "raw": row[OO_RAW]}
+            for row in invalid.to_pylist()
+        ]
+        return Taken(kept, now, told, int((fates == DUPLICATE).sum()))
+
+    def _parsed(self, batch: Batch, now: datetime) -> pa.Table:
+        numbered = [*enumerate(batch.rows)]
+        own = [(at, row) for at, row in numbered if isinstance(row, str)]
+        made = [(at, row) for at, row in numbered if not isinstance(row, str)]
+        as_json = replace(self.pipeline, source=Files(), aliases={})  # a row is of declared columns
+        in_lines = self.pipeline if self.pipeline.source.format in LINES else as_json
+        found = [self._records(rows, of, now) for rows, of in ((made, as_json), (own, in_lines)) if rows]
+        found = found or [self._records([], as_json, now)]
+        self._batches += 1
+        return pa.concat_tables(found)
+
+    def _records(self, rows: Sequence[tuple[int, Given]], pipeline: Pipeline, now: datetime) -> pa.Table:
+        lines = [(line_of(row), None, self._batches, at) for at, row in rows]
+        return parse.records(self.spark.createDataFrame(lines, session.schema_of(LINE_COLUMN)), pipeline, now).toArrow()
+
+    def _fates(self, records: pa.Table) -> NDArray[np.int8]:
+        code = np.where(records.column(OO_REASON).is_valid().to_numpy(), INVALID, CANDIDATE).astype(np.int8)
+        if self.pipeline.by_position or self.pipeline.mode != "exactly_once":
+            return code
+        high, low, payload = (_numbers(records, name) for name in (OO_HIGH, OO_LOW, "oo_payload"))
+        ids = Records(
+            code, high.view(np.uint64), low.view(np.uint64), _numbers(records, OO_EVENT_TIME), payload,
+            records.column(OO_UNKNOWN).is_valid().to_numpy(),
+        )  # fmt: skip
+        fates, _ = fates_of(ids, self._look_up)
+        kept = fates == KEPT
+        self._seen.update(zip(ids.high[kept].tolist(), ids.low[kept].tolist(), strict=True))
+        return fates
+
+    def _look_up(self, wanted: Ids) -> Seen:
+        pairs = zip(wanted[0].tolist(), wanted[1].tolist(), strict=True)
+        return Seen(np.array([pair in self._seen for pair in pairs], dtype=bool), LookUps())
+
+
+def _place(oo_file: int, oo_position: int) -> RecordPlace:
+    return RecordPlace(f"batch {oo_file}", oo_position, "row")
+
+
+def _numbers(records: pa.Table, name: str) -> NDArray[np.int64]:
+    found: NDArray[np.int64] = pc.fill_null(records.column(name).cast(pa.int64()), 0).to_numpy()
+    return found
+
+
+# Outputs without a platform: batch after batch of kept records, between two frontiers, to the rows of each output.
+#
+# The frontier, windows, lateness and the user's function are the product's (`model.frontier`, `outputs.windowing`,
+# `outputs.results`), over a bounded read of the records so far. In place of Spark's state: of an output that writes a
+# window when it closes, the rows of the windows whose end lies between what was closed before a batch and what is after
+# it, which is what Spark's watermark gives. Who calls it: `running` and `holding`.
+
+
 Window = tuple[Any, ...]
 
 
@@ -111,8 +500,8 @@ class Play:
         closed = self._closed(root, self.frontier)
         if closed is None or not self._events:
             return
-        rows = results.of_pipeline(self.pipeline, root, windowing.assign(self._all(), root.window), self.lookups)
-        rows = rows.filter(windowing.after_merge(F.unix_micros(f"{OO_WINDOW}.end") <= F.lit(closed)))
+        rows = results.of_pipeline(self.pipeline, root, outputs_windows.assign(self._all(), root.window), self.lookups)
+        rows = rows.filter(outputs_windows.after_merge(F.unix_micros(f"{OO_WINDOW}.end") <= F.lit(closed)))
         for output, made in self._chain(root, rows):
             if chain[output.name] == "skip":
                 continue
@@ -152,13 +541,13 @@ class Play:
             return None
         end = F.unix_micros(f"{OO_WINDOW}.end")
         closing = end <= F.lit(now) if was is None else (end <= F.lit(now)) & (end > F.lit(was))
-        return self._of(root, self._all()).filter(windowing.after_merge(closing))
+        return self._of(root, self._all()).filter(outputs_windows.after_merge(closing))
 
     def _fired(self, root: Output, trigger: Trigger, before: Frontier, came: DataFrame | None) -> DataFrame | None:
         """The windows that close with a batch, and those of which it writes a pane."""
         held, closed = self._held.setdefault(root.name, {}), self._closed(root, self.frontier)
         met = {} if came is None else self._met(root, came)
-        due, after = triggers.decided(trigger, held, met, closed, to_micros(self._last) or 0)
+        due, after = core_windows.decide_panes(trigger, held, met, closed, to_micros(self._last) or 0)
         for window, left in after.items():
             held.pop(window, None)
             if left is not None:
@@ -173,19 +562,19 @@ class Play:
 
     def _met(self, root: Output, came: DataFrame) -> dict[Bounds, int]:
         assert root.window is not None
-        rows = windowing.counted(rejecting.accepted(self.pipeline, root, came), root.window, root.lateness)
-        found = rows.withColumns(windowing.bounds()).select(WINDOW_START, WINDOW_END, "in_time").collect()
+        rows = outputs_windows.counted(function.accepted_rows(self.pipeline, root, came), root.window, root.lateness)
+        found = rows.withColumns(outputs_windows.bounds()).select(WINDOW_START, WINDOW_END, "in_time").collect()
         return {(row.window_start, row.window_end): row.in_time for row in found}
 
     def _of(self, root: Output, rows: DataFrame) -> DataFrame:
         """The function over the rows in time, each with its window."""
         if root.window is None:
             return results.of_pipeline(self.pipeline, root, rows, self.lookups)
-        in_time = ~windowing.is_late(root.window, root.lateness)
+        in_time = ~outputs_windows.is_late(root.window, root.lateness)
         if isinstance(root.window, Session):
-            placed = windowing.assign(rows.filter(in_time), root.window)
+            placed = outputs_windows.assign(rows.filter(in_time), root.window)
         else:
-            placed = windowing.assign(rows, root.window).filter(in_time)
+            placed = outputs_windows.assign(rows, root.window).filter(in_time)
         return results.of_pipeline(self.pipeline, root, placed, self.lookups)
 
     def _chain(self, root: Output, rows: DataFrame) -> list[tuple[Output, DataFrame]]:
@@ -212,7 +601,7 @@ class Play:
             return
         known = {name: to_time(value) for name, value in asdict(before).items()}
         part = taken.kept.combine_chunks().to_batches()[0]
-        frontiers = pa.repeat(pa.scalar(known, event_files.FRONTIER), part.num_rows)
+        frontiers = pa.repeat(pa.scalar(known, events.FRONTIER_ROW), part.num_rows)
         judged = pa.RecordBatch.from_arrays([part.column(OO_EVENT_TIME), frontiers], [OO_EVENT_TIME, OO_FRONTIER])
         for starts, ends, positions in left_out.late_pairs(judged, root):
             for at in positions.tolist():
@@ -239,16 +628,12 @@ class Play:
 
 def shapes(spark: SparkSession, pipeline: Pipeline, lookups: results.Frames = results.NO_LOOKUPS) -> dict[str, bool]:
     """Of each root, whether its rows are written as they come. Raises Refused for a function that can't be a stream."""
-    return {root.name: shape.as_they_come(spark, pipeline, root, lookups) for root in pipeline.roots()}
+    return {root.name: as_they_come(spark, pipeline, root, lookups) for root in pipeline.roots()}
 
 
 def _plain(rows: DataFrame) -> list[Row]:
     found = results.flat(rows).toArrow().to_pylist()
     return [{name: _in_utc(value) for name, value in row.items()} for row in found]
-
-
-def _in_utc(value: Any) -> Any:
-    return value.astimezone(UTC) if isinstance(value, datetime) and value.tzinfo else value
 
 
 def _at(time: datetime) -> Column:

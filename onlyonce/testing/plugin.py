@@ -17,7 +17,7 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from onlyonce.testing.suite.log import Log
+    from onlyonce.testing.scratch import Log
 
 pytest.register_assert_rewrite("onlyonce.testing.suite")
 
@@ -33,8 +33,8 @@ def onlyonce_spark() -> SparkSession:
 @pytest.fixture(scope="module")
 def onlyonce_log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
     """A platform on a PostgreSQL of its own, which is that of the environment as long as the tests of a file run."""
-    from onlyonce.testing.crashtest import scratch
-    from onlyonce.testing.suite.log import platform
+    from onlyonce.testing import scratch
+    from onlyonce.testing.scratch import platform
 
     with scratch.server("onlyonce-suite-") as server, platform(server, tmp_path_factory.mktemp("home")) as log:
         yield log

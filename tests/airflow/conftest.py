@@ -12,8 +12,8 @@ import pytest
 
 from onlyonce import settings
 from onlyonce.local import platform
-from onlyonce.local.feed.deliver import feed
-from onlyonce.local.standalone.airflow_api import AirflowApi
+from onlyonce.local.airflow_api import AirflowApi
+from onlyonce.local.feed import feed_files
 from tests.support.platform import free_port
 
 RECORDS = 2_000
@@ -35,7 +35,7 @@ def home() -> Iterator[Path]:
         for name in ("ONLYONCE_DATABASE_URL", "ONLYONCE_READER_URL", "ONLYONCE_PIPELINES", "AIRFLOW_HOME"):
             patch.delenv(name, raising=False)
         try:
-            feed("user_counts", settings.inbox("user_counts"), records=RECORDS, files=6)
+            feed_files("user_counts", settings.inbox("user_counts"), records=RECORDS, files=6)
             platform.up()
             yield folder / "home"
         finally:

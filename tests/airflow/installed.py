@@ -19,10 +19,9 @@ from typing import Any
 
 from sqlalchemy.engine import make_url
 
-from onlyonce.local.standalone.airflow_address import Address
-from onlyonce.local.standalone.airflow_api import AirflowApi
+from onlyonce.engine.options import JARS
+from onlyonce.local.airflow_api import Address, AirflowApi
 from onlyonce.settings import ROOT
-from onlyonce.spark.options import JARS
 from tests.support.platform import free_port
 
 THREE_LINES = """\

@@ -17,8 +17,8 @@ import pytest
 
 from onlyonce import settings
 from onlyonce.local import processes
-from onlyonce.local.feed.deliver import feed
-from onlyonce.local.standalone.airflow_api import AirflowApi
+from onlyonce.local.airflow_api import AirflowApi
+from onlyonce.local.feed import feed_files
 from tests import oracle
 from tests.support.platform import Platform, multiset
 
@@ -38,7 +38,7 @@ Results = tuple[Counter[Any], Counter[Any]]
 def lines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """The input's lines: those in time, those of the first two days that come too late, those of later on."""
     folder = tmp_path_factory.mktemp("flights")
-    feed("flights", folder, records=2700, files=1, duplicates=0)
+    feed_files("flights", folder, records=2700, files=1, duplicates=0)
     parts: dict[str, list[str]] = {"1-in-time": [], "2-late": [], "3-later": []}
     for number, line in enumerate(next(folder.glob("*.jsonl")).read_text().splitlines()):
         at = pd.Timestamp(json.loads(line)["scheduled_departure"])

@@ -14,10 +14,10 @@ import pytest
 from deltalake import DeltaTable
 
 from onlyonce import settings
+from onlyonce.core.errors import Refused
 from onlyonce.local import processes
-from onlyonce.local.standalone.airflow_api import AirflowApi
-from onlyonce.local.standalone.airflow_environment import airflow_url
-from onlyonce.model.errors import Refused
+from onlyonce.local.airflow_api import AirflowApi
+from onlyonce.local.airflow_server import airflow_url
 from tests.airflow.conftest import RECORDS
 from tests.support.platform import multiset
 from tests.support.soak_driver import PYTHONS_OF_SPARK

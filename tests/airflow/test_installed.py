@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from onlyonce.core.errors import Retryable
 from onlyonce.database.migrate import migrate
 from onlyonce.local import processes
-from onlyonce.local.standalone.airflow_api import AirflowApi
-from onlyonce.model.errors import Retryable
+from onlyonce.local.airflow_api import AirflowApi
 from tests.airflow import installed
 from tests.support.platform import Server
 

@@ -23,7 +23,7 @@ import pytest
 from onlyonce import settings
 from onlyonce.local import platform as local
 from onlyonce.local import processes
-from onlyonce.local.standalone.airflow_api import AirflowApi
+from onlyonce.local.airflow_api import AirflowApi
 from tests import oracle
 from tests.fault import ledger
 from tests.spark.run.test_reference import KEYS, cut, plain

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from onlyonce.local.standalone.airflow_api import AirflowApi
+from onlyonce.local.airflow_api import AirflowApi
 from tests.support import needed
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900)]

@@ -30,17 +30,17 @@ from onlyonce import settings
 from onlyonce.catalog import chunks as catalog
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.lineages import Driver, Lineages
+from onlyonce.core.batch import Plan
 from onlyonce.database.connect import Database
-from onlyonce.model.batch import Plan
-from onlyonce.operate import collect, sums
-from onlyonce.operate.compact import compaction
-from onlyonce.receive import batch_files, event_files, events, merge_as_it_grows
-from onlyonce.session import garbage
-from onlyonce.sources.files.line_reader import Range
+from onlyonce.engine import worker
+from onlyonce.operate import compact, gc
+from onlyonce.receive import batch_files, events, loop
+from onlyonce.sources.line_reader import Range
 from onlyonce.sources.lines import Lines
-from onlyonce.sources.parse import plain_records
-from onlyonce.storage import attempt_files, delta, own_tables
-from onlyonce.storage.appended import Appended
+from onlyonce.sources.values import fast_json
+from onlyonce.tables import attempt_files, own_tables
+from onlyonce.tables import commit as tables_commit
+from onlyonce.tables.commit import Appended
 from tests.benchmarks import ageing
 from tests.benchmarks.ageing import EACH, START
 from tests.contract.conftest import ask
@@ -54,7 +54,7 @@ INSTANT = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema([
     ("id", pa.string()), ("shop", pa.string()), ("at", INSTANT), ("cents", pa.int64()), ("weight", pa.float64()),
     ("oo_kind", pa.string()), ("oo_high", pa.int64()), ("oo_low", pa.int64()), ("oo_event_time", INSTANT), ("oo_system_time", INSTANT),
-    ("oo_lineage", pa.string()), ("oo_batch", pa.int64()), ("oo_partition", pa.int32()), ("oo_frontier", event_files.FRONTIER),
+    ("oo_lineage", pa.string()), ("oo_batch", pa.int64()), ("oo_partition", pa.int32()), ("oo_frontier", events.FRONTIER_ROW),
     ("oo_reason", pa.string()), ("oo_raw", pa.string()), ("oo_unknown", pa.string()),
 ])  # fmt: skip
 """Of the pipeline `shop`, and the platform's columns (`events.PLATFORM`): Spark alone reads the text of either."""
@@ -75,7 +75,7 @@ class Aged:
 
     def __post_init__(self) -> None:
         # Spark reads the text of a schema in its JVM.
-        vars(plain_records)["schemas"] = SimpleNamespace(of=_of_plain_types)
+        vars(fast_json)["schemas"] = SimpleNamespace(of=_of_plain_types)
         os.environ |= {"ONLYONCE_HOME": str(self.home), "ONLYONCE_DATABASE_URL": self.url}
         if not self.next:
             self._make()
@@ -120,15 +120,15 @@ class Aged:
         # What `written` asks of a run and of a query, where it needs no Spark.
         context: Any = SimpleNamespace(pipeline=SHOP, instance="shop", bounded=False, spark=None)
         query: Any = SimpleNamespace(database=self.database, driver=self.driver, lineage=self.driver.lineage)
-        commit = delta.Commit(
+        commit = tables_commit.Commit(
             f"{plan.lineage}/events", number, f"{plan.lineage}/{number}/events", self.driver.epoch, plan.offsets_hash
         )
         written = own_tables.append(
-            lambda folder: batch_files.written(context, query, batch, lines, folder), Appended(self.events), commit
+            lambda folder: batch_files.write_batch(context, query, batch, lines, folder), Appended(self.events), commit
         )
         version = own_tables.exactly(self.events, written)
         Batches(self.database).end_receive(self.driver, batch, EACH, version, bounded=False)
-        merge_as_it_grows.merge(self.database, self.driver, "shop", plan)
+        loop.merge_catalog(self.database, self.driver, "shop", plan)
 
     def _input(self, number: int) -> Lines:
         at = (START + timedelta(minutes=number)).isoformat()
@@ -154,10 +154,10 @@ class Aged:
 
     def tidy(self) -> None:
         """What the hourly jobs do."""
-        collect.collect_instance(self.database, "shop", SHOP, [])
-        sums.fold(self.database)
-        compaction.compact(self.database, "shop", dry_run=False)
-        attempt_files.sweep("shop", 0, [])
+        gc.collect_instance(self.database, "shop", SHOP, [])
+        gc.fold_sums(self.database)
+        compact.compact(self.database, "shop", dry_run=False)
+        attempt_files.sweep_attempts("shop", 0, [])
 
     def found(self) -> dict[str, float]:
         """What there is now."""
@@ -200,7 +200,7 @@ def prepare(url: str, home: Path, upto: int) -> str:
 def begin(url: str, home: Path, upto: int, known: str) -> None:
     """In its process: the driver of those batches starts."""
     _here.append(Aged(url, home, upto - MEASURED, known))
-    garbage.leave_out_what_is_here()  # as a driver does whose session has started
+    worker.leave_out_what_is_here()  # as a driver does whose session has started
 
 
 def step() -> tuple[float, float]:

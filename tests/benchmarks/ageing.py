@@ -18,14 +18,15 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyarrow import parquet
 
-from onlyonce.catalog import bloom, packed
 from onlyonce.catalog import chunks as catalog
+from onlyonce.catalog import filters
 from onlyonce.catalog.chunks import Chunks
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.core.locations import Location, on_disk
 from onlyonce.database.connect import Database, do, run
-from onlyonce.model.storage.location import Location, on_disk
-from onlyonce.storage import delta, own_tables
-from onlyonce.storage.appended import Appended
+from onlyonce.tables import commit as tables_commit
+from onlyonce.tables import own_tables
+from onlyonce.tables.commit import Appended
 from tests.benchmarks.growth import uniform
 
 EACH, A_BUCKET, A_DAY = 20, 10, 1440
@@ -70,7 +71,7 @@ def catalog_of(database: Database, driver: Driver, upto: int) -> None:
         for partition in range(2):
             ids = uniform(made, A_BUCKET * EACH // 2, partition)
             place = catalog.Place("shop", bucket, floor, driver.lineage, last, partition, 2)
-            Chunks(database).add(place, packed.pack(ids), bloom.make(ids))  # type: ignore[misc]
+            Chunks(database).add(place, filters.pack(ids), filters.make(ids))  # type: ignore[misc]
 
 
 def events_of(events: Path, driver: Driver, upto: int) -> None:
@@ -85,7 +86,9 @@ def events_of(events: Path, driver: Driver, upto: int) -> None:
             for path in _many(parquet.read_table(like[kind], partitioning=None), upto * each, on_disk(folder) / kind)
         ]
 
-    commit = delta.Commit(f"{driver.lineage}/events", upto - 1, f"{driver.lineage}/{upto - 1}/events", driver.epoch, "")
+    commit = tables_commit.Commit(
+        f"{driver.lineage}/events", upto - 1, f"{driver.lineage}/{upto - 1}/events", driver.epoch, ""
+    )
     own_tables.append(write, Appended(events), commit)
     DeltaTable(str(events)).create_checkpoint()
     _renumber(events / "_delta_log", upto)

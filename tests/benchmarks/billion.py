@@ -13,7 +13,7 @@ from typing import Any
 from rich.table import Table
 
 from onlyonce.catalog import worker_cache
-from onlyonce.model.operate import filter_ranges
+from onlyonce.core import gc
 from tests.benchmarks import growth
 
 IDS = 10**9
@@ -28,7 +28,7 @@ def filters_asked(ids: int) -> int:
         growth.FIRST + bucket: {bucket * pieces + piece: each // pieces for piece in range(pieces)}
         for bucket in range(growth.BUCKETS)
     }
-    made = filter_ranges.wanted(chunks, {}, 0, growth.FIRST + growth.BUCKETS - 1)
+    made = gc.wanted_ranges(chunks, {}, 0, growth.FIRST + growth.BUCKETS - 1)
     alone = [bucket for bucket in chunks if not any(first <= bucket <= last for first, last in made)]
     return len(made) + sum(len(chunks[bucket]) for bucket in alone)
 

@@ -17,19 +17,19 @@ import numpy as np
 import pyarrow as pa
 from sqlalchemy import Connection, text
 
-from onlyonce.catalog import bloom, catalog_lookup, packed, range_filters
 from onlyonce.catalog import chunks as catalog
+from onlyonce.catalog import filters, look_up, range_filters
 from onlyonce.catalog.chunks import Chunks
-from onlyonce.catalog.collector import Collector
-from onlyonce.catalog.packed import Ids
+from onlyonce.catalog.expiry import Collector
+from onlyonce.catalog.filters import Ids
 from onlyonce.catalog.range_filters import RangeFilters
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.lineages import Driver, Lineages
+from onlyonce.core import gc
+from onlyonce.core.batch import Plan
 from onlyonce.database.connect import Database, do, run
-from onlyonce.model.batch import Plan
-from onlyonce.model.operate import collecting
-from onlyonce.operate import collect
-from onlyonce.receive import receive_unit
+from onlyonce.operate import gc as operate_gc
+from onlyonce.receive import unit
 from tests.support.shop import SHOP
 
 PARTITIONS = 2
@@ -90,16 +90,16 @@ class Catalog:
         self._begin(driver, batch, bucket)
         for partition in range(PARTITIONS):
             ids = self.chunk(batch, partition)
-            place, stored, made = self.place(driver, batch, bucket, partition), packed.pack(ids), bloom.make(ids)
+            place, stored, made = self.place(driver, batch, bucket, partition), filters.pack(ids), filters.make(ids)
             Chunks(self.database).add(place, stored, made)  # type: ignore[misc]
         ended = {"lineage": driver.lineage, "batch_id": batch, "read": BATCH}
         run(self.database, lambda conn: conn.execute(text(ENDED), ended))
 
     def collect(self) -> None:
         """What the hourly collections have done by now: merged chunks, and filters over several buckets."""
-        horizon = replace(SHOP, dedup_horizon=BUCKETS * collecting.BUCKET)
+        horizon = replace(SHOP, dedup_horizon=BUCKETS * gc.BUCKET)
         while any(
-            collect.collect_instance(self.database, self.instance, horizon, [])[part]
+            operate_gc.collect_instance(self.database, self.instance, horizon, [])[part]
             for part in ("into", "range filters")
         ):
             pass
@@ -146,7 +146,7 @@ class Workers:
     def __init__(self, filled: Catalog, driver: Driver) -> None:
         self.filled, self.driver, self.next = filled, driver, filled.batches
         self._folder = TemporaryDirectory()
-        share, below = catalog_lookup.share_below, (Path(self._folder.name),)
+        share, below = look_up.share_below, (Path(self._folder.name),)
         self._pools = [
             ProcessPoolExecutor(1, get_context("spawn"), initializer=share, initargs=below) for _ in range(PARTITIONS)
         ]
@@ -194,13 +194,13 @@ class LookedUp(NamedTuple):
 def looked_up(filled: Catalog, driver: Driver, oldest: int) -> LookedUp:
     """Look up one partition's part of a batch, a few times."""
     place = filled.place(driver, filled.batches + 1000, FIRST + BUCKETS)
-    catalog_lookup.forget()
-    took = catalog_lookup.look_up(filled.database, place, delivered(filled, place.batch_id, 0, oldest)).took
+    look_up.forget()
+    took = look_up.look_up(filled.database, place, delivered(filled, place.batch_id, 0, oldest)).took
     seconds = []
     for number in range(5):
         new = uniform(np.random.default_rng([filled.ids, number, 2]), CHUNK, 0)
         began = time.monotonic()
-        catalog_lookup.look_up(filled.database, place, new)
+        look_up.look_up(filled.database, place, new)
         seconds.append(time.monotonic() - began)
     listed = run(filled.database, lambda conn: (RangeFilters(conn).visible(place), Chunks(conn).visible(place)))
     groups, alone = range_filters.shared(*listed)
@@ -236,14 +236,12 @@ def collected(url: str) -> float:
 def judge(filled: Catalog, epoch: int, begun: catalog.Place, partition: int, oldest: int) -> Judged:
     """One unit, by the product's function, in this process."""
     columns = _columns(*delivered(filled, begun.batch_id, partition, oldest), partition)
-    work = receive_unit.Work(filled.database, begun, epoch)
+    work = unit.Work(filled.database, begun, epoch)
     began, used = time.monotonic(), time.process_time()
-    verdicts = list(receive_unit.judge(work)(iter([columns])))
+    verdicts = list(unit.judge(work)(iter([columns])))
     seconds, cpu = time.monotonic() - began, time.process_time() - used
     fates = np.concatenate([verdict.fates for verdict in verdicts])
-    assert (fates == receive_unit.DUPLICATE).sum() == AGAIN, (
-        "a re-delivery was not found, or a new record was taken for one"
-    )
+    assert (fates == unit.DUPLICATE).sum() == AGAIN, "a re-delivery was not found, or a new record was taken for one"
     return Judged(seconds, cpu, _kilobytes("VmHWM") / 1024, _kilobytes("RssAnon") / 1024)
 
 
@@ -256,10 +254,10 @@ def _kilobytes(of: str) -> int:
     return int(found.split()[1])
 
 
-def _columns(high: Any, low: Any, partition: int) -> receive_unit.Columns:
+def _columns(high: Any, low: Any, partition: int) -> unit.Columns:
     count = len(high)
-    code = np.full(count + 1, receive_unit.CANDIDATE, dtype=np.int8)
-    code[-1] = receive_unit.SEED
+    code = np.full(count + 1, unit.CANDIDATE, dtype=np.int8)
+    code[-1] = unit.SEED
     numbers = [np.append(half, np.uint64(end)).view(np.int64) for half, end in ((high, partition), (low, 0))]
     zeros = pa.array(np.zeros(count + 1, dtype=np.int64))
     return (

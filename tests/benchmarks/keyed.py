@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
-from onlyonce.model.windows import Fixed
+from onlyonce.api.pipeline import Delta, Files, Output, Pipeline
+from onlyonce.core.windows import Fixed
 
 FILE = 1_000_000
 """Records of a file of a fill."""

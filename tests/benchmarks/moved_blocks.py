@@ -16,9 +16,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from onlyonce.model.storage.location import Location
-from onlyonce.session import worker
-from onlyonce.storage import stores
+from onlyonce.core.locations import Location
+from onlyonce.engine import worker
+from onlyonce.tables import stores
 from tests.benchmarks import measure
 
 BYTES, TASKS = 70 << 20, 2

@@ -10,8 +10,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from onlyonce.declare.pipeline import Output
-from onlyonce.model.windows import Joined, Session, Sliding
+from onlyonce.api.pipeline import Output
+from onlyonce.core.windows import Joined, Session, Sliding
 from tests.nexmark import queries
 from tests.nexmark.declarations import LATENESS, QUERIES, pipeline
 from tests.nexmark.events import SCHEMA

@@ -11,17 +11,15 @@ from pyspark.sql import DataFrame
 
 from onlyonce.catalog import chunks as catalog
 from onlyonce.commitlog.batches import Batches
-from onlyonce.context.query import Query
-from onlyonce.context.run_context import RunContext
-from onlyonce.model.batch import Batch, Plan
-from onlyonce.model.storage.location import Location
-from onlyonce.receive import batch_files, events
-from onlyonce.receive.blocks import exchange
-from onlyonce.session import schemas
-from onlyonce.sources.files import line_reader
-from onlyonce.sources.files.line_reader import Range
-from onlyonce.sources.lines import LINE, Lines
-from onlyonce.sources.parse import plain_records
+from onlyonce.context import Query, RunContext
+from onlyonce.core.batch import Batch, Plan
+from onlyonce.core.locations import Location
+from onlyonce.engine import session
+from onlyonce.receive import batch_files, events, exchange
+from onlyonce.sources import line_reader
+from onlyonce.sources.line_reader import Range
+from onlyonce.sources.lines import LINE_COLUMN, Lines
+from onlyonce.sources.values import fast_json
 from tests.benchmarks.deliveries import SCHEMA
 from tests.benchmarks.ways import Ours
 
@@ -45,14 +43,14 @@ def of_batch(ours: Ours, files: list[Path], home: Path) -> dict[str, Piece]:
     lines, partitions = Lines(ranges, None), batch.plan.partitions
 
     def read() -> DataFrame:
-        return line_reader.read(ours.spark, ranges, _nothing, schemas.of(LINE))
+        return line_reader.read(ours.spark, ranges, _nothing, session.schema_of(LINE_COLUMN))
 
     def read_whole() -> exchange.Read:
-        reader = plain_records.reader(context.pipeline, batch.plan.system_time, partitions)
-        return exchange.read(ours.spark, lines, context.pipeline, batch.plan.system_time, reader, home)
+        reader = fast_json.plain_record_reader(context.pipeline, batch.plan.system_time, partitions)
+        return exchange.read_records(ours.spark, lines, context.pipeline, batch.plan.system_time, reader, home)
 
     def written() -> Sequence[Location]:
-        return batch_files.written(context, query, batch, lines, home / "pieces_ours")
+        return batch_files.write_batch(context, query, batch, lines, home / "pieces_ours")
 
     return {
         "bare: read": lambda: _nowhere(bare()),

@@ -7,8 +7,8 @@ from datetime import timedelta
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
-from onlyonce.model.windows import Fixed
+from onlyonce.api.pipeline import Delta, Files, Output, Pipeline
+from onlyonce.core.windows import Fixed
 
 HOUR = timedelta(hours=1)
 

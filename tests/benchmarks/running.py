@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from onlyonce import settings
-from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres
-from onlyonce.model.windows import Fixed
+from onlyonce.api.pipeline import Delta, Files, Output, Pipeline, Postgres
+from onlyonce.core.windows import Fixed
 from tests.support.platform import Platform
 
 HOUR = timedelta(hours=1)

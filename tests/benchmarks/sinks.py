@@ -11,16 +11,15 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from onlyonce.api.pipeline import CustomSink, Delta, Files, FileSink, Output, Pipeline, Postgres, Sink
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.lineages import Driver, Lineages
-from onlyonce.context.query import Query
-from onlyonce.context.run_context import RunContext
+from onlyonce.context import Query, RunContext
+from onlyonce.core.batch import Outcome
 from onlyonce.database.connect import Database, run
 from onlyonce.database.migrate import migrate
-from onlyonce.declare.pipeline import CustomSink, Delta, Files, FileSink, Output, Pipeline, Postgres, Sink
-from onlyonce.model.batch import Outcome
 from onlyonce.outputs import results
-from onlyonce.sinks.sinks import SinkWriter, writer_for
+from onlyonce.sinks.registry import SinkWriter, writer_for
 from tests.contract.conftest import plan_of
 from tests.support.platform import Platform
 

@@ -22,11 +22,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from onlyonce import environment, settings
-from onlyonce.commitlog.authorities import Authorities
+from onlyonce.commitlog.units import Authorities
 from onlyonce.database.connect import Database
 from onlyonce.database.migrate import migrate
-from onlyonce.session import session
-from onlyonce.storage.stores import claiming, options
+from onlyonce.engine import session
+from onlyonce.tables import claims, stores
 from tests.benchmarks import deliveries, measure, moved_blocks, ways, whole
 from tests.benchmarks.test_latency import put_ten
 from tests.support.s3 import S3
@@ -58,13 +58,13 @@ class BareOnStore(ways.Bare):
 @contextmanager
 def on_disk(spark: SparkSession) -> Iterator[None]:
     """For ways with all they have on this disk: a session for a store writes checkpoints as only stores can."""
-    of_store = spark.conf.get(options.CHECKPOINTS)
-    spark.conf.set(options.CHECKPOINTS, options.ON_DISK)
+    of_store = spark.conf.get(stores.CHECKPOINTS)
+    spark.conf.set(stores.CHECKPOINTS, stores.ON_DISK)
     try:
         with environment.within({"ONLYONCE_DATA": str(settings.home())}):
             yield
     finally:
-        spark.conf.set(options.CHECKPOINTS, of_store)
+        spark.conf.set(stores.CHECKPOINTS, of_store)
 
 
 def append(spark: SparkSession, home: Path, query: str) -> BareOnStore:
@@ -182,7 +182,7 @@ def main() -> None:
     server, clock = S3(os.environ["AWS_ENDPOINT_URL"], None), measure.Clock()
     spark = session.start("store", "local[2]")
     migrate(settings.database_url())
-    claiming.claim(
+    claims.claim(
         settings.data_root(), str(Authorities(Database(settings.database_url())).identity())
     )  # as a run does before anything is there
     (settings.home() / "input").mkdir(parents=True)

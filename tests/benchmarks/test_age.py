@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from onlyonce.commitlog.views import Views
+from onlyonce.commitlog.health import Views
 from onlyonce.database.connect import ask, run
-from onlyonce.operate import audit, doctor, sums
+from onlyonce.operate import audit, doctor, gc
 from tests.benchmarks import age, measure, plot
 from tests.contract.conftest import Log
 from tests.support import long_log
@@ -99,7 +99,7 @@ def test_what_a_log_of_years_is_asked(log: Log, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", log.url)
     monkeypatch.setenv("ONLYONCE_PIPELINES", "tests/support/shop.py")
     long_log.fill(log.url, YEAR)
-    sums.fold(log.database)
+    gc.fold_sums(log.database)
     answers = answered(log)
     print(answers)
     measure.keep("age", answer_seconds=answers, answer_batches=2 * YEAR)

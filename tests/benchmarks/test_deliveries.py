@@ -20,7 +20,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from onlyonce.declare.pipeline import Webhook
+from onlyonce.api.pipeline import Webhook
 from onlyonce.settings import ROOT
 from tests.benchmarks import measure
 from tests.contract.conftest import Log

@@ -20,12 +20,12 @@ from pyspark.sql import functions as F
 from rich.console import Console
 from rich.table import Table
 
+from onlyonce.api.pipeline import Growing
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.declare.pipeline import Growing
-from onlyonce.receive.blocks import block_files, exchange
+from onlyonce.receive import exchange
+from onlyonce.sources import source_files
 from onlyonce.sources.discovery import Inbox
-from onlyonce.sources.files import source_files
-from onlyonce.sources.parse import plain_records
+from onlyonce.sources.values import fast_json
 from tests.benchmarks import measure, ways
 from tests.support.platform import Platform, Server
 from tests.support.shop import SHOP
@@ -97,9 +97,9 @@ def _ours(spark: SparkSession, inbox: Path, scratch: Path, size: int) -> int:
         files = source_files.listed(frame).files
         lines, count = source_files.lines(spark, pipeline, files, source_files.unreadable(pipeline, files))
         now = datetime.now(UTC)
-        reader = plain_records.reader(pipeline, now, 1)
-        with block_files.folder(scratch / "blocks", 1) as folder:
-            exchange.read(spark, lines, pipeline, now, reader, folder)  # parsed as well, as receive has them
+        reader = fast_json.plain_record_reader(pipeline, now, 1)
+        with exchange.block_folder(scratch / "blocks", 1) as folder:
+            exchange.read_records(spark, lines, pipeline, now, reader, folder)  # parsed as well, as receive has them
         told.append(count)
 
     _drain(source_files.stream(spark, registry, 0), scratch / "checkpoint", batch)

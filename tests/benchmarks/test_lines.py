@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from onlyonce.declare.pipeline import Files, Kafka
-from onlyonce.declare.sources.debezium import Debezium
+from onlyonce.api.messages import Debezium
+from onlyonce.api.pipeline import Files, Kafka
 from tests.benchmarks import forms, measure, ways
 from tests.benchmarks.deliveries import FILES_A_BATCH
 from tests.benchmarks.forms import FORMS, Form

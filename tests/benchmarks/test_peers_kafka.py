@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from onlyonce.declare.pipeline import Kafka
+from onlyonce.api.pipeline import Kafka
 from tests.benchmarks import deliveries, measure, page, ways
 from tests.benchmarks.plot import bars
 from tests.benchmarks.test_peers import BATCHES, LINES, PEERS, WARM, show, timed

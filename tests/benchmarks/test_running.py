@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from onlyonce.operate import collect, maintain
+from onlyonce.operate import compact, gc
 from tests.benchmarks import measure, plot, running
 from tests.benchmarks.test_age import DOCS
 from tests.support.platform import Platform
@@ -65,8 +65,8 @@ def _round(platform: Platform, number: int) -> dict[str, Any]:
     platform.backfill("running", "--output", "per_shop", *span)
     backfilled = time.monotonic() - began
     began = time.monotonic()
-    collect.main([])
-    maintain.main([])
+    gc.main([])
+    compact.main([])
     tidied = time.monotonic() - began
     committed = platform.sql(
         "SELECT extract(epoch FROM committed_at)::float8 AS at FROM onlyonce.batches WHERE query = 'receive' "

@@ -29,13 +29,13 @@ from onlyonce.commitlog import batches, units
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.commitlog.units import Units
+from onlyonce.core.batch import Batch, Outcome, to_micros
+from onlyonce.core.units import Content, UnitId
 from onlyonce.database.connect import run
-from onlyonce.model.batch import Batch, Outcome, to_micros
-from onlyonce.model.units import Content, UnitId
-from onlyonce.sources.files.listing import new_files
-from onlyonce.storage import delta, own_tables
-from onlyonce.storage.appended import Appended
-from onlyonce.storage.stores import arrow
+from onlyonce.sources.listing import new_files
+from onlyonce.tables import arrow_files, own_tables
+from onlyonce.tables import commit as tables_commit
+from onlyonce.tables.commit import Appended
 from tests.benchmarks import measure, page, plot, scaling
 from tests.contract.conftest import Log, plan_of
 
@@ -154,12 +154,12 @@ def _committed(table: Path, number: int) -> float:
     """Files that tasks have written, named in one commit with their statistics."""
     rows = pa.table({"id": pa.array(range(100), pa.int64()), "text": ["a"] * 100})
     DeltaTable.create(str(table), rows.schema)
-    commit = delta.Commit("shop/receive/1/events", 0, "shop/receive/1/0/events", 1, "hash")
+    commit = tables_commit.Commit("shop/receive/1/events", 0, "shop/receive/1/0/events", 1, "hash")
 
     def write(folder: Path) -> list[Path]:
         names = [folder / f"{name}.parquet" for name in range(number)]
         for name in names:
-            arrow.write(name, rows)
+            arrow_files.write(name, rows)
         began[0] = time.perf_counter()
         return names
 

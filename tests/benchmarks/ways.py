@@ -16,16 +16,16 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from onlyonce import settings
+from onlyonce.api.pipeline import Delta, Files, Output, Pipeline
 from onlyonce.commitlog.lineages import Lineages
-from onlyonce.context.run_context import RunContext
+from onlyonce.context import RunContext
 from onlyonce.database.connect import Database
 from onlyonce.database.migrate import migrate
-from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
-from onlyonce.receive import receive
-from onlyonce.session import worker
-from onlyonce.sources.files.listing import new_files
-from onlyonce.storage import own_tables, statistics
-from onlyonce.storage.appended import Appended
+from onlyonce.engine import worker
+from onlyonce.receive import loop
+from onlyonce.sources.listing import new_files
+from onlyonce.tables import own_tables, statistics
+from onlyonce.tables.commit import Appended
 from tests.benchmarks.deliveries import FILES_A_BATCH, SCHEMA
 
 Write = Callable[[DataFrame, int], None]
@@ -116,7 +116,7 @@ class Ours:
 
     def drain(self) -> None:
         """See Way."""
-        receive.drain(self.context())
+        loop.drain(self.context())
 
     def result(self) -> DataFrame:
         """See Way."""

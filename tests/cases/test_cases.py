@@ -19,16 +19,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from onlyonce.declare import ddl
-from onlyonce.declare.pipeline import Files, Pipeline
-from onlyonce.model.errors import Refused
-from onlyonce.model.sources import plain_json
-from onlyonce.model.values import conversions, line_values
-from onlyonce.model.values.line_values import Column, Row
-from onlyonce.sources import discovery
-from onlyonce.sources.files import folders, record_ends, typed_files
-from onlyonce.sources.files.listing import InputFile, new_files
-from onlyonce.sources.parse import plain_lines
+from onlyonce.api import ddl
+from onlyonce.api.pipeline import Files, Pipeline
+from onlyonce.core import conversions, line_template, line_values
+from onlyonce.core.errors import Refused
+from onlyonce.core.line_values import Column, Row
+from onlyonce.sources import discovery, file_bytes, folders, typed_files
+from onlyonce.sources.listing import InputFile, new_files
+from onlyonce.sources.values import fast_json
 from tests.support.shop import SHOP
 
 HERE = Path(__file__).parent
@@ -88,7 +86,7 @@ def rows(pipeline: Pipeline, file: InputFile) -> Iterator[tuple[dict[str, Any] |
         return
     read = reader(pipeline)
     content, begin = Path(file.path).read_bytes(), 0
-    for end in np.concatenate([*record_ends.of_content(io.BytesIO(content), file.quoted_within)]).tolist():
+    for end in np.concatenate([*file_bytes.record_ends_of(io.BytesIO(content), file.quoted_within)]).tolist():
         line = content[begin:end].removesuffix(b"\n").decode()
         values, begin = read(line).values, end
         record = (
@@ -111,9 +109,9 @@ def reader(pipeline: Pipeline) -> Callable[[str], Row]:
 def fast(pipeline: Pipeline, line: str) -> dict[str, Any] | None:
     """Return the record that the fast path has of a line; None if it leaves the line to the table's reader."""
     kinds, named = ddl.types(pipeline.schema), pipeline.named()
-    if pipeline.source.format != "json" or not {*kinds.values()} <= {*plain_json.EXACT}:
+    if pipeline.source.format != "json" or not {*kinds.values()} <= {*line_template.EXACT}:
         return None
-    found, columns = plain_lines.read(pa.array([line]), {named[name]: kind for name, kind in kinds.items()})
+    found, columns = fast_json.read_plain(pa.array([line]), {named[name]: kind for name, kind in kinds.items()})
     return (
         {name: plain(column[0].as_py()) for name, column in zip(kinds, columns, strict=True)}
         if found[0].as_py()

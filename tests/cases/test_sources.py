@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from onlyonce.declare.pipeline import DeltaSource, Files
-from onlyonce.declare.sources.debezium import PLACEHOLDER
-from onlyonce.model.values import envelopes
+from onlyonce.api.messages import PLACEHOLDER
+from onlyonce.api.pipeline import DeltaSource, Files
+from onlyonce.core import line_values
 from tests.cases.test_cases import HERE, plain, reader
 from tests.support import tables
 from tests.support.shop import SHOP
@@ -52,7 +52,7 @@ def of_growing(folder: Path, case: dict[str, Any], tmp_path: Path) -> tuple[Reco
 
 def of_changes(folder: Path, case: dict[str, Any], tmp_path: Path) -> tuple[Records, list[str]]:
     """Take envelopes of Debezium apart, and read the row of each."""
-    take_apart = envelopes.reader(("id", "notes"), PLACEHOLDER, keyed=False)
+    take_apart = line_values.envelope_reader(("id", "notes"), PLACEHOLDER, keyed=False)
     kept: Records = []
     invalid: list[str] = []
     for message in (folder / "messages.jsonl").read_text("utf-8").splitlines():

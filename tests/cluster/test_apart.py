@@ -15,11 +15,10 @@ import pandas as pd
 import pytest
 
 from onlyonce import settings
-from onlyonce.local import processes
-from onlyonce.local.feed import deliver
-from onlyonce.model.storage.location import Location, location
+from onlyonce.core.locations import Location, location
+from onlyonce.local import feed, processes
 from onlyonce.sinks.files import finalize
-from onlyonce.storage import opening, stores
+from onlyonce.tables import opening, stores
 from tests import oracle
 from tests.cluster.machines import PATIENCE, Machines, machines, needed
 from tests.spark.run.test_reference import FIRST, LAST
@@ -113,7 +112,7 @@ def test_the_pipelines_that_ship_run_on_machines_that_share_nothing(
 
     A backfill, by a driver on another machine, folds in what was late."""
     placed(platform, store, monkeypatch, "apart_reference.py")
-    deliver.feed(name, tmp_path / "in", duplicates=0.1, records=records, files=6)
+    feed.feed_files(name, tmp_path / "in", duplicates=0.1, records=records, files=6)
     files = sorted((tmp_path / "in").glob("*.jsonl"))
     inbox = location(platform.environment["STORE"]) / "inbox" / name
     for file in files:

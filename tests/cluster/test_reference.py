@@ -10,9 +10,9 @@ from uuid import uuid4
 
 import pytest
 
-from onlyonce.declare import loading as declarations
-from onlyonce.declare.sources.kafka import Kafka
-from onlyonce.local.feed import produce
+from onlyonce.api import load as declarations
+from onlyonce.api.messages import Kafka
+from onlyonce.local import feed_messages
 from tests.cluster.standalone import Cluster, cluster
 from tests.cluster.test_standalone import onlyonce
 from tests.spark.sources.test_kafka_reference import as_files
@@ -72,7 +72,7 @@ def test_both_pipelines_run_on_the_real_set_up(
     assert isinstance(source, Kafka)
     guarded.make_topic(source.topic, partitions=4)
     plain = replace(source, servers=guarded.servers, options={})
-    produce.feed(name, plain, duplicates=0.1, seed=1, files=None, records=records)
+    feed_messages.feed_kafka(name, plain, duplicates=0.1, seed=1, files=None, records=records)
 
     refused = onlyonce(platform, "run", name, "--close", "--master", spark_cluster.master)
     assert refused.returncode != 0

@@ -13,7 +13,7 @@ import pytest
 from jobs.pipelines import USER_COUNTS
 from onlyonce import settings
 from onlyonce.local import processes
-from onlyonce.local.feed.deliver import feed
+from onlyonce.local.feed import feed_files
 from tests import oracle
 from tests.cluster.standalone import cluster
 from tests.spark.run.test_reference import KEYS, cut, same
@@ -43,7 +43,7 @@ def test_a_run_on_a_cluster_is_a_run_like_any_other(new_platform: Callable[..., 
 
     Where nothing says how many partitions a state has, no output with windows begins, and what was received stays."""
     platform = new_platform("jobs/pipelines.py")
-    feed("user_counts", settings.inbox("user_counts"), duplicates=0.1, records=1000, files=6)
+    feed_files("user_counts", settings.inbox("user_counts"), duplicates=0.1, records=1000, files=6)
     files = sorted(settings.inbox("user_counts").glob("*.jsonl"))
     with cluster(tmp_path) as spark:
         assert "SaslMessage" in spark_rpc.answer(spark.port)

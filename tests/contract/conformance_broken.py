@@ -9,11 +9,10 @@ from dataclasses import dataclass
 import psycopg2
 
 from onlyonce.commitlog.lineages import Lineages
+from onlyonce.core.errors import InvariantBroken
 from onlyonce.database.connect import Database, transaction
 from onlyonce.failpoints import passing
-from onlyonce.model.errors import InvariantBroken
-from onlyonce.testing.suite.cases import Row, Rows, multiset
-from onlyonce.testing.suite.of_log import OfLog
+from onlyonce.testing.suite import OfLog, Row, Rows, multiset
 
 
 @dataclass

@@ -21,16 +21,14 @@ from pyiceberg.table import Table
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from onlyonce import settings
+from onlyonce.api.pipeline import Iceberg, Output
 from onlyonce.commitlog.lineages import Lineages
-from onlyonce.declare.pipeline import Iceberg, Output
-from onlyonce.model.operate.dropping import Place
-from onlyonce.model.units import Content
-from onlyonce.sinks.iceberg import catalogs, columns, commits, data_files, iceberg_unit
-from onlyonce.sinks.iceberg.iceberg_unit import Batched
-from onlyonce.testing.suite.cases import Guarantee, Row, Rows, pieces
-from onlyonce.testing.suite.of_log import OfLog
-from onlyonce.testing.suite.processes import answers_lost
-from onlyonce.testing.suite.task import hash_of
+from onlyonce.core.ownership import Place
+from onlyonce.core.units import Content
+from onlyonce.sinks.iceberg import iceberg_catalogs, iceberg_columns, iceberg_commits, sink_iceberg
+from onlyonce.sinks.iceberg.sink_iceberg import Batched
+from onlyonce.testing.scratch import answers_lost
+from onlyonce.testing.suite import Guarantee, OfLog, Row, Rows, hash_of, pieces
 from tests.contract.conftest import Log
 
 CATALOG = "conformance"
@@ -48,9 +46,9 @@ class IcebergAppend(OfLog):
             [StructField(name, LongType() if name == "n" else StringType()) for name in ("id", "key", "n", self.text)]
         )
         output = Output(name=self.output, transform="a:b", sink=Iceberg(table=self.place.where, catalog=CATALOG))
-        with catalogs.opened(CATALOG) as found:
-            wanted = columns.of(output, schema)
-            columns.fit(output, columns.make(found, self.place.where, wanted), wanted)
+        with iceberg_catalogs.open_catalog(CATALOG) as found:
+            wanted = iceberg_columns.columns_of(output, schema)
+            iceberg_columns.fit_table(output, iceberg_columns.make_table(found, self.place.where, wanted), wanted)
 
     @cached_property
     def place(self) -> Place:
@@ -63,24 +61,24 @@ class IcebergAppend(OfLog):
 
     def write(self, batch: int, rows: Rows, cut: int = 3) -> None:
         """As the driver does it: a task for each piece of rows, then one commit."""
-        with catalogs.opened(CATALOG) as found:
-            table = catalogs.table(found, self.place, self.output)
+        with iceberg_catalogs.open_catalog(CATALOG) as found:
+            table = iceberg_catalogs.table(found, self.place, self.output)
             self.put(
                 table,
                 Batched(self.unit(batch), self.driver.lineage, self.driver.epoch, content_of(rows)),
                 lambda there: self.files(there, rows, cut),
             )
 
-    def put(self, table: Table, batch: Batched, files: iceberg_unit.Files) -> None:
+    def put(self, table: Table, batch: Batched, files: sink_iceberg.Files) -> None:
         """One unit."""
-        iceberg_unit.write(self.driver.session(self.log.database), table, batch, files)
+        sink_iceberg.write_unit(self.driver.session(self.log.database), table, batch, files)
 
     def files(self, table: Table, rows: Rows, cut: int) -> list[DataFile]:
         """What the tasks write."""
-        work = data_files.writing(table)
+        work = sink_iceberg.writing(table)
         named = [{self.text if name == "text" else name: value for name, value in row.items()} for row in rows]
         tasks = (pa.RecordBatch.from_pylist(part, schema=self._arrow) for part in pieces(named, cut))
-        return data_files.read(row for task in tasks for told in work(iter([task])) for row in told.to_pylist())
+        return sink_iceberg.read(row for task in tasks for told in work(iter([task])) for row in told.to_pylist())
 
     @property
     def _arrow(self) -> pa.Schema:
@@ -88,8 +86,8 @@ class IcebergAppend(OfLog):
 
     def seen(self) -> list[Row]:
         """The table, as a reader of Iceberg sees it."""
-        with catalogs.opened(CATALOG) as found:
-            rows = catalogs.table(found, self.place, self.output).scan().to_arrow().to_pylist()
+        with iceberg_catalogs.open_catalog(CATALOG) as found:
+            rows = iceberg_catalogs.table(found, self.place, self.output).scan().to_arrow().to_pylist()
         return [{"text" if name == self.text else name: value for name, value in row.items()} for row in rows]
 
     def answers_lost(self) -> Iterator[AbstractContextManager[object]]:
@@ -111,7 +109,7 @@ class IcebergAppend(OfLog):
         self._rename("results.gone", self.place.where)
 
     def _rename(self, one: str, other: str) -> None:
-        with catalogs.opened(CATALOG) as found:
+        with iceberg_catalogs.open_catalog(CATALOG) as found:
             found.rename_table(one, other)
 
 
@@ -120,17 +118,17 @@ class IcebergPlain(IcebergAppend):
 
     guarantee = Guarantee.AT_LEAST_ONCE
 
-    def put(self, table: Table, batch: Batched, files: iceberg_unit.Files) -> None:
+    def put(self, table: Table, batch: Batched, files: sink_iceberg.Files) -> None:
         """No claim; the log alone says that the driver was overtaken, as it begins the batch."""
         session = self.driver.session(self.log.database)
         Lineages(session).check_epoch(self.driver.lineage, self.driver.epoch)
-        iceberg_unit.write_plainly(table, batch, f"offsets of {batch.unit.batch_id}", files)
+        sink_iceberg.write_plainly(table, batch, f"offsets of {batch.unit.batch_id}", files)
 
 
 class IcebergExpiring(IcebergAppend):
     """A team rewrites files and expires snapshots after each batch."""
 
-    def put(self, table: Table, batch: Batched, files: iceberg_unit.Files) -> None:
+    def put(self, table: Table, batch: Batched, files: sink_iceberg.Files) -> None:
         """One unit; then no snapshot is there that has told of it."""
         super().put(table, batch, files)
         expire(table)
@@ -139,9 +137,9 @@ class IcebergExpiring(IcebergAppend):
 class AsksSnapshotsOnly(IcebergExpiring):
     """Wrong: looks for the batch in the snapshots, which expire."""
 
-    def put(self, table: Table, batch: Batched, files: iceberg_unit.Files) -> None:
+    def put(self, table: Table, batch: Batched, files: sink_iceberg.Files) -> None:
         """As if there were no property."""
-        with mock.patch.object(commits, "last", return_value=None):
+        with mock.patch.object(iceberg_commits, "last", return_value=None):
             super().put(table, batch, files)
 
 
@@ -151,13 +149,15 @@ class LeavesItToPyiceberg(IcebergAppend):
     That repeats after a conflict, and looks no more.
     """
 
-    def put(self, table: Table, batch: Batched, files: iceberg_unit.Files) -> None:
+    def put(self, table: Table, batch: Batched, files: sink_iceberg.Files) -> None:
         """One call less."""
-        with mock.patch.object(commits, "_put", _left_to_pyiceberg):
+        with mock.patch.object(iceberg_commits, "_put", _left_to_pyiceberg):
             super().put(table, batch, files)
 
 
-def _left_to_pyiceberg(table: Table, commit: commits.Commit, written: Sequence[DataFile], instead_of: object) -> None:
+def _left_to_pyiceberg(
+    table: Table, commit: iceberg_commits.Commit, written: Sequence[DataFile], instead_of: object
+) -> None:
     with table.transaction() as change:
         with change.update_snapshot(snapshot_properties=commit.summary()).fast_append() as added:
             for file in written:

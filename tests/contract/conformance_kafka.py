@@ -11,11 +11,10 @@ from datetime import timedelta
 from typing import Any, ClassVar
 from uuid import uuid4
 
-from onlyonce.declare.pipeline import KafkaSink, Sent
-from onlyonce.model.errors import CommitStateUnknown, OnlyonceError
-from onlyonce.sinks.outbox.kafka import KafkaTarget
-from onlyonce.testing.suite.cases import Row
-from onlyonce.testing.suite.own_sink import OfOutbox
+from onlyonce.api.pipeline import KafkaSink, Sent
+from onlyonce.core.errors import CommitStateUnknown, OnlyonceError
+from onlyonce.sinks.outbox.send_kafka import KafkaTarget
+from onlyonce.testing.suite import OfOutbox, Row
 from tests.support.broker import Broker
 
 VARIABLE = "TEST_KAFKA"

@@ -15,20 +15,17 @@ from unittest import mock
 import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from onlyonce.commitlog import authorities
+from onlyonce.api.pipeline import MySQL, Output
+from onlyonce.commitlog import units
 from onlyonce.database.connect import Database
-from onlyonce.declare.pipeline import MySQL, Output
-from onlyonce.sinks.content_hash import HASH
+from onlyonce.sinks.base.content import HASH
+from onlyonce.sinks.base.pinned import PARTITION
 from onlyonce.sinks.mysql import mysql_rows
 from onlyonce.sinks.mysql.mysql_table import MySQLTable
-from onlyonce.sinks.postgres import postgres_plain, postgres_unit
-from onlyonce.sinks.postgres.pinned import PARTITION
-from onlyonce.testing.suite import processes
-from onlyonce.testing.suite.cases import Guarantee, Row, Rows
-from onlyonce.testing.suite.log import Log
-from onlyonce.testing.suite.of_log import OfLog
-from onlyonce.testing.suite.processes import Processes
-from onlyonce.testing.suite.task import hashed, run_unit
+from onlyonce.sinks.postgres import postgres_unit, sink_postgres
+from onlyonce.testing import scratch
+from onlyonce.testing.scratch import Log, Processes
+from onlyonce.testing.suite import Guarantee, OfLog, Row, Rows, hashed, run_unit
 from tests.support.mariadb import MariaDB
 
 VARIABLE = "TEST_MYSQL"
@@ -49,7 +46,7 @@ class MySQLAppend(OfLog):
         self.database = Database(server.url(self.name))
         self._given = mock.patch.dict(os.environ, {VARIABLE: self.database.url})
         self._given.start()
-        authorities.adopt(log.database, self.driver, VARIABLE)
+        units.adopt_authority(log.database, self.driver, VARIABLE)
         kinds = {"id": StringType(), "key": StringType(), "n": LongType(), self.text: StringType()}
         schema = StructType([StructField(name, kind) for name, kind in kinds.items()])
         MySQLTable(self.database, Output(name=self.output, transform="a:b", sink=self.sink()), self.sink(), "").prepare(
@@ -68,7 +65,7 @@ class MySQLAppend(OfLog):
     def restart(self) -> None:
         """The new driver tells its epoch there, and ends the sessions of the older one."""
         super().restart()
-        authorities.adopt(self.log.database, self.driver, VARIABLE)
+        units.adopt_authority(self.log.database, self.driver, VARIABLE)
 
     def write(self, batch: int, rows: Rows, cut: int = 3) -> None:
         """A task for each partition."""
@@ -138,7 +135,7 @@ class MySQLPlain(MySQLAppend):
     ) -> None:
         """Epoch, rows and a note in one transaction; no claim."""
         rows = (batch.drop_columns([HASH, PARTITION]) for batch in brought)
-        run_unit(postgres_plain.write_rows(work, mysql_rows.putting(loaded)), rows, partition)
+        run_unit(sink_postgres.write_rows(work, mysql_rows.putting(loaded)), rows, partition)
 
 
 class ProcessesThere(Processes):
@@ -153,7 +150,7 @@ class ProcessesThere(Processes):
 
     def _alone(self) -> None:
         super()._alone()
-        processes._await(lambda: not self._transactions("true"), "a killed process left a transaction in MariaDB")
+        scratch._await_end(lambda: not self._transactions("true"), "a killed process left a transaction in MariaDB")
 
     def _transactions(self, which: str) -> list[object]:
         time.sleep(STALE)

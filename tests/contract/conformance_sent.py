@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from onlyonce import settings
-from onlyonce.declare.pipeline import BigQuery, Sent, Webhook
-from onlyonce.model.errors import OnlyonceError
-from onlyonce.testing.suite.cases import Guarantee, Row, make_rows
-from onlyonce.testing.suite.own_sink import OfOutbox, OwnSink
-from onlyonce.testing.suite.processes import answers_lost
+from onlyonce.api.pipeline import BigQuery, Sent, Webhook
+from onlyonce.core.errors import OnlyonceError
+from onlyonce.testing.scratch import answers_lost
+from onlyonce.testing.suite import Guarantee, OfOutbox, OwnSink, Row, make_rows
 from tests.support.endpoints import DROPPED, LOST, OK, BigQueryServer, Endpoint, EventsEndpoint, Reply
 
 SOON = timedelta(milliseconds=5)

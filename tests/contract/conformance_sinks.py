@@ -15,22 +15,19 @@ from psycopg2 import sql
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from onlyonce import settings
+from onlyonce.api.pipeline import FileSink, Output, Postgres
 from onlyonce.commitlog.batches import Batches
-from onlyonce.commitlog.sinks.files import Files
+from onlyonce.commitlog.files import Files
+from onlyonce.core.batch import Batch, Outcome, to_micros
 from onlyonce.database.connect import run
-from onlyonce.declare.pipeline import FileSink, Output, Postgres
-from onlyonce.model.batch import Batch, Outcome, to_micros
-from onlyonce.sinks.content_hash import HASH
-from onlyonce.sinks.files import files_unit, finalize
-from onlyonce.sinks.files.contents import Counted
-from onlyonce.sinks.files.stores import folder_of, store_of
-from onlyonce.sinks.postgres import postgres_plain, postgres_unit
-from onlyonce.sinks.postgres.pinned import PARTITION
+from onlyonce.sinks.base.content import HASH
+from onlyonce.sinks.base.pinned import PARTITION
+from onlyonce.sinks.files import finalize, sink_files
+from onlyonce.sinks.files.file_stores import Counted, folder_of, store_of
+from onlyonce.sinks.postgres import postgres_unit, sink_postgres
 from onlyonce.sinks.postgres.postgres_table import SinkTable
-from onlyonce.testing.suite.cases import PARTITIONS, Guarantee, Row, Rows
-from onlyonce.testing.suite.log import NOON, plan_of
-from onlyonce.testing.suite.of_log import OfLog
-from onlyonce.testing.suite.task import hash_of, hashed, run_unit
+from onlyonce.testing.scratch import NOON, plan_of
+from onlyonce.testing.suite import PARTITIONS, Guarantee, OfLog, Row, Rows, hash_of, hashed, run_unit
 
 SHARDS = 4
 MINUTE = 60_000_000
@@ -139,7 +136,7 @@ class PostgresPlain(PostgresAppend):
     def task(self, work: postgres_unit.Work, brought: Iterator[pa.RecordBatch], partition: int) -> None:
         """Epoch, rows and a note in one transaction; no claim."""
         rows = (batch.drop_columns([HASH, PARTITION]) for batch in brought)
-        run_unit(postgres_plain.write_rows(work), rows, partition)
+        run_unit(sink_postgres.write_rows(work), rows, partition)
 
 
 @dataclass
@@ -179,7 +176,7 @@ class Shards(OfLog):
 
     def _task(self, batch: int, partition: int, rows: list[Row], cut: int, *, empty: bool) -> None:
         start = (to_micros(NOON) or 0) + batch * MINUTE
-        work = files_unit.Work(
+        work = sink_files.Work(
             self._session, self.unit(batch), self.driver.number, self.driver.epoch, self.sink, self.place,
             store_of(self.place), pa.schema([("oo_line", pa.string())]), (), PARTITIONS,
             () if empty else ((start, start + MINUTE),), self.compared,
@@ -194,7 +191,7 @@ class Shards(OfLog):
         ]  # fmt: skip
         placed.sort(key=lambda row: (row["oo_shard"], row[HASH]))
         brought = (pa.RecordBatch.from_pylist(placed[n : n + cut]) for n in range(0, len(placed), cut))
-        run_unit(files_unit.write_unit(work), brought, partition)
+        run_unit(sink_files.write_unit(work), brought, partition)
 
     def seen(self) -> list[Row]:
         """All lines of all final files."""

@@ -14,7 +14,7 @@ import pytest
 
 from onlyonce import failpoints
 from onlyonce.failpoints import FailPoint
-from onlyonce.testing.suite.processes import Processes
+from onlyonce.testing.scratch import Processes
 from tests.contract.conftest import Log
 
 PATIENCE = 120.0

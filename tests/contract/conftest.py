@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from onlyonce.database.connect import forget_connections
-from onlyonce.testing.suite.log import NOON, Log, ask, plan_of, platform
+from onlyonce.testing.scratch import NOON, Log, ask, plan_of, platform
 from tests.support.platform import Server
 from tests.support.shared_server import SharedServer
 

@@ -16,14 +16,14 @@ from unittest import mock
 import pyarrow as pa
 import pyspark
 
+from onlyonce.api.pipeline import Output, Sent
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.commitlog.sinks.outbox import OutboxRows
-from onlyonce.declare.pipeline import Output, Sent
-from onlyonce.model.units import UnitId
+from onlyonce.commitlog.outbox import OutboxRows
+from onlyonce.core.units import UnitId
 from onlyonce.settings import ROOT
 from onlyonce.sinks.outbox import deliver
 from onlyonce.sinks.postgres import postgres_unit
-from onlyonce.testing.suite.task import Context, hashed
+from onlyonce.testing.suite import Context, hashed
 from tests.contract.conftest import Log
 
 Row = dict[str, Any]

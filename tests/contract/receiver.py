@@ -10,18 +10,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from onlyonce.catalog import catalog_lookup
 from onlyonce.catalog import chunks as catalog
+from onlyonce.catalog import look_up as catalog_look_up
 from onlyonce.catalog.chunks import Chunks
-from onlyonce.catalog.packed import Ids
+from onlyonce.catalog.filters import Ids
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.receive import receive_unit
+from onlyonce.receive import unit
 from tests.contract.conftest import Log
 
 Record = tuple[int, int]
 FATES = {
-    receive_unit.KEPT: "kept", receive_unit.DUPLICATE: "duplicate", receive_unit.REMNANT: "remnant",
-    receive_unit.INVALID: "invalid",
+    unit.KEPT: "kept", unit.DUPLICATE: "duplicate", unit.REMNANT: "remnant",
+    unit.INVALID: "invalid",
 }  # fmt: skip
 
 
@@ -50,13 +50,13 @@ class Worker:
 
     def restart(self) -> None:
         """Start again with nothing cached."""
-        catalog_lookup.forget()
+        catalog_look_up.forget()
 
     def watch(self, monkeypatch: pytest.MonkeyPatch) -> Worker:
         """Count from now on."""
-        look_up, ids = catalog_lookup.look_up, Chunks.ids
+        look_up, ids = catalog_look_up.look_up, Chunks.ids
 
-        def counted(*arguments: Any) -> catalog_lookup.Seen:
+        def counted(*arguments: Any) -> catalog_look_up.Seen:
             seen = look_up(*arguments)
             self.looked_up += seen.took.made
             self.spared += seen.took.spared
@@ -67,7 +67,7 @@ class Worker:
             self.loaded.append(key)
             return ids(connection, instance, key)
 
-        monkeypatch.setattr(catalog_lookup, "look_up", counted)
+        monkeypatch.setattr(catalog_look_up, "look_up", counted)
         monkeypatch.setattr(Chunks, "ids", loaded)
         return self
 
@@ -80,16 +80,16 @@ class Worker:
         number = self.next if batch_id is None else batch_id
         self.next = max(self.next, number + 1)
         Chunks(self.log.database).ensure_bucket("shop", bucket)
-        work = receive_unit.Work(self.log.database, self.place(bucket, number), self.driver.epoch)
-        verdicts = list(receive_unit.judge(work)(iter([columns(records)])))
-        return [FATES[code] for code in verdicts[0].fates.tolist() if code != receive_unit.SEED]
+        work = unit.Work(self.log.database, self.place(bucket, number), self.driver.epoch)
+        verdicts = list(unit.judge(work)(iter([columns(records)])))
+        return [FATES[code] for code in verdicts[0].fates.tolist() if code != unit.SEED]
 
 
-def columns(records: list[Record], partition: int = 0) -> receive_unit.Columns:
+def columns(records: list[Record], partition: int = 0) -> unit.Columns:
     """What Spark hands to the task of a partition: the records, and its seed."""
     high, low = ids_of([*records, (partition, 0)])
     count = len(records)
-    code = pa.array([receive_unit.CANDIDATE] * count + [receive_unit.SEED], pa.int8())
+    code = pa.array([unit.CANDIDATE] * count + [unit.SEED], pa.int8())
     zeros = pa.array([0] * (count + 1), pa.int64())
     return (
         code, pa.array(high.view(np.int64)), pa.array(low.view(np.int64)), zeros, zeros,

@@ -14,18 +14,18 @@ from unittest import mock
 import pyarrow as pa
 import pyspark
 
+from onlyonce.api.sinks import FileSink
 from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.files import Files
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.commitlog.sinks.files import Files
+from onlyonce.core.batch import Outcome, to_micros
+from onlyonce.core.units import UnitId
 from onlyonce.database.connect import run
-from onlyonce.declare.outputs.sinks import FileSink
-from onlyonce.model.batch import Outcome, to_micros
-from onlyonce.model.units import UnitId
-from onlyonce.sinks.content_hash import HASH
-from onlyonce.sinks.files import files_unit
-from onlyonce.sinks.files.stores import folder_of, store_of
-from onlyonce.sinks.postgres.pinned import PARTITION
-from onlyonce.testing.suite.task import Context, hash_of
+from onlyonce.sinks.base.content import HASH
+from onlyonce.sinks.base.pinned import PARTITION
+from onlyonce.sinks.files import sink_files
+from onlyonce.sinks.files.file_stores import folder_of, store_of
+from onlyonce.testing.suite import Context, hash_of
 from tests.contract.conftest import NOON, Log, plan_of
 
 MINUTE = timedelta(minutes=1)
@@ -65,12 +65,12 @@ class Shards:
 
     def task(self, number: int, partition: int, rows: list[Sale], attempt: int = 0, **changed: Any) -> int:
         """One attempt at one partition; gives how many files of it count."""
-        work = files_unit.Work(
+        work = sink_files.Work(
             self.log.database, self.unit(number, 0), self.driver.number, self.driver.epoch, self.sink, self.place,
             store_of(self.place), LINE, (), self.partitions, self.windows(rows),
         )  # fmt: skip
         with mock.patch.object(pyspark.TaskContext, "get", return_value=Context(partition, attempt)):
-            made = list(files_unit.write_unit(replace(work, **changed))(self.pieces(rows, partition)))
+            made = list(sink_files.write_unit(replace(work, **changed))(self.pieces(rows, partition)))
         return int(made[0].column("files")[0].as_py())
 
     def windows(self, rows: list[Sale]) -> tuple[Any, ...]:

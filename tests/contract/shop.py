@@ -18,24 +18,23 @@ import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
 from onlyonce import settings
-from onlyonce.catalog import catalog_lookup
+from onlyonce.api import load as declarations
 from onlyonce.catalog import chunks as catalog
-from onlyonce.commitlog import batches, declared, units
+from onlyonce.catalog import look_up
+from onlyonce.commitlog import batches, lineages, units
 from onlyonce.commitlog.batches import Batches
-from onlyonce.commitlog.declared import Declarations
-from onlyonce.commitlog.lineages import Driver, Lineages
+from onlyonce.commitlog.lineages import Declarations, Driver, Lineages
 from onlyonce.commitlog.units import Units
+from onlyonce.core.batch import Batch, Outcome, Plan, to_micros, to_time
+from onlyonce.core.frontier import Frontier
+from onlyonce.core.locations import Location
+from onlyonce.core.units import Content, UnitId
 from onlyonce.database.connect import forget_connections, run
-from onlyonce.database.formats import make_home
-from onlyonce.declare import loading as declarations
-from onlyonce.model.batch import Batch, Outcome, Plan, to_micros, to_time
-from onlyonce.model.frontier import Frontier
-from onlyonce.model.storage.location import Location
-from onlyonce.model.units import Content, UnitId
-from onlyonce.receive import receive_unit
-from onlyonce.sources.parse.record_id import of_values
-from onlyonce.storage import delta, stores
-from onlyonce.storage.stores import options
+from onlyonce.database.statements import make_home
+from onlyonce.receive import unit
+from onlyonce.sources.record_id import of_values
+from onlyonce.tables import commit as tables_commit
+from onlyonce.tables import stores
 from tests.contract.conftest import Log, plan_of
 from tests.contract.receiver import FATES
 
@@ -82,10 +81,10 @@ class Shop:
         at = self.checkpoint(query) / "metadata"
         stores.of(at).put(at, json.dumps({"id": str(live.checkpoint_id)}).encode())
 
-    def declared(self, query: str) -> declared.Declared:
+    def declared(self, query: str) -> lineages.Declared:
         """As a driver keeps it."""
         mark, parts = declarations.fingerprint(self.pipeline, query), declarations.parts(self.pipeline, query)
-        return declared.Declared("shop", query, mark, parts)
+        return lineages.Declared("shop", query, mark, parts)
 
     def checkpoint(self, query: str) -> Any:
         """The folder of a query's first life: a path, or a URL where the data is in a store."""
@@ -125,9 +124,9 @@ class Shop:
         )  # fmt: skip
         mine = [sale for sale in sales if self._ids(sale)[0] % 2 == partition]
         columns = _columns([(*self._ids(sale), sale[1]) for sale in mine], partition)
-        work = receive_unit.Work(driver.session(self.log.database), place, driver.epoch)
-        [verdicts] = receive_unit.judge(work)(iter([columns]))
-        fates = [FATES[code] for code in verdicts.fates.tolist() if code != receive_unit.SEED]
+        work = unit.Work(driver.session(self.log.database), place, driver.epoch)
+        [verdicts] = unit.judge(work)(iter([columns]))
+        fates = [FATES[code] for code in verdicts.fates.tolist() if code != unit.SEED]
         return [
             self._row(batch, sale, fate, partition)
             for sale, fate in zip(mine, fates, strict=True)
@@ -168,7 +167,7 @@ class Shop:
         """The next batch of an output: it reads all of `events`, writes the windows that begin at `closes`, and meets
         records of those that begin at `opens`."""
         number, driver = self._number(query)
-        offset = {"reservoirVersion": delta.latest(self.events) + 1, "index": -1}
+        offset = {"reservoirVersion": tables_commit.latest(self.events) + 1, "index": -1}
         before, self.read[query] = self.read.get(query), offset
         batch = self._begin(driver, number, query, source_from=before, source_to=offset, facts={"stateless": False})
         name = f"{driver.lineage}/{number}"
@@ -215,7 +214,7 @@ class Shop:
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name LIKE 'onlyonce/%%/%%' "
             "AND datname = current_database()"
         )
-        catalog_lookup.forget()
+        look_up.forget()
 
     def finish(self, name: str) -> None:
         """What a run would do with a begun output batch: the next driver ends it."""
@@ -247,21 +246,21 @@ def commit(path: Location, rows: pa.Table, app_id: str, version: int) -> int:
         path.mkdir(parents=True, exist_ok=True)
     write_deltalake(
         str(path), rows, mode="append", commit_properties=CommitProperties(app_transactions=[Transaction(app_id, version)]),
-        storage_options=options.of_delta(path),
+        storage_options=stores.options_of_delta(path),
     )  # fmt: skip
-    return delta.latest(path)
+    return tables_commit.latest(path)
 
 
-def _columns(sales: list[tuple[int, int, Any]], partition: int) -> receive_unit.Columns:
+def _columns(sales: list[tuple[int, int, Any]], partition: int) -> unit.Columns:
     """What Spark hands to the task of a partition: the records, and its seed."""
     kept = [isinstance(time, datetime) for _, _, time in sales]
-    code = [receive_unit.CANDIDATE if one else receive_unit.INVALID for one in kept]
+    code = [unit.CANDIDATE if one else unit.INVALID for one in kept]
     times = [to_micros(time) if isinstance(time, datetime) else 0 for _, _, time in sales]
     zeros = [0] * (len(sales) + 1)
     high = np.array([high for high, _, _ in sales] + [partition], dtype=np.int64)
     low = np.array([low for _, low, _ in sales] + [0], dtype=np.int64)
     return (
-        pa.array([*code, receive_unit.SEED], pa.int8()), pa.array(high), pa.array(low), pa.array([*times, 0], pa.int64()),
+        pa.array([*code, unit.SEED], pa.int8()), pa.array(high), pa.array(low), pa.array([*times, 0], pa.int64()),
         pa.array(zeros, pa.int64()), pa.array([False] * (len(sales) + 1)),
     )  # fmt: skip
 

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyspark
 
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.core.units import UnitId
 from onlyonce.database.connect import Database
-from onlyonce.model.units import UnitId
 from onlyonce.sinks.postgres import postgres_unit
-from onlyonce.testing.suite.task import Context, hashed
+from onlyonce.testing.suite import Context, hashed
 from tests.contract.conftest import Log
 
 

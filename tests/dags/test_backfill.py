@@ -18,18 +18,16 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, ParamValidationError, TaskDeferred
 from airflow.serialization.serialized_objects import DagSerialization
 
+from onlyonce.airflow import backfill_job, log, triggers
+from onlyonce.airflow.backfill_job import BackfillOperator
 from onlyonce.airflow.declared import Declared
-from onlyonce.airflow.factory.pipeline_page import outputs_table
-from onlyonce.airflow.log import backfill_log
-from onlyonce.airflow.log.asked_windows import Asked, asked_of
-from onlyonce.airflow.operators import backfill_job
-from onlyonce.airflow.operators.backfill_job import BackfillOperator
-from onlyonce.airflow.triggers import open_windows
-from onlyonce.airflow.triggers.open_windows import OpenWindows
+from onlyonce.airflow.forms import outputs_table
+from onlyonce.airflow.log import Asked, asked_of
+from onlyonce.airflow.triggers import OpenWindows
 from onlyonce.asked import parse
-from onlyonce.model.errors import Refused, Retryable
-from onlyonce.model.outputs.backfill import Span
-from onlyonce.model.report import Report
+from onlyonce.core.backfill import Span
+from onlyonce.core.errors import Refused, Retryable
+from onlyonce.core.runs import Report
 from onlyonce.outputs import backfill
 from onlyonce.settings import ROOT
 from tests.dags.conftest import PASSWORD, TaskInstance
@@ -362,8 +360,8 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
 
 def test_each_output_with_windows_is_asked_about(job: list[Any]) -> None:
     """Or the one that the run names."""
-    assert backfill_log.first_look(ASKED) is None
-    assert backfill_log.not_yet(Asked("user_counts", ASKED.start, ASKED.stop, "of_all")) is None
+    assert log.first_look(ASKED) is None
+    assert log.not_yet(Asked("user_counts", ASKED.start, ASKED.stop, "of_all")) is None
     span = Span.of(*DAY)
     assert job == [("postgresql+psycopg2://r@here/d", name, span) for name in ("per_carrier", "per_hour", "per_user")]
 
@@ -371,7 +369,7 @@ def test_each_output_with_windows_is_asked_about(job: list[Any]) -> None:
 def test_a_day_of_the_form_is_a_day_of_the_windows(job: list[Any]) -> None:
     """As in the shell: the day of a pipeline whose windows are days of Berlin has 23 hours in March."""
     declared = Declared(("tests.support.berlin_days",))
-    assert backfill_log.not_yet(Asked("berlin_days", "2026-03-29", "2026-03-30"), declared) is None
+    assert log.not_yet(Asked("berlin_days", "2026-03-29", "2026-03-30"), declared) is None
     assert [str(span) for _, _, span in job] == ["2026-03-28T23:00:00Z--2026-03-29T22:00:00Z"]
 
 
@@ -380,10 +378,10 @@ def test_what_may_pass_later_is_a_reason_to_wait_and_a_refusal_is_not(
 ) -> None:
     """By the class of the error."""
     monkeypatch.setattr(backfill, "check", answers_of_check(Retryable("open", hint="later")))
-    assert "open" in str(backfill_log.not_yet(ASKED))
+    assert "open" in str(log.not_yet(ASKED))
     monkeypatch.setattr(backfill, "check", answers_of_check(Refused("never")))
     with pytest.raises(Refused, match="never"):
-        backfill_log.not_yet(ASKED)
+        log.not_yet(ASKED)
 
 
 def answers_of_check(error: Exception) -> Callable[..., None]:
@@ -418,7 +416,7 @@ def test_the_trigger_fires_when_waiting_has_an_end(
         seen.append(asked)
         return answer(asked)
 
-    monkeypatch.setattr(open_windows, "not_yet", look)
+    monkeypatch.setattr(triggers, "not_yet", look)
     monkeypatch.setattr(OpenWindows, "EVERY_SECONDS", 0)
     assert asyncio.run(events(OpenWindows.of(ASKED, until))) == [{"problem": problem}]
     assert seen == [ASKED] * (len(looks) - left)
@@ -432,7 +430,7 @@ async def events(trigger: OpenWindows) -> list[Any]:
 def test_a_look_that_hangs_does_not_stop_other_triggers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Something else on the event loop goes on while a look waits for a database; here the look waits for it."""
     others_ran = threading.Event()
-    monkeypatch.setattr(open_windows, "not_yet", lambda *_: None if others_ran.wait(30) else "the loop stood still")
+    monkeypatch.setattr(triggers, "not_yet", lambda *_: None if others_ran.wait(30) else "the loop stood still")
 
     async def both() -> Any:
         async def other() -> None:

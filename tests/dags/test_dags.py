@@ -14,8 +14,8 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import AirflowFailException, ParamValidationError
 
-from onlyonce.airflow.operators import workers
-from onlyonce.airflow.operators.jobs import AuditOperator, JobOperator
+from onlyonce.airflow import stream_job
+from onlyonce.airflow.jobs import AuditOperator, JobOperator
 from onlyonce.settings import ROOT
 
 DAGS = ROOT / "dags"
@@ -51,7 +51,7 @@ def test_dag_files_import_neither_spark_nor_a_database() -> None:
     done = subprocess.run([sys.executable, "-c", PARSE, *files], cwd=ROOT, capture_output=True, text=True, check=True)
     imported = {name.split(".")[0] for name in json.loads(done.stdout.splitlines()[-1])}
     assert not imported & {"pyspark", "delta", "deltalake", "sqlalchemy", "psycopg2", "asyncpg", "pandas", "numpy"}
-    assert "onlyonce.spark.options" in done.stdout
+    assert "onlyonce.engine.options" in done.stdout
     assert "onlyonce.session" not in done.stdout
     assert "onlyonce.commitlog" not in done.stdout
 
@@ -257,13 +257,13 @@ def test_airflow_finds_the_provider_and_the_plugin_by_their_entry_points() -> No
 
 def test_a_task_stays_with_its_driver_where_a_pod_ends_with_it() -> None:
     """By the task's own executor, else Airflow's first, in each way of naming one."""
-    assert workers.outlive(None, "LocalExecutor")
-    assert workers.outlive(
+    assert stream_job.outlive(None, "LocalExecutor")
+    assert stream_job.outlive(
         None, "team=;airflow.providers.celery.executors.celery_executor.CeleryExecutor,KubernetesExecutor"
     )
-    assert not workers.outlive(None, "KubernetesExecutor,LocalExecutor")
-    assert not workers.outlive("KubernetesExecutor", "LocalExecutor")
-    assert workers.outlive("LocalExecutor", "KubernetesExecutor,LocalExecutor")
+    assert not stream_job.outlive(None, "KubernetesExecutor,LocalExecutor")
+    assert not stream_job.outlive("KubernetesExecutor", "LocalExecutor")
+    assert stream_job.outlive("LocalExecutor", "KubernetesExecutor,LocalExecutor")
 
 
 @pytest.mark.parametrize("operator", JobOperator.__subclasses__())

@@ -9,8 +9,7 @@ from typing import Any
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG, AssetAny
 
-from onlyonce.airflow import dags
-from onlyonce.airflow.log import assets
+from onlyonce.airflow import dags, log
 from onlyonce.settings import ROOT
 
 DECLARED = ROOT / "tests/support/table_shop.py"
@@ -25,10 +24,10 @@ def test_the_follower_runs_after_the_asset_of_the_table_that_it_reads() -> None:
     """The asset is the one that the first pipeline's run tells; the first pipeline itself has its schedule."""
     found = made(schedule="0 * * * *")
 
-    assert found["hourly_stream"].schedule == AssetAny(assets.asset("shop", "per_shop"))
+    assert found["hourly_stream"].schedule == AssetAny(log.asset("shop", "per_shop"))
     assert not isinstance(found["shop_stream"].schedule, AssetAny)
     [told] = found["shop_stream"].tasks
-    assert told.outlets == [assets.alias("shop")]
+    assert told.outlets == [log.alias("shop")]
 
 
 def test_by_hand_is_by_hand() -> None:
@@ -44,4 +43,4 @@ def test_a_dag_file_with_both_parses_and_they_are_linked(tmp_path: Path) -> None
     bag = DagBag(str(tmp_path))
 
     assert bag.import_errors == {}
-    assert bag.dags["hourly_stream"].schedule == AssetAny(assets.asset("shop", "per_shop"))
+    assert bag.dags["hourly_stream"].schedule == AssetAny(log.asset("shop", "per_shop"))

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from onlyonce.airflow.log import long_run_log
-from onlyonce.airflow.operators.spark_job import arguments
-from onlyonce.airflow.triggers.long_run_end import LongRunEnd
-from onlyonce.model.errors import DatabaseAway, Refused
-from onlyonce.model.run.long_run import LongRun
+from onlyonce.airflow import log
+from onlyonce.airflow.spark_job import arguments
+from onlyonce.airflow.triggers import LongRunEnd
+from onlyonce.core.errors import DatabaseAway, Refused
+from onlyonce.core.runs import LongRun
 
 FOREVER = {"mode": "forever", "every": 2, "close": False, "bounded": False, "max_files": None, "dry_run": False}
 BEAT = timedelta(minutes=1)
@@ -66,7 +66,7 @@ def test_the_trigger_fires_when_no_driver_is_alive(
     async def events() -> list[Any]:
         return [event.payload async for event in LongRunEnd("flights", "s").run()]
 
-    monkeypatch.setattr(long_run_log, "look", look)
+    monkeypatch.setattr(log, "read_long_run", look)
     monkeypatch.setattr(LongRunEnd, "EVERY_SECONDS", 0)
     assert asyncio.run(events()) == [{"problem": problem}]
     assert left == []

@@ -11,9 +11,9 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG, Asset
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
-from onlyonce.airflow.log import assets
-from onlyonce.airflow.operators.spark_job import SparkJobOperator
-from onlyonce.model.errors import DatabaseAway
+from onlyonce.airflow import log as airflow_log
+from onlyonce.airflow.spark_job import SparkJobOperator
+from onlyonce.core.errors import DatabaseAway
 from onlyonce.operate import assets as log
 from onlyonce.settings import ROOT
 from tests.dags.conftest import Submit, TaskInstance
@@ -47,7 +47,7 @@ def test_a_run_that_has_written_tells_its_tables(submits: Submit, monkeypatch: p
 
     submits(lambda: operator().execute(given))
 
-    [event] = given["outlet_events"][assets.alias("flights")].asset_alias_events
+    [event] = given["outlet_events"][airflow_log.alias("flights")].asset_alias_events
     assert asked == [("flights", "r")]
     assert (event.dest_asset_key.name, event.extra) == ("flights/per_carrier", COMMITTED[0])
 
@@ -59,7 +59,7 @@ def test_a_run_that_found_nothing_to_do_tells_nobody(submits: Submit, monkeypatc
 
     submits(lambda: operator().execute(given))
 
-    assert given["outlet_events"][assets.alias("flights")].asset_alias_events == []
+    assert given["outlet_events"][airflow_log.alias("flights")].asset_alias_events == []
 
 
 def test_a_run_that_failed_tells_nobody(submits: Submit, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +70,7 @@ def test_a_run_that_failed_tells_nobody(submits: Submit, monkeypatch: pytest.Mon
     with pytest.raises(Exception, match="exit code 75"):
         submits(lambda: operator().execute(given), code=75)
 
-    assert given["outlet_events"][assets.alias("flights")].asset_alias_events == []
+    assert given["outlet_events"][airflow_log.alias("flights")].asset_alias_events == []
 
 
 def test_when_the_log_is_away_the_task_is_tried_again(submits: Submit, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +97,7 @@ def test_a_dag_can_follow_a_table(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert followed.import_errors == {}
     for dag in ("user_counts_stream", "user_counts_backfill"):
         [task] = bag.dags[dag].tasks
-        assert task.outlets == [assets.alias("user_counts")]
-    assert assets.asset("flights", "per_carrier") == Asset(
+        assert task.outlets == [airflow_log.alias("user_counts")]
+    assert airflow_log.asset("flights", "per_carrier") == Asset(
         name="flights/per_carrier", uri="onlyonce://flights/per_carrier", group="onlyonce"
     )

@@ -16,14 +16,13 @@ import pytest
 from airflow.sdk import DAG, Connection
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
 
-from onlyonce.airflow.log import lineage
-from onlyonce.airflow.log.task_environment import url_of
-from onlyonce.airflow.operators.outcome import WHO_ACTS, outcome
-from onlyonce.airflow.operators.processes import end_tree
-from onlyonce.airflow.operators.spark_job import SparkJobOperator, arguments
+from onlyonce.airflow import openlineage
+from onlyonce.airflow.jobs import WHO_ACTS, outcome
+from onlyonce.airflow.log import url_of
+from onlyonce.airflow.spark_job import SparkJobOperator, arguments, end_tree
+from onlyonce.api import load as declarations
+from onlyonce.core.errors import EXIT_CODES
 from onlyonce.database.connect import Database
-from onlyonce.declare import loading as declarations
-from onlyonce.model.errors import EXIT_CODES
 from onlyonce.settings import ROOT, within
 from tests.dags.conftest import PASSWORD, TaskInstance
 
@@ -244,7 +243,7 @@ def test_openlineages_parent_is_among_what_is_submitted(
 ) -> None:
     """By the provider's own function."""
     monkeypatch.setattr(
-        "onlyonce.airflow.operators.spark_job.inject_parent_job_information_into_spark_properties",
+        "onlyonce.airflow.spark_job.inject_parent_job_information_into_spark_properties",
         lambda conf, context: conf | {"spark.openlineage.parentJobName": context["run_id"]},
     )
     with DAG("d"):
@@ -306,7 +305,7 @@ def test_lineage_tells_what_is_read_and_written(monkeypatch: pytest.MonkeyPatch,
     """By OpenLineage's naming, without any secret; nothing is imported of its provider before it asks."""
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
     monkeypatch.setenv("AIRFLOW_CONN_ONLYONCE_DB", json.dumps({"conn_type": "postgres", "host": "db", "login": "w", "password": PASSWORD, "schema": "d"}))  # fmt: skip
-    inputs, outputs = lineage.places(declarations.one("user_counts"))
+    inputs, outputs = openlineage.places(declarations.one("user_counts"))
 
     assert inputs == [("file", f"{tmp_path}/inbox/user_counts")]
     assert ("file", f"{tmp_path}/tables/user_counts/per_user") in outputs
@@ -320,7 +319,7 @@ def test_the_drivers_own_settings_decide_with_which_jars_it_starts(
     for name in ("jars/delta-spark_4.2_2.13-4.4.0.jar", "jars-s3/hadoop-aws-3.5.0.jar"):
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).touch()
-    monkeypatch.setattr("onlyonce.spark.options.JARS", tmp_path / "jars")
+    monkeypatch.setattr("onlyonce.engine.options.JARS", tmp_path / "jars")
     monkeypatch.delenv("ONLYONCE_DATA", raising=False)
     with DAG("d"):
         task = SparkJobOperator(task_id="drain", pipeline="flights", env_vars={"ONLYONCE_DATA": "s3://bucket/lake"})

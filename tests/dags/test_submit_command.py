@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from airflow.providers.apache.spark.hooks import spark_submit
 
-from onlyonce.airflow.operators.driver_hook import DriverHook
-from onlyonce.airflow.operators.submit_command import FLAGS, submit_command
-from onlyonce.model.errors import Refused
+from onlyonce.airflow.spark_job import DriverHook
+from onlyonce.airflow.stream_job import FLAGS, submit_command
+from onlyonce.core.errors import Refused
 
 CONF = {"spark.a": "1", "spark.b": 2}
 ALL = {word: f"of {word}" for word in FLAGS} | {"verbose": True, "spark_binary": "spark3-submit", "yarn_queue": "etl"}

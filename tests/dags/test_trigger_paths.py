@@ -7,15 +7,14 @@ from importlib import import_module
 import pytest
 from airflow.triggers.base import BaseTrigger
 
-from onlyonce.airflow.triggers.long_run_end import LongRunEnd
-from onlyonce.airflow.triggers.open_windows import OpenWindows
+from onlyonce.airflow.triggers import LongRunEnd, OpenWindows
 
 
 @pytest.mark.parametrize(
     ("trigger", "path"),
     [
-        (LongRunEnd("flights", "stream/1"), "onlyonce.airflow.triggers.long_run_end.LongRunEnd"),
-        (OpenWindows({}, 0.0), "onlyonce.airflow.triggers.open_windows.OpenWindows"),
+        (LongRunEnd("flights", "stream/1"), "onlyonce.airflow.triggers.LongRunEnd"),
+        (OpenWindows({}, 0.0), "onlyonce.airflow.triggers.OpenWindows"),
     ],
 )
 def test_a_stored_trigger_path_stays(trigger: BaseTrigger, path: str) -> None:

@@ -8,11 +8,10 @@ import pytest
 import typer
 
 from docs.generate import commands, diagrams, options, views
+from onlyonce.api import pipeline, sources
 from onlyonce.cli import app
+from onlyonce.core import windows
 from onlyonce.database import statements
-from onlyonce.declare import pipeline
-from onlyonce.declare.sources import sources
-from onlyonce.model import windows
 from tests.docs.pages import Block, blocks
 
 ARM_OF = {"l": (-1, 0, "r"), "r": (1, 0, "l"), "u": (0, -1, "d"), "d": (0, 1, "u")}

@@ -38,7 +38,7 @@ def test_a_zombie_that_writes_into_the_checkpoint_does_not_stop_the_live_one(
             struck.append(name)
             zombie_commits(0)
 
-    monkeypatch.setattr("onlyonce.receive.receive.passing", passing)
+    monkeypatch.setattr("onlyonce.receive.loop.passing", passing)
 
     platform.run("shop", "--close")
 

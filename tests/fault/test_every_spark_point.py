@@ -21,10 +21,10 @@ import pytest
 
 from jobs.pipelines import FLIGHTS, USER_COUNTS
 from onlyonce import settings
-from onlyonce.local.feed.deliver import feed
+from onlyonce.local.feed import feed_files
 from onlyonce.sinks.files import finalize
-from onlyonce.testing import crashing
-from onlyonce.testing.crashing import Chain, Queue, Strike
+from onlyonce.testing import crash_results
+from onlyonce.testing.crash_results import Chain, Queue, Strike
 from tests import oracle
 from tests.fault import ledger
 from tests.fault.parts import Parts
@@ -44,7 +44,7 @@ CHAIN = 6
 def fill(pipeline: str) -> list[Path]:
     """A small input with duplicates and late rows, in three batches."""
     size = {"records": 1200, "files": 12} if pipeline == "flights" else {"records": 900}
-    feed(pipeline, settings.inbox(pipeline), duplicates=0.1, **size)
+    feed_files(pipeline, settings.inbox(pipeline), duplicates=0.1, **size)
     return sorted(settings.inbox(pipeline).glob("*.jsonl"))
 
 
@@ -96,7 +96,7 @@ def results(platform: Platform, pipeline: str, files: list[Path]) -> Pairs:
 def wanted_strikes(passes: list[str]) -> list[Strike]:
     """First, second and last pass of each point, in the order of the run."""
     counts = Counter(passes).items()
-    return crashing.named(
+    return crash_results.named_points(
         passes, [f"{point}:{nth}" for point, count in counts for nth in sorted({1, min(2, count), count})]
     )
 
@@ -106,7 +106,7 @@ def played(drivers: WarmDrivers, platform: Platform, pipeline: str, passes: list
     files = fill(pipeline)
     struck: list[Strike] = []
     for strike in chain:
-        nth = crashing.nth_from(passes, struck[-1] if struck else None, strike)
+        nth = crash_results.nth_from(passes, struck[-1] if struck else None, strike)
         code, output = drivers.run(platform, strike.point, nth, pipeline, "--close")
         if code == 0:
             break
@@ -158,7 +158,7 @@ def test_no_kill_at_any_point_shows(
         passes = parts.played[0]["passes"]
         strikes = wanted_strikes(passes)
         judged = {(one["point"], one["nth"]) for one in parts.played[1:]}
-        queue = Queue(crashing.dealt([s for s in strikes if (s.point, s.nth) not in judged], CHAIN))
+        queue = Queue(crash_results.dealt_points([s for s in strikes if (s.point, s.nth) not in judged], CHAIN))
         try:
             while queue.chains and not parts.is_over():
                 chain, before = queue.chains.pop(0), len(queue.verdicts)

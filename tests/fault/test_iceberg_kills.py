@@ -18,8 +18,8 @@ import onlyonce
 from docs.generate import specification
 from onlyonce import settings
 from onlyonce.operate import audit, doctor
-from onlyonce.run import lineage
-from onlyonce.sinks.iceberg import catalogs
+from onlyonce.run import reset
+from onlyonce.sinks.iceberg import iceberg_catalogs
 from tests.contract.conformance_iceberg import expire
 from tests.fault.test_kills import put_all
 from tests.fault.test_replay import forget_last_commit
@@ -52,7 +52,7 @@ def test_a_replayed_batch_whose_snapshots_have_expired_adds_nothing(platform: Pl
     files = shop_oracle.sales(120, 2, seed=5)
     put_all(platform, files)
     platform.run("shop")
-    with catalogs.opened(CATALOG) as found:
+    with iceberg_catalogs.open_catalog(CATALOG) as found:
         expire(found.load_table("results.plain"))
     forget_last_commit("plain")
     forget_last_commit("per_shop")
@@ -98,7 +98,7 @@ def test_a_new_life_finishes_a_batch_whose_commit_may_have_come_or_not(platform:
     code, output = platform.run_killed(point, "shop", "--close")
     assert code == -signal.SIGKILL, f"{point}: exit {code}\n{output[-3000:]}"
     shutil.rmtree(settings.data_dir("shop") / "checkpoints" / "per_shop")
-    lineage.new("shop/per_shop", yes=True)
+    reset.new("shop/per_shop", yes=True)
     platform.run("shop", "--close")
     _check(files, in_time=True)
 

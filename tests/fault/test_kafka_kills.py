@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from onlyonce.model.errors import Retryable
+from onlyonce.core.errors import Retryable
 from tests.fault import ledger
 from tests.fault.test_kills import await_stopped
 from tests.support import shop_oracle

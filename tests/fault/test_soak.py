@@ -21,7 +21,7 @@ from deltalake import DeltaTable
 
 from onlyonce import settings
 from onlyonce.database.connect import forget_connections
-from onlyonce.local.database import postgres
+from onlyonce.local import postgres
 from onlyonce.operate import audit
 from tests import oracle
 from tests.fault import ledger
@@ -102,7 +102,7 @@ def check_log(platform: Platform, lines: int) -> None:
     conserved = platform.sql("SELECT sum(records_in) AS lines, bool_and(conserved) AS ok FROM onlyonce.conservation")
     assert conserved["ok"][0]
     assert conserved["lines"][0] == lines
-    assert audit.examine(grace=0).warnings == []
+    assert audit.examine_log(grace=0).warnings == []
     assert platform.sql("SELECT kind, state FROM onlyonce.closes").to_numpy().tolist() == [["ended", "committed"]]
 
 

@@ -17,8 +17,8 @@ import psutil
 import pytest
 
 from onlyonce import settings
-from onlyonce.model.errors import Refused
-from onlyonce.run import lineage
+from onlyonce.core.errors import Refused
+from onlyonce.run import reset
 from tests.fault.test_kills import SUPERSEDED, put_all
 from tests.support import shop_oracle
 from tests.support.ended_runs import ended_at
@@ -61,7 +61,7 @@ def test_a_kill_after_the_units_there_and_a_lost_checkpoint_write_nothing_twice(
     saved = shutil.move(folder, platform.home / "lost")
 
     with suppress(Refused):
-        lineage.new("shop/plain", yes=True)
+        reset.new("shop/plain", yes=True)
     lives = platform.sql("SELECT life FROM onlyonce_private.lineages WHERE query = 'plain'")
     if lives["life"].tolist() == [1]:
         shutil.move(saved, folder)
@@ -85,7 +85,7 @@ def test_a_zombie_before_its_commit_there_adds_nothing_to_a_new_life(
     try:
         stopped = _stopped(psutil.Process(driver.pid))
 
-        lineage.new("shop/plain", yes=True)
+        reset.new("shop/plain", yes=True)
         platform.run("shop")
         assert rows(platform, url) == ONCE
         stopped.send_signal(signal.SIGCONT)

@@ -19,8 +19,8 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
-from onlyonce.sources.parse import arrow_lines, parse, parse_lines, plain_records
-from onlyonce.sources.parse.parse_lines import MORE, REASON, RECORD, Reader
+from onlyonce.sources.values import arrow_lines, fast_json, parse
+from onlyonce.sources.values.parse import MORE, REASON, RECORD, Reader
 from tests.fuzz import reference_reader
 from tests.fuzz.hostile import Block
 
@@ -91,7 +91,7 @@ def _ways(layout: str, declared: str) -> Ways:
     kinds = {
         name: plain if isinstance(kind, str) else kind for (name, kind), plain in zip(columns, simple, strict=True)
     }
-    return Ways(kinds, parse_lines.reader_of(written, tuple(shape.names), layout), to_arrow_type(gives, timezone="UTC"))
+    return Ways(kinds, parse.reader_of(written, tuple(shape.names), layout), to_arrow_type(gives, timezone="UTC"))
 
 
 Values = tuple[Sequence[Any] | None, bool]
@@ -102,13 +102,13 @@ def _as_in_a_run(block: Block, ways: Ways) -> list[Values]:
     found: list[Values] = [(None, False)] * len(block.lines)
     rest = np.arange(len(block.lines))
     if all(arrow_lines.declared(kind) is not None for kind in ways.kinds.values()):
-        rows, columns = plain_records.read(_as_spark_gives(block.lines), ways.kinds, block.layout)
+        rows, columns = fast_json.read_plain_records(_as_spark_gives(block.lines), ways.kinds, block.layout)
         for row, *values in zip(rows.tolist(), *map(_values, columns), strict=True):
             found[row] = values, False
         rest = np.delete(rest, rows)
     if len(rest):
         left = _unmarked([block.lines[row] for row in rest])
-        for row, one in zip(rest.tolist(), _rows(parse_lines.rows(left, ways.reader, ways.shape)), strict=True):
+        for row, one in zip(rest.tolist(), _rows(parse.rows(left, ways.reader, ways.shape)), strict=True):
             found[row] = one
     return found
 
@@ -121,7 +121,7 @@ def _values(column: pa.Array) -> list[Any]:
 
 
 def _by_table(lines: list[bytes], ways: Ways) -> list[Values]:
-    return list(_rows(parse_lines.by_table(_unmarked(lines), ways.reader.read, ways.shape)))
+    return list(_rows(parse.by_table(_unmarked(lines), ways.reader.read, ways.shape)))
 
 
 def _unmarked(lines: list[bytes]) -> pa.Array:

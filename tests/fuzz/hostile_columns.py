@@ -148,8 +148,8 @@ def wanted(one: Column) -> list[Any] | None:
 
 def ours(one: Column) -> list[Any] | None:
     """Return the same by the product's own reader."""
-    from onlyonce.model.record_size import Damaged
-    from onlyonce.sources.parse import coercion
+    from onlyonce.core.records import Damaged
+    from onlyonce.sources.values import coercion
 
     batch = pa.RecordBatch.from_arrays([one.array()], names=["value"])
     declared = coercion.declared(f"value {DECLARED[one.declared]}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from onlyonce.model.values import conversions
+from onlyonce.core import conversions
 from tests.fuzz import compare, hostile, hostile_columns, many
 
 FEW = range(0, len(hostile.SEEDS), 10)

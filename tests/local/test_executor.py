@@ -12,13 +12,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Where the functions live that drivers send to executors.
 SENT = (
-    "onlyonce.session.worker", "onlyonce.receive.receive_task", "onlyonce.receive.receive_unit", "onlyonce.receive.blocks.exchange",
-    "onlyonce.receive.blocks.block_files", "onlyonce.receive.event_files", "onlyonce.receive.at_least_once", "onlyonce.receive.blocks.spill",
-    "onlyonce.catalog.catalog_lookup", "onlyonce.sources.parse.record_id", "onlyonce.sources.files.line_reader",
-    "onlyonce.sources.files.avro_files", "onlyonce.sources.files.growing", "onlyonce.sources.files.parquet_files",
-    "onlyonce.sources.parse.plain_records", "onlyonce.sources.custom", "onlyonce.sinks.files.files_unit",
-    "onlyonce.sinks.postgres.postgres_unit", "onlyonce.sinks.postgres.postgres_plain", "onlyonce.sinks.postgres.pinned_units",
-    "onlyonce.sinks.outbox.sink_outbox", "onlyonce.sinks.outbox.units",
+    "onlyonce.engine.worker", "onlyonce.receive.batch_files", "onlyonce.receive.unit", "onlyonce.receive.exchange",
+    "onlyonce.receive.exchange", "onlyonce.receive.events", "onlyonce.receive.at_least_once", "onlyonce.receive.batch_files",
+    "onlyonce.catalog.look_up", "onlyonce.sources.record_id", "onlyonce.sources.line_reader",
+    "onlyonce.sources.avro_files", "onlyonce.sources.growing", "onlyonce.sources.typed_files",
+    "onlyonce.sources.values.fast_json", "onlyonce.sources.custom", "onlyonce.sinks.files.sink_files",
+    "onlyonce.sinks.postgres.postgres_unit", "onlyonce.sinks.postgres.sink_postgres", "onlyonce.sinks.postgres.postgres_unit",
+    "onlyonce.sinks.outbox.sink_outbox", "onlyonce.sinks.outbox.deliver",
 )  # fmt: skip
 
 ONLY_THESE = """

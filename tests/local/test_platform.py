@@ -13,11 +13,9 @@ import psutil
 import pytest
 
 from onlyonce import settings
-from onlyonce.local import platform, processes
-from onlyonce.local.database import postgres
-from onlyonce.local.standalone import airflow
-from onlyonce.local.standalone.airflow_api import AirflowApi
-from onlyonce.model.errors import Refused
+from onlyonce.core.errors import Refused
+from onlyonce.local import airflow_server, platform, postgres, processes
+from onlyonce.local.airflow_api import AirflowApi
 
 pytestmark = [pytest.mark.airflow]
 
@@ -59,10 +57,10 @@ def api(home: Path) -> Iterator[AirflowApi]:
 
 def test_up_again_starts_nothing_anew(api: AirflowApi, home: Path) -> None:
     """A second `up` leaves every server as it is; Airflow's own children come and go meanwhile."""
-    before = {name: processes.find(name, home) for name in airflow.COMMANDS}
+    before = {name: processes.find(name, home) for name in airflow_server.COMMANDS}
     assert None not in before.values()
     login = platform.up()
-    assert {name: processes.find(name, home) for name in airflow.COMMANDS} == before
+    assert {name: processes.find(name, home) for name in airflow_server.COMMANDS} == before
     assert httpx.get(login.url, trust_env=False, timeout=120).status_code == 200
 
 
@@ -78,9 +76,9 @@ def test_a_killed_process_is_started_again_alone(api: AirflowApi) -> None:
     assert scheduler is not None
     triggerer.send_signal(signal.SIGKILL)
     processes.wait_until(lambda: not processes.is_alive(triggerer), 60, "its end")
-    assert not airflow.is_running()
+    assert not airflow_server.is_running()
     platform.up()
-    assert airflow.is_running()
+    assert airflow_server.is_running()
     assert processes.find("scheduler", settings.home()) == scheduler
 
 

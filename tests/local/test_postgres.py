@@ -13,9 +13,8 @@ import psycopg2
 import pytest
 
 from onlyonce import settings
-from onlyonce.local import processes
-from onlyonce.local.database import accounts, postgres
-from onlyonce.model.errors import Refused
+from onlyonce.core.errors import Refused
+from onlyonce.local import postgres, processes
 
 from .conftest import free_port
 
@@ -141,11 +140,13 @@ def test_a_folder_that_the_account_may_not_enter_is_refused_and_left_alone(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="another account is used for root only")
 def test_programs_that_the_account_may_not_reach_are_copied(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    account = accounts.server_account()
-    monkeypatch.setattr(accounts, "_can_run", lambda *_: False)
-    accounts.make_enterable(home / "copied")
-    binaries = accounts.reachable_binaries(account, home / "copied")
-    assert accounts.run(account, binaries, ["postgres", "--version"]).stdout.startswith("postgres (PostgreSQL) 18")
+    account = postgres.server_account()
+    monkeypatch.setattr(postgres, "_can_run", lambda *_: False)
+    postgres.make_enterable(home / "copied")
+    binaries = postgres.reachable_binaries(account, home / "copied")
+    assert postgres.run_as_account(account, binaries, ["postgres", "--version"]).stdout.startswith(
+        "postgres (PostgreSQL) 18"
+    )
 
 
 def test_a_deep_folder_is_no_trap(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

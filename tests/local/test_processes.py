@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from onlyonce.core.errors import Refused
 from onlyonce.local import processes
-from onlyonce.model.errors import Refused
 
 # Ignores SIGTERM and starts a child in a session of its own: the hard case.
 STUBBORN = """

@@ -14,10 +14,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from onlyonce.local.standalone import schedules
-from onlyonce.local.standalone.airflow_address import Address, of_environment
-from onlyonce.local.standalone.airflow_api import AirflowApi
-from onlyonce.model.errors import Refused
+from onlyonce.core.errors import Refused
+from onlyonce.local import airflow_api
+from onlyonce.local.airflow_api import Address, AirflowApi, of_environment
 
 DAGS = ["flights_stream", "flights_backfill", "user_counts_stream", "audit"]
 
@@ -90,7 +89,7 @@ def api(airflow: Airflow) -> AirflowApi:
 
 def test_pause_holds_the_dags_of_the_pipeline_and_names_what_goes_on(airflow: Airflow) -> None:
     """Those of other pipelines are not touched."""
-    report = schedules.hold("flights", held=True, api=api(airflow))
+    report = airflow_api.hold_schedules("flights", held=True, api=api(airflow))
 
     assert airflow.paused == {"flights_stream": True, "flights_backfill": True}
     assert [(row["dag"], row["run"]) for row in report.tables["in progress"]] == [("flights_stream", "scheduled__1")]
@@ -98,7 +97,7 @@ def test_pause_holds_the_dags_of_the_pipeline_and_names_what_goes_on(airflow: Ai
 
 def test_resume_lets_them_go_on(airflow: Airflow) -> None:
     """The same DAGs."""
-    schedules.hold("flights", held=False, api=api(airflow))
+    airflow_api.hold_schedules("flights", held=False, api=api(airflow))
 
     assert airflow.paused == {"flights_stream": False, "flights_backfill": False}
 
@@ -106,7 +105,7 @@ def test_resume_lets_them_go_on(airflow: Airflow) -> None:
 def test_a_pipeline_that_airflow_does_not_have_is_refused(airflow: Airflow) -> None:
     """And nothing is held."""
     with pytest.raises(Refused, match="no DAG of shop"):
-        schedules.hold("shop", held=True, api=api(airflow))
+        airflow_api.hold_schedules("shop", held=True, api=api(airflow))
 
     assert airflow.paused == {}
 
@@ -121,11 +120,11 @@ def test_any_airflow_is_asked_with_a_token_or_a_login(airflow: Airflow, monkeypa
 
     monkeypatch.setenv("ONLYONCE_AIRFLOW_USER", "ops")
     monkeypatch.setenv("ONLYONCE_AIRFLOW_PASSWORD", "secret")
-    schedules.hold("flights", held=True)
+    airflow_api.hold_schedules("flights", held=True)
     assert airflow.logins == [{"username": "ops", "password": "secret"}]
 
     monkeypatch.setenv("AIRFLOW_CLI_TOKEN", "token")
-    schedules.hold("flights", held=False)
+    airflow_api.hold_schedules("flights", held=False)
     assert len(airflow.logins) == 1
     assert airflow.paused["flights_stream"] is False
     assert "secret" not in repr(of_environment())

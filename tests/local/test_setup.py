@@ -15,9 +15,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from onlyonce import environment, settings
-from onlyonce.database import formats
-from onlyonce.local import setup
-from onlyonce.local.database import cluster, postgres
+from onlyonce.database import statements
+from onlyonce.local import postgres, setup
 
 pytestmark = [pytest.mark.airflow]
 
@@ -36,12 +35,12 @@ def ask(url: str, statement: str) -> list[tuple[object, ...]]:
 @pytest.fixture(scope="module")
 def admin(home: Path) -> str:
     """The superuser's URL of a server without our roles and databases."""
-    formats.make_home()  # the server is in the home's folder here, and a home with data must have its format
+    statements.make_home()  # the server is in the home's folder here, and a home with data must have its format
     postgres.start()
     url = (home / "postgres" / "admin.url").read_text().strip()
-    for database in cluster.OWNERS:
+    for database in postgres.OWNERS:
         ask(url, f"DROP DATABASE {database}")
-    for role in {role for role, _ in cluster.ROLES.values()} - {cluster.ADMIN}:
+    for role in {role for role, _ in postgres.ROLES.values()} - {postgres.ADMIN}:
         ask(url, f"DROP ROLE {role}")
     return url
 
@@ -52,7 +51,7 @@ def urls(admin: str, home: Path) -> Iterator[dict[str, str]]:
     place = admin.split("@")[1].split("/")[0]
     made = {
         name: f"postgresql+psycopg2://{role}:password-of-{name}@{place}/{database}?sslmode=prefer"
-        for name, (role, database) in cluster.ROLES.items()
+        for name, (role, database) in postgres.ROLES.items()
     }
     (home / "airflow").mkdir(exist_ok=True)
     given = {

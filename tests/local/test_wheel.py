@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from onlyonce.database import formats
+from onlyonce.database import statements
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -153,7 +153,7 @@ def test_the_package_reads_its_data_from_a_zip(wheel: Path) -> None:
         cwd=wheel.parent, capture_output=True, text=True, check=True,
     )  # fmt: skip
 
-    assert done.stdout.strip() == formats.needed()
+    assert done.stdout.strip() == statements.needed_format()
 
 
 def test_a_declaration_against_the_old_names_is_told_the_new_one_where_there_is_only_the_wheel(
@@ -161,7 +161,7 @@ def test_a_declaration_against_the_old_names_is_told_the_new_one_where_there_is_
 ) -> None:
     """There is no folder `jobs` then, so it is another name that Python misses."""
     (tmp_path / "old.py").write_text("from jobs.model.declare import Pipeline\n")
-    asked = "from onlyonce.declare.loading import load; from pathlib import Path; load([Path('old.py')])"
+    asked = "from onlyonce.api.load import load; from pathlib import Path; load([Path('old.py')])"
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path[:] = [{str(wheel)!r}, *(p for p in sys.path if p not in ({str(ROOT)!r}, ''))]; " f"{asked}"],
         cwd=tmp_path, capture_output=True, text=True,

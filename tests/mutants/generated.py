@@ -32,12 +32,11 @@ MODULES = {
     "onlyonce/commitlog/units.py": (COMMITLOG, f"{RECEIVE}/test_receive_unit.py", f"{SINKS}/test_postgres_unit.py"),
     "onlyonce/commitlog/batches.py": (COMMITLOG, f"{RECEIVE}/test_receive_unit.py"),
     "onlyonce/commitlog/lineages.py": (COMMITLOG,),
-    "onlyonce/commitlog/authorities.py": (COMMITLOG,),
-    "onlyonce/receive/receive_unit.py": (f"{RECEIVE}/test_receive_unit.py", f"{RECEIVE}/test_layouts.py"),
+    "onlyonce/receive/unit.py": (f"{RECEIVE}/test_receive_unit.py", f"{RECEIVE}/test_layouts.py"),
     "onlyonce/sinks/postgres/postgres_unit.py": (f"{SINKS}/test_postgres_unit.py", COMMITLOG),
-    "onlyonce/sinks/files/files_unit.py": (f"{SINKS}/test_files.py",),
-    "onlyonce/sinks/iceberg/iceberg_unit.py": (f"{SINKS}/test_iceberg_sink.py",),
-    "onlyonce/sinks/outbox/units.py": (f"{SINKS}/test_deliver.py",),
+    "onlyonce/sinks/files/sink_files.py": (f"{SINKS}/test_files.py",),
+    "onlyonce/sinks/iceberg/sink_iceberg.py": (f"{SINKS}/test_iceberg_sink.py",),
+    "onlyonce/sinks/outbox/deliver.py": (f"{SINKS}/test_deliver.py",),
 }
 """The modules, and the tests of each: those without a JVM."""
 SWAPS = {
@@ -148,7 +147,7 @@ def main() -> int:
 
     Return 1 if one is alive without an argument.
     """
-    from onlyonce.testing.crashtest import scratch
+    from onlyonce.testing import scratch
     from tests.mutants import results
     from tests.mutants.nursery import Nursery
     from tests.support.shared_server import SharedServer

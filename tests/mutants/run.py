@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from onlyonce.local import processes
-from onlyonce.testing.crashtest import scratch
+from onlyonce.testing import scratch
 from tests.mutants import results
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutants import MUTANTS

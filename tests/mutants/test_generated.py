@@ -10,7 +10,7 @@ from tests.mutants.mutants import changed
 from tests.support.platform import ROOT
 
 
-@pytest.mark.parametrize("file", ["onlyonce/sinks/iceberg/iceberg_unit.py", "onlyonce/sinks/outbox/units.py"])
+@pytest.mark.parametrize("file", ["onlyonce/sinks/iceberg/sink_iceberg.py", "onlyonce/sinks/outbox/deliver.py"])
 def test_a_module_has_mutants_that_break_it(file: str) -> None:
     """Each has a name of its own by which a process finds it, and its tests are there."""
     made = generated.of(file)

@@ -58,7 +58,7 @@ def shop(template: Shop, server: SharedServer, log: Log) -> Shop:  # noqa: F811
 @pytest.fixture
 def mounted(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FastAPI]:  # noqa: F811
     """The page where Airflow mounts it. It is given no way to the log but the reader's."""
-    from onlyonce.airflow.plugin import OnlyoncePlugin
+    from onlyonce.airflow.page.plugin import OnlyoncePlugin
 
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
     monkeypatch.setenv("ONLYONCE_READER_URL", log.server.url("reader", log.name))

@@ -14,16 +14,15 @@ from sqlalchemy import Connection
 
 from onlyonce.catalog import chunks as catalog
 from onlyonce.catalog.chunks import Chunks
-from onlyonce.commitlog import driver_runs, units
+from onlyonce.commitlog import backfills, drivers, units
+from onlyonce.commitlog.backfills import Backfills
 from onlyonce.commitlog.batches import COUNTED, WRITTEN, Batches
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.commitlog.outputs import backfills
-from onlyonce.commitlog.outputs.backfills import Backfills
 from onlyonce.commitlog.units import Units
+from onlyonce.core.backfill import Span
+from onlyonce.core.batch import Outcome
+from onlyonce.core.units import Content, Counts, UnitId
 from onlyonce.database.connect import run
-from onlyonce.model.batch import Outcome
-from onlyonce.model.outputs.backfill import Span
-from onlyonce.model.units import Content, Counts, UnitId
 from tests.contract.conftest import Log, plan_of
 
 DAY = datetime(2026, 3, 1, tzinfo=UTC)
@@ -102,7 +101,7 @@ class Shop:
 
     def driven_by(self, dag_id: str, run_id: str) -> None:
         """A driver of a run of a DAG, which may have any name, has begun and ended."""
-        with driver_runs.noted(self.log.database, dag_id, run_id, self.instance):
+        with drivers.noted_run(self.log.database, dag_id, run_id, self.instance):
             pass
 
     def backfill(self, first: int, last: int, run_id: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 from deltalake import write_deltalake
 from fastapi.testclient import TestClient
 
-from onlyonce.airflow.page import late_records
+from onlyonce.airflow.page import find
 from onlyonce.settings import ROOT
 from tests.page.conftest import PREFIX
 from tests.page.shop import DAY, HOUR, Shop
@@ -112,7 +112,7 @@ def test_records_that_cannot_be_looked_at_are_said_to_be(
     if why == "no declaration":
         monkeypatch.setenv("ONLYONCE_PIPELINES", str(tmp_path / "none.py"))
     if why == "too many":
-        monkeypatch.setattr(late_records, "MOST_RECORDS", 2)
+        monkeypatch.setattr(find, "MOST_RECORDS", 2)
     html = get(client, "/pipelines/shop/late", output="per_shop")
     words = {
         "no table": "can&#39;t be seen from here",

@@ -12,12 +12,11 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from onlyonce.airflow.page.app import app
-from onlyonce.airflow.page.charts import age, number, size, time
+from onlyonce.airflow.page.app import age, app, number, size, time
+from onlyonce.commitlog.health import Health
 from onlyonce.commitlog.lineages import Lineages
-from onlyonce.commitlog.operate.health import Health
+from onlyonce.core.diagnosis import Finding, new_life
 from onlyonce.database.statements import queries
-from onlyonce.model.operate.finding import Finding, new_life
 from tests.contract.conftest import Log, ask
 from tests.page.conftest import PREFIX, Token
 from tests.page.shop import EVIL, Shop, events

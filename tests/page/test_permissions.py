@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from onlyonce.airflow.page import search, sight
-from onlyonce.commitlog.operate.health import Health
-from onlyonce.model.operate.finding import Finding, Repair
+from onlyonce.airflow.page import find, read
+from onlyonce.commitlog.health import Health
+from onlyonce.core.diagnosis import Finding, Repair
 from onlyonce.settings import ROOT
 from tests.contract.conftest import Log
 from tests.page.shop import EVIL, Shop, events
@@ -47,7 +47,7 @@ def test_rows_of_other_pipelines_do_not_fill_a_search(shop: Shop, by_name: Any) 
     """A run's last batches are all of a pipeline of another team; an older one is the user's."""
     other = Shop(shop.log, "other", drivers={query: shop.log.start("other", query) for query in shop.next})
     shop.do(shop.receive(run_id="shared"))
-    for _ in range(search.SHOWN):
+    for _ in range(find.SHOWN):
         other.do(other.receive(run_id="shared"))
 
     html = by_name("hourly").get("/search", params={"run_id": "shared"}).text
@@ -76,7 +76,7 @@ def test_record_values_need_permission_to_start_runs(
         client = by_name("hourly", role)
         late = client.get("/pipelines/shop/late", params={"output": "per_shop"}).text
         searched = asked(client, "sale=1")
-        withheld = sight.NOT_PERMITTED
+        withheld = read.NOT_PERMITTED
         assert (withheld in late) == (withheld in searched) == ("data-record" not in searched)
         return "data-record" in searched
 
@@ -95,10 +95,10 @@ def test_reasons_of_rejected_records_are_values(shop: Shop, by_name: Any) -> Non
     pages = {role: by_name("hourly", role).get("/pipelines/shop").text for role in ("VIEWER", "USER")}
 
     assert ["no price of" in page for page in pages.values()] == [False, True]
-    assert [sight.NOT_PERMITTED in page for page in pages.values()] == [True, False]
+    assert [read.NOT_PERMITTED in page for page in pages.values()] == [True, False]
 
 
-@pytest.mark.parametrize("kind", sight.QUOTING)
+@pytest.mark.parametrize("kind", read.QUOTING)
 def test_what_findings_quote_is_for_those_who_may_see_records(log: Log, shop: Shop, by_name: Any, kind: str) -> None:
     """An error of a function or an answer of a target repeats what was in the record.
 
@@ -116,7 +116,7 @@ def test_what_findings_quote_is_for_those_who_may_see_records(log: Log, shop: Sh
     pages = {role: by_name("hourly", role).get("/").text for role in ("VIEWER", "USER")}
 
     assert ["neil" in page for page in pages.values()] == [False, True]
-    assert f'"{kind}"' in (ROOT / "onlyonce/model/operate/waiting.py").read_text()
+    assert f'"{kind}"' in (ROOT / "onlyonce/core/diagnosis.py").read_text()
 
 
 def test_the_page_of_security_says_so() -> None:

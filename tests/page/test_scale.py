@@ -18,7 +18,7 @@ from sqlalchemy import create_engine, text
 
 from onlyonce.database.migrate import migrate
 from onlyonce.database.statements import queries
-from onlyonce.operate import sums
+from onlyonce.operate import gc
 from tests.contract.conftest import Log, ask
 from tests.support.platform import Server
 
@@ -69,7 +69,7 @@ def logs(server: Server) -> Iterator[dict[int, Log]]:
     for n, log in made.items():
         migrate(log.url)
         ask(log.url, FILL.replace(":n", str(n)))
-        assert sums.fold(log.database) == 2 * n
+        assert gc.fold_sums(log.database) == 2 * n
         session = psycopg2.connect(log.url.replace("+psycopg2", ""))
         session.autocommit = True
         session.cursor().execute("VACUUM ANALYZE")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from onlyonce.airflow.page import search
+from onlyonce.airflow.page import find
 from tests.page.shop import EVIL, Shop, events
 
 
@@ -90,7 +90,7 @@ def test_a_table_that_is_too_large_is_not_looked_through(
 ) -> None:
     """The page says so, and what to do instead; it does not say that the record is not there."""
     events(tmp_path)
-    monkeypatch.setattr(search, "MOST_RECORDS", 2)
+    monkeypatch.setattr(find, "MOST_FOUND", 2)
     html = asked(client, "sale=1")
 
     assert "too many to look through" in html

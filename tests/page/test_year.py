@@ -18,7 +18,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from onlyonce import settings
-from onlyonce.local.feed.deliver import feed
+from onlyonce.local.feed import feed_files
 from onlyonce.operate import doctor
 from onlyonce.sinks.files import finalize
 from tests import oracle
@@ -68,7 +68,7 @@ class OnCall:
 @pytest.fixture
 def on_call(new_platform: Callable[..., Platform], token: Token, monkeypatch: pytest.MonkeyPatch) -> OnCall:
     """The shipped pipelines, and a user who may look."""
-    from onlyonce.airflow.plugin import OnlyoncePlugin
+    from onlyonce.airflow.page.plugin import OnlyoncePlugin
 
     platform = new_platform("jobs/pipelines.py")
     monkeypatch.setattr(doctor, "SECOND_LOOK_SECONDS", 0.0)
@@ -82,7 +82,7 @@ def test_each_fault_of_a_year_is_seen_explained_and_mended(on_call: OnCall, spar
     """A driver killed in its fourth batch; a checkpoint lost; filters damaged; ids lost; a leftover; a backfill killed;
     then the first files are delivered again."""
     platform = on_call.platform
-    feed("flights", settings.inbox("flights"), duplicates=0.05)
+    feed_files("flights", settings.inbox("flights"), duplicates=0.05)
     files = sorted(settings.inbox("flights").glob("*.jsonl"))
 
     code, output = platform.run_killed("receive-after-delta", "flights", nth=4)

@@ -14,12 +14,11 @@ import tests.dags.conftest  # noqa: F401 - gives Airflow a folder of its own
 # isort: split
 from airflow.sdk import DAG
 
-from onlyonce.airflow.operators.cluster_secrets import secret_properties
-from onlyonce.airflow.operators.spark_job import SparkJobOperator
-from onlyonce.declare.named_variables import named_variables
-from onlyonce.declare.pipeline import Custom, Kafka, Webhook
-from onlyonce.model.errors import Refused
-from onlyonce.spark import redaction
+from onlyonce.airflow.spark_job import SparkJobOperator, secret_properties
+from onlyonce.api.pipeline import Custom, Kafka, Webhook
+from onlyonce.api.resolve import named_variables
+from onlyonce.core.errors import Refused
+from onlyonce.engine import options
 from tests.security.statements import states
 
 GIVEN: dict[str, dict[str, Any]] = {
@@ -85,7 +84,7 @@ SECRETS = {"SHOP_DSN": "s3cret-a\rspark.s3cret-b\n\ts3cret-c\\s3cret-d", "AWS_AC
 def test_spark_submit_prints_no_secret(master: str) -> None:
     """The real one, told to say all that it knows: variables of drivers and executors, the team's own setting, and a
     value of several lines."""
-    theirs = {redaction.SETTING: redaction.merged("iban"), "spark.iban": "s3cret-f", "spark.plain": "shown"}
+    theirs = {options.SETTING: options.merged_redaction("iban"), "spark.iban": "s3cret-f", "spark.plain": "shown"}
     with secret_properties(master, SECRETS, SECRETS, SECRETS, theirs) as path:
         argv = [
             _find_spark_home() + "/bin/spark-submit",

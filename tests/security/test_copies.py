@@ -12,9 +12,9 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from onlyonce import unexpected
-from onlyonce.cli import watched
+from onlyonce.cli import work
 from onlyonce.database.connect import transaction
-from onlyonce.operate.erase import input_files
+from onlyonce.operate import erase_inputs
 from tests.contract.conftest import Log, log, new_log  # noqa: F401 - fixtures
 from tests.security.statements import states
 
@@ -35,7 +35,7 @@ def test_the_copy_of_a_blanked_file_is_private(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(os, "fchmod", fchmod)
     before = os.umask(0)
     try:
-        input_files.blank(input_files.Lines(file, [(0, 3)]))
+        erase_inputs.blank_files(erase_inputs.Lines(file, [(0, 3)]))
     finally:
         os.umask(before)
 
@@ -56,7 +56,7 @@ def test_no_file_of_tmp_has_a_name_that_can_be_guessed(tmp_path: Path, monkeypat
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path / "file" / "home"))
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
 
-    files = [watched._spark_log(), watched._spark_log(), unexpected.keep(ValueError("u17"))]
+    files = [work._spark_log(), work._spark_log(), unexpected.keep(ValueError("u17"))]
 
     folders = {file.parent for file in files}
     assert len(folders) == len(files)

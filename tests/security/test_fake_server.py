@@ -16,11 +16,10 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from onlyonce.core.errors import OnlyonceError, Refused
 from onlyonce.database.connect import Database, transaction
-from onlyonce.local.database import cluster
-from onlyonce.local.standalone import airflow_environment
-from onlyonce.model.errors import OnlyonceError, Refused
-from onlyonce.sinks.outbox import kafka_units
+from onlyonce.local import airflow_server, postgres
+from onlyonce.sinks.outbox import send_kafka
 from tests.compose import composed
 from tests.security.statements import states
 
@@ -75,10 +74,10 @@ def test_a_fake_server_gets_no_password(fake: FakeServer, tmp_path: Path, monkey
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
     folder = tmp_path / "postgres"
     folder.mkdir()
-    cluster.write_urls(folder, fake.port)
+    postgres.write_urls(folder, fake.port)
     passwords = json.loads((folder / "passwords.json").read_text())
-    urls = [(folder / f"{name}.url").read_text().strip() for name in cluster.ROLES]
-    urls.append(airflow_environment.airflow_url("postgresql+psycopg2"))
+    urls = [(folder / f"{name}.url").read_text().strip() for name in postgres.ROLES]
+    urls.append(airflow_server.airflow_url("postgresql+psycopg2"))
 
     for url in urls:
         with pytest.raises(psycopg2.OperationalError):
@@ -88,7 +87,7 @@ def test_a_fake_server_gets_no_password(fake: FakeServer, tmp_path: Path, monkey
     with pytest.raises(psycopg2.OperationalError):
         psycopg2.connect(urls[0].replace("+psycopg2", "").partition("?")[0], connect_timeout=10).close()
     assert any(password.encode() in fake.got for password in passwords.values())
-    assert "?" not in airflow_environment.airflow_url("postgresql+asyncpg")
+    assert "?" not in airflow_server.airflow_url("postgresql+asyncpg")
 
 
 @states("Compose's URLs have it too.")
@@ -216,7 +215,7 @@ def test_a_fake_broker_gets_no_password() -> None:
         "sasl.password": PASSWORD, "log_level": 0,
     }  # fmt: skip
     with pytest.raises(KafkaException):
-        AdminClient(kafka_units.settings_of(json.dumps(stated))).list_topics(timeout=3)
+        AdminClient(send_kafka.settings_of(json.dumps(stated))).list_topics(timeout=3)
     broker.close()
 
     assert broker.got[:1] == b"\x16"  # a handshake of TLS

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from onlyonce import configuration
+from onlyonce.api import load
 from onlyonce.cli import shell
-from onlyonce.declare import loading
-from onlyonce.model.errors import Refused
-from onlyonce.settings import configuration
-from onlyonce.spark import options
+from onlyonce.core.errors import Refused
+from onlyonce.engine import options
 from tests.security.statements import states
 
 RAN = "ran"
@@ -42,11 +42,11 @@ def test_a_found_file_of_another_user_is_not_run(tmp_path: Path, monkeypatch: py
     os.chown(file if given == "file" else file.parent, 65534, 65534)
 
     with pytest.raises(Refused, match="belongs to another user"):
-        loading.load()
+        load.load()
     assert not Path(RAN).exists()
 
     monkeypatch.setenv("ONLYONCE_PIPELINES", str(file))
-    assert loading.load() == {}
+    assert load.load() == {}
     assert Path(RAN).exists()
 
 
@@ -67,12 +67,12 @@ def test_a_found_file_that_others_can_choose_is_not_run(tmp_path: Path, given: s
     with pytest.raises(
         Refused, match="belongs to another user" if given.startswith("link") else "written by every user"
     ):
-        loading.load()
+        load.load()
     assert not Path(RAN).exists()
 
     if given == "folder":
         own.chmod(0o1777)
-        assert loading.load() == {}
+        assert load.load() == {}
 
 
 @states(
@@ -108,7 +108,7 @@ def test_workers_import_nothing_from_a_folder_of_others(tmp_path: Path) -> None:
             if name.startswith("spark.executorEnv.")
         }
         subprocess.run(
-            [sys.executable, "-m", "onlyonce.session.worker_daemon", "nothing"],
+            [sys.executable, "-m", "onlyonce.engine.worker_daemon", "nothing"],
             env={**os.environ, **given},
             check=False,
             capture_output=True,

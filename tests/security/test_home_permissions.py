@@ -18,12 +18,11 @@ import pytest
 from typer.testing import CliRunner
 
 from onlyonce import settings, unexpected
-from onlyonce.cli import app, watched
-from onlyonce.database import formats
-from onlyonce.local import platform, processes
-from onlyonce.local.standalone import airflow_environment
-from onlyonce.operate import disk_state
-from onlyonce.settings import ROOT, home_folders
+from onlyonce.cli import app, work
+from onlyonce.database import statements
+from onlyonce.local import airflow_server, platform, processes
+from onlyonce.operate import doctor
+from onlyonce.settings import ROOT
 from tests.local.conftest import home  # noqa: F401 - a fixture
 from tests.security.statements import states
 
@@ -36,7 +35,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a p
 def test_another_user_reads_nothing_in_the_home(home: Path) -> None:  # noqa: F811
     """The server runs as an account of its own, and yet reaches its folder."""
     platform.database()
-    for name in home_folders.FOLDERS:
+    for name in settings.FOLDERS:
         (home / name / "below").mkdir(mode=0o755)
         (home / name / "below" / "secret").write_text("u17")
     secrets = [*home.rglob("secret"), *home.glob("postgres/*.url"), *home.glob("postgres/*.json")]
@@ -46,9 +45,9 @@ def test_another_user_reads_nothing_in_the_home(home: Path) -> None:  # noqa: F8
     )
     listed = subprocess.run(["ls", home], user=NOBODY, group=NOBODY, extra_groups=[], capture_output=True, check=False)
 
-    assert len(secrets) >= len(home_folders.FOLDERS) + 5
+    assert len(secrets) >= len(settings.FOLDERS) + 5
     assert (read.stdout, listed.stdout) == (b"", b"")
-    assert disk_state.permissions() == []
+    assert doctor.permissions() == []
 
 
 @states(
@@ -62,10 +61,10 @@ def test_the_doctor_reports_the_account_nobody(tmp_path: Path, monkeypatch: pyte
     tmp_path.chmod(0o711)
     data = tmp_path / "postgres" / "data"
     data.mkdir(parents=True)
-    assert disk_state.permissions() == []
+    assert doctor.permissions() == []
     os.chown(data, pwd.getpwnam("nobody").pw_uid, -1)
 
-    [found] = disk_state.permissions()
+    [found] = doctor.permissions()
 
     assert "account nobody" in found.what
     assert f"chown --recursive postgres: {tmp_path / 'postgres'}" in str(found.repair.command)
@@ -160,14 +159,14 @@ def test_no_command_prints_a_control_character(ran: Ran, asked: str) -> None:
 
 
 WRITERS: dict[str, Callable[[Path], object]] = {
-    "log of Spark": lambda at: watched._spark_log().touch(),
+    "log of Spark": lambda at: work._spark_log().touch(),
     "log of a process": lambda at: processes.open_log(at, "airflow").close(),
     "traceback": lambda at: unexpected.keep(ValueError("u17")),
-    "format": lambda at: formats.make_home(),
+    "format": lambda at: statements.make_home(),
     "feed": lambda at: CliRunner().invoke(
         app, ["feed", "flights", "--files", "1", "--records", "5"], catch_exceptions=False
     ),
-    "environment of Airflow": lambda at: airflow_environment.environment(),
+    "environment of Airflow": lambda at: airflow_server.environment(),
 }
 
 
@@ -188,7 +187,7 @@ def test_a_command_before_up_makes_private_folders(
         os.umask(before)
 
     assert [*at.iterdir()] != []
-    assert [*home_folders.wider(at)] == []
+    assert [*settings.wider_folders(at)] == []
 
 
 @states(
@@ -207,7 +206,7 @@ def test_data_outside_the_embedded_platform_is_private(
     before = os.umask(0o022)
     try:
         if made == "home":
-            formats.make_home()
+            statements.make_home()
         else:
             subprocess.run(
                 [Path(sys.executable).with_name("onlyonce"), "init", "shop", "--from", "sample.jsonl"],
@@ -218,7 +217,7 @@ def test_data_outside_the_embedded_platform_is_private(
         os.umask(before)
 
     folders = (
-        [tmp_path / "home" / name for name in home_folders.FOLDERS]
+        [tmp_path / "home" / name for name in settings.FOLDERS]
         if made == "home"
         else [one.parent for one in tmp_path.glob("*/inbox/*")]
     )
@@ -230,13 +229,13 @@ def test_the_doctor_reports_a_wider_folder(tmp_path: Path, monkeypatch: pytest.M
     """With the command that closes it."""
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
     monkeypatch.delenv("ONLYONCE_DATABASE_URL", raising=False)
-    home_folders.make(settings.home())
+    settings.make_folder(settings.home())
     tmp_path.chmod(0o711)
-    before = disk_state.permissions()
+    before = doctor.permissions()
     (tmp_path / "inbox").chmod(0o750)
     tmp_path.chmod(0o755)
 
-    found = disk_state.permissions()
+    found = doctor.permissions()
 
     assert before == []
     assert [one.repair.command for one in found] == [f"chmod 711 {tmp_path}", f"chmod 700 {tmp_path / 'inbox'}"]

@@ -14,13 +14,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from onlyonce import logs, tables
-from onlyonce.airflow.log import task_report
+from onlyonce import console as onlyonce_console
+from onlyonce import logs
+from onlyonce.airflow import log as airflow_log
 from onlyonce.airflow.page import app
+from onlyonce.core import line_values
+from onlyonce.core.errors import OnlyonceError, Refused
+from onlyonce.core.runs import Report
 from onlyonce.local.platform import Login
-from onlyonce.model.errors import OnlyonceError, Refused
-from onlyonce.model.report import Report
-from onlyonce.model.values import line_values
 from onlyonce.settings import ROOT
 from tests.security.statements import states
 
@@ -35,7 +36,7 @@ REPORT = Report(ODD, "", {"file": ODD}, {"rows": [{"raw": ODD}]}, [ODD])
 def printed(work: object) -> str:
     """Return what a console of ours writes of something."""
     out = io.StringIO()
-    console = tables.console(file=out)
+    console = onlyonce_console.console(file=out)
     work(console)  # type: ignore[operator]
     return out.getvalue()
 
@@ -53,14 +54,16 @@ def of_task() -> str:
     """Return what a task of Airflow without a driver writes to its log of a report."""
     log, out = logging.Logger("task"), io.StringIO()
     log.addHandler(logging.StreamHandler(out))
-    task_report.tell(REPORT, log)
+    airflow_log.tell(REPORT, log)
     return out.getvalue()
 
 
 @states(r"A character that turns the direction of what follows it is printed as `\u202e`.")
 def test_no_name_reads_as_another_one() -> None:
     """An override, an embedding and an isolate."""
-    found = printed(lambda out: tables.show_rows([{"file": "gpj\u202eexe.\u202d\u2067x"}], out, title="files"))
+    found = printed(
+        lambda out: onlyonce_console.show_rows([{"file": "gpj\u202eexe.\u202d\u2067x"}], out, title="files")
+    )
 
     assert r"gpj\u202eexe.\u202d\u2067x" in found
 
@@ -72,9 +75,9 @@ def test_no_name_reads_as_another_one() -> None:
 @pytest.mark.parametrize(
     "written",
     [
-        lambda: printed(lambda out: tables.show_rows([{"raw": ODD, ODD: 1}], out, title=ODD)),
-        lambda: printed(lambda out: tables.show_report(REPORT, out)),
-        lambda: printed(lambda out: tables.show_error(Refused(ODD, data=ODD, hint=ODD), out)),
+        lambda: printed(lambda out: onlyonce_console.show_rows([{"raw": ODD, ODD: 1}], out, title=ODD)),
+        lambda: printed(lambda out: onlyonce_console.show_report(REPORT, out)),
+        lambda: printed(lambda out: onlyonce_console.show_error(Refused(ODD, data=ODD, hint=ODD), out)),
         lambda: printed(lambda out: out.print(ODD, markup=False)),
         lambda: str(Refused(ODD, data=ODD, hint=ODD)),
         lambda: line_values.shown(ODD),
@@ -112,7 +115,7 @@ def test_no_control_character_reaches_a_terminal(written: Callable[[], str]) -> 
 def test_sparks_own_log_hides_them() -> None:
     """Log4j replaces the characters of the pattern in its messages and traces; it has no halves of surrogate pairs."""
     found = re.search(
-        r"%replace\{%m%n%ex\}\{(\[.*?\])\}\{\?\}", (ROOT / "onlyonce/spark/log4j2.properties").read_text()
+        r"%replace\{%m%n%ex\}\{(\[.*?\])\}\{\?\}", (ROOT / "onlyonce/engine/log4j2.properties").read_text()
     )
 
     assert found is not None
@@ -122,7 +125,7 @@ def test_sparks_own_log_hides_them() -> None:
 @states("In JSON it has JSON's own escape, so a script reads the value as it is.")
 def test_json_keeps_the_value() -> None:
     """And prints none of its control characters, also if a backslash precedes an x in the value."""
-    text = tables.as_json([{"raw": ODD, "file": r"\x9b"}])
+    text = onlyonce_console.as_json([{"raw": ODD, "file": r"\x9b"}])
 
     assert CONTROLS.findall(text) == []
     assert json.loads(text) == [{"raw": ODD, "file": r"\x9b"}]
@@ -144,7 +147,7 @@ def test_there_is_one_console() -> None:
     made = [str(path) for path in (ROOT / "onlyonce").rglob("*.py") if re.search(r"\bConsole\(", path.read_text())]
 
     assert made == []
-    assert issubclass(tables.Visible, Console)
+    assert issubclass(onlyonce_console.Visible, Console)
 
 
 @states(

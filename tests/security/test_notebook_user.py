@@ -8,10 +8,10 @@ import psycopg2
 import pytest
 
 import onlyonce
-from onlyonce.airflow.log import backfill_log, long_run_log
-from onlyonce.airflow.log.asked_windows import Asked
-from onlyonce.airflow.operators.stream_job import StreamOperator
-from onlyonce.model.errors import Refused
+from onlyonce.airflow import log as airflow_log
+from onlyonce.airflow.log import Asked
+from onlyonce.airflow.stream_job import StreamOperator
+from onlyonce.core.errors import Refused
 from tests.contract.conftest import Log, log, new_log  # noqa: F401 - fixtures
 from tests.contract.shop import Shop, at, shop  # noqa: F401 - a fixture
 from tests.security.statements import states
@@ -65,27 +65,27 @@ def test_a_triggerer_needs_no_writer(sold: Shop) -> None:
         for start, stop in ((0, 1), (200, 260), (-60, 0))
     )
     sold.log.rows("INSERT INTO onlyonce_private.long_runs (instance) VALUES ('shop') ON CONFLICT DO NOTHING")
-    before = long_run_log.look("shop")
+    before = airflow_log.read_long_run("shop")
     sold.log.rows(
         "UPDATE onlyonce_private.long_runs SET attempt = 1, run_id = 'manual', driver = 'd', supervisor = %s, " "lost_after = interval '1 hour', "
         "started_at = now(), heartbeat_at = clock_timestamp(), ended_at = NULL, exit_code = NULL", supervisor,
     )  # fmt: skip
-    alive = long_run_log.look("shop")
+    alive = airflow_log.read_long_run("shop")
 
     assert before is None
     assert alive is not None
     assert (alive.alive, alive.stop_asked) == (True, False)
-    assert [backfill_log.not_yet(asked) is None for asked in (closed, still_open)] == [True, False]
-    assert not any(long_run_log.ask_stop(guess) for guess in ("shop_stream/manual/1", "", "%", supervisor[:-1]))
+    assert [airflow_log.not_yet(asked) is None for asked in (closed, still_open)] == [True, False]
+    assert not any(airflow_log.ask_stop(guess) for guess in ("shop_stream/manual/1", "", "%", supervisor[:-1]))
     assert sold.log.rows("SELECT stop_asked_at FROM onlyonce_private.long_runs") == [(None,)]
-    assert long_run_log.ask_stop(supervisor)
-    assert long_run_log.look("shop").stop_asked  # type: ignore[union-attr]
+    assert airflow_log.ask_stop(supervisor)
+    assert airflow_log.read_long_run("shop").stop_asked  # type: ignore[union-attr]
     sold.log.rows("UPDATE onlyonce_private.pipelines SET events_kept_from = %s", at(30))
     sold.log.rows(
         "INSERT INTO onlyonce_private.removals (instance, removal_no, keep_events, before, upto) VALUES ('shop', " "1, interval '1 day', %s, 1)", at(30),
     )  # fmt: skip
     with pytest.raises(Refused):
-        backfill_log.not_yet(gone)
+        airflow_log.not_yet(gone)
 
 
 @states(

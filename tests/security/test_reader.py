@@ -10,14 +10,14 @@ import psycopg2
 import pytest
 from psycopg2.extensions import connection
 
+from onlyonce.commitlog import outbox
 from onlyonce.commitlog.lineages import Lineages
-from onlyonce.commitlog.sinks import outbox
+from onlyonce.core import stored_names
 from onlyonce.database import locks
 from onlyonce.database.connect import Session, run, transaction
 from onlyonce.database.migrate import migrate
-from onlyonce.local.database import cluster
-from onlyonce.model import stored_names
-from onlyonce.run import standby
+from onlyonce.local import postgres
+from onlyonce.run import stream
 from onlyonce.settings import ROOT
 from tests.contract.conftest import Log, log, new_log  # noqa: F401 - fixtures
 from tests.security.statements import states
@@ -37,7 +37,7 @@ def reader(server: Server) -> Iterator[connection]:
         admin.autocommit = True
         admin.cursor().execute("DROP DATABASE IF EXISTS onlyonce WITH (FORCE)")
         admin.cursor().execute("ALTER ROLE onlyonce_reader CONNECTION LIMIT -1")
-    cluster.provision(server.folder / "postgres")
+    postgres.provision(server.folder / "postgres")
     with closing(psycopg2.connect(server.url("reader").replace("+psycopg2", ""))) as session:
         session.set_session(readonly=False, autocommit=True)
         yield session
@@ -114,7 +114,7 @@ def test_nothing_stops_while_the_reader_holds_what_it_can(log: Log, hostile: con
     assert migrate(log.url) == []
     with outbox.alone(log.database, outbox.Deliverer("shop", "mail")) as ours:
         assert ours
-    place = standby.Place(log.database, "shop")
+    place = stream.Place(log.database, "shop")
     assert place.ours()
     place.leave()
 

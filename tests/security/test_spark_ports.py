@@ -64,7 +64,7 @@ def listening(process: psutil.Process) -> set[int]:
 def ports_of_a_daemon(process: psutil.Process) -> set[int]:
     """Return the ports of a daemon of Python workers; none for another process, and for one that ends meanwhile."""
     with suppress(psutil.Error):
-        if "onlyonce.session.worker_daemon" in process.cmdline():
+        if "onlyonce.engine.worker_daemon" in process.cmdline():
             return listening(process)
     return set()
 

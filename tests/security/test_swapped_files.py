@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
-from onlyonce.outputs.releases import releasing
+from onlyonce.outputs import reprocess
 from tests.security.statements import states
 
 
@@ -22,10 +22,10 @@ def test_a_released_file_that_became_a_link_is_not_read(spark: Any, tmp_path: Pa
     secret.write_text("s3cret\n")
     file.write_bytes(b"one\n\ntwo\xff\r\nlast")
 
-    lines = releasing.whole_files(spark, [str(file)]).selectExpr("CAST(oo_line AS binary) AS raw").collect()
+    lines = reprocess.whole_files(spark, [str(file)]).selectExpr("CAST(oo_line AS binary) AS raw").collect()
     file.unlink()
     file.symlink_to(secret)
-    swapped = releasing.whole_files(spark, [str(file)])
+    swapped = reprocess.whole_files(spark, [str(file)])
 
     assert [bytes(row.raw) for row in lines] == [b"one", b"", b"two\xff\r", b"last"]
     with pytest.raises(PySparkException, match="a symbolic link"):

@@ -16,11 +16,11 @@ from datetime import timedelta
 
 import pytest
 
-from onlyonce.declare.pipeline import Webhook
-from onlyonce.model.errors import Refused, Retryable
-from onlyonce.model.sinks.delivery import Answer, Row
+from onlyonce.api.pipeline import Webhook
+from onlyonce.core.delivery import Answer, Row
+from onlyonce.core.errors import Refused, Retryable
 from onlyonce.operate import alerts
-from onlyonce.sinks.outbox import webhook
+from onlyonce.sinks.outbox import send_webhook
 from tests.security.statements import states
 from tests.support.endpoints import Endpoint
 
@@ -52,7 +52,7 @@ def target(answer: Callable[[socket.socket], None]) -> Iterator[str]:
 
 def sent(url: str, row: Row = ROW, **options: object) -> Answer:
     """Send one row and return the answer to it."""
-    with webhook.opened(Webhook(url=url, timeout=timedelta(seconds=1), **options), "mails") as sender:  # type: ignore[arg-type]
+    with send_webhook.opened_webhook(Webhook(url=url, timeout=timedelta(seconds=1), **options), "mails") as sender:  # type: ignore[arg-type]
         return sender.send([row])[0]
 
 
@@ -174,7 +174,7 @@ def test_a_token_is_not_sent_in_clear_text(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(Refused, match="http://"):
         Webhook(url="http://mail.example/send", authorization="MAIL_TOKEN")
     hidden = Webhook(connection="MAIL_URL", authorization="MAIL_TOKEN")
-    with pytest.raises(Refused, match="without encryption"), webhook.opened(hidden, "mails"):
+    with pytest.raises(Refused, match="without encryption"), send_webhook.opened_webhook(hidden, "mails"):
         pass
     with Endpoint() as endpoint:
         assert sent(f"{endpoint.url}/mail", authorization="MAIL_TOKEN").verdict == "delivered"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from onlyonce.model.storage.location import Location, location
+from onlyonce.core.locations import Location, location
 from tests.support import azure, gcs, jvm, s3
 
 

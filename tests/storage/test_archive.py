@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from onlyonce import settings
+from onlyonce.core.locations import location
 from onlyonce.failpoints import FailPoint
-from onlyonce.model.storage.location import location
-from onlyonce.operate import archive, collect
-from onlyonce.storage import stores
+from onlyonce.operate import gc
+from onlyonce.tables import stores
 from tests.contract.conftest import log, new_log
 from tests.contract.operate.test_archive import Shop, shop
 from tests.support.s3 import S3
@@ -39,12 +39,12 @@ def test_files_move_to_the_store_and_a_kill_between_is_finished(stored: Shop, mo
             raise FailPoint(name)
 
     with monkeypatch.context() as armed:
-        armed.setattr(archive, "passing", passing)
+        armed.setattr(gc, "passing", passing)
         with pytest.raises(FailPoint):
-            collect.main(["shop"])
+            gc.main(["shop"])
     assert len(archived()) == 1
 
-    report = collect.main(["shop"])
+    report = gc.main(["shop"])
 
     assert (report.warnings, report.facts["files archived"]) == ([], 3)
     assert archived() == before
@@ -55,7 +55,7 @@ def test_another_object_of_that_name_stays_and_so_does_the_file(stored: Shop) ->
     theirs = location(str(settings.archive())) / "shop" / "b"
     stores.of(theirs).put(theirs, b"somebody else's")
 
-    [warning] = collect.main(["shop"]).warnings
+    [warning] = gc.main(["shop"]).warnings
 
     assert "b is another file" in warning
     assert [path.name for path in stored.inbox.iterdir()] == ["b"]

@@ -16,11 +16,11 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from onlyonce.model.storage.location import Location
-from onlyonce.storage import beside, changing, delta, opening, own_tables, table_files
-from onlyonce.storage.changing import Change
-from onlyonce.storage.stores import arrow
-from onlyonce.storage.table_files import Bounds, Held
+from onlyonce.core.locations import Location
+from onlyonce.tables import arrow_files, opening, own_tables, rewrite, table_files
+from onlyonce.tables import commit as tables_commit
+from onlyonce.tables.rewrite import Change
+from onlyonce.tables.table_files import Bounds, Held
 
 WRITERS, COMMITS = 3, 6
 SCHEMA = StructType([StructField("key", StringType()), StructField("n", LongType())]).json()
@@ -47,21 +47,21 @@ class Add:
         """See `changing.Plan`."""
         none = pa.table({"key": pa.array([], pa.string()), "n": pa.array([], pa.int64())})
         rows = pa.concat_tables(
-            [none, *(arrow.rows(self.path / held.path) for held in files)], promote_options="permissive"
+            [none, *(arrow_files.rows(self.path / held.path) for held in files)], promote_options="permissive"
         )
         if self.key not in rows["key"].to_pylist():
             rows = pa.concat_tables([rows, pa.table({"key": [self.key], "n": [0]})], promote_options="permissive")
         here = pc.equal(rows["key"], self.key)
         new = rows.set_column(1, "n", pc.add(rows["n"], here.cast(pa.int64())))
         file = folder / f"part-{next(FILES)}.parquet"
-        arrow.write(file, new)
+        arrow_files.write(file, new)
         self.at("written")
         return Change(files, [file])
 
 
-def commit(who: str, number: int) -> delta.Commit:
+def commit(who: str, number: int) -> tables_commit.Commit:
     """The commit of a writer by its number."""
-    return delta.Commit(who, number, f"{who}/{number}", 1, "")
+    return tables_commit.Commit(who, number, f"{who}/{number}", 1, "")
 
 
 def made(place: Location) -> None:
@@ -83,8 +83,8 @@ def test_of_writers_at_once_each_change_is_made_once(place: Location) -> None:
 
     def add(who: int) -> None:
         for number in range(COMMITS):
-            changing.change(place, commit(f"w{who}", 2 * number), Add(place, "shared"))
-            changing.change(place, commit(f"w{who}", 2 * number + 1), Add(place, f"z{who}"))
+            rewrite.change_rows(place, commit(f"w{who}", 2 * number), Add(place, "shared"))
+            rewrite.change_rows(place, commit(f"w{who}", 2 * number + 1), Add(place, f"z{who}"))
 
     def append(_: int) -> None:
         for number in range(COMMITS):
@@ -101,7 +101,7 @@ def test_of_drivers_at_once_with_one_transaction_one_makes_the_change(place: Loc
     made(place)
 
     def add(number: int) -> int | None:
-        return changing.change(place, commit("w", number), Add(place, "shared"))
+        return rewrite.change_rows(place, commit("w", number), Add(place, "shared"))
 
     with ThreadPoolExecutor(WRITERS) as pool:
         for number in range(COMMITS):
@@ -122,7 +122,7 @@ def between(step: str, come: Callable[[], None]) -> Iterator[Callable[[str], Non
             waiting.pop()()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(changing, "passing", lambda _: at("commit"))
+        patch.setattr(rewrite, "passing", lambda _: at("commit"))
         yield at
 
 
@@ -136,30 +136,30 @@ def test_what_comes_while_a_writer_stands_still(place: Location, step: str, what
     def come() -> None:
         nonlocal wanted
         if what == "the same file":
-            changing.change(place, commit("other", 0), Add(place, "stays"))
+            rewrite.change_rows(place, commit("other", 0), Add(place, "stays"))
             wanted = wanted - Counter([("stays", 0)]) + Counter([("stays", 1)])
         if "another file" in what:
-            changing.change(place, commit("other", 0), Add(place, "z1"))
+            rewrite.change_rows(place, commit("other", 0), Add(place, "z1"))
             wanted = wanted - Counter([("z1", 0)]) + Counter([("z1", 1)])
         if "the twin" in what:
-            changing.change(place, commit("w", 0), Add(place, "shared"))
+            rewrite.change_rows(place, commit("w", 0), Add(place, "shared"))
 
         if what == "the same new key":
-            changing.change(place, commit("other", 0), Add(place, "new"))
+            rewrite.change_rows(place, commit("other", 0), Add(place, "new"))
 
     key = "new" if "new" in what else "shared"
     if key == "new":
         wanted = wanted - Counter([("shared", 1)]) + Counter([("shared", 0), ("new", 2)])
     with between(step, lambda: _alone(come)) as at:
-        version = changing.change(place, commit("w", 0), Add(place, key, at))
+        version = rewrite.change_rows(place, commit("w", 0), Add(place, key, at))
     assert there(place) == wanted
-    assert changing.change(place, commit("w", 0), Add(place, key)) == version
+    assert rewrite.change_rows(place, commit("w", 0), Add(place, key)) == version
     assert there(place) == wanted
 
 
 def _alone(come: Callable[[], None]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(changing, "passing", lambda _: None)
+        patch.setattr(rewrite, "passing", lambda _: None)
         come()
 
 
@@ -170,10 +170,10 @@ def test_what_was_written_is_not_written_again_where_others_have_left_its_files(
     steps: list[str] = []
 
     def another() -> None:
-        changing.change(place, commit("other", 0), Add(place, "z1"))
+        rewrite.change_rows(place, commit("other", 0), Add(place, "z1"))
 
     with between("commit", lambda: _alone(another)):
-        changing.change(place, commit("w", 0), Add(place, "shared", steps.append))
+        rewrite.change_rows(place, commit("w", 0), Add(place, "shared", steps.append))
     assert steps == ["look", "written", "look"]
 
 
@@ -185,13 +185,13 @@ def test_a_change_of_nothing_has_its_transaction(place: Location) -> None:
         def write(self, table: DeltaTable, files: Sequence[Held], folder: Location) -> Change:
             return Change([], [])
 
-    version = changing.change(place, commit("w", 0), Nothing(place, "shared"))
+    version = rewrite.change_rows(place, commit("w", 0), Nothing(place, "shared"))
     assert opening.table(place).transaction_version("w") == 0
-    assert changing.change(place, commit("w", 0), Add(place, "shared")) == version
+    assert rewrite.change_rows(place, commit("w", 0), Add(place, "shared")) == version
 
 
 def test_a_table_of_deleted_keys_is_known_as_the_platforms_wherever_it_lies(place: Location) -> None:
     """Its property is none of Delta's own."""
-    at = beside.beside(place)
-    opening.make(at, SCHEMA, [], beside.PROPERTIES)
-    assert beside.is_ours(at)
+    at = table_files.beside(place)
+    opening.make(at, SCHEMA, [], table_files.PROPERTIES)
+    assert table_files.is_ours(at)

@@ -19,16 +19,14 @@ import structlog
 from typer.testing import CliRunner
 
 from onlyonce import settings
-from onlyonce.airflow.page import late_records, read, search
+from onlyonce.airflow.page import find, read
 from onlyonce.cli import app
 from onlyonce.commitlog.lineages import Lineages
+from onlyonce.core.locations import Location, Url
 from onlyonce.failpoints import FailPoint
-from onlyonce.model.storage.location import Location, Url
-from onlyonce.operate import assets, audit_data, collect, doctor, drop, maintain
-from onlyonce.operate.compact import compaction
-from onlyonce.operate.erase import forget
-from onlyonce.run import lineage, withdraw
-from onlyonce.storage import attempt_files, opening, rewriting, stores
+from onlyonce.operate import assets, audit, compact, doctor, drop, forget, gc
+from onlyonce.run import reset
+from onlyonce.tables import attempt_files, opening, rewrite, stores
 from tests.contract.conftest import log, new_log
 from tests.contract.shop import Shop, at, shop
 from tests.support import airflow_users
@@ -45,7 +43,7 @@ def in_the_store(monkeypatch: pytest.MonkeyPatch, versitygw: S3) -> Iterator[Non
     for name, value in {**versitygw.environment, "ONLYONCE_DATA": f"{versitygw.bucket()}/lake"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(doctor, "SECOND_LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(audit_data, "SECOND_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(audit, "SECOND_LOOK_SECONDS", 0.0)
     yield
     structlog.reset_defaults()
 
@@ -128,15 +126,15 @@ def test_the_doctor_finds_a_lost_checkpoint_and_gives_the_lineage_a_new_life(liv
     [found] = doctor.main(["--grace=0"]).tables["findings"]
     assert "balance" in found["where"]
 
-    lineage.new("shop/balance", yes=True)
+    reset.new("shop/balance", yes=True)
 
     assert doctor.main(["--grace=0"]).tables["findings"] == []
 
 
 def test_the_audit_counts_what_is_in_the_store(lived: Shop) -> None:
-    assert [*audit_data._events(lived.log.database, "shop", lived.events)] == []
+    assert [*audit._events(lived.log.database, "shop", lived.events)] == []
     opening.table(lived.events).delete("id = 's1'")
-    [found] = audit_data._events(lived.log.database, "shop", lived.events)
+    [found] = audit._events(lived.log.database, "shop", lived.events)
     assert "the log says 2 kept, `events` has 1" in found
 
 
@@ -147,9 +145,9 @@ def test_trace_late_and_the_page_find_a_record(lived: Shop, monkeypatch: pytest.
 
     monkeypatch.setenv("ONLYONCE_READER_URL", lived.log.url)
     with read.log(airflow_users.user("USER")) as ask:
-        [found] = search.find(ask, "id=s1").records
+        [found] = find.find(ask, "id=s1").records
     assert (found["kind"], found["values"]["id"], found["state"]) == ("kept", "s1", "committed")
-    assert late_records.of_output("shop", "shop", "per_shop").remark is None
+    assert find.late_records_of("shop", "shop", "per_shop").remark is None
 
 
 @pytest.mark.spark
@@ -177,17 +175,17 @@ def test_maintenance_changes_no_row_and_old_files_stay_for_readers_from_then_on(
         os.utime(file, (0, 0))  # LastModified, as this server has it
     for point in ("rewrite-before-commit", "rewrite-after-commit"):
         with monkeypatch.context() as armed:
-            killed_at(armed, rewriting, point)
+            killed_at(armed, rewrite, point)
             with pytest.raises(FailPoint):
-                compaction.compact(lived.log.database, "shop", dry_run=False)
+                compact.compact(lived.log.database, "shop", dry_run=False)
         assert rows(lived.events) == before
-    report = maintain.main(["shop"])
+    report = compact.main(["shop"])
     assert report.warnings == []
     assert len(opening.table(lived.events).file_uris()) == 1
     assert rows(lived.events) == before
 
     warnings: list[str] = []
-    assert attempt_files.sweep("shop", 1.0, warnings) == 0
+    assert attempt_files.sweep_attempts("shop", 1.0, warnings) == 0
     assert old <= objects(lived.events)
     replaced = [
         one
@@ -196,13 +194,13 @@ def test_maintenance_changes_no_row_and_old_files_stay_for_readers_from_then_on(
     ]
     assert replaced
     assert min(one.modified for one in replaced) > time.time() - 3600  # replaced a moment ago, as a sweep sees it
-    assert attempt_files.sweep("shop", 0, warnings) > 0
+    assert attempt_files.sweep_attempts("shop", 0, warnings) > 0
     assert warnings == []
     assert rows(lived.events) == before
 
 
 def test_a_collection_looks_at_the_store(lived: Shop) -> None:
-    assert collect.main(["shop"]).warnings == []
+    assert gc.main(["shop"]).warnings == []
 
 
 def test_an_event_for_assets_has_the_version(lived: Shop) -> None:
@@ -221,11 +219,11 @@ def test_forgotten_records_are_in_no_object(lived: Shop, versitygw: S3, monkeypa
 
 def every_row(table: Location) -> Iterator[Any]:
     """The rows of every data file that is there, whether the table has it or not."""
-    from onlyonce.storage.stores import arrow
+    from onlyonce.tables import arrow_files
 
     for entry in stores.of(table).entries(table):
         if entry.at.name.startswith("part-") or entry.at.name.endswith(".zstd.parquet"):
-            yield from arrow.rows(entry.at).to_pylist()
+            yield from arrow_files.rows(entry.at).to_pylist()
 
 
 def test_a_new_life_takes_the_transaction_of_a_batch_whose_rows_are_not_in_the_table(shop: Shop) -> None:
@@ -234,13 +232,13 @@ def test_a_new_life_takes_the_transaction_of_a_batch_whose_rows_are_not_in_the_t
     driver, number, before = shop.drivers["receive"], 1, rows(shop.events)
     shop.die()
 
-    lineage.new("shop/receive", yes=True)
+    reset.new("shop/receive", yes=True)
 
     assert opening.table(shop.events).transaction_version(f"{driver.lineage}/events") == number
     live = Lineages(shop.log.database).live("shop", "receive")
     assert live is not None
     assert live.lineage == "shop/receive/2"
-    assert not withdraw.holds(shop.events, f"{driver.lineage}/events", number)
+    assert not reset.batch_holds(shop.events, f"{driver.lineage}/events", number)
     assert rows(shop.events) == before
 
 

@@ -8,8 +8,8 @@ from itertools import count
 import pytest
 
 from onlyonce import settings
-from onlyonce.model.storage.location import location
-from onlyonce.storage import stores
+from onlyonce.core.locations import location
+from onlyonce.tables import stores
 from tests.spark.sources.test_corrected_arrivals import assert_corrected
 from tests.support.platform import Platform
 from tests.support.s3 import S3

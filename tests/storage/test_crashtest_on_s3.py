@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from onlyonce.model.storage.location import location
-from onlyonce.storage import stores
+from onlyonce.core.locations import location
+from onlyonce.tables import stores
 from tests.fault.test_crashtest import COMMAND
 from tests.support import shop_oracle
 from tests.support.platform import JOB_TIMEOUT, ROOT

@@ -13,13 +13,13 @@ import obstore
 import pytest
 
 from onlyonce import settings
+from onlyonce.core import erasure
+from onlyonce.core.erasure import Mentions
+from onlyonce.core.locations import Url, location
 from onlyonce.local.processes import wait_until
-from onlyonce.model.operate import erasing
-from onlyonce.model.operate.mentions import Mentions
-from onlyonce.model.storage.location import Url, location
-from onlyonce.operate.erase import forget, unsearched
-from onlyonce.storage import stores
-from onlyonce.storage.stores.objects import Objects
+from onlyonce.operate import forget
+from onlyonce.tables import stores
+from onlyonce.tables.stores import Objects
 from tests.support import value_finder
 from tests.support.erasure_places import plants
 from tests.support.platform import Platform, Server
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.spark
 
 WHO = 'o/né "il\\17'
 WHERE = f"shop = '{WHO}'"
-MENTIONS = Mentions(erasing.read(WHERE, {"shop": "string"}))
+MENTIONS = Mentions(erasure.read_conditions(WHERE, {"shop": "string"}))
 SEARCHED = "part(s) with these values"
 PART = 5 << 20
 UPLOADS = ".sgwtmp"
@@ -109,7 +109,7 @@ def test_in_a_store_the_receipt_names_what_a_search_finds(
     }
     others = {row["place"]: row["goes"] for row in left if not row["found"].endswith(SEARCHED)}
     of_bucket = f"objects that were deleted from {bucket} or replaced, and uploads that were not ended"
-    assert {*others} - {one.place for one in unsearched.UNKNOWN} == {
+    assert {*others} - {one.place for one in forget.UNKNOWN} == {
         of_bucket,
         "output each (delta:shop/each)",
         "write-ahead log of PostgreSQL",

@@ -15,16 +15,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onlyonce.declare.pipeline import Files, Pipeline
-from onlyonce.model.storage.location import Location, Url, location
-from onlyonce.sources.files import line_reader, listing, object_file, object_listing, typed_files
-from onlyonce.sources.files.folders import Folders
-from onlyonce.sources.files.line_reader import Range
-from onlyonce.sources.files.listing import Csv, InputFile, Layout
-from onlyonce.sources.files.object_listing import Known
-from onlyonce.sources.parse import record_id
-from onlyonce.storage import stores
-from onlyonce.storage.stores import Changed, Entry
+from onlyonce.api.pipeline import Files, Pipeline
+from onlyonce.core.locations import Location, Url, location
+from onlyonce.sources import file_bytes, line_reader, listing, record_id, typed_files
+from onlyonce.sources.folders import Folders
+from onlyonce.sources.line_reader import Range
+from onlyonce.sources.listing import Csv, InputFile, Known, Layout
+from onlyonce.tables import stores
+from onlyonce.tables.stores import Changed, Entry
 from tests.support import csv_oracle
 from tests.support.s3 import S3
 from tests.support.shop import SHOP
@@ -54,12 +52,12 @@ def new(
 ) -> list[list[InputFile]]:
     """What is new below a prefix."""
     assert isinstance(prefix, Url)
-    return list(object_listing.new_objects(prefix, str(prefix), there or Known(), layout, most, folders or Folders()))
+    return list(listing.new_objects(prefix, str(prefix), there or Known(), layout, most, folders or Folders()))
 
 
 def known(files: list[InputFile], batch_no: int = 0) -> Known:
     """What the registry knows once these are in it."""
-    return object_listing.known(
+    return listing.known_objects(
         [pa.RecordBatch.from_pylist([{"batch_no": batch_no, "path": one.path, "mark": one.mark} for one in files])]
     )
 
@@ -83,7 +81,7 @@ def test_an_object_has_the_lines_of_a_file_at_their_places(
     content, name = PACKED[ending](CONTENT), f"a b{ending}"
     (tmp_path / name).write_bytes(content)
     put(place / name, content)
-    monkeypatch.setattr(object_file, "PIECE", 5000)
+    monkeypatch.setattr(file_bytes, "PIECE", 5000)
     monkeypatch.setattr(line_reader, "PIECE", 7000)
 
     [[found]] = new(place)
@@ -111,7 +109,7 @@ def test_parts_of_an_object_have_the_records_of_csv(place: Location, monkeypatch
         b'id,"a\nt"\n' + b"".join(b'%d,"x\n%d"\r\n' % (number, number) for number in range(500)) + b'stray,"\nlast,1'
     )
     put(place / "a.csv", content)
-    for module, size in ((object_file, 700), (line_reader, 300)):
+    for module, size in ((file_bytes, 700), (line_reader, 300)):
         monkeypatch.setattr(module, "PIECE", size)
     monkeypatch.setattr(listing, "RANGE", 1000)
 
@@ -151,7 +149,7 @@ def test_an_object_is_known_by_its_key_and_its_etag(place: Location) -> None:
     [[replaced, two]] = new(place, known([one]))
     assert "replaced under its old name" in str(replaced.refusal)
     assert (two.path, two.lines, two.refusal) == (f"{place}/two", 1, None)
-    entries = object_listing.known(
+    entries = listing.known_objects(
         pa.RecordBatch.from_pylist([{"batch_no": number, "path": file.path, "mark": file.mark}])
         for number, file in ((1, replaced), (0, one), (1, two))
     )
@@ -181,12 +179,12 @@ def test_what_changed_since_it_was_listed_is_told_and_never_read(
     place: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When its batch begins, and by a reader between two requests; gone is told as gone."""
-    monkeypatch.setattr(object_file, "PIECE", 5000)
+    monkeypatch.setattr(file_bytes, "PIECE", 5000)
     monkeypatch.setattr(line_reader, "PIECE", 5000)
     for name in ("changed", "gone", "same"):
         put(place / name, CONTENT)
     [files] = new(place)
-    assert object_listing.changed(files) == {}
+    assert listing.changed_objects(files) == {}
     readers = {
         file.path.rpartition("/")[2]: line_reader.lines(
             Range(file.path, 1, 0, file.size, file.size, etag=file.mark, bytes=file.size)
@@ -199,7 +197,7 @@ def test_what_changed_since_it_was_listed_is_told_and_never_read(
     put(place / "changed", CONTENT.upper())
     stores.of(place).delete(place / "gone")
 
-    told = object_listing.changed(files)
+    told = listing.changed_objects(files)
     assert {path.rpartition("/")[2] for path in told} == {"changed", "gone"}
     assert "its ETag was" in told[f"{place}/changed"]
     with pytest.raises(Changed):
@@ -232,7 +230,7 @@ def test_an_object_has_the_rows_of_a_file_at_their_places(
     (tmp_path / "torn").write_bytes(content[: len(content) // 2])
     for name in ("rows", "torn"):
         put(place / name, (tmp_path / name).read_bytes())
-    monkeypatch.setattr(object_file, "PIECE", 700)
+    monkeypatch.setattr(file_bytes, "PIECE", 700)
     monkeypatch.setattr(typed_files, "PART", 1)
     of_objects, of_files = typed(place, form), typed(tmp_path, form)
 
@@ -256,8 +254,8 @@ def test_rows_of_an_object_that_changed_are_told_and_never_read(
 ) -> None:
     """Between two requests of one reader, and before the first; while it is counted it is left to the next look, and is
     never called damaged."""
-    monkeypatch.setattr(object_file, "PIECE", 700)
-    monkeypatch.setattr(typed_files, "AT_ONCE", 7)
+    monkeypatch.setattr(file_bytes, "PIECE", 700)
+    monkeypatch.setattr(typed_files, "ROWS_AT_ONCE", 7)
     PUT[form](tmp_path / "rows", sales(5000))
     PUT[form](tmp_path / "others", sales(5000)[::-1])
     pipeline = typed(place, form)
@@ -306,9 +304,7 @@ def test_very_many_objects_are_listed_in_little_memory(store: S3) -> None:
         {"batch_no": 0, "path": f"{prefix}/part-{number:09}.json", "mark": f'"{number:032x}"'}
         for number in range(objects - 1)
     )
-    there = object_listing.known(
-        pa.RecordBatch.from_pylist(list(part)) for part in object_listing._parts(entries, 10_000)
-    )
+    there = listing.known_objects(pa.RecordBatch.from_pylist(list(part)) for part in listing._parts(entries, 10_000))
     assert there.names.nbytes + there.marks.nbytes == 16 * (objects - 1)
     tracemalloc.start()
     try:
@@ -317,4 +313,4 @@ def test_very_many_objects_are_listed_in_little_memory(store: S3) -> None:
     finally:
         tracemalloc.stop()
     assert (last.path, last.lines) == (f"{prefix}/part-{objects - 1:09}.json", 1)
-    assert store.counts == {"LIST": objects // object_listing.PAGE, "GET": 1}
+    assert store.counts == {"LIST": objects // listing.PAGE, "GET": 1}

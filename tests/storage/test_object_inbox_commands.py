@@ -15,15 +15,15 @@ import pytest
 from deltalake import write_deltalake
 
 from onlyonce import settings
-from onlyonce.commitlog.outputs import releases
+from onlyonce.commitlog import releases
+from onlyonce.core.errors import Refused, Retryable
+from onlyonce.core.locations import Location
+from onlyonce.core.runs import Report
 from onlyonce.failpoints import FailPoint
-from onlyonce.local.feed import deliver
-from onlyonce.model.errors import Refused, Retryable
-from onlyonce.model.report import Report
-from onlyonce.model.storage.location import Location
-from onlyonce.operate.erase import forget
-from onlyonce.outputs.releases import release
-from onlyonce.storage import stores
+from onlyonce.local import feed
+from onlyonce.operate import forget
+from onlyonce.outputs import reprocess
+from onlyonce.tables import stores
 from tests.contract.conftest import log, new_log
 from tests.contract.outputs import test_release as of_a_folder
 from tests.contract.shop import Shop, at, shop
@@ -49,13 +49,12 @@ def inbox(shop: Shop, versitygw: S3, monkeypatch: pytest.MonkeyPatch, tmp_path: 
     declared = tmp_path / "declared.py"
     declared.write_text(DECLARED.format(inbox=f"{versitygw.bucket()}/landing/shop"))
     monkeypatch.setenv("ONLYONCE_PIPELINES", str(declared))
-    monkeypatch.setattr(release, "_lines", of_a_folder._lines)
+    monkeypatch.setattr(reprocess, "_lines", of_a_folder._lines)
     monkeypatch.setattr(forget, "_compute_again", lambda *_: [])
-    from onlyonce.declare import loading
-    from onlyonce.declare.sources import inputs
+    from onlyonce.api import load, pipeline
 
-    shop.pipeline = loading.load()["shop"]
-    folder = inputs.folder(shop.pipeline)
+    shop.pipeline = load.load()["shop"]
+    folder = pipeline.folder(shop.pipeline)
     assert folder is not None
     return folder
 
@@ -68,7 +67,7 @@ def lines(inbox: Location) -> Counter[bytes]:
 
 def released() -> Report:
     """`onlyonce release shop --invalid --yes`."""
-    return release.main(["shop", "--invalid", "--yes"])
+    return reprocess.main(["shop", "--invalid", "--yes"])
 
 
 @pytest.mark.parametrize("point", [None, "release-before-put", "release-after-put"])
@@ -80,7 +79,7 @@ def test_a_release_puts_its_lines_there_once(
     shop.receive(("twice", "no JSON"), ("twice", "no JSON"))
     if point:
         with monkeypatch.context() as armed:
-            for module in (release, releases):
+            for module in (reprocess, releases):
                 killed_at(armed, module, point)
             with pytest.raises(FailPoint):
                 released()
@@ -153,10 +152,10 @@ def erase() -> Report:
 
 
 def test_a_feed_puts_its_objects_once_and_replaces_none(inbox: Location) -> None:
-    first = deliver.feed("flights", inbox, files=3, records=20)
+    first = feed.feed_files("flights", inbox, files=3, records=20)
     before = lines(inbox)
     assert (first.files, sum(before.values())) == (3, first.lines)
-    assert deliver.feed("flights", inbox, files=3, records=20).written == 0
+    assert feed.feed_files("flights", inbox, files=3, records=20).written == 0
     with pytest.raises(Refused, match="with other content"):
-        deliver.feed("flights", inbox, files=3, records=30)
+        feed.feed_files("flights", inbox, files=3, records=30)
     assert lines(inbox) == before

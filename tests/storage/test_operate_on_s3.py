@@ -18,8 +18,8 @@ import pandas as pd
 import pytest
 
 from onlyonce import settings
-from onlyonce.model.storage.location import Location, location
-from onlyonce.storage import attempt_files, opening, stores
+from onlyonce.core.locations import Location, location
+from onlyonce.tables import attempt_files, opening, stores
 from tests.support import shop_oracle
 from tests.support.platform import JOB_TIMEOUT, ROOT, Platform, multiset
 from tests.support.s3 import S3

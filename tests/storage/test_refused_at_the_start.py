@@ -8,10 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from onlyonce import settings
-from onlyonce.model.errors import OnlyonceError, Refused
-from onlyonce.model.storage.location import location
-from onlyonce.storage import stores
-from onlyonce.storage.stores import claiming
+from onlyonce.core.errors import OnlyonceError, Refused
+from onlyonce.core.locations import location
+from onlyonce.tables import claims, stores
 from tests.support import s3
 from tests.support.platform import Platform, free_port
 from tests.support.s3 import S3
@@ -59,8 +58,8 @@ def test_a_store_that_is_not_there_or_does_not_let_us_in(
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
-        (claiming.CLAIM, OTHERS, "another platform"),
-        (claiming.CLAIM, b"{", "whose data"),
+        (claims.CLAIM, OTHERS, "another platform"),
+        (claims.CLAIM, b"{", "whose data"),
         ("data/shop/events/x", b"", "nothing says whose"),
     ],
 )
@@ -91,7 +90,7 @@ def test_a_store_without_conditional_put_is_found_out_by_trying(
 def test_a_claim_is_made_once_and_is_the_platforms_own(bucket: str) -> None:
     root = location(f"{bucket}/lake")
     for _ in range(2):
-        claiming.claim(root, "ours")
-    assert [entry.at.name for entry in stores.of(root).entries(root)] == [claiming.CLAIM]
+        claims.claim(root, "ours")
+    assert [entry.at.name for entry in stores.of(root).entries(root)] == [claims.CLAIM]
     with pytest.raises(Refused, match="another platform"):
-        claiming.claim(root, "theirs")
+        claims.claim(root, "theirs")

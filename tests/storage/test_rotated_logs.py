@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from onlyonce import settings
-from onlyonce.model.storage.location import location
-from onlyonce.storage import stores
+from onlyonce.core.locations import location
+from onlyonce.tables import stores
 from tests.support import shop_oracle
 from tests.support.ended_runs import ended_at
 from tests.support.platform import Platform, multiset

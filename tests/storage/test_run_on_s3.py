@@ -20,8 +20,8 @@ import pytest
 from pyarrow import parquet
 
 from onlyonce import settings
-from onlyonce.model.storage.location import Location, location
-from onlyonce.storage import opening, stores
+from onlyonce.core.locations import Location, location
+from onlyonce.tables import opening, stores
 from tests.support import s3, shop_oracle
 from tests.support.ended_runs import ended_at
 from tests.support.platform import Platform, multiset

@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from onlyonce.model.storage.location import location
-from onlyonce.spark.options import options
-from onlyonce.storage import stores
+from onlyonce.core.locations import location
+from onlyonce.engine.options import options
+from onlyonce.tables import stores
 from tests.support.platform import JOB_TIMEOUT, ROOT, Platform
 from tests.support.s3 import KEY, S3, SECRET
 

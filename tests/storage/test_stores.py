@@ -10,10 +10,9 @@ from datetime import UTC, datetime
 import pytest
 from pyarrow import fs
 
-from onlyonce.model.errors import Refused, Retryable
-from onlyonce.model.storage.location import Location, Url, location
-from onlyonce.storage import stores
-from onlyonce.storage.stores import objects
+from onlyonce.core.errors import Refused, Retryable
+from onlyonce.core.locations import Location, Url, location
+from onlyonce.tables import stores
 from tests.support.s3 import S3
 
 ROUNDS, WRITERS = 10, 6
@@ -92,7 +91,7 @@ def test_a_range_is_of_the_content_that_was_listed_or_it_is_refused(place: Locat
 def test_one_content_has_one_etag_whoever_tells_it() -> None:
     """Azure's listings leave out the quotes that its other answers have."""
     told = {"size": 1, "version": None, "last_modified": datetime.now(UTC)}
-    assert len({objects._entry(Url("abfss://c@a", "x"), told | {"e_tag": etag}) for etag in ('"0x1"', "0x1")}) == 1
+    assert len({stores._entry(Url("abfss://c@a", "x"), told | {"e_tag": etag}) for etag in ('"0x1"', "0x1")}) == 1
 
 
 def test_of_writers_at_once_that_put_if_absent_one_wins_and_its_content_stays(place: Location) -> None:

@@ -8,12 +8,11 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from onlyonce.declare.pipeline import DeltaSource
-from onlyonce.model.errors import Refused
-from onlyonce.model.storage.location import Location, Url
-from onlyonce.sources.tables import table_entries
-from onlyonce.storage import opening, stores
-from onlyonce.storage.stores import options
+from onlyonce.api.pipeline import DeltaSource
+from onlyonce.core.errors import Refused
+from onlyonce.core.locations import Location, Url
+from onlyonce.sources import delta_log
+from onlyonce.tables import opening, stores
 from tests.support.shop import SHOP
 from tests.support.tables import SCHEMA, rows, sales, take
 
@@ -25,7 +24,7 @@ def append(at: Location, names: list[str]) -> None:
         pa.Table.from_pylist(sales(names), SCHEMA),
         mode="append",
         partition_by=["shop"],
-        storage_options=options.of_delta(at),
+        storage_options=stores.options_of_delta(at),
     )
 
 
@@ -50,10 +49,10 @@ def test_a_table_is_read_version_by_version_wherever_it_is(place: Location) -> N
     assert [row["id"] for row in rows(pipeline, later)] == ["d"]
     assert take(pipeline, read)[0] == []
 
-    table_entries.check_there(pipeline, later[0])
+    delta_log.check_table_there(pipeline, later[0])
     stores.of(at).delete(at / _below(later[0].path, at))
     with pytest.raises(Refused, match="which version 1 of the table has added, is not there any more"):
-        table_entries.check_there(pipeline, later[0])
+        delta_log.check_table_there(pipeline, later[0])
 
 
 def _below(path: str, at: Location) -> str:

@@ -11,14 +11,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from onlyonce import context
 from onlyonce.commitlog.lineages import Driver, Lineages
-from onlyonce.context import working_copy
-from onlyonce.context.query import Query, drain_query
-from onlyonce.context.working_copy import WorkingCopy
+from onlyonce.context import Query, WorkingCopy, drain_query
+from onlyonce.core.errors import Retryable
+from onlyonce.core.locations import Location, location
 from onlyonce.database.connect import Database
-from onlyonce.model.errors import Retryable
-from onlyonce.model.storage.location import Location, location
-from onlyonce.storage import checkpoint, stores
+from onlyonce.tables import checkpoint, stores
 from tests.support.s3 import S3
 
 BATCHES, KEPT = 4, 6
@@ -83,8 +82,8 @@ def test_a_checkpoint_has_no_more_than_its_last_batches(
     store: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also what a kill between two steps has left goes at a start; and a batch asks for as much as any before."""
-    monkeypatch.setattr(working_copy, "KEPT", KEPT)
-    monkeypatch.setattr(working_copy, "AT_ONCE", 2)
+    monkeypatch.setattr(context, "KEPT", KEPT)
+    monkeypatch.setattr(context, "AT_ONCE", 2)
     place = begun(location(f"{store.bucket()}/checkpoint"))
     copy, asked = WorkingCopy(place, tmp_path / "copy"), []
     copy.fill()
@@ -127,7 +126,7 @@ def test_a_query_goes_on_from_what_was_put_and_with_the_plan_of_another(
 
     def frame() -> DataFrame:
         return (
-            working_copy.session(spark)
+            context.working_copy_session(spark)
             .readStream.format("delta")
             .option("maxFilesPerTrigger", 1)
             .load(str(tmp_path / "table"))

@@ -9,8 +9,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
-from onlyonce.model import errors
+from onlyonce.api.pipeline import Delta, Files, Output, Pipeline
+from onlyonce.core import errors
 from tests.support.shop import LATENESS, MINUTE
 from tests.support.shop_transforms import per_shop
 

@@ -7,7 +7,7 @@ import os
 from dataclasses import replace
 
 from jobs.pipelines import FLIGHTS, USER_COUNTS
-from onlyonce.declare.pipeline import Files, FileSink, Pipeline
+from onlyonce.api.pipeline import Files, FileSink, Pipeline
 
 STORE = os.environ.get("STORE", "s3://nowhere")
 BESIDE = f"?scheme=http&endpoint_override={os.environ.get('AWS_ENDPOINT_URL', '').removeprefix('http://')}"

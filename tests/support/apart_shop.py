@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from onlyonce.declare.pipeline import Files
+from onlyonce.api.pipeline import Files
 from tests.support import stored_shop
 
 SHOP = replace(

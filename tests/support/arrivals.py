@@ -8,8 +8,8 @@ from tempfile import TemporaryDirectory
 
 from pyspark.sql import Row, SparkSession
 
-from onlyonce.declare.pipeline import Pipeline
-from onlyonce.receive.blocks import exchange
+from onlyonce.api.pipeline import Pipeline
+from onlyonce.receive import exchange
 from onlyonce.sources.lines import Lines
 
 

@@ -9,8 +9,8 @@ import pandas as pd
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce.declare.pipeline import Delta, Files, FileSink, Output, Pipeline
-from onlyonce.model.windows import Sliding
+from onlyonce.api.pipeline import Delta, Files, FileSink, Output, Pipeline
+from onlyonce.core.windows import Sliding
 from tests.support.shop import LATENESS, MINUTE
 
 

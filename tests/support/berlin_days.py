@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from datetime import timedelta
 
-from onlyonce.declare.pipeline import Delta, Output
-from onlyonce.model.windows import Fixed
+from onlyonce.api.pipeline import Delta, Output
+from onlyonce.core.windows import Fixed
 from tests.support.shop import SHOP
 
 DAYS = Output(

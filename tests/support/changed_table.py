@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from onlyonce.declare.pipeline import Delta, DeltaSource, Output
+from onlyonce.api.pipeline import Delta, DeltaSource, Output
 from tests.support import tables
 from tests.support.shop import SHOP
 

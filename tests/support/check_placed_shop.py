@@ -10,7 +10,7 @@ from typing import Any
 from deltalake import DeltaTable
 
 from onlyonce import settings
-from onlyonce.sources.parse.record_id import RecordId, of_file, of_place
+from onlyonce.sources.record_id import RecordId, of_file, of_place
 from tests.support import shop_oracle
 from tests.support.check_shop import check_outputs
 from tests.support.platform import Platform, multiset

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from onlyonce.declare.pipeline import Files
+from onlyonce.api.pipeline import Files
 from tests.support.shop import SHOP
 
 IN_CSV = replace(SHOP, record_id=(), source=Files(format="csv", header=True), outputs=SHOP.outputs[:1])

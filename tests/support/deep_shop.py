@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from onlyonce.declare.pipeline import Files
+from onlyonce.api.pipeline import Files
 from tests.support.shop import SHOP
 
 PIPELINES = [replace(SHOP, source=Files(recursive=True))]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from onlyonce.storage.beside import PROPERTIES, beside
+from onlyonce.tables.table_files import PROPERTIES, beside
 
 
 def made(table: Path) -> Path:

@@ -10,7 +10,7 @@ import shlex
 import sys
 from collections.abc import Mapping
 
-from onlyonce import environment, settings, tables
+from onlyonce import console, environment, settings
 from onlyonce.cli import app
 from tests.support import s3
 
@@ -35,7 +35,7 @@ def lead(given: Mapping[str, str]) -> None:
     file = settings.home() / "environment"
     file.touch(mode=0o600)
     file.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in given.items()))
-    tables.console().print(
+    console.console().print(
         f"The store is up for as long as this demo. So that commands of another shell reach it: [bold]. {file}[/bold]",
         soft_wrap=True,
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from onlyonce.declare.pipeline import FileSink, Output, Postgres
+from onlyonce.api.pipeline import FileSink, Output, Postgres
 from tests.support.shop import LATENESS, MINUTE, SHOP
 from tests.support.shop_transforms import per_shop
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from onlyonce.declare.pipeline import (
+from onlyonce.api.pipeline import (
     BigQuery,
     BigQueryStream,
     Custom,

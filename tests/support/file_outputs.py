@@ -8,7 +8,7 @@ from datetime import timedelta
 from pyspark.sql import DataFrame
 
 from jobs.pipelines import MINUTE, USER_COUNTS
-from onlyonce.declare.pipeline import Files, FileSink, Output
+from onlyonce.api.pipeline import Files, FileSink, Output
 
 LATENESS = timedelta(minutes=1)
 

@@ -7,8 +7,8 @@ from datetime import timedelta
 
 from pyspark.sql import DataFrame
 
-from onlyonce.declare.pipeline import FileSink, Output
-from onlyonce.model.windows import Sliding
+from onlyonce.api.pipeline import FileSink, Output
+from onlyonce.core.windows import Sliding
 from tests.support.shop import LATENESS, SHOP
 
 TWO_MINUTES = Sliding(timedelta(minutes=2), slide=timedelta(minutes=1))

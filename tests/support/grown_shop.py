@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from onlyonce.declare.pipeline import Growing
+from onlyonce.api.pipeline import Growing
 from tests.support.shop import SHOP
 
 GROWN = replace(SHOP, record_id=(), source=Growing(max_bytes_a_batch=1 << 20))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce.declare.pipeline import Delta, Output
+from onlyonce.api.pipeline import Delta, Output
 from tests.support.shop import SHOP
 
 

@@ -7,9 +7,9 @@ from datetime import timedelta
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce.declare.outputs.join import Join
-from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres
-from onlyonce.model.windows import Fixed
+from onlyonce.api.outputs import Join
+from onlyonce.api.pipeline import Delta, Files, Output, Pipeline, Postgres
+from onlyonce.core.windows import Fixed
 
 ME = "tests.support.joined_shop"
 WITHIN = timedelta(seconds=30)

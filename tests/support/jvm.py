@@ -16,8 +16,8 @@ import psutil
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt
 
 from onlyonce import environment
-from onlyonce.model.storage.location import location
-from onlyonce.storage.stores import options
+from onlyonce.core.locations import location
+from onlyonce.tables import stores
 
 STARTS = 3
 ANY = "s3://any"
@@ -36,8 +36,8 @@ def session(name: str) -> Any:
 
     A JVM that ends before it answers is started again, and the summary of the tests says so.
     """
-    from onlyonce.session.session import start
-    from onlyonce.spark.options import JARS
+    from onlyonce.engine.options import JARS
+    from onlyonce.engine.session import start
 
     starts = Retrying(
         retry=retry_if_exception(_has_ended), stop=stop_after_attempt(STARTS), before_sleep=_tell, reraise=True
@@ -46,7 +46,7 @@ def session(name: str) -> Any:
         {"ONLYONCE_DATA": ANY} if list(JARS.with_name(f"{JARS.name}-s3").glob("hadoop-aws-*.jar")) else {}
     ):
         session = starts(start, name, "local[2]")
-    session.conf.set(options.CHECKPOINTS, options.ON_DISK)
+    session.conf.set(stores.CHECKPOINTS, stores.ON_DISK)
     for name, value in ({} if "ONLYONCE_TEST_COMPILED" in os.environ else INTERPRETED).items():
         session.conf.set(name, value)
     session.sparkContext.environment["ONLYONCE_DATA"] = ""  # its Python workers inherit the variables of the JVM
@@ -61,7 +61,7 @@ def in_store(session: Any, given: Mapping[str, str]) -> Iterator[None]:
     with environment.within(dict(given)):
         found = {
             key.removeprefix(HADOOP): value
-            for key, value in options.of_spark(location(ANY)).items()
+            for key, value in stores.options_of_spark(location(ANY)).items()
             if key.startswith(HADOOP)
         }
     # The JVM started without the variables.
@@ -74,7 +74,7 @@ def in_store(session: Any, given: Mapping[str, str]) -> Iterator[None]:
         del workers[name]
     for key in found:
         hadoop.unset(key)
-    session.conf.set(options.CHECKPOINTS, options.ON_DISK)
+    session.conf.set(stores.CHECKPOINTS, stores.ON_DISK)
 
 
 def _has_ended(error: BaseException) -> bool:

@@ -7,8 +7,8 @@ from datetime import timedelta
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres
-from onlyonce.model.windows import Session, Sliding
+from onlyonce.api.pipeline import Delta, Files, Output, Pipeline, Postgres
+from onlyonce.core.windows import Session, Sliding
 from tests.support.shop import LATENESS, MINUTE
 
 

@@ -15,7 +15,7 @@ import traceback
 from types import TracebackType
 from typing import Any
 
-from onlyonce.model.errors import OnlyonceError
+from onlyonce.core.errors import OnlyonceError
 from tests.support.platform import ROOT
 
 
@@ -56,7 +56,7 @@ class Landers:
 
 
 def _serve() -> None:
-    for late in ("google.cloud.pubsub_v1", "onlyonce.sources.land", "sqlalchemy.dialects.postgresql.psycopg2"):
+    for late in ("google.cloud.pubsub_v1", "onlyonce.sources.pubsub", "sqlalchemy.dialects.postgresql.psycopg2"):
         importlib.import_module(late)
     for line in sys.stdin:
         asked = json.loads(line)
@@ -65,7 +65,7 @@ def _serve() -> None:
 
 def _start(pipeline: str, environment: dict[str, str]) -> int:
     from onlyonce import failpoints
-    from onlyonce.sources import land
+    from onlyonce.sources import pubsub
 
     pid = os.fork()
     if pid:
@@ -75,7 +75,7 @@ def _start(pipeline: str, environment: dict[str, str]) -> int:
     os.environ.update(environment)
     importlib.reload(failpoints)  # it reads the environment when it is imported
     try:
-        land.main([pipeline])
+        pubsub.main([pipeline])
     except OnlyonceError as error:
         os._exit(error.exit_code)
     except BaseException:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres
-from onlyonce.model.windows import Fixed, Session, Sliding
+from onlyonce.api.pipeline import Delta, Files, Output, Pipeline, Postgres
+from onlyonce.core.windows import Fixed, Session, Sliding
 from tests.support.shop import LATENESS, MINUTE
 
 ME = "tests.support.kinds"

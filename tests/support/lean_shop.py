@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from onlyonce.declare.pipeline import Delta, Output
-from onlyonce.model.windows import Session, Sliding, Window
+from onlyonce.api.pipeline import Delta, Output
+from onlyonce.core.windows import Session, Sliding, Window
 from tests.support.shop import LATENESS, MINUTE, SHOP
 
 PER_SHOP = "tests.support.shop_transforms:per_shop"

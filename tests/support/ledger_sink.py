@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 from typing import ClassVar
 
-from onlyonce.model.sinks.delivery import Guarantee, Row
+from onlyonce.core.delivery import Guarantee, Row
 
 
 class Ledger:

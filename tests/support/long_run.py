@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from onlyonce.commitlog.long_runs import LongRuns
+from onlyonce.commitlog.drivers import LongRuns
 from onlyonce.database.connect import Database
 from tests.support.platform import JOB_TIMEOUT, Platform
 

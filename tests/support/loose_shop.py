@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from onlyonce.declare.pipeline import Output, Postgres
+from onlyonce.api.pipeline import Output, Postgres
 from tests.support.shop import LATENESS, MINUTE, SHOP
 
 LOOSE = replace(

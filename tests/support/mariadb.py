@@ -20,7 +20,7 @@ from uuid import uuid4
 import pymysql
 
 from onlyonce.local.processes import wait_until
-from onlyonce.testing.crashtest.scratch import free_port
+from onlyonce.testing.scratch import free_port
 
 SERVER = shutil.which("mariadbd") or shutil.which("mariadbd", path="/usr/sbin:/usr/local/sbin:/usr/libexec")
 MISSING = "no MariaDB: apt-get install mariadb-server"

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from onlyonce.declare.pipeline import BigQuery, Iceberg, Kafka, KafkaSink, MySQL, Output, Webhook
+from onlyonce.api.pipeline import BigQuery, Iceberg, Kafka, KafkaSink, MySQL, Output, Webhook
 from tests.support.iceberg_shop import CATALOG
 from tests.support.mysql_shop import THERE
 from tests.support.shop import LATENESS, MINUTE, SHOP

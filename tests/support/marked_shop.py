@@ -8,9 +8,8 @@ from dataclasses import replace
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce.declare.outputs.join import Join
-from onlyonce.declare.outputs.lookup import Lookup
-from onlyonce.declare.pipeline import Delta, FileSink, Output, Postgres
+from onlyonce.api.outputs import Join, Lookup
+from onlyonce.api.pipeline import Delta, FileSink, Output, Postgres
 from tests.support.shop import LATENESS, MINUTE, SHOP
 
 T = "tests.support.shop_transforms:"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from onlyonce.declare.pipeline import Delta, Output, Pipeline, PubSub
-from onlyonce.declare.sources.sources import LARGEST_MESSAGE
-from onlyonce.model.windows import Fixed
+from onlyonce.api.pipeline import Delta, Output, Pipeline, PubSub
+from onlyonce.api.sources import LARGEST_MESSAGE
+from onlyonce.core.windows import Fixed
 
 AT_ONCE = timedelta(milliseconds=1)
 """One answer without a message ends a landing: the fake keeps nothing back."""

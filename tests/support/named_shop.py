@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from onlyonce.declare.pipeline import Delta, Output
+from onlyonce.api.pipeline import Delta, Output
 from tests.support.shop import SHOP
 
 PIPELINES = [

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from onlyonce.declare.pipeline import Delta, Files, FileSink, Output, Pipeline
+from onlyonce.api.pipeline import Delta, Files, FileSink, Output, Pipeline
 from onlyonce.environment import variable
 from tests.support.shop import LATENESS, MINUTE
 

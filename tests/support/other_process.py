@@ -20,7 +20,7 @@ T = TypeVar("T")
 _SERVER = multiprocessing.get_context("forkserver")
 _SERVER.set_forkserver_preload([
     "pytest", "pyarrow.dataset", "pyarrow.parquet", "psycopg2.extras", "sqlalchemy.dialects.postgresql.psycopg2", "deltalake",
-    "onlyonce.operate.collect", "onlyonce.operate.drop", "onlyonce.receive.merge_as_it_grows",
+    "onlyonce.operate.gc", "onlyonce.operate.drop", "onlyonce.receive.loop",
 ])  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
-from onlyonce.declare.pipeline import Files, Output, Pipeline, Postgres
+from onlyonce.api.pipeline import Files, Output, Pipeline, Postgres
 
 
 def rows(records: DataFrame) -> DataFrame:

@@ -19,8 +19,8 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from onlyonce import settings
+from onlyonce.api import load as declarations
 from onlyonce.database.migrate import migrate
-from onlyonce.declare import loading as declarations
 from onlyonce.failpoints import passing
 
 BROKEN = os.environ.get("PLAIN_DRIVER", "")

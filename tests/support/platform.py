@@ -13,10 +13,10 @@ import psycopg2
 import pytest
 
 from onlyonce import settings
+from onlyonce.core.runs import Report
 from onlyonce.database.connect import forget_connections
-from onlyonce.model.report import Report
-from onlyonce.storage import opening, stores
-from onlyonce.testing.crashtest.scratch import JOB_TIMEOUT, ONE_BY_ONE, ScratchPlatform, Server, free_port
+from onlyonce.tables import opening, stores
+from onlyonce.testing.scratch import JOB_TIMEOUT, ONE_BY_ONE, ScratchPlatform, Server, free_port
 
 __all__ = ["JOB_TIMEOUT", "Platform", "Server", "free_port", "multiset"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
+from onlyonce.api.pipeline import Delta, Files, Output, Pipeline
 from tests.support.shop import LATENESS, MINUTE
 
 PIPELINES = [

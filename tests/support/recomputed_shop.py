@@ -9,7 +9,7 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce.declare.pipeline import Delta, Iceberg, Output
+from onlyonce.api.pipeline import Delta, Iceberg, Output
 from tests.support.iceberg_shop import CATALOG
 from tests.support.shop import SHOP
 

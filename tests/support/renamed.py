@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from onlyonce.commitlog import declared
+from onlyonce.api import load as declarations
+from onlyonce.commitlog import lineages
 from onlyonce.commitlog.batches import Batches
-from onlyonce.commitlog.declared import Declarations
-from onlyonce.commitlog.lineages import Driver, Lineages
+from onlyonce.commitlog.lineages import Declarations, Driver, Lineages
+from onlyonce.core.batch import Plan
 from onlyonce.database.connect import Database
-from onlyonce.declare import loading as declarations
-from onlyonce.model.batch import Plan
 from tests.support import shop
 
 ROOMS = ("onlyonce.declare", "onlyonce.model")
@@ -40,6 +39,6 @@ def go_on(url: str, driver: Driver, plan: Plan) -> tuple[int, bool, str, str]:
     database, again = Database(url), plan.__class__(**vars(plan) | {"declaration_hash": now})
     live = Lineages(database).live("shop", "per_shop")
     assert live is not None
-    Declarations(database).go_on(live, declared.Declared("shop", "per_shop", now, parts))
+    Declarations(database).go_on(live, lineages.Declared("shop", "per_shop", now, parts))
     batch = Batches(database).begin(driver, "shop", again, None)
     return len(renamed), batch.replayed, str(batch.plan.declaration_hash), now

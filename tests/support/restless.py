@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType
 
-from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres
-from onlyonce.model.windows import Fixed
+from onlyonce.api.pipeline import Delta, Files, Output, Pipeline, Postgres
+from onlyonce.core.windows import Fixed
 
 _chance = F.udf(lambda _: random.random(), DoubleType())
 SCHEMA = "id string, shop string, at timestamp, cents long, weight double"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 
-from onlyonce.declare.pipeline import Files, Growing, Output, Pipeline, Postgres
+from onlyonce.api.pipeline import Files, Growing, Output, Pipeline, Postgres
 
 PIPELINES = [
     Pipeline(

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from pyspark.sql import DataFrame
 
-from onlyonce.declare.pipeline import Delta, Output, Postgres
+from onlyonce.api.pipeline import Delta, Output, Postgres
 from tests.support.shop import LATENESS, MINUTE, SHOP
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from onlyonce.sources.formats.schema_registry import Schema
+from onlyonce.sources.schema_registry import Schema
 
 
 @dataclass

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from datetime import timedelta
 
-from onlyonce.declare.pipeline import BigQuery, Files, Output, Pipeline, Webhook
+from onlyonce.api.pipeline import BigQuery, Files, Output, Pipeline, Webhook
 
 ME = "tests.support.sending_transforms"
 

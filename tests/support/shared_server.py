@@ -16,7 +16,7 @@ import psycopg2
 from sqlalchemy.engine import make_url
 
 from onlyonce.database.migrate import migrate
-from onlyonce.testing.crashtest.scratch import Server
+from onlyonce.testing.scratch import Server
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres
-from onlyonce.model.windows import Fixed
+from onlyonce.api.pipeline import Delta, Files, Output, Pipeline, Postgres
+from onlyonce.core.windows import Fixed
 
 MINUTE = Fixed(timedelta(minutes=1))
 LATENESS = timedelta(minutes=1)

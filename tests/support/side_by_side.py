@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres
+from onlyonce.api.pipeline import Delta, Files, Output, Pipeline, Postgres
 from tests.support.shop import LATENESS, MINUTE
 from tests.support.shop_transforms import per_shop
 

@@ -20,7 +20,7 @@ import psycopg2
 from rich.console import Console
 from rich.table import Table
 
-from onlyonce.local.database import postgres
+from onlyonce.local import postgres
 from tests.contract.database.test_server_deaths import kill as kill_server
 from tests.support.platform import ROOT, Platform, Server
 from tests.support.proxy import ANSWER_LOST, COMMIT_LOST, Proxy
@@ -195,7 +195,7 @@ class Soak:
 
     def collect(self, _: Driver) -> bool:
         """`onlyonce collect`, through the same network."""
-        command = [sys.executable, "-m", "onlyonce.operate.collect"]
+        command = [sys.executable, "-m", "onlyonce.operate.gc"]
         environment = os.environ | self.platform.environment | {"ONLYONCE_DATABASE_URL": self.proxy.url}
         self.collections.append(
             subprocess.Popen(

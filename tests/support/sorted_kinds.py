@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from onlyonce.declare.pipeline import Delta, FileSink, Output
-from onlyonce.model.windows import Session
+from onlyonce.api.pipeline import Delta, FileSink, Output
+from onlyonce.core.windows import Session
 from tests.support.sorted_shop import LATENESS, MINUTE, SHOP
 
 FUNCTIONS = "tests.support.sorted_transforms"

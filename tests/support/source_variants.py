@@ -14,8 +14,8 @@ from pyarrow import parquet
 
 from jobs.pipelines import FLIGHTS, USER_COUNTS
 from onlyonce import settings
-from onlyonce.declare.pipeline import Custom, Files, Growing, Pipeline
-from onlyonce.local.feed import deliver, grow
+from onlyonce.api.pipeline import Custom, Files, Growing, Pipeline
+from onlyonce.local import feed as local_feed
 from tests.support.readers import Lines
 
 KINDS = ("growing", "parquet", "avro", "custom")
@@ -44,10 +44,10 @@ def source(kind: str, name: str) -> Any:
 def feed(kind: str, name: str, *, duplicates: float, records: int, files: int) -> list[Path]:
     """Fill the source; gives the same lines as files."""
     raw, inbox = settings.home() / "raw" / name, settings.inbox(name)
-    deliver.feed(name, raw, duplicates=duplicates, records=records, files=files)
+    local_feed.feed_files(name, raw, duplicates=duplicates, records=records, files=files)
     paths = sorted(raw.glob("*.jsonl"))
     if kind == "growing":
-        grow.feed(name, inbox, duplicates=duplicates, records=records)
+        local_feed.feed_growing(name, inbox, duplicates=duplicates, records=records)
     elif kind != "custom":
         inbox.mkdir(parents=True)
         for path in paths:

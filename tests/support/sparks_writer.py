@@ -9,10 +9,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from onlyonce.sinks.delta import delta_upsert
-from onlyonce.storage import delta
+from onlyonce.tables import commit
 
 
-def append(frame: DataFrame, path: Path, commit: delta.Commit, by: list[str]) -> None:
+def append(frame: DataFrame, path: Path, commit: commit.Commit, by: list[str]) -> None:
     """Append rows under a transaction."""
     writer = frame.write.format("delta").mode("append").option("userMetadata", commit.note())
     writer = writer.option("txnAppId", commit.app_id).option("txnVersion", commit.version)

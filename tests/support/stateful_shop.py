@@ -10,9 +10,9 @@ from typing import Any
 import pandas as pd
 from pyspark.sql.streaming import StatefulProcessor
 
-from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres, Stateful
+from onlyonce.api.pipeline import Delta, Files, Output, Pipeline, Postgres, Stateful
+from onlyonce.core.windows import Fixed
 from onlyonce.failpoints import passing
-from onlyonce.model.windows import Fixed
 
 ME = "tests.support.stateful_shop"
 GAP = timedelta(seconds=20)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from onlyonce.declare.pipeline import Delta, Files, FileSink, Output, Pipeline
+from onlyonce.api.pipeline import Delta, Files, FileSink, Output, Pipeline
 from tests.support.shop import LATENESS, MINUTE
 
 FORM: Any = os.environ.get("STORED_SHOP_FORMAT", "json")

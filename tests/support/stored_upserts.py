@@ -3,7 +3,7 @@ records are folded."""
 
 from __future__ import annotations
 
-from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
+from onlyonce.api.pipeline import Delta, Files, Output, Pipeline
 from tests.support.shop import LATENESS, MINUTE
 
 SHOP = Pipeline(

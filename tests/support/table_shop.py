@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from onlyonce.declare.pipeline import Delta, DeltaSource, Files, Input, Output, Pipeline
-from onlyonce.model.windows import Fixed
+from onlyonce.api.pipeline import Delta, DeltaSource, Files, Input, Output, Pipeline
+from onlyonce.core.windows import Fixed
 from tests.support.shop import SHOP
 
 TABLE = "raw/sales"

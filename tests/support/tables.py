@@ -14,11 +14,10 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from onlyonce.declare.pipeline import DeltaSource, Pipeline
-from onlyonce.sources.files import typed_files
-from onlyonce.sources.files.listing import InputFile
-from onlyonce.sources.tables import table_log
-from onlyonce.sources.tables.table_entries import Read
+from onlyonce.api.pipeline import DeltaSource, Pipeline
+from onlyonce.sources import delta_log, typed_files
+from onlyonce.sources.delta_log import Read
+from onlyonce.sources.listing import InputFile
 from tests.support.shop import SHOP
 
 NOTHING = Read()
@@ -93,7 +92,7 @@ class Story:
 def pages(pipeline: Pipeline, read: Read) -> Iterator[list[InputFile]]:
     """What is not registered yet, where the path says that the table is."""
     assert isinstance(pipeline.source, DeltaSource)
-    return table_log.pages(pipeline, table_log.location(pipeline.source), read)
+    return delta_log.log_pages(pipeline, delta_log.log_location(pipeline.source), read)
 
 
 def take(pipeline: Pipeline, read: Read = NOTHING) -> tuple[list[InputFile], Read]:

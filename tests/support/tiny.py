@@ -8,7 +8,7 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce.declare.pipeline import Files, FileSink, Output, Pipeline, Postgres, Webhook
+from onlyonce.api.pipeline import Files, FileSink, Output, Pipeline, Postgres, Webhook
 
 
 def each(sales: DataFrame) -> DataFrame:

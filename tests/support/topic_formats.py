@@ -7,8 +7,8 @@ import os
 from dataclasses import replace
 from typing import Any
 
-from onlyonce.declare.pipeline import Kafka
-from onlyonce.declare.sources.message_formats import Avro, JsonSchema, Protobuf
+from onlyonce.api.messages import Avro, JsonSchema, Protobuf
+from onlyonce.api.pipeline import Kafka
 from tests.support.shop import SHOP
 
 REGISTRY = "env:SHOP_REGISTRY"

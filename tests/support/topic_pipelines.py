@@ -9,7 +9,7 @@ import os
 from dataclasses import replace
 
 from jobs.pipelines import FLIGHTS, USER_COUNTS
-from onlyonce.declare.pipeline import Kafka, Pipeline
+from onlyonce.api.pipeline import Kafka, Pipeline
 
 WITH_PASSWORD = {
     "security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": "env:TOPIC_LOGIN",

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from onlyonce.declare.pipeline import Kafka, Output, Postgres
+from onlyonce.api.pipeline import Kafka, Output, Postgres
 from tests.support.shop import SHOP
 
 _start = os.environ.get("SHOP_START", "earliest")

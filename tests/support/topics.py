@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from onlyonce.sources.parse.record_id import RecordId, of_file, of_place
+from onlyonce.sources.record_id import RecordId, of_file, of_place
 from tests.support.broker import Broker
 from tests.support.platform import Platform
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onlyonce.declare.pipeline import Files, Output, Pipeline, Postgres
+from onlyonce.api.pipeline import Files, Output, Pipeline, Postgres
 
 PIPELINES = [
     Pipeline(

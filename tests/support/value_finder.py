@@ -8,9 +8,9 @@ from pathlib import Path
 
 import psycopg2
 
-from onlyonce.model.operate.mentions import Mentions
-from onlyonce.operate.erase import decoders
-from onlyonce.storage.state_tables import NotDecoded
+from onlyonce.core.erasure import Mentions
+from onlyonce.operate import erase_search
+from onlyonce.tables.checkpoint import NotDecoded
 from tests.support.broker import Broker
 from tests.support.mariadb import MariaDB
 from tests.support.platform import Server
@@ -32,7 +32,7 @@ def in_files(folder: str, mentions: Mentions) -> Iterator[str]:
         if mentions.in_string(path.name):
             yield f"the name of {path}"
         try:
-            if path.is_file() and decoders.count(path.read_bytes(), mentions):
+            if path.is_file() and erase_search.count_mentions(path.read_bytes(), mentions):
                 yield str(path)
         except NotDecoded:
             yield str(path)
@@ -65,7 +65,7 @@ def in_mysql(server: MariaDB, database: str, mentions: Mentions) -> Iterator[str
 def in_topic(broker: Broker, topic: str, mentions: Mentions) -> bool:
     """Return whether a message of a topic mentions the condition."""
     return any(
-        decoders.count(part, mentions)
+        erase_search.count_mentions(part, mentions)
         for message in broker.read(topic, 1)
         for part in (message.key(), message.value())
         if part

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from jobs.pipelines import FLIGHTS, USER_COUNTS
-from onlyonce.declare.pipeline import Pipeline, PubSub
+from onlyonce.api.pipeline import Pipeline, PubSub
 from tests.support.messages import AT_ONCE
 
 

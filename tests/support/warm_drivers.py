@@ -24,7 +24,7 @@ from types import MappingProxyType, TracebackType
 import psutil
 
 from onlyonce.local import processes
-from onlyonce.testing.crashtest.scratch import JOB_TIMEOUT, NOT_OURS
+from onlyonce.testing.scratch import JOB_TIMEOUT, NOT_OURS
 from tests.support.platform import ROOT, Platform
 
 MASTER = "local[2]"
@@ -144,7 +144,7 @@ def _end(driver: subprocess.Popen[str]) -> None:
 
 def _serve() -> None:
     from onlyonce import failpoints
-    from onlyonce.session import session
+    from onlyonce.engine import session
 
     spark = session.start("warm", MASTER)
     for name, value in json.loads(sys.argv[1]).items():
@@ -152,7 +152,7 @@ def _serve() -> None:
     context = spark.sparkContext
     for name in (
         "onlyonce.run.stream",
-        "onlyonce.run.drain",
+        "onlyonce.run.queries",
         "onlyonce.outputs.backfill",
         "pyarrow.dataset",
         "deltalake",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from onlyonce.model.batch import to_time
-from onlyonce.model.windows import Micros
+from onlyonce.core.batch import to_time
+from onlyonce.core.windows import Micros
 from tests.transcripts.story import Bounds, Outcome
 
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 
-from onlyonce.model.frontier import Frontier, closed_until, is_late
-from onlyonce.model.outputs.triggers import AfterRecords, AfterTime, Trigger
-from onlyonce.model.windows import Joined, Micros, Session, micros, reach
+from onlyonce.core.frontier import Frontier, closed_until, is_late
+from onlyonce.core.windows import AfterRecords, AfterTime, Joined, Micros, Session, Trigger, micros, reach
 from tests.transcripts.story import Bounds, Declared, Late, Outcome, Record, Step, Story, Written
 
 NOTHING = Outcome(Counter(), Counter())

@@ -9,9 +9,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from onlyonce import BigQueryStream, Iceberg, MySQL, Postgres
-from onlyonce.declare.pipeline import Delta, Files, Input, Join, Lookup, Output, Pipeline, Stateful
-from onlyonce.model.outputs.chained import Chained
-from onlyonce.model.windows import Joined
+from onlyonce.api.pipeline import Delta, Files, Input, Join, Lookup, Output, Pipeline, Stateful
+from onlyonce.core.windows import Chained, Joined
 from tests.support.iceberg_shop import CATALOG
 from tests.transcripts import story
 from tests.transcripts.story import FOLDER, Declared, Story

@@ -15,10 +15,20 @@ from typing import Any, Literal
 
 import yaml
 
-from onlyonce.model.batch import to_micros
-from onlyonce.model.outputs.chained import Chained
-from onlyonce.model.outputs.triggers import AfterRecords, AfterTime, Trigger
-from onlyonce.model.windows import Fixed, Joined, Micros, Session, Sliding, Timed, Window
+from onlyonce.core.batch import to_micros
+from onlyonce.core.windows import (
+    AfterRecords,
+    AfterTime,
+    Chained,
+    Fixed,
+    Joined,
+    Micros,
+    Session,
+    Sliding,
+    Timed,
+    Trigger,
+    Window,
+)
 
 FOLDER = Path(__file__).parent
 Bounds = tuple[Micros, Micros] | None

@@ -16,9 +16,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onlyonce.sinks.iceberg import catalogs
-from onlyonce.sinks.outbox import bigquery_stream
+from onlyonce.sinks.iceberg import iceberg_catalogs
 from onlyonce.sinks.outbox import deliver as delivery
+from onlyonce.sinks.outbox import send_bigquery
 from tests.support.iceberg_shop import CATALOG, configured
 from tests.support.mariadb import MariaDB
 from tests.support.platform import Platform
@@ -57,7 +57,7 @@ def there(
         yield
         return
     with WriteStreams(columns=COLUMNS) as streams:
-        platform.give(monkeypatch, **{bigquery_stream.EMULATOR: streams.address})
+        platform.give(monkeypatch, **{send_bigquery.EMULATOR: streams.address})
         _READERS["bigquery stream"] = lambda _: streams.rows()
         yield
 
@@ -92,7 +92,7 @@ def pack(path: Path, how: str, *, cut_short: bool) -> None:
 
 
 def _of_iceberg(table: str) -> list[dict[str, Any]]:
-    with catalogs.opened(CATALOG) as found:
+    with iceberg_catalogs.open_catalog(CATALOG) as found:
         return list(found.load_table(f"results.{table}").scan().to_arrow().to_pylist())
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from onlyonce import Output, Postgres
-from onlyonce.testing.target import Target, newest_of
+from onlyonce.testing.playing import Target, newest_of
 from tests.support.changes_of_a_table import Change
 from tests.transcripts import change_story
 from tests.transcripts.change_story import FOLDER, Had, Story

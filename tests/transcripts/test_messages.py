@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from onlyonce.declare.sources.message_formats import Avro, JsonSchema, MessageFormat
-from onlyonce.sources.formats.converting import Wanted
-from onlyonce.sources.formats.decoding import Part, reader
-from onlyonce.sources.formats.schema_registry import Schema
-from onlyonce.sources.parse import coercion
+from onlyonce.api.messages import Avro, JsonSchema, MessageFormat
+from onlyonce.sources.kafka_messages import Part, decoding_reader
+from onlyonce.sources.message_formats import Wanted
+from onlyonce.sources.schema_registry import Schema
+from onlyonce.sources.values import coercion
 from tests.support.framed_messages import avro, framed
 
 STORIES = sorted((Path(__file__).parent / "messages").glob("*.yaml"))
@@ -32,7 +32,7 @@ def test_each_message_becomes_what_the_transcript_says(path: Path) -> None:
     columns = tuple(coercion.declared(told["declared"])) if told["format"] == "avro" else ()
     unknown = {9: "the registry does not know 9"}
     wanted = Wanted(columns, tuple(told["needed"].split(", ")) if columns else ())
-    read = reader(Part("value", of, schemas, unknown, wanted))
+    read = decoding_reader(Part("value", of, schemas, unknown, wanted))
     values = [_bytes(one, told["schemas"]) for one in told["messages"]]
 
     together = read(pa.array(values, pa.binary()))

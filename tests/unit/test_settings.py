@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from onlyonce import settings
 from onlyonce.cli import app
-from onlyonce.cli.settings import page
-from onlyonce.model.errors import Refused
+from onlyonce.cli.platform import page
+from onlyonce.core.errors import Refused
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def test_one_module_reads_the_environment() -> None:
     exceptions = {
         "onlyonce/environment.py",
         "onlyonce/failpoints.py",
-        "onlyonce/testing/suite/processes.py",
+        "onlyonce/testing/scratch.py",
         "onlyonce/local/prerequisites.py",
     }
     files = [

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from onlyonce.model.errors import Refused
-from onlyonce.spark import options as spark_options
-from onlyonce.spark import redaction, state
-from onlyonce.spark.defaults import spark_defaults
-from onlyonce.spark.master import refuse_master
+from onlyonce.core.errors import Refused
+from onlyonce.engine import options as spark_options
+from onlyonce.engine import state
+from onlyonce.engine.options import refuse_master, spark_defaults
 
 DAEMON = "spark.python.daemon.module"
 JAVA = "spark.driver.extraJavaOptions"
@@ -184,7 +183,7 @@ def test_workers_begin_with_their_libraries_where_the_package_is_on_this_machine
     jars: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not on a cluster, nor where tasks bring the package along as a zip: there Spark's daemon would not find ours."""
-    assert spark_options.options("local[2]")[DAEMON] == "onlyonce.session.worker_daemon"
+    assert spark_options.options("local[2]")[DAEMON] == "onlyonce.engine.worker_daemon"
     assert DAEMON not in spark_options.options("spark://host:7077")
     monkeypatch.setattr(spark_options, "PACKAGE", jars / "onlyonce.whl" / "onlyonce" / "spark" / "options.py")
     assert DAEMON not in spark_options.options("local[2]")
@@ -212,9 +211,9 @@ def test_what_spark_logs_is_errors_unless_the_team_has_said_it(
 @pytest.mark.parametrize("theirs", [None, "(?i)iban|card", "iban|(card|iban)"])
 def test_variables_are_redacted_with_what_the_team_redacts(jars: Path, theirs: str | None) -> None:
     """A team's own pattern counts too, and is merged once however often ours is added."""
-    given = {redaction.SETTING: theirs} if theirs else {}
+    given = {spark_options.SETTING: theirs} if theirs else {}
 
-    pattern = spark_options.options("yarn", given)[redaction.SETTING]
+    pattern = spark_options.options("yarn", given)[spark_options.SETTING]
 
     hidden = [f"spark.{kind}.SHOP_DSN" for kind in ("yarn.appMasterEnv", "kubernetes.driverEnv", "executorEnv")]
     # Java takes a flag within a pattern, from there on.
@@ -222,7 +221,7 @@ def test_variables_are_redacted_with_what_the_team_redacts(jars: Path, theirs: s
     assert all(found.search(name) for name in [*hidden, "spark.authenticate.secret"])
     assert bool(found.search("spark.card")) is (theirs is not None)
     assert not found.search("spark.sql.shuffle.partitions")
-    assert redaction.merged(pattern) == pattern
+    assert spark_options.merged_redaction(pattern) == pattern
 
 
 def test_a_catalog_without_delta_is_refused(jars: Path) -> None:

@@ -1,14 +1,12 @@
-"""The FastAPI app behind the page.
-
-Airflow's API server mounts it; every route shows a user of Airflow what `sight` permits.
-
-Each answer is one HTML page without scripts. Who calls it: browsers, in a frame of Airflow's UI or alone.
-"""
+"""Draws numbers as bars, and writes numbers, times and ages as text. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import parse_qs, quote, urlencode
@@ -20,12 +18,283 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
-from onlyonce.airflow.page import cards, charts, late_records, pages, search, sight
-from onlyonce.airflow.page.pages import ROWS
+from onlyonce.airflow.page import find, read
 from onlyonce.airflow.page.read import Ask, log
-from onlyonce.catalog.bloom import FALSE_POSITIVES
-from onlyonce.model.errors import OnlyonceError, Refused
-from onlyonce.model.visible import visible
+from onlyonce.catalog.filters import FALSE_POSITIVES
+from onlyonce.core.errors import OnlyonceError, Refused, visible
+
+HEIGHT = 36
+_STEP, _GAP = 10, 2
+# In units of the drawing, which the page stretches to its width.
+_LEAST = 60
+# A few bars alone would be as wide as a hand.
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One bar, from the bottom up, with the text that shows when it is pointed at."""
+
+    x: int
+    y: float
+    height: float
+    title: str
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One row of bars with its own scale, so that few duplicates beside many kept records can be seen."""
+
+    name: str
+    kind: str
+    bars: tuple[Bar, ...]
+    largest: str
+    width: int
+    bar_width: int = _STEP - _GAP
+    height: int = HEIGHT
+
+
+def chart(name: str, kind: str, points: Iterable[tuple[str, float | None]], shown: Any = None) -> Chart:
+    """The bars of some (title, value), oldest first; a value that is missing has no bar.
+
+    `kind` is the colour's name.
+    """
+    shown = shown or number
+    values = [(title, max(value or 0, 0)) for title, value in points]
+    top = max((value for _, value in values), default=0)
+    empty = max(_LEAST - len(values), 0)
+    bars = tuple(
+        Bar((empty + at) * _STEP, round(HEIGHT - tall, 2), round(tall, 2), f"{title}: {shown(value)}")
+        for at, (title, value) in enumerate(values)
+        if (tall := _tall(value, top))
+    )
+    return Chart(name, kind, bars, shown(top), (empty + len(values)) * _STEP - _GAP)
+
+
+def by_batch(name: str, column: str, rows: Iterable[Mapping[str, Any]], kind: str = "", shown: Any = None) -> Chart:
+    """A column of the rows of the query `recent`, one bar for each batch."""
+    points = [(f"batch {row['batch']}, {time(row['committed_at'])}", row[column]) for row in rows]
+    return chart(name, kind or column, points, shown)
+
+
+def number(value: float | None) -> str:
+    """A count with its thousands apart; a dash for what is not known."""
+    return "–" if value is None else f"{value:,.0f}"
+
+
+def size(value: float | None) -> str:
+    """Bytes, for people."""
+    if value is None:
+        return "–"
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:,.1f} TB"
+
+
+def time(value: datetime | None) -> str:
+    """An instant, in UTC, to the second."""
+    return "–" if value is None else f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def span(start: datetime | None, end: datetime | None) -> str:
+    """A window: its start, and of its end what differs."""
+    if start is None or end is None:
+        return time(start)
+    first, last = time(start), time(end)
+    return f"{first} – {last[11:]}" if first[:10] == last[:10] else f"{first} – {last}"
+
+
+def age(seconds: float | None) -> str:
+    """A duration in its two largest units."""
+    if seconds is None:
+        return "–"
+    if seconds < 60:
+        return f"{seconds * 1000:.0f} ms" if 0 < seconds < 1 else f"{seconds:.0f} s"
+    whole = round(seconds)
+    for large, small, a, b in ((86400, 3600, "d", "h"), (3600, 60, "h", "min"), (60, 1, "min", "s")):
+        if whole >= large:
+            rest = whole % large // small
+            return f"{whole // large} {a}" + (f" {rest} {b}" if rest else "")
+    raise AssertionError("a minute or more has one of these units")
+
+
+def _tall(value: float, top: float) -> float:
+    # What is there must be seen, however small it is beside the largest.
+    return max(value / top * HEIGHT, 1.5) if value else 0
+
+
+# Makes what the page shows of a pipeline from the rows of the queries in `sql/statements/page.sql`. Pure.
+
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Card:
+    """One pipeline, or one bounded run of it."""
+
+    of: Row
+    stages: list[Row]
+    broken: list[Row]
+    charts: list[tuple[str, list[Chart]]]
+    ids: int
+    bytes: int
+    chunks: int
+    kept_ids: Chart | None
+    false_positives: int
+    judged_new: int
+    """Look-ups of the last batches whose id was not in the chunk: what the filters can be wrong about."""
+
+    @property
+    def verdict(self) -> str:
+        """broken, conserved, or nothing while no batch is committed."""
+        if self.broken or self.of["unbalanced"]:
+            return "broken"
+        return "conserved" if self.of["batches"] else "nothing"
+
+    @property
+    def false_positive_rate(self) -> str:
+        """How often a filter said "maybe" of an id that was not there, as counted."""
+        if not self.judged_new:
+            return "–"
+        if not self.false_positives:
+            return f"none of {number(self.judged_new)}"
+        return f"1 in {number(self.judged_new / self.false_positives)}"
+
+    @property
+    def slowest(self) -> Row | None:
+        """The stage whose input waits the longest; None when nothing waits."""
+        return next((stage for stage in self.stages if stage["slowest"]), None)
+
+
+def cards(
+    pipelines: Sequence[Row], recent: Sequence[Row], broken: Sequence[Row], lag: Sequence[Row], catalog: Sequence[Row]
+) -> list[Card]:
+    """One card for each row of `pipelines`, in that order, with what the other queries say of it."""
+    return [
+        _card(
+            of, *([row for row in rows if row["instance"] == of["instance"]] for rows in (recent, broken, lag, catalog))
+        )
+        for of in pipelines
+    ]
+
+
+def late_by_window(rows: Sequence[Row]) -> list[Chart]:
+    """The rows of `late_windows`, which are newest first, as bars from the oldest on."""
+    if not rows:
+        return []
+    points = [(span(row["window_start"], row["window_end"]), row["late"]) for row in reversed(rows)]
+    return [chart("late", "late", points)]
+
+
+def _card(of: Row, recent: list[Row], broken: list[Row], lag: list[Row], catalog: list[Row]) -> Card:
+    wrong, spared = (sum(row[column] or 0 for row in recent) for column in ("false_positives", "lookups_spared"))
+    by_stage = [(stage, list(rows)) for stage, rows in groupby(recent, lambda row: row["stage"])]
+    return Card(
+        of,
+        lag,
+        broken,
+        [(stage, _charts(stage, rows)) for stage, rows in by_stage],
+        ids=sum(row["ids"] for row in catalog),
+        bytes=sum(row["bytes"] for row in catalog),
+        chunks=sum(row["chunks"] for row in catalog),
+        kept_ids=chart("ids", "ids", [(time(c["bucket_start"]), c["ids"]) for c in catalog]) if catalog else None,
+        false_positives=wrong,
+        judged_new=wrong + spared,
+    )
+
+
+def _charts(stage: str, rows: list[Row]) -> list[Chart]:
+    times = [
+        by_batch("system lag at the commit", "lag", rows, "took", shown=age),
+        by_batch("time to commit", "took", rows, shown=age),
+    ]
+    if stage != "receive":
+        known = [row | {"rejected": row["rejected"] or 0} for row in rows]
+        rejects = [by_batch("rejected", "rejected", known)] if any(row["rejected"] for row in known) else []
+        return [by_batch("in time", "in_time", rows), by_batch("late", "late", rows), *rejects, *times]
+    rare = [column for column in ("invalid", "remnant", "false_positives") if any(row[column] for row in rows)]
+    return [by_batch(column.replace("_", " "), column, rows) for column in ("kept", "duplicate", *rare)] + times
+
+
+# Pages of a long list.
+#
+# A page begins after the last row of the one before, and not at a number, so no row is shown twice while rows come in.
+# Pure.
+
+
+ROWS = 50
+_BETWEEN = "~"
+# In no lineage, sink or time.
+_FIRST = datetime.min.replace(tzinfo=UTC)
+_LATEST = datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Order:
+    """The columns that order a list, the kind of each, and the place before its first row."""
+
+    columns: tuple[str, ...]
+    kinds: tuple[Callable[[str], Any], ...]
+    first: tuple[Any, ...]
+
+    def place(self, text: str | None) -> tuple[Any, ...]:
+        """The values after which a page begins. Raises Refused for a text that is no place in this list."""
+        if not text:
+            return self.first
+        parts = text.split(_BETWEEN)
+        try:
+            return tuple(kind(part) for kind, part in zip(self.kinds, parts, strict=True))
+        except (ValueError, OverflowError) as error:
+            raise Refused(f"{text!r} is no place in this list", hint="go back to its first page") from error
+
+
+@dataclass(frozen=True)
+class Page:
+    """Some rows of a list, and the text that names the place after them; None when they are the last."""
+
+    rows: list[dict[str, Any]]
+    next: str | None
+
+
+def page(rows: Sequence[dict[str, Any]], order: Order, size: int = ROWS) -> Page:
+    """The first `size` of up to `size + 1` rows: one more than is shown tells whether there are more."""
+    shown = list(rows[:size])
+    return Page(shown, _text(shown[-1], order) if len(rows) > size else None)
+
+
+def instant(text: str) -> datetime:
+    """A time with its zone, in UTC: PostgreSQL has not all zones that Python has.
+
+    Raises ValueError and OverflowError.
+    """
+    value = datetime.fromisoformat(text)
+    if value.tzinfo is None:
+        raise ValueError(f"{text} has no time zone")
+    return value.astimezone(UTC)
+
+
+BATCHES = Order(("batch",), (int,), (2**62,))
+WINDOWS = Order(("window_start", "window_end", "generation"), (instant, instant, int), (_LATEST, _LATEST, 0))
+LATE = Order(("window_start", "window_end"), (instant, instant), (_LATEST, _LATEST))
+BACKFILLS = Order(("begun_at", "lineage", "batch"), (instant, str, int), (_LATEST, "", 0))
+FILES = Order(("output", "since", "pane", "shard"), (str, instant, int, int), ("", _FIRST, -1, -1))
+COMMITS = Order(("committed_at", "unique_id"), (instant, str), (_LATEST, ""))
+UNITS = Order(("sink", "partition"), (str, int), ("", -1))
+
+
+def _text(row: Mapping[str, Any], order: Order) -> str:
+    values = [row[column] for column in order.columns]
+    return _BETWEEN.join(v.isoformat() if isinstance(v, datetime) else str(v) for v in values)
+
+
+# The FastAPI app behind the page.
+#
+# Airflow's API server mounts it; every route shows a user of Airflow what `sight` permits.
+#
+# Each answer is one HTML page without scripts. Who calls it: browsers, in a frame of Airflow's UI or alone.
+
 
 FEW = 5
 """How many backfills and files the page of a pipeline has; a link leads to all."""
@@ -52,9 +321,9 @@ _templates = jinja2.Environment(
     # What a macro gives is HTML already, made of values that were visible.
     finalize=lambda value: visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value,
 )
-_templates.filters.update(number=charts.number, size=charts.size, time=charts.time, age=charts.age)
+_templates.filters.update(number=number, size=size, time=time, age=age)
 _templates.globals.update(
-    span=charts.span, recent=RECENT, compared=COMPARED, most=REASONS, one_in=round(1 / FALSE_POSITIVES), few=FEW
+    span=span, recent=RECENT, compared=COMPARED, most=REASONS, one_in=round(1 / FALSE_POSITIVES), few=FEW
 )
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; "
@@ -94,14 +363,13 @@ def pipeline(request: Request, user: GetUserDep, instance: str) -> HTMLResponse:
         lives = ask("lives", instance=instance)
         outputs = _outputs(lives)
         late = {
-            o: ask("late_windows", instance=instance, output=o, n=RECENT, **_at(pages.LATE, "start", "end"))
-            for o in outputs
+            o: ask("late_windows", instance=instance, output=o, n=RECENT, **_at(LATE, "start", "end")) for o in outputs
         }
-        backfills = ask("backfills", instance=instance, n=FEW, **_at(pages.BACKFILLS, "begun_at", "lineage", "batch"))
-        files = ask("waiting_files", instance=instance, n=FEW, **_at(pages.FILES, *pages.FILES.columns))
+        backfills = ask("backfills", instance=instance, n=FEW, **_at(BACKFILLS, "begun_at", "lineage", "batch"))
+        files = ask("waiting_files", instance=instance, n=FEW, **_at(FILES, *FILES.columns))
         parts = _parts(ask, instance, rejects=bool(card.of["rejected"]))
-        withheld = None if ask.sees_records(instance) else sight.NOT_PERMITTED
-    late_charts = {output: cards.late_by_window(rows) for output, rows in late.items()}
+        withheld = None if ask.sees_records(instance) else read.NOT_PERMITTED
+    late_charts = {output: late_by_window(rows) for output, rows in late.items()}
     return _page(
         request,
         "pipeline.html",
@@ -123,8 +391,8 @@ def batches(request: Request, user: GetUserDep, instance: str, lineage: Text, be
     if not lineage.startswith(f"{instance}/"):
         _nothing(f"{lineage} is no lineage of {instance}")
     with log(user) as ask:
-        rows = ask("batches", lineage=lineage, n=ROWS + 1, **_at(pages.BATCHES, "before", text=before))
-    shown = pages.page(rows, pages.BATCHES)
+        rows = ask("batches", lineage=lineage, n=ROWS + 1, **_at(BATCHES, "before", text=before))
+    shown = page(rows, BATCHES)
     return _page(
         request, "batches.html", instance=instance, lineage=lineage, page=shown, receive="/receive/" in lineage
     )
@@ -133,10 +401,10 @@ def batches(request: Request, user: GetUserDep, instance: str, lineage: Text, be
 @app.get("/pipelines/{instance}/windows")
 def windows(request: Request, user: GetUserDep, instance: str, output: Text, before: Place = None) -> HTMLResponse:
     """The windows of an output with all their generations, newest first."""
-    at = _at(pages.WINDOWS, "start", "end", "generation", text=before)
+    at = _at(WINDOWS, "start", "end", "generation", text=before)
     with log(user) as ask:
         rows = ask("windows", instance=instance, output=output, n=ROWS + 1, **at)
-    return _page(request, "windows.html", instance=instance, output=output, page=pages.page(rows, pages.WINDOWS))
+    return _page(request, "windows.html", instance=instance, output=output, page=page(rows, WINDOWS))
 
 
 @app.get("/pipelines/{instance}/late")
@@ -144,14 +412,14 @@ def late(request: Request, user: GetUserDep, instance: str, output: Text, before
     """The windows of an output that records came too late for, newest first; with the first page the records."""
     with log(user) as ask:
         rows = ask(
-            "late_windows", instance=instance, output=output, n=ROWS + 1, **_at(pages.LATE, "start", "end", text=before)
+            "late_windows", instance=instance, output=output, n=ROWS + 1, **_at(LATE, "start", "end", text=before)
         )
-        records = late_records.NOT_PERMITTED if rows and before is None else None
+        records = find.LATE_NOT_PERMITTED if rows and before is None else None
         permitted = ask.sees_records(instance)
     # No snapshot of the log is held while the table is read.
     if records and permitted:
-        records = late_records.of_output(rows[0]["pipeline"], instance, output)
-    shown = pages.page(rows, pages.LATE)
+        records = find.late_records_of(rows[0]["pipeline"], instance, output)
+    shown = page(rows, LATE)
     return _page(request, "late.html", instance=instance, output=output, page=shown, records=records)
 
 
@@ -159,17 +427,17 @@ def late(request: Request, user: GetUserDep, instance: str, output: Text, before
 def files(request: Request, user: GetUserDep, instance: str, after: Place = None) -> HTMLResponse:
     """The files of a pipeline that have no final name yet."""
     with log(user) as ask:
-        rows = ask("waiting_files", instance=instance, n=ROWS + 1, **_at(pages.FILES, *pages.FILES.columns, text=after))
-    return _page(request, "files.html", instance=instance, page=pages.page(rows, pages.FILES))
+        rows = ask("waiting_files", instance=instance, n=ROWS + 1, **_at(FILES, *FILES.columns, text=after))
+    return _page(request, "files.html", instance=instance, page=page(rows, FILES))
 
 
 @app.get("/pipelines/{instance}/backfills")
 def backfills(request: Request, user: GetUserDep, instance: str, before: Place = None) -> HTMLResponse:
     """The backfills of a pipeline, newest first."""
-    at = _at(pages.BACKFILLS, "begun_at", "lineage", "batch", text=before)
+    at = _at(BACKFILLS, "begun_at", "lineage", "batch", text=before)
     with log(user) as ask:
         rows = ask("backfills", instance=instance, n=ROWS + 1, **at)
-    return _page(request, "backfills.html", instance=instance, page=pages.page(rows, pages.BACKFILLS))
+    return _page(request, "backfills.html", instance=instance, page=page(rows, BACKFILLS))
 
 
 @app.get("/batches")
@@ -177,11 +445,11 @@ def batch(
     request: Request, user: GetUserDep, lineage: Text, batch: Annotated[int, Query(ge=0, lt=2**62)], after: Place = None
 ) -> HTMLResponse:
     """One batch or backfill, and its units."""
-    at = _at(pages.UNITS, "sink", "partition", text=after)
+    at = _at(UNITS, "sink", "partition", text=after)
     with log(user) as ask:
         [of] = ask("batch", lineage=lineage, batch=batch) or _nothing(f"no batch {lineage}/{batch}")
         units = ask("units_of_batch", lineage=lineage, batch=batch, n=ROWS + 1, **at)
-    return _page(request, "batch.html", of=of, page=pages.page(units, pages.UNITS))
+    return _page(request, "batch.html", of=of, page=page(units, UNITS))
 
 
 @app.get("/runs")
@@ -196,9 +464,9 @@ def run(request: Request, user: GetUserDep, dag_id: Text, run_id: Text, before: 
         pipelines = [row["pipeline"] for row in ask("pipelines_of_run", dag_id=dag_id, run_id=run_id)]
         known = {"run_id": run_id, "pipelines": pipelines}
         sums = ask("run_sums", **known) if pipelines else None
-        at = _at(pages.COMMITS, "committed_at", "unique_id", text=before)
+        at = _at(COMMITS, "committed_at", "unique_id", text=before)
         rows = ask("commits_of_run", n=ROWS + 1, **known, **at) if pipelines else []
-    return _page(request, "run.html", dag_id=dag_id, run_id=run_id, sums=sums, page=pages.page(rows, pages.COMMITS))
+    return _page(request, "run.html", dag_id=dag_id, run_id=run_id, sums=sums, page=page(rows, COMMITS))
 
 
 @app.get("/search")
@@ -208,7 +476,7 @@ def search_form(request: Request, user: GetUserDep, run_id: Text = "") -> HTMLRe
     An address never contains a value of a record: it is logged.
     """
     with log(user) as ask:
-        found = search.of_run(ask, run_id) if run_id else None
+        found = find.batches_of_run(ask, run_id) if run_id else None
     return _page(request, "search.html", q=run_id, found=found)
 
 
@@ -216,7 +484,7 @@ def search_form(request: Request, user: GetUserDep, run_id: Text = "") -> HTMLRe
 def what_became_of(request: Request, user: GetUserDep, q: Annotated[str, Depends(_searched)]) -> HTMLResponse:
     """Show what became of a record, a unit, a batch or a run."""
     with log(user) as ask:
-        found = search.find(ask, q) if q.strip() else None
+        found = find.find(ask, q) if q.strip() else None
     return _page(request, "search.html", q=q, found=found)
 
 
@@ -242,8 +510,8 @@ def not_allowed(request: Request, error: StarletteHTTPException) -> HTMLResponse
     return _page(request, "error.html", error.status_code, error=told)
 
 
-def _cards(ask: Ask, instance: str | None) -> list[cards.Card]:
-    return cards.cards(
+def _cards(ask: Ask, instance: str | None) -> list[Card]:
+    return cards(
         ask("pipelines", instance=instance),
         ask("recent", instance=instance, n=RECENT),
         ask("broken", instance=instance, n=COMPARED),
@@ -274,7 +542,7 @@ def _outputs(lives: list[dict[str, Any]]) -> list[str]:
     return list(dict.fromkeys(life["query"] for life in lives if life["query"] != "receive"))
 
 
-def _at(order: pages.Order, *names: str, text: str | None = None) -> dict[str, Any]:
+def _at(order: Order, *names: str, text: str | None = None) -> dict[str, Any]:
     return dict(zip(names, order.place(text), strict=True))
 
 

@@ -1,22 +1,126 @@
-"""The page's access to the commit log: as the role that only reads the views, and with a short time limit."""
+"""What one user of Airflow may see of the commit log: the pipelines whose DAGs Airflow shows to this user.
+
+`Sight` stands between the page's routes and the log, so that no route can answer with rows of another pipeline.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any, Literal
 
+from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.exceptions import AirflowNotFoundException
 from airflow.models.connection import Connection
+from airflow.models.dag import DagModel
 from psycopg2.errors import QueryCanceled
 from sqlalchemy import Connection as Session
 from sqlalchemy.exc import DBAPIError
 
 from onlyonce import settings
-from onlyonce.airflow.log.task_environment import CONNECTION, READER_CONNECTION, url_of
-from onlyonce.airflow.page.sight import Row, Sight
+from onlyonce.airflow.log import CONNECTION, READER_CONNECTION, url_of
+from onlyonce.core.errors import InvariantBroken, Refused, Retryable
+from onlyonce.core.stored_names import stream_id
 from onlyonce.database.connect import Database, ask, snapshot, transaction
-from onlyonce.model.errors import Refused, Retryable
+
+Row = dict[str, Any]
+WITH_VALUES = ("reasons",)
+"""Queries whose rows may have values of records: a function of the team's writes what a record is rejected for."""
+QUOTING = ("output stands still", "dead letters", "rejected rows")
+"""Findings that quote an error of a team's function or an answer of a target: either may repeat values of a record."""
+NOT_PERMITTED = "values of records need permission to start runs of its DAG (the setting page_records)"
+
+
+class Sight:
+    """Answer queries of the log with the rows of the pipelines that one user may see."""
+
+    def __init__(self, ask: Callable[..., list[Row]], user: BaseUser) -> None:
+        self._ask, self._user = ask, user
+        known = ask("driven_by")
+        self._pipelines = {row["instance"]: row["pipeline"] for row in known}
+        self._dags = {row["instance"]: row["dag_ids"] or [stream_id(row["pipeline"])] for row in known}
+        self._allowed: dict[tuple[str, str], bool] = {}
+
+    def __call__(self, query: str, /, **values: Any) -> list[Row]:
+        """Return the rows of a named query that belong to visible pipelines. Raises Refused for a NUL character."""
+        _refuse_nul(values.values())
+        rows = self._ask(query, **values)
+        if query == "findings":
+            return [
+                row | {"finding": None} if self._is_foreign(row["where"]) else self._without_values(row) for row in rows
+            ]
+        if query == "pipelines_of_run":
+            return [row for row in rows if self._sees_pipeline(row["pipeline"])]
+        scope, permitted = _instance(values), self.sees_records if query in WITH_VALUES else self.sees
+        return [row for row in rows if permitted(scope or _instance(row) or _unscoped(query))]
+
+    def instances(self) -> list[str]:
+        """Return the visible pipelines, for a query that limits its rows."""
+        return [instance for instance in self._dags if self.sees(instance)]
+
+    def sees(self, instance: str) -> bool:
+        """Return whether the user may read runs of a DAG that drives this pipeline."""
+        return any(self.may(dag_id, "GET") for dag_id in self._dags.get(instance, ()))
+
+    def sees_records(self, instance: str) -> bool:
+        """Return whether the user may see values of this pipeline's records, by the setting `page_records`."""
+        if (who := settings.page_records()) == "nobody":
+            return False
+        return any(self.may(dag_id, "GET" if who == "viewers" else "POST") for dag_id in self._dags.get(instance, ()))
+
+    def may(self, dag_id: str, method: Literal["GET", "POST"]) -> bool:
+        """Return whether Airflow permits the user to read (GET) or to start (POST) runs of this DAG.
+
+        Raises Refused for a NUL character.
+        """
+        _refuse_nul((dag_id,))
+        if (dag_id, method) not in self._allowed:
+            details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
+            self._allowed[dag_id, method] = get_auth_manager().is_authorized_dag(
+                method=method, access_entity=DagAccessEntity.RUN, details=details, user=self._user
+            )
+        return self._allowed[dag_id, method]
+
+    def _sees_pipeline(self, pipeline: str) -> bool:
+        return any(self.sees(instance) for instance, name in self._pipelines.items() if name == pipeline)
+
+    def _without_values(self, finding: Row) -> Row:
+        if finding["finding"] not in QUOTING or self.sees_records(finding["where"].partition("/")[0]):
+            return finding
+        return finding | {"what": NOT_PERMITTED}
+
+    def _is_foreign(self, subject: str | None) -> bool:
+        if subject is None or all(map(self.sees, self._dags)):
+            return False
+        return not self.sees(subject.partition("/")[0])
+
+
+def _refuse_nul(values: Iterable[Any]) -> None:
+    """Raise Refused for a string that no PostgreSQL takes, neither ours nor Airflow's."""
+    if any(isinstance(value, str) and "\0" in value for value in values):
+        raise Refused("this address contains a NUL character", hint="remove it: nothing in the log contains one")
+
+
+def _instance(of: dict[str, Any]) -> str | None:
+    """Return the instance that the parameters or a row name, by itself or at the beginning of a lineage."""
+    for name in ("instance", "lineage", "unique_id"):
+        if isinstance(value := of.get(name), str):
+            return value.partition("/")[0]
+    return None
+
+
+def _unscoped(query: str) -> str:
+    raise InvariantBroken(
+        f"the page's query {query} has rows of no pipeline, so its reader can't be authorised",
+        data="nothing was shown",
+        hint="report this: it is a fault of onlyonce",
+    )
+
+
+# The page's access to the commit log: as the role that only reads the views, and with a short time limit.
+
 
 PATIENCE_SECONDS = 20
 """How long the log may take to answer one question: a page that nobody waits for any more must not keep it busy."""

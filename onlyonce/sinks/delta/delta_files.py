@@ -12,28 +12,35 @@ again. A file of a failed attempt is named by no commit.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby, pairwise
+from typing import Protocol
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import BinaryType, StringType, StructType
+from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
 
+from onlyonce.api.pipeline import Output
+from onlyonce.api.sinks import HISTORY, deletes, newest_by
+from onlyonce.core.errors import InvariantBroken, Refused
+from onlyonce.core.locations import Location
+from onlyonce.core.stored_names import OO_PARTITION, VALID_FROM
+from onlyonce.engine import encoding, session, worker
+from onlyonce.engine.session import quoted
+from onlyonce.engine.worker import Batches
 from onlyonce.failpoints import passing
-from onlyonce.model.storage.location import Location
-from onlyonce.model.stored_names import OO_PARTITION
-from onlyonce.session import data_files, encoding, worker
-from onlyonce.session.names import quoted
-from onlyonce.session.worker import Batches
-from onlyonce.sinks import content_hash
-from onlyonce.sinks.content_hash import Check, Tally
-from onlyonce.storage import dictionaries, stores
-from onlyonce.storage.own_tables import DataFile
-from onlyonce.storage.stores import arrow
+from onlyonce.sinks.base import content
+from onlyonce.sinks.base.content import Check, Tally
+from onlyonce.sinks.delta import delta_rows
+from onlyonce.sinks.delta.delta_rows import GENERATED
+from onlyonce.tables import arrow_files, opening, own_tables, stores
+from onlyonce.tables.own_tables import DataFile
+from onlyonce.tables.table_files import Held
 
 PARTITION = OO_PARTITION
 """The column with the values of a row's partition columns: a JSON array of strings and nulls, as the log has them."""
@@ -74,7 +81,7 @@ def write(
         rows = rows.sort_by(PARTITION) if isinstance(rows, pa.Table) else rows.sortWithinPartitions(PARTITION)
     made = worker.ran(rows, _of_task(folder, by), RESULT)
     if check:
-        check(content_hash.received(columns, made.column("tally").to_pylist() if made.num_rows else []))
+        check(content.received(columns, made.column("tally").to_pylist() if made.num_rows else []))
     return [
         DataFile(folder / one["path"], _values(by, one["partition"]))
         for one in made.to_pylist()
@@ -88,10 +95,10 @@ def settled(rows: DataFrame, folder: Location, check: Check) -> Iterator[DataFra
     change a table by them.
 
     The folder goes at the end; the files of a killed driver are named by no commit."""
-    schema = StructType([rows.schema[name] for name in content_hash.unhashed(rows.columns)])
+    schema = StructType([rows.schema[name] for name in content.unhashed(rows.columns)])
     files = [str(file.at) for file in write(rows, folder, (), check)]
     try:
-        yield data_files.reader(rows.sparkSession).schema(schema).parquet(*files)
+        yield session.file_reader(rows.sparkSession).schema(schema).parquet(*files)
     finally:
         stores.of(folder).clear(folder)
 
@@ -99,10 +106,10 @@ def settled(rows: DataFrame, folder: Location, check: Check) -> Iterator[DataFra
 def _of_task(folder: Location, by: Sequence[str]) -> Callable[[Batches], Batches]:
     def run_task(batches: Batches) -> Batches:
         found: list[Tally] = []
-        for name, partition in _write(content_hash.tallied_on_the_way(batches, found), folder, by):
+        for name, partition in _write(content.tallied_on_the_way(batches, found), folder, by):
             yield pa.RecordBatch.from_pylist([{"path": name, "partition": partition, "tally": None}], ARROW)
         yield from (
-            pa.RecordBatch.from_pylist([{"path": None, "partition": None, "tally": content_hash.sent(tally)}], ARROW)
+            pa.RecordBatch.from_pylist([{"path": None, "partition": None, "tally": content.sent(tally)}], ARROW)
             for tally in found
         )
 
@@ -119,11 +126,11 @@ def _write(batches: Batches, folder: Location, by: Sequence[str]) -> Iterator[tu
             name = f"part-{uuid4().hex}.parquet"
             kept = rows.drop_columns([PARTITION, *by]) if by else rows
             passing("delta-before-file")
-            arrow.write(
+            arrow_files.write(
                 folder / name,
                 kept,
                 ROW_GROUP,
-                use_dictionary=dictionaries.worth_it(kept),
+                use_dictionary=own_tables.worth_it(kept),
                 compression="zstd",
                 store_schema=False,
             )
@@ -162,3 +169,180 @@ def _of_files(batches: Batches) -> Iterator[pa.Table]:
             waiting, size = [], 0
     if waiting:
         yield pa.Table.from_batches(waiting)
+
+
+# What must not be null inside the columns of a Delta table: fields of structures, elements of arrays, values of maps.
+#
+# Pure.
+#
+# Who calls it: `delta_fit`. No errors.
+
+
+def inside_conditions(there: StructType, given: StructType) -> dict[str, str]:
+    """What a row must be, as SQL by its name, for the columns in which the rows' own types allow a null that the
+    table's do not."""
+    own = {field.name: field.dataType for field in given}
+    found = {}
+    for field in there:
+        if field.name in own and _looser(own[field.name], field.dataType):
+            inside = _inside(quoted(field.name), field.dataType, 0)
+            found[f"NOT NULL within column {field.name}"] = f"{quoted(field.name)} IS NULL OR ({inside})"
+    return found
+
+
+def _looser(given: DataType, there: DataType) -> bool:
+    if isinstance(there, StructType) and isinstance(given, StructType):
+        own = {field.name.lower(): field for field in given}
+        return any(
+            (found := own.get(field.name.lower())) is None
+            or (found.nullable and not field.nullable)
+            or _looser(found.dataType, field.dataType)
+            for field in there
+            if not field.nullable or _strict(field.dataType)
+        )
+    if isinstance(there, ArrayType) and isinstance(given, ArrayType):
+        return (given.containsNull and not there.containsNull) or _looser(given.elementType, there.elementType)
+    if isinstance(there, MapType) and isinstance(given, MapType):
+        return (given.valueContainsNull and not there.valueContainsNull) or _looser(given.valueType, there.valueType)
+    return _strict(there)
+
+
+def _strict(kind: DataType) -> bool:
+    return bool(_inside("x", kind, 0))
+
+
+def _inside(value: str, kind: DataType, depth: int) -> str:
+    if isinstance(kind, StructType):
+        return " AND ".join(
+            filter(
+                None, (_part(f"{value}.{quoted(field.name)}", field.dataType, field.nullable, depth) for field in kind)
+            )
+        )
+    if isinstance(kind, ArrayType):
+        return _each(value, kind.elementType, kind.containsNull, depth)
+    return (
+        _each(f"map_values({value})", kind.valueType, kind.valueContainsNull, depth)
+        if isinstance(kind, MapType)
+        else ""
+    )
+
+
+def _each(values: str, kind: DataType, nullable: bool, depth: int) -> str:
+    one = f"x{depth}"
+    part = _part(one, kind, nullable, depth + 1)
+    return f"forall({values}, {one} -> {part})" if part else ""
+
+
+def _part(value: str, kind: DataType, nullable: bool, depth: int) -> str:
+    inside = _inside(value, kind, depth)
+    rules = ([] if nullable else [f"{value} IS NOT NULL"]) + ([f"({value} IS NULL OR ({inside}))"] if inside else [])
+    return " AND ".join(rules)
+
+
+# Checks that a Delta table can take the rows of a batch, before the batch's unit is committed.
+#
+# A table that refuses the rows refuses them at each replay too. If the unit were committed, the batch could neither be
+# written nor withdrawn.
+#
+# Who calls it: `sink_delta`. Errors: InvariantBroken for two rows with the same keys, Refused for rows that break a
+# constraint of the table. Not promised: that the write succeeds, for a disk may be full. `onlyonce lineage new` then
+# withdraws the unit.
+
+
+CONSTRAINT = "delta.constraints."
+
+
+class Merges(Protocol):
+    """A change whose rows keep columns of the rows that are in the table."""
+
+    def files(self, table: DeltaTable) -> list[Held]:
+        """See `changing.Plan`."""
+
+    def merged(self, table: DeltaTable, files: Sequence[Held]) -> DataFrame:
+        """Return the rows that would be written."""
+
+
+def check_fit(
+    output: Output, path: Location, rows: DataFrame, stored: DataFrame, plan: Callable[[], Merges] | None = None
+) -> None:
+    """Raise for rows that can't be written.
+
+    `stored`: those of them that will be in the table. `plan`: makes the change, if it keeps what the rows do not give.
+    """
+    if output.sink.write in ("upsert", HISTORY):
+        _check_keys(output, rows)
+        _check_order(output, rows)
+    table = opening.table(path)
+    there = delta_rows.schema(table)
+    given = {*delta_rows.spelled(stored, there).columns}
+    written = delta_rows.as_stored(stored, there)
+    asked = fit_conditions(table, there, written, given)
+    if plan and asked and {*there.names} - given:
+        change = plan()
+        written = change.merged(table, change.files(table))
+    for name, condition in asked.items():
+        # Delta lets in what is true; neither false nor null.
+        if wrong := written.filter(~F.coalesce(F.expr(condition), F.lit(False))).limit(1).collect():
+            raise Refused(
+                f"output {output.name}: the table {path} does not take {wrong[0].asDict()}: {name} ({condition})",
+                data="nothing of this batch was written to the table",
+                hint="let the transform give rows that the table takes, or take that constraint out of the table",
+            )
+
+
+def fit_conditions(
+    table: DeltaTable, there: StructType, written: DataFrame, given: Collection[str] = ()
+) -> dict[str, str]:
+    """What a row must be, by the table's constraints and its columns; of those that the table generates where the
+    output has `given` them."""
+    return (
+        _own(table, there, given)
+        | inside_conditions(there, written.schema)
+        | conditions(there, table.metadata().partition_columns)
+    )
+
+
+def _own(table: DeltaTable, there: StructType, given: Collection[str]) -> dict[str, str]:
+    checks = {
+        f"constraint {key.removeprefix(CONSTRAINT)}": text
+        for key, text in table.metadata().configuration.items()
+        if key.startswith(CONSTRAINT)
+    }
+    checks |= {
+        f"column {field.name} is NOT NULL": f"{quoted(field.name)} IS NOT NULL" for field in there if not field.nullable
+    }
+    checks |= {
+        f"column {field.name} is generated": (
+            f"{quoted(field.name)} <=> CAST({field.metadata[GENERATED]} AS {field.dataType.simpleString()})"
+        )
+        for field in there
+        if GENERATED in field.metadata and field.name in given
+    }
+    return checks
+
+
+def _check_keys(output: Output, rows: DataFrame) -> None:
+    identity = (*output.sink.keys, *(newest_by(output.sink) if output.sink.write == HISTORY else ()))
+    twice = rows.groupBy(*map(quoted, identity)).count().filter("count > 1").limit(1).collect()
+    if twice:
+        raise InvariantBroken(
+            f"output {output.name}: two rows of one batch have the keys {twice[0].asDict()}",
+            data="nothing of this batch was written to the table",
+            hint="the keys must identify a row of the transform's result: group by all of them",
+        )
+
+
+def _check_order(output: Output, rows: DataFrame) -> None:
+    if (told := deletes(output.sink)) and (wrong := rows.filter(F.col(quoted(told)).isNull()).limit(1).collect()):
+        raise Refused(
+            f"output {output.name}: {told!r}, which says whether a row is deleted, is null in {wrong[0].asDict()}",
+            data="nothing of this batch was written to the table",
+            hint="let the function say true or false of each row",
+        )
+    for name in (*newest_by(output.sink), *([VALID_FROM] if output.sink.write == HISTORY else [])):
+        if wrong := rows.filter(F.col(quoted(name)).isNull()).limit(1).collect():
+            raise Refused(
+                f"output {output.name}: {name!r}, by which rows are put in order, is null in {wrong[0].asDict()}",
+                data="nothing of this batch was written to the table",
+                hint="give each row its place in the order",
+            )

@@ -1,32 +1,96 @@
-"""An upsert into a Delta table by keys, as a plan: which files may hold the keys, and what comes in their place.
+"""The rows of a span of windows are replaced, as a plan: files with no other rows go as they are, and what else a file
+holds is written again with the new rows.
 
-`t` is a row of the table, `s` one that arrives.
-
-1. By the partition and the statistics of files, those are left out that hold none of the keys.
-2. A job reads the keys of the others, and finds the files that do hold one.
-3. A job writes those files' rows again, with those of the batch in their place, and the new ones.
-
-What a MERGE of Spark would do, row by row: a test holds it beside that. Who calls it: `sink_delta`, `delta_deletes`.
-Errors: those of Spark.
+Who calls it: `sink_delta`. Errors: those of Spark.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import lru_cache, reduce
 from operator import and_
 
 from deltalake import DeltaTable
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, StructField, StructType, TimestampType
 
-from onlyonce.model.storage.location import Location
-from onlyonce.session.names import quoted
-from onlyonce.sinks.delta import delta_features, delta_files, delta_rows
-from onlyonce.storage import table_files
-from onlyonce.storage.changing import Change
-from onlyonce.storage.table_files import Bounds, Held
+from onlyonce.api.declaration import declared_at
+from onlyonce.api.pipeline import Delta, Output
+from onlyonce.api.sinks import HISTORY
+from onlyonce.core.backfill import Span
+from onlyonce.core.batch import to_time
+from onlyonce.core.errors import Refused
+from onlyonce.core.locations import Location
+from onlyonce.core.stored_names import IS_CURRENT, VALID_FROM, VALID_TO, WINDOW_START
+from onlyonce.core.windows import micros
+from onlyonce.engine.session import quoted
+from onlyonce.failpoints import passing
+from onlyonce.sinks.base.content import Check
+from onlyonce.sinks.delta import delta_files, delta_rows
+from onlyonce.sources.values import parse
+from onlyonce.tables import commit, opening, rewrite, table_files
+from onlyonce.tables.rewrite import Change
+from onlyonce.tables.table_files import PROPERTIES, Bounds, Held, beside, is_ours
+
+DAY = micros(timedelta(days=1))
+START = WINDOW_START
+
+
+@dataclass(frozen=True)
+class Replace:
+    """The rows that come in the place of those whose windows start in the span.
+
+    `date`: the column with the window's date; the table may be partitioned by it. `check`: gets what the rows hold, as
+    they were written."""
+
+    rows: DataFrame
+    path: Location
+    span: Span
+    date: str
+    check: Check | None = None
+
+    def files(self, table: DeltaTable) -> list[Held]:
+        """See `changing.Plan`."""
+        delta_rows.refuse_feature_change(table, self.path)
+        first, last = self.span.times[0], to_time(self.span.stop - 1)
+        assert last
+        asked = {}
+        if self.date in table.metadata().partition_columns:
+            asked[self.date] = Bounds(first.date(), last.date())
+        if not asked or self.span.start % DAY or self.span.stop % DAY:
+            asked[START] = Bounds(first, last)
+        return table_files.holding(table, asked)
+
+    def write(self, table: DeltaTable, files: Sequence[Held], folder: Location) -> Change:
+        """See `changing.Plan`."""
+        there = delta_rows.schema(table)
+        new = delta_rows.as_stored(self.rows, there)
+        mixed = [held for held in files if not held.whole]
+        if mixed:
+            old = delta_rows.read(self.rows.sparkSession, self.path, table, mixed).drop(delta_rows.FILE)
+            new = old.filter(~F.coalesce(self._replaced(), F.lit(False))).unionByName(new, allowMissingColumns=True)
+        by = table.metadata().partition_columns
+        return Change(files, delta_files.write(delta_files.placed(new, by), folder, by, self.check))
+
+    def _replaced(self) -> Column:
+        first, last = (F.timestamp_micros(F.lit(time)) for time in (self.span.start, self.span.stop - 1))
+        return F.col(START).between(first, last)
+
+
+# An upsert into a Delta table by keys, as a plan: which files may hold the keys, and what comes in their place.
+#
+# `t` is a row of the table, `s` one that arrives.
+#
+# 1. By the partition and the statistics of files, those are left out that hold none of the keys. 2. A job reads the
+# keys of the others, and finds the files that do hold one. 3. A job writes those files' rows again, with those of the
+# batch in their place, and the new ones.
+#
+# What a MERGE of Spark would do, row by row: a test holds it beside that. Who calls it: `sink_delta`, `delta_deletes`.
+# Errors: those of Spark.
+
 
 THERE, ARRIVES = "oo_there", "oo_arrives"
 
@@ -84,7 +148,7 @@ class Upsert:
 
     def files(self, table: DeltaTable) -> list[Held]:
         """See `changing.Plan`."""
-        delta_features.refuse_change(table, self.path)
+        delta_rows.refuse_feature_change(table, self.path)
         return table_files.holding(table, self._bounds(tuple(table.metadata().partition_columns)))
 
     def write(self, table: DeltaTable, files: Sequence[Held], folder: Location) -> Change:
@@ -144,3 +208,192 @@ def _column(name: str, takes: Column, *, arrives: bool) -> Column:
     there = F.col(f"t.{quoted(name)}")
     # What a batch does not give of a row that is there stays.
     return (F.when(takes, F.col(f"s.{quoted(name)}")).otherwise(there) if arrives else there).alias(name)
+
+
+# Hard deletes of a Delta upsert: the keys of deleted rows and their newest_by are kept in a table beside,
+# `<path>_deleted`.
+#
+# A commit of Delta is of one table, so a batch has two, under one transaction id. First its deletes go to the table
+# beside, then the upsert removes and writes rows. A kill between the two is repeated by the replay. A position beside
+# never goes back, and nothing takes one out. So what a batch does to a key depends on the newest delete alone, whatever
+# came in between. A batch reads those files of the table beside that may hold a key of its own. There is one row for
+# each key that was ever deleted, of its keys and its newest_by alone.
+#
+# Who calls it: `sink_delta`. Errors: Refused for a table beside that is somebody else's, and for a target that is such
+# a table; else those of `delta.once`.
+
+
+def refuse_as_target(path: Location, output: Output) -> None:
+    """Raise Refused for an output whose own table would be what another one remembers its deletes in."""
+    if is_ours(path):
+        raise Refused(
+            f"{declared_at(output)}output {output.name}: {path} keeps the keys that another output has deleted",
+            data="nothing was written",
+            hint="name another path for the output",
+        )
+
+
+@dataclass(frozen=True)
+class Deletes:
+    """The deletes of one output with the option; `path`: its table."""
+
+    path: Location
+    sink: Delta
+
+    @property
+    def column(self) -> str:
+        """The column of the rows that says so."""
+        assert self.sink.deletes is not None
+        return self.sink.deletes
+
+    def prepare(self, session: SparkSession, schema: StructType, output: Output) -> None:
+        """Make the table beside."""
+        path = beside(self.path)
+        if commit.exists(path) and not is_ours(path):
+            raise Refused(
+                f"{declared_at(output)}output {output.name}: there is a table {path}, which is not the platform's",
+                data="nothing was written; what is deleted would be remembered there",
+                hint="move that table, or name another path for the output",
+            )
+        kept = StructType([field for name in self._kept for field in schema.fields if field.name == name])
+        commit.make(path, kept, session, [], PROPERTIES)
+        parse.fit_columns(path, kept, f"output {output.name}, what it deletes")
+
+    def remember(self, rows: DataFrame, commit: commit.Commit, *, replayed: bool) -> None:
+        """Commit the deletes of a batch, once; nothing where it has none."""
+        gone = rows.filter(F.col(quoted(self.column))).select(*map(quoted, self._kept))
+        if gone.isEmpty():
+            return
+        path = beside(self.path)
+        passing("delta-before-deletes")
+        rewrite.change_rows(path, commit, Upsert(gone, path, self._identity, self.is_newer()), replayed=replayed)
+        passing("delta-after-deletes")
+
+    def standing(self, rows: DataFrame) -> DataFrame:
+        """The rows that are not older than a delete of their key."""
+        path = beside(self.path)
+        table = opening.table(path)
+        files = table_files.holding(table, bounds(rows, self.sink.keys))
+        if not files:
+            return rows
+        there = delta_rows.read(rows.sparkSession, path, table, files).alias("t")
+        return rows.alias("s").join(there, matched(self.sink.keys) & ~self.is_newer(), "left_anti")
+
+    def is_newer(self) -> Column:
+        """Whether an arriving row is as new as what is there of its key, or newer."""
+        return as_new(self.sink.newest_by)
+
+    @property
+    def _identity(self) -> tuple[str, ...]:
+        """Of a history each delete of a key is one of its changes."""
+        return (*self.sink.keys, *(self.sink.newest_by if self.sink.write == HISTORY else ()))
+
+    @property
+    def _kept(self) -> list[str]:
+        return [
+            *dict.fromkeys(
+                [*self.sink.keys, *self.sink.newest_by, *([VALID_FROM] if self.sink.write == HISTORY else [])]
+            )
+        ]
+
+
+def deletes_of(path: Location, sink: Delta) -> Deletes | None:
+    """The deletes of an output, if it has any."""
+    return Deletes(path, sink) if sink.deletes else None
+
+
+# Histories (SCD type 2) in Delta, as `postgres_history` has them: each change is a version of its key's row, with the
+# time from which and to which it held.
+#
+# A version ends where the next change of its key begins, by the order of `newest_by`. A delete is no version: it ends
+# the one before it, and is kept in the table beside, by a commit before. What a key has in the table, what the batch
+# brings and what is beside are put in order together. The versions that are new, and those that end elsewhere than they
+# did, are then upserted by key and position. What was written before is written over itself.
+#
+# Who calls it: `sink_delta`. Errors: those of Spark. Not promised: that times grow. Where the source's clock went back,
+# a version ends before it begins.
+
+
+ENDS = (StructField(VALID_TO, TimestampType()), StructField(IS_CURRENT, BooleanType()))
+"""The columns that the platform computes."""
+NEW, GONE, UNTIL, NEWEST = "oo_new", "oo_gone", "oo_until", "oo_newest"
+"""Of a change: whether the batch brings it, whether it is a delete, and the ends that are found for it."""
+
+
+@dataclass(frozen=True, eq=False)
+class History:
+    """The changes of a batch, deletes among them, for the history at `path`."""
+
+    rows: DataFrame
+    path: Location
+    sink: Delta
+
+    def files(self, table: DeltaTable) -> list[Held]:
+        """See `changing.Plan`: those with any version of a key of the batch."""
+        delta_rows.refuse_feature_change(table, self.path)
+        return table_files.holding(table, self._bounds(tuple(table.metadata().partition_columns)))
+
+    def write(self, table: DeltaTable, files: Sequence[Held], folder: Location) -> Change:
+        """See `changing.Plan`."""
+        return self._upsert(table, files).write(table, files, folder)
+
+    def merged(self, table: DeltaTable, files: Sequence[Held]) -> DataFrame:
+        """See `delta_fit.Merges`."""
+        return self._upsert(table, files).merged(table, files)
+
+    def _upsert(self, table: DeltaTable, files: Sequence[Held]) -> Upsert:
+        return Upsert(self._moved(self._changes(table, files)), self.path, self._identity)
+
+    @property
+    def _identity(self) -> tuple[str, ...]:
+        return (*self.sink.keys, *self.sink.newest_by)
+
+    @lru_cache(maxsize=1)  # noqa: B019 - a plan lives as long as its batch
+    def _bounds(self, partitions: tuple[str, ...]) -> dict[str, Bounds]:
+        return bounds(self.rows, self.sink.keys, partitions)
+
+    def _changes(self, table: DeltaTable, files: Sequence[Held]) -> DataFrame:
+        """All changes of the keys of the batch: those of the batch, of the table, and the deletes beside."""
+        there = delta_rows.schema(table)
+        came = (
+            self.rows.filter(~F.col(quoted(self.sink.deletes))).drop(self.sink.deletes)
+            if self.sink.deletes
+            else self.rows
+        )
+        came = delta_rows.as_stored(came, there)
+        kept = self._of_keys(delta_rows.read(self.rows.sparkSession, self.path, table, files).drop(delta_rows.FILE))
+        kept = kept.join(came.alias("s"), matched(self._identity), "left_anti")
+        found = _marked(came, new=True).unionByName(_marked(kept, new=False), allowMissingColumns=True)
+        return (
+            found.unionByName(_marked(self._ended(), new=False, gone=True), allowMissingColumns=True)
+            if self.sink.deletes
+            else found
+        )
+
+    def _ended(self) -> DataFrame:
+        """The deletes of the keys of the batch, its own too: they are there by the commit before."""
+        path = beside(self.path)
+        table = opening.table(path)
+        files = table_files.holding(table, self._bounds(()))
+        return self._of_keys(delta_rows.read(self.rows.sparkSession, path, table, files).drop(delta_rows.FILE))
+
+    def _moved(self, changes: DataFrame) -> DataFrame:
+        """The versions that are new or end elsewhere than they did, as they are to be."""
+        later = Window.partitionBy(*map(quoted, self.sink.keys)).orderBy(*map(quoted, self.sink.newest_by))
+        ended = changes.withColumns(
+            {UNTIL: F.lead(VALID_FROM).over(later), NEWEST: F.lead(F.lit(True)).over(later).isNull()}
+        )
+        same = F.col(VALID_TO).eqNullSafe(F.col(UNTIL)) & F.col(IS_CURRENT).eqNullSafe(F.col(NEWEST))
+        found = ended.filter(~F.col(GONE) & (F.col(NEW) | ~same))
+        return found.withColumns({VALID_TO: F.col(UNTIL), IS_CURRENT: F.col(NEWEST)}).drop(NEW, GONE, UNTIL, NEWEST)
+
+    def _of_keys(self, there: DataFrame) -> DataFrame:
+        keys = self.rows.select(*map(quoted, self.sink.keys)).distinct().alias("s")
+        return there.alias("t").join(keys, matched(self.sink.keys), "left_semi").alias("t")
+
+
+def _marked(rows: DataFrame, *, new: bool, gone: bool = False) -> DataFrame:
+    ends: dict[str, Column] = {
+        field.name: F.lit(None).cast(field.dataType) for field in ENDS if field.name not in rows.columns
+    }
+    return rows.withColumns({NEW: F.lit(new), GONE: F.lit(gone), **ends})

@@ -1,58 +1,192 @@
-"""The Delta sink: one witness unit and one Delta commit for each batch.
+"""Appends to a Delta table: tasks or the driver write the data files (`delta_files`), then the driver names them in one
+commit by delta-rs.
 
-The unit says what the commit must hold (rows, content hash) before it is written. A replay with other data stops there.
-By the commit's transaction id Delta skips a second commit (docs/specification/delta-commit.md).
+Spark's own writer looks at the state of the whole table before each commit, and computes statistics that the files'
+footers have: for a small batch that is most of the time. And on an object store it loses commits.
+
+Who calls it: `sink_delta`, the staging of rows. Errors: those of `delta.once`; Refused for a table that asks more of a
+writer (`delta_features`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable
-from pyspark.sql import Column, DataFrame
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, StructField, StructType
 
 from onlyonce import settings
-from onlyonce.context.query import Query
-from onlyonce.context.run_context import RunContext
-from onlyonce.database.transactions import Scope
-from onlyonce.declare.outputs import newest
-from onlyonce.declare.outputs.output import check_rows
-from onlyonce.declare.outputs.sinks import later_window_wins
-from onlyonce.declare.pipeline import Delta, Output, target
+from onlyonce.api import sinks
+from onlyonce.api.declaration import declared_at
+from onlyonce.api.outputs import check_rows
+from onlyonce.api.pipeline import Delta, Output, target
+from onlyonce.api.sinks import later_window_wins
+from onlyonce.context import Query, RunContext
+from onlyonce.core import ownership, stored_names
+from onlyonce.core.backfill import Span
+from onlyonce.core.batch import Batch, Plan
+from onlyonce.core.erasure import Mentions
+from onlyonce.core.errors import Refused
+from onlyonce.core.locations import Location
+from onlyonce.core.ownership import Place
+from onlyonce.core.stored_names import WINDOW_DATE, WINDOW_END, WINDOW_START
+from onlyonce.core.units import Content, UnitId
+from onlyonce.database.connect import Scope
+from onlyonce.engine import session
+from onlyonce.engine.session import quoted
 from onlyonce.failpoints import passing
-from onlyonce.model import stored_names
-from onlyonce.model.batch import Batch, Plan
-from onlyonce.model.errors import Refused
-from onlyonce.model.operate.dropping import Place
-from onlyonce.model.outputs.backfill import Span
-from onlyonce.model.sinks import owner
-from onlyonce.model.stored_names import WINDOW_DATE, WINDOW_END, WINDOW_START
-from onlyonce.model.units import Content, UnitId
-from onlyonce.session.names import quoted
-from onlyonce.sinks import content_hash, witness
-from onlyonce.sinks.content_hash import Check
-from onlyonce.sinks.delta import (
-    delta_append,
-    delta_deletes,
-    delta_features,
-    delta_files,
-    delta_fit,
-    delta_history,
-    delta_name,
-    delta_replace,
-    delta_rows,
-    delta_table,
-    delta_upsert,
-)
-from onlyonce.sinks.held_values import Lengths
-from onlyonce.sources.parse import columns
-from onlyonce.storage import changing, delta, opening, own_tables
-from onlyonce.storage.appended import Appended
+from onlyonce.sinks.base import content as base_content
+from onlyonce.sinks.base import pinned
+from onlyonce.sinks.base.content import Check
+from onlyonce.sinks.base.held_values import Lengths
+from onlyonce.sinks.base.stored import File, Mentioned, Stored, below, file_at
+from onlyonce.sinks.delta import delta_files, delta_rows, delta_upsert
+from onlyonce.sources.values import parse
+from onlyonce.tables import commit, opening, own_tables, rewrite, statistics, stores
+from onlyonce.tables.commit import Appended
+from onlyonce.tables.own_tables import Files
+from onlyonce.tables.table_files import beside
+
+
+def append_rows(
+    rows: DataFrame | pa.Table,
+    to: Location | Appended,
+    commit: commit.Commit,
+    *,
+    replayed: bool = False,
+    form: opening.Form | None = None,
+    check: Check | None = None,
+) -> int | None:
+    """Append rows once; return the table's version as `delta.once` does.
+
+    `rows`: a frame, or rows in memory as `stored` returns them. For `form` see `own_tables.append`, for `check` see
+    `delta_files.write`."""
+    there = to if isinstance(to, Appended) else Appended(to)
+
+    def write(folder: Location) -> Files:
+        return delta_files.write(
+            rows if isinstance(rows, pa.Table) else stored_batch(rows, there.table),
+            folder,
+            there.table.metadata().partition_columns,
+            check,
+        )
+
+    delta_rows.refuse_features(there.table, there.at, changes=False)
+    checked = opening.form(there.table) if form is None else form
+    return own_tables.append(write, there, commit, replayed=replayed, form=checked)
+
+
+def stored_batch(rows: DataFrame, table: DeltaTable) -> DataFrame:
+    """Return rows as the writer gets them: with the table's columns and names, and the values of its partition
+    columns."""
+    return delta_files.placed(delta_rows.as_stored(rows, delta_rows.schema(table)), table.metadata().partition_columns)
+
+
+# Check a team's Delta table before anything is written to it: by `onlyonce check`, and at the start of a run.
+
+
+FORGETS = "delta.setTransactionRetentionDuration"
+"""After this time a table forgets which batches it has; nothing tells how long a killed run waits for its next
+start."""
+
+
+def check_table(table: DeltaTable, path: Location, output: Output) -> None:
+    """Raise Refused for a table that asks for what is not done here, or that forgets its transactions."""
+    assert isinstance(output.sink, Delta)
+    delta_rows.refuse_features(table, path, changes=output.sink.write != "append" or output.late == "recompute")
+    kept = table.metadata().configuration.get(FORGETS)
+    if kept is not None:
+        raise Refused(
+            f"{path} forgets its transactions after {kept} ({FORGETS})",
+            data="nothing was written; a batch that is tried again after that time would be in the table twice",
+            hint=f"ALTER TABLE delta.`{path}` UNSET TBLPROPERTIES ('{FORGETS}'), and set no default of it "
+            "(spark.databricks.delta.properties.defaults.setTransactionRetentionDuration)",
+        )
+
+
+def check_one_row_a_key(spark: SparkSession, path: Location, output: str, keys: tuple[str, ...], date: str) -> None:
+    """Raise Refused for a table by dates, as they were made once for these keys too, which has a key on two of them."""
+    if date not in opening.table(path).metadata().partition_columns:
+        return
+    rows = spark.read.format("delta").load(str(path))
+    if twice := rows.groupBy(*map(quoted, keys)).count().filter("count > 1").limit(1).collect():
+        raise Refused(
+            f"output {output}: {path} has {twice[0]['count']} rows with the keys "
+            f"{dict(zip(keys, twice[0][: len(keys)], strict=True))}, one for each date, as an older version wrote them",
+            data="nothing was written; an upsert would change all of them, and never make them one",
+            hint="leave one row of each key (DELETE the others, by window_start the older ones), or name another path",
+        )
+
+
+# The name that a sink's Delta table has in a catalog of Spark's, beside its path.
+#
+# The path is what the platform works with, and what its log names. The name is for readers: each run looks that the
+# catalog has this table under it, and enters it where it has none. A catalog knows a name and a location; no commit of
+# the table comes of it.
+#
+# Who calls it: `sink_delta`, once the table is there. Errors: Refused for a name that is another table's, and for a
+# catalog or schema that is not there.
+
+
+def enter_name(spark: SparkSession, output: Output, name: str, path: Location) -> None:
+    """Have the table under its name."""
+    whose = f"{declared_at(output)}output {output.name}: "
+    there = _there(spark, name, whose)
+    if there is None:
+        try:
+            spark.catalog.createTable(session.full_table_name(name), path=str(path), source="delta")
+        except AnalysisException as error:
+            raise Refused(
+                f"{whose}Spark's catalog does not take the table {name!r} ({str(error).splitlines()[0][:200]})",
+                data="nothing was written; the table is at its path",
+                hint="make the schema, or correct the name; spark.sql.catalog.… in spark-defaults.conf, or the "
+                "conf of the task, configures a catalog",
+            ) from error
+    elif there != path:
+        raise Refused(
+            f"{whose}{name!r} is a table at {there} in Spark's catalog, and the output's is at {path}",
+            data="nothing was written",
+            hint=f"if it is the one that is meant: Delta(path={str(there)!r}, table={name!r}); else give the "
+            "output another name there",
+        )
+
+
+def _there(spark: SparkSession, name: str, whose: str) -> Location | None:
+    """Where the table of that name is."""
+    try:
+        kind, where = session.described_table(spark, name)
+    except AnalysisException as error:
+        if error.getCondition() in (
+            "TABLE_OR_VIEW_NOT_FOUND",
+            "DELTA_TABLE_NOT_FOUND",
+            "SCHEMA_NOT_FOUND",
+            "DELTA_MISSING_DELTA_TABLE",
+        ):
+            return None
+        raise
+    if kind != "delta":
+        raise Refused(
+            f"{whose}{name!r} is a table of {kind} in Spark's catalog",
+            data="nothing was written",
+            hint="give the output another name there",
+        )
+    return session.place_of_table(where, f"{whose}the table {name!r}")
+
+
+# The Delta sink: one witness unit and one Delta commit for each batch.
+#
+# The unit says what the commit must hold (rows, content hash) before it is written. A replay with other data stops
+# there. By the commit's transaction id Delta skips a second commit (docs/specification/delta-commit.md).
+
 
 DATE = WINDOW_DATE
 """The partition column of a windowed table. Each upsert and each backfill goes by it, so that the two don't collide."""
@@ -73,7 +207,7 @@ class DeltaWriter:
         self.path = settings.table_location(
             Place(target(context.pipeline, output)).of_run(context.target_suffix()).where
         )
-        self._deletes = delta_deletes.of(self.path, self._sink)
+        self._deletes = delta_upsert.deletes_of(self.path, self._sink)
         self._read_on: Appended | None = None
         self._schema = StructType()
         self._form: opening.Form | None = None
@@ -84,28 +218,28 @@ class DeltaWriter:
         if missing:
             raise Refused(f"output {self._output.name}: keys {missing} are not in {schema.names}")
         check_rows(self._output, {field.name: field.dataType.simpleString() for field in schema.fields})
-        ends = delta_history.ENDS if self._sink.write == newest.HISTORY else ()
+        ends = delta_upsert.ENDS if self._sink.write == sinks.HISTORY else ()
         full = _with_date(StructType([*(field for field in schema.fields if field.name != self._sink.deletes), *ends]))
         session = self._context.spark
         # A row of an upsert whose keys don't tell its window moves from date to date, so there is no file that is
         # closed.
         settled = self._sink.write == "append" or {*self._sink.keys} & {WINDOW_START, WINDOW_END}
-        delta_deletes.refuse_as_target(self.path, self._output)
+        delta_upsert.refuse_as_target(self.path, self._output)
         if self._deletes:
             self._deletes.prepare(session, schema, self._output)
-        delta.make(
+        commit.make(
             self.path,
             full,
             session,
             [DATE] if DATE in full.names and settled else [],
-            {owner.PROPERTY: owner.note(self._context.platform)},
+            {ownership.PROPERTY: ownership.owner_note(self._context.platform)},
         )
         self._schema, self._form = full, None
         self._check_table(opening.table(self.path))
         if self._sink.table and not self._context.target_suffix():
-            delta_name.enter(session, self._output, self._sink.table, self.path)
+            enter_name(session, self._output, self._sink.table, self.path)
         if DATE in full.names and not settled:
-            delta_table.check_one_row_a_key(session, self.path, self._output.name, self._sink.keys, DATE)
+            check_one_row_a_key(session, self.path, self._output.name, self._sink.keys, DATE)
 
     def _check_table(self, table: DeltaTable) -> None:
         """Check the table, and add the columns that it lacks, unless it has the form in which it was checked last: its
@@ -114,33 +248,35 @@ class DeltaWriter:
         if found == self._form:
             return
         if self._form:
-            owner.refuse_replaced(str(self.path), self._form.table_id, found.table_id)
-        delta_table.check(table, self.path, self._output)
-        columns.fit(self.path, self._schema, f"output {self._output.name}")
+            ownership.refuse_replaced(str(self.path), self._form.table_id, found.table_id)
+        check_table(table, self.path, self._output)
+        parse.fit_columns(self.path, self._schema, f"output {self._output.name}")
         self._form = opening.form(opening.table(self.path))
 
     def lengths(self) -> Lengths:
         """See `SinkWriter`."""
-        return delta_features.lengths(delta_rows.schema(self._now().table))
+        return delta_rows.lengths(delta_rows.schema(self._now().table))
 
     def write(self, batch: Batch, rows: DataFrame | pa.Table, content: Content) -> int:
         """Witness, write, compare.
 
         At least once there is no witness, but Delta's transaction: it gives 0 in any mode.
         """
-        check = None if batch.at_least_once else partial(witness.check, self._unit(batch), content)
+        check = None if batch.at_least_once else partial(pinned.check, self._unit(batch), content)
         if isinstance(rows, pa.Table) or not content.rows:
             self._append(batch, rows, content, check)
             return 0
-        hashed = _dated(rows if batch.at_least_once else content_hash.hashed(rows))
+        hashed = _dated(rows if batch.at_least_once else base_content.hashed(rows))
         self._check_table(self._now().table)
         if self._sink.write == "append":
-            delta_fit.check(self._output, self.path, _dated(rows), _dated(rows))
+            delta_files.check_fit(self._output, self.path, _dated(rows), _dated(rows))
             self._append(batch, hashed, content, check)
             return 0
         folder = self.path / own_tables.folder(self._commit(batch, content))
         with delta_files.settled(hashed, folder, check) if check else nullcontext(hashed) as settled:
-            delta_fit.check(self._output, self.path, settled, self._stored(settled), lambda: self._upsert(settled))
+            delta_files.check_fit(
+                self._output, self.path, settled, self._stored(settled), lambda: self._upsert(settled)
+            )
             self._witnessed(batch, content, lambda commit: self._change(settled, commit, replayed=batch.replayed))
         return 0
 
@@ -148,17 +284,17 @@ class DeltaWriter:
         self._witnessed(
             batch,
             content,
-            lambda commit: delta_append.append(
+            lambda commit: append_rows(
                 rows, self._now(), commit, replayed=batch.replayed, form=self._form, check=check
             ),
         )
 
-    def _change(self, rows: DataFrame, commit: delta.Commit, *, replayed: bool) -> None:
+    def _change(self, rows: DataFrame, commit: commit.Commit, *, replayed: bool) -> None:
         if self._deletes:
             self._deletes.remember(rows, commit, replayed=replayed)
-        changing.change(self.path, commit, self._upsert(rows), replayed=replayed, form=self._form)
+        rewrite.change_rows(self.path, commit, self._upsert(rows), replayed=replayed, form=self._form)
 
-    def _witnessed(self, batch: Batch, content: Content, put: Callable[[delta.Commit], object]) -> None:
+    def _witnessed(self, batch: Batch, content: Content, put: Callable[[commit.Commit], object]) -> None:
         """The witness, then what `put` commits; of a batch without rows the witness alone."""
         if not batch.at_least_once:
             self._witness(self._unit(batch), content)
@@ -174,8 +310,8 @@ class DeltaWriter:
             return None
         self._check_table(self._now().table)
         table = self._now().table
-        stored = delta_append.stored(_dated(content_hash.hashed(rows)), table)
-        if delta_fit.conditions(table, delta_rows.schema(table), stored, rows.columns) or {*rows.columns} - {
+        stored = stored_batch(_dated(base_content.hashed(rows)), table)
+        if delta_files.fit_conditions(table, delta_rows.schema(table), stored, rows.columns) or {*rows.columns} - {
             *stored.columns
         }:
             return None
@@ -183,20 +319,22 @@ class DeltaWriter:
 
     def landed(self, plan: Plan) -> bool:
         """Whether the table has the transaction of this batch."""
-        there = delta.version(self.path, self._app_id(plan))
+        there = commit.version(self.path, self._app_id(plan))
         return there is not None and there >= plan.batch_id
 
     def replace(self, batch: Batch, rows: DataFrame, content: Content, span: Span) -> None:
         """One commit that takes the windows' rows out and puts the new ones in."""
         self._check_table(opening.table(self.path))
-        delta_features.refuse_change(opening.table(self.path), self.path)
-        dated, hashed = (one.withColumn(DATE, F.to_date(WINDOW_START)) for one in (rows, content_hash.hashed(rows)))
-        delta_fit.check(self._output, self.path, dated, dated)
+        delta_rows.refuse_feature_change(opening.table(self.path), self.path)
+        dated, hashed = (one.withColumn(DATE, F.to_date(WINDOW_START)) for one in (rows, base_content.hashed(rows)))
+        delta_files.check_fit(self._output, self.path, dated, dated)
         self._witness(self._unit(batch), content)
         commit = self._commit(batch, content)
         passing("delta-before-replace")
-        check = partial(witness.check, self._unit(batch), content)
-        changing.change(self.path, commit, delta_replace.Replace(hashed, self.path, span, DATE, check), form=self._form)
+        check = partial(pinned.check, self._unit(batch), content)
+        rewrite.change_rows(
+            self.path, commit, delta_upsert.Replace(hashed, self.path, span, DATE, check), form=self._form
+        )
         passing("delta-after-replace")
 
     def clear(self, has_begun: Callable[[], bool]) -> None:
@@ -214,7 +352,7 @@ class DeltaWriter:
 
     def end(self, scope: Scope, batch: Batch) -> None:
         """The unit is in the platform's log from its start."""
-        witness.end(scope, batch, self._output.name)
+        pinned.end(scope, batch, self._output.name)
 
     def _now(self) -> Appended:
         """The table as it is now; what of its log earlier batches of the run have read stays read."""
@@ -224,10 +362,10 @@ class DeltaWriter:
     def _unit(self, batch: Batch) -> UnitId:
         return UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
 
-    def _commit(self, batch: Batch, content: Content) -> delta.Commit:
+    def _commit(self, batch: Batch, content: Content) -> commit.Commit:
         # At least once, whatever the first attempt wrote is right: other code may give other rows in a replay.
         meant = batch.plan.offsets_hash if batch.at_least_once else content.exact
-        return delta.Commit(
+        return commit.Commit(
             self._app_id(batch.plan), batch.plan.batch_id, str(self._unit(batch)), self._query.driver.epoch, meant
         )
 
@@ -235,11 +373,11 @@ class DeltaWriter:
         return stored_names.result_transaction(self._context.platform, plan.lineage, self._output.name)
 
     def _witness(self, unit: UnitId, content: Content) -> None:
-        witness.witness(self._query.database, unit, self._query.driver.epoch, content, "delta")
+        pinned.witness(self._query.database, unit, self._query.driver.epoch, content, "delta")
 
-    def _upsert(self, rows: DataFrame) -> delta_history.History | delta_upsert.Upsert:
-        if self._sink.write == newest.HISTORY:
-            return delta_history.History(rows, self.path, self._sink)
+    def _upsert(self, rows: DataFrame) -> delta_upsert.History | delta_upsert.Upsert:
+        if self._sink.write == sinks.HISTORY:
+            return delta_upsert.History(rows, self.path, self._sink)
         keys, newer = self._sink.keys, self._newer(rows.columns)
         if self._deletes:
             return delta_upsert.Upsert(self._deletes.standing(rows), self.path, keys, newer, self._deletes.column)
@@ -267,3 +405,64 @@ def _with_date(schema: StructType) -> StructType:
     if WINDOW_START not in schema.names:
         return schema
     return StructType([*schema.fields, StructField(DATE, DateType())])
+
+
+# What an output's Delta table stores: its files, its log with the bounds of columns, and the table of deleted keys.
+
+
+GOES = "delete these rows in your table (with deletion vectors: REORG TABLE … APPLY (PURGE)), then VACUUM it"
+
+
+@dataclass(frozen=True)
+class StoredInDelta(Stored):
+    """A Delta table and its table of deleted keys."""
+
+    path: Location
+
+    def files(self) -> Iterator[File]:
+        """Yield the files of both tables, of old versions and of the change data feed too."""
+        for table in (self.path, beside(self.path)):
+            yield from below(table, GOES)
+
+    def root(self) -> str:
+        """Return the folder of the table."""
+        return str(self.path)
+
+    def clean(self, mentions: Mentions, mentioned: Mentioned) -> None:
+        """Vacuum old versions, though a reader may be at work with one, and take the bounds of columns out of the log.
+
+        A table with features that only Spark can vacuum stays as it is: the receipt names its files.
+        """
+        for table in (self.path, beside(self.path)):
+            if opening.any_in(table) and any(mentioned(file) for file in below(table, GOES)):
+                found = opening.table(table)
+                if opening.only_for_spark(found):
+                    continue
+                found.vacuum(0, dry_run=False, enforce_retention_duration=False)
+                _remove_changes(
+                    table,
+                    lambda file: mentioned(file) or mentions.in_string(file.at.removeprefix(str(table))),  # noqa: B023
+                )
+                statistics.remove_statistics(table, lambda at: mentioned(file_at(at, GOES)))
+            _remove_empty_folders(table)
+
+
+def _remove_changes(table: Location, mentioned: Mentioned) -> None:
+    """Delete files of the change data feed, which delta-rs does not vacuum.
+
+    A file that no commit names may be of a commit under way, and stays.
+    """
+    store = stores.of(table)
+    entries = [name.removesuffix(".json") for name in store.names(table / opening.LOG) if name.endswith(".json")]
+    actions = (action for entry in entries if entry.isdecimal() for action in opening.actions(table, int(entry)))
+    for path in (table / unquote(action["cdc"]["path"]) for action in actions if "cdc" in action):
+        if mentioned(file_at(path, GOES)):
+            store.delete(path)
+
+
+def _remove_empty_folders(table: Location) -> None:
+    """Remove the folders of partitions without rows: their names have values."""
+    for at in stores.of(table).unfinished(table):
+        with suppress(OSError):  # another writer has put a file into it
+            if isinstance(at, Path) and at != table:
+                at.rmdir()

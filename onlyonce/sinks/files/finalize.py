@@ -1,18 +1,14 @@
-"""Entry point: give the files of sharded outputs their final names. No Spark. The task `finalize` of a stream's DAG,
-the DAG `onlyonce_finalize` and `onlyonce finalize` run it.
+"""Compares the files of a sharded output with what their units have recorded: the size of each, and the content of the
+last ones.
 
-Only panes of committed batches get final names; the log says which attempt's files count. Each step may run twice, also
-at the same time or after a kill. If the final name has the same content already, the file is done; any other content is
-an error (docs/specification/final-file.md).
-
-Errors: InvariantBroken if a file is missing or its name has other content; the other panes are done first.
-Retryable while the database is away, or a folder or store; the panes of other places are done first. Refused for a
-pipeline that is not declared.
+Who calls it: `onlyonce.operate.audit`. Errors: Retryable while their folder or store is away. Not promised: a
+check of the content of older files. `onlyonce finalize` has read each file once, when it gave it its name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
@@ -21,18 +17,65 @@ from typing import Any
 import structlog
 
 from onlyonce import job_main, logs, settings
+from onlyonce.api import load as declarations
+from onlyonce.api.pipeline import unknown
 from onlyonce.asked import parse
-from onlyonce.catalog.collector import Collector
-from onlyonce.commitlog.sinks.files import Files
+from onlyonce.catalog.expiry import Collector
+from onlyonce.commitlog.files import Files
+from onlyonce.core.errors import InvariantBroken, OnlyonceError, Retryable
+from onlyonce.core.runs import Report
+from onlyonce.core.shards import Winner
 from onlyonce.database.connect import Database
 from onlyonce.database.migrate import migrate
-from onlyonce.declare import loading as declarations
-from onlyonce.declare.pipeline import unknown
 from onlyonce.failpoints import passing
-from onlyonce.model.errors import InvariantBroken, OnlyonceError, Retryable
-from onlyonce.model.report import Report
-from onlyonce.model.sinks.shards import Winner
-from onlyonce.sinks.files.stores import store_of
+from onlyonce.sinks.files.file_stores import Store, store_of
+
+SAMPLE = 30
+"""Files, the last ones that got their final names, whose content is read."""
+
+
+def disagreements(winners: list[Winner]) -> Iterator[str]:
+    """What is not as the log says, of files that have their final names."""
+    final = sorted((w for w in winners if w.finalized_at), key=lambda w: (w.finalized_at, w.file_no))
+    read = {winner.file_no for winner in final[-SAMPLE:]}
+    for winner in final:
+        try:
+            found = _found(store_of(winner.place), winner, winner.file_no in read)
+        except OSError as error:
+            raise Retryable(
+                f"{winner.place}: {error}",
+                data="nothing was changed; the audit only reads",
+                hint="see that the folder or store can be reached, then run the same command again",
+            ) from error
+        if found:
+            yield (
+                f"{winner.name}: the log says {winner.bytes} bytes, sha256 {winner.checksum[:16]}…; {found} "
+                f"({winner.place})"
+            )
+
+
+def _found(store: Store, winner: Winner, read: bool) -> str | None:
+    """What is there instead; None where it is as recorded."""
+    size = store.size(winner)
+    if size is None:
+        return "it is not there"
+    if size != winner.bytes:
+        return f"it has {size} bytes"
+    checksum = hashlib.sha256(store.read(winner)).hexdigest() if read else winner.checksum
+    return None if checksum == winner.checksum else f"its sha256 is {checksum[:16]}…"
+
+
+# Entry point: give the files of sharded outputs their final names. No Spark. The task `finalize` of a stream's DAG, the
+# DAG `onlyonce_finalize` and `onlyonce finalize` run it.
+#
+# Only panes of committed batches get final names; the log says which attempt's files count. Each step may run twice,
+# also at the same time or after a kill. If the final name has the same content already, the file is done; any other
+# content is an error (docs/specification/final-file.md).
+#
+# Errors: InvariantBroken if a file is missing or its name has other content; the other panes are done first. Retryable
+# while the database is away, or a folder or store; the panes of other places are done first. Refused for a pipeline
+# that is not declared.
+
 
 log = structlog.get_logger()
 

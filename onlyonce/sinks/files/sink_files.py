@@ -1,38 +1,325 @@
-"""The file sink: tasks write each pane's shards under temporary names, and record them in their units' transactions.
+"""Writes rows as the bytes of one file.
 
-A row's shard is a hash of the row, or of the declared keys, so a replay cuts the rows the same way. The number of a
-shard tells its partition. `onlyonce.sinks.files.finalize` makes the names final, once the batch is committed.
+A format is a function of (binary file, schema, record batches), called once for each file.
+
+Without batches each format writes a valid empty file. JSON lines and text are given one column of finished lines, which
+Spark has made.
+
+Who calls it: `onlyonce.sinks.files.sink_files`. Errors: Refused if a writer is missing, or if a text has a line break.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain, groupby, pairwise
+from typing import Any, BinaryIO
+from uuid import uuid4
+
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import parquet
+from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
+from onlyonce.api.pipeline import Output, target
+from onlyonce.api.resolve import named
+from onlyonce.api.sinks import FileSink
 from onlyonce.commitlog import units
-from onlyonce.commitlog.sinks.files import Files
+from onlyonce.commitlog.files import Files
 from onlyonce.commitlog.units import Units
-from onlyonce.context.query import Query
-from onlyonce.context.run_context import RunContext
-from onlyonce.database.transactions import Scope
-from onlyonce.declare.pipeline import FileSink, Output, target
+from onlyonce.context import Query, RunContext
+from onlyonce.core.backfill import Span
+from onlyonce.core.batch import Batch, Plan, to_micros, to_time
+from onlyonce.core.erasure import Mentions
+from onlyonce.core.errors import CommitStateUnknown, InvariantBroken, Refused, Retryable
+from onlyonce.core.shards import Shard, Temporary, Written, may_go, read_temporary
+from onlyonce.core.stored_names import OO_WINDOW, WINDOW_END, WINDOW_START
+from onlyonce.core.units import Content, UnitId, compare
+from onlyonce.database.connect import Database, Scope
+from onlyonce.engine import encoding, worker
+from onlyonce.engine.session import quoted
+from onlyonce.engine.worker import attempt_name, session_of
 from onlyonce.failpoints import passing
-from onlyonce.model.batch import Batch, Plan, to_micros
-from onlyonce.model.errors import Refused
-from onlyonce.model.outputs.backfill import Span
-from onlyonce.model.stored_names import OO_WINDOW, WINDOW_END, WINDOW_START
-from onlyonce.model.units import Content, UnitId
-from onlyonce.session import encoding, worker
-from onlyonce.session.names import quoted
-from onlyonce.sinks import content_hash
-from onlyonce.sinks.content_hash import HASH
-from onlyonce.sinks.files import files_unit, formats, stores
-from onlyonce.sinks.files.files_unit import END, SHARD, START
-from onlyonce.sinks.held_values import Lengths
-from onlyonce.sinks.postgres.pinned import PARTITION, check_replay, commit_nothing, pin
+from onlyonce.sinks.base import content
+from onlyonce.sinks.base.content import HASH, Tally
+from onlyonce.sinks.base.held_values import Lengths
+from onlyonce.sinks.base.pinned import PARTITION, Batches, check_replay, commit_nothing, counted, pin
+from onlyonce.sinks.base.stored import File, Mentioned, Stored
+from onlyonce.sinks.files import file_stores
+from onlyonce.sinks.files.file_stores import Store, store_of
+from onlyonce.tables import arrow_files
+
+RecordBatches = Iterator[pa.RecordBatch]
+Format = Callable[[BinaryIO, pa.Schema, RecordBatches], None]
+LINES = ("jsonl", "text")
+"""The formats that get one column of lines."""
+
+
+def format_of(name: str) -> Format:
+    """The format of that name, or a user's own ('module:function')."""
+    if ":" not in name:
+        return FORMATS[name]
+    found: Format = named(
+        name, f"FileSink: the writer {name!r}",
+        hint="it is 'module:function', the module importable from the folder of the declarations or installed",
+    )  # fmt: skip
+    return found
+
+
+def _lines(file: BinaryIO, schema: pa.Schema, batches: RecordBatches) -> None:
+    for batch in batches:
+        lines = batch.column(0)
+        if pc.any(pc.match_substring_regex(lines, "[\r\n]")).as_py():
+            raise Refused(
+                "FileSink: a row of text holds a line break, so it would be read as two",
+                data="nothing of this unit was written",
+                hint="replace line breaks in the transform, or write format='jsonl'",
+            )
+        # One join in Arrow for all lines of a batch; null is an empty line.
+        whole = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), pc.fill_null(lines, ""))
+        file.write(pc.binary_join(whole, "\n")[0].as_buffer())
+        file.write(b"\n")
+
+
+def _csv(file: BinaryIO, schema: pa.Schema, batches: RecordBatches) -> None:
+    with content.csv_writer(file, schema, header=True) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+
+
+def _parquet(file: BinaryIO, schema: pa.Schema, batches: RecordBatches) -> None:
+    with parquet.ParquetWriter(file, schema, **arrow_files.footer_form(schema)) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+
+
+def _avro(file: BinaryIO, schema: pa.Schema, batches: RecordBatches) -> None:
+    import fastavro
+
+    declared: Any = {"type": "record", "name": "row", "fields": [_avro_field(field) for field in schema]}
+    # fastavro has no columns; its own loop is compiled.
+    fastavro.writer(file, declared, chain.from_iterable(batch.to_pylist() for batch in batches), codec="deflate")
+
+
+FORMATS: dict[str, Format] = {"jsonl": _lines, "text": _lines, "csv": _csv, "parquet": _parquet, "avro": _avro}
+
+_AVRO: dict[pa.DataType, Any] = {
+    pa.string(): "string", pa.bool_(): "boolean", pa.int8(): "int", pa.int16(): "int", pa.int32(): "int",
+    pa.int64(): "long", pa.float32(): "float", pa.float64(): "double", pa.binary(): "bytes",
+    pa.date32(): {"type": "int", "logicalType": "date"},
+    pa.timestamp("us", "UTC"): {"type": "long", "logicalType": "timestamp-micros"},
+    pa.timestamp("us"): {"type": "long", "logicalType": "local-timestamp-micros"},
+}  # fmt: skip
+
+
+def _avro_field(field: pa.Field) -> dict[str, Any]:
+    return {"name": field.name, "type": ["null", avro_type(field.name, field.type)], "default": None}
+
+
+def avro_type(name: str, kind: pa.DataType) -> Any:
+    """A column's type in Avro. Raises Refused for one that has none here."""
+    if pa.types.is_decimal(kind):
+        return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
+    if kind not in _AVRO:
+        raise Refused(
+            f"FileSink: column {name} is {kind}, which Avro files don't hold here", hint="to_json() makes it text"
+        )
+    return _AVRO[kind]
+
+
+# The work of one task of a file sink on an executor: write temporary files, claim the unit, record the files, commit.
+#
+# The files are written before the transaction, since a transaction that waits for a disk holds up others. So two
+# attempts of a task may write beside each other, under different names. The claim decides whose files count, and the
+# other attempt removes its own. A killed task leaves files that nobody reads; `onlyonce.sinks.files.sweep` removes
+# them.
+
+
+START, END, SHARD = "oo_start", "oo_end", "oo_shard"
+RESULT = "partition int, files long"
+
+Window = tuple[int | None, int | None]
+Key = tuple[Window, int]
+
+
+@dataclass(frozen=True)
+class Work:
+    """All that a task needs to know; the driver fixes it.
+
+    place     where, as the log has it; `store` is the same, opened anywhere
+    schema    the columns of the files, in Arrow
+    windows   those of the batch, in microseconds: each has all its shards, also without rows
+    compared  whether a replay must mean the same rows (not at least once: there the first attempt's stay)
+    """
+
+    database: Database
+    unit: UnitId
+    lineage_no: int
+    epoch: int
+    sink: FileSink
+    place: str
+    store: Store
+    schema: pa.Schema
+    floats: tuple[str, ...]
+    partitions: int
+    windows: tuple[Window, ...]
+    compared: bool = True
+
+
+def write_unit(work: Work) -> Callable[[Batches], Batches]:
+    """The Arrow function of a batch: the rows of one partition, sorted by window and shard → (partition, files)."""
+
+    def run_task(batches: Batches) -> Batches:
+        context: Any = TaskContext.get()
+        here = replace(work, unit=replace(work.unit, partition=context.partitionId()))
+        tally = Tally(HASH, dict(zip(work.floats, work.floats, strict=True)))
+        made = _commit(here, counted(here.unit, batches, tally), tally)
+        passing("files-unit-after-commit")
+        yield pa.RecordBatch.from_pydict(
+            {"partition": pa.array([here.unit.partition], pa.int32()), "files": pa.array([made], pa.int64())}
+        )
+
+    return run_task
+
+
+def _commit(work: Work, batches: Batches, tally: Tally) -> int:
+    with session_of(work.database, work.unit) as database:
+        there = Units(database).find(work.unit)
+    if there is not None:
+        for _ in batches:
+            pass
+        _agree(work, there, tally)
+        return 0
+    attempt = Temporary(
+        work.lineage_no, work.unit.batch_id, work.unit.sink, work.unit.partition, work.epoch, uuid4().hex
+    )
+    begun: list[str] = []
+    try:
+        made = list(_write(work, attempt, batches, begun))
+        _check_whole(work, made, tally)
+        work.store.settle(begun)
+    except BaseException:
+        _discard(work, begun)
+        raise
+    passing("files-unit-before-claim")
+    try:
+        won = _record(work, made, tally)
+    except CommitStateUnknown:
+        won = _settle(work, made, tally)
+    if not won:
+        _discard(work, begun)
+    return len(made) if won else 0
+
+
+def _record(work: Work, made: list[Written], tally: Tally) -> bool:
+    """The unit's transaction; gives whether this attempt's files count."""
+    with session_of(work.database, work.unit) as database, Units.once(database) as log:
+        there = log.claim(units.Claim(work.unit, work.epoch, attempt_name(), "data"))
+        passing("files-unit-after-claim")
+        if there is not None:
+            _agree(work, there, tally)
+            return False
+        Files(log.scope).record(work.unit, work.place, work.sink.shards, made)
+        log.fill(work.unit, tally.content())
+        passing("files-unit-before-commit")
+    return True
+
+
+def _settle(work: Work, made: list[Written], tally: Tally) -> bool:
+    """The answer to COMMIT was lost: read the log, then decide. docs/specification/unit.md."""
+    with session_of(work.database, work.unit) as database:
+        there, temporaries = Units(database).find(work.unit), Files(database).of_unit(work.unit)
+    if there is None:
+        # Its files stay for the sweep: nobody can say that the COMMIT is not still on its way.
+        raise Retryable(f"unit {work.unit}: the COMMIT did not arrive", data="none of its files count")
+    _agree(work, there, tally)
+    return temporaries == {file.temporary for file in made}
+
+
+def _agree(work: Work, there: Content, tally: Tally) -> None:
+    if work.compared:
+        compare(work.unit, there, tally.content())
+
+
+def _discard(work: Work, temporaries: list[str]) -> None:
+    for temporary in temporaries:
+        work.store.remove(temporary)
+
+
+def _write(work: Work, attempt: Temporary, batches: Batches, begun: list[str]) -> Iterator[Written]:
+    """Each shard of each window, one open file at a time; then those that have no rows."""
+    seen: set[Key] = set()
+    for key, pieces in groupby(_pieces(work, batches), key=lambda piece: piece[0]):
+        if key in seen:
+            raise InvariantBroken(
+                f"unit {work.unit}: the rows of shard {key[1]} came in two parts",
+                data="nothing of this attempt was committed",
+                hint="Spark has not kept a sort within its partition: report this with the Spark version",
+            )
+        seen.add(key)
+        yield _file(work, attempt, key, (piece[1] for piece in pieces), begun)
+    for window in work.windows:
+        for shard in range(work.unit.partition, work.sink.shards, work.partitions):
+            if (window, shard) not in seen:
+                yield _file(work, attempt, (window, shard), iter(()), begun)
+
+
+def _file(work: Work, attempt: Temporary, key: Key, batches: Batches, begun: list[str]) -> Written:
+    (start, end), number = key
+    shard = Shard(to_time(start), to_time(end), number, work.sink.shards)
+    name = work.sink.name(work.unit.sink, shard)
+    temporary = attempt.file(len(begun), name.rsplit(".", 1)[-1])
+    rows = 0
+
+    def passed() -> Batches:
+        nonlocal rows
+        for batch in batches:
+            rows += batch.num_rows
+            yield batch
+
+    begun.append(temporary)
+    with work.store.create(temporary) as file:
+        format_of(work.sink.format)(file, work.schema, passed())  # type: ignore[arg-type]
+        passing("files-unit-mid-file")
+    return Written(shard.window_start, shard.window_end, number, temporary, name, rows, file.bytes, file.checksum)
+
+
+def _pieces(work: Work, batches: Batches) -> Iterator[tuple[Key, pa.RecordBatch]]:
+    """The batches cut where window or shard changes."""
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        keys = np.stack(
+            [pc.fill_null(batch.column(name), 0).cast(pa.int64()).to_numpy() for name in (START, END, SHARD)]
+        )
+        cuts = [0, *(np.flatnonzero((keys[:, 1:] != keys[:, :-1]).any(axis=0)) + 1).tolist(), batch.num_rows]
+        body = batch.select(work.schema.names).cast(work.schema)
+        windowed = batch.column(START).null_count == 0
+        for first, last in pairwise(cuts):
+            start, end, shard = keys[:, first].tolist()
+            yield ((start, end) if windowed else (None, None), shard), body.slice(first, last - first)
+
+
+def _check_whole(work: Work, made: list[Written], tally: Tally) -> None:
+    wanted, written = tally.content().rows, sum(file.rows for file in made)
+    if wanted != written:
+        raise InvariantBroken(
+            f"unit {work.unit}: {wanted} rows came, but {work.sink.format} has taken {written} of them",
+            data="nothing of this attempt was committed",
+            hint="a writer of your own must read its batches to their end",
+        )
+
+
+# The file sink: tasks write each pane's shards under temporary names, and record them in their units' transactions.
+#
+# A row's shard is a hash of the row, or of the declared keys, so a replay cuts the rows the same way. The number of a
+# shard tells its partition. `onlyonce.sinks.files.finalize` makes the names final, once the batch is committed.
+
 
 LINE = "oo_line"
 WINDOW = (WINDOW_START, WINDOW_END)
@@ -53,11 +340,11 @@ class FilesWriter:
                 f"output {self._output.name}: keys {missing} are not in {schema.names}",
                 hint="the keys of a FileSink decide the shard of a row",
             )
-        formats.of(self._sink.format)
+        format_of(self._sink.format)
         _, arrow = self._body(schema)
         if self._sink.format == "avro":
             for field in arrow:
-                formats.avro_type(field.name, field.type)
+                avro_type(field.name, field.type)
 
     def lengths(self) -> Lengths:
         """None: a value may be of any length."""
@@ -92,8 +379,8 @@ class FilesWriter:
         batch: Batch,
         rows: DataFrame,
         content_of_rows: Content,
-        windows: set[files_unit.Window],
-        whole: set[files_unit.Window] | tuple[()],
+        windows: set[Window],
+        whole: set[Window] | tuple[()],
     ) -> None:
         """`whole` are the windows that have all their shards, also those without rows."""
         plan, schema, database, driver = batch.plan, rows.schema, self._query.database, self._query.driver
@@ -107,18 +394,18 @@ class FilesWriter:
         if batch.replayed and not batch.at_least_once:
             check_replay(database, plan, self._output.name, pinned, schema)
         columns, arrow = self._body(schema)
-        floats = content_hash.floats(schema)
+        floats = content.floats(schema)
         beside = [column.alias(name) for name, column in floats.items() if name not in arrow.names]
         placed = pinned.select(*columns, *beside, *_place(schema, shard), HASH, PARTITION)
         placed = placed if content_of_rows.rows else _no_rows(placed, plan.partitions)
-        work = files_unit.Work(
+        work = Work(
             database,
             UnitId(plan.lineage, plan.batch_id, self._output.name, 0),
             driver.number,
             driver.epoch,
             self._sink,
             self.place,
-            stores.store_of(self.place),
+            file_stores.store_of(self.place),
             arrow,
             tuple(floats),
             plan.partitions,
@@ -126,12 +413,12 @@ class FilesWriter:
             not batch.at_least_once,
         )
         rows = placed.sortWithinPartitions(START, END, SHARD, HASH)
-        worker.mapped(rows, files_unit.write_unit(work), files_unit.RESULT).collect()
+        worker.mapped(rows, write_unit(work), RESULT).collect()
         passing("files-after-units")
 
     def _key(self, schema: StructType) -> Column:
         keys = [F.col(quoted(key)) for key in self._sink.keys]
-        return F.xxhash64(*keys) if keys else content_hash.row_hash(schema)
+        return F.xxhash64(*keys) if keys else content.row_hash(schema)
 
     def _body(self, schema: StructType) -> tuple[list[Column], pa.Schema]:
         """The columns of the files, and how Arrow has them."""
@@ -160,7 +447,7 @@ class FilesWriter:
         return lines[0].name
 
 
-def _windows(rows: DataFrame) -> set[files_unit.Window]:
+def _windows(rows: DataFrame) -> set[Window]:
     if WINDOW[0] not in rows.columns:
         return {(None, None)}
     found = rows.select(*[F.unix_micros(name).alias(name) for name in WINDOW]).distinct().collect()
@@ -179,3 +466,36 @@ def _no_rows(rows: DataFrame, partitions: int) -> DataFrame:
 def _place(schema: StructType, shard: Column) -> list[Column]:
     times = [F.unix_micros(name) if name in schema.names else F.lit(None).cast("long") for name in WINDOW]
     return [times[0].alias(START), times[1].alias(END), shard.cast("int").alias(SHARD)]
+
+
+# What a file sink stores: delivered files, files of earlier panes, manifests, and temporary files of attempts.
+
+
+GOES = "no later run reads a file that onlyonce finalize has named: delete it there"
+
+
+@dataclass(frozen=True)
+class StoredInFiles(Stored):
+    """The folder, or the prefix of an object store, of a file sink."""
+
+    database: Database
+    place: str
+
+    def files(self) -> Iterator[File]:
+        """Yield each file that is there."""
+        for at, read in store_of(self.place).everything():
+            yield File(at, read, GOES)
+
+    def root(self) -> str:
+        """Return the folder or prefix."""
+        return self.place
+
+    def clean(self, mentions: Mentions, mentioned: Mentioned) -> None:
+        """Remove the temporary files that no attempt may commit."""
+        store = store_of(self.place)
+        there = {name: temporary for name, _ in store.temporaries() if (temporary := read_temporary(name))}
+        known = Files(self.database).standings(self.place, there)
+        for at, read in [*store.everything()]:
+            name = at.rpartition("/")[2]
+            if name in there and may_go(there[name], known[name]) and mentioned(File(at, read, GOES)):
+                store.remove(name)

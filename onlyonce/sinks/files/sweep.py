@@ -1,10 +1,10 @@
 """Entry point: find temporary files of sharded sinks that nobody needs any more, and remove the old ones. No Spark.
 
 Retries and kills leave files under temporary names, which are never read. A file is removed when the log says that no
-attempt can need it any more (`onlyonce.model.sinks.shards.may_go`), and it is older than the horizon. A task that still
+attempt can need it any more (`onlyonce.core.shards.may_go`), and it is older than the horizon. A task that still
 writes has the highest epoch and an open unit, so its files stay, however long it takes.
 
-Who calls it: `onlyonce sweep` and `onlyonce.operate.collect`. Errors: Retryable while the database is away. Not
+Who calls it: `onlyonce sweep` and `onlyonce.operate.gc`. Errors: Retryable while the database is away. Not
 promised: a sweep of places that are neither declared nor in the log.
 """
 
@@ -15,15 +15,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from onlyonce import job_main, logs, settings
+from onlyonce.api import load as declarations
+from onlyonce.api.pipeline import FileSink, Pipeline, target
 from onlyonce.asked import parse
-from onlyonce.catalog.collector import Collector
-from onlyonce.commitlog.sinks.files import Files
+from onlyonce.catalog.expiry import Collector
+from onlyonce.commitlog.files import Files
+from onlyonce.core.runs import Report
+from onlyonce.core.shards import may_go, read_temporary
 from onlyonce.database.connect import Database
-from onlyonce.declare import loading as declarations
-from onlyonce.declare.pipeline import FileSink, Pipeline, target
-from onlyonce.model.report import Report
-from onlyonce.model.sinks.shards import may_go, read_temporary
-from onlyonce.sinks.files.stores import store_of
+from onlyonce.sinks.files.file_stores import store_of
 
 AT_ONCE = 10_000
 

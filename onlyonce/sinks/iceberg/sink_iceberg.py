@@ -1,39 +1,222 @@
-"""The Iceberg sink: one witness unit and one commit for each batch, which names the batch in the table's own metadata.
+"""A batch of one output in an Iceberg table: the unit that witnesses it, then its one commit. Without Spark.
 
-As with Delta the unit says what the commit must hold before it is written. The rows are data files that Spark's tasks
-write, by pyiceberg, without a jar; the driver commits them (`commits`).
+Who calls it: `sink_iceberg`, and the conformance suite. Errors: those of the witness and of `commits.once`.
 """
 
 from __future__ import annotations
 
+import logging
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import Any
+from uuid import uuid4
 
+import pyarrow as pa
+from pyarrow.fs import FileSelector, FileType
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And, BooleanExpression, GreaterThanOrEqual, LessThan
+from pyiceberg.io import FileIO, OutputFile
+from pyiceberg.io.fileformat import FileFormatFactory
+from pyiceberg.io.pyarrow import ParquetFormatModel, ParquetFormatWriter, PyArrowFileIO, _dataframe_to_data_files
+from pyiceberg.manifest import DataFile, FileFormat
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Properties
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from onlyonce.api.pipeline import Iceberg, Output, target
 from onlyonce.commitlog.units import Units
-from onlyonce.context.query import Query
-from onlyonce.context.run_context import RunContext
-from onlyonce.database.transactions import Scope
-from onlyonce.declare.pipeline import Iceberg, Output, target
-from onlyonce.model import stored_names
-from onlyonce.model.batch import Batch, Plan
-from onlyonce.model.errors import Refused
-from onlyonce.model.operate.dropping import Place
-from onlyonce.model.outputs.backfill import Span
-from onlyonce.model.sinks import owner
-from onlyonce.model.stored_names import WINDOW_START
-from onlyonce.model.units import Content, UnitId
-from onlyonce.session.names import quoted
-from onlyonce.sinks import content_hash, witness
-from onlyonce.sinks.content_hash import Check
-from onlyonce.sinks.held_values import Lengths
-from onlyonce.sinks.iceberg import catalogs, columns, commits, data_files, iceberg_unit, owners
-from onlyonce.sinks.iceberg.iceberg_unit import Batched, Files
+from onlyonce.context import Query, RunContext
+from onlyonce.core import ownership, stored_names
+from onlyonce.core.backfill import Span
+from onlyonce.core.batch import Batch, Plan
+from onlyonce.core.errors import Refused
+from onlyonce.core.ownership import Place
+from onlyonce.core.stored_names import WINDOW_START
+from onlyonce.core.units import Content, UnitId
+from onlyonce.database.connect import Database, Scope
+from onlyonce.engine import worker
+from onlyonce.engine.session import quoted
+from onlyonce.failpoints import passing
+from onlyonce.sinks.base import content, pinned
+from onlyonce.sinks.base import content as base_content
+from onlyonce.sinks.base.content import Check, Tally
+from onlyonce.sinks.base.held_values import Lengths
+from onlyonce.sinks.base.stored import File, Stored
+from onlyonce.sinks.iceberg import iceberg_catalogs, iceberg_columns, iceberg_commits
+from onlyonce.tables import arrow_files
+from onlyonce.tables.checkpoint import NotDecoded
+
+Files = Callable[[Table], Sequence[DataFile]]
+"""Writes the rows as data files of a table; no snapshot names them yet."""
+
+
+@dataclass(frozen=True)
+class Batched:
+    """What is meant by one batch of one output, and by which driver."""
+
+    unit: UnitId
+    writer: str
+    epoch: int
+    content: Content
+    replayed: bool = True
+
+    def commit(self, content: str) -> iceberg_commits.Commit:
+        """Its commit, of rows of that content."""
+        return iceberg_commits.Commit(
+            self.writer, self.unit.sink, self.unit.batch_id, self.epoch, str(self.unit), content
+        )
+
+
+def write_unit(
+    database: Database, table: Table, batch: Batched, files: Files, instead_of: BooleanExpression | None = None
+) -> int | None:
+    """Witness, write, commit, compare; gives the id of the snapshot.
+
+    A batch without rows has no commit, unless rows are to go (`instead_of`).
+    """
+    pinned.witness(database, batch.unit, batch.epoch, batch.content, "iceberg")
+    if not batch.content.rows and instead_of is None:
+        return None
+    return iceberg_commits.once(table, batch.commit(batch.content.exact), files, instead_of, replayed=batch.replayed)
+
+
+def write_plainly(table: Table, batch: Batched, offsets: str, files: Files) -> None:
+    """The same at least once: no witness, and whatever the first attempt wrote is right, as other code may give other
+    rows in a replay."""
+    if batch.content.rows:
+        iceberg_commits.once(table, batch.commit(offsets), files, replayed=batch.replayed)
+
+
+# Writes rows into data files of an Iceberg table, in Spark's tasks.
+#
+# No snapshot names them yet: the driver commits them.
+#
+# The files lie where the table says, by its own FileIO, with the ids of its columns and the statistics that its
+# properties ask for. Who calls it: `sink_iceberg`. Errors: those of the store. Not promised: that files of a task that
+# failed are removed.
+
+
+FILE, TALLY = "oo_file", "oo_tally"
+RESULT = f"{FILE} binary, {TALLY} binary"
+ARROW = pa.schema({FILE: pa.binary(), TALLY: pa.binary()})
+"""What a task gives: a row for each file, with what the commit says of it, and one with what its rows hold."""
+TARGET = 128 * 1024 * 1024
+"""Bytes of Arrow that are held before a file of them is written."""
+Batches = Iterator[pa.RecordBatch]
+
+
+class _Writer(ParquetFormatWriter):
+    """Writes no bounds of a column with a NaN (`footers`); the manifest has those of the footer. pyiceberg gives it all
+    rows of a file at once."""
+
+    def write(self, table: pa.Table) -> None:
+        self._parquet_writer_kwargs |= arrow_files.footer_form(table.schema, table)
+        super().write(table)
+
+
+class _Model(ParquetFormatModel):
+    def create_writer(
+        self, output_file: OutputFile, file_schema: Schema, properties: Properties
+    ) -> ParquetFormatWriter:
+        return _Writer(output_file, file_schema, properties)
+
+
+FileFormatFactory._registry[FileFormat.PARQUET] = _Model()  # `register` refuses a second one
+logging.getLogger("pyiceberg.io.pyarrow").setLevel(logging.ERROR)  # it warns of each column without bounds
+
+
+def written_files(rows: DataFrame | pa.Table, table: Table, check: Check | None = None) -> list[DataFile]:
+    """Write rows that have their HASH into files: those of a frame by Spark's tasks, those of a table here.
+
+    `check` gets what the rows hold, as they were written. Its number of rows is that of the files' footers: a writer
+    that leaves a row out is found before the commit."""
+    columns = rows.column_names if isinstance(rows, pa.Table) else rows.columns
+    found = worker.ran(rows, writing(table), RESULT).to_pylist()
+    files = read(found)
+    if check:
+        content = base_content.received(columns, [row[TALLY] for row in found])
+        check(replace(content, rows=sum(file.record_count for file in files)))
+    return files
+
+
+def writing(table: Table) -> Callable[[Batches], Batches]:
+    """What a task does with its rows."""
+    return of_metadata(_small(table.metadata), table.io)
+
+
+def of_metadata(metadata: TableMetadata, io: FileIO) -> Callable[[Batches], Batches]:
+    """The same by what a task needs to know of the table."""
+
+    def write(brought: Batches) -> Batches:
+        found: list[Tally] = []
+        for part in _parts(base_content.tallied_on_the_way(brought, found)):
+            passing("iceberg-before-file")
+            rows = fitted(part, metadata)
+            files = list(_dataframe_to_data_files(metadata, rows, io, uuid4()))
+            passing("iceberg-after-file")
+            yield pa.RecordBatch.from_pylist(
+                [{FILE: pickle.dumps((metadata.default_spec_id, file)), TALLY: None} for file in files], ARROW
+            )
+        yield pa.RecordBatch.from_pylist([{FILE: None, TALLY: base_content.sent(tally)} for tally in found], ARROW)
+
+    return write
+
+
+def read(rows: Iterable[Mapping[str, Any]]) -> list[DataFile]:
+    """The files that tasks have told of."""
+    files = []
+    for row in rows:
+        if row[FILE] is None:
+            continue
+        spec, file = pickle.loads(row[FILE])
+        file.spec_id = spec  # by which its partitions were cut; no part of what is pickled
+        files.append(file)
+    return files
+
+
+def fitted(rows: pa.Table, metadata: TableMetadata) -> pa.Table:
+    """Rows with the columns of the table, in its order; a column that they don't have is null."""
+    wanted = metadata.schema().as_arrow()
+    by_name = {name.lower(): name for name in rows.column_names}
+    columns = [
+        rows.column(by_name[field.name.lower()])
+        if field.name.lower() in by_name
+        else pa.nulls(rows.num_rows, field.type)
+        for field in wanted
+    ]
+    return pa.table([column.cast(field.type) for column, field in zip(columns, wanted, strict=True)], schema=wanted)
+
+
+def _parts(brought: Batches) -> Iterator[pa.Table]:
+    held: list[pa.RecordBatch] = []
+    for batch in brought:
+        if batch.num_rows:
+            held.append(batch)
+        if sum(one.nbytes for one in held) >= TARGET:  # a batch has thousands of rows, so these are few
+            yield pa.Table.from_batches(held)
+            held = []
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _small(metadata: TableMetadata) -> TableMetadata:
+    """Without what grows with the table's history."""
+    return metadata.model_copy(
+        update={"snapshots": [], "snapshot_log": [], "metadata_log": [], "refs": {}, "current_snapshot_id": None}
+    )
+
+
+# The Iceberg sink: one witness unit and one commit for each batch, which names the batch in the table's own metadata.
+#
+# As with Delta the unit says what the commit must hold before it is written. The rows are data files that Spark's tasks
+# write, by pyiceberg, without a jar; the driver commits them (`commits`).
+
 
 START = WINDOW_START
 
@@ -50,10 +233,10 @@ class IcebergWriter:
 
     def prepare(self, schema: StructType) -> None:
         """Make the table, or add new columns; refuse one that can't work, or is another's."""
-        wanted = columns.of(self._output, schema)
-        table = columns.make(self._catalog, self.place.where, wanted)
-        owners.claim(table, self._owner)
-        columns.fit(self._output, table, wanted)
+        wanted = iceberg_columns.columns_of(self._output, schema)
+        table = iceberg_columns.make_table(self._catalog, self.place.where, wanted)
+        iceberg_catalogs.claim_table(table, self._owner)
+        iceberg_columns.fit_table(self._output, table, wanted)
         self._table_id = str(table.metadata.table_uuid)
 
     def lengths(self) -> Lengths:
@@ -69,11 +252,9 @@ class IcebergWriter:
         if content.rows:
             self._check(table, rows)
         if batch.at_least_once:
-            iceberg_unit.write_plainly(
-                table, self._batched(batch, content), batch.plan.offsets_hash, _written(rows, None)
-            )
+            write_plainly(table, self._batched(batch, content), batch.plan.offsets_hash, _written(rows, None))
         else:
-            self._snapshot = iceberg_unit.write(
+            self._snapshot = write_unit(
                 self._query.database,
                 table,
                 self._batched(batch, content),
@@ -83,9 +264,9 @@ class IcebergWriter:
 
     def landed(self, plan: Plan) -> bool:
         """Whether the table has this batch."""
-        there = commits.last(
+        there = iceberg_commits.last(
             self._table().metadata,
-            commits.key(stored_names.writer(self._context.platform, plan.lineage), self._output.name),
+            iceberg_commits.key(stored_names.writer(self._context.platform, plan.lineage), self._output.name),
         )
         return there is not None and bool(there["batch"] >= plan.batch_id)
 
@@ -93,7 +274,7 @@ class IcebergWriter:
         """One commit that takes the windows' rows out and puts the new ones in."""
         table = self._table()
         self._check(table, rows)
-        self._snapshot = iceberg_unit.write(
+        self._snapshot = write_unit(
             self._query.database,
             table,
             self._batched(batch, content),
@@ -103,7 +284,7 @@ class IcebergWriter:
 
     def end(self, scope: Scope, batch: Batch) -> None:
         """The unit is in the platform's log from its start; the snapshot of its rows is noted."""
-        witness.end(scope, batch, self._output.name)
+        pinned.end(scope, batch, self._output.name)
         if self._snapshot is not None:
             Units(scope).note_snapshot(
                 UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0), self._snapshot
@@ -111,17 +292,17 @@ class IcebergWriter:
 
     @cached_property
     def _catalog(self) -> Catalog:
-        return catalogs.catalog(str(self.place.variable))
+        return iceberg_catalogs.catalog(str(self.place.variable))
 
     @cached_property
     def _owner(self) -> str:
         return f"{self._context.instance}/{self._output.name} of platform {self._context.platform}"
 
     def _table(self) -> Table:
-        table = catalogs.table(self._catalog, self.place, self._output.name)
-        owner.refuse_replaced(self.place.where, self._table_id, str(table.metadata.table_uuid))
-        owners.check(table, self._owner)
-        columns.refuse(self._output, table)
+        table = iceberg_catalogs.table(self._catalog, self.place, self._output.name)
+        ownership.refuse_replaced(self.place.where, self._table_id, str(table.metadata.table_uuid))
+        iceberg_catalogs.check_owner(table, self._owner)
+        iceberg_columns.refuse_columns(self._output, table)
         return table
 
     def _batched(self, batch: Batch, content: Content) -> Batched:
@@ -135,7 +316,7 @@ class IcebergWriter:
         )
 
     def _check_written(self, batch: Batch, content: Content) -> Check:
-        return partial(witness.check, self._batched(batch, content).unit, content)
+        return partial(pinned.check, self._batched(batch, content).unit, content)
 
     def _check(self, table: Table, rows: DataFrame) -> None:
         """Raise Refused for rows that the table does not take, before there is a unit: at each replay it would not take
@@ -153,10 +334,83 @@ class IcebergWriter:
 
 def _written(rows: DataFrame, check: Check | None) -> Files:
     """Has Spark's tasks write the rows. See `data_files.written`."""
-    return lambda table: data_files.written(content_hash.hashed(rows), table, check)
+    return lambda table: written_files(content.hashed(rows), table, check)
 
 
 def _windows(span: Span) -> BooleanExpression:
     """The rows whose windows start in a span."""
     first, stop = span.times
     return And(GreaterThanOrEqual(START, first.isoformat()), LessThan(START, stop.isoformat()))
+
+
+# What an Iceberg table stores: data files, manifests with the bounds of columns, and metadata, of all snapshots that it
+# has; and what killed writers and expired snapshots have left.
+
+
+CURRENT = "delete these rows in your table, then expire the snapshots before that"
+OLDER = "the table has it until expire_snapshots and remove_orphan_files of your engine remove it"
+ORPHAN = "no snapshot has it: remove_orphan_files of your engine removes it"
+"""A file of a task that was killed, of a commit that lost against another, or of a snapshot that was expired. Another
+engine's commit may be under way with it, so it stays."""
+
+
+@dataclass(frozen=True)
+class StoredInIceberg(Stored):
+    """A table of an Iceberg catalog."""
+
+    target: str
+
+    def files(self) -> Iterator[File]:
+        """Yield each file of each snapshot, and each other one in the table's folders, by its path in the store."""
+        table, there = iceberg_catalogs.of_target(Place(self.target)), list[str]()
+        if table is None:
+            return
+        with iceberg_catalogs.answering(self.target):
+            current = {task.file.file_path for task in table.scan().plan_files()}
+            paths = dict.fromkeys(_paths(table), OLDER) | dict.fromkeys(current, CURRENT)
+            if isinstance(table.io, PyArrowFileIO):
+                there = [path for folder in _folders(table) for path in _below(table.io, folder)]
+            else:
+                yield File(table.location(), _unlisted, ORPHAN)
+        for path, goes in (dict.fromkeys(there, ORPHAN) | paths).items():
+            yield File(path, lambda path=path: _read(table, path), goes)  # type: ignore[misc]
+
+    def root(self) -> str | None:
+        """Return the folder of the table."""
+        table = iceberg_catalogs.of_target(Place(self.target))
+        return table.location() if table else None
+
+
+def _paths(table: Table) -> Iterator[str]:
+    yield table.metadata_location
+    yield from (entry.metadata_file for entry in table.metadata.metadata_log)
+    for snapshot in table.snapshots():
+        yield snapshot.manifest_list
+        for manifest in snapshot.manifests(table.io):
+            yield manifest.manifest_path
+            for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False):
+                yield entry.data_file.file_path
+
+
+def _folders(table: Table) -> set[str]:
+    elsewhere = (table.properties.get(name) for name in ("write.data.path", "write.metadata.path"))
+    return {folder.rstrip("/") for folder in (table.location(), *elsewhere) if folder}
+
+
+def _below(io: PyArrowFileIO, folder: str) -> Iterator[str]:
+    scheme, bucket, path = io.parse_location(folder, io.properties)
+    found = io.fs_by_scheme(scheme, bucket).get_file_info(FileSelector(path, allow_not_found=True, recursive=True))
+    yield from (folder.removesuffix(path) + file.path for file in found if file.type == FileType.File)
+
+
+def _unlisted() -> bytes:
+    raise NotDecoded("files without a snapshot, of which py-io-impl of the catalog gives no list")
+
+
+def _read(table: Table, path: str) -> bytes:
+    with iceberg_catalogs.answering(path):
+        file = table.io.new_input(path)
+        if file.exists():
+            with file.open() as content:
+                return bytes(content.read())
+    raise FileNotFoundError(path)

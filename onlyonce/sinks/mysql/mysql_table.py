@@ -1,31 +1,150 @@
-"""Makes the table of a MySQL sink, adds new columns to it, and refuses a table that can't keep the sink's promise.
+"""The database of a MySQL sink, by the variable that it names. Without Spark.
 
-Each CREATE and ALTER commits by itself there, so they are never in a unit's transaction: the table is made before the
-first batch, what is refused is refused before the first of them, and each may run again.
-
-Who calls it: `sink_mysql`, `onlyonce.check.tables`. Errors: Refused. Not promised: that nobody changes the table during
-a run.
+Who calls it: whoever reads or writes the sink's table. Errors: Refused where the variable is not set, or names no
+MySQL.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
-from pyspark.sql.types import StructType
+from pyspark.sql import Column
+from pyspark.sql.types import BinaryType, DecimalType, StringType, StructField, StructType
 from sqlalchemy import Connection
 from sqlalchemy.exc import OperationalError
 
+from onlyonce.api import sinks
+from onlyonce.api.declaration import declared_at
+from onlyonce.api.outputs import check_rows
+from onlyonce.api.pipeline import Output
+from onlyonce.api.sinks import MySQL
+from onlyonce.commitlog import units
+from onlyonce.core import column_types, ownership, stored_names
+from onlyonce.core.column_types import Length
+from onlyonce.core.errors import Refused
+from onlyonce.core.stored_names import OO_WINDOW, WINDOW_START
 from onlyonce.database import mysql
 from onlyonce.database.connect import Database, run
-from onlyonce.declare.outputs import newest
-from onlyonce.declare.outputs.output import check_rows
-from onlyonce.declare.pipeline import MySQL, Output
-from onlyonce.model import stored_names
-from onlyonce.model.errors import Refused
-from onlyonce.model.sinks import column_types, names
-from onlyonce.model.sinks.column_types import Length
-from onlyonce.model.stored_names import OO_WINDOW, WINDOW_START
-from onlyonce.sinks.mysql import mysql_columns, mysql_history
+from onlyonce.engine import encoding
+from onlyonce.sinks.mysql import mysql_rows
+
+
+def database_of(sink: MySQL) -> Database:
+    """Where the sink's table is."""
+    database = units.database_of(sink.connection)
+    if not mysql.is_mysql(database.url):
+        raise Refused(
+            f"{declared_at(sink)}the environment variable {sink.connection} of a MySQL sink names a database of "
+            "another kind",
+            data="nothing was read or written",
+            hint="write its URL as mysql://user:password@host:3306/database; for PostgreSQL declare Postgres(…)",
+        )
+    return database
+
+
+# The columns of a MySQL sink: their types there, and the one text in which a row travels.
+#
+# Pure, but for Spark's expressions.
+#
+# A row is a JSON array of texts, made by Spark, so that JSON_TABLE loads many rows by one statement with one parameter.
+# Each text is what MySQL reads as a value of the column's type, exactly: a number in full, a time in UTC, bytes in
+# hexadecimal.
+#
+# Who calls it: `sink_mysql`, `mysql_table`, `mysql_rows`.
+
+
+TYPES = {
+    "string": "longtext",
+    "bigint": "bigint",
+    "int": "int",
+    "smallint": "smallint",
+    "tinyint": "tinyint",
+    "boolean": "tinyint",
+    "double": "double",
+    "float": "float",
+    "date": "date",
+    "binary": "longblob",
+    "timestamp": "datetime(6)",
+    "timestamp_ntz": "datetime(6)",
+    "variant": "longtext",
+}
+STRINGS, BYTES = (
+    re.compile(rf"(long|medium|tiny)?{kind}|var{short}\(\d+\)")
+    for kind, short in (("text", "char"), ("blob", "binary"))
+)
+"""What may hold a string, or bytes, as they are: a CHAR would cut the spaces at its end, and a BINARY adds zeros."""
+KEY_BYTES = 2800
+"""Of the 3,072 that an index of InnoDB takes, for texts and bytes; the rest is for keys of other types."""
+MOST_SCALE = 30
+
+
+def type_of(field: StructField, keys: tuple[str, ...], schema: StructType) -> str:
+    """The type of a column there.
+
+    A text among the keys is a VARCHAR, since an index takes no longer ones. Raises Refused.
+    """
+    kind = field.dataType
+    if isinstance(kind, DecimalType):
+        if kind.scale > MOST_SCALE:
+            raise Refused(
+                f"column {field.name} is {kind.simpleString()}; MySQL's DECIMAL has at most {MOST_SCALE} digits "
+                "after the point",
+                hint="cast it in the transform",
+            )
+        return f"decimal({kind.precision},{kind.scale})"
+    found = TYPES.get(kind.simpleString(), "longtext")
+    if field.name in keys and found in ("longtext", "longblob"):
+        indexed = [
+            f
+            for f in schema.fields
+            if f.name in keys and TYPES.get(f.dataType.simpleString(), "longtext")[:4] == "long"
+        ]
+        most = min(255, KEY_BYTES // (4 * len(indexed)))
+        return f"varchar({most})" if found == "longtext" else f"varbinary({most})"
+    return found
+
+
+def same_column(wanted: str, found: str) -> bool:
+    """Return whether a column of a table holds the values that are wanted, up to its length.
+
+    Servers write the same type in several ways.
+    """
+    there = plain(found)
+    for kinds in (STRINGS, BYTES):
+        if kinds.fullmatch(wanted):  # a key is of a type that an index takes
+            return kinds.fullmatch(there) is not None and (wanted.startswith("long") or there.startswith("var"))
+    return there == wanted
+
+
+def plain(found: str) -> str:
+    """A type as the server tells it, without the width of display that some servers tell."""
+    return re.sub(r"^(tiny|small|medium|big)?int\(\d+\)", r"\1int", found.lower())
+
+
+def column_row(schema: StructType) -> Column:
+    """A row as a JSON array of texts, in the order of its columns. What `JSON_TABLE` gives back is `loaded`."""
+    return encoding.strings(encoding.in_mysql(field) for field in schema.fields)
+
+
+def binary_column(schema: StructType) -> tuple[bool, ...]:
+    """Which columns travel in hexadecimal."""
+    return tuple(isinstance(field.dataType, BinaryType) for field in schema.fields)
+
+
+def text_columns(schema: StructType) -> tuple[str, ...]:
+    """The columns of texts, which are put in order by their bytes."""
+    return tuple(field.name for field in schema.fields if isinstance(field.dataType, StringType))
+
+
+# Makes the table of a MySQL sink, adds new columns to it, and refuses a table that can't keep the sink's promise.
+#
+# Each CREATE and ALTER commits by itself there, so they are never in a unit's transaction: the table is made before the
+# first batch, what is refused is refused before the first of them, and each may run again.
+#
+# Who calls it: `sink_mysql`, `onlyonce.check`. Errors: Refused. Not promised: that nobody changes the table
+# during a run.
+
 
 EXACT = {"utf8mb4_nopad_bin", "utf8mb4_0900_bin", "uca1400_nopad_bin"}
 """The collations in which two texts are the same only if all their signs are: elsewhere 'Shop' is 'shop', or 'a' is 'a
@@ -39,7 +158,7 @@ class MySQLTable:
 
     def __init__(self, database: Database, output: Output, sink: MySQL, suffix: str) -> None:
         self._database, self._output, self._sink = database, output, sink
-        self.name = names.MYSQL.table(sink.table, suffix)
+        self.name = ownership.MYSQL.table(sink.table, suffix)
         self.lengths: dict[str, Length] = {}
         """The columns of the table that take values up to a length, after `prepare`."""
         self._declared: dict[str, str] = {}
@@ -61,38 +180,32 @@ class MySQLTable:
             run(self._database, lambda connection: self._remember(connection, columns))
         run(
             self._database,
-            lambda connection: self._fit(
-                connection, self.name, columns | (mysql_history.ENDS if self._versions else {})
-            ),
+            lambda connection: self._fit(connection, self.name, columns | (mysql_rows.ENDS if self._versions else {})),
         )
         found = {name: column_types.length(kind, mysql=True) for name, kind in self.there().items() if name in columns}
         self.lengths = {name: length for name, length in found.items() if length}
 
     def wanted(self, schema: StructType) -> dict[str, str]:
         """The columns that the table must have for an output's rows, with MySQL's types."""
-        return {
-            f.name: mysql_columns.type_of(f, self._identity, schema)
-            for f in schema.fields
-            if f.name != self._sink.deletes
-        }
+        return {f.name: type_of(f, self._identity, schema) for f in schema.fields if f.name != self._sink.deletes}
 
     def there(self) -> dict[str, str]:
         """The columns that the table has now; none where there is no table. Changes nothing."""
         return run(
             self._database,
-            lambda connection: {c.name: mysql_columns.plain(c.type) for c in self._columns(connection, self.name)},
+            lambda connection: {c.name: plain(c.type) for c in self._columns(connection, self.name)},
         )
 
     def as_wanted(self, wanted: dict[str, str], there: dict[str, str]) -> dict[str, str]:
         """Return the types of the table; those that take the same values as the rows' type are called as this is."""
         return {
-            name: wanted[name] if name in wanted and mysql_columns.same(wanted[name], kind) else kind
+            name: wanted[name] if name in wanted and same_column(wanted[name], kind) else kind
             for name, kind in there.items()
         }
 
     @property
     def _versions(self) -> bool:
-        return self._sink.write == newest.HISTORY
+        return self._sink.write == sinks.HISTORY
 
     @property
     def _identity(self) -> tuple[str, ...]:
@@ -101,7 +214,7 @@ class MySQLTable:
 
     def _remember(self, connection: Connection, columns: dict[str, str]) -> None:
         """Make the table of what was deleted; it is known by its comment."""
-        name = names.MYSQL.deleted(self.name)
+        name = ownership.MYSQL.deleted(self.name)
         if (there := mysql.tables(connection, name)) and there[0].note != stored_names.DELETED_NOTE:
             self._refuse(
                 f"there is a table {name}, which is not the platform's",
@@ -163,7 +276,7 @@ class MySQLTable:
         self, connection: Connection, name: str, wanted: dict[str, str], there: dict[str, Any], *, types: bool = True
     ) -> None:
         table = mysql.tables(connection, name)[0]
-        if name == self.name and table.note in names.NOTES:
+        if name == self.name and table.note in ownership.NOTES:
             self._refuse(f"{name} is a table that the platform keeps for another output's table", "name another table")
         if table.kind != "BASE TABLE" or table.engine != "InnoDB":
             self._refuse(
@@ -174,9 +287,7 @@ class MySQLTable:
             )
         if types:
             lacking = dict.fromkeys(self._identity, "missing")  # a key is not added to a table that is there
-            found = lacking | self.as_wanted(
-                wanted, {column: mysql_columns.plain(one.type) for column, one in there.items()}
-            )
+            found = lacking | self.as_wanted(wanted, {column: plain(one.type) for column, one in there.items()})
             column_types.refuse_other(f"output {self._output.name}", name, wanted, found, self._declared)
         for column in wanted:
             if column in there and "GENERATED" in there[column].extra.upper().replace("DEFAULT_GENERATED", ""):

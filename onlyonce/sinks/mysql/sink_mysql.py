@@ -7,6 +7,8 @@ batch copies the units to the log.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame
@@ -14,28 +16,30 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 from sqlalchemy import Connection
 
-from onlyonce.commitlog import authorities, units
+from onlyonce import environment
+from onlyonce.api.pipeline import MySQL, Output
+from onlyonce.commitlog import units
 from onlyonce.commitlog.units import Units
-from onlyonce.context.query import Query
-from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import run
-from onlyonce.database.transactions import Scope
-from onlyonce.declare.pipeline import MySQL, Output
+from onlyonce.context import Query, RunContext
+from onlyonce.core import ownership
+from onlyonce.core.backfill import Span
+from onlyonce.core.batch import Batch, Plan
+from onlyonce.core.erasure import Mentions
+from onlyonce.core.units import Content, UnitId, compare
+from onlyonce.database import mysql
+from onlyonce.database.connect import Database, Scope, run
+from onlyonce.engine import worker
+from onlyonce.engine.session import quoted
 from onlyonce.failpoints import passing
-from onlyonce.model.batch import Batch, Plan
-from onlyonce.model.outputs.backfill import Span
-from onlyonce.model.units import Content, UnitId, compare
-from onlyonce.session import worker
-from onlyonce.session.names import quoted
-from onlyonce.sinks import content_hash
-from onlyonce.sinks.content_hash import HASH
-from onlyonce.sinks.held_values import Lengths
-from onlyonce.sinks.mysql import mysql_columns, mysql_rows
-from onlyonce.sinks.mysql.mysql_table import MySQLTable
-from onlyonce.sinks.mysql.target_database import database_of
-from onlyonce.sinks.postgres import postgres_plain, postgres_unit
-from onlyonce.sinks.postgres.pinned import PARTITION
-from onlyonce.sinks.postgres.pinned_units import PinnedUnits
+from onlyonce.sinks.base import content
+from onlyonce.sinks.base.content import HASH
+from onlyonce.sinks.base.held_values import Lengths
+from onlyonce.sinks.base.pinned import PARTITION
+from onlyonce.sinks.base.stored import Rows, Stored
+from onlyonce.sinks.mysql import mysql_rows, mysql_table
+from onlyonce.sinks.mysql.mysql_table import MySQLTable, database_of
+from onlyonce.sinks.postgres import postgres_unit, sink_postgres
+from onlyonce.sinks.postgres.postgres_unit import PinnedUnits
 
 
 class MySQLWriter:
@@ -50,7 +54,7 @@ class MySQLWriter:
 
     def prepare(self, schema: StructType) -> None:
         """Tell the database the epoch; make the table, add new columns; refuse one that can't work."""
-        authorities.adopt(self._context.database, self._query.driver, self._sink.connection)
+        units.adopt_authority(self._context.database, self._query.driver, self._sink.connection)
         self._table.prepare(schema)
 
     def lengths(self) -> Lengths:
@@ -82,15 +86,15 @@ class MySQLWriter:
 
     def _commit(self, batch: Batch, rows: DataFrame, write: str, windows: tuple[str, ...] | None) -> None:
         schema, keys = rows.schema, self._sink.keys
-        key = F.xxhash64(*[F.col(quoted(k)) for k in keys]) if keys else content_hash.row_hash(schema)
+        key = F.xxhash64(*[F.col(quoted(k)) for k in keys]) if keys else content.row_hash(schema)
         found = self._units.pinned(batch, rows, key)
         exported = found.select(
-            mysql_columns.row(schema).alias(mysql_rows.ROW),
-            *content_hash.carried(schema),
+            mysql_table.column_row(schema).alias(mysql_rows.ROW),
+            *content.carried(schema),
             HASH,
             PARTITION,
         )
-        beside = tuple(content_hash.names_of(exported.columns).items())
+        beside = tuple(content.names_of(exported.columns).items())
         self._units.commit(
             exported, self._work(batch.plan, write, windows, beside), mysql_rows.putting(_loaded(schema))
         )
@@ -100,10 +104,10 @@ class MySQLWriter:
         # Two rows of the same keys must meet in one task, or nobody would tell.
         placed = rows.repartition(*keys) if keys else rows
         passing("postgres-before-units")
-        task = postgres_plain.write_rows(
+        task = sink_postgres.write_rows(
             self._work(batch.plan, self._sink.write, None, ()), mysql_rows.putting(_loaded(rows.schema))
         )
-        exported = placed.select(mysql_columns.row(rows.schema).alias(mysql_rows.ROW))
+        exported = placed.select(mysql_table.column_row(rows.schema).alias(mysql_rows.ROW))
         worker.mapped(exported, task, postgres_unit.RESULT).collect()
         passing("postgres-after-units")
         return self._noted(batch.plan) - count
@@ -150,7 +154,7 @@ class MySQLWriter:
 
 
 def _loaded(schema: StructType) -> mysql_rows.Loaded:
-    return mysql_rows.Loaded(tuple(schema.names), mysql_columns.binary(schema), mysql_columns.texts(schema))
+    return mysql_rows.Loaded(tuple(schema.names), mysql_table.binary_column(schema), mysql_table.text_columns(schema))
 
 
 def _as_text(time: datetime) -> str:
@@ -158,3 +162,36 @@ def _as_text(time: datetime) -> str:
     return (
         time.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
     )  # strftime has no zeros before a year below 1000
+
+
+# What an output's table in MySQL or MariaDB stores.
+
+
+@dataclass(frozen=True)
+class StoredInMySQL(Stored):
+    """A table, and its table of deleted keys."""
+
+    platform: Database
+    sink: MySQL
+
+    def rows(self, mentions: Mentions) -> Iterator[Rows]:
+        """Yield each of the two tables with rows that mention the condition."""
+        database = Database(environment.variable(self.sink.connection) or "", self.platform.name)
+        for table in (self.sink.table, ownership.MYSQL.deleted(self.sink.table)):
+            if count := run(database, lambda conn: _count(conn, table, mentions)):  # noqa: B023 - it is called here
+                yield Rows(f"table {table}", count, "delete these rows in your table")
+
+    def stays(self) -> str:
+        """Return what of replaced rows stays."""
+        return (
+            "InnoDB purges replaced rows by itself; pages, the redo log and the binary log have them until they "
+            "are written over (binlog_expire_logs_seconds); "
+            "statistics that ANALYZE TABLE keeps of columns (histograms) have values until it makes them anew"
+        )
+
+
+def _count(connection: Connection, table: str, mentions: Mentions) -> int:
+    if not mysql.tables(connection, table):
+        return 0
+    rows = connection.exec_driver_sql(f"SELECT * FROM {mysql.quoted(connection, table)}")
+    return sum(mentions.in_row(dict(row._mapping)) for row in rows)

@@ -1,41 +1,338 @@
-"""Entry point: send the rows that wait in the outbox. No Spark. The task `deliver` and `onlyonce deliver` run it.
-
-Each row of a Webhook or BigQuery output was committed with its unit. It is sent under an idempotency key that never
-changes, in the order of its key's rows, and again after a pause if that may help. After `attempts` it is a dead letter
-(docs/specification/outbox-row.md). Kafka, BigQuery's streams and the user's own sinks take whole units, in order. A
-unit that they can't take holds all that come after it. It is safe beside a running stream and beside itself, and may be
-killed at any point and run again.
-
-Errors: Refused for an output that is not declared and for an endpoint that refuses everybody, Retryable for an endpoint
-that is away, Superseded if another deliverer has taken over. Not promised: that a target which ignores the key gets a
-row only once, if an answer was lost.
-"""
+"""The interface of a sender of rows, and the choice of a sink's sender."""
 
 from __future__ import annotations
 
+import time
 from argparse import Namespace
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol, cast
 
 import structlog
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential_jitter
 
 from onlyonce import job_main, logs, settings
+from onlyonce.api import load as declarations
+from onlyonce.api.pipeline import (
+    BigQuery,
+    BigQueryStream,
+    CustomSink,
+    KafkaSink,
+    Output,
+    Pipeline,
+    Sent,
+    UnitSink,
+    Webhook,
+    unknown,
+)
+from onlyonce.api.resolve import named
 from onlyonce.asked import parse
-from onlyonce.commitlog.sinks import outbox
-from onlyonce.commitlog.sinks.outbox import Deliverer, OutboxRows, Policy
-from onlyonce.commitlog.sinks.outbox_units import OutboxUnits, Streams
+from onlyonce.commitlog import outbox
+from onlyonce.commitlog.outbox import Deliverer, OutboxRows, OutboxUnits, Policy, Streams, Unit
+from onlyonce.core.delivery import Answer, Guarantee, Room, Row, Unsent, Waiting, told
+from onlyonce.core.errors import OnlyonceError, Refused, Retryable
+from onlyonce.core.runs import Report
 from onlyonce.database.connect import Database
 from onlyonce.database.migrate import migrate
-from onlyonce.declare import loading as declarations
-from onlyonce.declare.pipeline import Output, Pipeline, Sent, UnitSink, unknown
-from onlyonce.model.errors import OnlyonceError, Refused, Retryable
-from onlyonce.model.report import Report
-from onlyonce.sinks.outbox.courier import Courier
-from onlyonce.sinks.outbox.sender import sender_of
-from onlyonce.sinks.outbox.target import target_of
-from onlyonce.sinks.outbox.units import UnitCourier
+from onlyonce.failpoints import passing
+from onlyonce.sinks.outbox import send_bigquery, send_kafka, send_webhook
+
+
+class Sender(Protocol):
+    """Sends rows to one target.
+
+    `ordered`: rows of one key go one after the other. `ahead`: how many rows are looked at at once; `under_way`: how
+    many requests may be begun and not recorded, which a crash leaves unanswered; `room`: what one of them holds."""
+
+    ordered: bool
+    ahead: int
+    under_way: int
+    room: Room
+
+    def size(self, row: Row) -> int:
+        """The bytes of a row in a request, about."""
+
+    def send(self, rows: Sequence[Row]) -> list[Answer]:
+        """One request; an answer for each row. Never sends twice. Raises Unsent."""
+
+
+def sender_of(sink: Webhook | BigQuery, output: str) -> AbstractContextManager[Sender]:
+    """The sender of the sink of an output of this name, open inside. Raises Refused for a setting that is missing."""
+    if isinstance(sink, BigQuery):
+        return send_bigquery.opened_inserts(sink)
+    return send_webhook.opened_webhook(sink, output)
+
+
+# One deliverer that works on one output.
+#
+# Wave by wave it notes the attempts in the log, sends the rows, and records the answers.
+#
+# In a wave the rows of a key are in one request (`onlyonce.core.delivery`), so two of them are never sent at the
+# same time. A wave takes two statements, however many rows it has: one for the attempts, one for the answers. Called by
+# `onlyonce.sinks.outbox.deliver`.
+
+
+PATIENCE_SECONDS = 60.0
+"""A pause that is no longer than this is waited for; the rest is for the next time."""
+LONGEST_PAUSE_SECONDS = 600.0
+CONNECTS = 4
+
+
+@dataclass(frozen=True)
+class Courier:
+    """One deliverer at work on one output."""
+
+    database: Database
+    deliverer: Deliverer
+    policy: Policy
+    sink: Webhook | BigQuery
+    sender: Sender
+    threads: ThreadPoolExecutor
+    refused: Counter[int] = field(default_factory=Counter)
+
+    def drain(self) -> None:
+        """Send until nothing waits, or nothing that is due soon."""
+        while True:
+            sent, pause = self._pass()
+            if not sent:
+                due = OutboxRows(self.database).next_due(self.deliverer)
+                if due is None:
+                    return
+                pause = max(pause, due)
+            if pause > PATIENCE_SECONDS:
+                return
+            time.sleep(max(pause, 0.0))
+
+    def _pass(self) -> tuple[int, float]:
+        """Once through what waits: how many rows were sent, and the pause that the target has asked for meanwhile."""
+        after, sent = 0, 0
+        while found := OutboxRows(self.database).next_rows(
+            self.deliverer, after, self.sender.ahead, ordered=self.sender.ordered
+        ):
+            after = found[-1][0].row_no
+            waiting = Waiting(
+                self.sender.room, self.sender.size, self.sender.ordered, self.policy.attempts, self.refused
+            )
+            waiting.add(found)
+            while waiting:
+                number, pause = self._wave(waiting)
+                sent += number
+                if pause:
+                    return sent, pause
+        return sent, 0.0
+
+    def _wave(self, waiting: Waiting) -> tuple[int, float]:
+        """Some requests: begun, sent, recorded. Gives the rows, and a pause that was asked for."""
+        parcels = waiting.take(self.sender.under_way)
+        passing("deliver-before-begin")
+        begun = OutboxRows(self.database).begin(self.deliverer, [row for rows in parcels for row in rows])
+        parcels = [[row for row in rows if row.row_no in begun] for rows in parcels]
+        passing("deliver-after-begin")
+        answered = list(self.threads.map(self._send, parcels))
+        passing("deliver-before-record")
+        answers = [told for rows, of_rows in zip(parcels, answered, strict=True) for told in self._told(rows, of_rows)]
+        OutboxRows(self.database).record(self.deliverer, self.policy, answers)
+        passing("deliver-after-record")
+        for rows, of_rows in zip(parcels, answered, strict=True):
+            waiting.answered(rows, of_rows)
+        self._stop_where_held(answer for _, answer, _ in answers)
+        return len(answers), max((answer.pause for _, answer, _ in answers), default=0.0)
+
+    def _told(self, rows: Sequence[Row], answers: Sequence[Answer]) -> list[tuple[Row, Answer, float]]:
+        """What is recorded of one request: its rows are due again at one moment, so that they can be one request
+        again."""
+        pause = self._pause(max((row.attempts for row in rows), default=0))
+        return [
+            (row, answer, 0.0 if answer.held == "apart" else max(pause, answer.pause))
+            for row, answer in zip(rows, answers, strict=True)
+        ]
+
+    def _send(self, rows: Sequence[Row]) -> list[Answer]:
+        """One request. Where the target can't be reached nothing was sent, so that is tried a few times at once."""
+        if not rows:
+            return []
+        attempts = Retrying(
+            retry=retry_if_exception_type(Unsent),
+            stop=stop_after_attempt(CONNECTS),
+            wait=wait_exponential_jitter(multiplier=0.1, max=2, jitter=0.1),
+            reraise=True,
+        )
+        try:
+            answers: list[Answer] = attempts(self.sender.send, rows)
+        except Unsent as error:
+            return [Answer("not now", error.what, held="away")] * len(rows)
+        passing("deliver-after-send")
+        return answers
+
+    def _pause(self, attempts: int) -> float:
+        first = self.sink.pause.total_seconds()
+        state = RetryCallState(Retrying(), None, (), {})
+        state.attempt_number = attempts + 1
+        longest = max(LONGEST_PAUSE_SECONDS, first)
+        return float(wait_exponential_jitter(multiplier=first, max=longest, jitter=first)(state))
+
+    def _stop_where_held(self, answers: Iterable[Answer]) -> None:
+        held = next((answer for answer in answers if answer.held in ("away", "wrong")), None)
+        if held is None:
+            return
+        where = f"{self.deliverer.instance}/{self.deliverer.output}"
+        if held.held == "away":
+            raise Retryable(
+                f"the target of {where} can't be reached: {held.text}",
+                data="what could not be sent waits in the outbox; no attempt was counted",
+                hint="is it up, and its address right? Then: onlyonce deliver",
+            )
+        raise Refused(
+            f"the target of {where} refuses every row: {held.text}",
+            data="it took none of these rows; they wait in the outbox, and no attempt was counted",
+            hint="correct the address or the password, then: onlyonce deliver",
+        )
+
+
+# The interface of a target that takes whole units (Kafka, BigQuery's streams, and the user's own sinks:
+# docs/how-to/own-sink.md), and the choice of a sink's target.
+
+
+class Target(Protocol):
+    """Takes the rows of one unit after the other. `guarantee` is what it promises, and the conformance suite tests."""
+
+    guarantee: Guarantee
+
+    def committed(self, unit: str) -> bool:
+        """Whether the unit is there, whole. Asked before each write. At least once it may always say no."""
+
+    def write(self, unit: str, rows: Iterator[Row]) -> None:
+        """Write the rows of a unit.
+
+        Exactly once: rows and the unit's name become visible as one, and a unit that is there stays as it is, also when
+        two processes write it at once. Raises what went wrong."""
+
+    def close(self) -> None:
+        """Let go of connections. Nothing is written after it."""
+
+
+def target_of(
+    sink: KafkaSink | CustomSink | BigQueryStream, deliverer: str, streams: send_bigquery.Streams
+) -> AbstractContextManager[Target]:
+    """The target of a sink, open inside, for a deliverer of this name.
+
+    `streams`: where the name of a unit's stream is kept. Raises Refused.
+    """
+    if isinstance(sink, BigQueryStream):
+        return cast("AbstractContextManager[Target]", send_bigquery.opened_stream(sink, streams))
+    if isinstance(sink, KafkaSink):
+        return send_kafka.opened_producer(sink, deliverer)
+    return cast("AbstractContextManager[Target]", closing(_own(sink)))
+
+
+def _own(sink: CustomSink) -> Any:
+    kind = named(
+        sink.target_class, f"CustomSink: {sink.target_class}",
+        data="nothing was written; its rows wait in the outbox",
+        hint="write 'module:Class' of what `onlyonce deliver` can import; see docs/how-to/own-sink.md",
+    )  # fmt: skip
+    missing = [part for part in ("guarantee", "committed", "write", "close") if not hasattr(kind, part)]
+    if missing or kind.guarantee not in ("exactly_once", "at_least_once"):
+        raise Refused(
+            f"CustomSink: {sink.target_class} lacks {', '.join(missing) or 'a guarantee that is known'}",
+            data="nothing was written; its rows wait in the outbox",
+            hint="the contract is in docs/how-to/own-sink.md",
+        )
+    try:
+        return kind(sink.where)
+    except OnlyonceError:
+        raise
+    except Exception as error:
+        raise Unsent(
+            f"{sink.target_class} could not be opened: {type(error).__name__}: {error}",
+            data="nothing was written; its rows wait in the outbox",
+            hint="look at the cause, then: onlyonce deliver",
+        ) from error
+
+
+# Delivers whole units, to Kafka and the user's own sinks.
+#
+# It asks the target whether it has the unit, notes the attempt, writes the unit, records it, and goes on with the next.
+#
+# The order is strict, so a target need only remember the last unit of each partition. A unit that can't be written
+# holds all that come after it, with an error. Called by `onlyonce.sinks.outbox.deliver`.
+
+
+PAGE = 10_000
+
+
+@dataclass(frozen=True)
+class UnitCourier:
+    """One deliverer at work on one output."""
+
+    database: Database
+    deliverer: Deliverer
+    target: Target
+
+    def drain(self) -> None:
+        """Write until no unit waits.
+
+        Raises Superseded, what the target raises, or Retryable where it gave no answer.
+        """
+        while (unit := OutboxUnits(self.database).next_unit(self.deliverer)) is not None:
+            self._deliver(unit)
+
+    def _deliver(self, unit: Unit) -> None:
+        passing("deliver-unit-before-begin")
+        OutboxUnits(self.database).begin(self.deliverer, unit)
+        passing("deliver-unit-after-begin")
+        try:
+            # After the begin, which has checked the epoch: a deliverer that was overtaken does not get here.
+            there = self.target.committed(unit.name)
+            if not there:
+                self.target.write(unit.name, self._rows(unit))
+        except Unsent as error:
+            self._wait(unit, error.what, lost=False)
+            raise
+        except OnlyonceError as error:
+            self._wait(unit, error.what, lost=isinstance(error, Retryable))
+            raise
+        except Exception as error:
+            self._wait(unit, told(f"{type(error).__name__}: {error}"), lost=True)
+            raise Retryable(
+                f"the target of {self.deliverer.instance}/{self.deliverer.output} did not take unit {unit.name}: "
+                f"{told(f'{type(error).__name__}: {error}')}",
+                data="its rows wait in the outbox, and all after them; at the next attempt the target is asked "
+                "for it first",
+                hint="look at the cause, then: onlyonce deliver",
+            ) from error
+        passing("deliver-unit-after-write")
+        OutboxUnits(self.database).record(self.deliverer, unit, "it was there" if there else "committed")
+        passing("deliver-unit-after-record")
+
+    def _wait(self, unit: Unit, answer: str, *, lost: bool) -> None:
+        uncertain = lost and self.target.guarantee == "at_least_once"
+        OutboxUnits(self.database).wait(self.deliverer, unit, answer, lost=lost, uncertain=uncertain)
+
+    def _rows(self, unit: Unit) -> Iterator[Row]:
+        """The rows in their order, page by page: a unit is never whole in memory here."""
+        after = -1
+        while found := OutboxUnits(self.database).rows(unit, after, PAGE):
+            yield from found
+            after = found[-1].seq
+
+
+# Entry point: send the rows that wait in the outbox. No Spark. The task `deliver` and `onlyonce deliver` run it.
+#
+# Each row of a Webhook or BigQuery output was committed with its unit. It is sent under an idempotency key that never
+# changes, in the order of its key's rows, and again after a pause if that may help. After `attempts` it is a dead
+# letter (docs/specification/outbox-row.md). Kafka, BigQuery's streams and the user's own sinks take whole units, in
+# order. A unit that they can't take holds all that come after it. It is safe beside a running stream and beside itself,
+# and may be killed at any point and run again.
+#
+# Errors: Refused for an output that is not declared and for an endpoint that refuses everybody, Retryable for an
+# endpoint that is away, Superseded if another deliverer has taken over. Not promised: that a target which ignores the
+# key gets a row only once, if an answer was lost.
+
 
 log = structlog.get_logger()
 

@@ -10,32 +10,35 @@ in order in the outbox.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from onlyonce.commitlog import units
-from onlyonce.commitlog.sinks import outbox
-from onlyonce.commitlog.sinks.outbox import OutboxRows
+from onlyonce import environment
+from onlyonce.api.pipeline import BigQuery, BigQueryStream, KafkaSink, Output, Sent, Webhook
+from onlyonce.commitlog import outbox, units
+from onlyonce.commitlog.outbox import OutboxRows
 from onlyonce.commitlog.units import Units
-from onlyonce.context.query import Query
-from onlyonce.context.run_context import RunContext
-from onlyonce.database.transactions import Scope
-from onlyonce.declare.pipeline import KafkaSink, Output, Sent, Webhook
-from onlyonce.model import stored_names
-from onlyonce.model.batch import Batch, Plan
-from onlyonce.model.errors import InvariantBroken, Refused
-from onlyonce.model.outputs.backfill import Span
-from onlyonce.model.stored_names import OO_WINDOW, WINDOW_END, WINDOW_START
-from onlyonce.model.units import Content, UnitId
-from onlyonce.session import encoding
-from onlyonce.session.names import quoted
-from onlyonce.sinks import content_hash
-from onlyonce.sinks.content_hash import HASH
-from onlyonce.sinks.held_values import Lengths
+from onlyonce.context import Query, RunContext
+from onlyonce.core import erasure, stored_names
+from onlyonce.core.backfill import Span
+from onlyonce.core.batch import Batch, Plan
+from onlyonce.core.errors import InvariantBroken, Refused
+from onlyonce.core.stored_names import OO_WINDOW, WINDOW_END, WINDOW_START
+from onlyonce.core.units import Content, UnitId
+from onlyonce.database.connect import Scope
+from onlyonce.engine import encoding
+from onlyonce.engine.session import quoted
+from onlyonce.sinks.base import content
+from onlyonce.sinks.base.content import HASH
+from onlyonce.sinks.base.held_values import Lengths
+from onlyonce.sinks.base.pinned import PARTITION
+from onlyonce.sinks.base.stored import Stored
+from onlyonce.sinks.outbox import send_kafka
 from onlyonce.sinks.postgres import postgres_unit
-from onlyonce.sinks.postgres.pinned import PARTITION
-from onlyonce.sinks.postgres.pinned_units import PinnedUnits
+from onlyonce.sinks.postgres.postgres_unit import PinnedUnits
 
 
 class OutboxWriter:
@@ -75,9 +78,7 @@ class OutboxWriter:
             self._units.commit_nothing(batch, content_of_rows)
             return 0
         schema, keys = rows.schema, self._sink.keys
-        pinned = self._units.pinned(
-            batch, rows, F.xxhash64(*map(_column, keys)) if keys else content_hash.row_hash(schema)
-        )
+        pinned = self._units.pinned(batch, rows, F.xxhash64(*map(_column, keys)) if keys else content.row_hash(schema))
         unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
         exported = self._in_order(pinned).select(
             F.lit(self._instance).alias("instance"),
@@ -88,11 +89,11 @@ class OutboxWriter:
             F.lit(self._origin.state).alias("state"),
             self._key(schema).alias("key"),
             encoding.json_object(schema).alias("payload"),
-            *content_hash.carried(schema),
+            *content.carried(schema),
             HASH,
             PARTITION,
         )
-        beside = tuple(content_hash.names_of(exported.columns).items())
+        beside = tuple(content.names_of(exported.columns).items())
         work = postgres_unit.Work(
             self._database, unit, self._epoch, stored_names.PRIVATE_SCHEMA, "outbox", "append", (), (), beside=beside
         )
@@ -134,3 +135,31 @@ def _number() -> Column:
 
 def _column(name: str) -> Column:
     return F.col(quoted(name))
+
+
+# What a target outside keeps of the rows that were sent to it, and until when. It is not searched.
+
+
+@dataclass(frozen=True)
+class StoredOutside(Stored):
+    """A target that an output has sent rows to."""
+
+    sink: Sent
+
+    def stays(self) -> str:
+        """Return when what was sent is gone."""
+        return f"what was sent there stays: {self._until()}"
+
+    def _until(self) -> str:
+        if isinstance(self.sink, KafkaSink):
+            settings = send_kafka.settings_of(environment.variable(self.sink.connection) or "")
+            return (
+                f"messages of the topic {self.sink.topic}, also those of transactions that were undone, are gone "
+                f"{erasure.lasting_in_topic(send_kafka.configuration(settings, self.sink.topic))}"
+            )
+        if isinstance(self.sink, BigQuery | BigQueryStream):
+            return (
+                "delete these rows in the table; BigQuery's time travel and fail-safe keep them for at most 14 "
+                "days more"
+            )
+        return "ask the owner of the target to delete it"

@@ -10,19 +10,18 @@ from psycopg2 import sql
 from pyspark.sql.types import DecimalType, StructField, StructType
 from sqlalchemy import Connection
 
-from onlyonce.commitlog.operate.dropping import Drops
+from onlyonce.api import sinks
+from onlyonce.api.outputs import check_rows
+from onlyonce.api.pipeline import Output, Postgres
+from onlyonce.commitlog.dropping import Drops
+from onlyonce.core import column_types, ownership, stored_names
+from onlyonce.core.column_types import Length
+from onlyonce.core.errors import Refused
+from onlyonce.core.stored_names import OO_WINDOW
 from onlyonce.database import locks
 from onlyonce.database.connect import Database, ask, run
-from onlyonce.declare.outputs import newest
-from onlyonce.declare.outputs.output import check_rows
-from onlyonce.declare.pipeline import Output, Postgres
-from onlyonce.model import stored_names
-from onlyonce.model.errors import Refused
-from onlyonce.model.sinks import column_types, names
-from onlyonce.model.sinks.column_types import Length
-from onlyonce.model.stored_names import OO_WINDOW
-from onlyonce.sinks.postgres import postgres_history
-from onlyonce.sinks.postgres.postgres_sums import WINDOW
+from onlyonce.sinks.postgres import postgres_rows
+from onlyonce.sinks.postgres.postgres_rows import WINDOW
 
 TYPES = {
     "string": "text", "bigint": "bigint", "int": "integer", "smallint": "smallint", "tinyint": "smallint",
@@ -47,7 +46,7 @@ class SinkTable:
     def __init__(self, database: Database, output: Output, sink: Postgres, suffix: str) -> None:
         self._database, self._output, self._sink = database, output, sink
         self.schema, table = sink.table.split(".")
-        self.name = names.POSTGRES.table(table, suffix)
+        self.name = ownership.POSTGRES.table(table, suffix)
         self.by_window = output.on_backfill == "correct"
         self.lengths: dict[str, Length] = {}
         """The columns of the table that take values up to a length, after `prepare`."""
@@ -60,7 +59,7 @@ class SinkTable:
         kept = {f.name: _type(f) for f in schema.fields}
         self._declared = {f.name: f.dataType.simpleString() for f in schema.fields}
         columns = {n: t for n, t in kept.items() if n not in self._left_out()}
-        beside = names.POSTGRES.by_window(self.name)
+        beside = ownership.POSTGRES.by_window(self.name)
 
         def fit(connection: Connection) -> None:
             """All or nothing: what is refused leaves no column behind, and no sums are without what is beside them."""
@@ -76,14 +75,12 @@ class SinkTable:
                 remembered = {column: columns[column] for column in dict.fromkeys(in_order)}
                 self._keep(
                     connection,
-                    names.POSTGRES.deleted(self.name),
+                    ownership.POSTGRES.deleted(self.name),
                     stored_names.DELETED_NOTE,
                     remembered,
                     self._identity(),
                 )
-            self._fit(
-                connection, self.name, columns | (postgres_history.ENDS if self._versions else {}), self._identity()
-            )
+            self._fit(connection, self.name, columns | (postgres_rows.ENDS if self._versions else {}), self._identity())
 
         run(self._database, fit)
 
@@ -103,7 +100,7 @@ class SinkTable:
 
     @property
     def _versions(self) -> bool:
-        return self._sink.write == newest.HISTORY
+        return self._sink.write == sinks.HISTORY
 
     def _identity(self) -> tuple[str, ...]:
         """What no two rows have alike."""
@@ -142,7 +139,7 @@ class SinkTable:
                 "give the column another name in the output's function",
             )
         place = f'"{self.schema}"."{table}"'
-        if table == self.name and Drops(connection).note_of(self.schema, table) in names.NOTES:
+        if table == self.name and Drops(connection).note_of(self.schema, table) in ownership.NOTES:
             self._refuse(
                 f"{self.schema}.{table} is a table that the platform keeps for another output's table",
                 "name another table",

@@ -16,24 +16,29 @@ import psycopg2
 import pyarrow as pa
 from psycopg2 import sql
 from pyspark import TaskContext
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 from sqlalchemy import Connection
 
+from onlyonce.api import sinks
+from onlyonce.api.sinks import later_window_wins
 from onlyonce.commitlog import units
 from onlyonce.commitlog.units import Units
-from onlyonce.database import broken
-from onlyonce.database.connect import Database, transaction
-from onlyonce.declare.outputs import newest
-from onlyonce.declare.outputs.sinks import later_window_wins
+from onlyonce.core import stored_names
+from onlyonce.core.batch import Batch
+from onlyonce.core.errors import CommitStateUnknown, Refused, Retryable
+from onlyonce.core.stored_names import WINDOW_END, WINDOW_START
+from onlyonce.core.units import Content, UnitId, compare
+from onlyonce.database import connect
+from onlyonce.database.connect import Database, Scope, transaction
+from onlyonce.engine import worker
+from onlyonce.engine.session import planned_once
+from onlyonce.engine.worker import attempt_name, session_of
 from onlyonce.failpoints import passing
-from onlyonce.model import stored_names
-from onlyonce.model.errors import CommitStateUnknown, Refused, Retryable
-from onlyonce.model.stored_names import WINDOW_END, WINDOW_START
-from onlyonce.model.units import UnitId, compare
-from onlyonce.session.worker import attempt_name, session_of
-from onlyonce.sinks import csv_rows
-from onlyonce.sinks.content_hash import HASH, Tally
-from onlyonce.sinks.postgres import postgres_history, postgres_newest, postgres_sums
-from onlyonce.sinks.postgres.pinned import PARTITION, Batches, counted
+from onlyonce.sinks.base import content, pinned
+from onlyonce.sinks.base.content import HASH, Tally
+from onlyonce.sinks.base.pinned import PARTITION, Batches, counted
+from onlyonce.sinks.postgres import postgres_rows
 
 RESULT = "partition int, rows long"
 AT_A_TIME = 1 << 20
@@ -41,7 +46,7 @@ AT_A_TIME = 1 << 20
 
 UPDATES = {
     "upsert": "{column} = excluded.{column}",
-    "increment": postgres_sums.ADD_UP,
+    "increment": postgres_rows.ADD_UP,
 }
 
 LATER_WINDOW = (
@@ -144,10 +149,10 @@ def put_rows(connection: Connection, work: Work, batches: Batches) -> None:
     try:
         _write(connection, work, batches)
     except psycopg2.Error as error:
-        if not broken.is_answer(error):
+        if not connect.is_answer(error):
             raise
         raise Refused(
-            f"unit {work.unit}: {work.schema}.{work.table} can't hold its rows: {broken.first_line(error)}",
+            f"unit {work.unit}: {work.schema}.{work.table} can't hold its rows: {connect.first_line(error)}",
             data="nothing of this unit was written",
             hint="make the transform's rows fit the table (a null key, a number out of range, a NUL sign in a "
             "text, a key too long), "
@@ -160,7 +165,7 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
     first = next(batches, None)
     if work.by_window:
         table = (work.schema, work.table)
-        dropped = postgres_sums.write(
+        dropped = postgres_rows.write_sums(
             cursor, table, work.keys, work.windows, lambda to: _fill(cursor, work, to, first, batches)
         )
         _refuse_dropped(work, dropped)
@@ -180,13 +185,13 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
         _fill(cursor, work, names["target"], first, batches)
         passing("postgres-unit-after-rows")
         return
-    versions = work.write == newest.HISTORY
+    versions = work.write == sinks.HISTORY
     needed = (*work.keys, stored_names.VALID_FROM) if versions else ()
-    postgres_newest.stage(cursor, names["target"], columns, work.keys, work.newest_by, work.deletes, *needed)
+    postgres_rows.stage_newest(cursor, names["target"], columns, work.keys, work.newest_by, work.deletes, *needed)
     arrived = _fill(cursor, work, sql.Identifier("arriving"), first, batches)
     if versions:
-        with postgres_newest.one_a_place(work.unit, (*work.keys, *work.newest_by)):
-            dropped = postgres_history.write(
+        with postgres_rows.one_a_place(work.unit, (*work.keys, *work.newest_by)):
+            dropped = postgres_rows.write_history(
                 cursor, (work.schema, work.table), columns, work.keys, work.newest_by, work.deletes, types
             )
         _refuse_dropped(work, dropped)
@@ -198,7 +203,7 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
     sums = [sql.Identifier(c) if c in work.keys else sql.SQL("sum({})").format(sql.Identifier(c)) for c in columns]
     names["select"] = sql.SQL(", ").join(sums) if work.write == "increment" else names["columns"]
     names["group"] = (
-        sql.SQL("GROUP BY ") + names["keys"] if work.write == "increment" else postgres_newest.left(work.deletes)
+        sql.SQL("GROUP BY ") + names["keys"] if work.write == "increment" else postgres_rows.left_newest(work.deletes)
     )
     merge = sql.SQL(
         "INSERT INTO {target} AS target ({columns}) SELECT {select} FROM arriving {group} "
@@ -206,14 +211,14 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
     ).format(**names)
     later = bool(updates) and later_window_wins(work.write, work.keys, columns)
     if work.newest_by:
-        merge += postgres_newest.newer(work.newest_by, types)
+        merge += postgres_rows.newer_rows(work.newest_by, types)
     elif later:
         merge += sql.SQL(LATER_WINDOW)
-    with postgres_newest.one_a_place(work.unit, work.keys):
+    with postgres_rows.one_a_place(work.unit, work.keys):
         if work.deletes:
             _refuse_dropped(
                 work,
-                postgres_newest.delete(
+                postgres_rows.delete_older(
                     cursor, (work.schema, work.table), work.keys, work.newest_by, work.deletes, types
                 ),
             )
@@ -222,7 +227,7 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
         order = work.newest_by or ((WINDOW_END, WINDOW_START) if later else ())
         if order or not updates:  # an older row is left out, and so is one that is there
             _refuse_dropped(
-                work, postgres_newest.unwritten(cursor, names["target"], work.keys, order, work.deletes, types)
+                work, postgres_rows.unwritten_keys(cursor, names["target"], work.keys, order, work.deletes, types)
             )
         else:
             cursor.execute(sql.SQL(COUNT_KEYS).format(**names))
@@ -307,8 +312,58 @@ class _Csv(io.RawIOBase):
         batch: pa.RecordBatch | None = first
         while batch is not None:
             sink = io.BytesIO()
-            with csv_rows.writer(sink, batch.schema, header=False) as writer:
+            with content.csv_writer(sink, batch.schema, header=False) as writer:
                 writer.write_batch(batch)
             self.count += batch.num_rows
             yield sink.getvalue()
             batch = next(rest, None)
+
+
+# The data units of a batch in PostgreSQL: rows in the recorded number of partitions, one task and one transaction for
+# each.
+#
+# Used by the sinks whose rows are in the unit's transaction: a table (`sink_postgres`, `sink_mysql`) and the outbox
+# (`sink_outbox`).
+
+
+@dataclass(frozen=True)
+class PinnedUnits:
+    """How one driver commits the units of one sink."""
+
+    database: Database
+    sink: str
+    epoch: int
+
+    def pinned(self, batch: Batch, rows: DataFrame, key: Column) -> DataFrame:
+        """The rows with their hash, in the partitions that the hash `key` names.
+
+        Raises InvariantBroken for a replay that means other data."""
+        plan, schema = batch.plan, rows.schema
+        found = pinned.pin(rows, schema, F.pmod(key, F.lit(plan.partitions)).cast("int"), plan.partitions)
+        if batch.replayed:
+            pinned.check_replay(self.database, plan, self.sink, found, schema)
+        return found
+
+    def commit(self, exported: DataFrame | pa.Table, work: Work, put: Put | None = None) -> None:
+        """Commit pinned rows, in the form that the table takes. `put` writes them in another database's words."""
+        passing("postgres-before-units")
+        rows = exported if isinstance(exported, pa.Table) else planned_once(exported)
+        worker.ran(rows, write_unit(work, put), RESULT)
+        passing("postgres-after-units")
+
+    def commit_nothing(self, batch: Batch, nothing: Content) -> None:
+        """All units of a batch without rows."""
+        passing("postgres-before-units")
+        pinned.commit_nothing(self.database, self.epoch, batch, self.sink, nothing)
+        passing("postgres-after-units")
+
+    def end(self, scope: Scope, batch: Batch, authority: str) -> None:
+        """Copy the units of another authority than the platform to its log; see that all partitions are there."""
+        plan = batch.plan
+        if authority != "platform":
+            for unit in Units(self.database).of_batch(plan.lineage, plan.batch_id):
+                Units(scope).copy(plan.lineage, plan.batch_id, unit, authority)
+        if batch.at_least_once:
+            return
+        logged = Units(scope).of_batch(plan.lineage, plan.batch_id)
+        units.expect(logged, self.sink, plan.partitions, plan.lineage, plan.batch_id)

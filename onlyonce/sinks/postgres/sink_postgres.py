@@ -1,40 +1,93 @@
-"""The Postgres sink: rows and unit in one transaction, in a fixed number of partitions (docs/specification/unit.md).
+"""The work of one task of a Postgres sink in at-least-once mode: check the epoch, write the rows, note them, commit.
 
-If the table is in another database than the log, that database is the authority. It has its own epoch row and
-units; the log notes that (`authorities`), and the end of the batch copies the units to the log.
+There is no claim, and no hash to compare: a second attempt of a task, or a replay, writes its rows again. The note in
+the rows' transaction adds up over all attempts, so the batch can tell how many rows are there twice.
+
+Who calls it: `sink_postgres`. Raises Superseded, and what `postgres_unit.put_rows` raises.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
 
 import pyarrow as pa
+from psycopg2 import sql as identifiers
+from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 from sqlalchemy import Connection
 
-from onlyonce.commitlog import authorities
+from onlyonce import environment
+from onlyonce.api.pipeline import Output, Postgres
+from onlyonce.commitlog import units
+from onlyonce.commitlog.erasures import Erasures
 from onlyonce.commitlog.lineages import Lineages
 from onlyonce.commitlog.units import Units
-from onlyonce.context.query import Query
-from onlyonce.context.run_context import RunContext
-from onlyonce.database.connect import run
-from onlyonce.database.transactions import Scope
-from onlyonce.declare.pipeline import Output, Postgres
+from onlyonce.context import Query, RunContext
+from onlyonce.core import ownership
+from onlyonce.core.backfill import Span
+from onlyonce.core.batch import Batch, Plan
+from onlyonce.core.erasure import ESCAPES, Mentions
+from onlyonce.core.units import Content, UnitId
+from onlyonce.database.connect import Database, Scope, Session, run, transaction
+from onlyonce.engine import encoding, worker
+from onlyonce.engine.session import quoted
+from onlyonce.engine.worker import attempt_name, session_of
 from onlyonce.failpoints import passing
-from onlyonce.model.batch import Batch, Plan
-from onlyonce.model.outputs.backfill import Span
-from onlyonce.model.units import Content, UnitId
-from onlyonce.session import encoding, worker
-from onlyonce.session.names import quoted
-from onlyonce.sinks import content_hash
-from onlyonce.sinks.content_hash import HASH
-from onlyonce.sinks.held_values import Lengths
-from onlyonce.sinks.postgres import postgres_plain, postgres_unit
-from onlyonce.sinks.postgres.pinned import PARTITION
-from onlyonce.sinks.postgres.pinned_units import PinnedUnits
+from onlyonce.sinks.base import content as base_content
+from onlyonce.sinks.base.content import HASH
+from onlyonce.sinks.base.held_values import Lengths
+from onlyonce.sinks.base.pinned import PARTITION, Batches
+from onlyonce.sinks.base.stored import Mentioned, Rows, Stored
+from onlyonce.sinks.postgres import postgres_unit
 from onlyonce.sinks.postgres.postgres_table import SinkTable
+from onlyonce.sinks.postgres.postgres_unit import PinnedUnits, Put, Work
+
+
+def write_rows(work: Work, put: Put = postgres_unit.put_rows) -> Callable[[Batches], Batches]:
+    """The Arrow function of a batch: the rows of one partition → (partition, rows)."""
+
+    def run_task(batches: Batches) -> Batches:
+        context: Any = TaskContext.get()
+        here = replace(work, unit=replace(work.unit, partition=context.partitionId()))
+        first = next(batches, None)
+        rows = 0
+        if first is not None:
+            with session_of(work.database, here.unit) as database:
+                rows = _commit(replace(here, database=database), chain([first], batches), put)
+        yield pa.RecordBatch.from_pydict(
+            {"partition": pa.array([here.unit.partition], pa.int32()), "rows": pa.array([rows], pa.int64())}
+        )
+
+    return run_task
+
+
+def _commit(work: Work, batches: Batches, put: Put) -> int:
+    rows = 0
+
+    def counted() -> Batches:
+        nonlocal rows
+        for batch in batches:
+            rows += batch.num_rows
+            yield batch
+
+    with transaction(work.database) as connection:
+        Lineages(connection).check_epoch(work.unit.lineage, work.epoch)
+        put(connection, work, counted())
+        Units(connection).note(work.unit, work.epoch, attempt_name(), rows)
+        passing("postgres-plain-before-commit")
+    passing("postgres-plain-after-commit")
+    return rows
+
+
+# The Postgres sink: rows and unit in one transaction, in a fixed number of partitions (docs/specification/unit.md).
+#
+# If the table is in another database than the log, that database is the authority. It has its own epoch row and units;
+# the log notes that (`authorities`), and the end of the batch copies the units to the log.
 
 
 class PostgresWriter:
@@ -44,14 +97,14 @@ class PostgresWriter:
         assert isinstance(output.sink, Postgres)
         self._context, self._query, self._output, self._sink = context, query, output, output.sink
         self._authority = output.sink.connection or "platform"
-        self._database = query.driver.session(authorities.database_of(output.sink.connection))
+        self._database = query.driver.session(units.database_of(output.sink.connection))
         self._table = SinkTable(self._database, output, output.sink, context.target_suffix())
         self._units = PinnedUnits(self._database, output.name, query.driver.epoch)
 
     def prepare(self, schema: StructType) -> None:
         """Make schema and table, add new columns, tell their database the epoch; refuse a column of another type."""
         if self._authority != "platform":
-            authorities.adopt(self._context.database, self._query.driver, self._authority)
+            units.adopt_authority(self._context.database, self._query.driver, self._authority)
         self._table.prepare(schema)
 
     def lengths(self) -> Lengths:
@@ -75,7 +128,7 @@ class PostgresWriter:
             return None
         stored = self._stored(rows)
         return _in_copy(
-            stored.withColumn(HASH, content_hash.row_hash(stored.schema)).withColumn(PARTITION, F.lit(0)), stored.schema
+            stored.withColumn(HASH, base_content.row_hash(stored.schema)).withColumn(PARTITION, F.lit(0)), stored.schema
         )
 
     def landed(self, plan: Plan) -> bool:
@@ -97,7 +150,7 @@ class PostgresWriter:
     def _pinned(self, batch: Batch, rows: DataFrame) -> DataFrame:
         keys = [F.col(quoted(key)) for key in self._sink.keys]
         return _in_copy(
-            self._units.pinned(batch, rows, F.xxhash64(*keys) if keys else content_hash.row_hash(rows.schema)),
+            self._units.pinned(batch, rows, F.xxhash64(*keys) if keys else base_content.row_hash(rows.schema)),
             rows.schema,
         )
 
@@ -119,7 +172,7 @@ class PostgresWriter:
             tuple(name for name in content.floats if name in columns),
             windows,
             self._table.by_window,
-            tuple(content_hash.names_of(columns).items()),
+            tuple(base_content.names_of(columns).items()),
             newest_by=self._sink.newest_by,
             deletes=self._sink.deletes,
         )
@@ -135,7 +188,7 @@ class PostgresWriter:
         # Two rows of the same keys must meet in one task, or nobody would tell.
         placed = rows.repartition(*[F.col(quoted(key)) for key in self._sink.keys]) if self._sink.keys else rows
         exported = placed.select(*[encoding.in_copy(f) for f in schema.fields])
-        worker.mapped(exported, postgres_plain.write_rows(work), postgres_unit.RESULT).collect()
+        worker.mapped(exported, write_rows(work), postgres_unit.RESULT).collect()
         passing("postgres-after-units")
         return self._noted(batch.plan) - count
 
@@ -162,5 +215,97 @@ class PostgresWriter:
 def _in_copy(pinned: DataFrame, schema: StructType) -> DataFrame:
     """Return rows that have their HASH and PARTITION as COPY gets them."""
     return pinned.select(
-        *[encoding.in_copy(f) for f in schema.fields], *content_hash.carried(schema, schema.names), HASH, PARTITION
+        *[encoding.in_copy(f) for f in schema.fields], *base_content.carried(schema, schema.names), HASH, PARTITION
     )
+
+
+# What a table of PostgreSQL stores: its rows, TOASTed values whole, and the values that the planner's statistics keep
+# of its columns.
+
+
+AT_ONCE = 10_000
+GOES = "delete these rows in your table, then VACUUM (FULL, ANALYZE) it"
+STATISTICS_GO = "ANALYZE the table once it has other rows; statistics of an empty table stay until it is dropped"
+
+
+@dataclass(frozen=True)
+class StoredInPostgres(Stored):
+    """A table, and its table of deleted keys."""
+
+    platform: Database
+    sink: Postgres
+
+    def rows(self, mentions: Mentions) -> Iterator[Rows]:
+        """Yield what has rows or statistics that mention the condition."""
+        for table in self._tables():
+            if count := run(self._database(), lambda conn: counted(conn, table, mentions)):  # noqa: B023 - it is called here
+                yield Rows(f"table {'.'.join(table)}", count, GOES)
+            if count := run(self._database(), lambda conn: in_statistics(conn, table, mentions)):  # noqa: B023
+                yield Rows(f"pg_stats of {'.'.join(table)}", count, STATISTICS_GO)
+
+    def clean(self, mentions: Mentions, mentioned: Mentioned) -> None:
+        """Make new statistics where the old ones mention the condition."""
+        session = Session(self._database())
+        try:
+            for table in self._tables():
+                session.ask(lambda conn: _analyze(conn, table, mentions))  # noqa: B023 - it is called here
+        finally:
+            session.close()
+
+    def stays(self) -> str:
+        """Return what of replaced rows stays."""
+        return f"replaced rows stay on the pages of the table and of its indexes until VACUUM (FULL) {self.sink.table}"
+
+    def _tables(self) -> list[tuple[str, str]]:
+        schema, table = self.sink.table.split(".")
+        return [(schema, table), (schema, ownership.POSTGRES.deleted(table))]
+
+    def _database(self) -> Database:
+        sink = self.sink
+        url = self.platform.url if sink.connection is None else environment.variable(sink.connection)
+        return Database(url or "", self.platform.name)
+
+
+def counted(connection: Connection, table: tuple[str, str], mentions: Mentions, instance: str | None = None) -> int:
+    """Return how many rows of a table mention the condition; 0 if there is no such table.
+
+    `instance`: only rows of that pipeline.
+    """
+    columns = Erasures(connection).searched_columns(*table, [*mentions.condition.values])
+    if not columns:
+        return 0
+    of = [identifiers.Identifier(name) for name in columns]
+    limits = [_possible(of, mentions)] if mentions.longest_string else []
+    if instance is not None and "instance" in columns:
+        limits.append(identifiers.SQL("instance = {}").format(identifiers.Literal(instance)))
+    where = identifiers.SQL(" AND ").join(limits) if limits else identifiers.SQL("true")
+    chosen = identifiers.SQL(", ").join(identifiers.SQL("{}::text").format(one) for one in of)
+    cursor = connection.connection.cursor()
+    cursor.execute(identifiers.SQL("SELECT {} FROM {} WHERE {}").format(chosen, identifiers.Identifier(*table), where))
+    count = 0
+    while rows := cursor.fetchmany(AT_ONCE):
+        count += sum(mentions.in_row(dict(zip(columns, row, strict=True))) for row in rows)
+    return count
+
+
+def in_statistics(connection: Connection, table: tuple[str, str], mentions: Mentions) -> int:
+    """Return of how many columns of a table the planner's statistics mention the condition."""
+    return sum(
+        mentions.in_row({f"statistics of {column}": values})
+        for column, values in Erasures(connection).statistics(*table)
+    )
+
+
+def _possible(columns: Sequence[identifiers.Identifier], mentions: Mentions) -> identifiers.Composed:
+    """Rows of which some column has the longest value, or an escape. The others need not leave the server."""
+    whole = identifiers.SQL("concat_ws(' ', {})").format(identifiers.SQL(", ").join(columns))
+    each = (
+        identifiers.SQL("position({} IN {}) > 0").format(identifiers.Literal(one), whole)
+        for one in (mentions.longest_string, *ESCAPES)
+    )
+    return identifiers.SQL("({})").format(identifiers.SQL(" OR ").join(each))
+
+
+def _analyze(connection: Connection, table: tuple[str, str], mentions: Mentions) -> None:
+    if in_statistics(connection, table, mentions):
+        connection.connection.cursor().execute(identifiers.SQL("ANALYZE {}").format(identifiers.Identifier(*table)))

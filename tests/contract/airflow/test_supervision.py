@@ -22,13 +22,13 @@ import tests.dags.conftest  # noqa: F401 - gives Airflow a folder of its own
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
 
-from onlyonce.airflow.operators.stream_job import StreamOperator
-from onlyonce.commitlog import long_runs
+from onlyonce.airflow.stream_job import StreamOperator
+from onlyonce.commitlog import drivers
+from onlyonce.commitlog.drivers import LongRuns
 from onlyonce.commitlog.lineages import Lineages
-from onlyonce.commitlog.long_runs import LongRuns
+from onlyonce.core.runs import LongRun
 from onlyonce.database.connect import Database, forget_connections, run
 from onlyonce.database.migrate import migrate
-from onlyonce.model.run.long_run import LongRun
 from onlyonce.settings import ROOT
 from tests.support.platform import Server
 
@@ -86,7 +86,7 @@ class World:
         told = self.folder / "told"
         return [json.loads(line) for line in told.read_text().splitlines()] if told.exists() else []
 
-    def take(self, driver: str = "m:1:a") -> long_runs.Taken:
+    def take(self, driver: str = "m:1:a") -> drivers.Taken:
         """A driver that somebody else has started."""
         return self.log(lambda conn: LongRuns(conn).take("flights", "shell", driver, every=BEAT, beat=BEAT))
 
@@ -341,7 +341,7 @@ def test_a_task_that_stays_looks_at_a_driver_that_is_not_its_own(world: World, m
         assert world.known().stop_asked
         world.log(lambda conn: LongRuns(conn).end(taken, 1, 0, None))
 
-    monkeypatch.setattr("onlyonce.airflow.operators.stream_job.time.sleep", looked)
+    monkeypatch.setattr("onlyonce.airflow.stream_job.time.sleep", looked)
     task.execute({"params": FOREVER, "run_id": "manual__1", "ti": Task()})
     assert world.started() == []
 
@@ -463,7 +463,7 @@ def in_cluster(world: World, monkeypatch: pytest.MonkeyPatch, master: str = "yar
     spark = {"conn_type": "spark", "host": master, "extra": {"deploy-mode": "cluster"}}
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(spark))
     monkeypatch.setenv("AIRFLOW_CONN_ONLYONCE_DB", json.dumps(database))
-    monkeypatch.setattr("onlyonce.airflow.operators.cluster_driver.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("onlyonce.airflow.spark_job.LOOK_SECONDS", 0.0)
 
 
 def drain() -> None:

@@ -20,14 +20,14 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
-from onlyonce.catalog import bloom, catalog_lookup
-from onlyonce.catalog.collector import Collector
+from onlyonce.catalog import filters, look_up
+from onlyonce.catalog.expiry import Collector
 from onlyonce.catalog.merging import Merging
+from onlyonce.core import gc
+from onlyonce.core.batch import Batch
+from onlyonce.core.errors import OnlyonceError
 from onlyonce.database.statements import queries
-from onlyonce.model.batch import Batch
-from onlyonce.model.errors import OnlyonceError
-from onlyonce.model.operate import collecting, filter_ranges
-from onlyonce.operate import collect
+from onlyonce.operate import gc as operate_gc
 from tests.contract.conftest import Log
 from tests.contract.receive import Receive
 from tests.contract.receiver import Record, uniform
@@ -39,7 +39,7 @@ QUICK = settings(
     database=None, suppress_health_check=list(HealthCheck), print_blob=False,
 )  # fmt: skip
 HORIZON = 18
-PIPELINE = replace(SHOP, dedup_horizon=HORIZON * collecting.BUCKET)
+PIPELINE = replace(SHOP, dedup_horizon=HORIZON * gc.BUCKET)
 POOL = uniform(5_000, 1)
 STAGES = ("begun", "one unit", "all units", "landed", "done")
 DAMAGE: dict[str, Callable[[bytes], bytes | None]] = {
@@ -60,7 +60,7 @@ class Model:
     def age(self, bucket: int) -> int:
         """How long ago a bucket was, in lived time: an hour at most between two buckets with commits."""
         later = sorted({bucket, *(other for other in self.committed if other > bucket)})
-        return sum(min(newer - older, collecting.PAUSE) for older, newer in pairwise(later))
+        return sum(min(newer - older, gc.PAUSE) for older, newer in pairwise(later))
 
     def judge(self, bucket: int, sent: list[Record], fates: Counter[tuple[str, Record]]) -> None:
         """A batch of this bucket is committed: see that each of its records has the fate that it must have."""
@@ -149,7 +149,7 @@ class Machine(RuleBasedStateMachine):
     def collected(self) -> None:
         """Floor, drops, merges."""
         warnings: list[str] = []
-        collect.collect_instance(self.log.database, self.receive.instance, PIPELINE, warnings)
+        operate_gc.collect_instance(self.log.database, self.receive.instance, PIPELINE, warnings)
         assert warnings == []
 
     @rule()
@@ -180,7 +180,7 @@ class Machine(RuleBasedStateMachine):
                 DAMAGE[how](bytes(stored)), self.receive.instance, bucket, batch_id, partition,
             )  # fmt: skip
         if forget:
-            catalog_lookup.forget()
+            look_up.forget()
 
     @precondition(lambda self: self.pending is None)
     @rule(partitions=st.sampled_from([1, 2, 3]))
@@ -226,10 +226,10 @@ class Machine(RuleBasedStateMachine):
 
 def play(log: Log, **changed: Any) -> None:
     """Run the machine on a log. Two chunks are a crowd, and two buckets a range, or a few batches would make none."""
-    catalog_lookup.forget()
+    look_up.forget()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(collecting, "CROWD", 2)
-        patch.setattr(filter_ranges, "STEP", 2)
+        patch.setattr(gc, "CROWD", 2)
+        patch.setattr(gc, "STEP", 2)
         run_state_machine_as_test(type("OnThisLog", (Machine,), {"log": log}), settings=settings(QUICK, **changed))
 
 
@@ -238,25 +238,25 @@ def test_no_record_is_kept_twice_within_the_horizon_and_none_is_lost(log: Log) -
     play(log)
 
 
-def by_commit_alone(known: collecting.Known, horizon: int) -> int:
+def by_commit_alone(known: gc.Known, horizon: int) -> int:
     """A floor that follows the newest commit's bucket: an outage counts as if it had been lived."""
     return max(known.floor, min([max(known.committed, default=0) - horizon, *known.uncommitted, *known.begun_with]))
 
 
-def unchecked(stored: bytes | None, ids: int) -> bloom.Filter | None:
+def unchecked(stored: bytes | None, ids: int) -> filters.Filter | None:
     """A filter that is taken as it is."""
     fields = (stored or b"")[24:].ljust(1024, b"\0")
-    words = -(-max(bloom.LEAST_BITS, ids * bloom.BLOCKED_BITS_AN_ID) // 64)
+    words = -(-max(filters.LEAST_BITS, ids * filters.BLOCKED_BITS_AN_ID) // 64)
     field = np.frombuffer(fields, np.uint8, offset=8 * words)
-    return bloom.Filter(np.frombuffer(fields, np.uint64, words), bloom.PROBES, 8 * len(field), ids, field, fields)
+    return filters.Filter(np.frombuffer(fields, np.uint64, words), filters.PROBES, 8 * len(field), ids, field, fields)
 
 
 ANY_STATE = queries("collect")["parts"].replace("AND b.state = 'committed'", "")
 OWN_TOO = queries("catalog")["chunks"].replace("batch_id < :batch_id", "batch_id <= :batch_id")
 BROKEN: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "the floor follows the newest commit, an outage counts": lambda m: m.setattr(collecting, "floor", by_commit_alone),
-    "a filter says no to everything": lambda m: m.setattr(bloom, "maybe", lambda *_: np.array([], dtype=np.intp)),
-    "a damaged filter is trusted": lambda m: m.setattr(bloom, "read", unchecked),
+    "the floor follows the newest commit, an outage counts": lambda m: m.setattr(gc, "floor", by_commit_alone),
+    "a filter says no to everything": lambda m: m.setattr(filters, "maybe", lambda *_: np.array([], dtype=np.intp)),
+    "a damaged filter is trusted": lambda m: m.setattr(filters, "read", unchecked),
     "chunks of begun batches are merged": lambda m: m.setitem(queries("collect"), "parts", ANY_STATE),
     "a replay sees its own chunk": lambda m: m.setitem(queries("catalog"), "chunks", OWN_TOO),
 }

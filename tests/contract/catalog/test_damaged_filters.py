@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from onlyonce.catalog import bloom, catalog_lookup
+from onlyonce.catalog import filters, look_up
 from onlyonce.catalog.worker_cache import WorkerCache
 from tests.contract.conftest import Log
 from tests.contract.receiver import Worker, ids_of, uniform
@@ -21,7 +21,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes | None]] = {
     "a bit flipped": lambda stored: stored[:200] + bytes([stored[200] ^ 4]) + stored[201:],
     "all bits cleared": lambda stored: stored[:HEADER] + bytes(len(stored) - HEADER),
     "another version": lambda stored: stored[:4] + b"\x01" + stored[5:],
-    "of another chunk": lambda _: bloom.make(ids_of(uniform(499, 2))),
+    "of another chunk": lambda _: filters.make(ids_of(uniform(499, 2))),
 }
 
 
@@ -44,7 +44,7 @@ def test_every_id_is_found_and_the_filter_is_whole_again(
     fates = worker.receive(102, [*uniform(500, 3), *KNOWN])
 
     assert fates == ["kept"] * 500 + ["duplicate"] * 500
-    assert stored(log) == whole == bloom.make(ids_of(KNOWN))
+    assert stored(log) == whole == filters.make(ids_of(KNOWN))
 
 
 def test_a_filter_that_was_made_again_spares_the_next_worker_the_ids(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,9 +71,9 @@ def test_a_worker_that_has_the_filter_notices_no_damage(log: Log, monkeypatch: p
 
 def test_a_cache_too_small_for_one_chunk_is_only_slow(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each filter pushes the one before out; each answer is right."""
-    monkeypatch.setattr(catalog_lookup, "_cache", WorkerCache(1))
+    monkeypatch.setattr(look_up, "_cache", WorkerCache(1))
     worker = Worker(log)
-    chunks = [uniform(50, 20 + number) for number in range(catalog_lookup.AT_ONCE + 3)]
+    chunks = [uniform(50, 20 + number) for number in range(look_up.AT_ONCE + 3)]
     for number, records in enumerate(chunks):
         worker.receive(101 + number, records)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from onlyonce.catalog import catalog_lookup
-from onlyonce.operate import collect
+from onlyonce.catalog import look_up
+from onlyonce.operate import gc
 from tests.contract.catalog.test_textbook_filter import twin_of
 from tests.contract.conftest import Log
 from tests.contract.receive import Receive
@@ -22,7 +22,7 @@ def stream(log: Log, monkeypatch: pytest.MonkeyPatch) -> Receive:
     """A pipeline that has kept twenty records, in one chunk."""
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", log.url)
     monkeypatch.setenv("ONLYONCE_PIPELINES", "tests/support/shop.py")
-    catalog_lookup.forget()
+    look_up.forget()
     made = Receive(log, partitions=1)
     made.batch(BUCKET, OLD)
     return made
@@ -67,7 +67,7 @@ def test_the_counts_outlive_the_units(stream: Receive) -> None:
     stream.batch(BUCKET, uniform(1, 3))
     before = counted(stream)
     stream.log.rows("UPDATE onlyonce_private.batches SET committed_at = committed_at - interval '100 days'")
-    assert collect.main([]).facts["units removed"] > 0
+    assert gc.main([]).facts["units removed"] > 0
 
     assert stream.log.rows("SELECT count(*) FROM onlyonce_private.units WHERE batch_id = 1") == [(0,)]
     assert counted(stream) == before

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onlyonce.catalog import bloom, catalog_lookup, merging, packed
+from onlyonce.catalog import filters, look_up, merging
 from onlyonce.catalog.chunks import Chunks
 from onlyonce.catalog.merging import Merging
 from onlyonce.catalog.worker_cache import WorkerCache
+from onlyonce.core import stored_names
+from onlyonce.core.errors import InvariantBroken, Superseded
 from onlyonce.database import locks
 from onlyonce.database.connect import transaction
-from onlyonce.model import stored_names
-from onlyonce.model.errors import InvariantBroken, Superseded
-from onlyonce.operate import collect
-from onlyonce.receive import merge_as_it_grows
+from onlyonce.operate import gc
+from onlyonce.receive import loop
 from tests.contract.conftest import Log
 from tests.contract.receive import Receive
 from tests.contract.receiver import Record, uniform
@@ -35,7 +35,7 @@ def stream(log: Log, monkeypatch: pytest.MonkeyPatch) -> Receive:
     """The stream of the declared pipeline `shop`."""
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", log.url)
     monkeypatch.setenv("ONLYONCE_PIPELINES", "tests/support/shop.py")
-    catalog_lookup.forget()
+    look_up.forget()
     return Receive(log)
 
 
@@ -64,7 +64,7 @@ def test_the_chunks_of_a_closed_bucket_become_one_for_each_partition(stream: Rec
     fill(stream, 100, 10)
     fill(stream, 101, 1)
     before = stored(stream)
-    report = collect.main([])
+    report = gc.main([])
 
     assert [(bucket, batch, partition) for bucket, batch, partition, _ in stream.chunks()] == [
         (100, 9, 0), (100, 9, 1), (101, 10, 0), (101, 10, 1),
@@ -72,9 +72,9 @@ def test_the_chunks_of_a_closed_bucket_become_one_for_each_partition(stream: Rec
     assert stored(stream) == before
     assert (report.facts["merged"], report.facts["into"]) == (20, 2)
     for ids, count, filtered in stream.log.rows("SELECT ids, id_count, filter FROM onlyonce_private.catalog_chunks"):
-        assert bytes(filtered) == bloom.make(packed.unpack(bytes(ids)))
-        assert bloom.read(bytes(filtered), count) is not None
-    assert collect.main([]).facts["merged"] == 0
+        assert bytes(filtered) == filters.make(filters.unpack(bytes(ids)))
+        assert filters.read(bytes(filtered), count) is not None
+    assert gc.main([]).facts["merged"] == 0
 
 
 @pytest.mark.parametrize("cached", [True, False], ids=["a worker that knows the parts", "a new worker"])
@@ -83,9 +83,9 @@ def test_every_id_is_found_and_no_new_one_is(stream: Receive, cached: bool) -> N
     known = fill(stream, 100, 9) + fill(stream, 101, 9) + fill(stream, 102, 1)
     begun = stream.begin(103)
     assert stream.known(begun, known) == [True] * len(known)
-    collect.main([])
+    gc.main([])
     if not cached:
-        catalog_lookup.forget()
+        look_up.forget()
 
     assert len(stream.chunks()) == 6
     assert stream.known(begun, known + uniform(500, 9999)) == [True] * len(known) + [False] * 500
@@ -98,7 +98,7 @@ def test_a_replay_takes_none_of_its_own_ids_for_duplicates(stream: Receive) -> N
     records = uniform(30, 555)
     begun = stream.begin(100)
     first = stream.units(begun, records)
-    collect.main([])
+    gc.main([])
     stream.restart()
     again = stream.begin(100, begun.plan.batch_id)
     replayed = stream.units(again, records)
@@ -113,11 +113,11 @@ def test_a_replay_takes_none_of_its_own_ids_for_duplicates(stream: Receive) -> N
 def test_a_bucket_that_still_grows_is_merged_when_it_is_crowded(stream: Receive) -> None:
     """A backlog listed at once is one bucket for all of its batches; a few chunks there are left alone."""
     fill(stream, 100, 7, each=50)
-    assert collect.main([]).facts["merged"] == 0
+    assert gc.main([]).facts["merged"] == 0
     fill(stream, 100, 1, each=50)
-    assert collect.main([]).facts["merged"] == 16
+    assert gc.main([]).facts["merged"] == 16
     fill(stream, 100, 1, each=50)
-    assert collect.main([]).facts["merged"] == 0
+    assert gc.main([]).facts["merged"] == 0
 
 
 def test_partition_layouts_and_lives_are_kept_apart(stream: Receive) -> None:
@@ -126,23 +126,23 @@ def test_partition_layouts_and_lives_are_kept_apart(stream: Receive) -> None:
     stream.partitions = 3
     known += fill(stream, 100, 2)
     fill(stream, 101, 1)
-    collect.main([])
+    gc.main([])
 
     layout = "SELECT partitions, partition, batch_id FROM onlyonce_private.catalog_chunks WHERE bucket = 100"
     assert stream.log.multiset(layout) == Counter([(2, 0, 1), (2, 1, 1), (3, 0, 3), (3, 1, 3), (3, 2, 3)])
     stream.partitions = 6
-    catalog_lookup.forget()
+    look_up.forget()
     assert stream.known(stream.begin(102), known) == [True] * len(known)
 
 
 def test_no_merged_chunk_is_larger_than_a_full_one(stream: Receive, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here 100 ids; the rest makes another chunk, and nothing is lost."""
-    monkeypatch.setattr("onlyonce.model.operate.collecting.FULL", 100)
+    monkeypatch.setattr("onlyonce.core.gc.FULL", 100)
     stream.partitions = 1
     fill(stream, 100, 12)
     fill(stream, 101, 1)
     before = stored(stream)
-    collect.main([])
+    gc.main([])
 
     assert [count for bucket, *_, count in stream.chunks() if bucket == 100] == [100, 100, 40]
     assert stored(stream) == before
@@ -153,10 +153,10 @@ def test_chunks_that_do_not_add_up_are_left_alone(stream: Receive, monkeypatch: 
     fill(stream, 100, 9)
     fill(stream, 101, 1)
     before = stored(stream)
-    merge = packed.merge
-    monkeypatch.setattr(packed, "merge", lambda parts: merge(parts)[:-16])
+    merge = filters.merge
+    monkeypatch.setattr(filters, "merge", lambda parts: merge(parts)[:-16])
     with pytest.raises(InvariantBroken, match="not the number that they state"):
-        collect.main([])
+        gc.main([])
 
     assert stored(stream) == before
 
@@ -166,7 +166,7 @@ def test_the_room_of_the_parts_is_given_back(stream: Receive, monkeypatch: pytes
     monkeypatch.setattr(merging, "WORTH_IT", 0)
     fill(stream, 100, 9, each=3_000)
     fill(stream, 101, 1)
-    collect.main([])
+    gc.main([])
 
     [(held, needed)] = stream.log.rows(
         "SELECT pg_total_relation_size('onlyonce_private.catalog_1_100'), sum(octet_length(ids) + "
@@ -197,7 +197,7 @@ def test_a_look_up_asks_filters_by_the_logarithm_of_the_batches(stream: Receive)
     known = grow(stream, 100, 65)
 
     assert [(batch, ids) for _, batch, _, ids in stream.chunks()] == [(63, 64 * 20), (64, 20)]
-    catalog_lookup.forget()
+    look_up.forget()
     assert stream.known(stream.begin(100), known + uniform(500, 9999)) == [True] * len(known) + [False] * 500
 
 
@@ -215,11 +215,11 @@ def test_between_two_batches_a_bounded_number_of_ids_is_merged(
     stream: Receive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever waits: the rest is merged after the next batches."""
-    monkeypatch.setattr("onlyonce.model.operate.collecting.BETWEEN_BATCHES", 100)
+    monkeypatch.setattr("onlyonce.core.gc.BETWEEN_BATCHES", 100)
     stream.partitions = 1
     fill(stream, 100, 63)
     [last] = [stream.batch(100, uniform(20, 4711))]
-    monkeypatch.setattr("onlyonce.model.operate.collecting.FULL", 200)
+    monkeypatch.setattr("onlyonce.core.gc.FULL", 200)
 
     assert [stream.merge(last) for _ in range(8)] == [200, 200, 200, 200, 200, 200, 0, 0]
     assert sum(count for *_, count in stream.chunks()) == 64 * 20
@@ -242,7 +242,7 @@ def test_a_driver_that_was_superseded_merges_nothing(stream: Receive) -> None:
     before, old = stream.chunks(), stream.driver
     stream.restart()
     with pytest.raises(Superseded):
-        merge_as_it_grows.merge(stream.log.database, old, "shop", last.plan)
+        loop.merge_catalog(stream.log.database, old, "shop", last.plan)
 
     assert stream.chunks() == before
 
@@ -285,18 +285,18 @@ def test_a_look_up_that_is_overtaken_by_a_merge_lists_again(
     stream: Receive, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     """It listed the parts; at its next question they are one chunk. It finds every id all the same."""
-    monkeypatch.setattr(catalog_lookup, "SLICES_FROM", 0 if moment == "slices" else 2**60)
+    monkeypatch.setattr(look_up, "SLICES_FROM", 0 if moment == "slices" else 2**60)
     # A cache that has room for all fetches a small chunk whole.
     monkeypatch.setattr(WorkerCache, "has_room", lambda _, size: moment != "slices")
     known = fill(stream, 100, 9) + fill(stream, 101, 1)
     begun = stream.begin(102)
-    catalog_lookup.forget()
+    look_up.forget()
     ask = getattr(Chunks, moment)
     merged: list[int] = []
 
     def overtaken(*arguments: Any) -> Any:
         if not merged:
-            merged.append(collect.main([]).facts["merged"])
+            merged.append(gc.main([]).facts["merged"])
         return ask(*arguments)
 
     monkeypatch.setattr(Chunks, moment, overtaken)
@@ -313,7 +313,7 @@ def test_merging_beside_a_running_stream_loses_and_doubles_nothing(stream: Recei
     def work() -> None:
         while not stop.is_set():
             try:
-                collect.main([])
+                gc.main([])
             except Exception as error:
                 failed.append(error)
 
@@ -324,10 +324,10 @@ def test_merging_beside_a_running_stream_loses_and_doubles_nothing(stream: Recei
         sent += uniform(20, number)
         stream.batch(100 + number // 10, sent)
         if number % 5 == 0:
-            catalog_lookup.forget()
+            look_up.forget()
     stop.set()
     collecting.join()
-    collect.main([])
+    gc.main([])
 
     assert failed == []
     assert stream.rows() == Counter(("kept", record) for record in sent)
@@ -343,7 +343,7 @@ def test_two_collectors_at_once_merge_each_bucket_once(stream: Receive) -> None:
 
     def work() -> None:
         barrier.wait()
-        reports.append(collect.main([]))
+        reports.append(gc.main([]))
 
     both = [threading.Thread(target=work) for _ in range(2)]
     for one in both:
@@ -370,11 +370,11 @@ def test_a_collector_killed_at_any_point_leaves_every_id_and_the_next_goes_on(
     )
     assert killed_at(point, script, tmp_path) == -9
     begun = stream.begin(103)
-    catalog_lookup.forget()
+    look_up.forget()
 
     assert stored(stream) == before
     assert stream.known(begun, known) == [True] * len(known)
-    collect.main([])
+    gc.main([])
     assert [chunk[:3] for chunk in stream.chunks() if chunk[0] < 102] == [
         (100, 4, 0), (100, 4, 1), (101, 9, 0), (101, 9, 1),
     ]  # fmt: skip
@@ -394,13 +394,13 @@ def test_a_bucket_that_a_reader_holds_is_merged_and_only_its_room_waits(
     reader = psycopg2.connect(stream.log.url.replace("+psycopg2", ""))
     cursor = reader.cursor()
     cursor.execute("SELECT sum(id_count) FROM onlyonce_private.catalog_chunks")
-    report = collect.main([])
+    report = gc.main([])
     wasteful = Merging(stream.log.database).wasteful("shop")
     reader.close()
 
     assert report.facts["merged"] == 18
     assert [waste.bucket for waste in wasteful] == [100]
-    collect.main([])
+    gc.main([])
     assert Merging(stream.log.database).wasteful("shop") == []
 
 
@@ -408,6 +408,6 @@ def test_merge_is_what_packing_everything_gives() -> None:
     """In any order of the parts, an id twice if it was there twice."""
     some = [np.random.default_rng(n).integers(0, 2**64, (2, 50), dtype=np.uint64) for n in range(4)]
     some.append(some[0])
-    whole = packed.pack((np.concatenate([s[0] for s in some]), np.concatenate([s[1] for s in some])))
+    whole = filters.pack((np.concatenate([s[0] for s in some]), np.concatenate([s[1] for s in some])))
 
-    assert packed.merge(packed.pack((s[0], s[1])) for s in reversed(some)) == whole
+    assert filters.merge(filters.pack((s[0], s[1])) for s in reversed(some)) == whole

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from onlyonce.catalog import catalog_lookup
-from onlyonce.operate import audit, collect
+from onlyonce.catalog import look_up
+from onlyonce.operate import audit, gc
 from tests.contract.conftest import Log
 from tests.contract.receive import Receive
 from tests.contract.receiver import Record, uniform
@@ -21,11 +21,11 @@ def stream(log: Log, monkeypatch: pytest.MonkeyPatch) -> Receive:
     """A day and two hours of the pipeline `shop`, a batch each hour, collected."""
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", log.url)
     monkeypatch.setenv("ONLYONCE_PIPELINES", "tests/support/shop.py")
-    catalog_lookup.forget()
+    look_up.forget()
     made = Receive(log)
     for bucket in HOURS:
         made.batch(bucket, of_hour(bucket))
-    assert collect.main([]).warnings == []
+    assert gc.main([]).warnings == []
     return made
 
 
@@ -62,7 +62,7 @@ def test_a_replay_counts_them_once(stream: Receive) -> None:
 def test_collect_and_audit_say_what_to_do(stream: Receive) -> None:
     """A warning of one, a table of the other, which finds nothing wrong."""
     stream.batch(NEWEST, of_hour(OLDEST) + of_hour(NEWEST))
-    collected, audited = collect.main([]), audit.examine()
+    collected, audited = gc.main([]), audit.examine_log()
 
     assert len(collected.warnings) == 1
     assert "4 of 8 duplicates" in collected.warnings[0]
@@ -77,7 +77,7 @@ def test_duplicates_in_time_warn_of_nothing(stream: Receive) -> None:
     stream.batch(NEWEST, [record for bucket in HOURS if bucket >= OLDEST + 18 for record in of_hour(bucket)])
 
     assert [count for _, count in near(stream)] == [None]
-    assert collect.main([]).warnings == []
+    assert gc.main([]).warnings == []
 
 
 def test_before_anything_was_collected_there_is_no_edge(log: Log) -> None:
@@ -94,6 +94,6 @@ def test_the_count_outlives_the_units(stream: Receive) -> None:
     stream.batch(NEWEST, of_hour(OLDEST))
     stream.batch(NEWEST, uniform(1, 2))
     stream.log.rows("UPDATE onlyonce_private.batches SET committed_at = committed_at - interval '100 days'")
-    assert collect.main([]).facts["units removed"] > 0
+    assert gc.main([]).facts["units removed"] > 0
 
     assert near(stream) == [(4, 4)]

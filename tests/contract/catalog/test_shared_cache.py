@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from onlyonce.catalog import catalog_lookup, shared_files
 from onlyonce.catalog import chunks as catalog
+from onlyonce.catalog import look_up, worker_cache
 from onlyonce.catalog.chunks import Chunks
-from onlyonce.catalog.packed import Ids
+from onlyonce.catalog.filters import Ids
 from onlyonce.catalog.range_filters import RangeFilters
 from onlyonce.catalog.worker_cache import WorkerCache
 from onlyonce.database.connect import Database
-from onlyonce.operate import collect
+from onlyonce.operate import gc
 from tests.contract.catalog.test_range_filters import FIRST, buckets, stream
 from tests.contract.receive import Receive
 from tests.contract.receiver import Record, ids_of, uniform
@@ -42,9 +42,9 @@ def asked(
     for name in ("filters", "ids", "slices"):
         here.setattr(Chunks, name, counted(name, getattr(Chunks, name)))
     here.setattr(RangeFilters, "stored", counted("range filters", RangeFilters.stored))
-    here.setattr(shared_files, "LEAST", least)
-    catalog_lookup.share_below(folder)
-    return catalog_lookup.seen(database, place, wanted).tolist(), fetched
+    here.setattr(worker_cache, "LEAST", least)
+    look_up.share_below(folder)
+    return look_up.seen(database, place, wanted).tolist(), fetched
 
 
 def worker(
@@ -64,7 +64,7 @@ def test_a_second_worker_asks_the_database_for_nothing_that_the_first_has_loaded
     One of another executor asks for all of it again, and so does one for small pieces.
     """
     known = buckets(stream, 10)
-    collect.main([])
+    gc.main([])
     wanted = [*known[::2], *uniform(50, 9999)]
     found = [True] * 100 + [False] * 50
     loaded = Counter({"range filters": 1, "filters": 10, "ids": 10})
@@ -74,16 +74,16 @@ def test_a_second_worker_asks_the_database_for_nothing_that_the_first_has_loaded
     assert worker(stream, one, wanted) == (found, Counter())
     assert worker(stream, other, wanted) == (found, loaded)
     for _ in range(2):
-        assert worker(stream, small, wanted, shared_files.LEAST) == (found, loaded)
+        assert worker(stream, small, wanted, worker_cache.LEAST) == (found, loaded)
 
 
 def test_what_a_worker_has_committed_no_other_fetches(
     stream: Receive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has written the chunk's filter and ids itself."""
-    monkeypatch.setattr(shared_files, "LEAST", 0)
-    monkeypatch.setattr(catalog_lookup, "_cache", WorkerCache())
-    catalog_lookup.share_below(tmp_path)
+    monkeypatch.setattr(worker_cache, "LEAST", 0)
+    monkeypatch.setattr(look_up, "_cache", WorkerCache())
+    look_up.share_below(tmp_path)
     known = buckets(stream, 3)
 
     assert worker(stream, tmp_path, [*known, *uniform(50, 9999)]) == ([True] * 60 + [False] * 50, Counter())

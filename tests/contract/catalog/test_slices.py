@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onlyonce.catalog import catalog_lookup, packed
+from onlyonce.catalog import filters, look_up
 from onlyonce.catalog.chunks import Chunks
 from onlyonce.catalog.worker_cache import WorkerCache
 from tests.contract.conftest import Log
@@ -29,11 +29,11 @@ def test_a_slice_says_what_the_whole_chunk_says_or_that_it_cannot(
 ) -> None:
     """For ids of any spread, also those that no hash would give; never a false answer."""
     everything = chunk + uniform(background, 1)
-    stored = packed.pack(ids_of(everything))
+    stored = filters.pack(ids_of(everything))
     wanted = wanted + chunk[::2] + everything[-3:]
     if not everything:
         return
-    told = answers(stored, packed.slices(len(everything), ids_of(wanted)[0]), wanted)
+    told = answers(stored, filters.slices(len(everything), ids_of(wanted)[0]), wanted)
 
     assert told in (None, [one in set(everything) for one in wanted])
 
@@ -45,28 +45,28 @@ def test_by_its_fences_a_slice_always_says_what_the_whole_chunk_says(
 ) -> None:
     """For ids of any spread, many with one upper half, and with few ids around each."""
     everything = chunk + uniform(background, 1)
-    stored = packed.pack(ids_of(everything))
+    stored = filters.pack(ids_of(everything))
     wanted = wanted + chunk[::2] + everything[-3:] + [(high, low ^ 1) for high, low in everything[:5]]
-    known = packed.fences(packed.unpack(stored))
-    near = packed.between(known, len(everything), ids_of(wanted)[0])
+    known = filters.fences(filters.unpack(stored))
+    near = filters.between(known, len(everything), ids_of(wanted)[0])
 
     assert answers(stored, near, wanted) == [one in set(everything) for one in wanted]
-    assert (near[1] - near[0] <= 2 * packed.FENCE + 1 + len(chunk)).all()
+    assert (near[1] - near[0] <= 2 * filters.FENCE + 1 + len(chunk)).all()
 
 
-def answers(stored: bytes, near: packed.Slices, wanted: list[Record]) -> list[bool] | None:
+def answers(stored: bytes, near: filters.Slices, wanted: list[Record]) -> list[bool] | None:
     """What the joined slices of a stored chunk say, as the database would give them."""
-    starts, ends = packed.joined(near)
+    starts, ends = filters.joined(near)
     assert (starts[1:] > ends[:-1]).all()
     parts = b"".join(stored[16 * start : 16 * end] for start, end in zip(starts, ends, strict=True))
-    told = packed.in_slices(packed.unpack(parts), (starts, ends), len(stored) // 16, ids_of(wanted))
+    told = filters.in_slices(filters.unpack(parts), (starts, ends), len(stored) // 16, ids_of(wanted))
     return None if told is None else told.tolist()
 
 
 def test_uniform_ids_are_where_they_are_expected() -> None:
     """Each of 20,000 is in its slice, but for a few in ten thousand."""
-    ids = packed.unpack(packed.pack(ids_of(uniform(20_000, 1))))
-    starts, ends = packed.slices(20_000, ids[0])
+    ids = filters.unpack(filters.pack(ids_of(uniform(20_000, 1))))
+    starts, ends = filters.slices(20_000, ids[0])
     at = np.arange(20_000)
 
     assert ((starts < at) & (at < ends - 1) | (starts == 0) | (ends == 20_000)).mean() > 0.999
@@ -131,10 +131,10 @@ def test_of_a_chunk_that_was_here_only_what_surrounds_an_id_is_fetched(
     monkeypatch.setattr(Chunks, "slices", counted)
     worker.receive(102, uniform(MANY, 1)[::2])
     assert ([key.batch_id for key in worker.loaded], asked) == ([0], [])
-    catalog_lookup._cache._memory._spare.clear()
+    look_up._cache._memory._spare.clear()
 
     assert worker.receive(103, uniform(MANY, 1)[:3]) == ["duplicate"] * 3
-    assert 0 < sum(asked) <= 3 * 2 * packed.FENCE + 3
+    assert 0 < sum(asked) <= 3 * 2 * filters.FENCE + 3
 
 
 def test_ids_that_are_not_where_they_should_be_are_found_all_the_same(

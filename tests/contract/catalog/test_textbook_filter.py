@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
-from onlyonce.catalog import bloom
 from onlyonce.catalog import chunks as catalog
+from onlyonce.catalog import filters
 from tests.contract.conftest import Log
 from tests.contract.receiver import Record, Worker, ids_of, uniform
 
@@ -47,11 +47,11 @@ def deliver(worker: Worker, arrivals: list[tuple[int, str]], before: Callable[[]
 
 def test_r8_is_new_and_meets_a_false_positive() -> None:
     """By construction: another id, which the filter of the second range may hold."""
-    known = bloom.read(bloom.make(ids_of([R["r4"], R["r5"], R["r6"]])), 3)
+    known = filters.read(filters.make(ids_of([R["r4"], R["r5"], R["r6"]])), 3)
 
     assert known is not None
     assert R["r8"] not in [R[name] for name in R if name != "r8"]
-    assert bloom.maybe(known, bloom.probes(ids_of([R["r8"], R["r7"], R["r9"]]))).tolist() == [0]
+    assert filters.maybe(known, filters.probes(ids_of([R["r8"], R["r7"], R["r9"]]))).tolist() == [0]
 
 
 @BOTH

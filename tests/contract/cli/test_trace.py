@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from onlyonce.cli import app
-from onlyonce.model.errors import Refused
-from onlyonce.sources.parse.record_id import of_values
+from onlyonce.core.errors import Refused
+from onlyonce.sources.record_id import of_values
 from tests.contract.shop import BUCKET, Shop, at, shop
 
 __all__ = ["shop"]

@@ -9,22 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from onlyonce.catalog import catalog_lookup
-from onlyonce.catalog.collector import Collector
-from onlyonce.commitlog.arrivals import Arrivals
+from onlyonce.catalog import look_up
+from onlyonce.catalog.expiry import Collector
 from onlyonce.commitlog.batches import Batches
-from onlyonce.commitlog.lineages import Driver
-from onlyonce.commitlog.operate.health import Health
-from onlyonce.commitlog.turns import Turns
+from onlyonce.commitlog.health import Health
+from onlyonce.commitlog.lineages import Driver, Turns
+from onlyonce.commitlog.sources import Arrivals
+from onlyonce.core.batch import to_micros
+from onlyonce.core.diagnosis import Finding, waiting
+from onlyonce.core.errors import Refused, Retryable
+from onlyonce.core.gc import BUCKET
 from onlyonce.database.connect import forget_connections, run
-from onlyonce.database.formats import make_home
-from onlyonce.model.batch import to_micros
-from onlyonce.model.errors import Refused, Retryable
-from onlyonce.model.operate.collecting import BUCKET
-from onlyonce.model.operate.finding import Finding
-from onlyonce.model.operate.waiting import waiting
-from onlyonce.operate import repairs
-from onlyonce.sources import registry
+from onlyonce.database.statements import make_home
+from onlyonce.operate import doctor
+from onlyonce.sources import manifest
 from tests.contract.conftest import Log
 from tests.contract.operate.test_collect import Stream
 from tests.contract.shop import SHOP
@@ -40,8 +38,8 @@ def stream(log: Log, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Stream:
     make_home()
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", log.url)
     monkeypatch.setenv("ONLYONCE_PIPELINES", SHOP)
-    monkeypatch.setattr(registry, "last_batches", lambda _instance: LAST)
-    catalog_lookup.forget()
+    monkeypatch.setattr(manifest, "last_batches", lambda _instance: LAST)
+    look_up.forget()
     return Stream(log)
 
 
@@ -79,8 +77,8 @@ def test_the_doctor_names_an_arrival_that_is_ahead_and_corrects_it(stream: Strea
     [found] = ahead(stream)
     assert "ahead of PostgreSQL's clock" in found.what
     assert found.row()["repair"] == "onlyonce doctor --fix --yes"
-    assert (repairs.may(found, yes=False), repairs.may(found, yes=True)) == (False, True)
-    repairs.carry_out(stream.log.database, found, Namespace())
+    assert (doctor.may_repair(found, yes=False), doctor.may_repair(found, yes=True)) == (False, True)
+    doctor.carry_out(stream.log.database, found, Namespace())
 
     assert ahead(stream) == []
     corrected = Arrivals(stream.log.database).corrected("shop")

@@ -12,21 +12,21 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, text
 
-from onlyonce.commitlog import authorities, units
+from onlyonce.commitlog import units
+from onlyonce.commitlog.backfills import Backfills, Request
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.commitlog.outputs.backfills import Backfills, Request
 from onlyonce.commitlog.units import Units
+from onlyonce.core.backfill import Span
+from onlyonce.core.batch import Outcome
+from onlyonce.core.errors import DatabaseAway, OnlyonceError, Refused, Superseded
+from onlyonce.core.frontier import Frontier
+from onlyonce.core.units import Content, UnitId
 from onlyonce.database import connect
 from onlyonce.database.connect import Database, transaction
-from onlyonce.database.formats import make_home
-from onlyonce.model.batch import Outcome
-from onlyonce.model.errors import DatabaseAway, OnlyonceError, Refused, Superseded
-from onlyonce.model.frontier import Frontier
-from onlyonce.model.outputs.backfill import Span
-from onlyonce.model.units import Content, UnitId
-from onlyonce.operate import collect, doctor, drop
-from onlyonce.run import lineage
+from onlyonce.database.statements import make_home
+from onlyonce.operate import doctor, drop, gc
+from onlyonce.run import reset
 from tests.contract.conftest import NOON, Log, ask, plan_of
 from tests.support.steps import Stage, Steps
 
@@ -51,7 +51,7 @@ def elsewhere(log: Log, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iter
 def driver(log: Log, elsewhere: Database) -> Driver:
     """A driver of an output that may commit in the sink's database."""
     found = log.start("shop", "per_shop")
-    authorities.adopt(log.database, found, THERE)
+    units.adopt_authority(log.database, found, THERE)
     ask(elsewhere.url, "CREATE TABLE results (epoch bigint)")
     return found
 
@@ -115,7 +115,7 @@ def test_a_new_life_is_refused_while_the_sinks_database_alone_has_units_of_the_b
     before = lives(log)
 
     with pytest.raises(Refused):
-        lineage.new(TARGET, yes=True)
+        reset.new(TARGET, yes=True)
 
     assert lives(log) == before == [("shop/per_shop/1", "live", "begun")]
 
@@ -124,7 +124,7 @@ def test_a_new_life_withdraws_a_batch_of_which_no_database_has_a_unit(log: Log, 
     """Whatever is asked beside the log, what was possible stays possible."""
     begin(log, driver)
 
-    lineage.new(TARGET, yes=True)
+    reset.new(TARGET, yes=True)
 
     assert lives(log) == [("shop/per_shop/1", "closed", None), ("shop/per_shop/2", "live", None)]
 
@@ -190,7 +190,7 @@ def test_what_cannot_be_asked_is_no_no(
     how(monkeypatch, log)
 
     for attempt in (
-        lambda: lineage.new(TARGET, yes=True),
+        lambda: reset.new(TARGET, yes=True),
         lambda: begin(log, log.restart(driver), declaration_hash="d2"),
     ):
         with pytest.raises(error, match=told) as refusal:
@@ -211,7 +211,7 @@ def test_a_database_is_remembered_before_an_epoch_is_told_there(
 
     monkeypatch.setattr("onlyonce.commitlog.lineages.Lineages.adopt", killed)
     with pytest.raises(KeyboardInterrupt):
-        authorities.adopt(log.database, found, THERE)
+        units.adopt_authority(log.database, found, THERE)
 
     known = log.rows("SELECT lineage, authority, database_id FROM onlyonce_private.authorities")
     [(which,)] = ask(elsewhere.url, "SELECT id FROM onlyonce_private.this_database")
@@ -225,7 +225,7 @@ def test_a_driver_that_was_overtaken_adds_no_database(log: Log, elsewhere: Datab
     log.restart(zombie)
 
     with pytest.raises(Superseded):
-        authorities.adopt(log.database, zombie, THERE)
+        units.adopt_authority(log.database, zombie, THERE)
 
     assert log.rows("SELECT * FROM onlyonce_private.authorities") == []
 
@@ -236,7 +236,7 @@ def test_a_driver_that_was_overtaken_adds_no_database(log: Log, elsewhere: Datab
 
 def new_life(log: Log, driver: Driver) -> None:
     """By a person."""
-    lineage.new(TARGET, yes=True)
+    reset.new(TARGET, yes=True)
 
 
 def anew(log: Log, driver: Driver) -> None:
@@ -278,7 +278,7 @@ def test_a_backfill_that_is_done_again_fences_where_its_last_attempt_may_write(
         return mine
 
     first = attempt()
-    authorities.adopt(log.database, first, THERE)
+    units.adopt_authority(log.database, first, THERE)
     attempt()
 
     with pytest.raises(Superseded):
@@ -300,7 +300,7 @@ def test_a_log_from_an_older_backup_than_the_sinks_database_gets_no_new_life(
     with pytest.raises(
         Refused, match=f"{THERE} holds batch 0 of lineage {driver.lineage}, but the log knows none"
     ) as told:
-        lineage.new(TARGET, yes=True)
+        reset.new(TARGET, yes=True)
 
     assert "older backup" in told.value.hint
     assert lives(log) == [("shop/per_shop/1", "live", None)]
@@ -385,9 +385,9 @@ def test_old_units_go_from_the_sinks_database_when_they_go_from_the_log(
 
     with monkeypatch.context() as patch:
         patch.setenv(THERE, NOBODY)
-        [left] = [told for told in collect.main([]).warnings if THERE in told]
+        [left] = [told for told in gc.main([]).warnings if THERE in told]
     assert "next time" in left
-    report = collect.main([])
+    report = gc.main([])
 
     assert report.facts["units removed elsewhere"] == 2
     assert not any(THERE in told for told in report.warnings)
@@ -410,7 +410,7 @@ def test_two_platforms_with_one_database_for_their_sinks_do_not_take_each_other_
     second = new_log()
     newer = second.restart(second.start("shop", "per_shop"))
     with pytest.raises(Refused, match="of another platform"):
-        authorities.adopt(second.database, newer, THERE)
+        units.adopt_authority(second.database, newer, THERE)
     (tmp_path / "none.py").write_text("PIPELINES = []\n")
     monkeypatch.setenv("ONLYONCE_PIPELINES", str(tmp_path / "none.py"))
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", second.url)

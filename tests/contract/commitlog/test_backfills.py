@@ -9,18 +9,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onlyonce.commitlog import batches, units
+from onlyonce.commitlog import backfills, batches, units
+from onlyonce.commitlog.backfills import Backfills, Request
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.commitlog.outputs import backfills
-from onlyonce.commitlog.outputs.backfills import Backfills, Request
 from onlyonce.commitlog.units import Units
+from onlyonce.core import backfill as model
+from onlyonce.core.backfill import Span
+from onlyonce.core.batch import Outcome
+from onlyonce.core.errors import Refused, Retryable, Superseded
+from onlyonce.core.units import Content, UnitId
 from onlyonce.database.connect import run
-from onlyonce.model.batch import Outcome
-from onlyonce.model.errors import Refused, Retryable, Superseded
-from onlyonce.model.outputs import backfill as model
-from onlyonce.model.outputs.backfill import Span
-from onlyonce.model.units import Content, UnitId
 from tests.contract.conftest import Log, plan_of
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)

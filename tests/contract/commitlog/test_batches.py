@@ -12,15 +12,14 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
 from onlyonce.commitlog import batches, units
-from onlyonce.commitlog.batches import Batches
-from onlyonce.commitlog.closes import Closes
+from onlyonce.commitlog.batches import Batches, Closes
 from onlyonce.commitlog.lineages import Driver, Lineages
 from onlyonce.commitlog.units import Units
+from onlyonce.core.batch import Batch, Outcome, Plan, to_micros
+from onlyonce.core.errors import InvariantBroken, Refused, Superseded
+from onlyonce.core.frontier import Frontier
+from onlyonce.core.units import Content, Counts, UnitId
 from onlyonce.database.connect import run
-from onlyonce.model.batch import Batch, Outcome, Plan, to_micros
-from onlyonce.model.errors import InvariantBroken, Refused, Superseded
-from onlyonce.model.frontier import Frontier
-from onlyonce.model.units import Content, Counts, UnitId
 from tests.contract.conftest import NOON, Log, plan_of
 
 HOUR = timedelta(hours=1)

@@ -11,17 +11,16 @@ from onlyonce.commitlog import units
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.commitlog.units import Units
+from onlyonce.core.batch import Batch
+from onlyonce.core.errors import InvariantBroken, Superseded
+from onlyonce.core.frontier import Frontier
+from onlyonce.core.units import Content, FloatSum, UnitId
 from onlyonce.database.connect import run
-from onlyonce.model.batch import Batch
-from onlyonce.model.errors import InvariantBroken, Superseded
-from onlyonce.model.frontier import Frontier
-from onlyonce.model.units import Content, FloatSum, UnitId
-from onlyonce.sinks import float_sums
-from onlyonce.sinks.postgres import pinned
+from onlyonce.sinks.base import content, pinned
 from tests.contract.conftest import Log, plan_of
 
 NOTHING = Content(0, "of nothing", {"weight": FloatSum()})
-SOMETHING = Content(1, "of something", {"weight": float_sums.of([1.0])})
+SOMETHING = Content(1, "of something", {"weight": content.of([1.0])})
 UNITS = "SELECT partition, epoch, rows, content_hash, float_sums->'weight'->>0 FROM onlyonce_private.units"
 
 

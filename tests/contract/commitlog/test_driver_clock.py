@@ -9,10 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from onlyonce.commitlog import driver_clock
-from onlyonce.commitlog.driver_clock import DriverClock
-from onlyonce.commitlog.driver_runs import DriverRuns
-from onlyonce.model.errors import Refused
+from onlyonce.commitlog import drivers
+from onlyonce.commitlog.drivers import DriverClock, DriverRuns
+from onlyonce.core.errors import Refused
 from tests.contract.conftest import Log
 
 YEAR = timedelta(days=365).total_seconds()
@@ -36,7 +35,7 @@ class Times(SimpleNamespace):
 def times(monkeypatch: pytest.MonkeyPatch) -> Times:
     """The clocks of this machine."""
     found = Times()
-    monkeypatch.setattr(driver_clock, "time", found)
+    monkeypatch.setattr(drivers, "time", found)
     return found
 
 
@@ -70,6 +69,6 @@ def test_a_clock_that_drifts_is_compared_again(log: Log, monkeypatch: pytest.Mon
     for _ in range(100):
         clock.check()
     assert asked == ["clock"]
-    monkeypatch.setattr(driver_clock, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(drivers, "AGAIN_SECONDS", 0.0)
     clock.check()
     assert asked == ["clock"] * 2

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from onlyonce.commitlog import driver_runs
-from onlyonce.commitlog.driver_runs import DriverRun, DriverRuns
-from onlyonce.model.errors import Refused
-from onlyonce.testing.suite.processes import Processes
+from onlyonce.commitlog import drivers
+from onlyonce.commitlog.drivers import DriverRun, DriverRuns
+from onlyonce.core.errors import Refused
+from onlyonce.testing.scratch import Processes
 from tests.contract.conftest import Log
 
 RUN = ("flights_stream", "manual__1", "flights")
@@ -17,7 +17,7 @@ RUN = ("flights_stream", "manual__1", "flights")
 
 def drive(log: Log) -> None:
     """A driver that ends well."""
-    with driver_runs.noted(log.database, *RUN):
+    with drivers.noted_run(log.database, *RUN):
         pass
 
 
@@ -43,12 +43,12 @@ def test_a_driver_that_ends_after_another_has_begun_says_nothing_of_it(log: Log)
     """The newer one is the run's."""
 
     def older() -> None:
-        with driver_runs.noted(log.database, *RUN):
-            with driver_runs.noted(log.database, *RUN):
+        with drivers.noted_run(log.database, *RUN):
+            with drivers.noted_run(log.database, *RUN):
                 raise Refused("the newer one")
             raise AssertionError("not reached")
 
-    with driver_runs.noted(log.database, *RUN), pytest.raises(Refused):
+    with drivers.noted_run(log.database, *RUN), pytest.raises(Refused):
         older()
 
     newest = known(log)

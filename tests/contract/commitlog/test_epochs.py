@@ -13,10 +13,10 @@ from sqlalchemy import Connection, text
 from onlyonce.commitlog import lineages, units
 from onlyonce.commitlog.lineages import Driver, Lineage, Lineages
 from onlyonce.commitlog.units import Units
+from onlyonce.core.errors import CommitStateUnknown, Refused, Retryable, Superseded
+from onlyonce.core.units import Content, UnitId
 from onlyonce.database.connect import ENGINES, Database, ask, run, transaction
 from onlyonce.database.migrate import migrate_authority
-from onlyonce.model.errors import CommitStateUnknown, Refused, Retryable, Superseded
-from onlyonce.model.units import Content, UnitId
 from tests.contract.conftest import Log
 from tests.contract.conftest import ask as ask_at
 from tests.support.steps import Attempt, Stage, Steps

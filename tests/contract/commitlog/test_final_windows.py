@@ -11,12 +11,12 @@ from typing import Any
 import psycopg2
 import pytest
 
+from onlyonce.commitlog import removals
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.new_lives import NewLives
-from onlyonce.commitlog.operate import retention
 from onlyonce.database.migrate import migrate
 from onlyonce.database.statements import queries
-from onlyonce.operate import sums
+from onlyonce.operate import gc
 from tests.contract.conftest import Log
 from tests.support import long_log, plans
 from tests.support.long_log import OLD_STREAM, OUTPUT, STREAM
@@ -40,7 +40,7 @@ def filled(server: Any) -> Iterator[Log]:
     log = Log(server, server.new_database())
     migrate(log.url)
     long_log.fill(log.url, BATCHES)
-    sums.fold(log.database)
+    gc.fold_sums(log.database)
     yield log
     server.drop(log.name)
 
@@ -81,26 +81,26 @@ def test_a_new_life_begins_at_the_first_window_that_is_open(
 ) -> None:
     """As by a look at every window there is; before a collection has noted what is final, after it, and when it has
     closed."""
-    monkeypatch.setattr(retention, "NOTED_AT_ONCE", 500)
+    monkeypatch.setattr(removals, "NOTED_AT_ONCE", 500)
     for number in opens:
         opened(years, number)
     [(life, number)] = years.rows(AT_EVERY_WINDOW)
     first = number if life == 1 else OLD + number
     assert begins(years)["version"] == first
 
-    sums.note_final(years.database)
+    gc.note_final(years.database)
 
     assert begins(years)["version"] == first
     assert noted(years)[OLD_STREAM] == (opens[0] if opens else OLD) - 1
     years.rows("UPDATE onlyonce_private.panes SET final = true")
-    sums.note_final(years.database)
+    gc.note_final(years.database)
     assert noted(years) == {OLD_STREAM: OLD - 1, STREAM: BATCHES - OLD - 1}
     assert begins(years)["version"] == BATCHES
 
 
 def test_windows_that_are_final_are_not_looked_at_again(years: Log) -> None:
     """A bounded number of rows, by no index from its beginning."""
-    sums.note_final(years.database)
+    gc.note_final(years.database)
     values = {"instance": "shop", "output": OUTPUT}
 
     scans = list(plans.visited(plans.carried_out(years.database, queries("relive")["oldest_open"], values)))

@@ -8,9 +8,9 @@ import pytest
 
 from onlyonce.commitlog import units
 from onlyonce.commitlog.units import Units
+from onlyonce.core.units import Content, UnitId
 from onlyonce.database.connect import run
-from onlyonce.model.units import Content, UnitId
-from onlyonce.sinks import float_sums
+from onlyonce.sinks.base import content as base_content
 from tests.contract.conftest import Log
 
 VALUES = [0.0, -1.5, 1e308, 5e-324, nan, inf, -inf]
@@ -21,7 +21,7 @@ def test_a_sum_comes_back_as_it_was(log: Log, value: float) -> None:
     """A replay compares equal with what is there, and every other value does not."""
     driver = log.start("shop", "out")
     unit = UnitId(driver.lineage, 0, "out", 0)
-    content = Content(3, "hash", {"weight": float_sums.of([value])})
+    content = Content(3, "hash", {"weight": base_content.of([value])})
 
     def write(connection: object) -> None:
         Units(connection).claim(units.Claim(unit, driver.epoch, "test", "data"))  # type: ignore[arg-type]
@@ -31,5 +31,5 @@ def test_a_sum_comes_back_as_it_was(log: Log, value: float) -> None:
     there = Units(log.database).find(unit)
 
     assert there is not None
-    same = [other for other in VALUES if there.same_as(Content(3, "hash", {"weight": float_sums.of([other])}))]
+    same = [other for other in VALUES if there.same_as(Content(3, "hash", {"weight": base_content.of([other])}))]
     assert list(map(str, same)) == [str(value)]

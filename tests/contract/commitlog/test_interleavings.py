@@ -12,15 +12,15 @@ from sqlalchemy import Connection, text
 from onlyonce.commitlog import units
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.commitlog.units import Units
+from onlyonce.core.units import Content, UnitId, compare
 from onlyonce.database.connect import Database, ask, transaction
-from onlyonce.model.units import Content, UnitId, compare
-from onlyonce.sinks import float_sums
+from onlyonce.sinks.base import content
 from tests.contract.conftest import Log
 from tests.fault import ledger
 from tests.support.steps import Stage, Steps, interleavings
 
 ROWS = 3
-CONTENT = Content(ROWS, "same", {"weight": float_sums.of([0.5])})
+CONTENT = Content(ROWS, "same", {"weight": content.of([0.5])})
 ENDS = ("commit", "rollback")
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from onlyonce.cli import look
+from onlyonce.cli import operate
 from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.health import Views
 from onlyonce.commitlog.lineages import Driver, Lineages
-from onlyonce.commitlog.views import Views
-from onlyonce.model.batch import Outcome
+from onlyonce.core.batch import Outcome
 from tests.contract.conftest import Log, plan_of
 
 KEPT = 10
@@ -107,7 +107,7 @@ def test_the_command_shows_the_view_to_a_reader(
         stages.receive(age)
     stages.output("quick", upto=2)
 
-    look.lag(as_json=True)
+    operate.lag(as_json=True)
 
     told = {row["stage"]: row for row in json.loads(capsys.readouterr().out)}
     assert {stage: (row["batches_waiting"], row["slowest"]) for stage, row in told.items()} == {

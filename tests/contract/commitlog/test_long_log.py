@@ -11,13 +11,13 @@ from typing import Any
 import psycopg2
 import pytest
 
+from onlyonce.commitlog.backfills import Backfills
 from onlyonce.commitlog.batches import Batches
-from onlyonce.commitlog.outputs.backfills import Backfills
-from onlyonce.commitlog.views import Views
+from onlyonce.commitlog.health import Views
 from onlyonce.database.connect import run
 from onlyonce.database.migrate import migrate
 from onlyonce.database.statements import queries
-from onlyonce.operate import sums
+from onlyonce.operate import gc
 from tests.contract.conftest import Log
 from tests.support import long_log, plans
 from tests.support.long_log import OLD_STREAM, OUTPUT, RECEIVE, STREAM
@@ -149,7 +149,7 @@ def test_the_sums_are_those_of_every_row_and_a_batch_that_does_not_add_up_is_tol
         "UPDATE onlyonce_private.window_counts SET in_time = in_time + 1 WHERE lineage = %s AND batch_id = 1000 " "RETURNING 1", OLD_STREAM
     )  # fmt: skip
 
-    folded = sums.fold(years.database)
+    folded = gc.fold_sums(years.database)
 
     upto = dict(years.rows("SELECT lineage, folded_upto FROM onlyonce.totals"))
     last = {lineage: number for lineage, *_, number, _, _ in plain}
@@ -158,7 +158,7 @@ def test_the_sums_are_those_of_every_row_and_a_batch_that_does_not_add_up_is_tol
     assert years.rows(BY_SUMS) == [(*row[:-1], row[0] != OLD_STREAM) for row in plain]
     told = Views(years.database).rows("not_conserved")
     assert [(row["lineage"], row["batch"]) for row in told] == [(OLD_STREAM, 1000)]
-    assert sums.fold(years.database) == 0
+    assert gc.fold_sums(years.database) == 0
 
 
 def test_a_query_that_reads_the_log_from_its_beginning_is_noticed(years: Log) -> None:

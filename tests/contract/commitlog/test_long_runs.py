@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
+from onlyonce.commitlog.drivers import LongRuns, Taken
+from onlyonce.commitlog.health import Views
 from onlyonce.commitlog.lineages import Lineages
-from onlyonce.commitlog.long_runs import LongRuns, Taken
-from onlyonce.commitlog.views import Views
+from onlyonce.core.errors import OnlyonceError, Refused, Superseded
+from onlyonce.core.runs import Stopped
 from onlyonce.database.connect import Database, forget_connections, transaction
-from onlyonce.model.errors import OnlyonceError, Refused, Superseded
-from onlyonce.model.run.long_run import Stopped
-from onlyonce.run import long_run, standby
+from onlyonce.run import stream
 from tests.contract.conftest import Log
 from tests.support.long_run import until
 from tests.support.steps import Stage
@@ -176,18 +176,18 @@ def test_status_and_lag_say_that_it_is_running(log: Log) -> None:
 
 
 @pytest.fixture
-def hold(log: Log, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[long_run.LongRun], None]], None]:
+def hold(log: Log, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[stream.LongRun], None]], None]:
     """Does something as the driver of a long run whose heart beats quickly."""
     monkeypatch.setenv("ONLYONCE_HEARTBEAT", "0.05")
 
-    def held(work: Callable[[long_run.LongRun], None]) -> None:
-        with long_run.held(log.database, "shop", "run", EVERY) as mine:
+    def held(work: Callable[[stream.LongRun], None]) -> None:
+        with stream.held_long_run(log.database, "shop", "run", EVERY) as mine:
             work(mine)
 
     return held
 
 
-Hold = Callable[[Callable[[long_run.LongRun], None]], None]
+Hold = Callable[[Callable[[stream.LongRun], None]], None]
 
 
 @pytest.mark.parametrize("how", ["onlyonce stop", "SIGTERM", "Ctrl-C"])
@@ -241,9 +241,9 @@ def test_a_batch_that_would_begin_is_stopped_inside_a_turn_too(log: Log, hold: H
                 mine_of[0].stop()
         return True
 
-    mine_of: list[long_run.LongRun] = []
+    mine_of: list[stream.LongRun] = []
 
-    def work(mine: long_run.LongRun) -> None:
+    def work(mine: stream.LongRun) -> None:
         mine_of.append(mine)
         mine.turns(turn, timedelta(0))
 
@@ -258,7 +258,7 @@ def test_the_log_says_how_a_driver_ended(log: Log, hold: Hold, error: Exception,
     def turn() -> bool:
         raise error
 
-    def work(mine: long_run.LongRun) -> None:
+    def work(mine: stream.LongRun) -> None:
         mine.turns(turn, EVERY)
 
     if code:
@@ -321,11 +321,13 @@ def test_the_place_of_a_driver_is_free_as_soon_as_its_session_ends(
     ends = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'onlyonce-place/shop'"
     attempts: list[int] = []
 
-    def first(mine: long_run.LongRun) -> None:
+    def first(mine: stream.LongRun) -> None:
         with pytest.raises(Superseded):
             hold(lambda mine: None)
         standing = Thread(
-            target=lambda: attempts.append(standby.wait(log.database, "shop", standby.Place(log.database, "shop")))
+            target=lambda: attempts.append(
+                stream.wait_for_turn(log.database, "shop", stream.Place(log.database, "shop"))
+            )
         )
         standing.start()
         standing.join(1.0)
@@ -342,10 +344,10 @@ def test_the_place_of_a_driver_is_free_as_soon_as_its_session_ends(
 def test_a_driver_that_stands_by_ends_with_the_one_that_is_asked_to_stop(log: Log, hold: Hold) -> None:
     found: list[bool] = []
     standing = Thread(
-        target=lambda: found.append(standby.wait(log.database, "shop", standby.Place(log.database, "shop")))
+        target=lambda: found.append(stream.wait_for_turn(log.database, "shop", stream.Place(log.database, "shop")))
     )
 
-    def work(mine: long_run.LongRun) -> None:
+    def work(mine: stream.LongRun) -> None:
         standing.start()
         places = (
             "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'onlyonce-place/shop' AND datname = "

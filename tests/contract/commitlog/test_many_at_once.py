@@ -13,15 +13,14 @@ import pytest
 from sqlalchemy import Connection, event
 
 from onlyonce.commitlog import batches, units
+from onlyonce.commitlog.backfills import Backfills, Panes, Request
 from onlyonce.commitlog.batches import Batches
-from onlyonce.commitlog.outputs.backfills import Backfills, Request
-from onlyonce.commitlog.outputs.panes import Panes
 from onlyonce.commitlog.units import Units
+from onlyonce.core.backfill import Span
+from onlyonce.core.batch import Batch, Outcome, to_micros
+from onlyonce.core.frontier import Frontier
+from onlyonce.core.units import Content, Counts, UnitId
 from onlyonce.database.connect import forget_connections, run
-from onlyonce.model.batch import Batch, Outcome, to_micros
-from onlyonce.model.frontier import Frontier
-from onlyonce.model.outputs.backfill import Span
-from onlyonce.model.units import Content, Counts, UnitId
 from tests.contract.conftest import NOON, Log, ask, plan_of
 
 SESSIONS = 100_000

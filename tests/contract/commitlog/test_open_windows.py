@@ -10,15 +10,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from onlyonce.api.pipeline import Delta, Output
 from onlyonce.commitlog import batches
+from onlyonce.commitlog.backfills import Panes
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.lineages import Driver, Lineages
 from onlyonce.commitlog.new_lives import NewLives
-from onlyonce.commitlog.outputs.panes import Panes
+from onlyonce.core.batch import Outcome
+from onlyonce.core.windows import Fixed
 from onlyonce.database.connect import run
-from onlyonce.declare.pipeline import Delta, Output
-from onlyonce.model.batch import Outcome
-from onlyonce.model.windows import Fixed
 from tests.contract.commitlog.test_backfills import DAY, HOUR, receive
 from tests.contract.conftest import Log, plan_of
 

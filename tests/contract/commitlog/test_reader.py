@@ -11,10 +11,10 @@ import pytest
 from psycopg2.extensions import connection as Session
 
 from onlyonce.commitlog.batches import Batches
-from onlyonce.commitlog.views import Views
+from onlyonce.commitlog.health import Views
+from onlyonce.core.batch import Outcome
 from onlyonce.database.connect import Database
 from onlyonce.database.statements import queries
-from onlyonce.model.batch import Outcome
 from tests.contract.conftest import NOON, Log, ask, plan_of
 
 VIEWS = {

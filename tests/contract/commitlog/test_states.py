@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from onlyonce.commitlog.outputs.states import State, States
+from onlyonce.commitlog.releases import State, States
 from tests.contract.conftest import Log
 
 SEEN = (

@@ -10,17 +10,14 @@ from typing import Any
 import pytest
 
 from onlyonce.commitlog import units
-from onlyonce.commitlog.batches import Batches
-from onlyonce.commitlog.closes import Closes
-from onlyonce.commitlog.lineages import Driver
-from onlyonce.commitlog.turns import Turns
+from onlyonce.commitlog.batches import Batches, Closes
+from onlyonce.commitlog.health import Views
+from onlyonce.commitlog.lineages import Driver, Turns
 from onlyonce.commitlog.units import Units
-from onlyonce.commitlog.views import Views
+from onlyonce.core.batch import Batch, to_micros
+from onlyonce.core.frontier import Frontier, Tides
+from onlyonce.core.units import Content, Counts, UnitId
 from onlyonce.database.connect import run
-from onlyonce.model.batch import Batch, to_micros
-from onlyonce.model.frontier import Frontier
-from onlyonce.model.sources.tides import Tides
-from onlyonce.model.units import Content, Counts, UnitId
 from tests.contract.conftest import NOON, Log, plan_of
 
 SOURCES = ("web", "till")

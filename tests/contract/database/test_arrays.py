@@ -12,18 +12,16 @@ import pyarrow as pa
 import pytest
 from sqlalchemy import Connection, text
 
-from onlyonce.commitlog import batches
+from onlyonce.commitlog import backfills, batches, removals
+from onlyonce.commitlog.backfills import Backfills, Panes, Request
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.commitlog.outputs import panes, rejections
-from onlyonce.commitlog.outputs.backfills import Backfills, Request
-from onlyonce.commitlog.outputs.panes import Panes
-from onlyonce.commitlog.outputs.rejections import Rejections
-from onlyonce.database import arrays
+from onlyonce.commitlog.removals import Rejections
+from onlyonce.core.backfill import Span
+from onlyonce.core.batch import Outcome, to_micros
+from onlyonce.core.frontier import Frontier
+from onlyonce.database import locks
 from onlyonce.database.connect import Database, run
-from onlyonce.model.batch import Outcome, to_micros
-from onlyonce.model.frontier import Frontier
-from onlyonce.model.outputs.backfill import Span
 from tests.contract.conftest import NOON, Log, plan_of
 from tests.contract.sinks.test_postgres_unit import TEXTS
 from tests.support.proxy import ANSWER_LOST, COMMIT_LOST, Proxy
@@ -51,7 +49,7 @@ def driver(log: Log) -> Driver:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A statement takes three rows."""
-    monkeypatch.setattr(arrays, "ROWS_AT_ONCE", PAGE)
+    monkeypatch.setattr(locks, "ROWS_AT_ONCE", PAGE)
 
 
 @pytest.fixture
@@ -75,7 +73,7 @@ def known(windows: pa.Table, rows: int, *, final: bool, batch: int) -> Counter[A
 
 @pytest.mark.parametrize(
     ("values", "kind", "of"),
-    [(TEXTS, pa.string(), "text"), (NUMBERS, pa.int64(), "bigint"), (TIMES, arrays.INSTANT, "timestamptz"), ([True, None, False], pa.bool_(), "boolean")],
+    [(TEXTS, pa.string(), "text"), (NUMBERS, pa.int64(), "bigint"), (TIMES, locks.INSTANT, "timestamptz"), ([True, None, False], pa.bool_(), "boolean")],
     ids=["texts", "numbers", "times", "truth values"],
 )  # fmt: skip
 def test_values_arrive_as_they_are(log: Log, values: list[Any], kind: pa.DataType, of: str) -> None:
@@ -86,7 +84,7 @@ def test_values_arrive_as_they_are(log: Log, values: list[Any], kind: pa.DataTyp
         column = pa.chunked_array([pa.array(values, kind), pa.array(values, kind)]).slice(first)
         found = run(
             log.database,
-            lambda conn, column=column: conn.execute(statement, {"given": arrays.array(column)}).scalars().all(),  # type: ignore[misc]
+            lambda conn, column=column: conn.execute(statement, {"given": locks.array(column)}).scalars().all(),  # type: ignore[misc]
         )
         assert found == (values + values)[first:]
 
@@ -101,7 +99,7 @@ def test_each_row_is_there_once_however_many_statements_take_them(log: Log, driv
         {"event_time": NOON + timedelta(microseconds=n), "oo_high": n, "oo_low": -n, "received_as": reason, "received_in": n, "reason": reason, "rows": n}
         for n, reason in enumerate(reasons)
     ]  # fmt: skip
-    told, whose = pa.Table.from_pylist(rows, rejections.REJECTED), {"lineage": driver.lineage, "batch_id": 0}
+    told, whose = pa.Table.from_pylist(rows, removals.REJECTED), {"lineage": driver.lineage, "batch_id": 0}
     for _ in range(2):
         Rejections(log.database).note("shop", "per_shop", whose, told)
 
@@ -117,7 +115,7 @@ def test_each_row_is_there_once_however_many_statements_take_them(log: Log, driv
 def test_a_batch_whose_answer_was_lost_has_its_windows_once(log: Log, driver: Driver, proxy: Proxy, how: str) -> None:
     """All kinds of what is told of windows, in several statements each: rows that are added up are not added again."""
     database, made = Database(proxy.url), sessions(2 * PAGE + 1)
-    held = pa.table([*made.columns[:2], [5, None] * PAGE + [7], [NOON, None] * PAGE + [NOON]], panes.HELD)
+    held = pa.table([*made.columns[:2], [5, None] * PAGE + [7], [NOON, None] * PAGE + [NOON]], backfills.HELD)
     counts = pa.table(
         [*made.columns[:2], [2] * 7, [1] * 7, [None, 3] * PAGE + [0], [None] * 7, [NOON] * 7], batches.COUNTED
     )

@@ -11,14 +11,13 @@ import pytest
 from sqlalchemy import Connection, text
 
 from onlyonce.commitlog import units
-from onlyonce.commitlog.batches import COUNTED, WRITTEN, Batches
-from onlyonce.commitlog.closes import Closes
+from onlyonce.commitlog.batches import COUNTED, WRITTEN, Batches, Closes
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.commitlog.units import Units
+from onlyonce.core.batch import Outcome
+from onlyonce.core.errors import CommitStateUnknown, Retryable
+from onlyonce.core.units import Content, UnitId
 from onlyonce.database.connect import Database, run, transaction
-from onlyonce.model.batch import Outcome
-from onlyonce.model.errors import CommitStateUnknown, Retryable
-from onlyonce.model.units import Content, UnitId
 from tests.contract.conftest import NOON, Log, plan_of
 from tests.contract.task import Task, shop_rows
 from tests.support.proxy import ANSWER_LOST, COMMIT_LOST, Proxy

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from onlyonce.database import formats
+from onlyonce.core.errors import Refused
 from onlyonce.database import migrate as module
+from onlyonce.database import statements
 from onlyonce.database.connect import Database, transaction
 from onlyonce.database.migrate import migrate, migrate_authority
-from onlyonce.model.errors import Refused
 from tests.contract.conftest import Log, ask
 from tests.support.platform import ROOT, Server
 from tests.support.steps import Stage
@@ -54,7 +54,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_new_database_gets_each_part_and_its_format(empty: str) -> None:
     """The authority first, then the platform, then the views, which are no part of the format."""
     assert migrate(empty) == [*NAMES, "views"]
-    assert Counter(ask(empty, FORMATS)) == Counter((name, formats.needed()) for name in NAMES)
+    assert Counter(ask(empty, FORMATS)) == Counter((name, statements.needed_format()) for name in NAMES)
     assert Counter(ask(empty, "SELECT part, format FROM onlyonce.formats")) == Counter(ask(empty, FORMATS))
 
 
@@ -118,8 +118,8 @@ def test_database_of_another_format_is_refused(log: Log, apply: Callable[[str], 
     with pytest.raises(Refused), transaction(Database(log.url)) as connection:
         module.missing(connection)
 
-    assert (formats.OLD if made == "migrations" else made) in refusal.value.what
-    assert formats.needed() in refusal.value.what
+    assert (statements.OLD if made == "migrations" else made) in refusal.value.what
+    assert statements.needed_format() in refusal.value.what
     assert "stay readable" in refusal.value.data
     assert "start-over.md" in refusal.value.hint
     assert Counter(log.rows(OBJECTS)) == before

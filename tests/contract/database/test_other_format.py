@@ -17,9 +17,9 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from onlyonce.cli import app
-from onlyonce.database import formats
+from onlyonce.core.errors import Refused
+from onlyonce.database import statements
 from onlyonce.database.connect import Database, forget_connections, transaction
-from onlyonce.model.errors import Refused
 from tests.contract.conftest import Log, shared
 from tests.support.platform import ROOT
 
@@ -60,7 +60,7 @@ def other(shared: Log, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Itera
     shared.rows("UPDATE onlyonce_private.formats SET format = 'another'")
     forget_connections()
     yield shared
-    shared.rows(f"UPDATE onlyonce_private.formats SET format = '{formats.needed()}'")
+    shared.rows(f"UPDATE onlyonce_private.formats SET format = '{statements.needed_format()}'")
     forget_connections()
 
 
@@ -94,7 +94,7 @@ def test_command_refuses_a_database_of_another_format(other: Log, command: tuple
     """By the view, since the reader has no access to private tables."""
     code, text = told(command)
 
-    assert (f"the database has the format another, and this version needs {formats.needed()}" in text) is (
+    assert (f"the database has the format another, and this version needs {statements.needed_format()}" in text) is (
         command[0] not in EXEMPT
     )
     assert code == Refused.exit_code or command[0] in EXEMPT
@@ -133,4 +133,4 @@ def test_no_session_opens_in_a_database_of_another_format(other: Log, url: Calla
     with pytest.raises(Refused, match="has the format another"), transaction(Database(url(other))):
         pass
     with transaction(Database(url(other), any_format=True)) as connection:
-        assert formats.of_database(connection) == "another"
+        assert statements.format_of_database(connection) == "another"

@@ -22,15 +22,14 @@ from sqlalchemy import Connection, text
 from onlyonce.commitlog import units
 from onlyonce.commitlog.lineages import Driver
 from onlyonce.commitlog.units import Units
+from onlyonce.core.errors import CommitStateUnknown, Retryable
+from onlyonce.core.units import Content, UnitId
 from onlyonce.database import connect
 from onlyonce.database.connect import Database, forget_connections, run, transaction
-from onlyonce.database.formats import make_home
 from onlyonce.database.migrate import migrate
-from onlyonce.local import processes
-from onlyonce.local.database import postgres
-from onlyonce.model.errors import CommitStateUnknown, Retryable
-from onlyonce.model.units import Content, UnitId
-from onlyonce.testing.suite.task import hashed
+from onlyonce.database.statements import make_home
+from onlyonce.local import postgres, processes
+from onlyonce.testing.suite import hashed
 from tests.contract.conftest import Log, ask
 from tests.contract.task import Task, shop_rows
 from tests.support.platform import Server, free_port

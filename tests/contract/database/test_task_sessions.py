@@ -16,13 +16,13 @@ import psycopg2
 import pytest
 from sqlalchemy import make_url, text
 
-from onlyonce.commitlog import authorities
+from onlyonce.commitlog import units
 from onlyonce.commitlog.lineages import Driver, Lineages
-from onlyonce.database import task_sessions
+from onlyonce.core.errors import DatabaseAway
+from onlyonce.database import connect
 from onlyonce.database.connect import Database, run, transaction
 from onlyonce.local.processes import wait_until
-from onlyonce.model.errors import DatabaseAway
-from onlyonce.testing.crashtest.scratch import free_port
+from onlyonce.testing.scratch import free_port
 from tests.contract.conftest import Log
 from tests.contract.task import Task, shop_rows
 from tests.support.needed import missing
@@ -45,7 +45,7 @@ def driver(log: Log) -> Driver:
 
 
 def _work(database: Database, folder: Path, seen: SimpleQueue[int]) -> None:
-    with task_sessions.held(database, UNIT, folder) as here:
+    with connect.held_session(database, UNIT, folder) as here:
         for _ in range(2):
             with transaction(here) as connection:
                 connection.exec_driver_sql(WORK)
@@ -93,7 +93,7 @@ def test_a_session_of_a_task_says_lineage_epoch_unit_and_attempt_and_has_the_opt
         "SELECT application_name, current_setting('timezone'), current_setting('lock_timeout') FROM "
         "pg_stat_activity WHERE pid = pg_backend_pid()"
     )
-    with task_sessions.held(driver.session(log.database), UNIT, tmp_path) as here, transaction(here) as connection:
+    with connect.held_session(driver.session(log.database), UNIT, tmp_path) as here, transaction(here) as connection:
         told = tuple(connection.execute(text(asked)).one())
 
     assert told == (f"onlyonce/{driver.number}/{driver.epoch}/{UNIT}", "UTC", "30s")
@@ -110,7 +110,7 @@ def test_a_newer_driver_ends_the_transactions_of_an_older_ones_tasks(log: Log, d
             newer.append(log.restart(driver))
             connection.exec_driver_sql("SELECT 1")
 
-    with task_sessions.held(driver.session(log.database), UNIT, tmp_path) as here, pytest.raises(DatabaseAway):
+    with connect.held_session(driver.session(log.database), UNIT, tmp_path) as here, pytest.raises(DatabaseAway):
         fenced(here)
 
     assert [one.epoch for one in newer] == [driver.epoch + 1]
@@ -149,8 +149,8 @@ def test_the_platforms_pooler_is_a_setting_like_others_and_that_of_a_sink_is_a_v
     monkeypatch.setenv("SHOP_DB", "postgresql://server/shop")
     monkeypatch.setenv("SHOP_DB_POOLER", "postgresql://pooler/shop")
 
-    assert authorities.database_of(None).pooler == "postgresql://pooler/onlyonce"
-    assert authorities.database_of("SHOP_DB").pooler == "postgresql://pooler/shop"
+    assert units.database_of(None).pooler == "postgresql://pooler/onlyonce"
+    assert units.database_of("SHOP_DB").pooler == "postgresql://pooler/shop"
 
 
 @pytest.fixture

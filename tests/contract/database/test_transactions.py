@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from onlyonce.commitlog.lineages import Lineages
-from onlyonce.database.connect import ask
-from onlyonce.database.transactions import Transactions, one_transaction
+from onlyonce.database.connect import Transactions, ask, one_transaction
 from tests.contract.conftest import Log
 
 

@@ -16,10 +16,10 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from onlyonce import settings
+from onlyonce.api import load as declarations
 from onlyonce.database.connect import Database
-from onlyonce.declare import loading as declarations
-from onlyonce.local.database import accounts
-from onlyonce.operate import audit_data, doctor
+from onlyonce.local import postgres
+from onlyonce.operate import audit, doctor
 from onlyonce.settings import ROOT
 from tests.contract.conftest import Log
 from tests.contract.shop import Shop, at, shop
@@ -43,7 +43,7 @@ def do(command: str, folder: Path, url: str) -> None:
     place = make_url(url)
     known = {"PGHOST": place.host, "PGPORT": place.port, "PGUSER": place.username, "PGPASSWORD": place.password}
     environment = os.environ | {key: str(value) for key, value in known.items()} | {"PGDATABASE": str(place.database)}
-    environment["PATH"] = f"{accounts._installed()}{os.pathsep}{environment['PATH']}"
+    environment["PATH"] = f"{postgres._installed()}{os.pathsep}{environment['PATH']}"
     done = subprocess.run(command, shell=True, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
 
@@ -91,7 +91,7 @@ def test_a_backup_of_one_moment_comes_back_whole(two: tuple[Path, Path], restore
     """Either one: no finding, and the rows of `events` are those that the log vouches for."""
     for one in two:
         assert restore(one, one) == set()
-        found, _ = audit_data.examine(Database(settings.database_url()), declarations.load(), lambda _: None)
+        found, _ = audit.examine_data(Database(settings.database_url()), declarations.load(), lambda _: None)
         assert [line for line in found if "events" in line] == []
 
 

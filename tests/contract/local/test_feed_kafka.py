@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from onlyonce.declare.sources.kafka import Kafka
-from onlyonce.local.feed import deliver, produce
-from onlyonce.model.errors import Refused
+from onlyonce.api.messages import Kafka
+from onlyonce.core.errors import Refused
+from onlyonce.local import feed, feed_messages
 from tests.support.broker import Broker
 
 
@@ -20,10 +20,10 @@ def test_a_topic_gets_what_the_files_would_hold(broker: Broker) -> None:
     source = Kafka(topic=topic, servers=broker.servers)
     asked: dict[str, Any] = {"duplicates": 0.2, "seed": 3, "files": None, "records": 500}
 
-    fed = produce.feed("user_counts", source, **asked)
+    fed = feed_messages.feed_kafka("user_counts", source, **asked)
 
-    arrivals, parts = deliver.delivered("user_counts", **asked)
-    lines = deliver.json_lines(arrivals)
+    arrivals, parts = feed.delivered("user_counts", **asked)
+    lines = feed.json_lines(arrivals)
     wanted = Counter(lines[one] for part in parts for one in part)
     there = broker.read(topic, 3)
     assert Counter(message.value().decode() for message in there) == wanted
@@ -38,7 +38,7 @@ def test_a_topic_gets_what_the_files_would_hold(broker: Broker) -> None:
 def test_a_missing_topic_is_refused(broker: Broker) -> None:
     """With its name, and nothing is made in passing."""
     with pytest.raises(Refused, match="no topic 'nowhere'"):
-        produce.feed(
+        feed_messages.feed_kafka(
             "user_counts",
             Kafka(topic="nowhere", servers=broker.servers),
             duplicates=0,

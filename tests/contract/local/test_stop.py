@@ -10,10 +10,10 @@ from datetime import timedelta
 
 import pytest
 
-from onlyonce.commitlog.long_runs import LongRuns
-from onlyonce.local import stopping
-from onlyonce.local.standalone.airflow_api import AirflowApi
-from onlyonce.model.errors import Retryable
+from onlyonce.commitlog.drivers import LongRuns
+from onlyonce.core.errors import Retryable
+from onlyonce.local import airflow_api
+from onlyonce.local.airflow_api import AirflowApi
 from tests.contract.shop import Shop, at, shop
 from tests.local import test_schedules
 from tests.local.test_schedules import Airflow, airflow
@@ -24,7 +24,7 @@ __all__ = ["airflow", "shop"]
 @pytest.fixture(autouse=True)
 def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two looks nothing is waited for."""
-    monkeypatch.setattr(stopping, "LOOK_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(airflow_api, "LOOK_EVERY_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_it_returns_when_the_driver_has_ended(shop: Shop, airflow: Airflow, api:
         if len(told) == 3:
             shop.die()  # as it does at the end of its run
 
-    report = stopping.stop("shop", patience_seconds=60, airflow=api, watch=watch)
+    report = airflow_api.stop_runs("shop", patience_seconds=60, airflow=api, watch=watch)
 
     assert len(told) == 3
     assert "shop/receive/1 has committed batch 0" in told[0]
@@ -68,7 +68,7 @@ def test_a_task_at_work_is_waited_for_and_one_that_is_held_is_not(
         told.append(working)
         airflow.tasks = []
 
-    stopping.stop("shop", patience_seconds=60, airflow=api, watch=watch)
+    airflow_api.stop_runs("shop", patience_seconds=60, airflow=api, watch=watch)
 
     assert told == ([["task drain of shop_stream, scheduled__1"]] if waits else [])
 
@@ -79,7 +79,7 @@ def test_when_the_patience_ends_the_run_goes_on(shop: Shop) -> None:
     shop.work()
 
     with pytest.raises(Retryable, match="still at work") as late:
-        stopping.stop("shop", patience_seconds=0, airflow=None)
+        airflow_api.stop_runs("shop", patience_seconds=0, airflow=None)
 
     assert "was not killed" in late.value.data
     assert shop.log.rows("SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'onlyonce/%%/%%'") != [(0,)]
@@ -98,7 +98,7 @@ def test_a_long_run_is_asked_to_stop_and_its_end_is_waited_for(shop: Shop) -> No
             LongRuns(shop.log.database).end(taken, 3, 0, None)
             shop.die()
 
-    report = stopping.stop("shop", patience_seconds=60, airflow=None, watch=watch)
+    report = airflow_api.stop_runs("shop", patience_seconds=60, airflow=None, watch=watch)
 
     assert [working[0] for working in told] == [f"the long run on driver 1 has done {n} turns" for n in (0, 3)]
     assert report.facts["long run"] == "asked to stop"
@@ -108,4 +108,4 @@ def test_another_pipelines_driver_is_not_waited_for(shop: Shop) -> None:
     """Only its own lineages count."""
     shop.work()
 
-    assert stopping.stop("mill", patience_seconds=0, airflow=None).title == "mill: stopped"
+    assert airflow_api.stop_runs("mill", patience_seconds=0, airflow=None).title == "mill: stopped"

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from onlyonce import settings
-from onlyonce.database.formats import make_home
-from onlyonce.lookups import collecting, copies
+from onlyonce.database.statements import make_home
+from onlyonce.lookups import copies
 from onlyonce.lookups.copies import Named
-from onlyonce.testing.suite.log import Log
+from onlyonce.testing.scratch import Log
 from tests.contract.receive import Receive
 
 HOUR = 3600
@@ -24,7 +24,7 @@ def place(log: Log, tmp_path: Path) -> Iterator[Path]:
     """A folder of copies, in a home of its own."""
     with settings.within({"ONLYONCE_HOME": str(tmp_path), "ONLYONCE_DATABASE_URL": log.url}):
         make_home()
-        found = copies.folder("postgres::shop.cities")
+        found = copies.folder_of_table("postgres::shop.cities")
         assert isinstance(found, Path)
         yield found
 
@@ -39,15 +39,15 @@ def aged(place: Path, hours: float, *kinds: str) -> None:
 
 def gone(log: Log, place: Path) -> bool:
     """Whether the first of two versions goes by two collections with more than an hour between them."""
-    collecting.collect(log.database)
+    copies.collect_copies(log.database)
     aged(place, 2, "going")
-    return collecting.collect(log.database) == 1
+    return copies.collect_copies(log.database) == 1
 
 
 def two(place: Path) -> Named:
     """Two versions that no driver has found for three days; gives the first."""
-    first = copies.keep(place, "a1", b"first")
-    copies.keep(place, "b2", b"second")
+    first = copies.keep_copy(place, "a1", b"first")
+    copies.keep_copy(place, "b2", b"second")
     aged(place, 72)
     return first
 
@@ -55,13 +55,13 @@ def two(place: Path) -> Named:
 def test_what_nobody_can_ask_for_goes_by_the_second_collection(log: Log, place: Path) -> None:
     """The last one stays, so numbers go on; nothing of the other is left."""
     first = two(place)
-    assert collecting.collect(log.database) == 0
-    assert copies.look(place, first)
-    assert collecting.collect(log.database) == 0, "it was marked only now"
+    assert copies.collect_copies(log.database) == 0
+    assert copies.look_at_copy(place, first)
+    assert copies.collect_copies(log.database) == 0, "it was marked only now"
     aged(place, 2, "going")
-    assert collecting.collect(log.database) == 1
+    assert copies.collect_copies(log.database) == 1
     assert sorted(file.name for file in place.iterdir()) == ["2-b2.parquet", "2-b2.taken"]
-    assert copies.keep(place, "a1", b"first") == (3, "a1")
+    assert copies.keep_copy(place, "a1", b"first") == (3, "a1")
 
 
 def test_what_a_driver_has_found_stays_for_two_days(log: Log, place: Path) -> None:
@@ -77,24 +77,24 @@ def test_a_version_that_is_going_is_not_used_anew(log: Log, place: Path) -> None
     """A driver takes a copy between the two collections: it stores another version, or has marked the one that it
     uses."""
     first = two(place)
-    collecting.collect(log.database)
-    again = copies.keep(place, "a1", b"first")
+    copies.collect_copies(log.database)
+    again = copies.keep_copy(place, "a1", b"first")
     assert again == (3, "a1")
     aged(place, 2, "going")
-    collecting.collect(log.database)
-    assert copies.look(place, again)
-    assert not copies.look(place, first)
+    copies.collect_copies(log.database)
+    assert copies.look_at_copy(place, again)
+    assert not copies.look_at_copy(place, first)
 
 
 def test_a_version_that_is_found_in_the_moment_when_it_is_marked_stays(log: Log, place: Path) -> None:
     """The driver has listed before the mark was there, and notes the version after it."""
     first = two(place)
-    collecting.collect(log.database)
-    copies.at(place, first, "taken").touch()  # type: ignore[union-attr]
+    copies.collect_copies(log.database)
+    copies.copy_at(place, first, "taken").touch()  # type: ignore[union-attr]
     aged(place, 2, "going")
-    collecting.collect(log.database)
-    assert copies.look(place, first)
-    assert not copies.at(place, first, "going").exists()  # type: ignore[union-attr]
+    copies.collect_copies(log.database)
+    assert copies.look_at_copy(place, first)
+    assert not copies.copy_at(place, first, "going").exists()  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("by", ["a batch under way", "the last batch", "a window"])

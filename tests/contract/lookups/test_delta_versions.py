@@ -11,8 +11,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from onlyonce import Delta, Lookup
+from onlyonce.core.errors import Refused
 from onlyonce.lookups import delta_versions
-from onlyonce.model.errors import Refused
 
 
 def write(path: Path, *shops: str) -> None:

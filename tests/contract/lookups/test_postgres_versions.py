@@ -13,9 +13,9 @@ import pytest
 from sqlalchemy import create_engine, make_url
 
 from onlyonce import Lookup, Postgres, settings
-from onlyonce.lookups import copies, postgres_copy, postgres_versions
-from onlyonce.model.errors import Refused
-from onlyonce.testing.suite.log import Log
+from onlyonce.core.errors import Refused
+from onlyonce.lookups import copies, postgres_versions
+from onlyonce.testing.scratch import Log
 
 VARIABLE = "SHOP_DATABASE_URL"
 
@@ -76,7 +76,7 @@ def test_content_that_is_the_same_is_one_version_in_whatever_order_it_lies(shop:
         2,
         1,
     ]
-    assert sum(kind == "parquet" for _, kind in copies.there(postgres_versions.folder(lookup))) == 3
+    assert sum(kind == "parquet" for _, kind in copies.copies_there(postgres_versions.folder_of_lookup(lookup))) == 3
     found = [rows(lookup, one) for one in (empty, first, changed)]
     assert found[0] == []
     assert [row["city"] for row in found[1]] == ["Rome", None, "Bern", "Ulm"]
@@ -146,12 +146,12 @@ def test_what_can_be_no_copy_is_refused(
     shop: Any, monkeypatch: pytest.MonkeyPatch, statements: list[str], says: str, hint: str
 ) -> None:
     """By name, and nothing is stored."""
-    monkeypatch.setattr(postgres_copy, "MOST_BYTES", 1000)
+    monkeypatch.setattr(postgres_versions, "MOST_BYTES", 1000)
     shop(*statements)
     with pytest.raises(Refused, match=f"lookup cities: {says}") as refused:
         postgres_versions.newest(cities())
     assert hint in str(refused.value.hint)
-    assert not list(copies.there(postgres_versions.folder(cities())))
+    assert not list(copies.copies_there(postgres_versions.folder_of_lookup(cities())))
 
 
 def test_a_table_that_may_not_be_read_is_refused_without_the_url(shop: Any, log: Log) -> None:

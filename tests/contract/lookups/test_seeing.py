@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from onlyonce.lookups import tables
-from onlyonce.outputs.events.backlog import Again
-from onlyonce.outputs.function import seeing
+from onlyonce.outputs import lookups
+from onlyonce.outputs.events import Again
 
 
 @pytest.mark.parametrize(("waited", "again"), [(timedelta(minutes=59), False), (timedelta(minutes=61), True)])
@@ -19,7 +19,7 @@ def test_a_first_batch_long_after_the_start_sees_what_is_there_then(
 ) -> None:
     """No batch row has named the version since the start; soon after the start it need not."""
     clock = [0.0]
-    monkeypatch.setattr(seeing, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(lookups, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     monkeypatch.setattr(tables, "newest", lambda _: {"cities": {"version": 2}})
     context: Any = SimpleNamespace(
         pipeline=SimpleNamespace(lookups=lambda _: {"cities": None}),
@@ -28,7 +28,7 @@ def test_a_first_batch_long_after_the_start_sees_what_is_there_then(
     begun: list[int] = []
     root: Any = None
     frame: Any = None
-    work = seeing.watched(context, root, lambda _, batch_id: begun.append(batch_id))
+    work = lookups.watched_lookups(context, root, lambda _, batch_id: begun.append(batch_id))
     clock[0] += waited.total_seconds()
     if again:
         with pytest.raises(Again):

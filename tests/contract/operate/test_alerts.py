@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from onlyonce.cli import app
-from onlyonce.model.errors import Refused, Retryable
+from onlyonce.core.errors import Refused, Retryable
 from onlyonce.operate import alerts
 from tests.contract.shop import Shop, at, shop
 

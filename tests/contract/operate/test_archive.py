@@ -17,9 +17,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from onlyonce import settings
 from onlyonce.commitlog.lineages import Lineages
-from onlyonce.database.formats import make_home
-from onlyonce.model.batch import Batch
-from onlyonce.operate import archive, collect
+from onlyonce.core.batch import Batch
+from onlyonce.database.statements import make_home
+from onlyonce.operate import gc
 from tests.contract.conftest import Log
 from tests.contract.receive import Receive
 from tests.support.other_process import script_apart
@@ -128,15 +128,15 @@ def test_a_file_goes_when_its_batch_is_committed(shop: Shop) -> None:
     """Begun is not committed. Its content goes with it, and the report counts it."""
     shop.commit(0)
     begun = shop.begin(1)
-    report = collect.main([])
+    report = gc.main([])
 
     assert shop.places == {"a": "archive", "b": "inbox", "c": "inbox"}
     assert (report.facts["files archived"], report.warnings) == (1, [])
     assert (shop.home / "archive" / "shop" / "a").read_text() == "the content of a\n"
     shop.end(begun)
-    assert collect.main([]).facts["files archived"] == 1
+    assert gc.main([]).facts["files archived"] == 1
     assert shop.places == {"a": "archive", "b": "archive", "c": "inbox"}
-    assert collect.main([]).facts["files archived"] == 0
+    assert gc.main([]).facts["files archived"] == 0
 
 
 def test_files_below_folders_keep_their_way_in_the_archive(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,11 +144,11 @@ def test_files_below_folders_keep_their_way_in_the_archive(shop: Shop, monkeypat
     shop.put("dt=1/a", "dt=2/a")
     shop.register()
     shop.commit(0, 1, 2, 3, 4)
-    collect.main([])
+    gc.main([])
     assert sorted(path.name for path in shop.inbox.iterdir()) == ["dt=1", "dt=2"]
 
     monkeypatch.setenv("ONLYONCE_PIPELINES", "tests/support/deep_shop.py")
-    assert collect.main([]).facts["files archived"] == 2
+    assert gc.main([]).facts["files archived"] == 2
     for name in ("dt=1/a", "dt=2/a"):
         assert (shop.home / "archive" / "shop" / name).read_text() == f"the content of {name}\n"
         assert not (shop.inbox / name).exists()
@@ -159,7 +159,7 @@ def test_files_that_grow_stay(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("ONLYONCE_PIPELINES", "tests/support/grown_shop.py")
     shop.commit(0, 1, 2)
 
-    assert collect.main([]).facts["files archived"] == 0
+    assert gc.main([]).facts["files archived"] == 0
     assert shop.places == STAY
 
 
@@ -168,7 +168,7 @@ def test_it_is_off_unless_a_folder_is_named(shop: Shop, monkeypatch: pytest.Monk
     monkeypatch.delenv("ONLYONCE_ARCHIVE")
     shop.commit(0, 1, 2)
 
-    assert collect.main([]).facts["archive"] == "off"
+    assert gc.main([]).facts["archive"] == "off"
     assert shop.places == STAY
 
 
@@ -176,14 +176,14 @@ def test_a_bounded_run_that_is_at_work_keeps_all_until_it_has_finished(shop: Sho
     """Also before it has listed the inbox: it must find what was there when it was asked for."""
     shop.commit(0, 1, 2)
     shop.run("shop@1")
-    collect.main([])
+    gc.main([])
     assert shop.places == STAY
     shop.register("shop@1")
     shop.commit(0, 1, 2, instance="shop@1")
-    collect.main([])
+    gc.main([])
     assert shop.places == STAY
     shop.close("shop@1")
-    collect.main([])
+    gc.main([])
     assert set(shop.places.values()) == {"archive"}
 
 
@@ -196,7 +196,7 @@ def test_a_file_that_was_not_read_stays(shop: Shop) -> None:
     shop.register(refusal="can't be read")
     shop.commit(3)
     shop.put("e")
-    collect.main([])
+    gc.main([])
 
     assert shop.places == {"a": "inbox", "b": "inbox", "c": "archive", "d": "inbox", "e": "inbox"}
 
@@ -207,7 +207,7 @@ def test_a_file_in_the_archive_is_never_overwritten(shop: Shop) -> None:
     other = shop.home / "archive" / "shop" / "b"
     other.write_text("an older delivery\n")
     shop.commit(0, 1, 2)
-    report = collect.main([])
+    report = gc.main([])
 
     assert other.read_text() == "an older delivery\n"
     assert sorted(path.name for path in shop.inbox.iterdir()) == ["b"]
@@ -220,7 +220,7 @@ def test_an_archive_on_another_file_system_gets_a_copy(shop: Shop, monkeypatch: 
     other_file_system(monkeypatch, shop.inbox)
     times = {path.name: path.stat().st_mtime_ns for path in shop.inbox.iterdir()}
     shop.commit(0, 1, 2)
-    collect.main([])
+    gc.main([])
 
     there = list((shop.home / "archive" / "shop").iterdir())
     assert {path.name: path.stat().st_mtime_ns for path in there} == times
@@ -238,7 +238,7 @@ def test_name_taken_while_a_file_is_copied_is_kept(shop: Shop, monkeypatch: pyte
 
     monkeypatch.setattr(shutil, "copy2", copied)
     shop.commit(0)
-    report = collect.main([])
+    report = gc.main([])
 
     assert [path.read_text() for path in (shop.home / "archive" / "shop").iterdir()] == ["another program's\n"]
     assert (shop.inbox / "a").read_text() == "the content of a\n"
@@ -250,11 +250,11 @@ def test_file_stays_if_the_archive_has_no_hard_links(shop: Shop, monkeypatch: py
     with monkeypatch.context() as patch:
         other_file_system(patch, shop.home)
         shop.commit(0)
-        [warning] = collect.main([]).warnings
+        [warning] = gc.main([]).warnings
     assert "Invalid cross-device link" in warning
     assert shop.places == STAY
 
-    collect.main([])
+    gc.main([])
     assert shop.places == STAY | {"a": "archive"}
 
 
@@ -274,9 +274,9 @@ def test_no_run_registers_itself_between_the_look_and_the_moves(shop: Shop, monk
     """A bounded run that would start meanwhile waits until the files are gone, and then does not find them."""
     shop.commit(0, 1, 2)
     seen: list[tuple[Any, ...]] = []
-    move = archive._move
+    move = gc._move
 
-    def looked(wanted: archive.Move) -> str | None:
+    def looked(wanted: gc.Move) -> str | None:
         # Another session: whether an insert would have to wait, asked without waiting.
         try:
             shop.log.rows("LOCK TABLE onlyonce_private.pipelines IN ROW EXCLUSIVE MODE NOWAIT")
@@ -284,8 +284,8 @@ def test_no_run_registers_itself_between_the_look_and_the_moves(shop: Shop, monk
             seen.append((type(error).__name__,))
         return move(wanted)
 
-    monkeypatch.setattr(archive, "_move", looked)
-    collect.main([])
+    monkeypatch.setattr(gc, "_move", looked)
+    gc.main([])
 
     assert seen == [("LockNotAvailable",)] * 3
     assert set(shop.places.values()) == {"archive"}
@@ -310,7 +310,7 @@ def test_killed_between_any_two_moves_it_goes_on(shop: Shop, point: str, nth: in
     left = {path.name: path.read_text() for folder in folders if folder.exists() for path in folder.iterdir()}
     assert left == {name: f"the content of {name}\n" for name in "abc"}
 
-    collect.main([])
+    gc.main([])
     assert shop.places == dict.fromkeys("abc", "archive")
 
 
@@ -323,10 +323,10 @@ def test_a_pipeline_that_shares_the_inbox_must_have_read_it_too(
     (tmp_path / "other.py").write_text(text)
     monkeypatch.setenv("ONLYONCE_PIPELINES", f"{ROOT}/tests/support/shop.py{os.pathsep}{tmp_path}/other.py")
     shop.commit(0, 1, 2)
-    collect.main([])
+    gc.main([])
     assert shop.places == STAY
     shop.register("other")
     shop.commit(0, 2, instance="other")
-    collect.main([])
+    gc.main([])
 
     assert shop.places == {"a": "archive", "b": "inbox", "c": "archive"}

@@ -18,14 +18,13 @@ from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner
 
 from onlyonce import settings
+from onlyonce.api import load as declarations
+from onlyonce.api.pipeline import Pipeline
+from onlyonce.api.sinks import BigQuery, FileSink, Webhook
 from onlyonce.cli import app
 from onlyonce.database.connect import run
-from onlyonce.declare import loading as declarations
-from onlyonce.declare.outputs.sent import BigQuery, Webhook
-from onlyonce.declare.outputs.sinks import FileSink
-from onlyonce.declare.pipeline import Pipeline
-from onlyonce.operate import audit_data
-from onlyonce.sinks.files.stores import folder_of
+from onlyonce.operate import audit
+from onlyonce.sinks.files.file_stores import folder_of
 from tests.contract.shop import EVENTS, INSTANT, MINUTE, Shop, at, shop
 
 __all__ = ["shop"]
@@ -35,7 +34,7 @@ WINDOWS = pa.schema([("window_start", INSTANT), ("window_end", INSTANT)])
 @pytest.fixture(autouse=True)
 def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing moves between the two looks of a test."""
-    monkeypatch.setattr(audit_data, "SECOND_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(audit, "SECOND_LOOK_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -68,7 +67,7 @@ def table(shop: Shop, *starts: Any) -> None:
 
 def found(shop: Shop) -> tuple[list[str], list[str]]:
     """(disagreements, what was not compared)."""
-    return audit_data.examine(shop.log.database, declarations.load(), lambda _: None)
+    return audit.examine_data(shop.log.database, declarations.load(), lambda _: None)
 
 
 def again(shop: Shop, **changed: Any) -> None:
@@ -199,11 +198,11 @@ FILE_DAMAGES = {
 def test_a_damaged_file_is_named(filed: Shop, damage: str) -> None:
     """With what its unit has recorded and what is there; undamaged files have no finding."""
     declared = declared_with(FileSink(shards=1))
-    assert audit_data.examine(filed.log.database, declared, lambda _: None)[0] == []
+    assert audit.examine_data(filed.log.database, declared, lambda _: None)[0] == []
     do, told = FILE_DAMAGES[damage]
     do(folder_of("shop/per_shop") / "1.jsonl")
 
-    [finding] = audit_data.examine(filed.log.database, declared, lambda _: None)[0]
+    [finding] = audit.examine_data(filed.log.database, declared, lambda _: None)[0]
 
     assert finding.startswith("shop: per_shop: 1.jsonl: the log says 9 bytes, sha256 ")
     assert told in finding
@@ -213,7 +212,7 @@ def test_a_window_whose_files_the_log_has_lost_is_named(filed: Shop) -> None:
     """The rows of the files that count are those of the window."""
     filed.log.rows("DELETE FROM onlyonce_private.files WHERE name = '1.jsonl'")
 
-    [finding] = audit_data.examine(filed.log.database, declared_with(FileSink(shards=1)), lambda _: None)[0]
+    [finding] = audit.examine_data(filed.log.database, declared_with(FileSink(shards=1)), lambda _: None)[0]
 
     assert finding.startswith(
         f"shop: per_shop: window [{at(1)}, {at(2)}): the log says 1 rows, the table has 0 (files:"
@@ -223,7 +222,7 @@ def test_a_window_whose_files_the_log_has_lost_is_named(filed: Shop) -> None:
 @pytest.mark.parametrize("sink", [Webhook(url="http://127.0.0.1:1/"), BigQuery(table="a.b.c")])
 def test_what_was_sent_outside_is_left_out_with_a_word(whole: Shop, sink: Any) -> None:
     """There is nothing to count from here, and that is said."""
-    disagreements, left_out = audit_data.examine(whole.log.database, declared_with(sink), lambda _: None)
+    disagreements, left_out = audit.examine_data(whole.log.database, declared_with(sink), lambda _: None)
 
     assert disagreements == []
     assert (
@@ -235,7 +234,7 @@ def test_a_pipeline_that_is_not_declared_has_its_events_compared(whole: Shop, mo
     """Its tables are not known, and that is said."""
     again(whole)
 
-    disagreements, left_out = audit_data.examine(whole.log.database, {}, lambda _: None)
+    disagreements, left_out = audit.examine_data(whole.log.database, {}, lambda _: None)
 
     assert len(disagreements) == 1
     assert left_out == ["shop: no pipeline 'shop' is declared, so its tables are not known"]

@@ -11,17 +11,17 @@ import numpy as np
 import psycopg2
 import pytest
 
-from onlyonce.catalog import bloom, catalog_lookup, collector
 from onlyonce.catalog import chunks as catalog
+from onlyonce.catalog import expiry, filters, look_up
 from onlyonce.catalog.chunks import Chunks
-from onlyonce.catalog.collector import Collector
-from onlyonce.catalog.packed import Ids, pack
+from onlyonce.catalog.expiry import Collector
+from onlyonce.catalog.filters import Ids, pack
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.model.batch import Batch, Outcome
-from onlyonce.model.errors import InvariantBroken, Refused
-from onlyonce.model.report import Report
-from onlyonce.operate import collect
+from onlyonce.core.batch import Batch, Outcome
+from onlyonce.core.errors import InvariantBroken, Refused
+from onlyonce.core.runs import Report
+from onlyonce.operate import gc
 from tests.contract.conftest import Log, plan_of
 from tests.support.together import together
 
@@ -34,9 +34,9 @@ def stream(log: Log, monkeypatch: pytest.MonkeyPatch) -> Stream:
     """The stream of the declared pipeline `shop`, which the collector finds through the environment."""
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", log.url)
     monkeypatch.setenv("ONLYONCE_PIPELINES", "tests/support/shop.py")
-    monkeypatch.setattr(collect, "PAUSE_SECONDS", 0.05)
-    monkeypatch.setattr(collector, "SHORT_WAIT", "100ms")
-    catalog_lookup.forget()
+    monkeypatch.setattr(gc, "PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(expiry, "SHORT_WAIT", "100ms")
+    look_up.forget()
     return Stream(log)
 
 
@@ -64,7 +64,7 @@ class Stream:
         """Its chunk and its end."""
         if ids is not None:
             packed = pack(ids)
-            Chunks(self.log.database).add(self.place(batch), packed, bloom.make(ids))
+            Chunks(self.log.database).add(self.place(batch), packed, filters.make(ids))
         Batches(self.log.database).end(self.driver, batch, NOTHING)
 
     def batch(self, bucket: int) -> None:
@@ -73,7 +73,7 @@ class Stream:
 
     def knows(self, batch: Batch, bucket: int) -> bool:
         """Whether a batch finds the id that came in a bucket."""
-        return bool(catalog_lookup.seen(self.log.database, self.place(batch), an_id(bucket))[0])
+        return bool(look_up.seen(self.log.database, self.place(batch), an_id(bucket))[0])
 
     @property
     def floor(self) -> int:
@@ -112,7 +112,7 @@ def test_buckets_before_the_horizon_go_and_the_report_tells(stream: Stream) -> N
     for bucket in STEADY:
         stream.batch(bucket)
     before = stream.buckets
-    report = collect.main(["shop"])
+    report = gc.main(["shop"])
 
     assert stream.floor == max(STEADY) - DAY
     assert before - stream.buckets == {1000, 1006}
@@ -126,9 +126,9 @@ def test_a_second_collection_finds_nothing_and_moves_nothing(stream: Stream) -> 
     """However long it runs without new commits."""
     for bucket in STEADY:
         stream.batch(bucket)
-    collect.main([])
+    gc.main([])
     floor, kept = stream.floor, stream.buckets
-    again = collect.main([])
+    again = gc.main([])
 
     assert (stream.floor, stream.buckets) == (floor, kept)
     assert (again.facts["buckets"], again.title) == (0, "collect: nothing to drop")
@@ -139,12 +139,12 @@ def test_a_begun_batch_keeps_what_it_may_ask_for(stream: Stream) -> None:
     for bucket in STEADY:
         stream.batch(bucket)
     begun = stream.begin(max(STEADY) + 6)
-    collect.main([])
+    gc.main([])
 
     assert stream.floor == begun.gc_floor == 0
     assert all(stream.knows(begun, bucket) for bucket in STEADY)
     stream.end(begun)
-    collect.main([])
+    gc.main([])
     assert stream.floor == max(STEADY) + 6 - DAY
 
 
@@ -154,7 +154,7 @@ def test_a_batch_that_is_beginning_holds_the_floor_too(stream: Stream) -> None:
         stream.batch(bucket)
     with psycopg2.connect(stream.log.url.replace("+psycopg2", "")) as beginning, beginning.cursor() as cursor:
         cursor.execute("SELECT gc_floor FROM onlyonce_private.pipelines WHERE instance = 'shop' FOR SHARE")
-        collecting = threading.Thread(target=collect.main, args=([],))
+        collecting = threading.Thread(target=gc.main, args=([],))
         collecting.start()
         collecting.join(0.5)
         assert collecting.is_alive()
@@ -177,11 +177,11 @@ def test_an_outage_longer_than_the_horizon_lets_no_duplicate_through(stream: Str
     """Not in the first batch after it, and not in the fifth, with a collection between each two."""
     for bucket in STEADY:
         stream.batch(bucket)
-    collect.main([])
+    gc.main([])
     restart = max(STEADY) + DAY + 6
     found = []
     for number in range(5):
-        collect.main([])
+        gc.main([])
         batch = stream.begin(restart + number)
         found.append([stream.knows(batch, bucket) for bucket in list(STEADY)[-20:]])
         stream.end(batch)
@@ -195,7 +195,7 @@ def test_a_step_of_the_clock_costs_no_more_than_an_hour_of_ids(stream: Stream, s
     for bucket in STEADY:
         stream.batch(bucket)
     stream.batch(max(STEADY) + step)
-    collect.main([])
+    gc.main([])
 
     assert {bucket for bucket in STEADY if bucket >= max(STEADY) - DAY + 6} <= stream.buckets
 
@@ -204,9 +204,9 @@ def test_a_remnant_batch_begins_below_the_floor_and_needs_no_bucket(stream: Stre
     """The batch knows it, nothing is made for it, and the floor does not follow it down."""
     for bucket in STEADY:
         stream.batch(bucket)
-    collect.main([])
+    gc.main([])
     remnant = stream.begin(1003)
-    collect.main([])
+    gc.main([])
 
     assert stream.place(remnant).is_remnant
     assert stream.floor == max(STEADY) - DAY
@@ -230,7 +230,7 @@ def test_the_list_of_chunks_is_that_of_the_catalog_whatever_changes_it(stream: S
     assert added == there()
     assert len(added) == 2 * len(STEADY)
 
-    collect.main(["shop"])
+    gc.main(["shop"])
     assert listed() == there()
     assert len(listed()) < len(added)
 
@@ -238,7 +238,7 @@ def test_the_list_of_chunks_is_that_of_the_catalog_whatever_changes_it(stream: S
         "SELECT bucket, lineage, batch_id FROM onlyonce_private.catalog_chunks ORDER BY 1 DESC LIMIT 1"
     )
     key, left = catalog.ChunkKey(bucket, lineage, batch_id, 0), an_id(7)
-    Chunks(stream.log.database).replace_ids("shop", key, pack(left), bloom.make(left))
+    Chunks(stream.log.database).replace_ids("shop", key, pack(left), filters.make(left))
     assert listed() == there()
     assert catalog.Chunk.of(key, pack(left)).ids_hash in {row[-1] for row in listed()}
 
@@ -253,7 +253,7 @@ def test_another_pipelines_ids_stay(stream: Stream) -> None:
     other.batch(1000)
     for bucket in STEADY:
         stream.batch(bucket)
-    collect.main([])
+    gc.main([])
 
     assert (other.floor, other.buckets) == (1000 - DAY, {1000})
 
@@ -269,7 +269,7 @@ def test_a_catalog_that_was_changed_by_hand_does_not_keep_others_from_being_coll
     )
     stream.log.rows(changed)
     with pytest.raises(InvariantBroken, match="a catalog chunk of shop holds other ids"):
-        collect.main([])
+        gc.main([])
 
     assert other.floor == max(STEADY) - DAY
     assert other.buckets == set(STEADY) - {1000, 1006}
@@ -282,12 +282,12 @@ def test_a_pipeline_that_is_not_declared_is_left_alone(stream: Stream) -> None:
     lost = Stream(stream.log, "lost")
     for bucket in STEADY:
         lost.batch(bucket)
-    report = collect.main([])
+    report = gc.main([])
 
     assert (lost.floor, lost.buckets) == (0, set(STEADY))
     assert [w for w in report.warnings if "no pipeline 'lost' is declared" in w]
     with pytest.raises(Refused, match="no pipeline 'shp'"):
-        collect.main(["shp"])
+        gc.main(["shp"])
 
 
 # --- beside others
@@ -315,16 +315,16 @@ def test_an_open_reader_is_not_disturbed_and_new_look_ups_pass(
     for bucket in STEADY:
         stream.batch(bucket)
     reader("SELECT sum(id_count) FROM onlyonce_private.catalog_chunks")
-    monkeypatch.setattr(collect, "ATTEMPTS", 3)
+    monkeypatch.setattr(gc, "ATTEMPTS", 3)
     reports: list[Report] = []
-    collecting = threading.Thread(target=lambda: reports.append(collect.main([])))
+    collecting = threading.Thread(target=lambda: reports.append(gc.main([])))
     collecting.start()
     asked = []
     batch = Batch(plan_of(stream.driver, 900, bucket=1200), None, 1012, "begun", replayed=False)  # type: ignore[arg-type]
     while collecting.is_alive():
         began = datetime.now(UTC)
         assert stream.knows(batch, 1150)
-        catalog_lookup.forget()
+        look_up.forget()
         asked.append(datetime.now(UTC) - began)
     collecting.join()
 
@@ -333,7 +333,7 @@ def test_an_open_reader_is_not_disturbed_and_new_look_ups_pass(
     assert ["2 bucket(s) are left" in w for w in reports[0].warnings] == [True]
     assert max(asked) < timedelta(seconds=5)
     reader("ROLLBACK; SELECT 1")
-    assert collect.main([]).facts["buckets"] == 2
+    assert gc.main([]).facts["buckets"] == 2
     assert stream.buckets == set(STEADY) - {1000, 1006}
 
 
@@ -341,7 +341,7 @@ def test_two_collectors_at_once_drop_each_bucket_once(stream: Stream) -> None:
     """Neither fails, and what they report adds up to what went."""
     for bucket in STEADY:
         stream.batch(bucket)
-    reports = together(*[lambda: collect.main([])] * 2)
+    reports = together(*[lambda: gc.main([])] * 2)
 
     assert len(reports) == 2
     assert sum(r.facts["ids"] for r in reports) == 2
@@ -355,7 +355,7 @@ def test_collecting_beside_a_running_stream_disturbs_neither(stream: Stream) -> 
 
     def work() -> None:
         while not stop.is_set():
-            reports.append(collect.main([]))
+            reports.append(gc.main([]))
 
     collecting = threading.Thread(target=work)
     collecting.start()
@@ -366,7 +366,7 @@ def test_collecting_beside_a_running_stream_disturbs_neither(stream: Stream) -> 
         stream.end(batch, an_id(bucket))
     stop.set()
     collecting.join()
-    collect.main([])
+    gc.main([])
 
     assert missed == []
     assert [w for r in reports for w in r.warnings] == []
@@ -391,7 +391,7 @@ def test_a_detach_that_somebody_left_pending_is_finished(stream: Stream, reader:
         ("onlyonce_private.catalog_1_1000",)
     ]
 
-    report = collect.main([])
+    report = gc.main([])
 
     assert report.warnings == []
     assert report.facts["ids"] == 2
@@ -408,6 +408,6 @@ def test_a_collector_killed_after_the_floor_leaves_work_for_the_next(stream: Str
 
     assert stream.buckets == set(STEADY)
     assert not stream.knows(begun, 1000)
-    collect.main([])
+    gc.main([])
     assert stream.buckets == set(STEADY) - {1000, 1006}
     assert all(stream.knows(begun, bucket) for bucket in STEADY if bucket >= begun.gc_floor)

@@ -11,14 +11,16 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from onlyonce.commitlog.operate.compaction import Compactions
+from onlyonce.commitlog.cuts import Compactions
+from onlyonce.core.batch import to_micros
+from onlyonce.core.frontier import Frontier
+from onlyonce.core.locations import on_disk
 from onlyonce.failpoints import FailPoint
-from onlyonce.model.batch import to_micros
-from onlyonce.model.frontier import Frontier
-from onlyonce.model.storage.location import on_disk
-from onlyonce.operate.compact import compaction, under_way
+from onlyonce.operate import compact as operate_compact
+from onlyonce.operate import in_use
 from onlyonce.receive import events
-from onlyonce.storage import attempt_files, delta, log_entries, own_tables, rewriting
+from onlyonce.tables import attempt_files, opening, own_tables, rewrite
+from onlyonce.tables import commit as tables_commit
 from tests.contract.shop import EVENTS, Shop, at, shop  # noqa: F401 - a fixture
 
 
@@ -37,24 +39,24 @@ def fill(shop: Shop, first: int = 0, batches: int = 5) -> None:  # noqa: F811
         shop.output(query)
 
 
-def compact(shop: Shop) -> compaction.Compacted:  # noqa: F811
+def compact(shop: Shop) -> operate_compact.Compacted:  # noqa: F811
     """Compact once."""
-    [done] = compaction.compact(shop.log.database, "shop", dry_run=False)
+    [done] = operate_compact.compact(shop.log.database, "shop", dry_run=False)
     return done
 
 
 def test_what_is_ended_and_read_becomes_few_files_in_order_of_time_with_the_same_rows(shop: Shop) -> None:  # noqa: F811
     """A look alone changes nothing; the second time finds nothing to do; the transactions of receive stay known."""
     fill(shop)
-    before, version = rows(shop), delta.latest(shop.events)
+    before, version = rows(shop), tables_commit.latest(shop.events)
 
-    compaction.compact(shop.log.database, "shop", dry_run=True)
-    assert delta.latest(shop.events) == version
+    operate_compact.compact(shop.log.database, "shop", dry_run=True)
+    assert tables_commit.latest(shop.events) == version
     first, second = compact(shop), compact(shop)
 
     assert (first.files_after, second.new_files) == (1, 0)
     assert rows(shop) == before
-    assert log_entries.added(shop.events, delta.latest(shop.events)) == []  # no stream sees them again
+    assert opening.added(shop.events, tables_commit.latest(shop.events)) == []  # no stream sees them again
     times = (
         DeltaTable(str(shop.events))
         .to_pyarrow_table(columns=["oo_event_time"])["oo_event_time"]
@@ -73,7 +75,7 @@ def test_control_rows_become_one_that_tells_the_latest_frontier(shop: Shop) -> N
     fill(shop)
     for count in (5, 8):
         for number in range(3):
-            commit = delta.Commit("shop/receive/1/control", count + number, f"control/{count + number}", 1, "")
+            commit = tables_commit.Commit("shop/receive/1/control", count + number, f"control/{count + number}", 1, "")
             events.add_control(
                 shop.events, commit, "shop/receive/1", number, Frontier(tide=to_micros(at(count + number))), at(count)
             )
@@ -86,7 +88,7 @@ def test_control_rows_become_one_that_tells_the_latest_frontier(shop: Shop) -> N
 def test_a_query_that_stands_still_holds_what_it_has_not_read(shop: Shop) -> None:  # noqa: F811
     """Its commits keep their files, and it is named."""
     fill(shop)
-    read = delta.latest(shop.events)
+    read = tables_commit.latest(shop.events)
     for number in range(5, 9):
         shop.receive((f"s{number}", at(number)))
     shop.output("balance")
@@ -95,8 +97,8 @@ def test_a_query_that_stands_still_holds_what_it_has_not_read(shop: Shop) -> Non
     done = compact(shop)
 
     assert (done.upto, done.held_by) == (read, "per_shop")
-    for version in range(read + 1, delta.latest(shop.events)):
-        assert all(on_disk(file.path).exists() for file in log_entries.added(shop.events, version))
+    for version in range(read + 1, tables_commit.latest(shop.events)):
+        assert all(on_disk(file.path).exists() for file in opening.added(shop.events, version))
 
 
 def begins_later(shop: Shop) -> None:  # noqa: F811
@@ -110,7 +112,7 @@ def test_what_is_behind_a_first_batch_that_may_be_read_again_is_not_compacted(sh
     """Its rows are those of the table as it was when it was planned; from there its query reads on commit by commit."""
     fill(shop)
     begins_later(shop)
-    planned = delta.latest(shop.events)
+    planned = tables_commit.latest(shop.events)
     shop.output("later", upto="begin")
     fill(shop, 5)
 
@@ -119,8 +121,8 @@ def test_what_is_behind_a_first_batch_that_may_be_read_again_is_not_compacted(sh
     assert (done.upto, done.held_by) == (planned, "later")
     assert Compactions(shop.log.database).compacted("shop") == planned
     there = set(DeltaTable(str(shop.events)).file_uris())
-    for version in range(planned + 1, delta.latest(shop.events)):
-        assert {str(file.path) for file in log_entries.added(shop.events, version)} <= there
+    for version in range(planned + 1, tables_commit.latest(shop.events)):
+        assert {str(file.path) for file in opening.added(shop.events, version)} <= there
 
 
 def test_what_is_compacted_is_not_held_by_an_open_window_that_began_there(shop: Shop) -> None:  # noqa: F811
@@ -163,13 +165,13 @@ def test_a_kill_at_any_step_leaves_a_whole_table_and_the_next_time_does_the_rest
             raise FailPoint(name)
 
     with monkeypatch.context() as armed:
-        for module in (compaction, rewriting):
+        for module in (operate_compact, rewrite):
             armed.setattr(module, "passing", passing)
         with pytest.raises(FailPoint):
             compact(shop)
     assert rows(shop) == before
     compact(shop)
-    attempt_files.sweep("shop", 0, [])
+    attempt_files.sweep_attempts("shop", 0, [])
     assert rows(shop) == before
     assert len(DeltaTable(str(shop.events)).file_uris()) == 1
 
@@ -182,21 +184,21 @@ def test_old_files_stay_for_readers_from_the_compaction_on_however_old_they_are(
     fill(shop)
     old = [
         on_disk(file.path)
-        for version in range(delta.latest(shop.events) + 1)
-        for file in log_entries.added(shop.events, version)
+        for version in range(tables_commit.latest(shop.events) + 1)
+        for file in opening.added(shop.events, version)
     ]
     for file in old:
         os.utime(file, (0, 0))
     compact(shop)
 
     assert all(time.time() - file.stat().st_mtime < 3600 for file in old)  # what the sweep goes by
-    assert under_way.hours(shop.log.database, "shop") == 0
+    assert in_use.hours_under_way(shop.log.database, "shop") == 0
     shop.receive(("late", at(3)))
     shop.output("per_shop", upto="begin")
     shop.log.rows(
         "UPDATE onlyonce_private.batches SET begun_at = begun_at - interval '100 hours' WHERE state = 'begun'"
     )
-    assert under_way.hours(shop.log.database, "shop") >= 100
+    assert in_use.hours_under_way(shop.log.database, "shop") >= 100
 
 
 def test_of_two_that_compact_at_once_one_does(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
@@ -207,11 +209,11 @@ def test_of_two_that_compact_at_once_one_does(shop: Shop, monkeypatch: pytest.Mo
     fill(shop)
     before = rows(shop)
     table = DeltaTable(str(shop.events))
-    of = compaction.Table(shop.events, compaction.EVENTS, table.version())
-    [group] = compaction._groups(table, of)
+    of = operate_compact.Table(shop.events, operate_compact.EVENTS, table.version())
+    [group] = operate_compact._groups(table, of)
     said, others = (
         own_tables.added,
-        [lambda: shop.receive(("more", at(7))), lambda: compaction._rewrite(of, "shop", group)],
+        [lambda: shop.receive(("more", at(7))), lambda: operate_compact._rewrite(of, "shop", group)],
     )
 
     def after_another(*given: Any, **named: Any) -> Any:
@@ -221,7 +223,7 @@ def test_of_two_that_compact_at_once_one_does(shop: Shop, monkeypatch: pytest.Mo
         return said(*given, **named)
 
     monkeypatch.setattr(own_tables, "added", after_another)
-    assert not compaction._rewrite(of, "shop", group)
+    assert not operate_compact._rewrite(of, "shop", group)
 
     assert rows(shop) - before == Counter({row: 1 for row in rows(shop) if "'more'" in row})
     assert sum(rows(shop).values()) == sum(before.values()) + 1
@@ -235,11 +237,11 @@ def test_the_log_of_the_table_is_cut_at_a_checkpoint_that_nobody_may_need_to_loo
     upto = compact(shop).upto
     there = {
         version: DeltaTable(str(shop.events), version=version).to_pyarrow_table().num_rows
-        for version in range(upto, delta.latest(shop.events) + 1)
+        for version in range(upto, tables_commit.latest(shop.events) + 1)
     }
 
-    assert rewriting.shorten_log(shop.events, upto, 1) == 0
-    assert rewriting.shorten_log(shop.events, upto, 0)
+    assert rewrite.shorten_log(shop.events, upto, 1) == 0
+    assert rewrite.shorten_log(shop.events, upto, 0)
 
     assert not (shop.events / "_delta_log" / f"{0:020}.json").exists()
     assert there == {

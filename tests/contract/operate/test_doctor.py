@@ -20,15 +20,15 @@ import structlog
 from typer.testing import CliRunner
 
 from onlyonce import settings
+from onlyonce.api import load as declarations
 from onlyonce.asked import parse
 from onlyonce.catalog.merging import Crowd, Merging
 from onlyonce.cli import app
-from onlyonce.commitlog.authorities import Authorities
 from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.units import Authorities
+from onlyonce.core import stored_names
 from onlyonce.database.connect import Database, forget_connections
-from onlyonce.declare import loading as declarations
-from onlyonce.model import stored_names
-from onlyonce.operate import disk_state, doctor, repairs
+from onlyonce.operate import doctor
 from tests.contract.shop import BUCKET, EVENTS, INSTANT, Shop, at, commit, shop
 
 __all__ = ["shop"]
@@ -286,7 +286,7 @@ def test_a_changed_declaration_that_stops_runs_is_found(
     resting(shop)
     file = tmp_path / "changed.py"
     file.write_text(
-        "import dataclasses\nfrom datetime import timedelta\nfrom onlyonce.model.windows import Fixed\n"
+        "import dataclasses\nfrom datetime import timedelta\nfrom onlyonce.core.windows import Fixed\n"
         "from tests.support.shop import SHOP\n"
         "first, *rest = SHOP.outputs\nwider = dataclasses.replace(first, window=Fixed(timedelta(minutes=5)))\n"
         "PIPELINES = [dataclasses.replace(SHOP, outputs=(wider, *rest))]\n"
@@ -460,7 +460,7 @@ def repaired_only(kind: str) -> list[str]:
     platform = doctor.Platform(Database(settings.database_url()), declarations.load(), 0)
     for finding in doctor.examine(platform):
         if finding.kind == kind:
-            repairs.carry_out(platform.database, finding, parse("doctor", []))
+            doctor.carry_out(platform.database, finding, parse("doctor", []))
     return [finding.kind for finding in doctor.examine(platform)]
 
 
@@ -551,7 +551,7 @@ def test_jars_that_do_not_fit_the_packages_are_found(
     folder.mkdir()
     for name in names:
         (folder / name).touch()
-    monkeypatch.setattr(disk_state, "JARS", folder)
+    monkeypatch.setattr(doctor, "JARS", folder)
 
     found = only(examined())
 

@@ -16,10 +16,10 @@ import pytest
 import structlog
 
 from onlyonce import settings
-from onlyonce.commitlog.long_runs import LongRuns
-from onlyonce.commitlog.sinks import outbox
-from onlyonce.commitlog.subscriptions import Subscriptions
-from onlyonce.database.formats import make_home
+from onlyonce.commitlog import outbox
+from onlyonce.commitlog.drivers import LongRuns
+from onlyonce.commitlog.sources import Subscriptions
+from onlyonce.database.statements import make_home
 from onlyonce.operate import doctor
 from onlyonce.sinks.files import finalize
 from onlyonce.sinks.outbox import deliver

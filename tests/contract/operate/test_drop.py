@@ -19,16 +19,15 @@ from deltalake import write_deltalake
 from typer.testing import CliRunner
 
 from onlyonce import settings
+from onlyonce.api import load as declarations
 from onlyonce.cli import app
-from onlyonce.commitlog import declared
-from onlyonce.commitlog.declared import Declarations
-from onlyonce.commitlog.lineages import Lineages
-from onlyonce.context.run_context import RunContext
+from onlyonce.commitlog import lineages
+from onlyonce.commitlog.lineages import Declarations, Lineages
+from onlyonce.context import RunContext
+from onlyonce.core.errors import Refused, Retryable
 from onlyonce.database.migrate import migrate_authority
-from onlyonce.declare import loading as declarations
-from onlyonce.model.errors import Refused, Retryable
 from onlyonce.operate import doctor, drop
-from onlyonce.storage.beside import beside
+from onlyonce.tables.table_files import beside
 from tests.contract.conftest import Log, ask
 from tests.contract.shop import SHOP, Shop, at, shop
 from tests.support import deleted_keys
@@ -41,7 +40,7 @@ WITHOUT_BALANCE = (
     "PIPELINES = [dataclasses.replace(SHOP, outputs=SHOP.outputs[:2])]\n"
 )
 ELSEWHERE = (
-    "import dataclasses\nfrom onlyonce.declare.pipeline import Postgres\nfrom tests.support.shop import SHOP\n"
+    "import dataclasses\nfrom onlyonce.api.pipeline import Postgres\nfrom tests.support.shop import SHOP\n"
     "SINK = Postgres(table='results.balance', write='increment', keys=('shop',), connection='TEST_OTHER_DATABASE')\n"
     "PIPELINES = [dataclasses.replace(SHOP, outputs=(*SHOP.outputs[:2], dataclasses.replace(SHOP.outputs[2], "
     "sink=SINK)))]\n"
@@ -274,7 +273,7 @@ def test_units_in_a_sinks_own_database_go_too(
         ask(other.url, f"{unit} VALUES ('{lineage}/0/balance/0', '{lineage}', 0, 'balance', 0, 1, 't', 'data')")
     declare(ELSEWHERE)
     elsewhere = declarations.load()["shop"]
-    now = declared.Declared("shop", "balance", "elsewhere", declarations.parts(elsewhere, "balance"))
+    now = lineages.Declared("shop", "balance", "elsewhere", declarations.parts(elsewhere, "balance"))
     Declarations(lived.log.database).keep(now)
     declare(NONE)
     before = rows(lived.log)

@@ -13,28 +13,28 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from onlyonce import settings
-from onlyonce.commitlog.operate.erasures import Erasures
-from onlyonce.declare import loading as declarations
-from onlyonce.declare.pipeline import BigQuery, BigQueryStream, Custom, CustomSink, DeltaSource, Growing
-from onlyonce.model.operate import erasing
-from onlyonce.model.operate.mentions import Mentions
-from onlyonce.operate.erase import forget, input_files, search, stored_rows
-from onlyonce.sinks.delta.stored_delta import StoredInDelta
-from onlyonce.sinks.outbox.stored_outside import StoredOutside
-from onlyonce.sinks.stored import File
-from onlyonce.sinks.stored import below as stored_below
-from onlyonce.storage import log_entries
+from onlyonce.api import load as declarations
+from onlyonce.api.pipeline import BigQuery, BigQueryStream, Custom, CustomSink, DeltaSource, Growing
+from onlyonce.commitlog.erasures import Erasures
+from onlyonce.core import erasure
+from onlyonce.core.erasure import Mentions
+from onlyonce.operate import erase_inputs, erase_search, forget
+from onlyonce.sinks.base.stored import File
+from onlyonce.sinks.base.stored import below as stored_below
+from onlyonce.sinks.delta.sink_delta import StoredInDelta
+from onlyonce.sinks.outbox.sink_outbox import StoredOutside
+from onlyonce.tables import opening
 from tests.contract.operate.test_forget import WHO, closed, erase, places  # noqa: F401 - a fixture
 from tests.contract.shop import SHOP, Shop, shop  # noqa: F401 - a fixture
 from tests.support.erasure_places import plants
 
-CONDITION = erasing.read(f"id = '{WHO}'", {"id": "string"})
+CONDITION = erasure.read_conditions(f"id = '{WHO}'", {"id": "string"})
 MENTIONS = Mentions(CONDITION)
 
 
 def mentioned(file: File) -> bool:
     """Return whether a file mentions the person."""
-    return search.of_file(file, MENTIONS) is not None
+    return erase_search.search_file(file, MENTIONS) is not None
 
 
 def found_in(table: StoredInDelta) -> list[str]:
@@ -74,7 +74,7 @@ def test_change_data_and_folders_of_partitions_go(table: StoredInDelta, tmp_path
     assert MENTIONS.in_string(str(change))
     assert not change.exists()
     assert below(tmp_path) == []
-    assert {name.partition("/")[0] for name in found_in(table)} == {log_entries.LOG}
+    assert {name.partition("/")[0] for name in found_in(table)} == {opening.LOG}
     assert DeltaTable(str(tmp_path / "results")).to_pyarrow_table().to_pylist() == [{"id": "other", "n": 2, "who": ""}]
 
 
@@ -96,7 +96,7 @@ def test_a_row_behind_a_deletion_vector_stays_and_is_named(tmp_path: Path) -> No
     """Only Spark rewrites such a file. The table holds up no erasure, and nothing of it changes."""
     path = tmp_path / "results"
     write_deltalake(str(path), pa.table({"id": [WHO, "other"]}))
-    [action] = [one["add"] for one in log_entries.actions(path, 0) if "add" in one]
+    [action] = [one["add"] for one in opening.actions(path, 0) if "add" in one]
     vector = {
         "storageType": "u",
         "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^",
@@ -127,7 +127,7 @@ def test_a_row_behind_a_deletion_vector_stays_and_is_named(tmp_path: Path) -> No
     assert all(
         "REORG TABLE … APPLY (PURGE)" in place.goes
         for file in stored.files()
-        if (place := search.of_file(file, MENTIONS))
+        if (place := erase_search.search_file(file, MENTIONS))
     )
 
 
@@ -171,10 +171,10 @@ def test_statements_that_postgresql_counts_are_searched(closed: Shop) -> None:  
         f"IS $${WHO}$$'), (NULL)) AS one (query)"
     )
 
-    found = [*stored_rows.found(closed.log.database, closed.pipeline, MENTIONS)]
+    found = [*erase_search.found_stored(closed.log.database, closed.pipeline, MENTIONS)]
 
     assert [(rows.count, rows.goes) for rows in found if rows.at == "pg_stat_statements"] == [
-        (1, stored_rows.STATEMENTS_GO)
+        (1, erase_search.STATEMENTS_GO)
     ]
 
 
@@ -203,7 +203,7 @@ def test_errors_in_the_log_go_or_are_named_with_their_end(closed: Shop) -> None:
     report = erase()
 
     goes = {row["place"]: row["goes"] for row in report.tables[forget.LEFT] if row["place"] in before}
-    named = {f"table onlyonce_private.{name}": stored_rows.GO[name] for name in ("alerts", "long_runs", "looks")}
+    named = {f"table onlyonce_private.{name}": erase_search.GO[name] for name in ("alerts", "long_runs", "looks")}
     assert "onlyonce collect deletes them after 90 days" in goes.pop("table onlyonce_private.driver_runs")
     assert goes == named
     assert "table onlyonce_private.batch_failures" in before
@@ -220,7 +220,7 @@ def test_what_is_not_ours_is_named(tmp_path: Path) -> None:
     declared = declarations.load([Path(SHOP)])["shop"]
 
     def left(given: Any) -> str:
-        return " ".join(one.line() for one in input_files.left(replace(declared, source=given), CONDITION))
+        return " ".join(one.line() for one in erase_inputs.left_in_files(replace(declared, source=given), CONDITION))
 
     assert left(Growing(inbox=str(grown))) == ""
     assert [mentioned(file) for file in stored_below(grown, "")] == [True]

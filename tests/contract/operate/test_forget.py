@@ -15,27 +15,23 @@ from pyarrow import parquet
 from typer.testing import CliRunner
 
 from onlyonce import settings
+from onlyonce.api.pipeline import PubSub
 from onlyonce.cli import app
-from onlyonce.commitlog.operate.removals import Removals
-from onlyonce.commitlog.outputs import backfills
-from onlyonce.commitlog.outputs.backfills import Backfills
+from onlyonce.commitlog import backfills
+from onlyonce.commitlog.backfills import Backfills
+from onlyonce.commitlog.removals import Removals
+from onlyonce.core import erasure, line_values
+from onlyonce.core.erasure import Mentions
+from onlyonce.core.errors import Refused, Retryable
+from onlyonce.core.frontier import Frontier
+from onlyonce.core.runs import Report
 from onlyonce.database.connect import ask, run
-from onlyonce.declare.pipeline import PubSub
 from onlyonce.failpoints import FailPoint
-from onlyonce.model.errors import Refused, Retryable
-from onlyonce.model.frontier import Frontier
-from onlyonce.model.operate import erasing
-from onlyonce.model.operate.mentions import Mentions
-from onlyonce.model.report import Report
-from onlyonce.model.values import line_values
-from onlyonce.operate import audit_data, maintain
-from onlyonce.operate.compact import compaction
-from onlyonce.operate.erase import forget, input_files, leftovers, records, search, unsearched
+from onlyonce.operate import audit, compact, erase_inputs, erase_rows, erase_search, forget
 from onlyonce.records import trace
-from onlyonce.run import lineage
-from onlyonce.sources import landing
-from onlyonce.sources.parse import record_id
-from onlyonce.storage import delta, log_entries, removing
+from onlyonce.run import reset
+from onlyonce.sources import landing, record_id
+from onlyonce.tables import commit, opening, rewrite
 from tests.contract.shop import Shop, at, shop  # noqa: F401 - a fixture
 from tests.support.erasure_places import plants
 
@@ -48,7 +44,7 @@ LINES = [f'{{"id":"{WHO}","at":"2026-01-01T00:00:00Z"}}', '{"id":"other"}', f'{{
 def closed(shop: Shop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shop:  # noqa: F811
     """Three batches, the last of which closes what the others have; an input file that was taken in, and a copy in the
     archive."""
-    monkeypatch.setattr(audit_data, "SECOND_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(audit, "SECOND_LOOK_SECONDS", 0.0)
     monkeypatch.setattr(forget, "_compute_again", lambda *_: [])
     monkeypatch.setenv("ONLYONCE_ARCHIVE", str(tmp_path / "archive"))
     shop.receive((WHO, at(0)), ("other", at(0)), (BROKEN, "no JSON"))
@@ -75,8 +71,8 @@ def closed(shop: Shop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shop:
 
 def places(shop: Shop) -> list[str]:  # noqa: F811
     """The places that the decoding search finds."""
-    mentions = Mentions(erasing.read(f"id = '{WHO}'", {"id": "string"}))
-    return [place.at for place in search.everything(shop.log.database, shop.pipeline, mentions)]
+    mentions = Mentions(erasure.read_conditions(f"id = '{WHO}'", {"id": "string"}))
+    return [place.at for place in erase_search.search_everything(shop.log.database, shop.pipeline, mentions)]
 
 
 def passing_by() -> tuple[Path, Path]:
@@ -101,7 +97,7 @@ def on_disk(shop: Shop) -> list[str]:  # noqa: F811
     tables = (
         parquet.read_table(file, partitioning=None)
         for file in shop.events.rglob("*.parquet")
-        if log_entries.LOG not in file.parts
+        if opening.LOG not in file.parts
     )
     return [str(row) for table in tables for row in table.to_pylist() if WHO in str(row)]
 
@@ -123,7 +119,7 @@ def check(shop: Shop, before: Counter[str]) -> None:  # noqa: F811
     for file in (settings.inbox("shop") / "1.jsonl", Path(str(settings.archive()), "shop", "1.jsonl")):
         assert file.read_text().splitlines() == [" " * len(LINES[0]), LINES[1], LINES[2], " " * len(BROKEN)]
         assert [*file.parent.iterdir()] == [file]
-    assert list(audit_data._events(shop.log.database, "shop", shop.events)) == []
+    assert list(audit._events(shop.log.database, "shop", shop.events)) == []
     [receipt] = shop.log.rows(
         "SELECT kind, state, columns, asked_by, kept, invalid, lines, windows FROM onlyonce.removals"
     )
@@ -160,12 +156,12 @@ def test_records_go_from_everywhere_and_a_receipt_without_their_values_stays(clo
 
     check(closed, before)
     assert (file.stat().st_size, file.stat().st_mtime_ns) == (mark.st_size, mark.st_mtime_ns)
-    assert log_entries.added(closed.events, delta.latest(closed.events)) == []
+    assert opening.added(closed.events, commit.latest(closed.events)) == []
     left = {row["place"]: row["goes"] for row in report.tables[forget.LEFT]}
     assert any(place.startswith("output balance") for place in left)
-    assert {one.place for one in unsearched.UNKNOWN} < left.keys()
+    assert {one.place for one in forget.UNKNOWN} < left.keys()
     assert "write-ahead log of PostgreSQL" in left
-    assert left["messages of the Pub/Sub subscription projects/p/subscriptions/s"] == unsearched.PUBSUB_GOES
+    assert left["messages of the Pub/Sub subscription projects/p/subscriptions/s"] == forget.PUBSUB_GOES
     found, _ = trace.trace(closed.log.database, closed.pipeline, "shop", record_id.asked(closed.pipeline, [WHO]))
     assert found.warnings[0].startswith("erased")
     assert erase().run_id == "dry run"  # there is nothing any more
@@ -178,7 +174,7 @@ def test_a_new_incarnation_that_has_not_run_holds_up_no_erasure(closed: Shop) ->
     """
     reaches = [reach(closed)]
     for query in ("per_shop", "balance"):
-        lineage.new(f"shop/{query}", yes=True)
+        reset.new(f"shop/{query}", yes=True)
     reaches.append(reach(closed))
 
     receipts = [erase().facts, erase(where="id = 'other'").facts]
@@ -186,7 +182,7 @@ def test_a_new_incarnation_that_has_not_run_holds_up_no_erasure(closed: Shop) ->
     assert reaches[0] == reaches[1] != backfills.Reach(-1, Frontier())
     assert [facts["windows"] for facts in receipts] == [1, 1]
     assert [row for row in rows(closed) if WHO in row or "other" in row] == []
-    assert list(audit_data._events(closed.log.database, "shop", closed.events)) == []
+    assert list(audit._events(closed.log.database, "shop", closed.events)) == []
 
 
 def reach(shop: Shop) -> backfills.Reach:  # noqa: F811
@@ -218,14 +214,14 @@ def test_a_kill_at_any_step_is_finished_by_the_same_command(
             raise FailPoint(name)
 
     with monkeypatch.context() as armed:
-        for module in (forget, leftovers, records, input_files, removing):
+        for module in (forget, erase_search, erase_rows, erase_inputs, rewrite):
             armed.setattr(module, "passing", passing)
         with pytest.raises(FailPoint):
             erase()
-    assert list(audit_data._events(closed.log.database, "shop", closed.events)) == []
+    assert list(audit._events(closed.log.database, "shop", closed.events)) == []
     with pytest.raises(Refused, match="has not ended"):
         erase(where="id = 'other'")
-    compaction.compact(closed.log.database, "shop", dry_run=False)
+    compact.compact(closed.log.database, "shop", dry_run=False)
     assert Removals(closed.log.database).under_way("shop") == ["erasure 1"]
     erase()
 
@@ -445,4 +441,4 @@ def test_maintenance_goes_on_after_an_erasure(closed: Shop) -> None:
     erase(where="id = 'later'")
 
     assert closed.log.rows("SELECT removal_no, state FROM onlyonce.removals ORDER BY 1") == [(1, "done"), (2, "done")]
-    assert maintain.main(["shop"]).warnings == []
+    assert compact.main(["shop"]).warnings == []

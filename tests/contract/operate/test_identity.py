@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from onlyonce.api import load as declarations
 from onlyonce.commitlog import units
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.units import Units
-from onlyonce.declare import loading as declarations
-from onlyonce.model.units import UnitId
+from onlyonce.core.units import UnitId
 from tests.contract.conftest import Log, plan_of
 from tests.contract.operate.test_plan import start
 from tests.support import renamed, shop

@@ -12,24 +12,22 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from onlyonce.api.pipeline import Pipeline
+from onlyonce.commitlog import backfills
+from onlyonce.commitlog.backfills import Backfills
 from onlyonce.commitlog.lineages import Lineages
-from onlyonce.commitlog.operate.removals import Removals
-from onlyonce.commitlog.outputs import backfills
-from onlyonce.commitlog.outputs.backfills import Backfills
-from onlyonce.commitlog.outputs.releases import Releases
-from onlyonce.declare.pipeline import Pipeline
+from onlyonce.commitlog.releases import Releases
+from onlyonce.commitlog.removals import Removals
+from onlyonce.core.backfill import Span
+from onlyonce.core.batch import to_micros
+from onlyonce.core.errors import Refused, Retryable
+from onlyonce.core.reprocess import RowSet
 from onlyonce.failpoints import FailPoint
-from onlyonce.model.batch import to_micros
-from onlyonce.model.errors import Refused, Retryable
-from onlyonce.model.outputs.backfill import Span
-from onlyonce.model.outputs.releasing import RowSet
-from onlyonce.operate import audit_data
-from onlyonce.operate.change import plan
-from onlyonce.operate.compact import compaction, retention
+from onlyonce.operate import audit, compact, plan
 from onlyonce.records import trace
-from onlyonce.run import lineage
-from onlyonce.sources.parse import record_id
-from onlyonce.storage import attempt_files, delta, log_entries, removing
+from onlyonce.run import reset
+from onlyonce.sources import record_id
+from onlyonce.tables import attempt_files, commit, opening, rewrite
 from tests.contract.shop import BUCKET, Shop, at, shop  # noqa: F401 - a fixture
 
 DAY = 24 * 60
@@ -41,7 +39,7 @@ KEEP = timedelta(days=2)
 @pytest.fixture
 def old(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Shop:  # noqa: F811
     """A batch of each of five days, read and closed by both outputs; the ids of the last one are not collected yet."""
-    monkeypatch.setattr(audit_data, "SECOND_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(audit, "SECOND_LOOK_SECONDS", 0.0)
     for day in range(DAYS):
         receive(shop, day)
     read(shop)
@@ -72,14 +70,14 @@ def pipeline(shop: Shop, keep: timedelta | None = KEEP) -> Pipeline:  # noqa: F8
     return replace(shop.pipeline, keep_events=keep)
 
 
-def retain(shop: Shop, keep: timedelta | None = KEEP, *, dry_run: bool = False) -> retention.Retained:  # noqa: F811
+def retain(shop: Shop, keep: timedelta | None = KEEP, *, dry_run: bool = False) -> compact.Retained:  # noqa: F811
     """Once."""
     return of(shop, pipeline(shop, keep), dry_run=dry_run)
 
 
-def of(shop: Shop, declared: Pipeline, *, dry_run: bool) -> retention.Retained:  # noqa: F811
+def of(shop: Shop, declared: Pipeline, *, dry_run: bool) -> compact.Retained:  # noqa: F811
     """Once, under a declaration."""
-    done = retention.retain(shop.log.database, declared, dry_run=dry_run)
+    done = compact.retain(shop.log.database, declared, dry_run=dry_run)
     assert done is not None
     return done
 
@@ -119,8 +117,8 @@ def test_whole_days_that_nobody_asks_for_go_and_the_log_has_their_numbers(old: S
     assert multiset(rows(old)) == multiset(kept(before, at(DAY), DAYS - 2))
     gone = multiset(before) - multiset(rows(old))
     assert (gone.total(), done.removed) == (done.counts["kept"] + done.counts["invalid"], gone.total())
-    assert log_entries.added(old.events, delta.latest(old.events)) == []
-    disagreements, left_out = audit_data.examine(old.log.database, {"shop": pipeline(old)}, lambda _: None)
+    assert opening.added(old.events, commit.latest(old.events)) == []
+    disagreements, left_out = audit.examine_data(old.log.database, {"shop": pipeline(old)}, lambda _: None)
     assert [one for one in disagreements if "events" in one] == []
     assert any(f"{gone.total()} rows of `events`" in why for why in left_out)
     assert retain(old).removed == 0
@@ -237,39 +235,39 @@ def test_a_kill_at_any_step_is_finished_by_the_next_time(
             raise FailPoint(name)
 
     with monkeypatch.context() as armed:
-        for module in (retention, removing):
+        for module in (compact, rewrite):
             armed.setattr(module, "passing", passing)
         with pytest.raises(FailPoint):
             retain(old)
-    assert list(audit_data._events(old.log.database, "shop", old.events)) == []
+    assert list(audit._events(old.log.database, "shop", old.events)) == []
     with pytest.raises(Refused):
         backfill(old, at(0))
-    compaction.compact(old.log.database, "shop", dry_run=False)  # other files, the same rows
+    compact.compact(old.log.database, "shop", dry_run=False)  # other files, the same rows
     retain(old, None)
 
     assert multiset(rows(old)) == multiset(kept(before, at(DAY), DAYS - 2))
-    assert list(audit_data._events(old.log.database, "shop", old.events)) == []
+    assert list(audit._events(old.log.database, "shop", old.events)) == []
     assert old.log.rows("SELECT state, files > 0 FROM onlyonce_private.removals") == [("done", True)]
-    attempt_files.sweep("shop", 0, [])
+    attempt_files.sweep_attempts("shop", 0, [])
     assert multiset(rows(old)) == multiset(kept(before, at(DAY), DAYS - 2))
 
 
 def test_of_two_that_remove_at_once_one_does(old: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other finds it done."""
     before, others = rows(old), [lambda: retain(old)]
-    taken = removing.remove
+    taken = rewrite.remove_rows
 
     def after_another(*given: Any) -> bool:
         while others:
             others.pop()()
         return taken(*given)
 
-    monkeypatch.setattr(removing, "remove", after_another)
+    monkeypatch.setattr(rewrite, "remove_rows", after_another)
     retain(old)
 
     assert multiset(rows(old)) == multiset(kept(before, at(DAY), DAYS - 2))
     assert old.log.rows("SELECT removal_no, state FROM onlyonce_private.removals") == [(1, "done")]
-    assert list(audit_data._events(old.log.database, "shop", old.events)) == []
+    assert list(audit._events(old.log.database, "shop", old.events)) == []
 
 
 def backfill(shop: Shop, start: datetime) -> None:  # noqa: F811
@@ -290,31 +288,31 @@ def test_what_is_gone_is_refused_with_the_first_moment_that_there_is(old: Shop) 
     with pytest.raises(Refused) as new:
         Removals(old.log.database).register("shop", "another")
     with pytest.raises(Refused) as again:
-        lineage.new("shop/per_shop", yes=True)
+        reset.new("shop/per_shop", yes=True)
 
     assert all(first in error.value.what + error.value.hint and error.value.data for error in (early, new, again))
     assert "--from-kept" in new.value.hint
     backfill(old, at(DAY))
-    assert lineage.new("shop/per_shop", yes=True, from_kept=True).facts["new"] == "shop/per_shop/2"
+    assert reset.new("shop/per_shop", yes=True, from_kept=True).facts["new"] == "shop/per_shop/2"
     live = Lineages(old.log.database).live("shop", "per_shop")
     assert live is not None
     assert (live.start_from or {})["first_window"] == to_micros(at(DAY))
     old.log.rows("UPDATE onlyonce_private.lineages SET state = 'closed' WHERE query = 'balance'")
     with pytest.raises(Refused):
         Removals(old.log.database).register("shop", "balance")
-    assert lineage.new("shop/balance", yes=True, from_kept=True).facts["starts from"] == first
+    assert reset.new("shop/balance", yes=True, from_kept=True).facts["starts from"] == first
     Removals(old.log.database).register("shop", "balance")
 
 
 def test_a_release_whose_rows_went_meanwhile_is_not_begun(old: Shop) -> None:
     """It looks once more."""
-    version = delta.latest(old.events)
+    version = commit.latest(old.events)
     sets = [RowSet("shop/receive/1", 0, "no JSON", "", 1)]
     retain(old)
 
     with pytest.raises(Retryable):
         Releases(old.log.database).begin("shop", "invalid", "run", version, sets)
-    now = delta.latest(old.events)
+    now = commit.latest(old.events)
     Releases(old.log.database).begin("shop", "invalid", "run", now, sets)
 
 
@@ -324,7 +322,7 @@ def test_a_batch_of_which_records_went_has_so_many_fewer_to_be_met(old: Shop) ->
 
     retain(old)
 
-    met = Batches(old.log.database).received("shop", -1, delta.latest(old.events))
+    met = Batches(old.log.database).received("shop", -1, commit.latest(old.events))
     there = Counter(row["oo_batch"] for row in rows(old) if row["oo_kind"] == "kept")
     assert {one.batch_id: one.kept for one in met} == {batch: there[batch] for batch in range(DAYS)}
     report, _ = trace.trace(old.log.database, old.pipeline, "shop", record_id.asked(old.pipeline, ["a0"]))

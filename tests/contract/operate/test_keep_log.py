@@ -12,21 +12,19 @@ import pytest
 from psycopg2.extras import Json
 
 from docs.generate import specification
+from onlyonce.api import load as declarations
+from onlyonce.api.pipeline import Pipeline
+from onlyonce.commitlog import backfills, cuts
+from onlyonce.commitlog.backfills import Backfills
 from onlyonce.commitlog.new_lives import NewLives
-from onlyonce.commitlog.operate import log_cuts
-from onlyonce.commitlog.outputs import backfills
-from onlyonce.commitlog.outputs.backfills import Backfills
+from onlyonce.core.backfill import Span
+from onlyonce.core.errors import Refused
+from onlyonce.core.windows import Fixed, Session
 from onlyonce.database.connect import ask, run
-from onlyonce.database.formats import make_home
-from onlyonce.declare import loading as declarations
-from onlyonce.declare.pipeline import Pipeline
+from onlyonce.database.statements import make_home
 from onlyonce.failpoints import FailPoint
-from onlyonce.model.errors import Refused
-from onlyonce.model.outputs.backfill import Span
-from onlyonce.model.windows import Fixed, Session
-from onlyonce.operate import sums
-from onlyonce.operate.change import plan
-from onlyonce.operate.compact import log as log_cut
+from onlyonce.operate import compact as log_cut
+from onlyonce.operate import gc, plan
 from tests.contract.conftest import Log
 from tests.contract.shop import SHOP
 from tests.support import long_log
@@ -47,7 +45,7 @@ def old(new_log: Callable[[], Log], monkeypatch: pytest.MonkeyPatch, tmp_path: A
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
     make_home()
     monkeypatch.setenv("ONLYONCE_PIPELINES", SHOP)
-    monkeypatch.setattr(log_cuts, "AT_ONCE", 120)
+    monkeypatch.setattr(cuts, "AT_ONCE", 120)
     log = new_log()
     long_log.fill(log.url, BATCHES)
     for table in ("window_counts", "batches"):
@@ -83,8 +81,8 @@ def backfill(log: Log, start: Any, stop: Any) -> None:
 
 def collected(log: Log) -> None:
     """What a collection does for the sums."""
-    sums.fold(log.database)
-    sums.note_final(log.database)
+    gc.fold_sums(log.database)
+    gc.note_final(log.database)
 
 
 def pipeline(keep: timedelta | None = KEEP, **changed: Any) -> Pipeline:
@@ -94,9 +92,9 @@ def pipeline(keep: timedelta | None = KEEP, **changed: Any) -> Pipeline:
     return replace(shop, outputs=(output,), keep_log=keep)
 
 
-def cut(log: Log, *, dry_run: bool = False, **changed: Any) -> log_cut.Cut:
+def cut(log: Log, *, dry_run: bool = False, **changed: Any) -> log_cut.LogCut:
     """Once."""
-    done = log_cut.cut(log.database, pipeline(**changed), dry_run=dry_run)
+    done = log_cut.cut_log(log.database, pipeline(**changed), dry_run=dry_run)
     assert done is not None
     return done
 

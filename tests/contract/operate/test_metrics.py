@@ -14,8 +14,8 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from typer.testing import CliRunner
 
 from onlyonce.cli import app
+from onlyonce.core.errors import Refused
 from onlyonce.database.connect import Database
-from onlyonce.model.errors import Refused
 from onlyonce.operate import metrics
 from onlyonce.operate.metrics import METRICS, UP, Figures
 from onlyonce.settings import ROOT

@@ -13,21 +13,20 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 
+from onlyonce.api import load as declarations
+from onlyonce.api.pipeline import Delta, Output, Pipeline
 from onlyonce.commitlog import batches, lineages, units
 from onlyonce.commitlog.batches import Batches
-from onlyonce.commitlog.declared import Declarations, Declared
-from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.lineages import Declarations, Declared, Lineages
 from onlyonce.commitlog.units import Units
+from onlyonce.core.batch import Batch
+from onlyonce.core.errors import Refused
+from onlyonce.core.frontier import Frontier
+from onlyonce.core.units import Content, UnitId
+from onlyonce.core.windows import Fixed
 from onlyonce.database.connect import Database
-from onlyonce.database.formats import make_home
-from onlyonce.declare import loading as declarations
-from onlyonce.declare.pipeline import Delta, Output, Pipeline
-from onlyonce.model.batch import Batch
-from onlyonce.model.errors import Refused
-from onlyonce.model.frontier import Frontier
-from onlyonce.model.units import Content, UnitId
-from onlyonce.model.windows import Fixed
-from onlyonce.operate.change import plan
+from onlyonce.database.statements import make_home
+from onlyonce.operate import plan
 from tests.contract.conftest import Log, plan_of
 from tests.support import shop
 

@@ -12,14 +12,14 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from onlyonce import settings
-from onlyonce.catalog import catalog_lookup
+from onlyonce.catalog import look_up
 from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.health import Views
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.commitlog.views import Views
+from onlyonce.core.batch import Outcome
 from onlyonce.database.connect import run
-from onlyonce.database.formats import make_home
-from onlyonce.model.batch import Outcome
-from onlyonce.operate import audit, collect
+from onlyonce.database.statements import make_home
+from onlyonce.operate import audit, gc
 from tests.contract.catalog.test_merging import killed_at
 from tests.contract.conftest import Log, plan_of
 from tests.contract.receive import Receive
@@ -33,7 +33,7 @@ def stream(log: Log, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Receive
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
     make_home()
     monkeypatch.setenv("ONLYONCE_PIPELINES", "tests/support/shop.py")
-    catalog_lookup.forget()
+    look_up.forget()
     return Receive(log)
 
 
@@ -58,7 +58,7 @@ def test_old_units_go_and_every_total_stays(stream: Receive) -> None:
         stream.batch(100, uniform(10, number + 1) + uniform(10, number)[:3])
     age(stream.log, 91, "batch_id <> 1")
     before = fates(stream.log)
-    report = collect.main([])
+    report = gc.main([])
 
     lineage = stream.driver.lineage
     assert units(stream.log) == Counter({(lineage, 1): 2, (lineage, 3): 2})
@@ -69,7 +69,7 @@ def test_old_units_go_and_every_total_stays(stream: Receive) -> None:
     assert stream.log.rows("SELECT batch, units_removed FROM onlyonce.batches ORDER BY 1") == [
         (0, 2), (1, None), (2, 2), (3, None),
     ]  # fmt: skip
-    assert audit.examine().warnings == []
+    assert audit.examine_log().warnings == []
 
 
 def test_units_that_are_missing_but_were_not_removed_still_are_a_finding(stream: Receive) -> None:
@@ -77,7 +77,7 @@ def test_units_that_are_missing_but_were_not_removed_still_are_a_finding(stream:
     stream.batch(100, uniform(10, 1))
     stream.log.rows("DELETE FROM onlyonce_private.units WHERE partition = 0")
 
-    assert ["does not add up" in finding for finding in audit.examine().warnings] == [True]
+    assert ["does not add up" in finding for finding in audit.examine_log().warnings] == [True]
 
 
 def test_a_begun_batch_keeps_its_units_whatever_their_age(stream: Receive) -> None:
@@ -88,7 +88,7 @@ def test_a_begun_batch_keeps_its_units_whatever_their_age(stream: Receive) -> No
     first = stream.units(begun, records)
     age(stream.log, 400)
     stream.log.rows("UPDATE onlyonce_private.units SET committed_at = committed_at - interval '400 days'")
-    collect.main([])
+    gc.main([])
     stream.restart()
     again = stream.begin(100, begun.plan.batch_id)
 
@@ -101,21 +101,21 @@ def test_how_long_is_a_setting_and_printed(stream: Receive, monkeypatch: pytest.
     for number in range(3):
         stream.batch(100, uniform(5, number))
     age(stream.log, 8)
-    assert collect.main([]).facts["units removed"] == 0
+    assert gc.main([]).facts["units removed"] == 0
     monkeypatch.setenv("ONLYONCE_KEEP_UNITS_DAYS", "7")
-    report = collect.main([])
+    report = gc.main([])
 
     assert (report.facts["units kept (days)"], report.facts["units removed"]) == (7, 4)
 
 
 def test_many_old_batches_go_in_several_transactions(stream: Receive, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of them, also when one transaction takes two."""
-    monkeypatch.setattr("onlyonce.commitlog.operate.retention.AT_ONCE", 2)
+    monkeypatch.setattr("onlyonce.commitlog.removals.AT_ONCE", 2)
     for number in range(6):
         stream.batch(100, uniform(2, number))
     age(stream.log, 100)
 
-    assert collect.main([]).facts["units removed"] == 10
+    assert gc.main([]).facts["units removed"] == 10
 
 
 @pytest.mark.parametrize(
@@ -134,14 +134,14 @@ def test_a_collection_that_is_killed_is_finished_by_the_next(stream: Receive, tm
     before = fates(stream.log)
     assert killed_at(point, "from onlyonce.operate import collect; collect.main([])", tmp_path) == -9
     assert fates(stream.log) == before
-    collect.main([])
+    gc.main([])
 
     assert fates(stream.log) == before
     assert units(stream.log) == Counter({(stream.driver.lineage, 3): 2})
     folded = stream.log.rows("SELECT lineage, upto, batches::int, kept::int, final_upto FROM onlyonce_private.sums")
     assert Counter(folded) == Counter([(stream.driver.lineage, 3, 4, 40, -1), (driver.lineage, 2, 3, None, 2)])
     assert {bucket for bucket, *_ in stream.chunks()} == {103}
-    assert audit.examine().warnings == []
+    assert audit.examine_log().warnings == []
 
 
 # --- staged rows
@@ -178,13 +178,13 @@ def test_staged_rows_go_a_day_after_their_batch_and_those_of_open_batches_stay(s
         stage(driver.lineage, number)
         output_batch(stream.log, driver, number, ends=number < 3)
     before = staged()
-    assert collect.main([]).facts["staged files removed"] == 0
+    assert gc.main([]).facts["staged files removed"] == 0
     assert staged() == before
     age(stream.log, 2, "batch_id < 2")
-    report = collect.main([])
+    report = gc.main([])
 
     assert report.facts["staged files removed"] == 2
     assert staged() == Counter((lineage, n, row) for lineage, n, row in before if n >= 2)
     table = DeltaTable(str(settings.data_dir("shop") / "staged" / "per_shop" / "d1"))
     assert table.transaction_version(f"{driver.lineage}/staged") == 3
-    assert collect.main([]).facts["staged files removed"] == 0
+    assert gc.main([]).facts["staged files removed"] == 0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from onlyonce.api import load as declarations
 from onlyonce.asked import moment
+from onlyonce.core.backfill import Span
+from onlyonce.core.errors import Retryable
 from onlyonce.database import connect
-from onlyonce.declare import loading as declarations
-from onlyonce.model.errors import Retryable
-from onlyonce.model.outputs.backfill import Span
 from onlyonce.outputs import backfill
 from tests.contract.conftest import Log
 

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onlyonce.commitlog.outputs import rejections
-from onlyonce.commitlog.outputs.rejections import Rejections
+from onlyonce.commitlog import removals
+from onlyonce.commitlog.removals import Rejections
 from tests.contract.conftest import Log
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
@@ -39,7 +39,7 @@ def told(log: Log) -> Counter[Any]:
 def noted(log: Log) -> Log:
     """Three records of two hours, two of them rejected in both."""
     whose = {"lineage": log.start("shop", "per_shop").lineage, "batch_id": 0}
-    rows = pa.Table.from_pylist([row(1, 0), row(2, 0), row(2, 1), row(3, 1)], rejections.REJECTED)
+    rows = pa.Table.from_pylist([row(1, 0), row(2, 0), row(2, 1), row(3, 1)], removals.REJECTED)
     for _ in range(2):  # the answer to the first COMMIT was lost
         Rejections(log.database).note("shop", "per_shop", whose, rows)
     return log
@@ -55,7 +55,7 @@ def test_a_backfill_puts_its_rejections_in_the_place_of_those_of_its_windows(not
     """Those of other windows stay."""
     driver = noted.start("shop", "per_shop@0")
     whose = {"lineage": driver.lineage, "batch_id": 4}
-    rows = pa.Table.from_pylist([row(1, 0, "worse")], rejections.REJECTED)
+    rows = pa.Table.from_pylist([row(1, 0, "worse")], removals.REJECTED)
     Rejections(noted.database).replace("shop", "per_shop", (DAY, DAY + HOUR), whose, rows)
     by = "shop/per_shop/1/0"
     assert told(noted) == Counter([(0, "f", "worse", f"{driver.lineage}/4"), (1, "e", "bad", by), (1, "d", "bad", by)])

@@ -19,14 +19,14 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from onlyonce import settings
+from onlyonce.commitlog import releases
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.commitlog.outputs import releases
-from onlyonce.database.formats import make_home
-from onlyonce.model.batch import Outcome
-from onlyonce.model.errors import Refused, Retryable
-from onlyonce.model.report import Report
-from onlyonce.outputs.releases import release
+from onlyonce.core.batch import Outcome
+from onlyonce.core.errors import Refused, Retryable
+from onlyonce.core.runs import Report
+from onlyonce.database.statements import make_home
+from onlyonce.outputs import reprocess
 from tests.contract.conftest import Log, plan_of
 
 SHOP = str(Path(__file__).resolve().parents[2] / "support" / "shop.py")
@@ -72,7 +72,7 @@ class Shop:
 
     def release(self, *more: str) -> Report:
         """`onlyonce release shop --invalid --yes`."""
-        return release.main(["shop", *(["--invalid"] if "--remnant" not in more else []), "--yes", *more])
+        return reprocess.main(["shop", *(["--invalid"] if "--remnant" not in more else []), "--yes", *more])
 
     def inbox(self) -> Counter[str]:
         """All lines that are in the inbox, of all files."""
@@ -109,7 +109,7 @@ def shop(log: Log, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shop:
     make_home()
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", log.url)
     monkeypatch.setenv("ONLYONCE_PIPELINES", SHOP)
-    monkeypatch.setattr(release, "_lines", _lines)
+    monkeypatch.setattr(reprocess, "_lines", _lines)
     made = Shop(log, log.start())
     made.batch(0, [("a", BAD), ("b", WORSE), ("twice", BAD), ("twice", BAD)])
     made.batch(1, [("c", BAD), (f"{KEPT} d", BAD)])
@@ -124,7 +124,7 @@ def strike(monkeypatch: pytest.MonkeyPatch, point: str, action: Callable[[], obj
         if name == point and left:
             left.pop()()
 
-    monkeypatch.setattr(release, "passing", passing)
+    monkeypatch.setattr(reprocess, "passing", passing)
     monkeypatch.setattr(releases, "passing", passing)
 
 
@@ -157,7 +157,7 @@ def test_a_release_that_has_ended_keeps_no_reason(shop: Shop) -> None:
 def test_a_dry_run_and_one_without_yes_write_nothing(shop: Shop) -> None:
     """They say what would be put in; log and inbox stay as they are."""
     for words in (["--dry-run", "--yes"], []):
-        said = release.main(["shop", "--invalid", *words])
+        said = reprocess.main(["shop", "--invalid", *words])
         assert said.facts == {"lines": 5, "kept already, left out": 1}
     assert shop.inbox() == Counter()
     assert shop.states() == []
@@ -212,7 +212,7 @@ def test_what_another_release_has_taken_meanwhile_is_not_taken_again(
             shop.release("--batch", "1")
         return _lines(*arguments)
 
-    monkeypatch.setattr(release, "_lines", look_then_lose)
+    monkeypatch.setattr(reprocess, "_lines", look_then_lose)
     with pytest.raises(Retryable, match="came between"):
         shop.release()
 
@@ -288,5 +288,5 @@ def test_nothing_that_has_not_run_is_released(log: Log, monkeypatch: pytest.Monk
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", log.url)
     monkeypatch.setenv("ONLYONCE_PIPELINES", SHOP)
     with pytest.raises(Refused) as refused:
-        release.main(["shop", "--invalid", "--yes"])
+        reprocess.main(["shop", "--invalid", "--yes"])
     assert "onlyonce run shop" in refused.value.hint

@@ -14,15 +14,15 @@ from typing import Any
 import psycopg2
 import pytest
 
+from onlyonce.api.pipeline import BigQuery, Files, Output, Pipeline, Webhook
+from onlyonce.commitlog import outbox
+from onlyonce.commitlog.backfills import Backfills, Request
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.commitlog.outputs.backfills import Backfills, Request
-from onlyonce.commitlog.sinks import outbox
-from onlyonce.commitlog.sinks.outbox import OutboxRows
-from onlyonce.database.formats import make_home
-from onlyonce.declare.pipeline import BigQuery, Files, Output, Pipeline, Webhook
-from onlyonce.model.errors import Superseded
-from onlyonce.model.outputs.backfill import Span
-from onlyonce.model.windows import Fixed
+from onlyonce.commitlog.outbox import OutboxRows
+from onlyonce.core.backfill import Span
+from onlyonce.core.errors import Superseded
+from onlyonce.core.windows import Fixed
+from onlyonce.database.statements import make_home
 from onlyonce.outputs import backfill
 from onlyonce.sinks.outbox import deliver
 from tests.contract.conftest import Log

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from onlyonce.catalog import catalog_lookup
 from onlyonce.catalog import chunks as catalog
+from onlyonce.catalog import look_up
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.model.batch import Batch
-from onlyonce.model.operate.collecting import edge_buckets
-from onlyonce.receive import merge_as_it_grows, receive_unit
+from onlyonce.core.batch import Batch
+from onlyonce.core.gc import edge_buckets
+from onlyonce.receive import loop, unit
 from tests.contract.conftest import Log, plan_of
 from tests.contract.receiver import FATES, Record, columns
 
@@ -37,7 +37,7 @@ class Receive:
     def restart(self) -> None:
         """The next driver; its workers have nothing cached."""
         self.driver = self.log.restart(self.driver)
-        catalog_lookup.forget()
+        look_up.forget()
 
     def begin(self, bucket: int, batch_id: int | None = None) -> Batch:
         """A batch whose input was first seen in a bucket; the next number, or a replay of one."""
@@ -58,9 +58,9 @@ class Receive:
     def unit(self, batch: Batch, records: list[Record], partition: int) -> list[tuple[str, Record]]:
         """One task: (fate, record) of those that fall into the partition. Duplicates are not delivered."""
         mine = [r for r in records if _signed(r[0]) % batch.plan.partitions == partition]
-        work = receive_unit.Work(self.log.database, self.place(batch, partition), self.driver.epoch)
-        [verdicts] = receive_unit.judge(work)(iter([columns(mine, partition)]))
-        fates = [FATES[code] for code in verdicts.fates.tolist() if code != receive_unit.SEED]
+        work = unit.Work(self.log.database, self.place(batch, partition), self.driver.epoch)
+        [verdicts] = unit.judge(work)(iter([columns(mine, partition)]))
+        fates = [FATES[code] for code in verdicts.fates.tolist() if code != unit.SEED]
         return [(fate, r) for fate, r in zip(fates, mine, strict=True) if fate != "duplicate"]
 
     def units(self, batch: Batch, records: list[Record]) -> list[tuple[str, Record]]:
@@ -86,7 +86,7 @@ class Receive:
 
     def merge(self, batch: Batch) -> int:
         """What the driver does between this batch and the next."""
-        return merge_as_it_grows.merge(self.log.database, self.driver, self.instance, batch.plan)
+        return loop.merge_catalog(self.log.database, self.driver, self.instance, batch.plan)
 
     def rows(self) -> Counter[tuple[str, Record]]:
         """What is in `events`: (fate, record) as a multiset."""
@@ -98,7 +98,7 @@ class Receive:
         for partition in range(batch.plan.partitions):
             mine = [r for r in records if _signed(r[0]) % batch.plan.partitions == partition]
             halves = tuple(np.array([r[half] for r in mine], dtype=np.uint64) for half in (0, 1))
-            seen = catalog_lookup.seen(self.log.database, self.place(batch, partition), (halves[0], halves[1]))
+            seen = look_up.seen(self.log.database, self.place(batch, partition), (halves[0], halves[1]))
             found |= dict(zip(mine, seen.tolist(), strict=True))
         return [found[r] for r in records]
 

@@ -16,19 +16,18 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from onlyonce.catalog import catalog_lookup
 from onlyonce.catalog import chunks as catalog
+from onlyonce.catalog import look_up
 from onlyonce.catalog.chunks import Chunks
-from onlyonce.commitlog import declared
+from onlyonce.commitlog import lineages
 from onlyonce.commitlog.batches import Batches
-from onlyonce.commitlog.declared import Declarations
-from onlyonce.commitlog.lineages import Driver, Lineages
+from onlyonce.commitlog.lineages import Declarations, Driver, Lineages
 from onlyonce.commitlog.units import Units
-from onlyonce.model.batch import Batch, Plan, to_time
-from onlyonce.model.errors import InvariantBroken, Refused, Superseded
-from onlyonce.model.operate.collecting import BUCKET
-from onlyonce.model.units import Counts, UnitId
-from onlyonce.receive import catalog_rebuild
+from onlyonce.core.batch import Batch, Plan, to_time
+from onlyonce.core.errors import InvariantBroken, Refused, Superseded
+from onlyonce.core.gc import BUCKET
+from onlyonce.core.units import Counts, UnitId
+from onlyonce.receive import at_least_once
 from tests.contract.conftest import Log, plan_of
 from tests.support.shop import SHOP
 
@@ -80,17 +79,17 @@ class Loose:
     def catch_up(self, **changed: Any) -> int:
         """What receive does before an exactly-once batch."""
         pipeline = replace(SHOP, **changed)
-        return catalog_rebuild.catch_up(self.log.database, self.driver, "shop", self.events, pipeline)
+        return at_least_once.catch_up_catalog(self.log.database, self.driver, "shop", self.events, pipeline)
 
     def known(self, ids: list[Id], partitions: int = 2) -> list[bool]:
         """Which of the ids a look-up by a later exactly-once batch finds, each in its partition."""
-        catalog_lookup.forget()
+        look_up.forget()
         found: dict[Id, bool] = {}
         for partition in range(partitions):
             mine = [i for i in ids if i[0] % partitions == partition]
             halves = [np.array([i[half] for i in mine], dtype=np.int64).view(np.uint64) for half in (0, 1)]
             place = catalog.Place("shop", 9, 0, self.driver.lineage, 99, partition, partitions)
-            seen = catalog_lookup.seen(self.log.database, place, (halves[0], halves[1]))
+            seen = look_up.seen(self.log.database, place, (halves[0], halves[1]))
             found |= dict(zip(mine, seen.tolist(), strict=True))
         return [found[i] for i in ids]
 
@@ -215,7 +214,7 @@ def test_what_was_kept_at_least_once_is_found_afterwards(loose: Loose) -> None:
 @pytest.mark.parametrize("at_once", [1, 3, 1_000])
 def test_any_number_of_batches_is_read_together(loose: Loose, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
     """The groups are a matter of memory, and end with a lineage."""
-    monkeypatch.setattr(catalog_rebuild, "AT_ONCE", at_once)
+    monkeypatch.setattr(at_least_once, "AT_ONCE", at_once)
     for number in range(3):
         loose.batch(number, numbered(number, number + 10))
     loose.log.rows("UPDATE onlyonce_private.lineages SET state = 'closed'")
@@ -291,7 +290,7 @@ def test_rows_that_are_missing_from_events_stop_it(loose: Loose) -> None:
 
 def test_the_plan_tells_the_mode_of_the_last_batch(log: Log, loose: Loose) -> None:
     """The fingerprint does not, so that a batch which has begun is no other declaration."""
-    now = declared.Declared("shop", "receive", "d1", {"mode": "exactly_once", "record_id": "id"})
+    now = lineages.Declared("shop", "receive", "d1", {"mode": "exactly_once", "record_id": "id"})
     Declarations(log.database).keep(now)
     told: Callable[[], Any] = lambda: Declarations(log.database).all_that_ran("shop")  # noqa: E731
     loose.end(loose.begin(0), 1)

@@ -7,8 +7,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from onlyonce.model import partitions
-from onlyonce.operate import collect
+from onlyonce.core import batch as core_batch
+from onlyonce.operate import gc
 from tests.contract.conftest import Log
 from tests.contract.receive import Receive
 from tests.contract.receiver import Record, uniform
@@ -31,7 +31,7 @@ def test_each_record_is_kept_once_whatever_the_layouts_of_its_deliveries(
 
     def cut() -> int:
         size = 1 << int(made.integers(10, 33))
-        return partitions.of_batch(size, int(made.choice(CORES)), MOST)
+        return core_batch.partitions_of_batch(size, int(made.choice(CORES)), MOST)
 
     for number in range(BATCHES):
         again = [sent[at] for at in made.integers(0, len(sent), 20)] if sent else []
@@ -51,7 +51,7 @@ def test_each_record_is_kept_once_whatever_the_layouts_of_its_deliveries(
         layouts.add(batch.plan.partitions)
         shop.merge(batch)
         if number % 8 == 7:
-            collect.main([])
+            gc.main([])
 
     assert shop.rows() == Counter(("kept", record) for record in set(sent))
     assert len(layouts) > 2

@@ -12,16 +12,16 @@ import pyarrow as pa
 import pytest
 from structlog.testing import capture_logs
 
-from onlyonce.catalog import catalog_lookup
+from onlyonce.catalog import look_up
 from onlyonce.catalog.worker_cache import WorkerCache
-from onlyonce.commitlog.failures import FailedAttempts
-from onlyonce.context.query import Query
-from onlyonce.model.batch import Batch
-from onlyonce.model.poison import Place
-from onlyonce.model.sources.record_places import RecordPlaces
-from onlyonce.receive import poison
-from onlyonce.sources.chosen import Chosen
-from onlyonce.testing.suite.processes import Processes
+from onlyonce.commitlog.sources import FailedAttempts
+from onlyonce.context import Query
+from onlyonce.core.batch import Batch
+from onlyonce.core.bisect import Place
+from onlyonce.core.records import RecordPlaces
+from onlyonce.receive import batch_files
+from onlyonce.sources.lines import Chosen
+from onlyonce.testing.scratch import Processes
 from tests.contract.conftest import Log
 from tests.contract.receive import Receive
 from tests.contract.receiver import Record, uniform
@@ -54,7 +54,7 @@ class Poisoned:
         if batch.committed:
             return
         query = Query(self.receive.driver, Path(), self.log.database, {})
-        rows = poison.written(
+        rows = batch_files.written_despite_poison(
             query,
             "shop",
             batch,
@@ -140,14 +140,14 @@ def test_a_worker_forgets_a_chunk_that_was_taken_back(
     receive = Receive(log, partitions=1)
     batch = receive.begin(BUCKET)
     workers = [WorkerCache() for _ in range(2)]
-    monkeypatch.setattr(catalog_lookup, "_cache", workers[0])
+    monkeypatch.setattr(look_up, "_cache", workers[0])
     receive.units(batch, first)
     FailedAttempts(log.database).refuse(receive.driver, "shop", 0, {WHERE: "a cause"})
-    monkeypatch.setattr(catalog_lookup, "_cache", workers[1])
+    monkeypatch.setattr(look_up, "_cache", workers[1])
     receive.land(batch, receive.units(batch, [A, C]))
     receive.end(batch, 2)
 
-    monkeypatch.setattr(catalog_lookup, "_cache", workers[0])
+    monkeypatch.setattr(look_up, "_cache", workers[0])
     receive.batch(BUCKET, [A, MENDED, C])
 
     assert receive.rows() == Counter(("kept", record) for record in (A, MENDED, C))

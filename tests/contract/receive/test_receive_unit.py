@@ -13,16 +13,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from onlyonce.catalog import catalog_lookup
 from onlyonce.catalog import chunks as catalog
+from onlyonce.catalog import look_up
 from onlyonce.catalog.chunks import Chunks
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.core.batch import to_time
+from onlyonce.core.errors import InvariantBroken, Superseded
+from onlyonce.core.units import UnitId
 from onlyonce.database.connect import Database
-from onlyonce.model.batch import to_time
-from onlyonce.model.errors import InvariantBroken, Superseded
-from onlyonce.model.units import UnitId
-from onlyonce.receive import receive_unit
-from onlyonce.receive.receive_unit import CANDIDATE, DUPLICATE, INVALID, KEPT, SEED, Work
+from onlyonce.receive import unit
+from onlyonce.receive.unit import CANDIDATE, DUPLICATE, INVALID, KEPT, SEED, Work
 from tests.contract.conftest import Log
 from tests.support.steps import Stage
 
@@ -57,7 +57,7 @@ def seed(partition: int) -> Record:
     return Record(partition, code=SEED)
 
 
-def columns(records: list[Record]) -> receive_unit.Columns:
+def columns(records: list[Record]) -> unit.Columns:
     """An Arrow batch of them."""
     return (
         pa.array([r.code for r in records], pa.int8()), pa.array([r.high for r in records], pa.int64()),
@@ -76,7 +76,7 @@ def judged(work: Work, records: list[Record], *, partition: int = 0, cut: int = 
     """(fate of each record, what its control row says), the rows given in batches of `cut`."""
     rows = [*records, seed(partition)]
     batches = [columns(rows[at : at + cut]) for at in range(0, len(rows), cut)]
-    given = list(receive_unit.judge(work)(iter(batches)))
+    given = list(unit.judge(work)(iter(batches)))
     assert [len(g.fates) for g in given] == [len(b[0]) for b in batches]
     fates = [fate for g in given for fate in g.fates.tolist()]
     assert fates.pop() == SEED
@@ -104,9 +104,9 @@ def test_a_unit_opens_one_session_which_has_ended_before_its_rows_are_written(
         yield database
         told.append("ended")
 
-    monkeypatch.setattr(receive_unit, "session_of", counted)
+    monkeypatch.setattr(unit, "session_of", counted)
     driver = log.start("shop")
-    next(receive_unit.judge(work_of(log, driver))(iter([columns([*numbered(1, 2), seed(0)])])))
+    next(unit.judge(work_of(log, driver))(iter([columns([*numbered(1, 2), seed(0)])])))
 
     assert told == [f"{driver.lineage}/0/events/0", "ended"]
 
@@ -162,7 +162,7 @@ def test_a_partition_with_nothing_but_its_seed_has_its_unit(log: Log, driver: Dr
 
 def test_no_rows_at_all_are_no_unit(log: Log, driver: Driver) -> None:
     """A task that Spark gives nothing has no partition to speak for."""
-    assert list(receive_unit.judge(work_of(log, driver))(iter([]))) == []
+    assert list(unit.judge(work_of(log, driver))(iter([]))) == []
     assert units_of(log) == []
 
 
@@ -171,7 +171,7 @@ def test_a_task_without_its_one_seed_stops(log: Log, driver: Driver, seeds: list
     """When Spark has coalesced or split the exchange nothing is committed."""
     rows = [*numbered(1, 2), *map(seed, seeds)]
     with pytest.raises(InvariantBroken, match=f"{len(seeds)} partitions of the batch instead of one"):
-        list(receive_unit.judge(work_of(log, driver))(iter([columns(rows)])))
+        list(unit.judge(work_of(log, driver))(iter([columns(rows)])))
 
     assert units_of(log) == []
 
@@ -333,7 +333,7 @@ def test_a_chunk_that_is_gone_stops_the_batch(log: Log, driver: Driver, monkeypa
     Merged it would be in another chunk: this is lost.
     """
     judged(work_of(log, driver), numbered(1))
-    catalog_lookup.forget()
+    look_up.forget()
     filters = Chunks.filters
 
     def lost(*arguments: Any) -> Any:

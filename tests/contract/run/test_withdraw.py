@@ -12,20 +12,18 @@ from deltalake import DeltaTable
 
 from onlyonce import settings
 from onlyonce.commitlog import units
-from onlyonce.commitlog.authorities import Authorities
 from onlyonce.commitlog.batches import Batches
-from onlyonce.commitlog.declared import Declarations, Declared
-from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.lineages import Declarations, Declared, Lineages
 from onlyonce.commitlog.new_lives import NewLives
-from onlyonce.commitlog.units import Units
+from onlyonce.commitlog.units import Authorities, Units
+from onlyonce.core import stored_names
+from onlyonce.core.errors import Refused, Retryable
+from onlyonce.core.frontier import Frontier
+from onlyonce.core.units import Content, UnitId
 from onlyonce.database.connect import run
-from onlyonce.database.formats import make_home
-from onlyonce.model import stored_names
-from onlyonce.model.errors import Refused, Retryable
-from onlyonce.model.frontier import Frontier
-from onlyonce.model.units import Content, UnitId
-from onlyonce.run import lineage, withdraw
-from onlyonce.storage.beside import beside
+from onlyonce.database.statements import make_home
+from onlyonce.run import reset
+from onlyonce.tables.table_files import beside
 from tests.contract.conftest import Log, plan_of
 from tests.contract.shop import commit
 from tests.support import deleted_keys
@@ -106,7 +104,7 @@ def test_what_a_new_life_writes_anew_is_withdrawn_whole(home: Log, kind: str) ->
     output.unit(sort, rows)
     output.file()
 
-    lineage.new("shop/per_shop", yes=True)
+    reset.new("shop/per_shop", yes=True)
 
     assert output.left() == Counter()
     live = Lineages(home.database).live("shop", "per_shop")
@@ -122,7 +120,7 @@ def test_what_a_new_life_would_write_twice_is_not_withdrawn(home: Log, kind: str
     output.unit(sort, rows)
 
     with pytest.raises(Refused):
-        lineage.new("shop/per_shop", yes=True)
+        reset.new("shop/per_shop", yes=True)
 
     assert output.left() == Counter([("batch",), ("unit",)])
 
@@ -134,7 +132,7 @@ def test_a_witness_whose_rows_are_in_the_table_is_not_withdrawn(home: Log) -> No
     commit(output.table, ROW, output.app_id, 0)
 
     with pytest.raises(Refused):
-        lineage.new("shop/per_shop", yes=True)
+        reset.new("shop/per_shop", yes=True)
 
     assert output.left() == Counter([("batch",), ("unit",)])
 
@@ -145,14 +143,14 @@ def test_a_table_holds_a_transaction_after_its_history_was_cleaned(home: Log, *,
     output = Output(home, "append", TABLE)
     commit(output.table, EMPTY, "another", 0)
     if used_up:
-        withdraw.take(output.table, output.app_id, 0)
+        reset.take_back(output.table, output.app_id, 0)
     else:
         commit(output.table, ROW, output.app_id, 0)
     clean_history(output.table)
-    assert withdraw.holds(output.table, output.app_id, 0) is not used_up
-    assert not withdraw.holds(output.table, output.app_id, 1)
+    assert reset.batch_holds(output.table, output.app_id, 0) is not used_up
+    assert not reset.batch_holds(output.table, output.app_id, 1)
     if used_up:
-        withdraw.take(output.table, output.app_id, 0)
+        reset.take_back(output.table, output.app_id, 0)
 
 
 def test_rows_that_land_after_the_look_keep_their_batch_from_being_withdrawn(home: Log) -> None:
@@ -163,20 +161,20 @@ def test_rows_that_land_after_the_look_keep_their_batch_from_being_withdrawn(hom
     output = Output(home, "append", TABLE)
     commit(output.table, EMPTY, "another", 0)
     output.unit("witness", 1)
-    take = withdraw.take
+    take = reset.take_back
 
     def woken(*arguments: Any) -> None:
         commit(output.table, ROW, output.app_id, 0)
         take(*arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(withdraw, "take", woken)
+        patch.setattr(reset, "take_back", woken)
         with pytest.raises(Retryable):
-            lineage.new("shop/per_shop", yes=True)
+            reset.new("shop/per_shop", yes=True)
 
     assert output.left() == Counter([("batch",), ("unit",)])
-    left = withdraw.left("shop", NewLives(home.database).left(output.driver, "shop", "per_shop", 0))
-    assert [withdraw.is_written(one, 0) for one in left] == [True]
+    left = reset.left_by_batch("shop", NewLives(home.database).left(output.driver, "shop", "per_shop", 0))
+    assert [reset.is_written(one, 0) for one in left] == [True]
 
 
 def test_a_driver_that_wakes_can_not_land_a_withdrawn_batch(home: Log) -> None:
@@ -188,10 +186,10 @@ def test_a_driver_that_wakes_can_not_land_a_withdrawn_batch(home: Log) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(NewLives, "begin", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            lineage.new("shop/per_shop", yes=True)
+            reset.new("shop/per_shop", yes=True)
     assert output.left() == Counter([("batch",), ("unit",)])
 
-    lineage.new("shop/per_shop", yes=True)
+    reset.new("shop/per_shop", yes=True)
 
     assert output.left() == Counter()
     assert DeltaTable(str(output.table)).transaction_version(output.app_id) == 0
@@ -208,7 +206,7 @@ def test_the_deletes_of_a_withdrawn_batch_can_not_land_either(home: Log) -> None
     kept = deleted_keys.made(output.table)
     output.unit("witness", 1)
 
-    lineage.new("shop/per_shop", yes=True)
+    reset.new("shop/per_shop", yes=True)
 
     assert output.left() == Counter()
     assert [DeltaTable(str(one)).transaction_version(output.app_id) for one in (output.table, kept)] == [0, 0]
@@ -222,7 +220,7 @@ def test_a_batch_whose_deletes_have_landed_without_its_rows_is_withdrawn(home: L
     output.unit("witness", 1)
     version = DeltaTable(str(beside(output.table))).version()
 
-    lineage.new("shop/per_shop", yes=True)
+    reset.new("shop/per_shop", yes=True)
 
     assert output.left() == Counter()
     assert DeltaTable(str(output.table)).transaction_version(output.app_id) == 0
@@ -236,7 +234,7 @@ def test_a_table_beside_that_is_somebody_elses_is_left_alone(home: Log) -> None:
     commit(beside(output.table), EMPTY, "another", 0)
     output.unit("witness", 1)
 
-    lineage.new("shop/per_shop", yes=True)
+    reset.new("shop/per_shop", yes=True)
 
     assert DeltaTable(str(beside(output.table))).transaction_version(output.app_id) is None
 
@@ -250,8 +248,8 @@ def test_a_new_life_of_receive_that_was_killed_before_its_end_goes_on(home: Log)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(NewLives, "begin", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            lineage.new("shop/receive", yes=True)
+            reset.new("shop/receive", yes=True)
 
-    lineage.new("shop/receive", yes=True)
+    reset.new("shop/receive", yes=True)
 
     assert home.rows("SELECT count(*) FROM onlyonce_private.batches") == [(0,)]

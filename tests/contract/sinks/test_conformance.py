@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from onlyonce.testing.suite.cases import UnderTest
-from onlyonce.testing.suite.cases_of_rows import CASES, ODD_NAMES, Case, odd_names_mean_only_themselves
-from onlyonce.testing.suite.processes import Processes
+from onlyonce.testing.scratch import Processes
+from onlyonce.testing.suite import CASES, ODD_NAMES, Case, UnderTest, odd_names_mean_only_themselves
 from tests.contract.conformance_sent import (
     ToBigQuery,
     ToDiary,

@@ -6,27 +6,27 @@ from pathlib import Path
 
 import pytest
 
-from onlyonce.testing.suite import cases, cases_of_rows
-from onlyonce.testing.suite.cases_of_rows import CASES, Case
-from onlyonce.testing.suite.processes import Processes
+from onlyonce.testing import suite
+from onlyonce.testing.scratch import Processes
+from onlyonce.testing.suite import CASES, Case
 from tests.contract import conformance_broken
 from tests.contract.conformance_broken import Right
 from tests.contract.conftest import Log
 
 CAUGHT: list[tuple[type[Right], Case]] = [
-    (conformance_broken.ChecksThenWrites, cases.of_twins_one_writes),
-    (conformance_broken.ChecksThenWrites, cases.a_zombie_changes_nothing),
-    (conformance_broken.ForgetsTheClaim, cases.a_unit_written_twice_is_there_once),
-    (conformance_broken.ForgetsTheClaim, cases.a_kill_at_any_point_does_not_show),
-    (conformance_broken.ForgetsTheClaim, cases.a_lost_answer_does_not_show),
-    (conformance_broken.WritesBeforeItClaims, cases.a_kill_at_any_point_does_not_show),
-    (conformance_broken.ClaimsBeforeItWrites, cases.a_kill_at_any_point_does_not_show),
-    (conformance_broken.SwallowsErrors, cases_of_rows.a_broken_target_is_loud_and_loses_nothing),
-    (conformance_broken.KnowsNoEpoch, cases.a_fenced_driver_writes_nothing),
-    (conformance_broken.ComparesNothing, cases.a_replay_of_other_rows_is_stopped),
-    (conformance_broken.ComparesNothing, cases.a_late_record_makes_no_second_version),
-    (conformance_broken.NamesUnitsByTask, cases.another_cut_of_the_rows_is_the_same_unit),
-    (conformance_broken.PastesValues, cases_of_rows.odd_signs_mean_only_themselves),
+    (conformance_broken.ChecksThenWrites, suite.of_twins_one_writes),
+    (conformance_broken.ChecksThenWrites, suite.a_zombie_changes_nothing),
+    (conformance_broken.ForgetsTheClaim, suite.a_unit_written_twice_is_there_once),
+    (conformance_broken.ForgetsTheClaim, suite.a_kill_at_any_point_does_not_show),
+    (conformance_broken.ForgetsTheClaim, suite.a_lost_answer_does_not_show),
+    (conformance_broken.WritesBeforeItClaims, suite.a_kill_at_any_point_does_not_show),
+    (conformance_broken.ClaimsBeforeItWrites, suite.a_kill_at_any_point_does_not_show),
+    (conformance_broken.SwallowsErrors, suite.a_broken_target_is_loud_and_loses_nothing),
+    (conformance_broken.KnowsNoEpoch, suite.a_fenced_driver_writes_nothing),
+    (conformance_broken.ComparesNothing, suite.a_replay_of_other_rows_is_stopped),
+    (conformance_broken.ComparesNothing, suite.a_late_record_makes_no_second_version),
+    (conformance_broken.NamesUnitsByTask, suite.another_cut_of_the_rows_is_the_same_unit),
+    (conformance_broken.PastesValues, suite.odd_signs_mean_only_themselves),
 ]
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from onlyonce.testing.suite import cases
-from onlyonce.testing.suite.cases_of_rows import CASES, ODD_NAMES, Case, odd_names_mean_only_themselves
-from onlyonce.testing.suite.processes import Processes
+from onlyonce.testing import suite
+from onlyonce.testing.scratch import Processes
+from onlyonce.testing.suite import CASES, ODD_NAMES, Case, odd_names_mean_only_themselves
 from tests.contract.conformance_iceberg import (
     AsksSnapshotsOnly,
     IcebergAppend,
@@ -19,8 +19,8 @@ from tests.contract.conformance_iceberg import (
 from tests.contract.conftest import Log
 
 QUICK = {
-    cases.a_kill_at_any_point_does_not_show, cases.a_lost_answer_does_not_show, cases.a_zombie_changes_nothing,
-    cases.a_replay_of_other_rows_is_stopped, cases.of_twins_one_writes,
+    suite.a_kill_at_any_point_does_not_show, suite.a_lost_answer_does_not_show, suite.a_zombie_changes_nothing,
+    suite.a_replay_of_other_rows_is_stopped, suite.of_twins_one_writes,
 }  # fmt: skip
 
 
@@ -46,7 +46,7 @@ def test_an_iceberg_sink_does_what_it_promises(
 
 @pytest.mark.parametrize(
     ("sink", "case"),
-    [(LeavesItToPyiceberg, cases.of_twins_one_writes), (AsksSnapshotsOnly, cases.a_unit_written_twice_is_there_once)],
+    [(LeavesItToPyiceberg, suite.of_twins_one_writes), (AsksSnapshotsOnly, suite.a_unit_written_twice_is_there_once)],
     ids=lambda one: one.__name__,
 )
 def test_the_suite_fails_an_iceberg_sink_that_is_broken(
@@ -65,6 +65,6 @@ def test_a_batch_is_there_once_though_all_snapshots_that_told_of_it_expire(share
     """The same case, of the sink that asks the property."""
     under_test = IcebergExpiring(shared)
     try:
-        cases.a_unit_written_twice_is_there_once(under_test, Processes(shared, tmp_path))
+        suite.a_unit_written_twice_is_there_once(under_test, Processes(shared, tmp_path))
     finally:
         under_test.close()

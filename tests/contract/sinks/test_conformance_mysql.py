@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onlyonce.testing.suite.cases_of_rows import CASES, ODD_NAMES, Case, odd_names_mean_only_themselves
+from onlyonce.testing.suite import CASES, ODD_NAMES, Case, odd_names_mean_only_themselves
 from tests.contract.conformance_mysql import MySQLAppend, MySQLPlain, MySQLUpsert, ProcessesThere
 from tests.contract.conftest import Log
 from tests.support.mariadb import MariaDB

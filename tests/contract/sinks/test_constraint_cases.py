@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.model.errors import Refused
+from onlyonce.core.errors import Refused
 from tests.contract.conftest import Log
 from tests.contract.task import Task
 

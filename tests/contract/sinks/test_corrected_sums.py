@@ -12,13 +12,13 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 from sqlalchemy import Connection
 
+from onlyonce.api.pipeline import Output, Postgres
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.core import stored_names
+from onlyonce.core.errors import Refused
+from onlyonce.core.windows import Fixed
 from onlyonce.database.connect import run
-from onlyonce.declare.pipeline import Output, Postgres
-from onlyonce.model import stored_names
-from onlyonce.model.errors import Refused
-from onlyonce.model.windows import Fixed
-from onlyonce.sinks.postgres import postgres_sums
+from onlyonce.sinks.postgres import postgres_rows
 from onlyonce.sinks.postgres.postgres_table import SinkTable
 from tests.contract.conftest import Log
 from tests.contract.task import Task
@@ -107,7 +107,7 @@ def test_a_correction_that_is_killed_has_changed_nothing(
             raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(postgres_sums, "passing", kill)
+        patch.setattr(postgres_rows, "passing", kill)
         with pytest.raises(Killed):
             correct(log, driver, 1, [(0, "a", 11)], 0, 1)
     assert there(log) == sums(old)

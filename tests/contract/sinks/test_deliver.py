@@ -14,12 +14,12 @@ import psycopg2
 import pytest
 
 from docs.generate import specification
-from onlyonce.commitlog.operate.retention import Retention
-from onlyonce.commitlog.sinks import outbox
-from onlyonce.commitlog.sinks.outbox import OutboxRows
-from onlyonce.database.formats import make_home
-from onlyonce.declare.pipeline import Webhook
-from onlyonce.model.errors import Refused, Retryable, Superseded
+from onlyonce.api.pipeline import Webhook
+from onlyonce.commitlog import outbox
+from onlyonce.commitlog.outbox import OutboxRows
+from onlyonce.commitlog.removals import Retention
+from onlyonce.core.errors import Refused, Retryable, Superseded
+from onlyonce.database.statements import make_home
 from onlyonce.sinks.outbox import deliver
 from tests.contract.conftest import Log
 from tests.contract.outboxes import Outbox, Row, ids, run_process, sales

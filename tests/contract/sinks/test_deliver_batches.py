@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from onlyonce.commitlog.sinks.outbox import OutboxRows
-from onlyonce.model.errors import Refused
-from onlyonce.sinks.outbox import webhook
+from onlyonce.commitlog.outbox import OutboxRows
+from onlyonce.core.errors import Refused
+from onlyonce.sinks.outbox import send_webhook
 from tests.contract.outboxes import Outbox, ids, run_process, sales
 from tests.contract.sinks.test_deliver import POINTS, box, hook, in_order
 from tests.support.endpoints import DROPPED, LOST, OK, TWICE, EventsEndpoint, Reply, Request
@@ -159,7 +159,7 @@ def test_what_is_no_matter_of_a_row_holds_all(box: Outbox) -> None:
 
 def test_a_request_has_so_many_bytes_or_one_row(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row that is larger goes alone."""
-    monkeypatch.setattr(webhook, "REQUEST_BYTES", 3000)
+    monkeypatch.setattr(send_webhook, "REQUEST_BYTES", 3000)
     rows: list[dict[str, Any]] = sales(60)
     rows[7]["text"] = "é" * 3000
     box.put(rows)

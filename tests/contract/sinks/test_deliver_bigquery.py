@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from onlyonce.commitlog.sinks.outbox import OutboxRows
-from onlyonce.declare.pipeline import BigQuery
-from onlyonce.model.errors import Refused, Retryable
-from onlyonce.sinks.outbox import bigquery
+from onlyonce.api.pipeline import BigQuery
+from onlyonce.commitlog.outbox import OutboxRows
+from onlyonce.core.errors import Refused, Retryable
+from onlyonce.sinks.outbox import send_bigquery
 from tests.contract.conftest import Log
 from tests.contract.outboxes import Outbox, Row, ids, run_process, sales
 from tests.support.endpoints import DROPPED, LOST, OK, TWICE, BigQueryServer, Reply, Request, quota
@@ -67,8 +67,8 @@ def test_rows_arrive_once_with_the_insert_ids_that_are_stored_with_them(
 
 def test_requests_keep_within_the_limits_of_the_api(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows and bytes of a request; a row that no request can hold is invalid by itself, with the reason."""
-    monkeypatch.setattr(bigquery, "REQUEST_BYTES", 3000)
-    monkeypatch.setattr(bigquery, "ROW_BYTES", 2500)
+    monkeypatch.setattr(send_bigquery, "REQUEST_BYTES", 3000)
+    monkeypatch.setattr(send_bigquery, "ROW_BYTES", 2500)
     rows = sales(1200)
     rows[7]["text"] = "é" * 600
     rows[8]["text"] = "é" * 100
@@ -76,12 +76,12 @@ def test_requests_keep_within_the_limits_of_the_api(box: Outbox, monkeypatch: py
     with BigQueryServer() as server:
         send(box, server, monkeypatch)
         few = [len(request) for request in requested(server)]
-        monkeypatch.setattr(bigquery, "REQUEST_BYTES", 5_000_000)
+        monkeypatch.setattr(send_bigquery, "REQUEST_BYTES", 5_000_000)
         put(box, more := [row | {"id": f"more {row['id']}"} for row in sales(1200)])
         send(box, server, monkeypatch)
 
     assert server.ids() == ids(rows) + ids(more) - Counter([rows[7]["id"]])
-    assert max(few) <= 3000 // bigquery.OVERHEAD
+    assert max(few) <= 3000 // send_bigquery.OVERHEAD
     assert sorted(map(len, requested(server)[len(few) :])) == [200, 500, 500]
     assert box.ids("state = 'invalid' AND answer LIKE '%%bytes%%'") == {rows[7]["id"]}
 
@@ -114,7 +114,7 @@ def test_a_misbehaving_server_that_remembers_has_each_row_once(
 ) -> None:
     """It drops answers and requests, handles some twice, has backend errors with and without effect, and too much to
     do."""
-    monkeypatch.setattr(bigquery, "ROWS", 20)
+    monkeypatch.setattr(send_bigquery, "ROWS", 20)
     chance, rows = random.Random(seed), sales(300)
     put(box, rows)
     kinds = [DROPPED, LOST, TWICE, quota(), quota(429), Reply(500), Reply(503, effect=False), Reply(502)]
@@ -134,7 +134,7 @@ def test_a_row_is_there_twice_only_where_the_answer_was_lost_and_the_server_forg
     box: Outbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such rows, and their units in `commits`, are uncertain; what had an answer is never sent again."""
-    monkeypatch.setattr(bigquery, "ROWS", 20)
+    monkeypatch.setattr(send_bigquery, "ROWS", 20)
     units = [
         put(box, sales(40)),
         put(box, more := [r | {"id": f"more {r['id']}"} for r in sales(40)]),

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from onlyonce.declare.pipeline import BigQueryStream
+from onlyonce.api.pipeline import BigQueryStream
+from onlyonce.core.errors import OnlyonceError, Refused, Retryable
 from onlyonce.failpoints import FailPoint
-from onlyonce.model.errors import OnlyonceError, Refused, Retryable
-from onlyonce.sinks.outbox import bigquery_rows, bigquery_stream, units
+from onlyonce.sinks.outbox import deliver, send_bigquery
 from tests.contract.conftest import Log
 from tests.contract.outboxes import Outbox, Row, ids, run_process, sales
 from tests.support.platform import free_port
@@ -29,13 +29,13 @@ SINK = BigQueryStream(table="p.d.t")
 @pytest.fixture
 def box(log: Log, monkeypatch: pytest.MonkeyPatch) -> Outbox:
     """The outbox of a BigQuery table. Requests are small."""
-    monkeypatch.setattr(bigquery_rows, "REQUEST_BYTES", 300)
+    monkeypatch.setattr(send_bigquery, "REQUEST_BYTES", 300)
     return Outbox(log, "streamed")
 
 
 def send(box: Outbox, server: WriteStreams, monkeypatch: pytest.MonkeyPatch) -> None:
     """One delivery to a server."""
-    monkeypatch.setenv(bigquery_stream.EMULATOR, server.address)
+    monkeypatch.setenv(send_bigquery.EMULATOR, server.address)
     assert box.deliver(SINK)
 
 
@@ -106,13 +106,13 @@ def test_whatever_is_lost_each_row_is_there_once(box: Outbox, monkeypatch: pytes
         if passed % ends == 0 and passed < 60:
             raise FailPoint(name)
 
-    monkeypatch.setattr(bigquery_stream, "passing", ended)
-    monkeypatch.setattr(units, "passing", ended)
+    monkeypatch.setattr(send_bigquery, "passing", ended)
+    monkeypatch.setattr(deliver, "passing", ended)
     server = WriteStreams(lambda number, _: chance.choice(FAULTS) if number < 60 and chance.random() < 0.25 else "")
     for _ in range(60):
         with server, suppress(OnlyonceError, FailPoint):
             monkeypatch.setattr(
-                bigquery_rows, "REQUEST_BYTES", chance.choice([120, 300, 1000])
+                send_bigquery, "REQUEST_BYTES", chance.choice([120, 300, 1000])
             )  # as of another version
             send(box, server, monkeypatch)
             break
@@ -138,7 +138,7 @@ def test_a_kill_at_any_point_does_not_show(
     rows = sales(20)
     box.put(rows)
     with WriteStreams() as server:
-        monkeypatch.setenv(bigquery_stream.EMULATOR, server.address)
+        monkeypatch.setenv(send_bigquery.EMULATOR, server.address)
         code, output = run_process(box.log, server.address, tmp_path, point, pipelines="tests/support/streaming.py")
         assert code == -9, output[-2000:]
         send(box, server, monkeypatch)
@@ -152,15 +152,15 @@ def test_of_two_that_write_a_unit_at_once_one_is_seen(box: Outbox, monkeypatch: 
     rows = sales(20)
     box.put(rows)
     with WriteStreams() as server:
-        monkeypatch.setenv(bigquery_stream.EMULATOR, server.address)
-        wrote = bigquery_stream.BigQueryStreamTarget.write
+        monkeypatch.setenv(send_bigquery.EMULATOR, server.address)
+        wrote = send_bigquery.BigQueryStreamTarget.write
 
         def twice(self: Any, unit: str, rows: Any) -> None:
             rows = list(rows)
             wrote(self, unit, iter(rows))
             wrote(self, unit, iter(rows))
 
-        monkeypatch.setattr(bigquery_stream.BigQueryStreamTarget, "write", twice)
+        monkeypatch.setattr(send_bigquery.BigQueryStreamTarget, "write", twice)
         assert box.deliver(SINK)
 
     assert server.ids() == ids(rows)
@@ -177,7 +177,7 @@ def test_a_stream_with_a_part_of_the_rows_is_not_committed(box: Outbox, monkeypa
     with WriteStreams(lambda number, _: "lost after" if number == 3 else "") as server:
         with pytest.raises(Retryable):
             send(box, server, monkeypatch)
-        monkeypatch.setattr(bigquery_rows, "REQUEST_BYTES", 10_000)
+        monkeypatch.setattr(send_bigquery, "REQUEST_BYTES", 10_000)
         with pytest.raises(Retryable, match=r"its stream has \d+ rows of 20"):
             send(box, server, monkeypatch)
         assert server.rows() == []
@@ -236,7 +236,7 @@ def test_a_server_that_is_away_takes_nothing_and_all_comes_when_it_is_back(
     """Retryable, with what it means for the rows."""
     rows = sales(5)
     box.put(rows)
-    monkeypatch.setenv(bigquery_stream.EMULATOR, f"127.0.0.1:{free_port()}")
+    monkeypatch.setenv(send_bigquery.EMULATOR, f"127.0.0.1:{free_port()}")
     with pytest.raises(Retryable, match="no answer of BigQuery"):
         box.deliver(SINK)
     with WriteStreams() as server:

@@ -13,24 +13,23 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from onlyonce.declare.pipeline import Delta, Output
-from onlyonce.model.errors import InvariantBroken, Refused, Retryable
-from onlyonce.model.storage.location import Location
-from onlyonce.sinks.delta import delta_table
-from onlyonce.storage import changing, delta, opening, own_tables
-from onlyonce.storage.appended import Appended
-from onlyonce.storage.stores import arrow
-from onlyonce.storage.table_files import Held
+from onlyonce.api.pipeline import Delta, Output
+from onlyonce.core.errors import InvariantBroken, Refused, Retryable
+from onlyonce.core.locations import Location
+from onlyonce.sinks.delta import sink_delta
+from onlyonce.tables import arrow_files, commit, opening, own_tables, rewrite
+from onlyonce.tables.commit import Appended
+from onlyonce.tables.table_files import Held
 from tests.support.delta_history import clean_history
 
-COMMIT = delta.Commit("shop/per_shop/1/per_shop", 0, "shop/per_shop/1/0/per_shop/0", 1, "content")
+COMMIT = commit.Commit("shop/per_shop/1/per_shop", 0, "shop/per_shop/1/0/per_shop/0", 1, "content")
 TRIES = 5
 
 
 class Writer:
     """Writes one row under the transaction of a commit."""
 
-    def __init__(self, path: Path, commit: delta.Commit = COMMIT) -> None:
+    def __init__(self, path: Path, commit: commit.Commit = COMMIT) -> None:
         self.path, self.commit = path, commit
 
     def __call__(self) -> None:
@@ -86,9 +85,9 @@ def test_a_replay_finds_its_commit_though_the_table_has_forgotten_the_transactio
     table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where delta.setTransactionRetentionDuration was short: the history tells."""
-    delta.once(table, COMMIT, Writer(table))
-    monkeypatch.setattr(delta, "version", lambda path, app_id: None)
-    delta.once(table, COMMIT, Writer(table), replayed=True)
+    commit.once(table, COMMIT, Writer(table))
+    monkeypatch.setattr(commit, "version", lambda path, app_id: None)
+    commit.once(table, COMMIT, Writer(table), replayed=True)
     assert rows(table) == [1]
 
 
@@ -96,26 +95,26 @@ def test_a_replay_finds_its_commit_though_the_table_has_forgotten_the_transactio
 def test_a_commit_counts_after_the_history_was_cleaned(table: Path, *, replayed: bool) -> None:
     """As a team's own log retention does: the transaction is in the checkpoint."""
     for _ in range(2):
-        delta.once(table, COMMIT, Writer(table), replayed=replayed)
+        commit.once(table, COMMIT, Writer(table), replayed=replayed)
     clean_history(table)
-    assert delta.once(table, COMMIT, Writer(table), replayed=replayed) is None
+    assert commit.once(table, COMMIT, Writer(table), replayed=replayed) is None
     assert rows(table) == [1]
 
 
 def test_an_older_batch_that_no_history_has_is_no_commit(table: Path) -> None:
     """A later transaction does not show that the rows of an earlier batch were written."""
-    delta.once(table, replace(COMMIT, version=3), Writer(table, replace(COMMIT, version=3)))
+    commit.once(table, replace(COMMIT, version=3), Writer(table, replace(COMMIT, version=3)))
     clean_history(table)
     with pytest.raises(InvariantBroken, match="no commit of 0 in its history"):
-        delta.once(table, COMMIT, Writer(table))
+        commit.once(table, COMMIT, Writer(table))
     assert rows(table) == [1]
 
 
 def test_a_commit_of_other_rows_is_no_commit(table: Path) -> None:
     """As long as the history has it."""
-    delta.once(table, COMMIT, Writer(table))
+    commit.once(table, COMMIT, Writer(table))
     with pytest.raises(InvariantBroken, match="not in the table as meant"):
-        delta.once(table, replace(COMMIT, content="other"), Writer(table))
+        commit.once(table, replace(COMMIT, content="other"), Writer(table))
 
 
 def constrain(table: Path) -> None:
@@ -162,20 +161,20 @@ def test_rows_that_were_checked_for_another_form_are_not_committed(
         def files(self, _: DeltaTable) -> list[Held]:
             return []
 
-        def write(self, _: DeltaTable, __: Sequence[Held], folder: Location) -> changing.Change:
-            return changing.Change([], written(folder))
+        def write(self, _: DeltaTable, __: Sequence[Held], folder: Location) -> rewrite.Change:
+            return rewrite.Change([], written(folder))
 
     def written(folder: Location) -> list[Location]:
-        arrow.write(folder / "part-0.parquet", pa.table({"n": [1]}))
+        arrow_files.write(folder / "part-0.parquet", pa.table({"n": [1]}))
         return [folder / "part-0.parquet"]
 
     if when == "before the try":
         alter(table)
         opened.look()
-    monkeypatch.setattr(own_tables if kind == "append" else changing, "passing", passing)
+    monkeypatch.setattr(own_tables if kind == "append" else rewrite, "passing", passing)
     writes = {
         "append": lambda: own_tables.append(written, opened, COMMIT, form=checked),
-        "change": lambda: changing.change(table, COMMIT, Add(), form=checked),
+        "change": lambda: rewrite.change_rows(table, COMMIT, Add(), form=checked),
     }
     with pytest.raises(
         refused, match=r"changed while a batch was written|is another table than the one that the output wrote to"
@@ -198,10 +197,10 @@ def test_a_look_sees_that_a_table_was_made_again(table: Path, versions: int) -> 
 def test_a_table_that_forgets_its_transactions_is_refused(table: Path) -> None:
     """Before anything is written, with the statement that mends it."""
     output = Output(name="per_shop", transform="m:f", sink=Delta())
-    delta_table.check(opening.table(table), table, output)
+    sink_delta.check_table(opening.table(table), table, output)
     DeltaTable(str(table)).alter.set_table_properties(
-        {delta_table.FORGETS: "interval 1 hours"}, raise_if_not_exists=False
+        {sink_delta.FORGETS: "interval 1 hours"}, raise_if_not_exists=False
     )
     with pytest.raises(Refused, match="forgets its transactions after interval 1 hours") as refused:
-        delta_table.check(opening.table(table), table, output)
+        sink_delta.check_table(opening.table(table), table, output)
     assert "UNSET TBLPROPERTIES" in refused.value.hint

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from onlyonce import failpoints
+from onlyonce.api.sinks import FileSink
+from onlyonce.core.errors import CommitStateUnknown, InvariantBroken, Refused, Retryable, Superseded
 from onlyonce.database.connect import run
-from onlyonce.database.formats import make_home
-from onlyonce.declare.outputs.sinks import FileSink
-from onlyonce.model.errors import CommitStateUnknown, InvariantBroken, Refused, Retryable, Superseded
-from onlyonce.sinks.files import files_unit, finalize, sweep
+from onlyonce.database.statements import make_home
+from onlyonce.sinks.files import finalize, sink_files, sweep
 from tests.contract.conftest import Log
 from tests.contract.shards import Shards, name_of, sales, wanted
 
@@ -99,14 +99,14 @@ def test_a_replay_keeps_the_winners_and_leaves_nothing_behind(shop: Shards) -> N
 def test_of_twins_one_counts_and_the_other_takes_its_files_away(shop: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
     """The twin commits after this one has looked and written, before it claims."""
     shop.begin()
-    record = files_unit._record
+    record = sink_files._record
 
     def twin_first(*arguments: object) -> bool:
-        monkeypatch.setattr(files_unit, "_record", record)
+        monkeypatch.setattr(sink_files, "_record", record)
         assert shop.task(0, 0, ALL, attempt=1) == 4
         return record(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(files_unit, "_record", twin_first)
+    monkeypatch.setattr(sink_files, "_record", twin_first)
 
     assert shop.task(0, 0, ALL) == 0
     assert Counter(shop.pending()) == Counter(
@@ -130,21 +130,21 @@ def test_a_replay_that_means_other_rows_stops(shop: Shards) -> None:
 def test_a_lost_answer_is_settled_by_the_log(shop: Shards, monkeypatch: pytest.MonkeyPatch, arrived: bool) -> None:
     """COMMIT arrived or not: one attempt's files count in the end, and a file that may count is never removed."""
     shop.begin()
-    record = files_unit._record
+    record = sink_files._record
 
     def lost(*arguments: object) -> bool:
         if arrived:
             record(*arguments)  # type: ignore[arg-type]
         raise CommitStateUnknown("the answer was lost")
 
-    monkeypatch.setattr(files_unit, "_record", lost)
+    monkeypatch.setattr(sink_files, "_record", lost)
     if arrived:
         assert shop.task(0, 0, ALL) == 4
     else:
         with pytest.raises(Exception, match="did not arrive"):
             shop.task(0, 0, ALL)
         assert len(shop.pending()) == 4
-        monkeypatch.setattr(files_unit, "_record", record)
+        monkeypatch.setattr(sink_files, "_record", record)
         assert shop.task(0, 0, ALL, attempt=1) == 4
 
     winners = {t for (t,) in shop.log.rows("SELECT temporary FROM onlyonce.output_files WHERE unique_id LIKE '%%/0'")}
@@ -343,14 +343,14 @@ def test_one_pipeline_is_finalized_alone_and_a_wrong_name_refused(shop: Shards) 
 def test_the_sweep_removes_what_nobody_can_want_and_nothing_else(shop: Shards) -> None:
     """Of a dead epoch, of a unit that is committed: yes. Of the live driver's open unit, of a winner, of others: no."""
     shop.begin()
-    kill = files_unit._record
+    kill = sink_files._record
     try:
-        files_unit._record = _raise  # type: ignore[assignment]
+        sink_files._record = _raise  # type: ignore[assignment]
         for partition in (0, 1):
             with pytest.raises(RuntimeError):
                 shop.task(0, partition, ALL)
     finally:
-        files_unit._record = kill
+        sink_files._record = kill
     orphans = set(shop.pending())
     (shop.folder / ".pending" / "notes.txt").write_text("of somebody else")
     other = next(iter(orphans)).replace(f"{shop.driver.number}-", "999-", 1)

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import TimestampType
 
-from onlyonce.declare.pipeline import Output, Postgres
-from onlyonce.model.errors import InvariantBroken, Refused
-from onlyonce.testing.target import Target
+from onlyonce.api.pipeline import Output, Postgres
+from onlyonce.core.errors import InvariantBroken, Refused
+from onlyonce.testing.playing import Target
 from tests.contract.conftest import Log
 from tests.contract.sinks import test_newest_rows as newest_rows
 from tests.contract.sinks.test_newest_rows import KINDS, POINTS, Table

@@ -24,17 +24,17 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 from pyspark.sql import types as spark
 
-from onlyonce.declare.pipeline import Iceberg, Output
-from onlyonce.model.errors import InvariantBroken, Refused, Retryable, Superseded
-from onlyonce.model.operate import erasing
-from onlyonce.model.operate.dropping import Place
-from onlyonce.model.operate.mentions import Mentions
-from onlyonce.model.units import UnitId
-from onlyonce.operate.erase import search
-from onlyonce.sinks import content_hash, witness
-from onlyonce.sinks.iceberg import catalogs, columns, commits, data_files, owners
-from onlyonce.sinks.iceberg.commits import Commit
-from onlyonce.sinks.iceberg.stored_iceberg import StoredInIceberg
+from onlyonce.api.pipeline import Iceberg, Output
+from onlyonce.core import erasure
+from onlyonce.core.erasure import Mentions
+from onlyonce.core.errors import InvariantBroken, Refused, Retryable, Superseded
+from onlyonce.core.ownership import Place
+from onlyonce.core.units import UnitId
+from onlyonce.operate import erase_search
+from onlyonce.sinks.base import content, pinned
+from onlyonce.sinks.iceberg import iceberg_catalogs, iceberg_columns, iceberg_commits, sink_iceberg
+from onlyonce.sinks.iceberg.iceberg_commits import Commit
+from onlyonce.sinks.iceberg.sink_iceberg import StoredInIceberg
 from tests.contract.conformance_iceberg import expire
 from tests.support.erasure_places import plants
 
@@ -54,8 +54,8 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Catalog]:
     monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__TYPE", "sql")
     monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", f"sqlite:///{tmp_path}/catalog.db")
     monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", f"file://{tmp_path}/warehouse")
-    monkeypatch.setattr(commits, "WAIT", tenacity.wait_none())
-    with catalogs.opened("lake") as found:
+    monkeypatch.setattr(iceberg_commits, "WAIT", tenacity.wait_none())
+    with iceberg_catalogs.open_catalog("lake") as found:
         yield found
 
 
@@ -67,9 +67,9 @@ def table(lake: Catalog) -> Table:
 
 def made(lake: Catalog, schema: spark.StructType) -> Table:
     """The table for rows of these columns."""
-    wanted = columns.of(OUTPUT, schema)
-    found = columns.make(lake, PLACE.where, wanted)
-    columns.fit(OUTPUT, found, wanted)
+    wanted = iceberg_columns.columns_of(OUTPUT, schema)
+    found = iceberg_columns.make_table(lake, PLACE.where, wanted)
+    iceberg_columns.fit_table(OUTPUT, found, wanted)
     return found
 
 
@@ -77,8 +77,8 @@ def files(*rows: dict[str, Any]) -> Callable[[Table], list[DataFile]]:
     """A task that writes these rows."""
 
     def write(table: Table) -> list[DataFile]:
-        told = data_files.writing(table)(iter([pa.RecordBatch.from_pylist(list(rows))]))
-        return data_files.read(row for batch in told for row in batch.to_pylist())
+        told = sink_iceberg.writing(table)(iter([pa.RecordBatch.from_pylist(list(rows))]))
+        return sink_iceberg.read(row for batch in told for row in batch.to_pylist())
 
     return write
 
@@ -93,19 +93,19 @@ A, B = {"shop": "a", "n": 1}, {"shop": "b", "n": 2}
 
 def between(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> None:
     """Let something happen between the look at the table and the commit, once."""
-    put, left = commits._put, [work]
+    put, left = iceberg_commits._put, [work]
 
     def after(*given: Any) -> None:
         while left:
             left.pop()()
         put(*given)
 
-    monkeypatch.setattr(commits, "_put", after)
+    monkeypatch.setattr(iceberg_commits, "_put", after)
 
 
 def test_a_snapshot_says_which_batch_of_which_lineage_it_is(table: Table) -> None:
     """In its summary; and the table's property has the same."""
-    commits.once(table, commit(3), files(A))
+    iceberg_commits.once(table, commit(3), files(A))
     snapshot = table.refresh().current_snapshot()
     assert snapshot
     assert snapshot.summary
@@ -116,20 +116,20 @@ def test_a_snapshot_says_which_batch_of_which_lineage_it_is(table: Table) -> Non
         "onlyonce.lineage": "shop/per_shop/1", "onlyonce.output": "per_shop", "onlyonce.batch": "3", "onlyonce.epoch": "1",
         "onlyonce.unit": "shop/per_shop/1/3/per_shop/0", "onlyonce.content": "content",
     }  # fmt: skip
-    assert commits.landed(PLACE, "shop/per_shop/1", "per_shop") == 3
+    assert iceberg_commits.landed(PLACE, "shop/per_shop/1", "per_shop") == 3
 
 
 def test_a_commit_gives_the_snapshot_that_has_its_rows(table: Table) -> None:
     """Also when it is there already, and of rows in the place of others, which takes a snapshot that deletes before it;
     none once it has expired."""
-    made = commits.once(table, commit(0), files(A))
+    made = iceberg_commits.once(table, commit(0), files(A))
     assert made == table.refresh().current_snapshot().snapshot_id  # type: ignore[union-attr]
-    replaced = commits.once(table, commit(1), files(B), EqualTo("shop", "a"))
+    replaced = iceberg_commits.once(table, commit(1), files(B), EqualTo("shop", "a"))
     assert replaced == table.refresh().current_snapshot().snapshot_id != made  # type: ignore[union-attr]
-    assert commits.once(table, commit(1), files(B), EqualTo("shop", "a"), replayed=True) == replaced
+    assert iceberg_commits.once(table, commit(1), files(B), EqualTo("shop", "a"), replayed=True) == replaced
     expire(table)
-    commits.once(table, commit(2), files(A))
-    assert commits._snapshot(table.refresh().metadata, commit(0)) is None
+    iceberg_commits.once(table, commit(2), files(A))
+    assert iceberg_commits._snapshot(table.refresh().metadata, commit(0)) is None
 
 
 def test_a_batch_that_a_twin_commits_between_look_and_commit_is_there_once(
@@ -137,8 +137,8 @@ def test_a_batch_that_a_twin_commits_between_look_and_commit_is_there_once(
 ) -> None:
     """The commit is conditional, and what came between is looked at before it is tried again."""
     twin = lake.load_table(PLACE.where)
-    between(monkeypatch, lambda: commits.once(twin, commit(), files(A)))
-    commits.once(table, commit(), files(A))
+    between(monkeypatch, lambda: iceberg_commits.once(twin, commit(), files(A)))
+    iceberg_commits.once(table, commit(), files(A))
     assert seen(table) == [("a", 1)]
 
 
@@ -147,7 +147,7 @@ def test_rows_that_others_commit_between_look_and_commit_stay(
 ) -> None:
     """Another output's, a person's: both are there."""
     between(monkeypatch, lambda: lake.load_table(PLACE.where).append(pa.Table.from_pylist([B])))
-    commits.once(table, commit(), files(A))
+    iceberg_commits.once(table, commit(), files(A))
     assert seen(table) == [("a", 1), ("b", 2)]
 
 
@@ -162,7 +162,7 @@ def test_a_table_that_is_made_again_between_look_and_commit_is_refused(
 
     between(monkeypatch, make_again)
     with pytest.raises(Refused, match="is another table than the one that the output wrote to"):
-        commits.once(table, commit(), files(A))
+        iceberg_commits.once(table, commit(), files(A))
     assert seen(lake.load_table(PLACE.where)) == [("b", 2)]
 
 
@@ -173,7 +173,7 @@ def test_a_table_that_is_partitioned_by_floats_is_refused(lake: Catalog, kind: t
     parts = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "x"))
     found = lake.create_table(PLACE.where, Schema(types.NestedField(1, "x", kind)), partition_spec=parts)
     with pytest.raises(Refused, match=rf"is partitioned by x, a {kind}"):
-        columns.refuse(OUTPUT, found)
+        iceberg_columns.refuse_columns(OUTPUT, found)
 
 
 def test_rows_of_files_that_differ_from_the_unit_are_not_committed(lake: Catalog) -> None:
@@ -181,59 +181,59 @@ def test_rows_of_files_that_differ_from_the_unit_are_not_committed(lake: Catalog
     lake.create_namespace("sales")
     parts = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "x"))
     found = lake.create_table(PLACE.where, Schema(types.NestedField(1, "x", types.DoubleType())), partition_spec=parts)
-    rows = pa.table({"x": [0.0, -0.0, 1.0], content_hash.HASH: [1, 2, 3]})
-    meant = content_hash.received(
+    rows = pa.table({"x": [0.0, -0.0, 1.0], content.HASH: [1, 2, 3]})
+    meant = content.received(
         rows.column_names,
         [
-            row[data_files.TALLY]
-            for part in data_files.writing(found)(iter(rows.to_batches()))
+            row[sink_iceberg.TALLY]
+            for part in sink_iceberg.writing(found)(iter(rows.to_batches()))
             for row in part.to_pylist()
         ],
     )
     unit = UnitId("shop/per_shop/1", 0, "per_shop", 0)
 
     with pytest.raises(InvariantBroken, match=r"has 3 rows .* wrote 5 rows .* or wrote them twice"):
-        data_files.written(rows, found, partial(witness.check, unit, meant))
+        sink_iceberg.written_files(rows, found, partial(pinned.check, unit, meant))
 
 
 def test_a_batch_whose_snapshots_have_expired_is_not_written_again(table: Table) -> None:
     """The property stays."""
-    commits.once(table, commit(), files(A))
+    iceberg_commits.once(table, commit(), files(A))
     expire(table)
-    commits.once(table, commit(), files(A), replayed=True)
+    iceberg_commits.once(table, commit(), files(A), replayed=True)
     assert seen(table) == [("a", 1)]
 
 
 def test_a_replay_finds_the_batch_by_its_snapshot_where_the_property_is_gone(table: Table) -> None:
     """Somebody has put the table's properties back."""
-    commits.once(table, commit(), files(A))
+    iceberg_commits.once(table, commit(), files(A))
     with table.transaction() as change:
         change.remove_properties(commit().key)
-    commits.once(table, commit(), files(A), replayed=True)
+    iceberg_commits.once(table, commit(), files(A), replayed=True)
     assert seen(table) == [("a", 1)]
 
 
 def test_other_rows_under_a_batch_that_is_there_stop_it(table: Table) -> None:
     """They are compared, not skipped."""
-    commits.once(table, commit(), files(A))
+    iceberg_commits.once(table, commit(), files(A))
     with pytest.raises(InvariantBroken, match="should hold"):
-        commits.once(table, commit(content="other"), files(B), replayed=True)
+        iceberg_commits.once(table, commit(content="other"), files(B), replayed=True)
     assert seen(table) == [("a", 1)]
 
 
 def test_a_driver_that_was_overtaken_commits_nothing(table: Table) -> None:
     """The epoch of the last commit is in the property that is compared before each try."""
-    commits.once(table, commit(0, epoch=2), files(A))
+    iceberg_commits.once(table, commit(0, epoch=2), files(A))
     with pytest.raises(Superseded, match="epoch 2; this is 1"):
-        commits.once(table, commit(1, epoch=1), files(B))
+        iceberg_commits.once(table, commit(1, epoch=1), files(B))
     assert seen(table) == [("a", 1)]
 
 
 def test_a_batch_behind_the_newest_of_its_lineage_stops(table: Table) -> None:
     """One of the two was put back to another moment."""
-    commits.once(table, commit(5), files(A))
+    iceberg_commits.once(table, commit(5), files(A))
     with pytest.raises(InvariantBroken, match="has batch 5"):
-        commits.once(table, commit(4), files(B))
+        iceberg_commits.once(table, commit(4), files(B))
     assert seen(table) == [("a", 1)]
 
 
@@ -242,35 +242,37 @@ def test_a_property_that_somebody_has_changed_stops_the_batch(table: Table) -> N
     with table.transaction() as change:
         change.set_properties({commit().key: "7"})
     with pytest.raises(InvariantBroken, match="can't be read"):
-        commits.once(table, commit(), files(A))
+        iceberg_commits.once(table, commit(), files(A))
 
 
 def test_others_without_end_are_told_and_leave_nothing_of_the_batch(
     lake: Catalog, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run ends, to be tried again."""
-    put, other = commits._put, lake.load_table(PLACE.where)
+    put, other = iceberg_commits._put, lake.load_table(PLACE.where)
 
     def after(*given: Any) -> None:
         other.append(pa.Table.from_pylist([B]))
         put(*given)
 
-    monkeypatch.setattr(commits, "_put", after)
-    monkeypatch.setattr(commits, "BETWEEN", 3)
+    monkeypatch.setattr(iceberg_commits, "_put", after)
+    monkeypatch.setattr(iceberg_commits, "BETWEEN", 3)
     with pytest.raises(Retryable, match="3 times"):
-        commits.once(table, commit(), files(A))
+        iceberg_commits.once(table, commit(), files(A))
     assert seen(table) == [("b", 2)] * 3
 
 
 def test_replaced_rows_go_and_come_in_one_commit(lake: Catalog, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of others in the same file stay, and those that come between go too where they are of the window."""
-    commits.once(table, commit(0), files(A, B))
+    iceberg_commits.once(table, commit(0), files(A, B))
     moments = []
-    monkeypatch.setattr(commits, "passing", lambda point: moments.append(seen(lake.load_table(PLACE.where))))
+    monkeypatch.setattr(iceberg_commits, "passing", lambda point: moments.append(seen(lake.load_table(PLACE.where))))
     new = {"shop": "a", "n": 10}
-    between(monkeypatch, lambda: commits.once(lake.load_table(PLACE.where), commit(1), files({"shop": "a", "n": 3})))
+    between(
+        monkeypatch, lambda: iceberg_commits.once(lake.load_table(PLACE.where), commit(1), files({"shop": "a", "n": 3}))
+    )
     backfill = Commit("shop/per_shop/backfill", "per_shop", 0, 1, "unit", "content")
-    commits.once(table, backfill, files(new), EqualTo("shop", "a"))
+    iceberg_commits.once(table, backfill, files(new), EqualTo("shop", "a"))
     assert seen(table) == [("a", 10), ("b", 2)]
     assert all(
         moment in ([("a", 1), ("b", 2)], [("a", 1), ("a", 3), ("b", 2)], [("a", 10), ("b", 2)]) for moment in moments
@@ -279,16 +281,16 @@ def test_replaced_rows_go_and_come_in_one_commit(lake: Catalog, table: Table, mo
 
 def test_rows_are_replaced_by_none(table: Table) -> None:
     """A window that has none any more."""
-    commits.once(table, commit(0), files(A, B))
-    commits.once(table, commit(1), lambda there: [], EqualTo("shop", "a"))
+    iceberg_commits.once(table, commit(0), files(A, B))
+    iceberg_commits.once(table, commit(1), lambda there: [], EqualTo("shop", "a"))
     assert seen(table) == [("b", 2)]
 
 
 def test_a_new_column_is_added_and_old_rows_have_none_of_it(lake: Catalog, table: Table) -> None:
     """At the end of the table."""
-    commits.once(table, commit(0), files(A))
+    iceberg_commits.once(table, commit(0), files(A))
     grown = made(lake, spark.StructType([spark.StructField("tags", spark.ArrayType(spark.StringType())), *WANTED]))
-    commits.once(grown, commit(1), files(B | {"tags": ["x", None]}))
+    iceberg_commits.once(grown, commit(1), files(B | {"tags": ["x", None]}))
     assert seen(grown) == [("a", 1, None), ("b", 2, ["x", None])]
 
 
@@ -299,7 +301,7 @@ def test_rows_come_into_the_partitions_of_a_table_by_columns_as_they_are(lake: C
         PLACE.where, two(), partition_spec=PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "shop"))
     )
     table = made(lake, WANTED)
-    commits.once(table, commit(), files(A, B, A))
+    iceberg_commits.once(table, commit(), files(A, B, A))
     assert seen(table) == [("a", 1), ("a", 1), ("b", 2)]
     parts = table.inspect.partitions().to_pylist()
     assert sorted((part["partition"]["shop"], part["record_count"]) for part in parts) == [("a", 2), ("b", 1)]
@@ -329,7 +331,7 @@ def test_what_can_not_be_written_is_refused_before_anything_is(lake: Catalog, ta
 def test_a_catalog_that_is_not_configured_is_refused() -> None:
     """With what would describe it."""
     with pytest.raises(Refused, match="no Iceberg catalog 'nowhere'") as told:
-        catalogs.catalog("nowhere")
+        iceberg_catalogs.catalog("nowhere")
     assert "PYICEBERG_CATALOG__NOWHERE__URI" in told.value.hint
 
 
@@ -337,7 +339,7 @@ def test_a_catalog_that_can_not_be_opened_as_configured_is_refused(monkeypatch: 
     """It is no error that another attempt heals."""
     monkeypatch.setenv("PYICEBERG_CATALOG__ODD__TYPE", "odd")
     with pytest.raises(Refused, match="'odd' can't be opened as it is configured here"):
-        catalogs.catalog("odd")
+        iceberg_catalogs.catalog("odd")
 
 
 def test_a_catalog_that_is_away_is_asked_another_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,30 +347,30 @@ def test_a_catalog_that_is_away_is_asked_another_time(monkeypatch: pytest.Monkey
     monkeypatch.setenv("PYICEBERG_CATALOG__AWAY__TYPE", "rest")
     monkeypatch.setenv("PYICEBERG_CATALOG__AWAY__URI", "http://127.0.0.1:1")
     with pytest.raises(Retryable, match="of away does not answer"):
-        catalogs.catalog("away")
+        iceberg_catalogs.catalog("away")
 
 
 def test_a_table_belongs_to_one_output(lake: Catalog, table: Table) -> None:
     """Whoever claims it later is refused, and may have loaded it before it was claimed; its own output may claim it
     again."""
     early = lake.load_table(PLACE.where)
-    owners.claim(table, "shop/per_shop of platform 1")
-    owners.claim(lake.load_table(PLACE.where), "shop/per_shop of platform 1")
+    iceberg_catalogs.claim_table(table, "shop/per_shop of platform 1")
+    iceberg_catalogs.claim_table(lake.load_table(PLACE.where), "shop/per_shop of platform 1")
     with pytest.raises(Refused, match="belongs to shop/per_shop of platform 1"):
-        owners.claim(lake.load_table(PLACE.where), "shop/per_shop of platform 2")
-    owners.claim(early, "shop/other of platform 1")
+        iceberg_catalogs.claim_table(lake.load_table(PLACE.where), "shop/per_shop of platform 2")
+    iceberg_catalogs.claim_table(early, "shop/other of platform 1")
     with pytest.raises(Refused, match="belongs to shop/other of platform 1"):
-        owners.check(table.refresh(), "shop/per_shop of platform 1")
+        iceberg_catalogs.check_owner(table.refresh(), "shop/per_shop of platform 1")
 
 
 def test_a_dropped_table_is_gone_with_its_files_and_dropped_twice_is_no_error(table: Table) -> None:
     """As `onlyonce drop --tables` does it."""
-    commits.once(table, commit(), files(A))
+    iceberg_commits.once(table, commit(), files(A))
     [file] = [task.file.file_path for task in table.refresh().scan().plan_files()]
-    assert catalogs.of_target(PLACE)
-    catalogs.drop(PLACE)
-    catalogs.drop(PLACE)
-    assert not catalogs.of_target(PLACE)
+    assert iceberg_catalogs.of_target(PLACE)
+    iceberg_catalogs.drop_table(PLACE)
+    iceberg_catalogs.drop_table(PLACE)
+    assert not iceberg_catalogs.of_target(PLACE)
     assert not Path(file.removeprefix("file://")).exists()
 
 
@@ -377,14 +379,16 @@ def test_each_file_of_each_snapshot_is_searched_for_an_erasure(table: Table) -> 
     """Rows of the table as it is, rows that older snapshots have, the bounds in manifests, which have the beginning of
     a long value only, and files without a snapshot."""
     who = "a.person.with.a.long.name@example.org"
-    commits.once(table, commit(0), files({"shop": who, "n": 1}))
-    commits.once(table, commit(1), files(B), EqualTo("shop", who))
-    commits.once(table, commit(2), files({"shop": who, "n": 2}))
+    iceberg_commits.once(table, commit(0), files({"shop": who, "n": 1}))
+    iceberg_commits.once(table, commit(1), files(B), EqualTo("shop", who))
+    iceberg_commits.once(table, commit(2), files({"shop": who, "n": 2}))
     [orphan] = files({"shop": who, "n": 3})(table)
-    mentions = Mentions(erasing.read(f"shop = '{who}'", {"shop": "string"}))
+    mentions = Mentions(erasure.read_conditions(f"shop = '{who}'", {"shop": "string"}))
 
     places = {
-        file.at: place.goes for file in StoredInIceberg(PLACE.text).files() if (place := search.of_file(file, mentions))
+        file.at: place.goes
+        for file in StoredInIceberg(PLACE.text).files()
+        if (place := erase_search.search_file(file, mentions))
     }
 
     current = {task.file.file_path for task in table.refresh().scan().plan_files()}

@@ -13,14 +13,14 @@ import pyarrow as pa
 import pytest
 
 from onlyonce import settings
-from onlyonce.context.run_context import RunContext
-from onlyonce.declare import loading as declarations
-from onlyonce.declare.pipeline import Iceberg
-from onlyonce.model.errors import Refused
-from onlyonce.model.operate.dropping import Place
+from onlyonce.api import load as declarations
+from onlyonce.api.pipeline import Iceberg
+from onlyonce.context import RunContext
+from onlyonce.core.errors import Refused
+from onlyonce.core.ownership import Place
 from onlyonce.operate import drop
-from onlyonce.sinks import own_target
-from onlyonce.sinks.iceberg import catalogs
+from onlyonce.sinks import registry
+from onlyonce.sinks.iceberg import iceberg_catalogs
 from tests.contract.conformance_iceberg import CATALOG, configured
 from tests.contract.conftest import Log
 from tests.contract.sinks.test_targets import pipeline
@@ -35,14 +35,14 @@ def here(shared: Log) -> Iterator[Log]:
     shared.rows("TRUNCATE onlyonce_private.targets")
     with configured(shared, settings.home()):
         yield shared
-        catalogs.drop(PLACE)
+        iceberg_catalogs.drop_table(PLACE)
 
 
 def claim(log: Log, name: str, sink: Iceberg = SINK) -> RunContext:
     """What a run does before its output's table is made, and the making."""
     declared, no_session = pipeline(name, sink), Any
     context = RunContext(no_session, declared, name, "run", log.database)  # type: ignore[arg-type]
-    with own_target.claimed(context, declared.outputs[0]), catalogs.opened(CATALOG) as found:
+    with registry.claimed(context, declared.outputs[0]), iceberg_catalogs.open_catalog(CATALOG) as found:
         found.create_namespace_if_not_exists("sold")
         found.create_table_if_not_exists("sold.all", pa.schema([("n", pa.int64())]))
     return context
@@ -54,10 +54,10 @@ def test_a_table_that_went_is_missed_and_one_of_another_pipeline_is_refused(here
     claim(here, "mill")
     with pytest.raises(Refused, match="belongs to mill/all"):
         claim(here, "shop", Iceberg(table="sold.all", catalog=CATALOG.upper()))
-    catalogs.drop(PLACE)
+    iceberg_catalogs.drop_table(PLACE)
     with pytest.raises(Refused, match=r"sold\.all is gone"):
         claim(here, "mill")
-    with catalogs.opened(CATALOG) as found:
+    with iceberg_catalogs.open_catalog(CATALOG) as found:
         found.create_table("sold.all", pa.schema([("n", pa.int64())]))
     with pytest.raises(Refused, match=r"sold\.all is another table than the one that the output wrote to"):
         claim(here, "mill")
@@ -75,6 +75,6 @@ def test_a_drop_takes_the_table_out_of_its_catalog_only_when_it_is_asked_for_tab
 
     told = drop.main(["press", "--yes"])
     assert {"what": "Iceberg table", "where": f"sold.all ({CATALOG})"} in told.tables["stays"]
-    assert catalogs.of_target(PLACE)
+    assert iceberg_catalogs.of_target(PLACE)
     drop.main(["press", "--tables", "--yes"])
-    assert not catalogs.of_target(PLACE)
+    assert not iceberg_catalogs.of_target(PLACE)

@@ -10,24 +10,23 @@ from pathlib import Path
 
 import pytest
 
-from onlyonce.declare.pipeline import KafkaSink
-from onlyonce.model.errors import InvariantBroken, Refused, Superseded
-from onlyonce.model.operate import erasing
-from onlyonce.model.operate.mentions import Mentions
-from onlyonce.model.sinks.delivery import Row
-from onlyonce.operate.erase import decoders
-from onlyonce.sinks.outbox import kafka
-from onlyonce.sinks.outbox.stored_outside import StoredOutside
-from onlyonce.testing.suite import cases
-from onlyonce.testing.suite.cases import make_rows
-from onlyonce.testing.suite.cases_of_rows import CASES, ODD_NAMES, Case, odd_names_mean_only_themselves
-from onlyonce.testing.suite.processes import Processes
+from onlyonce.api.pipeline import KafkaSink
+from onlyonce.core import erasure
+from onlyonce.core.delivery import Row
+from onlyonce.core.erasure import Mentions
+from onlyonce.core.errors import InvariantBroken, Refused, Superseded
+from onlyonce.operate import erase_search
+from onlyonce.sinks.outbox import send_kafka
+from onlyonce.sinks.outbox.sink_outbox import StoredOutside
+from onlyonce.testing import suite
+from onlyonce.testing.scratch import Processes
+from onlyonce.testing.suite import CASES, ODD_NAMES, Case, make_rows, odd_names_mean_only_themselves
 from tests.contract.conformance_kafka import VARIABLE, ToKafka, read
 from tests.contract.conftest import Log
 from tests.support.broker import Broker
 from tests.support.erasure_places import plants
 
-QUICK = {cases.each_row_is_there_once, cases.a_lost_answer_does_not_show}
+QUICK = {suite.each_row_is_there_once, suite.a_lost_answer_does_not_show}
 LIFE = "00000000-0000-0000-0000-000000000001"
 
 
@@ -75,11 +74,11 @@ def test_a_newer_deliverer_fences_the_one_that_is_writing(broker: Broker) -> Non
     def overtaken() -> Iterator[Row]:
         yield from rows_of("old")
         old._producer.flush(20)
-        with kafka.opened(sink, "shop/kept") as new:
+        with send_kafka.opened_producer(sink, "shop/kept") as new:
             assert not new.committed(unit)
             new.write(unit, iter(rows_of("new")))
 
-    with kafka.opened(sink, "shop/kept") as old, pytest.raises(Superseded):
+    with send_kafka.opened_producer(sink, "shop/kept") as old, pytest.raises(Superseded):
         old.write(unit, overtaken())
 
     assert [message.value() for message in read(broker.servers, topic)] == [b'"new"']
@@ -93,10 +92,10 @@ def test_a_unit_of_a_transaction_that_was_undone_is_not_committed(broker: Broker
     """Its name reached the compacted topic, and its deliverer died before the commit: the next one must write it."""
     topic, unit = broker.topic("undone"), f"shop/kept/1/0/kept/0@{LIFE}"
     sink = KafkaSink(topic=topic, connection=VARIABLE, timeout=timedelta(seconds=20))
-    with kafka.opened(sink, "shop/kept") as dead:
+    with send_kafka.opened_producer(sink, "shop/kept") as dead:
         dead._producer.begin_transaction()
         dead._produce(unit, iter(rows_of("first")))
-        with kafka.opened(sink, "shop/kept") as next_one:
+        with send_kafka.opened_producer(sink, "shop/kept") as next_one:
             assert not next_one.committed(unit)
             next_one.write(unit, iter(rows_of("second")))
     assert [message.value() for message in read(broker.servers, topic)] == [b'"second"']
@@ -105,10 +104,10 @@ def test_a_unit_of_a_transaction_that_was_undone_is_not_committed(broker: Broker
 def test_a_log_that_is_older_than_the_topic_is_refused(broker: Broker) -> None:
     """A restored backup would send batches that the topic has: it is a person's matter, and nothing is sent."""
     sink = KafkaSink(topic=broker.topic("restored"), connection=VARIABLE, timeout=timedelta(seconds=20))
-    with kafka.opened(sink, "shop/kept") as target:
+    with send_kafka.opened_producer(sink, "shop/kept") as target:
         for batch in range(3):
             target.write(f"shop/kept/1/{batch}/kept/0@{LIFE}", iter(rows_of(f"{batch}")))
-    with kafka.opened(sink, "shop/kept") as target:
+    with send_kafka.opened_producer(sink, "shop/kept") as target:
         assert target.committed(f"shop/kept/1/2/kept/0@{LIFE}")
         assert not target.committed(f"shop/kept/1/3/kept/0@{LIFE}")
         assert not target.committed("shop/kept/1/0/kept/0@another")
@@ -121,7 +120,7 @@ def test_a_units_topic_that_forgets_is_refused(broker: Broker) -> None:
     topic = broker.topic("kept")
     broker.make_topic(f"{topic}.onlyonce-units", cleanup_policy="delete")
     sink = KafkaSink(topic=topic, connection=VARIABLE, timeout=timedelta(seconds=20))
-    with pytest.raises(Refused, match="forget"), kafka.opened(sink, "shop/kept"):
+    with pytest.raises(Refused, match="forget"), send_kafka.opened_producer(sink, "shop/kept"):
         pass
 
 
@@ -138,8 +137,8 @@ def test_undone_messages_stay_as_long_as_the_topic_says(broker: Broker) -> None:
         connection=VARIABLE,
         timeout=timedelta(seconds=20),
     )
-    mentions = Mentions(erasing.read("id = 'u17-secret'", {"id": "string"}))
-    with kafka.opened(sink, "shop/kept") as target:
+    mentions = Mentions(erasure.read_conditions("id = 'u17-secret'", {"id": "string"}))
+    with send_kafka.opened_producer(sink, "shop/kept") as target:
         target.write(f"shop/kept/1/0/kept/0@{LIFE}", iter(rows_of("u17-secret")))
         target._producer.begin_transaction()
         target._produce(f"shop/kept/1/1/kept/0@{LIFE}", iter(rows_of("u17-secret, undone")))
@@ -147,7 +146,10 @@ def test_undone_messages_stay_as_long_as_the_topic_says(broker: Broker) -> None:
         target._producer.abort_transaction()
 
     found = [
-        sum(decoders.count(message.value(), mentions) for message in read(broker.servers, sink.topic, *level))
+        sum(
+            erase_search.count_mentions(message.value(), mentions)
+            for message in read(broker.servers, sink.topic, *level)
+        )
         for level in ((), ("read_uncommitted",))
     ]
 

@@ -14,14 +14,14 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from onlyonce import settings
+from onlyonce.api.pipeline import Delta, Files, Output, Pipeline, Postgres
 from onlyonce.commitlog.batches import Batches
-from onlyonce.database.formats import make_home
-from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres
+from onlyonce.core.errors import Refused
+from onlyonce.core.windows import Fixed, Session
+from onlyonce.database.statements import make_home
 from onlyonce.failpoints import FailPoint
-from onlyonce.model.errors import Refused
-from onlyonce.model.windows import Fixed, Session
-from onlyonce.operate import maintain as operate
-from onlyonce.operate.sink_rows import in_delta
+from onlyonce.operate import compact as operate
+from onlyonce.operate.audit import in_delta
 from onlyonce.sinks import maintain
 from tests.contract.conftest import Log, plan_of
 from tests.contract.shop import Shop, at, shop  # noqa: F401 - a fixture

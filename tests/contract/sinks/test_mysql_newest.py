@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from onlyonce.core.errors import InvariantBroken, Refused
 from onlyonce.database import mysql
 from onlyonce.database.connect import run
-from onlyonce.model.errors import InvariantBroken, Refused
-from onlyonce.sinks.mysql import mysql_history, mysql_rows, mysql_upsert
+from onlyonce.sinks.mysql import mysql_rows
 from onlyonce.sinks.postgres import postgres_unit
 from tests.contract.sinks.test_mysql_sink import There, there  # noqa: F401 - a fixture
 from tests.contract.sinks.test_newest_rows import POINTS, Killed
@@ -60,7 +60,7 @@ class Table:
                 raise Killed
 
         with pytest.MonkeyPatch.context() as killing, suppress(Killed):
-            for module in (postgres_unit, mysql_rows, mysql_upsert, mysql_history):
+            for module in (postgres_unit, mysql_rows, mysql_rows, mysql_rows):
                 killing.setattr(module, "passing", kill)
             self.write(batch, changes)
 

@@ -15,23 +15,23 @@ from pyspark.sql import types as T
 from pyspark.sql.types import DecimalType, StructField, StructType
 from sqlalchemy import text
 
-from onlyonce.commitlog import authorities
+from onlyonce.api.pipeline import MySQL, Output
+from onlyonce.commitlog import units
 from onlyonce.commitlog.lineages import Driver, Lineages
+from onlyonce.core import erasure
+from onlyonce.core.erasure import Mentions
+from onlyonce.core.errors import DatabaseAway, InvariantBroken, Refused, Superseded
+from onlyonce.core.ownership import Place
+from onlyonce.core.units import UnitId
 from onlyonce.database import connect
 from onlyonce.database.connect import Database
-from onlyonce.declare.pipeline import MySQL, Output
-from onlyonce.model.errors import DatabaseAway, InvariantBroken, Refused, Superseded
-from onlyonce.model.operate import erasing
-from onlyonce.model.operate.dropping import Place
-from onlyonce.model.operate.mentions import Mentions
-from onlyonce.model.units import UnitId
 from onlyonce.sinks.mysql import mysql_rows
 from onlyonce.sinks.mysql.mysql_table import MySQLTable
-from onlyonce.sinks.mysql.stored_mysql import StoredInMySQL
-from onlyonce.sinks.own_target import _is_there
+from onlyonce.sinks.mysql.sink_mysql import StoredInMySQL
 from onlyonce.sinks.postgres import postgres_unit
-from onlyonce.testing.suite.log import Log
-from onlyonce.testing.suite.task import hashed, run_unit
+from onlyonce.sinks.registry import _is_there
+from onlyonce.testing.scratch import Log
+from onlyonce.testing.suite import hashed, run_unit
 from tests.contract.conformance_mysql import VARIABLE, batch_of
 from tests.support.erasure_places import plants
 from tests.support.mariadb import MariaDB
@@ -113,7 +113,7 @@ def there(shared: Log, mariadb: MariaDB) -> Iterator[There]:
     name = mariadb.new_database()
     with mock.patch.dict(os.environ, {VARIABLE: mariadb.url(name)}):
         driver = shared.start(f"shop_{name}", "per_shop")
-        authorities.adopt(shared.database, driver, VARIABLE)
+        units.adopt_authority(shared.database, driver, VARIABLE)
         yield There(shared, mariadb, driver, name)
     mariadb.rows("", f"DROP DATABASE {name}")
 
@@ -168,7 +168,7 @@ def test_rows_are_searched_for_an_erasure(there: There) -> None:
     """Each table of the output, and how its rows go."""
     there.prepare("id string")
     there.write("id", ["u17-secret"], ["other"])
-    mentions = Mentions(erasing.read("id = 'u17-secret'", {"id": "string"}))
+    mentions = Mentions(erasure.read_conditions("id = 'u17-secret'", {"id": "string"}))
 
     found = [*StoredInMySQL(there.log.database, MySQL(table="kept", connection=VARIABLE)).rows(mentions)]
 
@@ -332,7 +332,7 @@ def test_another_platform_does_not_write_under_the_same_name(there: There, new_l
     """Its epochs would fence ours, and its units would pass for ours."""
     other = new_log()
     with pytest.raises(Refused, match="of another platform, under the same name"):
-        authorities.adopt(other.database, other.start(there.driver.lineage.split("/")[0], "per_shop"), VARIABLE)
+        units.adopt_authority(other.database, other.start(there.driver.lineage.split("/")[0], "per_shop"), VARIABLE)
 
 
 def test_no_session_opens_in_a_database_of_another_format(there: There) -> None:
@@ -356,7 +356,7 @@ def test_a_driver_that_was_overtaken_writes_nothing(there: There) -> None:
     def hold() -> None:
         with connect.transaction(session) as holding:
             Lineages(holding).check_epoch(there.driver.lineage, there.driver.epoch)
-            authorities.adopt(there.log.database, newer, VARIABLE)
+            units.adopt_authority(there.log.database, newer, VARIABLE)
             holding.execute(text("SELECT 1"))
 
     with pytest.raises(DatabaseAway):

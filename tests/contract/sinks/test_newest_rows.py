@@ -11,15 +11,15 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
+from onlyonce.api.pipeline import Output, Postgres
+from onlyonce.commitlog.dropping import Drops
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.commitlog.operate.dropping import Drops
+from onlyonce.core.errors import InvariantBroken, Refused
+from onlyonce.core.units import UnitId
 from onlyonce.database.connect import run
-from onlyonce.declare.pipeline import Output, Postgres
-from onlyonce.model.errors import InvariantBroken, Refused
-from onlyonce.model.units import UnitId
-from onlyonce.sinks.postgres import postgres_history, postgres_newest, postgres_unit
+from onlyonce.sinks.postgres import postgres_rows, postgres_unit
 from onlyonce.sinks.postgres.postgres_table import SinkTable
-from onlyonce.testing.suite.task import hash_of, hashed, run_unit
+from onlyonce.testing.suite import hash_of, hashed, run_unit
 from tests.contract.conftest import Log
 from tests.support import changes_of_a_table as source
 from tests.support.changes_of_a_table import Change
@@ -65,7 +65,7 @@ class Table:
                 raise Killed
 
         with pytest.MonkeyPatch.context() as killing, suppress(Killed):
-            for module in (postgres_unit, postgres_newest, postgres_history):
+            for module in (postgres_unit, postgres_rows, postgres_rows):
                 killing.setattr(module, "passing", kill)
             self.write(batch, rows, schema)
 
@@ -150,7 +150,7 @@ def test_texts_are_in_the_order_of_their_bytes_in_any_database(log: Log) -> None
     assert table.rows() == {("k", "b", 2)}
     said = run(
         log.database,
-        lambda conn: postgres_newest.newer(("position",), schema).as_string(conn.connection.cursor()),  # type: ignore[arg-type]
+        lambda conn: postgres_rows.newer_rows(("position",), schema).as_string(conn.connection.cursor()),  # type: ignore[arg-type]
     )
     assert said.count('"position" COLLATE "C"') == 2
 

@@ -17,13 +17,12 @@ import pytest
 from pyarrow import fs
 
 from onlyonce import failpoints
-from onlyonce.database.formats import make_home
+from onlyonce.core.errors import InvariantBroken
+from onlyonce.database.statements import make_home
 from onlyonce.failpoints import FailPoint
 from onlyonce.local.processes import wait_until
-from onlyonce.model.errors import InvariantBroken
 from onlyonce.sinks.files import finalize, sweep
-from onlyonce.sinks.files.object_store import _open
-from onlyonce.sinks.files.stores import store_of
+from onlyonce.sinks.files.file_stores import _open, store_of
 from tests.contract.conftest import Log
 from tests.contract.shards import Shards, sales, wanted
 from tests.support.platform import free_port

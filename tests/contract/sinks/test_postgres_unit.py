@@ -14,10 +14,10 @@ import pyspark
 import pytest
 
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.core.errors import InvariantBroken, Refused, Superseded
 from onlyonce.local.processes import wait_until
-from onlyonce.model.errors import InvariantBroken, Refused, Superseded
 from onlyonce.sinks.postgres.postgres_unit import _Csv, write_unit
-from onlyonce.testing.suite.task import Context, hashed
+from onlyonce.testing.suite import Context, hashed
 from tests.contract.conftest import Log
 from tests.contract.task import Task, shop_rows
 from tests.support.steps import PATIENCE, Stage, Steps

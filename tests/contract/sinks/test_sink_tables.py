@@ -10,12 +10,12 @@ import pytest
 from pyspark.sql.types import StructType
 from sqlalchemy import Connection
 
-from onlyonce.commitlog.operate.dropping import Drops
+from onlyonce.api.pipeline import Output, Postgres
+from onlyonce.commitlog.dropping import Drops
+from onlyonce.core.errors import Refused
+from onlyonce.core.ownership import Place
+from onlyonce.core.windows import Fixed
 from onlyonce.database.connect import Database, transaction
-from onlyonce.declare.pipeline import Output, Postgres
-from onlyonce.model.errors import Refused
-from onlyonce.model.operate.dropping import Place
-from onlyonce.model.windows import Fixed
 from onlyonce.sinks.postgres.postgres_table import SinkTable
 from tests.contract.conftest import Log
 from tests.support.steps import Stage, Steps

@@ -8,24 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from onlyonce.commitlog.operate.erasures import Erasures
-from onlyonce.declare.pipeline import Postgres
-from onlyonce.model.operate import erasing
-from onlyonce.model.operate.mentions import Mentions
-from onlyonce.operate.erase import search
-from onlyonce.sinks.files.stored_files import StoredInFiles
-from onlyonce.sinks.postgres.stored_postgres import StoredInPostgres
-from onlyonce.sinks.stored import File
+from onlyonce.api.pipeline import Postgres
+from onlyonce.commitlog.erasures import Erasures
+from onlyonce.core import erasure
+from onlyonce.core.erasure import Mentions
+from onlyonce.operate import erase_search
+from onlyonce.sinks.base.stored import File
+from onlyonce.sinks.files.sink_files import StoredInFiles
+from onlyonce.sinks.postgres.sink_postgres import StoredInPostgres
 from tests.contract.conftest import Log
 from tests.support.erasure_places import plants
 
 WHO = "u17-secret"
-MENTIONS = Mentions(erasing.read(f"id = '{WHO}'", {"id": "string"}))
+MENTIONS = Mentions(erasure.read_conditions(f"id = '{WHO}'", {"id": "string"}))
 
 
 def mentioned(file: File) -> bool:
     """Return whether a file mentions the person."""
-    return search.of_file(file, MENTIONS) is not None
+    return erase_search.search_file(file, MENTIONS) is not None
 
 
 @plants("object of a file sink")
@@ -36,7 +36,7 @@ def test_objects_of_a_file_sink_are_searched_by_their_url(log: Log, tmp_path: Pa
         (tmp_path / "parts" / name).write_text(json.dumps({"id": who}) + "\n")
     sink = StoredInFiles(log.database, f"file://{tmp_path}")
 
-    places = [place.left() for file in sink.files() if (place := search.of_file(file, MENTIONS))]
+    places = [place.left() for file in sink.files() if (place := erase_search.search_file(file, MENTIONS))]
     sink.clean(MENTIONS, mentioned)
 
     assert [place.place for place in places] == [f"file://{tmp_path}/parts/one.jsonl"]

@@ -14,20 +14,18 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from onlyonce import settings
-from onlyonce.commitlog import authorities
-from onlyonce.commitlog.authorities import Authorities
-from onlyonce.context.run_context import RunContext
+from onlyonce.api import load as declarations
+from onlyonce.api.pipeline import Delta, FileSink, MySQL, Output, Pipeline, Postgres, Sink
+from onlyonce.commitlog import units
+from onlyonce.commitlog.units import Authorities
+from onlyonce.context import RunContext
+from onlyonce.core import ownership, stored_names
+from onlyonce.core.errors import Refused
+from onlyonce.core.ownership import Place
 from onlyonce.database.connect import run
-from onlyonce.declare import loading as declarations
-from onlyonce.declare.pipeline import Delta, FileSink, MySQL, Output, Pipeline, Postgres, Sink
-from onlyonce.model import stored_names
-from onlyonce.model.errors import Refused
-from onlyonce.model.operate.dropping import Place
-from onlyonce.model.sinks import owner
 from onlyonce.operate import drop
-from onlyonce.sinks import own_target
-from onlyonce.sinks.files.object_store import _open
-from onlyonce.sinks.files.stores import folder_of
+from onlyonce.sinks import registry
+from onlyonce.sinks.files.file_stores import _open, folder_of
 from tests.contract.conftest import Log, shared
 from tests.contract.shop import SHOP
 from tests.support import s3
@@ -49,7 +47,7 @@ def claim(log: Log, name: str, sink: Sink, instance: str | None = None) -> None:
     """What a run does before it makes the table of its output."""
     declared, no_session = pipeline(name, sink), Any
     context = RunContext(no_session, declared, instance or name, "run", log.database)  # type: ignore[arg-type]
-    with own_target.claimed(context, declared.outputs[0]):
+    with registry.claimed(context, declared.outputs[0]):
         make(log, sink)
 
 
@@ -66,7 +64,7 @@ def make(log: Log, sink: Sink) -> None:
         )
     elif isinstance(sink, MySQL):
         run(
-            authorities.database_of(sink.connection),
+            units.database_of(sink.connection),
             lambda conn: conn.exec_driver_sql(f"CREATE TABLE IF NOT EXISTS {sink.table} (n INT)"),
         )
 
@@ -95,9 +93,9 @@ def unnote(sink: FileSink) -> None:
     place = target_of(sink)
     if "://" in place:
         system, root = _open(place)
-        system.delete_file(f"{root}/{owner.FILE}")
+        system.delete_file(f"{root}/{ownership.FILE}")
     else:
-        (folder_of(place) / owner.FILE).unlink()
+        (folder_of(place) / ownership.FILE).unlink()
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +142,7 @@ def test_two_declared_outputs_of_one_target_are_refused_where_they_are_read(
     """Before any run, without a database: so a database is known by its variable or address there."""
     first, second = spellings(platform)[number]
     source = (
-        "import dataclasses\nfrom onlyonce.declare.pipeline import *\nfrom tests.support.shop import SHOP\n"
+        "import dataclasses\nfrom onlyonce.api.pipeline import *\nfrom tests.support.shop import SHOP\n"
         "def of(name, sink):\n"
         "    return dataclasses.replace(SHOP, name=name, outputs=(Output(name='all', transform='a:b', sink=sink),))\n"
         f"PIPELINES = [of('mill', {first!r}), of('shop', {second!r})]\n"
@@ -272,7 +270,7 @@ def test_results_of_another_platform_are_refused_by_name(platform: Log, later: L
         unnote(sink)
     elif isinstance(sink, Delta):
         DeltaTable(str(settings.tables_dir() / "results" / "all")).alter.set_table_properties(
-            {owner.PROPERTY: ""}, raise_if_not_exists=False
+            {ownership.PROPERTY: ""}, raise_if_not_exists=False
         )
     else:
         statement = (
@@ -280,7 +278,7 @@ def test_results_of_another_platform_are_refused_by_name(platform: Log, later: L
             if isinstance(sink, Postgres)
             else "ALTER TABLE all_results COMMENT ''"
         )
-        run(authorities.database_of(sink.connection), lambda conn: conn.exec_driver_sql(statement))
+        run(units.database_of(sink.connection), lambda conn: conn.exec_driver_sql(statement))
     claim(later, "mill", sink)
 
     assert target_of(sink) in refused.value.what
@@ -296,8 +294,8 @@ def test_of_two_platforms_at_once_one_gets_the_folder(platform: Log, later: Log,
 
     with (
         pytest.raises(Refused, match="holds the results of another platform"),
-        own_target.claimed(first, declared.outputs[0]),
-        own_target.claimed(second, declared.outputs[0]),
+        registry.claimed(first, declared.outputs[0]),
+        registry.claimed(second, declared.outputs[0]),
     ):
         pass
 
@@ -311,11 +309,11 @@ def test_a_teams_comment_on_its_table_stays(platform: Log, later: Log, sink: Any
         if isinstance(sink, Postgres)
         else "ALTER TABLE all_results COMMENT 'ours'"
     )
-    run(authorities.database_of(sink.connection), lambda conn: conn.exec_driver_sql(statement))
+    run(units.database_of(sink.connection), lambda conn: conn.exec_driver_sql(statement))
     claim(platform, "team", sink)
     claim(later, "team", sink)
 
-    assert own_target._note(Place(sink.target("team/all"))) == "ours"
+    assert registry._note(Place(sink.target("team/all"))) == "ours"
 
 
 def test_two_platforms_share_no_transaction_id(platform: Log, later: Log, tmp_path: Path) -> None:

@@ -17,13 +17,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
+from onlyonce.api.pipeline import Output, Postgres
 from onlyonce.commitlog.lineages import Driver
+from onlyonce.core.errors import Refused
+from onlyonce.core.windows import Fixed
 from onlyonce.database.connect import forget_connections, run
 from onlyonce.database.migrate import migrate
-from onlyonce.declare.pipeline import Output, Postgres
-from onlyonce.model.errors import Refused
-from onlyonce.model.windows import Fixed
-from onlyonce.sinks.postgres.postgres_sums import WINDOW
+from onlyonce.sinks.postgres.postgres_rows import WINDOW
 from onlyonce.sinks.postgres.postgres_table import SinkTable
 from tests.contract.conftest import Log
 from tests.contract.sinks.test_newest_rows import KINDS, Table

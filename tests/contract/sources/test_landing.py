@@ -18,15 +18,15 @@ import pytest
 
 from docs.generate import specification
 from onlyonce import settings
-from onlyonce.catalog.collector import Collector
-from onlyonce.commitlog.subscriptions import Subscriptions
+from onlyonce.catalog.expiry import Collector
+from onlyonce.commitlog.sources import Subscriptions
+from onlyonce.core.errors import Refused
+from onlyonce.core.line_values import WHOLE_MESSAGE
+from onlyonce.core.runs import Report
 from onlyonce.database.connect import run
-from onlyonce.database.formats import make_home
-from onlyonce.local.feed import deliver, publish
-from onlyonce.model.errors import Refused
-from onlyonce.model.report import Report
-from onlyonce.model.values.line_values import WHOLE_MESSAGE
-from onlyonce.sources import land, pubsub
+from onlyonce.database.statements import make_home
+from onlyonce.local import feed, feed_messages
+from onlyonce.sources import pubsub
 from onlyonce.sources.landing import Flow, Message
 from tests.contract.conftest import Log
 from tests.contract.receive import Receive
@@ -51,7 +51,7 @@ class Landing:
 
     def land(self, pipeline: str = "sales") -> Report:
         """A landing in this process."""
-        return land.main([pipeline])
+        return pubsub.main([pipeline])
 
     def start(self, point: str = "", action: str = "kill", pipeline: str = "sales") -> int:
         """A landing in a process and session of its own, with a fail-point."""
@@ -174,7 +174,7 @@ def test_an_acknowledgement_after_the_deadline_is_not_trusted(
     landing.landers.wait_stopped(slow)
     landing.deadlines_pass()
     with monkeypatch.context() as patch:
-        patch.setattr(land, "SLACK", 0)  # of our clock no time has passed
+        patch.setattr(pubsub, "SLACK", 0)  # of our clock no time has passed
         assert "the deadline had passed" in landing.land().warnings[0]
     assert sorted(number for _, _, number in landing.open()) == [4, 4]
     os.kill(slow, signal.SIGCONT)
@@ -260,10 +260,10 @@ def test_a_feed_publishes_the_same_records_for_the_same_seed(landing: Landing) -
     """In the schedule's order and number, re-deliveries under new message ids; each has its record's id as
     attribute."""
     source = MESSAGES["orders"].source
-    sent = publish.feed("user_counts", source, duplicates=0.2, seed=3, files=None, records=300)
+    sent = feed_messages.feed_pubsub("user_counts", source, duplicates=0.2, seed=3, files=None, records=300)
     landing.land("orders")
 
-    arrivals, parts = deliver.delivered("user_counts", duplicates=0.2, seed=3, files=None, records=300)
+    arrivals, parts = feed.delivered("user_counts", duplicates=0.2, seed=3, files=None, records=300)
     meant = Counter(arrivals["event_id"].iloc[np.concatenate(parts)])
     assert (sent.messages, sent.distinct, sent.duplicates) == (360, 300, 60)
     assert landing.ids("orders", "order") == meant

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from onlyonce.storage import event_rows
+from onlyonce.tables import table_files
 from tests.support.platform import ROOT
 
 LOOK = (
@@ -42,6 +42,6 @@ def test_the_rows_are_those_of_the_version_that_is_asked_for(tmp_path: Path) -> 
     """With the values of the partition, which are in no file."""
     path = events(tmp_path)
     before = DeltaTable(str(path), version=1)
-    assert event_rows.dataset(path).count_rows() == FILES * ROWS
-    assert event_rows.dataset(path, before).count_rows() == 2 * ROWS
-    assert event_rows.dataset(path).head(1)["oo_kind"].to_pylist() == ["kept"]
+    assert table_files.dataset_of_events(path).count_rows() == FILES * ROWS
+    assert table_files.dataset_of_events(path, before).count_rows() == 2 * ROWS
+    assert table_files.dataset_of_events(path).head(1)["oo_kind"].to_pylist() == ["kept"]

@@ -17,11 +17,10 @@ from pyarrow import parquet
 from pyiceberg.catalog.sql import SqlCatalog
 
 from onlyonce.sinks import maintain
-from onlyonce.sinks.delta import delta_append, delta_files
-from onlyonce.sinks.iceberg import data_files
-from onlyonce.storage import log_entries, own_tables, rewriting
-from onlyonce.storage.delta import Commit
-from onlyonce.storage.stores import arrow
+from onlyonce.sinks.delta import delta_files, sink_delta
+from onlyonce.sinks.iceberg import sink_iceberg
+from onlyonce.tables import arrow_files, opening, own_tables, rewrite
+from onlyonce.tables.commit import Commit
 
 NAN = float("nan")
 COMMIT = Commit("𠮷/receive", 0, "𠮷/0", 1, "as meant")
@@ -36,14 +35,14 @@ def own(path: Path, rows: pa.Table) -> None:
 
 def a_teams(path: Path, rows: pa.Table) -> None:
     """Append as the driver does to a team's table."""
-    delta_append.append(rows, path, COMMIT)
+    sink_delta.append_rows(rows, path, COMMIT)
 
 
 def compacted(path: Path, rows: pa.Table) -> None:
     """Rewrite a file of a table of the platform's own."""
     own(path, rows)
-    old = rewriting.files(DeltaTable(str(path)), [])
-    assert rewriting.rewrite(path, old, "𠮷/compact", 1, lambda held: held)
+    old = rewrite.rewritten_files(DeltaTable(str(path)), [])
+    assert rewrite.rewrite(path, old, "𠮷/compact", 1, lambda held: held)
 
 
 WAYS = pytest.mark.parametrize("way", [own, a_teams, compacted])
@@ -82,7 +81,7 @@ def test_rows_of_a_small_batch_are_read_back_by_their_partition(tmp_path: Path) 
     write_deltalake(tmp_path / "table", rows.schema.empty_table(), partition_by=["part", "zero"])
     texts = [json.dumps([value, str(zero)]) for value, zero in zip(values, rows["zero"].to_pylist(), strict=True)]
     placed = rows.append_column(delta_files.PARTITION, pa.array(texts))
-    delta_append.append(placed, tmp_path / "table", COMMIT)
+    sink_delta.append_rows(placed, tmp_path / "table", COMMIT)
 
     held = DeltaTable(tmp_path / "table")
     assert sorted(map(str, found(held, "true"))) == sorted(map(str, zip(*rows.to_pydict().values(), strict=True)))
@@ -145,9 +144,9 @@ def test_a_nan_of_an_iceberg_table_is_found(tmp_path: Path) -> None:
         }
     )
     table = catalog.create_table("sales.all", rows.schema)
-    written = data_files.of_metadata(table.metadata, table.io)(iter(rows.to_batches()))
+    written = sink_iceberg.of_metadata(table.metadata, table.io)(iter(rows.to_batches()))
 
-    [file] = data_files.read([row for batch in written for row in batch.to_pylist()])
+    [file] = sink_iceberg.read([row for batch in written for row in batch.to_pylist()])
 
     assert [table.schema().find_column_name(at) for at in file.upper_bounds] == ["whole"]
     footer = parquet.read_metadata(file.file_path.removeprefix("file://")).row_group(0)
@@ -160,7 +159,7 @@ def test_a_nan_of_an_iceberg_table_is_found(tmp_path: Path) -> None:
 def test_a_nan_that_comes_later_than_the_first_row_group_is_found(tmp_path: Path) -> None:
     """A writer that does not know all rows gives no float column bounds."""
     rows = pa.table({"amount": [1.0], "n": [1]})
-    with arrow.writer(tmp_path / "file.parquet", rows.schema) as file:
+    with arrow_files.writer(tmp_path / "file.parquet", rows.schema) as file:
         file.write_table(rows)
         file.write_table(pa.table({"amount": [NAN], "n": [2]}))
 
@@ -174,8 +173,8 @@ def test_lists_and_maps_have_bounds_without_a_nan(tmp_path: Path) -> None:
     rows = pa.table({
         "list": [[NAN], [1.0], [2.0]], "named": pa.array([[("a", 1.0)], [("b", NAN)], []], kind), "a.b": [1.0, 2.0, 3.0], "n": [1, 2, 3],
     })  # fmt: skip
-    arrow.write(tmp_path / "all", rows)
-    arrow.write(tmp_path / "some", rows.slice(2))
+    arrow_files.write(tmp_path / "all", rows)
+    arrow_files.write(tmp_path / "some", rows.slice(2))
 
     def bounded(name: str) -> list[str]:
         group = parquet.read_metadata(tmp_path / name).row_group(0)
@@ -191,5 +190,5 @@ def test_lists_and_maps_have_bounds_without_a_nan(tmp_path: Path) -> None:
 
 def test_a_note_is_read_back_as_it_was_written() -> None:
     """Names of pipelines may have characters of any plane."""
-    assert log_entries.note(COMMIT.note())["app_id"] == "𠮷/receive"
+    assert opening.note(COMMIT.note())["app_id"] == "𠮷/receive"
     assert "𠮷/receive" in COMMIT.note()

@@ -14,11 +14,11 @@ from deltalake import DeltaTable, write_deltalake
 from pyarrow import parquet
 
 from onlyonce.commitlog.batches import Received
-from onlyonce.database.formats import make_home
-from onlyonce.model.errors import InvariantBroken
+from onlyonce.core.errors import InvariantBroken
+from onlyonce.database.statements import make_home
 from onlyonce.receive import events
-from onlyonce.storage import attempt_files, log_entries, own_tables, statistics
-from onlyonce.storage.delta import SKIPPING, Commit
+from onlyonce.tables import attempt_files, opening, own_tables, statistics
+from onlyonce.tables.commit import SKIPPING, Commit
 from tests.support.together import together
 
 SCHEMA = pa.schema([("kind", pa.string()), ("n", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("note", pa.string())])
@@ -85,7 +85,7 @@ def test_commits_of_other_transactions_between_do_not_disturb(table: Path) -> No
 
     told = [version for versions in together(*[partial(mine, first) for first in (0, 10, 20)]) for version in versions]
     assert numbers(table) == Counter(range(30))
-    assert [log_entries.noted(table, version)["app_id"] for version in told] == [f"app-{n}" for n in range(30)]
+    assert [opening.noted(table, version)["app_id"] for version in told] == [f"app-{n}" for n in range(30)]
 
 
 def test_the_files_of_a_commit_are_in_the_order_of_their_rows(table: Path) -> None:
@@ -201,11 +201,11 @@ def test_what_killed_attempts_have_left_is_swept_and_what_may_still_be_committed
     killed(1, 1)
     (events_of / ("0" * 32)).mkdir()
     (events_of / ("0" * 32) / "part.parquet").touch()
-    assert attempt_files.sweep("shop", 1, []) == 0
-    assert [attempt_files.sweep("shop", 0, []), attempt_files.sweep("shop", 0, [])] == [1, 0]
+    assert attempt_files.sweep_attempts("shop", 1, []) == 0
+    assert [attempt_files.sweep_attempts("shop", 0, []), attempt_files.sweep_attempts("shop", 0, [])] == [1, 0]
     assert sorted(len(list(folder.rglob("*.parquet"))) for folder in events_of.glob("[0-9]*")) == [1, 1, 1]
     attempt(1, 1)
-    assert attempt_files.sweep("shop", 0, []) == 1
+    assert attempt_files.sweep_attempts("shop", 0, []) == 1
     assert numbers(events_of) == Counter([0, 1])
 
 
@@ -228,7 +228,7 @@ def test_sweep_removes_what_killed_drivers_left_in_manifests(
         patch.setattr(own_tables, "passing", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             append(2)
-    assert attempt_files.sweep("shop", 0, []) == 0
+    assert attempt_files.sweep_attempts("shop", 0, []) == 0
     append(2)
-    assert [attempt_files.sweep("shop", 1, []), attempt_files.sweep("shop", 0, [])] == [0, 1]
+    assert [attempt_files.sweep_attempts("shop", 1, []), attempt_files.sweep_attempts("shop", 0, [])] == [0, 1]
     assert numbers(path) == Counter([1, 2])

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from onlyonce.model.report import Report
-from onlyonce.testing.crashtest import scratch
-from onlyonce.testing.crashtest.play import play
-from onlyonce.testing.crashtest.report import Asked
+from onlyonce.core.runs import Report
+from onlyonce.testing import scratch
+from onlyonce.testing.crash_results import Asked
+from onlyonce.testing.crashtest import play
 from tests.support import shop_oracle
 from tests.support.platform import ROOT
 

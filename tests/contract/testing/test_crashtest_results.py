@@ -10,9 +10,9 @@ import psycopg2
 import pytest
 from psycopg2 import sql
 
-from onlyonce.testing.crashtest import results, scratch
-from onlyonce.testing.crashtest.compare import difference
-from onlyonce.testing.crashtest.scratch import Server
+from onlyonce.testing import crash_results, scratch
+from onlyonce.testing.crash_results import difference
+from onlyonce.testing.scratch import Server
 
 ROWS = """
     SELECT * FROM (VALUES
@@ -32,7 +32,7 @@ def url(server: Server) -> str:
 
 def test_every_row_comes_back_as_it_is(url: str) -> None:
     """Null is no empty text, floats are floats, all else is its exact text in UTC, lines may be in it."""
-    found = results._copied(url, sql.SQL(ROWS)).to_pydict()
+    found = crash_results._copied(url, sql.SQL(ROWS)).to_pydict()
 
     assert found["name"] == ["plain", "", None, 'two\nlines, "quoted"']
     assert str(found["double"]) == "[1.5, nan, None, -inf]"
@@ -48,20 +48,20 @@ def test_a_row_that_is_lost_or_twice_in_a_table_is_seen(url: str) -> None:
     with psycopg2.connect(url.replace("+psycopg2", "")) as session:
         session.cursor().execute("CREATE TABLE t AS " + ROWS)
     table = sql.SQL("SELECT * FROM {}").format(sql.Identifier("public", "t"))
-    wanted = results._copied(url, table)
-    assert difference("t", wanted, results._copied(url, table)) is None
+    wanted = crash_results._copied(url, table)
+    assert difference("t", wanted, crash_results._copied(url, table)) is None
 
     with psycopg2.connect(url.replace("+psycopg2", "")) as session:
         session.cursor().execute("DELETE FROM t WHERE name = ''; INSERT INTO t SELECT * FROM t WHERE name IS NULL")
 
-    apart = difference("t", wanted, results._copied(url, table))
+    apart = difference("t", wanted, crash_results._copied(url, table))
     assert apart is not None
     assert (apart.lost, apart.doubled) == (1, 1)
 
 
 def test_an_empty_table_has_its_columns(url: str) -> None:
     """So that an output without a row is compared like any other."""
-    found = results._copied(url, sql.SQL(ROWS + " WHERE name = 'none'"))
+    found = crash_results._copied(url, sql.SQL(ROWS + " WHERE name = 'none'"))
 
     assert found.num_rows == 0
     assert found.column_names == ["name", "double", "single", "exact", "at", "doc", "raw"]

@@ -10,8 +10,8 @@ from datetime import timedelta
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce.declare.pipeline import Delta, Files, FileSink, Output, Pipeline, Postgres, Sink, Webhook
-from onlyonce.model.windows import Session, Sliding, Window
+from onlyonce.api.pipeline import Delta, Files, FileSink, Output, Pipeline, Postgres, Sink, Webhook
+from onlyonce.core.windows import Session, Sliding, Window
 from tests.support.shop import LATENESS, MINUTE
 
 ME = "tests.fault.lives.declared"

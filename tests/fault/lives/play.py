@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from onlyonce import settings
-from onlyonce.model.errors import Refused
-from onlyonce.operate.change import plan
-from onlyonce.operate.change.half_written import HINT
-from onlyonce.outputs.releases import release
-from onlyonce.run import lineage
+from onlyonce.core.errors import Refused
+from onlyonce.operate import plan
+from onlyonce.operate.plan import HINT
+from onlyonce.outputs import reprocess
+from onlyonce.run import reset
 from tests.fault.lives import wanted
 from tests.fault.lives.cases import Case
 from tests.fault.lives.strikes import Strikes
@@ -109,7 +109,7 @@ class Life:
             self.platform.backfill("shop", *EVER)
         elif self.case.life == "release":
             self._declare(changed=True)
-            release.main(["shop", "--invalid", "--yes", *LOCAL])
+            reprocess.main(["shop", "--invalid", "--yes", *LOCAL])
 
     def _new_life(self, query: str) -> None:
         """Lose the checkpoint.
@@ -122,14 +122,14 @@ class Life:
         checkpoint = settings.data_dir("shop") / "checkpoints" / query / "1"
         lost = checkpoint.rename(checkpoint.with_name("lost"))
         try:
-            lineage.new(f"shop/{query}", yes=True)
+            reset.new(f"shop/{query}", yes=True)
         except Refused as refused:
             if "put the checkpoint back" not in (refused.hint or ""):
                 raise
             lost.rename(checkpoint)
             self.platform.run("shop")
             lost = checkpoint.rename(lost)
-            lineage.new(f"shop/{query}", yes=True)
+            reset.new(f"shop/{query}", yes=True)
         shutil.rmtree(lost)
 
     def _change(self) -> None:

@@ -22,8 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from onlyonce import failpoints
-from onlyonce.settings import configuration
+from onlyonce import configuration, failpoints
 from tests.fault.matrix.play import Play, child
 from tests.fault.matrix.zygote import LATE, PATIENCE
 

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres, Sink
-from onlyonce.model.windows import Fixed
+from onlyonce.api.pipeline import Delta, Files, Output, Pipeline, Postgres, Sink
+from onlyonce.core.windows import Fixed
 from tests.fault.matrix.frames import schema_of
 
 SCHEMA = "id string, shop string, at timestamp, cents long"

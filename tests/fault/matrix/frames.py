@@ -21,10 +21,10 @@ from pyarrow import parquet
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
-from onlyonce.declare.pipeline import split_ddl
-from onlyonce.sinks.content_hash import HASH, Key, Tally
-from onlyonce.storage import delta
-from onlyonce.testing.suite.task import hash_of
+from onlyonce.api.pipeline import split_ddl
+from onlyonce.sinks.base.content import HASH, Key, Tally
+from onlyonce.tables import commit
+from onlyonce.testing.suite import hash_of
 
 Dict = dict[str, Any]
 SPARKS_CONFLICT = "ConcurrentTransactionException"
@@ -175,12 +175,12 @@ class Session:
 def make(path: Path, schema: StructType, session: object, partition_by: list[str], properties: object) -> None:
     """In the place of `delta.make`: if several drivers try at once, one succeeds and the others use its table."""
     try:
-        if not delta.exists(path):
+        if not commit.exists(path):
             DeltaTable.create(
                 str(path), to_arrow_schema(schema, timezone="UTC"), mode="ignore", partition_by=partition_by
             )
     except DeltaError:
-        if not delta.exists(path):
+        if not commit.exists(path):
             raise
 
 

@@ -28,31 +28,28 @@ import pyspark
 from deltalake import DeltaTable
 from pyspark.sql.types import StructType
 
+from onlyonce.api.pipeline import Output
 from onlyonce.commitlog.lineages import Lineages
-from onlyonce.context.query import OnBatch, Query
-from onlyonce.context.run_context import RunContext
+from onlyonce.context import OnBatch, Query, RunContext
+from onlyonce.core.batch import Batch
+from onlyonce.core.errors import OnlyonceError
+from onlyonce.core.locations import Location, on_disk
+from onlyonce.core.records import RecordPlaces
+from onlyonce.core.units import Content, UnitId
 from onlyonce.database.connect import Database
-from onlyonce.declare.pipeline import Output
+from onlyonce.engine import encoding
 from onlyonce.failpoints import passing
-from onlyonce.model.batch import Batch
-from onlyonce.model.errors import OnlyonceError
-from onlyonce.model.sources.record_places import RecordPlaces
-from onlyonce.model.storage.location import Location, on_disk
-from onlyonce.model.units import Content, UnitId
-from onlyonce.outputs import in_driver, outputs, results, staging, stateless
-from onlyonce.outputs.windows import windowing
-from onlyonce.receive import events, receive, receive_unit
-from onlyonce.receive.blocks import exchange
-from onlyonce.session import encoding
-from onlyonce.sinks import content_hash
+from onlyonce.outputs import query, results, stateless, windows
+from onlyonce.receive import events, exchange, loop, unit
+from onlyonce.sinks.base import content
 from onlyonce.sinks.delta import delta_files
-from onlyonce.sinks.postgres import postgres_plain, postgres_unit
+from onlyonce.sinks.postgres import postgres_unit, sink_postgres
 from onlyonce.sinks.postgres.sink_postgres import PostgresWriter
-from onlyonce.sources.chosen import ALL, Chosen
-from onlyonce.sources.files import source_files
-from onlyonce.sources.parse import plain_records
-from onlyonce.storage import checkpoint, delta
-from onlyonce.testing.suite.task import Context, hashed
+from onlyonce.sources import source_files
+from onlyonce.sources.lines import ALL, Chosen
+from onlyonce.sources.values import fast_json
+from onlyonce.tables import checkpoint, commit
+from onlyonce.testing.suite import Context, hashed
 from tests.fault.matrix import declared, frames
 from tests.fault.matrix.declared import Row
 from tests.fault.matrix.frames import Frame
@@ -98,11 +95,11 @@ def main(play: Play) -> None:
     context = RunContext(session, pipeline, play.name, f"run {os.getpid()}", database)
     with _played(play):
         if play.receive:
-            receive.drain(context)
-            receive.close(context, ended=True)
+            loop.drain(context)
+            loop.close(context, ended=True)
         for output in pipeline.outputs:
             if output.window is None:
-                outputs.drain(context, output)
+                query.drain(context, output)
 
 
 def child(play: Play) -> int:
@@ -122,16 +119,16 @@ def _played(play: Play) -> Any:
     """Put the stand-ins where the product's modules look for Spark."""
     tasks = _in_worker if play.workers else _here
     stand_ins: list[tuple[object, str, object]] = [
-        (StructType, "fromDDL", frames.schema_of), (delta, "make", frames.make), (staging, "F", frames.FUNCTIONS), (delta_files, "F", frames.FUNCTIONS), (encoding, "F", frames.FUNCTIONS),
+        (StructType, "fromDDL", frames.schema_of), (commit, "make", frames.make), (results, "F", frames.FUNCTIONS), (delta_files, "F", frames.FUNCTIONS), (encoding, "F", frames.FUNCTIONS),
         (source_files, "stream", lambda spark, inbox, start: Registry(inbox.table)), (source_files, "listed", lambda batch, moved: batch),
         (source_files, "lines", _lines), (exchange, "records", _records),
-        (plain_records, "reader", lambda *given: None), (exchange, "exchanged", _exchanged), (exchange, "mapped", lambda *given: _mapped(tasks, *given)),
-        (receive, "drain_query", drain_query),
+        (fast_json, "reader", lambda *given: None), (exchange, "exchanged", _exchanged), (exchange, "mapped", lambda *given: _mapped(tasks, *given)),
+        (loop, "drain_query", drain_query),
         (events, "stream", lambda spark, path, start, files: Events(path, "", declared.PLAIN)),
-        (windowing, "in_stream", lambda stream, root, until: stream), (results, "applied", _applied), (stateless, "is_stateless", lambda result: True),
+        (windows, "in_stream", lambda stream, root, until: stream), (results, "applied", _applied), (stateless, "is_stateless", lambda result: True),
         # rows are for the tasks: hashes by Spark are none of the stand-in's
-        (stateless, "adds_no_rows", lambda result: False), (in_driver, "written", lambda *_: None),
-        (outputs, "drain_query", drain_query), (content_hash, "tallied", frames.tallied), (content_hash, "hashed", frames.hashed),
+        (stateless, "adds_no_rows", lambda result: False), (query, "written", lambda *_: None),
+        (query, "drain_query", drain_query), (content, "tallied", frames.tallied), (content, "hashed", frames.hashed),
         (PostgresWriter, "write", lambda *given: _write(tasks, *given)),
     ]  # fmt: skip
     held = mock.patch.multiple(RunContext, settings=lambda self: {"played": "yes"})
@@ -223,7 +220,7 @@ class Events:
         return names
 
     def end(self) -> int:
-        return delta.latest(self.path)
+        return commit.latest(self.path)
 
     def after(self, before: Row | None, end: int) -> Row | None:
         version = min(before["reservoirVersion"] + VERSIONS_A_BATCH if before else VERSIONS_A_BATCH, end + 1)
@@ -277,11 +274,11 @@ def _parsed(line: str) -> Row:
         record = json.loads(line)
     except ValueError:
         high, low = _halves(line)
-        return {"oo_code": receive_unit.INVALID, "oo_high": high, "oo_low": low, "oo_reason": "no JSON", "oo_raw": line}
+        return {"oo_code": unit.INVALID, "oo_high": high, "oo_low": low, "oo_reason": "no JSON", "oo_raw": line}
     high, low = _halves(record["id"])
     at = datetime.fromisoformat(record["at"])
     named = record | {"at": at, "oo_event_time": at, "oo_high": high, "oo_low": low}
-    return {"oo_code": receive_unit.CANDIDATE, "oo_payload": _halves(line)[0]} | named
+    return {"oo_code": unit.CANDIDATE, "oo_payload": _halves(line)[0]} | named
 
 
 Partitions = list[list[Row]]
@@ -293,7 +290,7 @@ def _records(spark: object, lines: Texts, pipeline: object, time: datetime) -> P
 
 
 def _exchanged(records: Partitions, partitions: int) -> Partitions:
-    seeds = [{"oo_code": receive_unit.SEED, "oo_high": number} for number in range(partitions)]
+    seeds = [{"oo_code": unit.SEED, "oo_high": number} for number in range(partitions)]
     return [[*[r for r in records[0] if r["oo_high"] % partitions == seed["oo_high"]], seed] for seed in seeds]
 
 
@@ -345,7 +342,7 @@ def _unit(work: postgres_unit.Work, rows: list[Row], partition: int) -> list[Row
 
 def _plain(work: postgres_unit.Work, rows: list[Row], partition: int) -> list[Row]:
     with mock.patch.object(pyspark.TaskContext, "get", return_value=Context(partition)):
-        given: Iterator[pa.RecordBatch] = postgres_plain.write_rows(work)(iter(_pieces(rows)))
+        given: Iterator[pa.RecordBatch] = sink_postgres.write_rows(work)(iter(_pieces(rows)))
         return [row for batch in given for row in batch.to_pylist()]
 
 

@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from onlyonce.testing.crashtest import scratch
+from onlyonce.testing import scratch
 from tests.fault.matrix import declared
 from tests.fault.matrix.bench import Bench
 from tests.fault.matrix.play import Play

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from onlyonce.run import lineage
+from onlyonce.run import reset
 from tests.fault import ledger
 from tests.fault.matrix import declared
 from tests.fault.matrix.declared import KINDS, Row
@@ -250,7 +250,7 @@ def test_a_new_life_of_receive_takes_in_what_the_lost_one_began(
     shutil.rmtree(Path(run.play.home) / "data" / run.play.name / "checkpoints" / "receive")
     monkeypatch.setenv("ONLYONCE_HOME", run.play.home)
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", run.play.url)
-    lineage.new(f"{run.play.name}/receive", yes=True)
+    reset.new(f"{run.play.name}/receive", yes=True)
     run.finish()
 
     found = pairs(run)

@@ -18,7 +18,7 @@ import pytest
 
 from onlyonce.database.connect import forget_connections
 from onlyonce.database.migrate import migrate
-from onlyonce.local.database import postgres
+from onlyonce.local import postgres
 from tests.contract.database.test_server_deaths import kill, own_server  # noqa: F401 - a fixture
 from tests.fault.matrix.world import AGAIN, World
 from tests.fault.matrix.zygote import Zygote

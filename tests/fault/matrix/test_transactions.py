@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from onlyonce.model.errors import InvariantBroken
-from onlyonce.sinks.delta import delta_append
-from onlyonce.storage import delta
+from onlyonce.core.errors import InvariantBroken
+from onlyonce.sinks.delta import sink_delta
+from onlyonce.tables import commit
 from tests.fault.matrix.frames import Frame, make, schema_of
 
 COLUMN = schema_of("n long")
@@ -20,8 +20,8 @@ COLUMN = schema_of("n long")
 def put(path: Path, app_id: str, version: int, *numbers: int, content: str = "") -> int | None:
     """Append numbers under a transaction, by the product's function."""
     frame: Any = Frame(lambda: [{"n": n} for n in numbers], COLUMN)
-    return delta_append.append(
-        frame, path, delta.Commit(app_id, version, f"{app_id}/{version}", 1, content or str(numbers))
+    return sink_delta.append_rows(
+        frame, path, commit.Commit(app_id, version, f"{app_id}/{version}", 1, content or str(numbers))
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 from onlyonce.operate import audit
-from onlyonce.run import lineage
+from onlyonce.run import reset
 from tests.fault.lives.cases import OF_SINK, STREAM
 from tests.support.cut_records import Record, cut
 from tests.support.platform import Platform
@@ -60,7 +60,7 @@ class Case:
     def new_life(self, *queries: str) -> None:
         """The checkpoint of each is given up."""
         for query in queries:
-            lineage.new(query, yes=True)
+            reset.new(query, yes=True)
 
     def give_setting(self, **environment: str) -> None:
         """Variables of this process and of all runs."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onlyonce import settings
-from onlyonce.operate.erase import forget
+from onlyonce.operate import forget
 from tests.fault.pipelines.case import DELTA, POSTGRES, Case
 from tests.fault.pipelines.commands import killed
 from tests.support import shop_oracle
@@ -38,8 +38,8 @@ class Forgotten(Case):
         self.platform.run("shop", "--close")
         self.platform.end_sessions()
         first, second = sorted(self.chance.sample(FORGETTING, 2), key=FORGETTING.index)
-        assert killed(self.platform, first, "onlyonce.operate.erase.forget", *FORGET)
-        killed(self.platform, second, "onlyonce.operate.erase.forget", *FORGET)
+        assert killed(self.platform, first, "onlyonce.operate.forget", *FORGET)
+        killed(self.platform, second, "onlyonce.operate.forget", *FORGET)
         report = forget.main([*FORGET])
 
         every = shop_oracle.distinct([*self.files, [last]])

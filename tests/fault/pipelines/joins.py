@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from onlyonce.model.errors import Refused
+from onlyonce.core.errors import Refused
 from tests.fault.pipelines.case import DELTA, POSTGRES, Case
 from tests.support.cut_records import Record, in_time, times
 from tests.support.joined_oracle import COLUMNS, distinct, joined

@@ -9,7 +9,7 @@ import pandas as pd
 
 import onlyonce
 from docs.generate import specification
-from onlyonce.sinks.outbox import bigquery_stream
+from onlyonce.sinks.outbox import send_bigquery
 from tests.fault.pipelines.case import POSTGRES, Case
 from tests.fault.pipelines.commands import killed
 from tests.support import iceberg_shop, mysql_shop, shop_oracle
@@ -113,7 +113,7 @@ class InWriteStreams(Case):
         self.server = WriteStreams(columns={"id": "STRING", "shop": "STRING", "cents": "INT64"})
         self.server.__enter__()
         self.request.addfinalizer(lambda: self.server.__exit__(None, None, None))
-        self.give_setting(**{bigquery_stream.EMULATOR: self.server.address})
+        self.give_setting(**{send_bigquery.EMULATOR: self.server.address})
 
     def after(self, step: int) -> None:
         """Two deliverers, killed."""

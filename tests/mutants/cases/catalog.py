@@ -20,7 +20,7 @@ MUTANTS = (
     Mutant(
         "torn-file-trusted",
         "a worker trusts a shared file by its name, whatever is in it",
-        "onlyonce/catalog/shared_files.py",
+        "onlyonce/catalog/worker_cache.py",
         Replace("_mapped", "held[: _HEADER.size]", "held[:4]"),
         Replace("_mapped", "_header(name, [content])", "MAGIC"),
         tests=(
@@ -31,7 +31,7 @@ MUTANTS = (
     Mutant(
         "folder-of-anybody",
         "workers share files in a folder that others can write",
-        "onlyonce/catalog/shared_files.py",
+        "onlyonce/catalog/worker_cache.py",
         Never("_opened", "there.st_uid != os.geteuid() or stat.S_IMODE(there.st_mode) & 0o077"),
         tests=(SHARED + "test_a_folder_that_another_user_can_enter_is_not_used[group's too]",),
     ),
@@ -47,21 +47,21 @@ MUTANTS = (
     Mutant(
         "nearly-in-order",
         "ids are sorted by the upper half of their upper halves alone",
-        "onlyonce/catalog/packed.py",
+        "onlyonce/catalog/filters.py",
         Replace("_order", 'order[np.argsort(high[order], kind="stable")]', "order"),
         tests=("tests/unit/catalog/test_lookup.py::test_packed_ids_are_sorted_big_endian_and_come_back",),
     ),
     Mutant(
         "no-filter-as-an-empty-one",
         "a chunk without a filter is read as one whose filter is empty",
-        "onlyonce/catalog/binary_copy.py",
+        "onlyonce/catalog/chunks.py",
         Replace("_rows", "None if size < 0 else bytes(copied[at : at + size])", "bytes(copied[at : at + size])"),
         tests=("tests/contract/catalog/test_binary_copy.py::test_a_chunk_comes_back_byte_by_byte[none]",),
     ),
     Mutant(
         "dropped-bucket-stays-listed",
         "a bucket that goes whole leaves its chunks in the list",
-        "onlyonce/catalog/collector.py",
+        "onlyonce/catalog/expiry.py",
         Delete("Collector.drop", 'do(self.connection, "collect", "unlist", instance=instance, bucket=gone.bucket)'),
         tests=(
             "tests/contract/operate/test_collect.py::test_the_list_of_chunks_is_that_of_the_catalog_whatever_changes_it",
@@ -81,7 +81,7 @@ MUTANTS = (
     Mutant(
         "maybe-is-yes",
         "a filter's maybe counts as a duplicate",
-        "onlyonce/catalog/catalog_lookup.py",
+        "onlyonce/catalog/look_up.py",
         Replace("_Asked._one", "self.found[maybe[held]]", "self.found[maybe]"),
         tests=("tests/contract/catalog/test_textbook_filter.py",),
     ),

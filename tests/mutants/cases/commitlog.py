@@ -84,7 +84,7 @@ MUTANTS = (
     Mutant(
         "refused-in-two-steps",
         "that a batch refuses a record is committed before its units are taken back",
-        "onlyonce/commitlog/failures.py",
+        "onlyonce/commitlog/sources.py",
         Delete(
             "FailedAttempts.withdraw",
             'do(self.connection, "relive", "withdraw_units", lineage=driver.lineage, batch_id=batch_id)',
@@ -126,7 +126,7 @@ MUTANTS = (
     Mutant(
         "removed-uncounted",
         "an attempt that goes on does not count again what an earlier one has counted",
-        "onlyonce/commitlog/operate/removals.py",
+        "onlyonce/commitlog/removals.py",
         Delete(
             "Removals.count",
             'do_rows(self.connection, "removals", "add_counts", pa.Table.from_pylist(rows), instance=instance, '
@@ -139,7 +139,7 @@ MUTANTS = (
     Mutant(
         "erasure-of-another",
         "the erasure of one condition is finished by the command for another",
-        "onlyonce/commitlog/operate/erasures.py",
+        "onlyonce/commitlog/erasures.py",
         Replace("Erasures.begun", "condition.fingerprint(row.salt) != row.fingerprint", "not row.fingerprint"),
         tests=(
             "tests/contract/operate/test_forget.py::test_a_kill_at_any_step_is_finished_by_the_same_command[forget-after-begin]",
@@ -155,7 +155,7 @@ MUTANTS = (
     Mutant(
         "deliverer-unfenced",
         "a deliverer that was overtaken goes on",
-        "onlyonce/commitlog/sinks/outbox.py",
+        "onlyonce/commitlog/outbox.py",
         Delete("OutboxRows.begin", "Lineages(self.connection).check_epoch(deliverer.name, deliverer.epoch)"),
         Delete("OutboxRows.record", "Lineages(self.connection).check_epoch(deliverer.name, deliverer.epoch)"),
         tests=(DELIVER + "test_a_deliverer_that_lost_its_lock_stops_at_its_next_statement",),
@@ -163,7 +163,7 @@ MUTANTS = (
     Mutant(
         "one-authority-asked",
         "a new life and a changed declaration ask the platform's log alone for units",
-        "onlyonce/commitlog/authorities.py",
+        "onlyonce/commitlog/units.py",
         Replace("Authorities.units_elsewhere", "self.look(driver.lineage, batch_id)", "[]"),
         tests=(
             AUTHORITIES + "test_a_new_life_is_refused_while_the_sinks_database_alone_has_units_of_the_batch",
@@ -173,7 +173,7 @@ MUTANTS = (
     Mutant(
         "one-authority-fenced",
         "an epoch is raised in the platform's database alone",
-        "onlyonce/commitlog/authorities.py",
+        "onlyonce/commitlog/units.py",
         Replace("Authorities.fence", "self.remembered([driver.lineage])", "[]"),
         tests=(
             AUTHORITIES + "test_a_zombie_before_its_commit_in_the_sinks_database_is_ended_before_anything_is_decided",
@@ -183,7 +183,7 @@ MUTANTS = (
     Mutant(
         "owner-not-asked",
         "a sink's own database lets two platforms write under one name",
-        "onlyonce/commitlog/authorities.py",
+        "onlyonce/commitlog/units.py",
         Replace(
             "Authorities._tell",
             'str(ask(self.connection, "authorities", "owner", lineage=driver.lineage)[0].platform) != str(ours)',
@@ -196,10 +196,10 @@ MUTANTS = (
     Mutant(
         "remembered-too-late",
         "the log learns of a sink's own database after its first epoch is told there",
-        "onlyonce/commitlog/authorities.py",
-        Replace("adopt", "run(platform, remember)", "Authorities(platform).identity()"),
+        "onlyonce/commitlog/units.py",
+        Replace("adopt_authority", "run(platform, remember)", "Authorities(platform).identity()"),
         Replace(
-            "adopt",
+            "adopt_authority",
             "Authorities(there)._tell(driver, authority, ours)",
             """
             Authorities(there)._tell(driver, authority, ours)
@@ -211,7 +211,7 @@ MUTANTS = (
     Mutant(
         "folded-by-the-hour",
         "late rows of a session ask for the start of their hour, not for where in it they are",
-        "onlyonce/commitlog/outputs/backfills.py",
+        "onlyonce/commitlog/backfills.py",
         Always("Backfills.late_windows", "row.late_from is None"),
         tests=(
             "tests/contract/commitlog/test_backfills.py::test_late_rows_of_sessions_are_folded_by_a_backfill_that_holds_them_all",
@@ -220,7 +220,7 @@ MUTANTS = (
     Mutant(
         "rejections-of-before-stay",
         "a backfill leaves what was rejected of its windows before",
-        "onlyonce/commitlog/outputs/rejections.py",
+        "onlyonce/commitlog/removals.py",
         Delete(
             "Rejections.replace",
             'do(self.connection, "rejected", "forget_windows", instance=instance, output=output, window_from=start, '
@@ -231,14 +231,14 @@ MUTANTS = (
     Mutant(
         "tides-of-nobody",
         "a replay of a batch of one of several sources does not see how far they had come",
-        "onlyonce/commitlog/turns.py",
-        Replace("of_row", "Tides.read(row.source_tides)", "Tides({}).declared([row.source_to[SOURCE]], 0)"),
+        "onlyonce/commitlog/lineages.py",
+        Replace("turns_of_row", "Tides.read(row.source_tides)", "Tides({}).declared([row.source_to[SOURCE]], 0)"),
         tests=(TURNS + "test_the_log_is_as_far_as_the_least_source_and_a_replay_sees_what_its_batch_saw",),
     ),
     Mutant(
         "values-19-clock-ahead",
         "a driver's clock may be ahead of PostgreSQL's by any time",
-        "onlyonce/commitlog/driver_clock.py",
+        "onlyonce/commitlog/drivers.py",
         Replace(
             "DriverClock.check",
             "theirs < before - MOST_SECONDS or theirs > after + MOST_SECONDS",
@@ -249,7 +249,7 @@ MUTANTS = (
     Mutant(
         "values-19-not-compared",
         "a run registers new input without comparing its clock",
-        "onlyonce/receive/receive.py",
+        "onlyonce/receive/loop.py",
         Delete("register", "context.check_clock()"),
         tests=("tests/spark/sources/test_several_sources.py::test_a_run_with_a_wrong_clock_registers_nothing",),
         spark=True,
@@ -257,7 +257,7 @@ MUTANTS = (
     Mutant(
         "values-19-floor-by-the-wrong-clock",
         "after a correction buckets that a wrong clock has dated decide which ids are removed",
-        "onlyonce/model/operate/collecting.py",
+        "onlyonce/core/gc.py",
         Always("floor", "known.newest is None or bucket <= known.newest"),
         tests=(
             "tests/contract/commitlog/test_arrivals.py::test_after_a_correction_no_id_within_the_horizon_is_forgotten[False-3]",
@@ -266,7 +266,7 @@ MUTANTS = (
     Mutant(
         "values-19-removed-ids-live-again",
         "a correction lowers the floor over buckets whose ids were removed",
-        "onlyonce/commitlog/arrivals.py",
+        "onlyonce/commitlog/sources.py",
         Always("_free", "found.free_from <= found.bucket"),
         tests=("tests/contract/commitlog/test_arrivals.py::test_ids_that_were_removed_far_ahead_refuse_a_correction",),
     ),

@@ -43,8 +43,8 @@ MUTANTS = (
         "onlyonce/database/connect.py",
         Replace(
             "_refuse_other_format",
-            "formats.of_mysql_session(cursor) if is_mysql else formats.of_session(cursor)",
-            "None if is_mysql else formats.of_session(cursor)",
+            "statements.format_of_mysql_session(cursor) if is_mysql else statements.format_of_session(cursor)",
+            "None if is_mysql else statements.format_of_session(cursor)",
         ),
         tests=("tests/contract/sinks/test_mysql_sink.py::test_no_session_opens_in_a_database_of_another_format",),
     ),
@@ -61,7 +61,7 @@ MUTANTS = (
     Mutant(
         "format-1-bare-home",
         "a home with data and without the file of its format passes for a new one",
-        "onlyonce/database/formats.py",
+        "onlyonce/database/statements.py",
         Never("of_home", "any((home / name).exists() for name in STATE)"),
         tests=("tests/contract/database/test_other_format.py::test_command_refuses_a_home_of_another_format[status]",),
     ),
@@ -69,7 +69,7 @@ MUTANTS = (
         "format-1-job-in-any-home",
         "a job does not ask the home for its format",
         "onlyonce/job_main.py",
-        Delete("run", "formats.check_home()"),
+        Delete("run", "statements.check_home()"),
         tests=(
             "tests/contract/database/test_other_format.py::test_job_refuses_a_home_of_another_format[onlyonce.operate.audit]",
         ),
@@ -82,7 +82,7 @@ MUTANTS = (
             "transaction",
             """
             raise CommitStateUnknown(
-                f"the database's answer to a COMMIT was lost: {broken.first_line(error)}",
+                f"the database's answer to a COMMIT was lost: {first_line(error)}",
                 data="the transaction is either whole in the log or not there at all",
                 hint="the platform reads the log and decides; if this error reaches you, run the same command again",
             ) from error
@@ -90,7 +90,7 @@ MUTANTS = (
             """
             return
             raise CommitStateUnknown(
-                f"the database's answer to a COMMIT was lost: {broken.first_line(error)}",
+                f"the database's answer to a COMMIT was lost: {first_line(error)}",
                 data="the transaction is either whole in the log or not there at all",
                 hint="the platform reads the log and decides; if this error reaches you, run the same command again",
             ) from error
@@ -132,21 +132,21 @@ MUTANTS = (
     Mutant(
         "no-value-is-empty",
         "of rows that are told together a value that is missing is written as ''",
-        "onlyonce/database/arrays.py",
+        "onlyonce/database/locks.py",
         Replace("array", '"NULL"', "'\"\"'"),
         tests=(ARRAYS + "test_values_arrive_as_they_are[texts]",),
     ),
     Mutant(
         "sign-taken-for-its-meaning",
         "a backslash of a text is what an array is written with",
-        "onlyonce/database/arrays.py",
+        "onlyonce/database/locks.py",
         Replace("array", '("\\\\", \'"\')', "('\"',)"),
         tests=(ARRAYS + "test_values_arrive_as_they_are[texts]",),
     ),
     Mutant(
         "last-row-untold",
         "a row that is alone in the last statement is not told",
-        "onlyonce/database/arrays.py",
+        "onlyonce/database/locks.py",
         Replace("do_rows", "ordered.num_rows", "ordered.num_rows - 1"),
         tests=(
             ARRAYS + "test_each_row_is_there_once_however_many_statements_take_them[4]",
@@ -156,7 +156,7 @@ MUTANTS = (
     Mutant(
         "tasks-without-slots",
         "the tasks of an executor open as many sessions as they are",
-        "onlyonce/database/task_sessions.py",
+        "onlyonce/database/connect.py",
         Delete(
             "_slot",
             """
@@ -171,7 +171,7 @@ MUTANTS = (
     Mutant(
         "part-commits-by-itself",
         "a method of the log commits what it has done, also as a part of another transaction",
-        "onlyonce/database/transactions.py",
+        "onlyonce/database/connect.py",
         Replace(
             "one_transaction.whole",
             "return work(self, *args, **kwargs)",

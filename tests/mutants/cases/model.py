@@ -26,35 +26,35 @@ MUTANTS = (
     Mutant(
         "finished-by-a-later-frontier",
         "a half-written batch is finished with the windows that its own rows close, which Spark closes a batch later",
-        "onlyonce/model/batch.py",
+        "onlyonce/core/batch.py",
         Replace("closes_between", "read_upto(plan.source_from)", "read_upto(plan.source_to)"),
         tests=("tests/unit/model/test_model_batch.py::test_a_stream_closes_by_what_batches_before_have_read",),
     ),
     Mutant(
         "stored-column-renamed",
         "a rename by script gives a column of `events` another name, so that stored rows can't be read",
-        "onlyonce/model/stored_names.py",
+        "onlyonce/core/stored_names.py",
         Replace("", 'OO_KIND = "oo_kind"', 'OO_KIND = "oo_fate"'),
         tests=("tests/unit/model/test_stored_names.py::test_names_equal_their_literals",),
     ),
     Mutant(
         "session-of-another-form",
         "the sessions of a driver are named so that the statement for older drivers' sessions finds none",
-        "onlyonce/model/stored_names.py",
+        "onlyonce/core/stored_names.py",
         Replace("driver_session", 'f"{SESSION}/{lineage_no}/{epoch}"', 'f"{SESSION}/{lineage_no}-{epoch}"'),
         tests=("tests/unit/model/test_stored_names.py::test_names_equal_their_literals",),
     ),
     Mutant(
         "format-1-one-name-on-two-platforms",
         "what a sink stores under a lineage's name does not say on which platform",
-        "onlyonce/model/stored_names.py",
+        "onlyonce/core/stored_names.py",
         Replace("writer", 'f"{platform}/{lineage}"', "lineage"),
         tests=(TARGETS + "test_two_platforms_share_no_transaction_id",),
     ),
     Mutant(
         "naive-ids",
         "a unit's id is (batch, sink, partition), without its lineage",
-        "onlyonce/model/stored_names.py",
+        "onlyonce/core/stored_names.py",
         Replace(
             "unit",
             'f"{lineage}/{batch_id}/{sink}/{partition}"',
@@ -68,7 +68,7 @@ MUTANTS = (
     Mutant(
         "content-not-compared",
         "a unit that is in the log passes, whatever the replay holds",
-        "onlyonce/model/units.py",
+        "onlyonce/core/units.py",
         Always("compare", "there.same_as(meant)"),
         tests=(
             INTERLEAVINGS + "test_a_twin_with_other_content_is_stopped_and_writes_nothing",
@@ -78,21 +78,21 @@ MUTANTS = (
     Mutant(
         "floats-exact",
         "sums of floats are compared exactly, which stops a healthy job",
-        "onlyonce/model/units.py",
+        "onlyonce/core/units.py",
         Replace("FloatSum.same_as", "FLOAT_TOLERANCE * max(self.size, other.size)", "0.0"),
         tests=(UNITS + "test_a_ledger_that_is_added_up_in_another_way_is_the_same",),
     ),
     Mutant(
         "outputs-1-relative-to-the-sum",
         "sums of floats are compared relative to themselves, so that the rounding of a ledger's stops a replay",
-        "onlyonce/model/units.py",
+        "onlyonce/core/units.py",
         Replace("FloatSum.same_as", "max(self.size, other.size)", "max(abs(self.total), abs(other.total))"),
         tests=(UNITS + "test_a_ledger_that_is_added_up_in_another_way_is_the_same",),
     ),
     Mutant(
         "wall-clock",
         "the catalog is collected by the clock",
-        "onlyonce/model/operate/collecting.py",
+        "onlyonce/core/gc.py",
         Replace(
             "floor",
             "_behind(sorted(arrived, reverse=True), horizon)",
@@ -106,21 +106,21 @@ MUTANTS = (
     Mutant(
         "offsets-unchecked",
         "a replay may read other offsets than the log has",
-        "onlyonce/model/batch.py",
+        "onlyonce/core/batch.py",
         Always("check_replay", "there.offsets_hash == meant.offsets_hash"),
         tests=(BATCHES + "test_a_replay_of_other_offsets_is_refused_and_changes_nothing",),
     ),
     Mutant(
         "declaration-ignored",
         "a begun batch goes on under a changed declaration",
-        "onlyonce/model/batch.py",
+        "onlyonce/core/batch.py",
         Always("check_declaration", "there.declaration_hash == meant.declaration_hash"),
         tests=(BATCHES + "test_a_changed_declaration_is_refused_once_a_unit_has_committed",),
     ),
     Mutant(
         "any-size-with-any",
         "in a bucket that grows chunks of all sizes are merged together, the large one again and again",
-        "onlyonce/model/operate/collecting.py",
+        "onlyonce/core/gc.py",
         Replace(
             "_groups",
             """
@@ -145,7 +145,7 @@ MUTANTS = (
     Mutant(
         "large-ones-written-again",
         "two large chunks are merged, which costs more than their filters",
-        "onlyonce/model/operate/collecting.py",
+        "onlyonce/core/gc.py",
         Replace("_groups", "CROWD if closed else MANY", "2"),
         tests=(
             "tests/unit/model/operate/test_model_collecting.py::test_a_large_chunk_is_written_again_only_where_there_are_many",
@@ -154,9 +154,9 @@ MUTANTS = (
     Mutant(
         "compacts-the-unread",
         "commits are compacted that a query has not read",
-        "onlyonce/model/operate/compacting.py",
+        "onlyonce/core/retention.py",
         Replace(
-            "whole_from",
+            "whole_buckets_from",
             """
             for reader in readers:
                 limit = until(replace(reader, starts_from=0) if reader.starts_from - 1 <= compacted else reader)
@@ -175,14 +175,14 @@ MUTANTS = (
     Mutant(
         "removes-what-is-asked-for",
         "old records go though a query, a backfill or the dedup horizon may ask for them",
-        "onlyonce/model/operate/retaining.py",
+        "onlyonce/core/retention.py",
         Replace("furthest", "min", "max"),
         tests=("tests/contract/operate/test_keep_events.py::test_what_may_ask_for_a_record_holds_it_and_is_named",),
     ),
     Mutant(
         "open-windows-lose-days",
         "old records of windows that are not closed go",
-        "onlyonce/model/operate/retaining.py",
+        "onlyonce/core/retention.py",
         Replace(
             "decide",
             "((_day(hold.before), hold.by) for hold in holds if hold.before is not None)",
@@ -195,7 +195,7 @@ MUTANTS = (
     Mutant(
         "begins-where-nothing-is",
         "a new output begins though records that it would read are removed",
-        "onlyonce/model/operate/retaining.py",
+        "onlyonce/core/retention.py",
         Replace(
             "refuse_start",
             'kept_from is None or query == "receive" or begins.get(stored_names.START_VERSION, 0) > 0 or accepted >= kept_from',
@@ -208,7 +208,7 @@ MUTANTS = (
     Mutant(
         "half-a-commit",
         "what waits is cut within a commit of receive",
-        "onlyonce/model/outputs/cutting.py",
+        "onlyonce/core/backfill.py",
         Replace("first_files", "return files", "return files + 1"),
         tests=(
             "tests/unit/model/outputs/test_cutting.py::test_a_batch_takes_whole_commits_as_many_as_fit_and_one_at_least",
@@ -217,7 +217,7 @@ MUTANTS = (
     Mutant(
         "free-lock-of-an-older-driver",
         "a driver that has no lock counts as dead, since nobody holds its lock",
-        "onlyonce/model/run/long_run.py",
+        "onlyonce/core/runs.py",
         Replace("standing_by", "released and now.locked", "released"),
         tests=(
             "tests/unit/model/run/test_model_long_run.py::test_a_driver_that_stands_by_takes_the_place_of_one_that_nobody_stopped",
@@ -226,14 +226,14 @@ MUTANTS = (
     Mutant(
         "conservation-unchecked",
         "a receive batch ends whatever its counts",
-        "onlyonce/model/batch.py",
+        "onlyonce/core/batch.py",
         Always("check_receive", "outcome.read == sum(part or 0 for part in parts)"),
         tests=(BATCHES + "test_receive_does_not_end_without_its_units_or_its_records",),
     ),
     Mutant(
         "committed-again",
         "a batch that the log has as committed is written again",
-        "onlyonce/model/batch.py",
+        "onlyonce/core/batch.py",
         Never("Batch.committed", 'self.state == "committed"'),
         tests=(
             BATCHES + "test_a_changed_declaration_does_not_matter_to_a_batch_that_has_ended",
@@ -243,14 +243,14 @@ MUTANTS = (
     Mutant(
         "sweep-of-the-living",
         "the sweep takes what a running task still writes",
-        "onlyonce/model/sinks/shards.py",
+        "onlyonce/core/shards.py",
         Always("may_go", "standing.settled or temporary.epoch < standing.epoch"),
         tests=(FILES + "test_the_sweep_removes_what_nobody_can_want_and_nothing_else",),
     ),
     Mutant(
         "key-of-the-attempt",
         "each attempt at a row has an Idempotency-Key of its own",
-        "onlyonce/model/sinks/delivery.py",
+        "onlyonce/core/delivery.py",
         Replace(
             "Row.idempotency_key",
             "stored_names.idempotency_key(self.unit, self.seq, self.life)",
@@ -261,7 +261,7 @@ MUTANTS = (
     Mutant(
         "neighbours-condemned",
         "what an endpoint refuses is refused for all rows of the request",
-        "onlyonce/model/sinks/delivery.py",
+        "onlyonce/core/delivery.py",
         Never("of_each", 'answer.verdict == "no" and rows > 1'),
         tests=(
             IN_BATCHES + "test_a_row_that_is_refused_takes_no_other_with_it",
@@ -271,14 +271,14 @@ MUTANTS = (
     Mutant(
         "neighbours-broken",
         "a row at which an endpoint breaks shares its last attempt with others",
-        "onlyonce/model/sinks/parcels.py",
+        "onlyonce/core/delivery.py",
         Never("Waiting._share", "row.unanswered and row.attempts + 1 >= self.attempts"),
         tests=(IN_BATCHES + "test_a_row_at_which_the_endpoint_breaks_takes_no_other_with_it",),
     ),
     Mutant(
         "key-in-two-requests",
         "what does not fit into a request goes into the next one beside it",
-        "onlyonce/model/sinks/parcels.py",
+        "onlyonce/core/delivery.py",
         Replace(
             "Waiting.take",
             "list(self._queues)",
@@ -289,7 +289,7 @@ MUTANTS = (
     Mutant(
         "any-function-is-written",
         "a DAG file does not say that a declaration names a function which is not there",
-        "onlyonce/declare/resolve.py",
+        "onlyonce/api/resolve.py",
         Replace("check_written", "name not in written", "not written"),
         tests=(
             "tests/unit/declare/test_model_declarations.py::test_whether_a_function_is_written_is_told_without_importing_its_module",
@@ -298,8 +298,8 @@ MUTANTS = (
     Mutant(
         "any-record-is-to-blame",
         "a record is refused that does not fail by itself",
-        "onlyonce/model/halves.py",
-        Replace("alone", "count and goes_on() and fails(first, stop)", "count"),
+        "onlyonce/core/bisect.py",
+        Replace("fails_alone", "count and goes_on() and fails(first, stop)", "count"),
         tests=(
             "tests/unit/model/test_model_halves.py::test_the_first_record_that_fails_by_itself_is_found_and_else_none",
         ),
@@ -307,7 +307,7 @@ MUTANTS = (
     Mutant(
         "state-in-no-fingerprint",
         "another schema of a processor's state is no change",
-        "onlyonce/declare/identity.py",
+        "onlyonce/api/identity.py",
         Replace("output_parts", "state or None", "None"),
         tests=(
             "tests/unit/declare/test_declared_state.py::test_another_code_over_the_same_state_goes_on_and_a_changed_state_does_not",
@@ -316,7 +316,7 @@ MUTANTS = (
     Mutant(
         "identity-by-class-name",
         "a trigger, window or source is stored under the name of its class",
-        "onlyonce/declare/identity.py",
+        "onlyonce/api/identity.py",
         Replace("_of", "of(value)", '{**of(value), "kind": type(value).__name__}'),
         tests=(
             "tests/contract/operate/test_identity.py::test_a_begun_batch_goes_on_after_every_class_was_renamed",
@@ -326,7 +326,7 @@ MUTANTS = (
     Mutant(
         "identity-without-events",
         "the hash of an output's declaration lacks the schema and the event time",
-        "onlyonce/declare/identity.py",
+        "onlyonce/api/identity.py",
         Replace("output_parts", '{"columns": _columns(pipeline), "event_time": pipeline.event_time}', "{}"),
         tests=(
             "tests/unit/declare/test_identity.py::test_the_order_of_columns_and_the_schema_are_part_of_every_query",
@@ -335,7 +335,7 @@ MUTANTS = (
     Mutant(
         "joins-close-too-early",
         "a window of a join is closed at its end, though records in time may still join its rows",
-        "onlyonce/model/frontier.py",
+        "onlyonce/core/frontier.py",
         Replace("closed_until", "frontier.tide - lateness - behind", "frontier.tide - lateness"),
         tests=("tests/transcripts/test_transcripts.py::test_the_model_tells_the_same_story[joins]",),
     ),
@@ -343,7 +343,7 @@ MUTANTS = (
         "neighbours-left-late",
         "a backfill of a join counts late records of its neighbours as folded in, whose own neighbours it leaves "
         "as they are",
-        "onlyonce/model/outputs/backfill.py",
+        "onlyonce/core/backfill.py",
         Replace("with_neighbours", "known = [start for start, _ in late]", "known: list[Micros] = []"),
         tests=(
             "tests/unit/declare/test_declared_joins.py::test_a_span_is_computed_again_with_its_neighbours_and_with_theirs_where_late_records_wait",
@@ -352,7 +352,7 @@ MUTANTS = (
     Mutant(
         "two-spellings-two-targets",
         "a target is known by what stands in the declaration, not by where it is",
-        "onlyonce/declare/target_identity.py",
+        "onlyonce/api/target_identity.py",
         Replace(
             "identity",
             """
@@ -369,8 +369,8 @@ MUTANTS = (
     Mutant(
         "pane-forgets-what-waits",
         "a trigger counts the records of one batch alone",
-        "onlyonce/model/outputs/triggers.py",
-        Replace("decided", "known.records + met.get(window, 0)", "met.get(window, 0)"),
+        "onlyonce/core/windows.py",
+        Replace("decide_panes", "known.records + met.get(window, 0)", "met.get(window, 0)"),
         tests=(
             "tests/unit/model/test_triggers.py::test_a_pane_comes_with_the_batch_that_makes_it_due_and_none_of_a_closed_window",
         ),
@@ -378,7 +378,7 @@ MUTANTS = (
     Mutant(
         "reject-unsaid",
         "a changed function for rejections is no change of the declaration",
-        "onlyonce/declare/identity.py",
+        "onlyonce/api/identity.py",
         Replace("output_parts", r'f"{root.reject}\n{rejects}" if root.reject else None', "None"),
         tests=(
             "tests/unit/declare/test_declared_rejects.py::test_a_pipeline_that_rejects_nothing_is_as_it_was_and_one_that_does_is_another",
@@ -387,7 +387,7 @@ MUTANTS = (
     Mutant(
         "furthest-source",
         "a pipeline of several sources is as far as the furthest of them",
-        "onlyonce/model/sources/tides.py",
+        "onlyonce/core/frontier.py",
         Replace("Tides.least", "min", "max"),
         tests=(
             TURNS + "test_the_log_is_as_far_as_the_least_source_and_a_replay_sees_what_its_batch_saw",
@@ -397,7 +397,7 @@ MUTANTS = (
     Mutant(
         "compaction-is-news",
         "of a Delta table that is a source, rows that a compaction has moved are read again",
-        "onlyonce/model/storage/table_versions.py",
+        "onlyonce/core/table_versions.py",
         Always("_changing", 'action[kind].get("dataChange", True)'),
         tests=(
             "tests/spark/sources/test_table_registry.py::test_each_row_is_registered_once_however_versions_come_and_looks_are_cut[1]",
@@ -407,7 +407,7 @@ MUTANTS = (
     Mutant(
         "file-without-its-version",
         "a row of a table is known by its file alone, which RESTORE brings back",
-        "onlyonce/model/storage/table_versions.py",
+        "onlyonce/core/table_versions.py",
         Replace(
             "DataFile.identity",
             "f\"{self.version}/{'-/' if self.change == DELETE else ''}{self.path}\"",
@@ -418,7 +418,7 @@ MUTANTS = (
     Mutant(
         "rewritten-in-silence",
         "a version that rewrites rows is read as if it appended them",
-        "onlyonce/model/storage/table_versions.py",
+        "onlyonce/core/table_versions.py",
         Replace("appended", "removes and (adds or not ignore_deletes)", "removes and not adds and not ignore_deletes"),
         tests=(
             TABLES
@@ -429,7 +429,7 @@ MUTANTS = (
     Mutant(
         "changes-without-deletes",
         "files that a version removes are no deletes of the feed",
-        "onlyonce/model/storage/table_versions.py",
+        "onlyonce/core/table_versions.py",
         Replace(
             "changed",
             "[*(_file(version, one, DELETE) for one in removes), *(_file(version, one) for one in adds)]",
@@ -440,7 +440,7 @@ MUTANTS = (
     Mutant(
         "hours-by-receive",
         "windows of a chain close by the frontier of receive, and not by that of the closed windows before them",
-        "onlyonce/model/outputs/chained.py",
+        "onlyonce/core/windows.py",
         Replace(
             "Chained.waits",
             "return micros(self.waits_before) + (self.upstream.waits if isinstance(self.upstream, Fixed) else 0)",
@@ -454,106 +454,106 @@ MUTANTS = (
     Mutant(
         "minutes-by-their-end",
         "a closed window counts by its end, which is in the next window",
-        "onlyonce/model/outputs/chained.py",
+        "onlyonce/core/windows.py",
         Replace("Chained._of", "end - 1", "end"),
         tests=("tests/transcripts/test_transcripts.py::test_the_model_tells_the_same_story[chains]",),
     ),
     Mutant(
         "values-1-first-object-only",
         "what follows the first object of a line is forgotten",
-        "onlyonce/model/values/line_values.py",
+        "onlyonce/core/line_values.py",
         Replace("decoded", "DECODER.decode(line)", "DECODER.raw_decode(line.lstrip(SPACE))[0]"),
         tests=(LINE_VALUES + "test_more_than_one_object_is_invalid",),
     ),
     Mutant(
         "values-21-nul-without-its-column",
         "a NUL character in CSV does not name its column",
-        "onlyonce/model/values/line_values.py",
+        "onlyonce/core/line_values.py",
         Delete("csv_reader.read", "_check_nul(cells, columns)"),
         tests=(LINE_VALUES + "test_nul_names_its_column",),
     ),
     Mutant(
         "values-21-content-of-the-file",
         "a byte of a compressed file's content passes for a byte of the file",
-        "onlyonce/model/sources/record_places.py",
+        "onlyonce/core/records.py",
         Replace("RecordPlaces.of", "file in self.compressed", "False"),
         tests=("tests/unit/model/sources/test_record_places.py",),
     ),
     Mutant(
         "values-2-numbers-by-a-float",
         "a number for a string column is what a double has of it",
-        "onlyonce/model/values/conversions.py",
+        "onlyonce/core/conversions.py",
         Replace("string", "text(value)", "str(float(value)) if isinstance(value, Number) else text(value)"),
         tests=(CONVERSIONS + "test_an_edge_has_the_value_of_the_table",),
     ),
     Mutant(
         "values-6-structs-are-not-looked-into",
         "unknown fields within a struct are not counted",
-        "onlyonce/model/values/conversions.py",
+        "onlyonce/core/conversions.py",
         Delete("structure", "more.extend(name for name in value if name not in fields)"),
         tests=(CONVERSIONS + "test_unknown_fields_of_a_struct_are_counted",),
     ),
     Mutant(
         "values-7-digits-are-seconds",
         "a string of digits is a time in seconds since 1970",
-        "onlyonce/model/values/conversions.py",
+        "onlyonce/core/conversions.py",
         Replace("instant", "isinstance(value, Number)", "isinstance(value, Number) or NUMBER.fullmatch(str(value))"),
         tests=(CONVERSIONS + "test_an_edge_has_the_value_of_the_table",),
     ),
     Mutant(
         "values-7-seconds-cut-towards-1970",
         "what is finer than a microsecond is cut towards 1970, and not towards the past",
-        "onlyonce/model/values/conversions.py",
+        "onlyonce/core/conversions.py",
         Replace("_of_seconds", "ROUND_FLOOR", '"ROUND_DOWN"'),
         tests=(CONVERSIONS + "test_an_edge_has_the_value_of_the_table",),
     ),
     Mutant(
         "values-10-mistake-of-the-table",
         "the table itself accepts integers that a float does not have, so that our readers agree on them",
-        "onlyonce/model/values/conversions.py",
+        "onlyonce/core/conversions.py",
         Never("floating", "WHOLE.fullmatch(value) and (len(value) > MOST_DIGITS or abs(int(value)) > bound)"),
         tests=("tests/fuzz/test_fuzz.py::test_hostile_lines_are_read_as_the_page_says",),
     ),
     Mutant(
         "values-10-padding-behind-padding",
         "Base64 with more padding than it needs is bytes",
-        "onlyonce/model/values/conversions.py",
+        "onlyonce/core/conversions.py",
         Replace("octets", "BASE64.fullmatch(value)", "value.isascii()"),
         tests=(CONVERSIONS + "test_an_edge_has_the_value_of_the_table",),
     ),
     Mutant(
         "values-10-decimals-rounded",
         "a number with too many digits behind the point is rounded",
-        "onlyonce/model/values/conversions.py",
+        "onlyonce/core/conversions.py",
         Replace("decimal", "[InvalidOperation, Inexact]", "[InvalidOperation]"),
         tests=(CONVERSIONS + "test_an_edge_has_the_value_of_the_table",),
     ),
     Mutant(
         "values-10-any-integer",
         "an integer that a float does not have becomes another one",
-        "onlyonce/model/values/conversions.py",
+        "onlyonce/core/conversions.py",
         Never("floating", "abs(int(value)) > bound"),
         tests=(CONVERSIONS + "test_an_edge_has_the_value_of_the_table",),
     ),
     Mutant(
         "values-15-any-name",
         "a column can be declared by a name that no Delta table holds",
-        "onlyonce/declare/sources/aliases.py",
+        "onlyonce/api/columns.py",
         Never("_check_name", "found := NOT_IN_A_NAME.search(name)"),
         tests=(ALIASES + "test_name_that_no_delta_table_holds_is_refused",),
     ),
     Mutant(
         "values-15-erased-by-the-columns-name",
         "an erasure looks in a line for the column's own name and not for that in the source",
-        "onlyonce/operate/erase/source_conditions.py",
-        Replace("of", "source.aliases", "{}"),
+        "onlyonce/operate/erase_inputs.py",
+        Replace("source_conditions", "source.aliases", "{}"),
         tests=(ALIASES + "test_erasure_finds_a_line_by_the_name_in_the_source",),
     ),
     Mutant(
         "values-16-names-of-letters-only",
         "a first line of CSV with a space in a name is a record",
         "onlyonce/scaffold/sample.py",
-        Never("_is_header", "all(column_types.of_csv([name]) == 'string' for name in first)"),
+        Never("_is_header", "all(types_of_csv([name]) == 'string' for name in first)"),
         tests=("tests/unit/scaffold/test_init.py::test_a_sample_is_declared_as_it_is",),
     ),
     Mutant(
@@ -580,7 +580,7 @@ MUTANTS = (
     Mutant(
         "values-18-placeholder-as-a-value",
         "Debezium's placeholder for a value that did not change is read as the value",
-        "onlyonce/model/values/envelopes.py",
+        "onlyonce/core/line_values.py",
         Always("_available", "not _is_unavailable(value, placeholder)"),
         tests=(
             ENVELOPES + "test_an_unchanged_value_is_taken_from_before",
@@ -590,7 +590,7 @@ MUTANTS = (
     Mutant(
         "values-18-numbers-rewritten",
         "a number in a change of a database is what a double has of it",
-        "onlyonce/model/values/envelopes.py",
+        "onlyonce/core/line_values.py",
         Replace("_change", "conversions.text(row)", "json.dumps(json.loads(conversions.text(row)))"),
         Replace("", "import base64", "import base64, json"),
         tests=(ENVELOPES + "test_a_row_keeps_its_characters",),

@@ -9,9 +9,9 @@ MUTANTS = (
     Mutant(
         "earliest-control-row",
         "of folded control rows the one with the least event time stays",
-        "onlyonce/operate/compact/control_rows.py",
-        Replace("folded", "pc.max", "pc.min"),
-        Replace("folded", '"descending"', '"ascending"'),
+        "onlyonce/operate/compact.py",
+        Replace("folded_control_rows", "pc.max", "pc.min"),
+        Replace("folded_control_rows", '"descending"', '"ascending"'),
         tests=(
             "tests/unit/operate/test_control_rows.py::test_folded_rows_close_the_windows_that_all_rows_close",
             "tests/contract/operate/test_compaction.py::test_control_rows_become_one_that_tells_the_latest_frontier",
@@ -20,7 +20,7 @@ MUTANTS = (
     Mutant(
         "compacts-behind-a-first-batch",
         "commits are compacted behind a first batch that may be read again",
-        "onlyonce/operate/compact/compaction.py",
+        "onlyonce/operate/compact.py",
         Replace("_tables", "((version, query) for query, version in first)", "()"),
         tests=(
             "tests/contract/operate/test_compaction.py::test_what_is_behind_a_first_batch_that_may_be_read_again_is_not_compacted",
@@ -29,14 +29,14 @@ MUTANTS = (
     Mutant(
         "archived-over-a-new-name",
         "an input file on another file system goes to the archive over a name that was taken while it was copied",
-        "onlyonce/operate/archive.py",
+        "onlyonce/operate/gc.py",
         Replace("_give_second_name", "os.link(part, target)", "part.rename(target)"),
         tests=("tests/contract/operate/test_archive.py::test_name_taken_while_a_file_is_copied_is_kept",),
     ),
     Mutant(
         "archived-over-others",
         "an input file goes to the archive in a store over the object that is there",
-        "onlyonce/operate/archive.py",
+        "onlyonce/operate/gc.py",
         Replace(
             "_uploaded",
             "done = stores.of(move.target).put_new(move.target, move.source.read_bytes())",
@@ -50,7 +50,7 @@ MUTANTS = (
     Mutant(
         "erased-before-it-comes",
         "records are erased while an object in the inbox that holds them is not taken in",
-        "onlyonce/operate/erase/in_use.py",
+        "onlyonce/operate/forget.py",
         Replace(
             "_not_taken_in",
             "[*(one.path for one in found.files), *found.objects]",
@@ -63,7 +63,7 @@ MUTANTS = (
     Mutant(
         "a-crash-test-at-work-is-left",
         "what a crash test that is at work has in a store is taken for what a killed one left",
-        "onlyonce/operate/disk_state.py",
+        "onlyonce/operate/doctor.py",
         Replace("left_at_the_prefix", "all", "any"),
         tests=(
             "tests/storage/test_commands.py::test_the_doctor_finds_what_a_killed_start_and_a_killed_crash_test_left",
@@ -72,7 +72,7 @@ MUTANTS = (
     Mutant(
         "crashtest-in-the-platform",
         "a crash test has its data at the prefix of the platform itself",
-        "onlyonce/testing/crashtest/play.py",
+        "onlyonce/testing/crashtest.py",
         Replace("_prefix", 'root / f"crashtest-{uuid4().hex[:8]}"', "root"),
         tests=("tests/storage/test_crashtest_on_s3.py::test_kills_hold_and_the_prefix_of_the_platform_is_as_it_was",),
         spark=True,
@@ -80,11 +80,11 @@ MUTANTS = (
     Mutant(
         "erased-files-stay",
         "files that had erased rows stay on the disk for a day",
-        "onlyonce/operate/erase/records.py",
+        "onlyonce/operate/erase_rows.py",
         Delete(
-            "remove",
+            "remove_records",
             """
-            attempt_files.sweep(instance, 0, [])
+            attempt_files.sweep_attempts(instance, 0, [])
             _sweep(path)
         """,
         ),
@@ -95,15 +95,15 @@ MUTANTS = (
     Mutant(
         "erased-in-use",
         "records are erased that a stream is still to read",
-        "onlyonce/operate/erase/windows.py",
-        Negate("upto", "records.batches & {(one.lineage, one.batch_id) for one in later}"),
+        "onlyonce/operate/erase_rows.py",
+        Negate("windows_upto", "records.batches & {(one.lineage, one.batch_id) for one in later}"),
         tests=("tests/contract/operate/test_forget.py::test_records_that_are_still_in_use_are_not_erased_yet",),
     ),
     Mutant(
         "blanked-and-changed",
         "a file whose lines are blanked has another time, so it counts as replaced",
-        "onlyonce/operate/erase/input_files.py",
-        Delete("blank", "os.utime(new, ns=(before.st_atime_ns, before.st_mtime_ns))"),
+        "onlyonce/operate/erase_inputs.py",
+        Delete("blank_files", "os.utime(new, ns=(before.st_atime_ns, before.st_mtime_ns))"),
         tests=(
             "tests/contract/operate/test_forget.py::test_records_go_from_everywhere_and_a_receipt_without_their_values_stays",
         ),
@@ -111,15 +111,15 @@ MUTANTS = (
     Mutant(
         "whatever-frontier-comes-first",
         "all records of a file are judged by the frontier of its first",
-        "onlyonce/records/placed.py",
+        "onlyonce/records/left_out.py",
         Replace("closed_by_row", "(columns[1:] != columns[:-1]).any(axis=1)", "np.zeros(len(columns) - 1, bool)"),
         tests=("tests/unit/outputs/test_counting.py::test_windows_are_counted_as_the_model_judges_each_record",),
     ),
     Mutant(
         "plan-overlooks-the-half-written",
         "a plan is carried out although a batch has units under the declaration before",
-        "onlyonce/operate/change/half_written.py",
-        Replace("_told", "under == declarations.fingerprint(pipeline, ran.query)", "under"),
+        "onlyonce/operate/plan.py",
+        Replace("_half_written_told", "under == declarations.fingerprint(pipeline, ran.query)", "under"),
         tests=(
             "tests/contract/operate/test_plan.py::test_a_batch_that_is_half_written_ends_as_it_was_declared_before_anything_is_done",
         ),
@@ -127,14 +127,14 @@ MUTANTS = (
     Mutant(
         "settings-of-a-moment-ago",
         "a setting that was read once stays, whatever the environment says now",
-        "onlyonce/settings/configuration.py",
+        "onlyonce/configuration.py",
         Replace("current", "tuple(environment.variable(name) for name in VARIABLES.values())", "()"),
         tests=("tests/unit/test_settings.py::test_the_environment_wins_over_the_file_and_the_file_over_the_default",),
     ),
     Mutant(
         "trials-not-forgotten",
         "an erasure leaves what a killed driver has tried of a batch",
-        "onlyonce/operate/erase/forget.py",
+        "onlyonce/operate/forget.py",
         Replace(
             "_erase",
             "(settings.blocks_dir(instance), settings.trials_location(instance))",
@@ -147,7 +147,7 @@ MUTANTS = (
     Mutant(
         "audit-of-one-source",
         "the audit knows the ids of one source only, and calls sound rows of several wrong",
-        "onlyonce/operate/audit_data.py",
+        "onlyonce/operate/audit.py",
         Replace(
             "_wrong_ids",
             "wrong += record_id.RecordId(row[OO_HIGH], row[OO_LOW]) not in record_id.of_any_source(pipeline, values)",
@@ -160,8 +160,8 @@ MUTANTS = (
     Mutant(
         "dry-run-counts-nothing",
         "a dry run of keep_log says that no batch would go",
-        "onlyonce/operate/compact/log.py",
-        Replace("cut", "lives and not holds", "lives and not holds and not dry_run"),
+        "onlyonce/operate/compact.py",
+        Replace("cut_log", "lives and not holds", "lives and not holds and not dry_run"),
         tests=(
             "tests/contract/operate/test_keep_log.py::test_old_batches_go_and_every_total_and_window_has_its_numbers",
         ),

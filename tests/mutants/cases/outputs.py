@@ -13,7 +13,7 @@ MUTANTS = (
     Mutant(
         "outputs-2-staged-by-another-function",
         "a changed function's batch is written with the rows that the old function has staged",
-        "onlyonce/outputs/staging.py",
+        "onlyonce/outputs/results.py",
         Replace(
             "staged",
             "context.folder / stored_names.STAGED_FOLDER / (output.made_beside or output.name) / name",
@@ -25,7 +25,7 @@ MUTANTS = (
     Mutant(
         "outputs-14-maps-compared-by-spark",
         "sessions are compared by their columns, of which Spark compares no maps",
-        "onlyonce/outputs/recompute/recompute_sessions.py",
+        "onlyonce/outputs/recompute.py",
         Replace(
             "_comparable",
             'encoding.json_object(sessions.schema).alias("row")',
@@ -39,15 +39,15 @@ MUTANTS = (
     Mutant(
         "outputs-14-patterns",
         "Spark takes the path of a file for a pattern",
-        "onlyonce/session/data_files.py",
-        Replace("reader", 'session.read.option("__globPaths__", "false")', "session.read"),
+        "onlyonce/engine/session.py",
+        Replace("file_reader", 'session.read.option("__globPaths__", "false")', "session.read"),
         tests=("tests/spark/sources/test_data_files.py::test_a_path_is_no_pattern",),
         spark=True,
     ),
     Mutant(
         "outputs-15-rows-of-any-size",
         "rows that the driver writes are bounded by their number alone",
-        "onlyonce/session/driver_rows.py",
+        "onlyonce/engine/driver_rows.py",
         Replace("measured", "size(rows.schema) <= BYTES // max(most, 1)", "F.lit(True)"),
         tests=("tests/spark/outputs/test_driver_rows.py::test_a_row_of_more_than_its_share_never_reaches_the_driver",),
         spark=True,
@@ -55,8 +55,8 @@ MUTANTS = (
     Mutant(
         "outputs-15-files-of-any-size",
         "files of records that take any number of bytes in memory are read by the driver",
-        "onlyonce/outputs/windows/closing_rows.py",
-        Never("_held", "not to_read.take(event_files.bytes_of(opened.metadata))"),
+        "onlyonce/outputs/at_close.py",
+        Never("_held", "not to_read.take(events.bytes_of(opened.metadata))"),
         Never("_held", "not to_hold.take(part.nbytes)"),
         tests=(
             "tests/spark/outputs/test_driver_rows.py::test_closing_records_are_read_if_their_bytes_fit[50]",
@@ -81,28 +81,28 @@ MUTANTS = (
     Mutant(
         "promises-8-the-form-asks-for-all",
         "the form of a backfill with late records only asks for all windows",
-        "onlyonce/airflow/log/asked_windows.py",
+        "onlyonce/airflow/log.py",
         Replace("Asked.arguments", '["--late-only"] if self.late_only else []', "[]"),
         tests=("tests/dags/test_backfill.py::test_the_driver_takes_every_argument",),
     ),
     Mutant(
         "outputs-16-by-the-wall-clock",
         "the ends of a span are compared by the wall clock",
-        "onlyonce/model/outputs/backfill.py",
+        "onlyonce/core/backfill.py",
         Replace("Span.of", "span.start >= span.stop", "start >= stop"),
         tests=("tests/unit/model/outputs/test_model_backfill.py::test_a_span_that_the_clock_skips_is_empty",),
     ),
     Mutant(
         "outputs-11-names-unchecked",
         "a declaration may have files whose names are too long for a file system",
-        "onlyonce/declare/outputs/output.py",
+        "onlyonce/api/outputs.py",
         Never("Output.__post_init__", "isinstance(self.sink, FileSink)"),
         tests=("tests/unit/model/sinks/test_run_places.py::test_a_file_name_that_could_be_too_long_is_refused",),
     ),
     Mutant(
         "outputs-replay-computes-twice",
         "a replay for people runs the function once to count its rows, and again to show them",
-        "onlyonce/check/replay.py",
+        "onlyonce/check.py",
         Replace("_shown", "frame.limit(limit).persist()", "frame.limit(limit)"),
         tests=("tests/spark/check/test_replay.py::test_replay_runs_a_function_once_for_each_record",),
         spark=True,
@@ -110,7 +110,7 @@ MUTANTS = (
     Mutant(
         "outputs-2-made-from-another-unstored",
         "an output that is made from another's rows has no stored rows, whatever its stable_input says",
-        "onlyonce/outputs/staging.py",
+        "onlyonce/outputs/results.py",
         Replace("rows_of_steps", "stable(step.output, mine) if step is not steps[0] else mine", "mine"),
         tests=(
             "tests/spark/outputs/test_determinism.py::test_stable_input_of_an_output_made_from_another_is_stored",
@@ -121,14 +121,14 @@ MUTANTS = (
     Mutant(
         "outputs-16-before-the-year-1",
         "a span may begin before the first time that there is, and ends in an error of Python",
-        "onlyonce/model/outputs/backfill.py",
+        "onlyonce/core/backfill.py",
         Never("Span.of", "not FIRST <= span.start <= span.stop <= LAST"),
         tests=("tests/unit/model/outputs/test_model_backfill.py::test_a_time_that_has_no_year_in_utc_is_refused",),
     ),
     Mutant(
         "outputs-16-days-of-utc",
         "a day without a zone is a day of UTC, whatever the zone of the windows",
-        "onlyonce/model/outputs/backfill.py",
+        "onlyonce/core/backfill.py",
         Replace("_zone", "ZoneInfo(zones[0])", 'ZoneInfo("UTC")'),
         tests=(
             "tests/unit/model/outputs/test_model_backfill.py::test_a_day_without_a_zone_is_one_window_of_its_zone",
@@ -138,7 +138,7 @@ MUTANTS = (
     Mutant(
         "released-over-others",
         "the lines of a release go over the object that has their name",
-        "onlyonce/outputs/releases/release.py",
+        "onlyonce/outputs/reprocess.py",
         Replace(
             "_named",
             "return stores.of(path).put_new(path, partial.read_bytes())",
@@ -154,8 +154,8 @@ MUTANTS = (
     Mutant(
         "part-from-the-beginning",
         "a part of a first reading has the rows of the parts before it too",
-        "onlyonce/outputs/events/first_reading.py",
-        Replace("rows", "past_rows.in_batches(upto, after)", "past_rows.in_batches(upto)"),
+        "onlyonce/outputs/events.py",
+        Replace("first_rows", "events.rows_in_batches(upto, after)", "events.rows_in_batches(upto)"),
         tests=(
             "tests/spark/outputs/test_backlog.py::test_a_first_reading_of_what_is_compacted_is_cut_into_whole_commits_and_no_kill_shows",
         ),
@@ -164,7 +164,7 @@ MUTANTS = (
     Mutant(
         "counted-again",
         "a new life counts again what an earlier one has counted, once it takes more than one batch to come there",
-        "onlyonce/outputs/windows/window_log.py",
+        "onlyonce/outputs/window_log.py",
         Replace("received", "max(versions.after, int(query.start_from.get(COUNTED_UPTO, -1)))", "versions.after"),
         tests=(
             "tests/spark/outputs/test_backlog.py::test_what_waits_is_cut_into_whole_commits_and_a_kill_between_two_parts_does_not_show",
@@ -174,7 +174,7 @@ MUTANTS = (
     Mutant(
         "late-is-counted-in-time",
         "the driver counts late records among those in time",
-        "onlyonce/outputs/windows/counting.py",
+        "onlyonce/outputs/window_log.py",
         Replace(
             "_of_part",
             "[starts, ends, ~late, late, np.zeros_like(late), met, met]",
@@ -209,7 +209,7 @@ MUTANTS = (
     Mutant(
         "few-without-their-hashes",
         "what the driver writes is claimed as nothing, so a replay by tasks finds other rows",
-        "onlyonce/outputs/in_driver.py",
+        "onlyonce/outputs/query.py",
         Delete("_content", "tally.add(part)"),
         tests=("tests/spark/outputs/test_in_driver.py::test_rows_units_and_windows_are_the_same_whoever_wrote_them",),
         spark=True,
@@ -217,7 +217,7 @@ MUTANTS = (
     Mutant(
         "closing-from-its-end",
         "of the windows that close only the records since the last close are looked for",
-        "onlyonce/outputs/windows/raw_windows.py",
+        "onlyonce/outputs/at_close.py",
         Replace("_may_close", "before - longest(window)", "before"),
         tests=(
             "tests/spark/outputs/test_closing_files.py::test_a_batch_opens_the_files_that_may_have_rows_of_the_windows_that_it_closes",
@@ -227,7 +227,7 @@ MUTANTS = (
     Mutant(
         "closing-by-this-batch",
         "of the windows that close only the records that this batch has met are read",
-        "onlyonce/outputs/windows/raw_windows.py",
+        "onlyonce/outputs/at_close.py",
         Replace("_met_by", "min(versions.after, read_upto(met.source_from))", "versions.after"),
         tests=("tests/spark/outputs/test_at_close.py::test_rows_are_those_of_a_batch_over_the_records_in_time",),
         spark=True,
@@ -235,7 +235,7 @@ MUTANTS = (
     Mutant(
         "late-at-close",
         "late records are given to the function of a window that is made at its close",
-        "onlyonce/outputs/windows/closing_rows.py",
+        "onlyonce/outputs/at_close.py",
         Replace("_of_file", "~late & (ends > before)", "ends > before"),
         tests=("tests/spark/outputs/test_at_close.py::test_rows_are_those_of_a_batch_over_the_records_in_time",),
         spark=True,
@@ -243,8 +243,8 @@ MUTANTS = (
     Mutant(
         "asked-for-nothing",
         "a batch that closes no window writes what the function gives of no records",
-        "onlyonce/outputs/events/reading.py",
-        Replace("closing", "made if also or raw_windows.closes_any(root, ends) else made.limit(0)", "made"),
+        "onlyonce/outputs/events.py",
+        Replace("closing_stream", "made if also or at_close.closes_any(root, ends) else made.limit(0)", "made"),
         tests=(
             "tests/spark/outputs/test_at_close.py::test_a_batch_reads_the_files_of_the_windows_that_it_closes_and_gives_no_row_where_it_closes_none",
         ),
@@ -253,15 +253,15 @@ MUTANTS = (
     Mutant(
         "few-of-many",
         "of a function that gives many rows the driver writes those that it asked for, and no others",
-        "onlyonce/outputs/in_driver.py",
-        Never("written", "bounded and rows.num_rows > MOST"),
+        "onlyonce/outputs/query.py",
+        Never("written_in_driver", "bounded and rows.num_rows > MOST"),
         tests=("tests/spark/outputs/test_in_driver.py::test_many_rows_of_few_records_are_for_the_tasks",),
         spark=True,
     ),
     Mutant(
         "staged-not-read",
         "stable input is stored, but a replay writes what the function gives now",
-        "onlyonce/outputs/staging.py",
+        "onlyonce/outputs/results.py",
         Replace(
             "staged",
             'stored = frame.sparkSession.read.format("delta").load(str(path))',
@@ -305,8 +305,8 @@ MUTANTS = (
     Mutant(
         "replay-sees-the-newest",
         "a batch that is tried again is joined with the newest version of its lookups",
-        "onlyonce/outputs/function/seeing.py",
-        Replace("of_next_batch", "row.lookups if row and row.declaration_hash == hash else {}", "{}"),
+        "onlyonce/outputs/lookups.py",
+        Replace("versions_of_next_batch", "row.lookups if row and row.declaration_hash == hash else {}", "{}"),
         tests=(
             "tests/spark/outputs/test_lookups.py::test_each_row_is_joined_with_the_version_that_its_batch_began_with[1-2]",
         ),
@@ -315,7 +315,7 @@ MUTANTS = (
     Mutant(
         "skipped-stateful-plan",
         "the plan of a batch that is written already is not run",
-        "onlyonce/outputs/outputs.py",
+        "onlyonce/outputs/query.py",
         Delete("_batch", "results.hold(held, frame).count()"),
         tests=("tests/fault/test_replay.py::test_replay_of_a_written_batch_runs_its_plan_and_writes_nothing",),
         spark=True,
@@ -323,7 +323,7 @@ MUTANTS = (
     Mutant(
         "watermark-by-data",
         "the data rows drive the watermark, not the control rows",
-        "onlyonce/outputs/windows/windowing.py",
+        "onlyonce/outputs/windows.py",
         Replace("in_stream", "controls.withWatermark(OO_EVENT_TIME, _span(output.lateness))", "controls"),
         Replace(
             "in_stream",
@@ -338,7 +338,7 @@ MUTANTS = (
         "join-behind-its-windows",
         "Spark's watermark of a join is where its windows are closed, not the reach behind it, so rows without a "
         "partner stay in the state",
-        "onlyonce/outputs/windows/windowing.py",
+        "onlyonce/outputs/windows.py",
         Replace("in_stream", "reach(output.window) + micros(output.lateness)", "micros(output.lateness)"),
         tests=(
             "tests/spark/outputs/test_joins.py::test_a_join_is_that_of_a_batch_however_the_input_is_cut_and_where_runs_end[1]",
@@ -348,7 +348,7 @@ MUTANTS = (
     Mutant(
         "null-is-a-key",
         "rows of two streams whose keys are null are joined with each other",
-        "onlyonce/outputs/windows/joining.py",
+        "onlyonce/outputs/windows.py",
         Delete(
             "_near",
             'keys += [_of(side, key).isNotNull() for key in output.join.on for side in ("left", "right")]',
@@ -361,8 +361,8 @@ MUTANTS = (
     Mutant(
         "state-made-anew",
         "a processor begins with no state in each batch",
-        "onlyonce/outputs/stateful/applying.py",
-        Always("applied", "not rows.isStreaming"),
+        "onlyonce/outputs/state.py",
+        Always("applied_processor", "not rows.isStreaming"),
         tests=(
             "tests/spark/outputs/test_processors.py::test_timers_fire_by_the_frontier_and_the_end_of_the_input_fires_those_that_are_left",
         ),
@@ -371,7 +371,7 @@ MUTANTS = (
     Mutant(
         "timers-by-the-batch",
         "timers fire by the largest event time of a batch's own records",
-        "onlyonce/outputs/windows/windowing.py",
+        "onlyonce/outputs/windows.py",
         Replace("in_stream", "controls.withWatermark(OO_EVENT_TIME, _span(output.lateness))", "controls"),
         Replace(
             "in_stream",
@@ -387,7 +387,7 @@ MUTANTS = (
     Mutant(
         "records-in-any-order",
         "a processor gets the records of a key in the order in which tasks were ready",
-        "onlyonce/outputs/stateful/ordered.py",
+        "onlyonce/outputs/state.py",
         Replace(
             "in_order",
             'records.sort_values([OO_EVENT_TIME, *PLACE], kind="stable", ignore_index=True)',
@@ -400,7 +400,7 @@ MUTANTS = (
     Mutant(
         "timers-left-at-the-end",
         "a bounded run does not fire timers",
-        "onlyonce/outputs/stateful/alone.py",
+        "onlyonce/outputs/state.py",
         Delete("Alone.rows", "given += played.setWatermark(self._end(records))"),
         tests=(
             "tests/unit/outputs/test_ordered_records.py::test_a_key_alone_has_its_records_and_then_its_timers_up_to_the_bound",
@@ -409,8 +409,8 @@ MUTANTS = (
     Mutant(
         "rows-of-earlier-lives-stay",
         "a life from the start leaves the rows of earlier lives in the table",
-        "onlyonce/outputs/stateful/anew.py",
-        Always("clear", "not (root.stateful and query.start_from.get(ANEW)) or _has_begun(query)"),
+        "onlyonce/outputs/query.py",
+        Always("clear_target", "not (root.stateful and query.start_from.get(ANEW)) or _has_begun(query)"),
         tests=(
             "tests/spark/outputs/test_processors.py::test_a_new_life_computes_an_output_with_state_from_the_start_in_the_place_of_what_was_there[till-anew-after-clear]",
         ),
@@ -433,8 +433,8 @@ MUTANTS = (
     Mutant(
         "watermark-inside-a-window",
         "Spark plans a batch without rows whenever an output has read on",
-        "onlyonce/outputs/windows/watermark.py",
-        Replace("chosen", "windowing.last_closed", "windowing.closed_until"),
+        "onlyonce/outputs/at_close.py",
+        Replace("asks_watermark", "windows.last_closed", "windows.closed_until"),
         tests=(
             "tests/spark/outputs/test_watermark.py::test_a_batch_without_rows_is_planned_only_when_a_window_has_ended",
         ),
@@ -443,7 +443,7 @@ MUTANTS = (
     Mutant(
         "ends-for-all-state",
         "a function's own state waits for the end of a window",
-        "onlyonce/outputs/windows/watermark.py",
+        "onlyonce/outputs/at_close.py",
         Always("is_asked_at_ends", "not keeping or (len(keeping) == 1 and _groups_by(keeping[0], _window(rows)))"),
         tests=(
             "tests/spark/outputs/test_watermark.py::test_only_a_function_that_waits_for_ends_of_windows_has_a_watermark_that_moves_by_them",
@@ -453,7 +453,7 @@ MUTANTS = (
     Mutant(
         "cut-below-the-merge",
         "a condition on sessions is pushed below their merge, where each record has one of its own",
-        "onlyonce/outputs/windows/windowing.py",
+        "onlyonce/outputs/windows.py",
         Replace(
             "after_merge",
             "F.coalesce(F.when(F.spark_partition_id() >= 0, condition), F.lit(False))",
@@ -467,8 +467,8 @@ MUTANTS = (
     Mutant(
         "any-row-in-any-result",
         "a result has the rows of the others too",
-        "onlyonce/outputs/function/several_results.py",
-        Replace("of", "rows.filter(F.col(RESULT) == name)", "rows"),
+        "onlyonce/outputs/function.py",
+        Replace("result_of", "rows.filter(F.col(RESULT) == name)", "rows"),
         tests=(
             "tests/spark/outputs/test_several_results.py::test_each_result_is_that_of_a_batch_however_the_input_is_cut_and_where_a_run_ends[1]",
         ),
@@ -477,8 +477,8 @@ MUTANTS = (
     Mutant(
         "a-sum-beside-records",
         "a result that keeps no state is mixed with one that does, so a new life writes its rows again",
-        "onlyonce/outputs/function/several_results.py",
-        Never("united", "len(set(kinds.values())) > 1"),
+        "onlyonce/outputs/function.py",
+        Never("united_results", "len(set(kinds.values())) > 1"),
         tests=(
             "tests/spark/outputs/test_several_results.py::test_results_that_cannot_be_written_are_refused_before_anything_is_read[a "
             "sum beside records]",
@@ -488,19 +488,21 @@ MUTANTS = (
     Mutant(
         "pane-of-its-batch",
         "a pane of an open window has what has come with its batch, and not all of the window",
-        "onlyonce/outputs/windows/raw_windows.py",
+        "onlyonce/outputs/at_close.py",
         Replace(
-            "of", "past_rows.as_of(context, upto)", "past_rows.as_of(context, upto).filter(f\"{OO_KIND} = '{KEPT}'\")"
+            "of",
+            "events.rows_as_of(context, upto)",
+            "events.rows_as_of(context, upto).filter(f\"{OO_KIND} = '{KEPT}'\")",
         ),
         Replace(
             "of",
-            "past_rows.as_of(context, upto).filter(f\"{OO_KIND} = '{KEPT}'\")",
-            "past_rows.as_of(context, upto).filter(f\"{OO_KIND} = '{KEPT}'\").filter(near)",
+            "events.rows_as_of(context, upto).filter(f\"{OO_KIND} = '{KEPT}'\")",
+            "events.rows_as_of(context, upto).filter(f\"{OO_KIND} = '{KEPT}'\").filter(near)",
         ),
         Replace(
             "of",
-            "past_rows.as_of(context, upto).filter(f\"{OO_KIND} = '{KEPT}'\").filter(near)",
-            "past_rows.as_of(context, upto).filter(f\"{OO_KIND} = '{KEPT}'\").filter(near).filter(F.lit(False))",
+            "events.rows_as_of(context, upto).filter(f\"{OO_KIND} = '{KEPT}'\").filter(near)",
+            "events.rows_as_of(context, upto).filter(f\"{OO_KIND} = '{KEPT}'\").filter(near).filter(F.lit(False))",
         ),
         tests=(
             "tests/spark/outputs/test_triggers.py::test_panes_are_those_that_the_log_decides_and_the_last_is_that_of_a_batch[1]",
@@ -510,16 +512,20 @@ MUTANTS = (
     Mutant(
         "late-and-rejected",
         "a record that is late is rejected as well",
-        "onlyonce/outputs/function/rejecting.py",
-        Replace("met", '~F.col("late") & F.col(REASON).isNotNull()', "F.col(REASON).isNotNull()"),
+        "onlyonce/outputs/function.py",
+        Replace("rejections_met", '~F.col("late") & F.col(REASON).isNotNull()', "F.col(REASON).isNotNull()"),
         tests=(REJECTED + "test_a_backfill_rejects_anew_with_late_records_and_an_erasure_forgets",),
         spark=True,
     ),
     Mutant(
         "rejected-and-used",
         "the function gets the records that are rejected too",
-        "onlyonce/outputs/function/rejecting.py",
-        Replace("accepted", "rows.filter(reason(pipeline, output, rows).isNull()) if output.reject else rows", "rows"),
+        "onlyonce/outputs/function.py",
+        Replace(
+            "accepted_rows",
+            "rows.filter(rejection_reason(pipeline, output, rows).isNull()) if output.reject else rows",
+            "rows",
+        ),
         tests=(
             REJECTED + "test_each_record_is_rejected_or_used_once_however_the_input_is_cut_and_where_a_run_ends[1]",
         ),
@@ -528,8 +534,8 @@ MUTANTS = (
     Mutant(
         "left-out-and-further-on",
         "a record that an output leaves out as late is in the windows that are made from its own",
-        "onlyonce/outputs/windows/chaining.py",
-        Always("leaving", "not window.leaves_late_out"),
+        "onlyonce/outputs/windows.py",
+        Always("leaving_chain", "not window.leaves_late_out"),
         tests=(
             "tests/spark/outputs/test_chains.py::test_a_backfill_of_what_leaves_late_records_out_goes_down_the_chain_once_its_windows_have_closed",
         ),

@@ -14,7 +14,7 @@ MUTANTS = (
     Mutant(
         "observed-partition",
         "receive's unit takes the partition that Spark runs, not the one that its rows carry",
-        "onlyonce/receive/receive_unit.py",
+        "onlyonce/receive/unit.py",
         Replace(
             "_partition",
             "int(records.high[seeds[0]])",
@@ -25,7 +25,7 @@ MUTANTS = (
     Mutant(
         "skipped-witness",
         "a receive unit that is in the log is skipped: its rows are not emitted again",
-        "onlyonce/receive/receive_unit.py",
+        "onlyonce/receive/unit.py",
         Replace(
             "judge.run_task",
             "_commit(here, records, fates, counts)",
@@ -38,7 +38,7 @@ MUTANTS = (
             "_commit",
             """
             if Units(work.database).commit_received(wanted, content, counts, chunk, tally.took):
-                catalog_lookup.remember(work.database, place, stored, filtered)
+                look_up.remember(work.database, place, stored, filtered)
         """,
             "return Units(work.database).commit_received(wanted, content, counts, chunk, tally.took)",
         ),
@@ -47,7 +47,7 @@ MUTANTS = (
     Mutant(
         "one-txn-app-id",
         "one txnAppId for all that receive writes: batches, closes, lives",
-        "onlyonce/receive/receive.py",
+        "onlyonce/receive/loop.py",
         Replace("_batch", "stored_names.transaction(query.lineage, stored_names.EVENTS_BY)", '"onlyonce"'),
         Replace("_close", "stored_names.transaction(query.lineage, stored_names.MARKER_BY)", '"onlyonce"'),
         tests=(SAMPLE,),
@@ -55,29 +55,29 @@ MUTANTS = (
     Mutant(
         "first-come-twin",
         "of twins in a batch the first to arrive stays",
-        "onlyonce/receive/receive_unit.py",
+        "onlyonce/receive/unit.py",
         Replace(
             "fates_of",
-            "packed.first_of_each(ids, records.time[rows], records.payload[rows])",
-            "packed.first_of_each(ids)",
+            "filters.first_of_each(ids, records.time[rows], records.payload[rows])",
+            "filters.first_of_each(ids)",
         ),
         tests=(RECEIVE + "test_a_replay_gives_the_same_fates_again_in_any_order_and_cut",),
     ),
     Mutant(
         "left-and-forgotten",
         "without a catalog lines that are not plain are read by nobody",
-        "onlyonce/receive/straight.py",
+        "onlyonce/receive/batch_files.py",
         Replace(
-            "written",
+            "written_straight",
             """
             if files:
-                rows = exchange.records(spark, line_tasks.left(spark, files, lines), pipeline, system_time)
-                paths += [row.path for row in exchange.mapped(rows, task, schemas.of(gives)).collect()]
+                rows = exchange.records(spark, exchange.lines_left(spark, files, lines), pipeline, system_time)
+                paths += [row.path for row in exchange.mapped(rows, task, session.schema_of(gives)).collect()]
         """,
             """
             if not paths:
-                rows = exchange.records(spark, line_tasks.left(spark, files, lines), pipeline, system_time)
-                paths += [row.path for row in exchange.mapped(rows, task, schemas.of(gives)).collect()]
+                rows = exchange.records(spark, exchange.lines_left(spark, files, lines), pipeline, system_time)
+                paths += [row.path for row in exchange.mapped(rows, task, session.schema_of(gives)).collect()]
         """,
         ),
         tests=(
@@ -89,14 +89,14 @@ MUTANTS = (
     Mutant(
         "left-lines-lost",
         "lines that are left for Spark's parser are not told to the driver",
-        "onlyonce/receive/blocks/block_files.py",
-        Never("into.stored", "left.any"),
+        "onlyonce/receive/exchange.py",
+        Never("write_blocks_into.stored", "left.any"),
         tests=("tests/unit/receive/test_plain_records.py::test_each_line_is_in_a_block_or_left_and_never_both",),
     ),
     Mutant(
         "session-held-while-writing",
         "a task keeps its session in the database while it writes what it has judged",
-        "onlyonce/receive/receive_unit.py",
+        "onlyonce/receive/unit.py",
         Replace(
             "judge.run_task",
             """
@@ -122,14 +122,14 @@ MUTANTS = (
     Mutant(
         "whole-file-at-a-position",
         "an invalid record that stands for a whole file has a position in its place",
-        "onlyonce/receive/event_files.py",
+        "onlyonce/receive/events.py",
         Replace("EventFiles._placed", "pc.less(positions, 0)", "pc.is_null(positions, nan_is_null=True)"),
         tests=("tests/unit/receive/test_event_files.py::test_each_invalid_record_is_named_by_its_place",),
     ),
     Mutant(
         "frontier-of-the-first",
         "all rows of a task have the frontier of those that it wrote first",
-        "onlyonce/receive/event_files.py",
+        "onlyonce/receive/events.py",
         Replace("EventFiles._fixed", "self._alike.get(frontier)", "next(iter(self._alike.values()), None)"),
         tests=(
             "tests/unit/receive/test_event_files.py::test_each_record_is_in_the_file_of_its_fate_and_a_duplicate_in_none",
@@ -138,22 +138,22 @@ MUTANTS = (
     Mutant(
         "merge-unfenced",
         "a driver that was superseded merges chunks",
-        "onlyonce/receive/merge_as_it_grows.py",
-        Delete("merge", "lineages.check_epoch(driver.lineage, driver.epoch)"),
+        "onlyonce/receive/loop.py",
+        Delete("merge_catalog", "lineages.check_epoch(driver.lineage, driver.epoch)"),
         tests=("tests/contract/catalog/test_merging.py::test_a_driver_that_was_superseded_merges_nothing",),
     ),
     Mutant(
         "tasks-are-sent-the-rows",
         "a batch of lines and of files that can't be read holds the driver's rows in its tasks' function",
-        "onlyonce/receive/line_tasks.py",
-        Replace("told", "chosen.of_batches", "lines.chosen.of_batches"),
+        "onlyonce/receive/exchange.py",
+        Replace("told_by_tasks", "chosen.of_batches", "lines.chosen.of_batches"),
         tests=("tests/spark/sources/test_bad_files.py::test_each_file_has_the_outcome_that_is_stated",),
         spark=True,
     ),
     Mutant(
         "close-at-any-time",
         "a close waits neither for the batch at work nor for what is registered",
-        "onlyonce/receive/receive.py",
+        "onlyonce/receive/loop.py",
         Never("something_waits", "context.source().last_batch() not in (None, taken_in)"),
         Replace(
             "_close",
@@ -162,7 +162,7 @@ MUTANTS = (
                 number, kind, after = Closes(query.database).begin(query.driver, kind, after, tides)
                 passing("close-after-begin")
                 app_id = stored_names.transaction(query.lineage, stored_names.MARKER_BY)
-                commit = delta.Commit(app_id, number, stored_names.numbered(app_id, number), query.driver.epoch, after.content)
+                commit = tables_commit.Commit(app_id, number, stored_names.numbered(app_id, number), query.driver.epoch, after.content)
                 version = events.add_control(context.events, commit, query.lineage, -number, after, datetime.now(UTC))
                 passing("close-after-delta")
                 Closes(query.database).end(query.driver, number, version)
@@ -175,7 +175,7 @@ MUTANTS = (
                 number, kind, after = Closes(query.database).begin(query.driver, kind, after, tides)
                 passing("close-after-begin")
                 app_id = stored_names.transaction(query.lineage, stored_names.MARKER_BY)
-                commit = delta.Commit(app_id, number, stored_names.numbered(app_id, number), query.driver.epoch, after.content)
+                commit = tables_commit.Commit(app_id, number, stored_names.numbered(app_id, number), query.driver.epoch, after.content)
                 version = events.add_control(context.events, commit, query.lineage, -number, after, datetime.now(UTC))
                 passing("close-after-delta")
                 Closes(query.database).end(query.driver, number, version)
@@ -191,8 +191,8 @@ MUTANTS = (
     Mutant(
         "blocks-anywhere",
         "without a shared disk a block goes to the partition of its row's own hash, and not to that of its records",
-        "onlyonce/receive/blocks/block_rows.py",
-        Replace("target", "F.coalesce(F.col(TARGET), by_id)", "by_id"),
+        "onlyonce/receive/exchange.py",
+        Replace("block_target", "F.coalesce(F.col(TARGET), by_id)", "by_id"),
         tests=(
             "tests/spark/receive/test_block_rows.py::test_events_and_units_are_the_same_whichever_way_blocks_have_come",
         ),
@@ -201,7 +201,7 @@ MUTANTS = (
     Mutant(
         "left-lines-behind-blocks",
         "without a shared disk the lines that are left in a batch with blocks are lost",
-        "onlyonce/receive/blocks/exchange.py",
+        "onlyonce/receive/exchange.py",
         Replace("_in_rows", "rows.num_rows", "rows.num_rows and not blocks"),
         tests=(
             "tests/spark/receive/test_block_rows.py::test_events_and_units_are_the_same_whichever_way_blocks_have_come",
@@ -212,7 +212,7 @@ MUTANTS = (
         "trial-on-one-machine",
         "a part of a batch that failed is tried in a folder that only the driver sees",
         "onlyonce/receive/batch_files.py",
-        Replace("written.trial", "settings.trials_location(context.instance)", 'settings.home().parent / "trials"'),
+        Replace("write_batch.trial", "settings.trials_location(context.instance)", 'settings.home().parent / "trials"'),
         tests=(
             "tests/spark/receive/test_poison.py::test_a_record_at_which_three_attempts_fail_is_invalid_and_the_others_are_kept[by "
             "exchange]",
@@ -221,7 +221,7 @@ MUTANTS = (
     Mutant(
         "values-21-refused-without-its-place",
         "the row of an invalid record has no place",
-        "onlyonce/receive/event_files.py",
+        "onlyonce/receive/events.py",
         Never("EventFiles.add", "kind == stored_names.INVALID"),
         tests=(
             "tests/unit/receive/test_event_files.py::test_each_record_is_in_the_file_of_its_fate_and_a_duplicate_in_none",
@@ -231,7 +231,7 @@ MUTANTS = (
         "values-21-places-of-nothing",
         "a batch's task does not know the names of its files and partitions",
         "onlyonce/receive/batch_files.py",
-        Replace("written", "lines.places", "type(lines.places)()"),
+        Replace("write_batch", "lines.places", "type(lines.places)()"),
         tests=("tests/spark/receive/test_input.py::test_each_line_has_the_fate_that_is_stated",),
         spark=True,
     ),

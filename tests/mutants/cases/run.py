@@ -13,7 +13,7 @@ MUTANTS = (
     Mutant(
         "unknown-error-ends-the-run",
         "an error that onlyonce does not know, of one output's table, ends the whole run",
-        "onlyonce/check/look.py",
+        "onlyonce/check.py",
         Replace("wrong_tables", "Exception", "OnlyonceError"),
         tests=("tests/spark/run/test_broken_outputs.py::test_broken_outputs_stop_no_other",),
         spark=True,
@@ -21,7 +21,7 @@ MUTANTS = (
     Mutant(
         "lookup-ends-the-run",
         "a lookup of one output that can't be read ends the whole run",
-        "onlyonce/check/look.py",
+        "onlyonce/check.py",
         Replace("_asked", "wrong[root.name] = translate(error)", "raise"),
         tests=("tests/spark/run/test_broken_outputs.py::test_broken_outputs_stop_no_other",),
         spark=True,
@@ -29,22 +29,22 @@ MUTANTS = (
     Mutant(
         "doctor-ends-at-a-feature",
         "a table with a feature that nothing here reads ends the doctor",
-        "onlyonce/operate/disk_state.py",
+        "onlyonce/operate/doctor.py",
         Replace("Tables._open", "(DeltaError, OnlyonceError)", "DeltaError"),
         tests=("tests/contract/operate/test_doctor.py::test_tables_that_have_not_what_the_log_vouches_for_are_found",),
     ),
     Mutant(
         "format-1-task-in-any-home",
         "a DAG's task does not ask the home for its format",
-        "onlyonce/airflow/operators/jobs.py",
+        "onlyonce/airflow/jobs.py",
         Delete("JobOperator.execute", "formats.check_home()"),
         tests=("tests/dags/test_dags.py::test_a_task_refuses_a_home_of_another_format",),
     ),
     Mutant(
         "kept-as-it-is-written",
         "what a check has found is written in place",
-        "onlyonce/check/kept.py",
-        Replace("keep", 'file.with_name(f".{file.name}.{os.getpid()}")', "file"),
+        "onlyonce/check.py",
+        Replace("keep_check", 'file.with_name(f".{file.name}.{os.getpid()}")', "file"),
         tests=(
             "tests/unit/check/test_check_kept.py::test_a_kill_while_a_check_is_kept_leaves_all_of_it_or_what_was_there",
         ),
@@ -52,7 +52,7 @@ MUTANTS = (
     Mutant(
         "store-by-half-a-connection",
         "what a connection of the store asks and no variable says is passed over",
-        "onlyonce/airflow/log/task_environment.py",
+        "onlyonce/airflow/log.py",
         Replace("keys_of", "sorted({*store.extra_dejson} - {*OF_STORE})", "[]"),
         tests=(
             "tests/dags/test_spark_job.py::test_a_connection_that_not_all_clients_of_the_store_would_follow_starts_nothing",
@@ -70,14 +70,14 @@ MUTANTS = (
     Mutant(
         "keys-not-held-against-the-rows",
         "a key of a sink that the function does not give is found by the run alone",
-        "onlyonce/check/fits.py",
+        "onlyonce/check.py",
         Never("check_keys", "key not in columns"),
         tests=("tests/unit/check/test_check.py::test_keys_are_columns_of_the_rows",),
     ),
     Mutant(
         "no-snapshot-in-a-drain",
         "a driver that lives for a moment leaves the changes of all batches to the next one",
-        "onlyonce/run/drain.py",
+        "onlyonce/run/queries.py",
         Delete("once", 'context.spark.conf.set(state.UNLOAD, "true")'),
         tests=(
             "tests/spark/outputs/test_state.py::test_a_driver_that_lives_for_a_moment_leaves_a_snapshot_of_its_state_now_and_then",
@@ -87,7 +87,7 @@ MUTANTS = (
     Mutant(
         "rows-not-vouched-for",
         "beside receive an output begins on rows whose batch has not ended",
-        "onlyonce/run/continuous.py",
+        "onlyonce/run/queries.py",
         Replace(
             "_await_receive",
             """
@@ -111,14 +111,14 @@ MUTANTS = (
     Mutant(
         "tests-4-heart-beats-on",
         "the heart of a long run whose block ends by itself beats on in its process",
-        "onlyonce/run/long_run.py",
-        Replace("held", "mine.end(0, None)", "None"),
+        "onlyonce/run/stream.py",
+        Replace("held_long_run", "mine.end(0, None)", "None"),
         tests=("tests/contract/commitlog/test_long_runs.py::test_a_long_run_whose_block_ends_by_itself_has_stopped",),
     ),
     Mutant(
         "tests-4-queries-stay-up",
         "the queries of a long run that is broken off stay up in its process",
-        "onlyonce/run/continuous.py",
+        "onlyonce/run/queries.py",
         Replace("up", "ask_stop()", "None"),
         tests=(LONG + "test_a_run_that_is_broken_off_leaves_no_query_in_its_process",),
         spark=True,
@@ -126,9 +126,9 @@ MUTANTS = (
     Mutant(
         "withdrawn-without-a-fence",
         "the transaction of a withdrawn Delta batch is left free: a driver that wakes lands its rows",
-        "onlyonce/run/withdraw.py",
+        "onlyonce/run/reset.py",
         Replace(
-            "take",
+            "take_back",
             "table = opening.table(path)",
             """
             table = opening.table(path)
@@ -141,8 +141,8 @@ MUTANTS = (
         "landed-is-taken",
         "rows that got to the table between the look and the mark count as a transaction of ours, and their batch "
         "is withdrawn",
-        "onlyonce/run/withdraw.py",
-        Never("take", "holds(path, app_id, batch_id)"),
+        "onlyonce/run/reset.py",
+        Never("take_back", "batch_holds(path, app_id, batch_id)"),
         tests=(
             "tests/contract/run/test_withdraw.py::test_rows_that_land_after_the_look_keep_their_batch_from_being_withdrawn",
         ),
@@ -150,15 +150,15 @@ MUTANTS = (
     Mutant(
         "appends-withdrawn",
         "a begun batch is withdrawn though an append has rows of it, which a new life writes again",
-        "onlyonce/run/withdraw.py",
+        "onlyonce/run/reset.py",
         Replace("", '("upsert", "history", "FileSink(")', '("append", "upsert", "history", "FileSink(")'),
         tests=("tests/contract/run/test_withdraw.py::test_what_a_new_life_would_write_twice_is_not_withdrawn",),
     ),
     Mutant(
         "outputs-3-used-up-in-the-history",
         "only the history of a table shows that a transaction was used up",
-        "onlyonce/run/withdraw.py",
-        Replace("take", "(app_id, app_id + stored_names.USED_UP)", "(app_id,)"),
+        "onlyonce/run/reset.py",
+        Replace("take_back", "(app_id, app_id + stored_names.USED_UP)", "(app_id,)"),
         tests=(
             "tests/contract/run/test_withdraw.py::test_a_table_holds_a_transaction_after_its_history_was_cleaned[True]",
         ),
@@ -166,7 +166,7 @@ MUTANTS = (
     Mutant(
         "outputs-one-by-one",
         "an output has its turn when the one before it has ended",
-        "onlyonce/run/drain.py",
+        "onlyonce/run/queries.py",
         Replace("_each", "settings.spark().outputs_at_once", "1"),
         tests=(
             "tests/spark/run/test_side_by_side.py::test_outputs_that_are_drained_side_by_side_give_the_batch_whatever_was_killed",
@@ -176,7 +176,7 @@ MUTANTS = (
     Mutant(
         "one-output-stops-all",
         "a drain ends at the first output that can't go on",
-        "onlyonce/run/drain.py",
+        "onlyonce/run/queries.py",
         Always("_Failures.add", "isinstance(error, Superseded) or not isinstance(error, Exception)"),
         tests=(
             "tests/spark/run/test_apart.py::test_a_drain_goes_on_with_the_other_outputs_and_ends_with_the_first_ones_error",
@@ -186,7 +186,7 @@ MUTANTS = (
     Mutant(
         "plan-over-a-plan",
         "a driver puts its plan of a batch over that of another",
-        "onlyonce/context/working_copy.py",
+        "onlyonce/context.py",
         Replace(
             "WorkingCopy.planned",
             "not stores.of(self.folder).put_new(self.folder / name, self._written(name))",
@@ -197,21 +197,21 @@ MUTANTS = (
     Mutant(
         "ends-at-the-end",
         "Spark's word of the end of a batch comes into the store at the end of its query only",
-        "onlyonce/context/working_copy.py",
+        "onlyonce/context.py",
         Delete("WorkingCopy.planned", "self.ended()"),
         tests=(COPY + "test_the_store_has_the_plan_before_a_batch_and_its_end_before_the_next[local]",),
     ),
     Mutant(
         "checkpoint-for-ever",
         "files of a checkpoint in a store never go",
-        "onlyonce/context/working_copy.py",
+        "onlyonce/context.py",
         Never("WorkingCopy.planned", "batch_id % AT_ONCE == 0 and batch_id >= KEPT"),
         tests=(COPY + "test_a_checkpoint_has_no_more_than_its_last_batches[versitygw]",),
     ),
     Mutant(
         "plan-after-its-batch",
         "the plan of a batch comes into the store once the batch has ended",
-        "onlyonce/context/query.py",
+        "onlyonce/context.py",
         Replace(
             "_Started._batch",
             "self._query.copy.planned(batch_id)",
@@ -227,7 +227,7 @@ MUTANTS = (
     Mutant(
         "settings-of-the-worker",
         "the settings of Airflow's worker decide with which jars a driver's JVM starts, and not the driver's own",
-        "onlyonce/airflow/operators/spark_job.py",
+        "onlyonce/airflow/spark_job.py",
         Replace(
             "SparkJobOperator._words",
             """
@@ -246,7 +246,7 @@ MUTANTS = (
     Mutant(
         "keys-for-the-driver-alone",
         "executors in a cluster get no keys of the store",
-        "onlyonce/airflow/operators/cluster_secrets.py",
+        "onlyonce/airflow/spark_job.py",
         Replace(
             "secret_properties",
             """
@@ -270,14 +270,14 @@ MUTANTS = (
     Mutant(
         "zombie-deletes-after-withdrawal",
         "the transaction of a withdrawn batch is used up in its table only, and not where its deletes are kept",
-        "onlyonce/run/withdraw.py",
-        Never("take_all", "is_ours(beside(path))"),
+        "onlyonce/run/reset.py",
+        Never("take_all_back", "is_ours(beside(path))"),
         tests=("tests/contract/run/test_withdraw.py::test_the_deletes_of_a_withdrawn_batch_can_not_land_either",),
     ),
     Mutant(
         "hours-before-their-minutes",
         "in a long run an output of a chain does not wait for the one before it",
-        "onlyonce/run/upstream.py",
+        "onlyonce/run/queries.py",
         Replace(
             "await_written",
             "not _has_written(context.database, context.instance, before, upto)",
@@ -301,8 +301,8 @@ MUTANTS = (
     Mutant(
         "feature-unseen-by-check",
         "check passes a Delta table whose features the run then refuses",
-        "onlyonce/check/tables.py",
-        Delete("_delta", "delta_table.check(table, path, output)"),
+        "onlyonce/check.py",
+        Delete("_delta", "sink_delta.check_table(table, path, output)"),
         tests=(
             "tests/spark/check/test_mistakes.py::test_a_table_that_cannot_take_rows_stops_its_output_only[clustered]",
         ),

@@ -51,7 +51,7 @@ MUTANTS = (
         "outputs-4-any-error-is-lost",
         "an error that PostgreSQL answers at COMMIT counts as a lost answer",
         "onlyonce/database/connect.py",
-        Never("transaction", "broken.is_answer(error)"),
+        Never("transaction", "is_answer(error)"),
         tests=(TEAM + "test_what_a_table_rejects_is_refused_at_once[append-deferred trigger]",),
     ),
     Mutant(
@@ -72,7 +72,7 @@ MUTANTS = (
     Mutant(
         "outputs-conformance-base64-in-lines",
         "bytes in CSV files and in the keys of maps are Base64 in lines of 76 characters",
-        "onlyonce/session/encoding.py",
+        "onlyonce/engine/encoding.py",
         Replace("_base64", 'F.translate(F.base64(column), "\\r\\n", "")', "F.base64(column)"),
         tests=(CONFORMANCE + "test_values_are_read_back_after_a_kill_and_another_writer[Csv]",),
         spark=True,
@@ -80,14 +80,14 @@ MUTANTS = (
     Mutant(
         "outputs-conformance-years-of-plain-columns",
         "a year that no sink takes is looked for in plain columns alone, so one inside a column is written",
-        "onlyonce/sinks/held_values.py",
+        "onlyonce/sinks/base/held_values.py",
         Always("_has", "not limit.nested"),
         tests=("tests/unit/sinks/test_held_values.py::test_a_limit_is_looked_for_inside_columns",),
     ),
     Mutant(
         "outputs-3-later-is-this",
         "a later transaction counts as evidence of an earlier commit that no history has",
-        "onlyonce/storage/delta.py",
+        "onlyonce/tables/commit.py",
         Replace("once", "now == commit.version", "now is not None"),
         tests=("tests/contract/sinks/test_delta_once.py::test_an_older_batch_that_no_history_has_is_no_commit",),
     ),
@@ -101,8 +101,8 @@ MUTANTS = (
     Mutant(
         "outputs-4-left-out-unseen",
         "a row in order that a trigger drops counts as left out for a newer one",
-        "onlyonce/sinks/postgres/postgres_newest.py",
-        Replace("unwritten", "int(cursor.fetchall()[0][0])", "0"),
+        "onlyonce/sinks/postgres/postgres_rows.py",
+        Replace("unwritten_keys", "int(cursor.fetchall()[0][0])", "0"),
         tests=(
             TEAM + "test_a_row_in_order_that_a_trigger_drops_is_refused[upsert-UPDATE]",
             TEAM + "test_a_row_of_a_later_window_that_a_trigger_drops_is_refused",
@@ -111,8 +111,8 @@ MUTANTS = (
     Mutant(
         "outputs-4-ends-unseen",
         "versions of a history whose ends a trigger keeps count as ended",
-        "onlyonce/sinks/postgres/postgres_history.py",
-        Replace("write", "dropped + int(cursor.fetchall()[0][0])", "dropped"),
+        "onlyonce/sinks/postgres/postgres_rows.py",
+        Replace("write_history", "dropped + int(cursor.fetchall()[0][0])", "dropped"),
         tests=(TEAM + "test_a_row_in_order_that_a_trigger_drops_is_refused[history-UPDATE]",),
     ),
     Mutant(
@@ -168,14 +168,14 @@ MUTANTS = (
     Mutant(
         "outputs-6-bounds-in-a-manifest",
         "an Iceberg table's files have bounds that leave NaN out",
-        "onlyonce/sinks/iceberg/data_files.py",
-        Replace("_Writer.write", "footers.form(table.schema, table)", "{}"),
+        "onlyonce/sinks/iceberg/sink_iceberg.py",
+        Replace("_Writer.write", "arrow_files.footer_form(table.schema, table)", "{}"),
         tests=("tests/contract/storage/test_other_readers.py::test_a_nan_of_an_iceberg_table_is_found",),
     ),
     Mutant(
         "outputs-13-of-another-form",
         "rows are committed to a table that was altered after they were checked",
-        "onlyonce/storage/opening.py",
+        "onlyonce/tables/opening.py",
         Never("refuse_changed", "found != checked"),
         tests=(
             "tests/contract/sinks/test_delta_once.py::test_rows_that_were_checked_for_another_form_are_not_committed[altered-during "
@@ -185,8 +185,8 @@ MUTANTS = (
     Mutant(
         "outputs-13-table-made-again",
         "a table of the same form in the place of the one that was checked is taken for it",
-        "onlyonce/storage/opening.py",
-        Delete("refuse_changed", "owner.refuse_replaced(str(at), checked.table_id, found.table_id)"),
+        "onlyonce/tables/opening.py",
+        Delete("refuse_changed", "ownership.refuse_replaced(str(at), checked.table_id, found.table_id)"),
         Replace("refuse_changed", "found != checked", "found.described != checked.described"),
         tests=(
             "tests/contract/sinks/test_delta_once.py::test_rows_that_were_checked_for_another_form_are_not_committed[made "
@@ -196,7 +196,7 @@ MUTANTS = (
     Mutant(
         "outputs-13-made-again-between-runs",
         "a Delta or Iceberg table that was dropped and made again since the last run is written on",
-        "onlyonce/sinks/own_target.py",
+        "onlyonce/sinks/registry.py",
         Never("claimed", "made.table_id is not None"),
         tests=(
             TARGETS + "test_a_delta_table_that_was_made_again_is_refused",
@@ -206,14 +206,14 @@ MUTANTS = (
     Mutant(
         "outputs-13-log-that-begins-again",
         "a run reads on in the log of a table that was made again",
-        "onlyonce/storage/appended.py",
+        "onlyonce/tables/commit.py",
         Never("Appended.look", "self._first_entry() != self._begun"),
         tests=("tests/contract/sinks/test_delta_once.py::test_a_look_sees_that_a_table_was_made_again",),
     ),
     Mutant(
         "outputs-13-iceberg-made-again",
         "an Iceberg table that was made again during a commit ends in pyiceberg's own error",
-        "onlyonce/sinks/iceberg/commits.py",
+        "onlyonce/sinks/iceberg/iceberg_commits.py",
         Replace("_refresh", "ValueError", "KeyError"),
         tests=(
             "tests/contract/sinks/test_iceberg_sink.py::test_a_table_that_is_made_again_between_look_and_commit_is_refused",
@@ -222,8 +222,8 @@ MUTANTS = (
     Mutant(
         "outputs-conformance-in-order-by-their-times",
         "versions that are in order by when they begin have that column twice",
-        "onlyonce/sinks/postgres/postgres_history.py",
-        Replace("write", "dict.fromkeys((*identity, VALID_FROM))", "(*identity, VALID_FROM)"),
+        "onlyonce/sinks/postgres/postgres_rows.py",
+        Replace("write_history", "dict.fromkeys((*identity, VALID_FROM))", "(*identity, VALID_FROM)"),
         tests=(
             CONFORMANCE
             + "test_rows_are_in_a_teams_table_with_its_own_values_or_are_refused[PostgresHistory-its own values]",
@@ -233,7 +233,7 @@ MUTANTS = (
     Mutant(
         "outputs-14-map-as-a-key",
         "a map among the keys ends in an error of Spark at the first batch",
-        "onlyonce/declare/outputs/output.py",
+        "onlyonce/api/outputs.py",
         Never("check_rows", '"map<" in types.get(name, "")'),
         tests=("tests/unit/declare/test_declared_newest.py::test_a_map_among_the_keys_is_refused",),
     ),
@@ -241,7 +241,7 @@ MUTANTS = (
         "outputs-11-hidden-by-a-temporary-table",
         "a MySQL table may have the name of a unit's temporary table, which hides it, so that its rows go with "
         "the unit",
-        "onlyonce/declare/outputs/sinks.py",
+        "onlyonce/api/sinks.py",
         Replace("MySQL.__post_init__", '("onlyonce_", "oo_")', '"onlyonce_"'),
         tests=(
             "tests/unit/declare/test_declare.py::test_what_cannot_work_is_refused_with_the_way_out[MySQL over a "
@@ -251,15 +251,15 @@ MUTANTS = (
     Mutant(
         "outputs-7-iceberg-by-floats",
         "rows are written to an Iceberg table that is partitioned by floats, those with 0.0 twice",
-        "onlyonce/sinks/iceberg/columns.py",
+        "onlyonce/sinks/iceberg/iceberg_columns.py",
         Never("_refuse_partitions", "isinstance(kind, types.FloatType | types.DoubleType)"),
         tests=("tests/contract/sinks/test_iceberg_sink.py::test_a_table_that_is_partitioned_by_floats_is_refused",),
     ),
     Mutant(
         "outputs-13-kept-columns-unchecked",
         "a constraint sees nulls in the columns that an upsert keeps",
-        "onlyonce/sinks/delta/delta_fit.py",
-        Never("check", "plan and asked and {*there.names} - given"),
+        "onlyonce/sinks/delta/delta_files.py",
+        Never("check_fit", "plan and asked and {*there.names} - given"),
         tests=("tests/spark/sinks/test_delta_checks.py::test_a_check_sees_rows_as_they_will_be_in_the_table",),
         spark=True,
     ),
@@ -276,7 +276,7 @@ MUTANTS = (
     Mutant(
         "outputs-10-staged-with-every-constraint",
         "the table of the arriving rows has all columns of the target, NOT NULL ones among them, and no defaults",
-        "onlyonce/sinks/postgres/postgres_newest.py",
+        "onlyonce/sinks/postgres/postgres_rows.py",
         Replace(
             "",
             '"CREATE TEMP TABLE arriving ON COMMIT DROP AS SELECT {columns} FROM {target} WITH NO DATA"',
@@ -287,14 +287,14 @@ MUTANTS = (
     Mutant(
         "outputs-12-options-of-spark",
         "JSON has Spark's defaults: times are cut to milliseconds and null fields are left out",
-        "onlyonce/session/encoding.py",
+        "onlyonce/engine/encoding.py",
         Replace("json", "JSON", "{}"),
         tests=("tests/spark/sinks/test_encoding.py::test_every_type_is_encoded_exactly",),
     ),
     Mutant(
         "outputs-12-key-through-a-float",
         "a decimal in the key of a message goes through a float, so that two keys become one",
-        "onlyonce/model/values/conversions.py",
+        "onlyonce/core/conversions.py",
         Replace(
             "parsed",
             "json.loads(line, parse_int=Number, parse_float=Number, parse_constant=Number)",
@@ -305,14 +305,14 @@ MUTANTS = (
     Mutant(
         "outputs-domains-narrower-passes",
         "a column of a team's table whose type holds fewer values passes",
-        "onlyonce/model/sinks/column_types.py",
+        "onlyonce/core/column_types.py",
         Always("refuse_other", 'found.replace(" ", "") == kind.replace(" ", "")'),
         tests=("tests/unit/sinks/test_column_types.py::test_a_narrower_type_is_refused_by_column_and_types",),
     ),
     Mutant(
         "outputs-domains-spaces-are-cut",
         "the length of a string is not compared with its column, so a database cuts the spaces at its end",
-        "onlyonce/sinks/held_values.py",
+        "onlyonce/sinks/base/held_values.py",
         Replace("_longest", "pc.utf8_length(column)", "pc.utf8_length(pc.utf8_rtrim_whitespace(column))"),
         tests=("tests/unit/sinks/test_held_values.py::test_a_value_longer_than_its_column_is_found_in_memory",),
     ),
@@ -327,21 +327,21 @@ MUTANTS = (
     Mutant(
         "outputs-12-csv-without-quotes",
         "CSV has no quotes, so a comma ends a value",
-        "onlyonce/sinks/csv_rows.py",
-        Replace("writer", '"all_valid"', '"none"'),
+        "onlyonce/sinks/base/content.py",
+        Replace("csv_writer", '"all_valid"', '"none"'),
         tests=("tests/contract/sinks/test_postgres_unit.py::test_texts_arrive_as_they_are",),
     ),
     Mutant(
         "outputs-11-inside-the-stream",
         "the folder of a bounded run is inside the stream's table if the declared path ends with a slash",
-        "onlyonce/model/operate/dropping.py",
+        "onlyonce/core/ownership.py",
         Replace("Place.of_run", 'plain.rstrip("/")', "plain"),
         tests=("tests/unit/model/sinks/test_run_places.py::test_no_run_is_inside_the_place_of_another",),
     ),
     Mutant(
         "outputs-11-names-are-cut",
         "a derived name that is too long is cut, without a hash of the whole name",
-        "onlyonce/model/sinks/names.py",
+        "onlyonce/core/ownership.py",
         Replace("Names._fitting", 'f"_{hashlib.sha256(name.encode()).hexdigest()[:HASH_DIGITS]}"', '""'),
         tests=(
             "tests/unit/model/sinks/test_names.py::test_no_two_derived_names_are_one",
@@ -351,7 +351,7 @@ MUTANTS = (
     Mutant(
         "outputs-11-table-of-a-team",
         "a drop removes a table because of its name alone",
-        "onlyonce/commitlog/operate/dropping.py",
+        "onlyonce/commitlog/dropping.py",
         Always("Drops.drop_table", "self.note_of(schema, beside) == note"),
         tests=(
             "tests/contract/sinks/test_sink_tables.py::test_a_teams_table_of_a_derived_name_is_neither_written_nor_dropped",
@@ -360,21 +360,21 @@ MUTANTS = (
     Mutant(
         "rows-of-any-partition",
         "a Postgres unit takes whatever rows Spark gives its task",
-        "onlyonce/sinks/postgres/pinned.py",
+        "onlyonce/sinks/base/pinned.py",
         Never("counted", "targets not in ([], [unit.partition])"),
         tests=(POSTGRES + "test_rows_of_another_partition_stop_the_unit",),
     ),
     Mutant(
         "stream-for-each-attempt",
         "an attempt begins a write stream of its own, and not that of the unit",
-        "onlyonce/sinks/outbox/bigquery_stream.py",
+        "onlyonce/sinks/outbox/send_bigquery.py",
         Replace("BigQueryStreamTarget.write", "self._streams.find(unit) or self._new(unit)", "self._new(unit)"),
         tests=(STREAMS + "test_of_two_that_write_a_unit_at_once_one_is_seen",),
     ),
     Mutant(
         "stream-uncounted",
         "a write stream is committed without the server's count of its rows",
-        "onlyonce/sinks/outbox/bigquery_stream.py",
+        "onlyonce/sinks/outbox/send_bigquery.py",
         Never("BigQueryStreamTarget.write", "counted != number"),
         tests=(STREAMS + "test_a_stream_with_a_part_of_the_rows_is_not_committed",),
     ),
@@ -399,7 +399,7 @@ MUTANTS = (
     Mutant(
         "mysql-window-first",
         "an upsert sets the end of the window before the columns that depend on it",
-        "onlyonce/sinks/mysql/mysql_upsert.py",
+        "onlyonce/sinks/mysql/mysql_rows.py",
         Replace(
             "Arriving._values",
             "[*others, *(c for c in reversed(latest) if c not in work.keys)]",
@@ -413,21 +413,21 @@ MUTANTS = (
     Mutant(
         "mysql-by-the-language",
         "texts are compared by the collation of their column",
-        "onlyonce/sinks/mysql/mysql_upsert.py",
+        "onlyonce/sinks/mysql/mysql_rows.py",
         Never("Arriving._ordered", "column in self.texts"),
         tests=(MYSQL_NEWEST + "test_the_order_is_that_of_all_columns_and_of_the_bytes_of_texts",),
     ),
     Mutant(
         "mysql-deleted-and-forgotten",
         "a key that was deleted is not remembered, so an older update brings its row back",
-        "onlyonce/sinks/mysql/mysql_upsert.py",
+        "onlyonce/sinks/mysql/mysql_rows.py",
         Replace("Arriving.delete", "(REMEMBER, DELETE, FORGET)", "(DELETE, FORGET)"),
         tests=(MYSQL_NEWEST + "test_an_older_change_does_not_bring_a_deleted_row_back_and_a_newer_one_does",),
     ),
     Mutant(
         "mysql-altered-in-a-unit",
         "the table of the arriving rows gets a column by ALTER, which commits the claim before its rows",
-        "onlyonce/sinks/mysql/mysql_upsert.py",
+        "onlyonce/sinks/mysql/mysql_rows.py",
         Replace(
             "Arriving.stage",
             "self.drop()",
@@ -441,14 +441,14 @@ MUTANTS = (
     Mutant(
         "mysql-delete-ends-no-version",
         "a version goes on behind the delete of its row",
-        "onlyonce/sinks/mysql/mysql_history.py",
-        Delete("write", "arriving.run(ENDED)"),
+        "onlyonce/sinks/mysql/mysql_rows.py",
+        Delete("write_history", "arriving.run(ENDED)"),
         tests=(MYSQL_NEWEST + "test_a_version_that_comes_late_stands_between_its_neighbours_and_so_does_a_delete",),
     ),
     Mutant(
         "iceberg-unconditional",
         "a commit to an Iceberg table does not require that its branch is where it was",
-        "onlyonce/sinks/iceberg/commits.py",
+        "onlyonce/sinks/iceberg/iceberg_commits.py",
         Replace(
             "_put",
             "(AssertTableUUID(uuid=table.metadata.table_uuid), AssertRefSnapshotId(ref=BRANCH, "
@@ -460,29 +460,29 @@ MUTANTS = (
     Mutant(
         "iceberg-one-look",
         "after a conflict a batch is committed to an Iceberg table without another look",
-        "onlyonce/sinks/iceberg/commits.py",
+        "onlyonce/sinks/iceberg/iceberg_commits.py",
         Never("_until_alone", "(there := look(table.metadata, commit)) is not None"),
         tests=(ICEBERG + "test_a_batch_that_a_twin_commits_between_look_and_commit_is_there_once",),
     ),
     Mutant(
         "iceberg-snapshots-only",
         "only the snapshots of an Iceberg table say which batches it has, and they expire",
-        "onlyonce/sinks/iceberg/commits.py",
+        "onlyonce/sinks/iceberg/iceberg_commits.py",
         Delete("_put", "change.set_properties({commit.key: commit.note()})"),
         tests=(ICEBERG + "test_a_batch_whose_snapshots_have_expired_is_not_written_again",),
     ),
     Mutant(
         "iceberg-any-epoch",
         "an overtaken driver commits to an Iceberg table",
-        "onlyonce/sinks/iceberg/commits.py",
+        "onlyonce/sinks/iceberg/iceberg_commits.py",
         Never("look", 'newest and newest["epoch"] > commit.epoch'),
         tests=(ICEBERG + "test_a_driver_that_was_overtaken_commits_nothing",),
     ),
     Mutant(
         "iceberg-of-anybody",
         "an Iceberg table that says whose it is may be written by another output",
-        "onlyonce/sinks/iceberg/owners.py",
-        Never("check", "there != owner"),
+        "onlyonce/sinks/iceberg/iceberg_catalogs.py",
+        Never("check_owner", "there != owner"),
         tests=(ICEBERG + "test_a_table_belongs_to_one_output",),
     ),
     Mutant(
@@ -499,14 +499,14 @@ MUTANTS = (
     Mutant(
         "nulls-not-counted",
         "a null counts as nothing in a row's hash, wherever it is",
-        "onlyonce/sinks/content_hash.py",
+        "onlyonce/sinks/base/content.py",
         Replace("_nulls", "reduce(or_, nulls)", "reduce(or_, nulls) & F.lit(False)"),
         tests=(CONTENT + "test_a_row_has_the_hash_that_earlier_versions_have_given_it",),
     ),
     Mutant(
         "outputs-1-nested-unseen",
         "floats inside nested columns are not compared",
-        "onlyonce/sinks/content_hash.py",
+        "onlyonce/sinks/base/content.py",
         Replace(
             "floats",
             "found |= {quoted(field.name) + path: inside(F.col(quoted(field.name))) for path, inside in "
@@ -519,7 +519,7 @@ MUTANTS = (
     Mutant(
         "outputs-1-rounded-at-each-cut",
         "the sums of floats are rounded for each cut of the rows",
-        "onlyonce/sinks/float_sums.py",
+        "onlyonce/sinks/base/content.py",
         Replace("ExactSum.merge", "self.negative += other.negative", "self.negative += other.negative >> 1100 << 1100"),
         tests=(
             "tests/unit/sinks/test_float_sums.py::test_a_sum_is_exact_in_any_order_and_cut",
@@ -530,7 +530,7 @@ MUTANTS = (
     Mutant(
         "outputs-17-any-files-are-the-unit",
         "what tasks wrote is not compared with the unit if it has as many rows",
-        "onlyonce/sinks/witness.py",
+        "onlyonce/sinks/base/pinned.py",
         Replace("check", "not found.same_as(content)", "found.rows != content.rows"),
         tests=(
             "tests/spark/sinks/test_recomputed_rows.py::test_files_are_compared_with_the_unit[append-another]",
@@ -541,8 +541,8 @@ MUTANTS = (
     Mutant(
         "outputs-17-rows-that-were-received",
         "an Iceberg unit is compared with the rows that tasks received, and not with those of the files",
-        "onlyonce/sinks/iceberg/data_files.py",
-        Replace("written", "replace(content, rows=sum((file.record_count for file in files)))", "content"),
+        "onlyonce/sinks/iceberg/sink_iceberg.py",
+        Replace("written_files", "replace(content, rows=sum((file.record_count for file in files)))", "content"),
         tests=(
             "tests/contract/sinks/test_iceberg_sink.py::test_rows_of_files_that_differ_from_the_unit_are_not_committed",
         ),
@@ -562,7 +562,7 @@ MUTANTS = (
     Mutant(
         "half-a-hash",
         "a part of each hash is not added up",
-        "onlyonce/sinks/content_hash.py",
+        "onlyonce/sinks/base/content.py",
         Replace("Tally.add", "hashes >> 32", "hashes >> 40"),
         tests=(CONTENT + "test_spark_and_a_task_count_the_same_content",),
     ),
@@ -600,7 +600,7 @@ MUTANTS = (
     Mutant(
         "padding-forgotten",
         "a column of char(n) gets texts as they are",
-        "onlyonce/sinks/delta/delta_features.py",
+        "onlyonce/sinks/delta/delta_rows.py",
         Never("_wrong", "TEXT in field.metadata and field.name not in lengths(there)"),
         tests=(UPSERT + "test_what_a_table_asks_of_a_writer_is_honoured_or_refused_by_its_name[padded text]",),
         spark=True,
@@ -608,8 +608,8 @@ MUTANTS = (
     Mutant(
         "vectors-unread",
         "rows of a file are written again without its deletion vector",
-        "onlyonce/sinks/delta/delta_features.py",
-        Replace("", 'table_features.KNOWN | {"v2Checkpoint"}', "ADDS"),
+        "onlyonce/sinks/delta/delta_rows.py",
+        Replace("", 'opening.KNOWN | {"v2Checkpoint"}', "ADDS"),
         tests=(UPSERT + "test_what_a_table_asks_of_a_writer_is_honoured_or_refused_by_its_name[vectors]",),
         spark=True,
     ),
@@ -624,7 +624,7 @@ MUTANTS = (
     Mutant(
         "rest-of-a-day-goes",
         "a span that begins within a file takes the whole file",
-        "onlyonce/sinks/delta/delta_replace.py",
+        "onlyonce/sinks/delta/delta_upsert.py",
         Replace("Replace.write", "mixed = [held for held in files if not held.whole]", "mixed: list[Held] = []"),
         tests=(UPSERT + "test_a_span_is_replaced_as_by_replace_where[(6, 30)-['window_date']]",),
         spark=True,
@@ -632,7 +632,7 @@ MUTANTS = (
     Mutant(
         "loser-stays",
         "of twins that write files the one that does not count leaves its files",
-        "onlyonce/sinks/files/files_unit.py",
+        "onlyonce/sinks/files/sink_files.py",
         Delete(
             "_commit",
             """
@@ -645,14 +645,14 @@ MUTANTS = (
     Mutant(
         "winner-thrown-away",
         "files whose COMMIT had no answer are taken away, though the log names them",
-        "onlyonce/sinks/files/files_unit.py",
+        "onlyonce/sinks/files/sink_files.py",
         Never("_settle", "temporaries == {file.temporary for file in made}"),
         tests=(FILES + "test_a_lost_answer_is_settled_by_the_log",),
     ),
     Mutant(
         "any-content-final",
         "finalize does not compare a file with what its unit has recorded",
-        "onlyonce/sinks/files/contents.py",
+        "onlyonce/sinks/files/file_stores.py",
         Never("check", "there != (winner.bytes, winner.checksum)"),
         tests=(
             FILES + "test_a_taken_name_with_other_content_is_an_error_and_stays",
@@ -662,14 +662,14 @@ MUTANTS = (
     Mutant(
         "keys-overtake",
         "rows of a key are sent in any order",
-        "onlyonce/sinks/outbox/webhook.py",
+        "onlyonce/sinks/outbox/send_webhook.py",
         Never("WebhookSender", "True"),
         tests=(DELIVER + "test_a_misbehaving_endpoint_that_honours_the_key_has_each_row_once",),
     ),
     Mutant(
         "newest-first-in-a-request",
         "the rows of a key are in a request from the last to the first",
-        "onlyonce/sinks/outbox/webhook.py",
+        "onlyonce/sinks/outbox/send_webhook.py",
         Replace(
             "of_several",
             '[f\'{{"id": {json.dumps(row.idempotency_key)}, {rest}, "data": {row.payload}}}\' for row in rows]',
@@ -681,7 +681,7 @@ MUTANTS = (
     Mutant(
         "insert-id-of-the-attempt",
         "each attempt at a row has a BigQuery insert id of its own",
-        "onlyonce/sinks/outbox/bigquery.py",
+        "onlyonce/sinks/outbox/send_bigquery.py",
         Replace("BigQuerySender.send", "row.insert_id", '__import__("uuid").uuid4().hex'),
         tests=(
             BIGQUERY + "test_rows_arrive_once_with_the_insert_ids_that_are_stored_with_them",
@@ -691,14 +691,14 @@ MUTANTS = (
     Mutant(
         "unit-not-asked-for",
         "a deliverer of units does not ask the target whether it has a unit",
-        "onlyonce/sinks/outbox/units.py",
+        "onlyonce/sinks/outbox/deliver.py",
         Never("UnitCourier._deliver", "self.target.committed(unit.name)"),
         tests=(KAFKA + "test_kafka_does_what_it_promises[a_lost_answer_does_not_show]",),
     ),
     Mutant(
         "undone-counts",
         "a Kafka unit counts as committed though its transaction was undone",
-        "onlyonce/sinks/outbox/kafka_units.py",
+        "onlyonce/sinks/outbox/send_kafka.py",
         Replace("_read", '"read_committed"', '"read_uncommitted"'),
         tests=(KAFKA + "test_a_unit_of_a_transaction_that_was_undone_is_not_committed",),
     ),
@@ -714,40 +714,40 @@ MUTANTS = (
     Mutant(
         "deleted-table-made-again",
         "a table that was deleted is made anew, with the newest rows only",
-        "onlyonce/sinks/own_target.py",
+        "onlyonce/sinks/registry.py",
         Never("claimed", "made.at is not None and not _is_there(place)"),
         tests=(TARGETS + "test_a_table_that_was_deleted_is_not_made_again_without_a_word",),
     ),
     Mutant(
         "format-1-no-note",
         "a result table does not say which platform writes it",
-        "onlyonce/sinks/own_target.py",
-        Delete("claimed", "_put_note(place, owner.note(context.platform))"),
+        "onlyonce/sinks/registry.py",
+        Delete("claimed", "_put_note(place, ownership.owner_note(context.platform))"),
         tests=(TARGETS + "test_results_of_another_platform_are_refused_by_name",),
     ),
     Mutant(
         "format-1-files-without-note",
         "a folder or prefix of files does not say which platform writes it",
-        "onlyonce/sinks/own_target.py",
+        "onlyonce/sinks/registry.py",
         Delete("_put_note", "store_of(place.where).put_note(note)"),
         tests=(TARGETS + "test_results_of_another_platform_are_refused_by_name[FileSink results/files]",),
     ),
     Mutant(
         "format-1-two-platforms-at-once",
         "of two platforms that claim a folder at once both have it",
-        "onlyonce/sinks/own_target.py",
+        "onlyonce/sinks/registry.py",
         Replace(
             "claimed",
-            "_put_note(place, owner.note(context.platform))\nowner.refuse_other(_note(place), context.platform, "
+            "_put_note(place, ownership.owner_note(context.platform))\nownership.refuse_other_owner(_note(place), context.platform, "
             "output.name, place.where)",
-            "_put_note(place, owner.note(context.platform))\n",
+            "_put_note(place, ownership.owner_note(context.platform))\n",
         ),
         tests=(TARGETS + "test_of_two_platforms_at_once_one_gets_the_folder",),
     ),
     Mutant(
         "format-1-teams-comment-overwritten",
         "the note takes the place of a team's own comment on its table",
-        "onlyonce/sinks/own_target.py",
+        "onlyonce/sinks/registry.py",
         Never("_put_note", "_note(place)"),
         tests=(TARGETS + "test_a_teams_comment_on_its_table_stays",),
     ),
@@ -769,13 +769,13 @@ MUTANTS = (
             "_write",
             """
             if work.newest_by:
-                merge += postgres_newest.newer(work.newest_by, types)
+                merge += postgres_rows.newer_rows(work.newest_by, types)
             elif later:
                 merge += sql.SQL(LATER_WINDOW)
         """,
             """
             if work.newest_by:
-                merge += postgres_newest.newer(work.newest_by, types)
+                merge += postgres_rows.newer_rows(work.newest_by, types)
             elif not later:
                 merge += sql.SQL(LATER_WINDOW)
         """,
@@ -800,7 +800,7 @@ MUTANTS = (
     Mutant(
         "half-a-manifest",
         "a manifest that was half written is taken for somebody else's",
-        "onlyonce/sinks/files/object_store.py",
+        "onlyonce/sinks/files/file_stores.py",
         Replace("ObjectStore.publish", "there is None or (there != text and text.startswith(there))", "there is None"),
         tests=("tests/contract/sinks/test_object_store.py::test_a_half_written_manifest_is_written_again",),
     ),
@@ -812,13 +812,13 @@ MUTANTS = (
             "_write",
             """
             if work.newest_by:
-                merge += postgres_newest.newer(work.newest_by, types)
+                merge += postgres_rows.newer_rows(work.newest_by, types)
             elif later:
                 merge += sql.SQL(LATER_WINDOW)
         """,
             """
             if False:
-                merge += postgres_newest.newer(work.newest_by, types)
+                merge += postgres_rows.newer_rows(work.newest_by, types)
             elif later:
                 merge += sql.SQL(LATER_WINDOW)
         """,
@@ -828,8 +828,8 @@ MUTANTS = (
     Mutant(
         "deleted-and-forgotten",
         "a key that was deleted is not remembered, so an older update brings its row back",
-        "onlyonce/sinks/postgres/postgres_newest.py",
-        Replace("delete", "(REMEMBER, DELETE, FORGET, UNDELETED)", "(DELETE, FORGET, UNDELETED)"),
+        "onlyonce/sinks/postgres/postgres_rows.py",
+        Replace("delete_older", "(REMEMBER, DELETE, FORGET, UNDELETED)", "(DELETE, FORGET, UNDELETED)"),
         tests=(
             NEWEST + "test_an_older_change_does_not_bring_a_deleted_row_back_and_a_newer_one_does",
             NEWEST + "test_a_delete_of_a_key_that_never_came_is_remembered_too",
@@ -838,16 +838,16 @@ MUTANTS = (
     Mutant(
         "deleted-for-ever",
         "a key that is created again is still among the deleted ones",
-        "onlyonce/sinks/postgres/postgres_newest.py",
-        Replace("delete", "(REMEMBER, DELETE, FORGET, UNDELETED)", "(REMEMBER, DELETE, UNDELETED)"),
+        "onlyonce/sinks/postgres/postgres_rows.py",
+        Replace("delete_older", "(REMEMBER, DELETE, FORGET, UNDELETED)", "(REMEMBER, DELETE, UNDELETED)"),
         tests=(NEWEST + "test_an_older_change_does_not_bring_a_deleted_row_back_and_a_newer_one_does",),
     ),
     Mutant(
         "late-version-ends-nothing",
         "the ends of a key's versions are found among the versions of one unit alone",
-        "onlyonce/sinks/postgres/postgres_history.py",
+        "onlyonce/sinks/postgres/postgres_rows.py",
         Replace(
-            "write",
+            "write_history",
             "sql.SQL(FIND_ENDS)",
             'sql.SQL(FIND_ENDS.replace("({keys}) IN (SELECT {keys}", "({identity}) IN (SELECT {identity}"))',
         ),
@@ -858,8 +858,8 @@ MUTANTS = (
     Mutant(
         "delete-ends-no-version",
         "a version goes on behind the delete of its row",
-        "onlyonce/sinks/postgres/postgres_history.py",
-        Replace("write", 'sql.SQL(ENDED).format(**names) if deletes else sql.SQL("")', 'sql.SQL("")'),
+        "onlyonce/sinks/postgres/postgres_rows.py",
+        Replace("write_history", 'sql.SQL(ENDED).format(**names) if deletes else sql.SQL("")', 'sql.SQL("")'),
         tests=(
             "tests/contract/sinks/test_histories.py::test_a_version_that_comes_late_stands_between_its_neighbours_and_so_does_a_delete",
         ),
@@ -875,7 +875,7 @@ MUTANTS = (
     Mutant(
         "late-version-in-delta-ends-nothing",
         "the ends of a key's versions are found among those of one batch alone",
-        "onlyonce/sinks/delta/delta_history.py",
+        "onlyonce/sinks/delta/delta_upsert.py",
         Replace(
             "History._changes",
             "found = _marked(came, new=True).unionByName(_marked(kept, new=False), allowMissingColumns=True)",
@@ -887,7 +887,7 @@ MUTANTS = (
     Mutant(
         "delete-in-delta-ends-no-version",
         "a version goes on behind the delete of its row",
-        "onlyonce/sinks/delta/delta_history.py",
+        "onlyonce/sinks/delta/delta_upsert.py",
         Replace(
             "History._changes",
             "found.unionByName(_marked(self._ended(), new=False, gone=True), allowMissingColumns=True) if "
@@ -911,18 +911,18 @@ MUTANTS = (
     Mutant(
         "name-of-another-table",
         "a name that the catalog has for another table is taken for the output's",
-        "onlyonce/sinks/delta/delta_name.py",
-        Never("enter", "there != path"),
+        "onlyonce/sinks/delta/sink_delta.py",
+        Never("enter_name", "there != path"),
         tests=("tests/spark/sinks/test_delta_name.py::test_a_name_that_is_another_tables_or_in_no_schema_is_refused",),
         spark=True,
     ),
     Mutant(
         "nulls-inside",
         "a null within a column is put into a table whose column has none",
-        "onlyonce/sinks/delta/delta_fit.py",
+        "onlyonce/sinks/delta/delta_files.py",
         Replace(
-            "conditions",
-            "_own(table, there, given) | delta_inside.conditions(there, written.schema)",
+            "fit_conditions",
+            "_own(table, there, given) | inside_conditions(there, written.schema)",
             "_own(table, there, given)",
         ),
         tests=("tests/spark/sinks/test_delta_inside.py::test_a_null_where_the_table_has_none_is_refused_and_no_other",),
@@ -941,9 +941,9 @@ MUTANTS = (
         ),
         Replace(
             "DeltaWriter._change",
-            "changing.change(self.path, commit, self._upsert(rows), replayed=replayed, form=self._form)",
+            "rewrite.change_rows(self.path, commit, self._upsert(rows), replayed=replayed, form=self._form)",
             """
-            changing.change(self.path, commit, self._upsert(rows), replayed=replayed, form=self._form)
+            rewrite.change_rows(self.path, commit, self._upsert(rows), replayed=replayed, form=self._form)
             if self._deletes:
                 self._deletes.remember(rows, commit, replayed=replayed)
         """,
@@ -954,7 +954,7 @@ MUTANTS = (
     Mutant(
         "snapshot-of-the-delete",
         "of a backfill in Iceberg the snapshot is noted that takes the old rows out",
-        "onlyonce/sinks/iceberg/commits.py",
+        "onlyonce/sinks/iceberg/iceberg_commits.py",
         Replace("_snapshot", "reversed(metadata.snapshots)", "metadata.snapshots"),
         tests=(ICEBERG + "test_a_commit_gives_the_snapshot_that_has_its_rows",),
     ),

@@ -18,49 +18,49 @@ MUTANTS = (
     Mutant(
         "values-7-casts-within",
         "a column of a source is made by a cast of a string to a time that is within another expression",
-        "onlyonce/sources/parse/mapping.py",
+        "onlyonce/sources/values/parse.py",
         Replace("_clock", "next(filter(None, map(_clock, children)), None)", "None"),
         tests=(VALUES + "test_no_column_of_a_source_is_made_by_the_clock",),
     ),
     Mutant(
         "values-formats-one-unit",
         "Arrow reads a count of milliseconds as seconds",
-        "onlyonce/sources/parse/arrow_lines.py",
+        "onlyonce/sources/values/arrow_lines.py",
         Replace("_formatted", "EPOCH_FORM.scale - places", "EPOCH_FORM.scale"),
         tests=(ARROW_LINES + "test_a_time_of_a_form_of_its_own_is_what_the_table_says",),
     ),
     Mutant(
         "values-formats-another-day",
         "a pattern that reads an ISO 8601 date as another day is a form",
-        "onlyonce/model/values/time_formats.py",
-        Delete("reader", "_check_iso(pattern, read)"),
+        "onlyonce/core/conversions.py",
+        Delete("time_reader", "_check_iso(pattern, read)"),
         tests=("tests/unit/model/values/test_time_formats.py::test_what_gives_no_time_is_no_form",),
     ),
     Mutant(
         "values-arrow-rows-not-counted",
         "two objects on a line, of which Arrow makes two rows, are taken for the rows of two lines",
-        "onlyonce/sources/parse/arrow_lines.py",
+        "onlyonce/sources/values/arrow_lines.py",
         Always("_table", "found.num_rows == len(texts)"),
         tests=(ARROW_LINES + "test_one_hostile_line_among_good_ones_is_what_the_table_says",),
     ),
     Mutant(
         "values-arrow-integers-rounded",
         "an integer that a float does not have is what Arrow rounds it to",
-        "onlyonce/sources/parse/arrow_lines.py",
+        "onlyonce/sources/values/arrow_lines.py",
         Replace("_scalar", "_mask(pc.less(pc.abs(column), float(bound)))", "None"),
         tests=(ARROW_LINES + "test_one_hostile_value_among_good_ones_is_what_the_table_says[d-double]",),
     ),
     Mutant(
         "values-arrow-strings-as-numbers",
         "a string of digits is the epoch second that Arrow makes of it",
-        "onlyonce/sources/parse/arrow_lines.py",
+        "onlyonce/sources/values/arrow_lines.py",
         Delete("_doubtful", "found |= np.array(pc.match_substring_regex(texts, pattern))"),
         tests=(ARROW_LINES + "test_one_hostile_value_among_good_ones_is_what_the_table_says[at-timestamp]",),
     ),
     Mutant(
         "values-arrow-too-many-digits",
         "an integer with more digits than its decimal type is kept",
-        "onlyonce/sources/parse/arrow_lines.py",
+        "onlyonce/sources/values/arrow_lines.py",
         Replace(
             "_within", "_mask(pc.and_(pc.less_equal(column, most), pc.greater_equal(column, pc.negate(most))))", "None"
         ),
@@ -69,91 +69,91 @@ MUTANTS = (
     Mutant(
         "values-10-number-wraps-around",
         "a number of JSON with more digits than its decimal holds is what Arrow's 128 bits make of it",
-        "onlyonce/sources/parse/arrow_lines.py",
+        "onlyonce/sources/values/arrow_lines.py",
         Replace("_number", "to.precision - to.scale", "MOST_DIGITS"),
         tests=(ARROW_LINES + "test_a_number_of_many_digits_never_wraps_around[decimal(38,18)-number]",),
     ),
     Mutant(
         "values-arrow-nul-by-an-escape",
         "a NUL that is written as an escape is kept",
-        "onlyonce/sources/parse/arrow_lines.py",
+        "onlyonce/sources/values/arrow_lines.py",
         Replace("_doubtful", 'pc.match_substring(texts, rb"\\u0000")', "pc.is_null(texts)"),
         tests=(ARROW_LINES + "test_one_hostile_value_among_good_ones_is_what_the_table_says[id-string]",),
     ),
     Mutant(
         "values-arrow-quotes-as-they-are",
         "a line of CSV with quotation marks is cut at all of its commas",
-        "onlyonce/sources/parse/arrow_lines.py",
+        "onlyonce/sources/values/arrow_lines.py",
         Replace("_unquoted", "UNUSUAL", "UNUSUAL.replace('[\"', '[')"),
         tests=(ARROW_LINES + "test_a_value_of_csv_is_what_the_table_says[id-string]",),
     ),
     Mutant(
         "values-2-mark-in-an-id",
         "a byte order mark before a line of CSV is part of its first value, if Arrow reads the line",
-        "onlyonce/sources/parse/arrow_lines.py",
+        "onlyonce/sources/values/arrow_lines.py",
         Replace("_unquoted", "UNUSUAL", "UNUSUAL.replace('xef', 'xee')"),
         tests=(ARROW_LINES + "test_a_mark_or_a_carriage_return_within_csv_is_left_to_the_table",),
     ),
     Mutant(
         "values-arrow-lines-out-of-order",
         "lines that are read in two ways get each other's ids",
-        "onlyonce/sources/parse/arrow_lines.py",
+        "onlyonce/sources/values/arrow_lines.py",
         Replace("merged", 'np.argsort(rows, kind="stable")', "np.arange(len(rows))"),
         tests=(PLAIN_RECORDS + "test_lines_read_in_two_ways_keep_their_order",),
     ),
     Mutant(
         "layout-by-its-marks",
         "a line is of a layout if its quotation marks are where they should be, whatever is between",
-        "onlyonce/sources/parse/alike_lines.py",
+        "onlyonce/sources/values/fast_json.py",
         Always("_placed", "_has(block, where, piece)"),
         tests=(ALIKE + "test_an_odd_line_costs_no_other_line_its_place[other key]",),
     ),
     Mutant(
         "marks-uncounted",
         "a line of a layout may have more quotation marks than it",
-        "onlyonce/sources/parse/alike_lines.py",
+        "onlyonce/sources/values/fast_json.py",
         Replace("_placed", "np.diff(before) == of_line", "np.diff(before) >= of_line"),
         tests=(ALIKE + "test_a_line_in_a_block_has_the_record_that_it_has_alone[0]",),
     ),
     Mutant(
         "value-of-less-than-nothing",
         "what is fixed in a line may overlap",
-        "onlyonce/sources/parse/alike_lines.py",
+        "onlyonce/sources/values/fast_json.py",
         Always("_placed", "where + len(piece) <= after"),
         tests=(ALIKE + "test_an_odd_line_costs_no_other_line_its_place[neither value nor space]",),
     ),
     Mutant(
         "before-a-layout",
         "what stands before a line of a layout is not looked at",
-        "onlyonce/sources/parse/alike_lines.py",
+        "onlyonce/sources/values/fast_json.py",
         Replace("_placed", "in_order = places[0] == block.bounds[rows]", "in_order = places[0] >= 0"),
         tests=(ALIKE + "test_an_odd_line_costs_no_other_line_its_place[sign before]",),
     ),
     Mutant(
         "values-of-any-form",
         "a value in a line of a layout is taken in any form that Arrow reads",
-        "onlyonce/sources/parse/alike_lines.py",
-        Always("read", "_right(column, kind)"),
+        "onlyonce/sources/values/fast_json.py",
+        Always("read_alike", "_right(column, kind)"),
         tests=(ALIKE + "test_an_odd_line_costs_no_other_line_its_place[zero first]",),
     ),
     Mutant(
         "escapes-as-they-are",
         "a backslash in a line of a layout stands for itself",
-        "onlyonce/sources/parse/alike_lines.py",
+        "onlyonce/sources/values/fast_json.py",
         Replace("_usual", "signs == BACKSLASH", "np.zeros(len(signs), bool)"),
         tests=(ALIKE + "test_an_odd_line_costs_no_other_line_its_place[escape]",),
     ),
     Mutant(
         "control-signs-as-they-are",
         "a line of a layout may have a tab in a text",
-        "onlyonce/sources/parse/alike_lines.py",
+        "onlyonce/sources/values/fast_json.py",
         Never("_usual", "signs.min() < SPACE"),
         tests=(ALIKE + "test_an_odd_line_costs_no_other_line_its_place[tab]",),
     ),
     Mutant(
         "signs-of-re2",
         "what RE2 has for signs is a text: half a surrogate too",
-        "onlyonce/sources/parse/plain_lines.py",
+        "onlyonce/sources/values/fast_json.py",
         Replace("_texts", "lines.validate(full=True)", "lines.validate()"),
         tests=(
             ALIKE + "test_bytes_that_are_no_signs_leave_their_line_to_sparks_parser[\\xed\\xa0\\x80]",
@@ -163,7 +163,7 @@ MUTANTS = (
     Mutant(
         "block-anywhere",
         "a block of plain records is for the first partition, whatever its ids",
-        "onlyonce/sources/parse/plain_records.py",
+        "onlyonce/sources/values/fast_json.py",
         Replace("Reader._packed", "np.mod", "np.zeros"),
         Replace("Reader._packed", "records.column(OO_HIGH).to_numpy()", "records.num_rows"),
         Replace("Reader._packed", "self.partitions", "np.int64"),
@@ -172,7 +172,7 @@ MUTANTS = (
     Mutant(
         "before-1970-in-a-block",
         "a plain line is not asked whether its event time is before 1970",
-        "onlyonce/sources/parse/plain_records.py",
+        "onlyonce/sources/values/fast_json.py",
         Replace("Reader._records", "pc.greater_equal(micros, FIRST_TIME)", "pc.is_valid(micros)"),
         tests=("tests/unit/receive/test_plain_records.py::test_each_line_is_in_a_block_or_left_and_never_both",),
     ),
@@ -189,22 +189,22 @@ MUTANTS = (
     Mutant(
         "named-is-collected",
         "a copy of a lookup that a batch or a window names goes as soon as it is old",
-        "onlyonce/lookups/collecting.py",
-        Replace("collect", "old[folder] - named", "old[folder]"),
+        "onlyonce/lookups/copies.py",
+        Replace("collect_copies", "old[folder] - named", "old[folder]"),
         tests=("tests/contract/lookups/test_collecting.py::test_what_the_log_names_stays",),
     ),
     Mutant(
         "going-is-used",
         "a copy that a collection has marked is taken for a table that has its content again",
         "onlyonce/lookups/copies.py",
-        Replace("keep", "version[1] == content and version not in going", "version[1] == content"),
+        Replace("keep_copy", "version[1] == content and version not in going", "version[1] == content"),
         tests=("tests/contract/lookups/test_collecting.py::test_a_version_that_is_going_is_not_used_anew",),
     ),
     Mutant(
         "links-followed",
         "a link in the inbox is followed",
-        "onlyonce/sources/files/regular_file.py",
-        Replace("opened", "os.O_RDONLY | os.O_NOFOLLOW", "os.O_RDONLY"),
+        "onlyonce/sources/file_bytes.py",
+        Replace("opened_file", "os.O_RDONLY | os.O_NOFOLLOW", "os.O_RDONLY"),
         Replace(
             "",
             """
@@ -241,8 +241,8 @@ MUTANTS = (
     Mutant(
         "moved-is-new",
         "an inbox that was moved is taken for a new one",
-        "onlyonce/sources/files/moved_inboxes.py",
-        Always("named", "not roots or (folder in roots and folder not in moved)"),
+        "onlyonce/sources/record_id.py",
+        Always("named_inbox", "not roots or (folder in roots and folder not in moved)"),
         tests=(
             "tests/unit/sources/test_moved_inboxes.py::test_a_folder_that_no_file_was_read_from_is_asked_about",
             "tests/unit/sources/test_moved_inboxes.py::test_an_inbox_that_was_registered_by_a_relative_path_is_asked_about",
@@ -251,14 +251,14 @@ MUTANTS = (
     Mutant(
         "long-lines-whole",
         "a line is held in memory as a whole, however long it is",
-        "onlyonce/sources/files/line_reader.py",
+        "onlyonce/sources/line_reader.py",
         Never("_Begun.add", "self.bytes > self._most"),
         tests=("tests/unit/sources/test_line_reader.py::test_memory_does_not_grow_with_a_line",),
     ),
     Mutant(
         "any-404-is-no-schema",
         "whatever answers with a 404 makes a schema id unknown, and its records invalid",
-        "onlyonce/sources/formats/schema_registry.py",
+        "onlyonce/sources/schema_registry.py",
         Replace(
             "_find",
             'getattr(error, "error_code", None) == NO_SUCH_SCHEMA and getattr(error, "http_status_code", None) == 404',
@@ -269,14 +269,14 @@ MUTANTS = (
     Mutant(
         "one-message-spoils-the-others",
         "where messages of one schema can't be decoded together all of them are invalid",
-        "onlyonce/sources/formats/decoding.py",
+        "onlyonce/sources/kafka_messages.py",
         Replace("_of_schema", "len(rows) == 1", "len(rows)"),
         tests=("tests/unit/sources/test_message_formats.py::test_a_message_is_read_as_if_it_were_alone",),
     ),
     Mutant(
         "schema-looked-for-anew",
         "a replay asks the registry again for a schema that its batch did not find",
-        "onlyonce/sources/kafka/kafka_schemas.py",
+        "onlyonce/sources/kafka_messages.py",
         Replace("_part", "_fact(part, number) in facts", "None in facts"),
         tests=("tests/spark/sources/test_kafka_formats.py::test_what_a_batch_did_not_find_it_does_not_find_again",),
         spark=True,
@@ -284,7 +284,7 @@ MUTANTS = (
     Mutant(
         "values-9-towards-1970",
         "nanoseconds before 1970 are cut off",
-        "onlyonce/sources/files/microseconds.py",
+        "onlyonce/sources/values/coercion.py",
         Replace(
             "in_microseconds",
             "np.floor_divide(array.cast(pa.int64()).fill_null(0).to_numpy(), NANOSECONDS)",
@@ -295,29 +295,29 @@ MUTANTS = (
     Mutant(
         "values-3-inode-without-birth",
         "a growing file in a deleted file's inode is taken for that file",
-        "onlyonce/sources/files/file_identity.py",
+        "onlyonce/sources/record_id.py",
         Replace("_born", "statx is None", "statx is not None"),
         tests=("tests/unit/sources/test_growing.py::test_a_new_log_in_a_deleted_logs_inode_is_read_from_its_begin",),
     ),
     Mutant(
         "values-12-codec-unchecked",
         "a codec that is not installed makes the file damaged",
-        "onlyonce/sources/files/avro_files.py",
+        "onlyonce/sources/avro_files.py",
         Never("_check_codec", "find_spec(PACKAGES[codec]) is None"),
         tests=("tests/unit/sources/test_typed_files.py::test_a_missing_codec_refuses_the_run_and_not_the_file",),
     ),
     Mutant(
         "values-13-all-names",
         "each row has the names of all undeclared columns",
-        "onlyonce/sources/parse/coercion.py",
+        "onlyonce/sources/values/coercion.py",
         Never("undeclared", "length > MOST_NAMES"),
         tests=("tests/unit/sources/test_typed_files.py::test_undeclared_names_take_bounded_memory",),
     ),
     Mutant(
         "shared-values-at-once",
         "rows that share a large value are written out as they come",
-        "onlyonce/sources/files/row_sizes.py",
-        Replace("groups", "AT_ONCE", "1 << 62"),
+        "onlyonce/sources/values/coercion.py",
+        Replace("groups_of_rows", "AT_ONCE", "1 << 62"),
         tests=(
             "tests/unit/sources/test_typed_files.py::test_rows_that_share_a_large_value_are_written_out_some_at_a_time",
         ),
@@ -325,7 +325,7 @@ MUTANTS = (
     Mutant(
         "refused-in-blocks-only",
         "a refused record is left out of blocks, and not of rows",
-        "onlyonce/sources/chosen.py",
+        "onlyonce/sources/lines.py",
         Always("Chosen.of_rows", "not self.refused"),
         tests=(
             "tests/spark/receive/test_poison_stages.py::test_no_stage_sees_a_record_that_is_refused_or_of_the_other_half[columns]",
@@ -335,16 +335,16 @@ MUTANTS = (
     Mutant(
         "ids-of-any-source",
         "two sources with ids of their own have one space of ids",
-        "onlyonce/sources/parse/plain_records.py",
+        "onlyonce/sources/values/fast_json.py",
         Replace(
             "Reader._identified",
             """
             if self.salt:
-                firsts = [xxh64.of_texts(pa.array([self.salt]), first) for first in firsts]
+                firsts = [filters.hashes_of_texts(pa.array([self.salt]), first) for first in firsts]
         """,
             """
             if False:
-                firsts = [xxh64.of_texts(pa.array([self.salt]), first) for first in firsts]
+                firsts = [filters.hashes_of_texts(pa.array([self.salt]), first) for first in firsts]
         """,
         ),
         tests=("tests/unit/receive/test_plain_records.py::test_an_id_of_one_source_is_another_id_in_another_source",),
@@ -352,14 +352,14 @@ MUTANTS = (
     Mutant(
         "any-table-of-that-path",
         "a table that was made again under its path is read on as the old one",
-        "onlyonce/sources/tables/table_log.py",
+        "onlyonce/sources/delta_log.py",
         Never("_check_same", "there.table_id not in (None, table_id)"),
         tests=(TABLES + "log.py::test_what_would_lose_rows_is_refused[_made_again-is another table than the one]",),
     ),
     Mutant(
         "look-behind-the-next",
         "a look at a table begins one version too late",
-        "onlyonce/sources/tables/table_entries.py",
+        "onlyonce/sources/delta_log.py",
         Replace(
             "read_until",
             "Read(mark[stored_names.MARK_TABLE], until, mark[stored_names.MARK_AT], number + 1, seen_at)",
@@ -371,7 +371,7 @@ MUTANTS = (
     Mutant(
         "page-with-the-refused",
         "what lies on one page with a version that is refused is never read",
-        "onlyonce/sources/tables/table_log.py",
+        "onlyonce/sources/delta_log.py",
         Delete(
             "_Table.page",
             """
@@ -388,7 +388,7 @@ MUTANTS = (
     Mutant(
         "name-that-moved",
         "a catalog's table that is elsewhere now is read on as if it were there",
-        "onlyonce/sources/tables/table_log.py",
+        "onlyonce/sources/delta_log.py",
         Never("_check_same", "there.at not in (None, str(at))"),
         tests=("tests/spark/sources/test_table_by_name.py::test_a_table_that_is_elsewhere_now_is_refused",),
         spark=True,
@@ -396,18 +396,18 @@ MUTANTS = (
     Mutant(
         "registry-read-in-part",
         "a run takes the entries of the last commit only for all that came since its last look",
-        "onlyonce/sources/reading.py",
+        "onlyonce/sources/manifest.py",
         Replace(
             "Reading._added",
-            "[file.path for said in since for file in log_entries.added_by(self._at, said)]",
-            "[file.path for said in since[-1:] for file in log_entries.added_by(self._at, said)]",
+            "[file.path for said in since for file in opening.added_by(self._at, said)]",
+            "[file.path for said in since[-1:] for file in opening.added_by(self._at, said)]",
         ),
         tests=(READING + "test_look_by_look_a_run_knows_what_the_registry_says_and_reads_each_entry_once[source0]",),
     ),
     Mutant(
         "registry-rewritten-in-silence",
         "what a commit has taken out of a registry stays known",
-        "onlyonce/sources/reading.py",
+        "onlyonce/sources/manifest.py",
         Replace(
             "Reading._added",
             'before > now or any("remove" in action for said in since for action in said)',
@@ -418,14 +418,14 @@ MUTANTS = (
     Mutant(
         "object-by-its-key",
         "an object is known by its key alone, whatever its ETag is",
-        "onlyonce/sources/files/object_listing.py",
-        Replace("_fresh", "is_known & (marks == _hashes([one.etag for one in entries]))", "is_known"),
+        "onlyonce/sources/listing.py",
+        Replace("_fresh_objects", "is_known & (marks == _hashes([one.etag for one in entries]))", "is_known"),
         tests=("tests/storage/test_object_inbox.py::test_an_object_is_known_by_its_key_and_its_etag[versitygw]",),
     ),
     Mutant(
         "piece-of-another-place",
         "a reader of an object takes the piece that it has for whatever it is asked for",
-        "onlyonce/sources/files/object_file.py",
+        "onlyonce/sources/file_bytes.py",
         Replace("ObjectFile._next", "0 <= skipped <= len(self._piece) - wanted", "self._piece"),
         tests=(
             "tests/storage/test_object_inbox.py::test_an_object_has_the_lines_of_a_file_at_their_places[-versitygw]",
@@ -434,8 +434,8 @@ MUTANTS = (
     Mutant(
         "rows-of-whatever-is-there",
         "Parquet in an object is read by Arrow's own file system, which has no conditions",
-        "onlyonce/sources/files/parquet_files.py",
-        Replace("opened", "at.etag", "at.bytes < 0"),
+        "onlyonce/sources/typed_files.py",
+        Replace("opened_parquet", "at.etag", "at.bytes < 0"),
         tests=(
             "tests/storage/test_object_inbox.py::test_rows_of_an_object_that_changed_are_told_and_never_read[parquet-versitygw]",
         ),
@@ -443,7 +443,7 @@ MUTANTS = (
     Mutant(
         "changed-is-damaged",
         "an object that is replaced while it is counted counts as a damaged file",
-        "onlyonce/sources/files/typed_files.py",
+        "onlyonce/sources/typed_files.py",
         Replace(
             "counter.count",
             """
@@ -482,7 +482,7 @@ MUTANTS = (
     Mutant(
         "change-at-the-snapshot",
         "a change at the place of the snapshot is as new as the snapshot's row",
-        "onlyonce/model/values/envelopes.py",
+        "onlyonce/core/line_values.py",
         Replace("_change", "int(op != 'r')", "1"),
         tests=("tests/spark/sources/test_changes.py::test_a_change_is_its_row_and_what_happened_to_it",),
         spark=True,
@@ -490,7 +490,7 @@ MUTANTS = (
     Mutant(
         "delete-by-its-row-alone",
         "a delete without a row before it is invalid, though the message's key says which row went",
-        "onlyonce/sources/kafka/ranges.py",
+        "onlyonce/sources/source_kafka.py",
         Never("Ranges._messages", '"key" in source.registered'),
         tests=("tests/spark/sources/test_changes.py::test_the_key_of_a_change_comes_from_the_key_of_its_message",),
         spark=True,
@@ -498,7 +498,7 @@ MUTANTS = (
     Mutant(
         "unknown-without-end",
         "a registry is asked for each id that a topic of other bytes names",
-        "onlyonce/sources/formats/schema_registry.py",
+        "onlyonce/sources/schema_registry.py",
         Replace("_missing", "most + 1", "None"),
         tests=(
             "tests/unit/sources/test_schema_registry.py::test_a_batch_may_name_any_number_of_schemas_that_the_registry_knows",
@@ -507,9 +507,9 @@ MUTANTS = (
     Mutant(
         "avro-row-by-row",
         "the marks between Avro messages are compared one by one, in Python",
-        "onlyonce/sources/formats/avro_messages.py",
+        "onlyonce/sources/message_formats.py",
         Replace(
-            "reader.read",
+            "avro_reader.read",
             'not pc.all(pc.equal(pa.array(rows, MARKS).field("mark"), mark)).as_py()',
             'any(row["mark"] != mark for row in rows)',
         ),
@@ -518,28 +518,28 @@ MUTANTS = (
     Mutant(
         "decimal-in-avro-by-a-double",
         "a decimal of a change in Avro keeps the digits that a double has",
-        "onlyonce/sources/formats/avro_envelopes.py",
+        "onlyonce/sources/message_formats.py",
         Replace("_plain", 'format(value, "f")', "repr(float(value))"),
         tests=("tests/unit/sources/test_avro_envelopes.py::test_a_row_keeps_its_values",),
     ),
     Mutant(
         "values-8-any-year",
         "a time of a column may be after the year 9999",
-        "onlyonce/sources/parse/coercion.py",
+        "onlyonce/sources/values/coercion.py",
         Replace("_unheld", 'ends["max"].as_py() > last', "False"),
         tests=(UNHELD + "[year]", UNHELD + "[year in a struct]"),
     ),
     Mutant(
         "values-8-plain-lines-of-any-year",
         "a plain line has a time of any year",
-        "onlyonce/sources/parse/plain_lines.py",
-        Always("read", "right.all()"),
+        "onlyonce/sources/values/fast_json.py",
+        Always("read_plain", "right.all()"),
         tests=("tests/unit/sources/test_plain_lines.py::test_a_year_outside_1_to_9999_is_left_out",),
     ),
     Mutant(
         "values-8-file-for-a-value",
         "a file of columns is refused as a whole for one value that its type can't hold",
-        "onlyonce/sources/parse/coercion.py",
+        "onlyonce/sources/values/coercion.py",
         Replace(
             "_fit",
             "_held(found if known is None else found.take(known), field, reasons, 0)",
@@ -550,7 +550,7 @@ MUTANTS = (
     Mutant(
         "values-10-partitions-by-arrows-cast",
         "the value of a partition column is what Arrow's cast makes of its string",
-        "onlyonce/sources/tables/shared_columns.py",
+        "onlyonce/sources/typed_files.py",
         Replace(
             "_value",
             "pa.scalar(conversions.of_cell(kind)(Cell(text), []), wanted)",
@@ -563,29 +563,29 @@ MUTANTS = (
     Mutant(
         "values-10-doubles-infinite-as-floats",
         "a double that no float holds becomes infinity",
-        "onlyonce/sources/parse/coercion.py",
+        "onlyonce/sources/values/coercion.py",
         Replace("_unheld", "pc.is_inf(fitted)", "pc.is_nan(fitted)"),
         tests=(UNHELD + "[infinite]", UNHELD + "[infinite in a list]"),
     ),
     Mutant(
         "values-2-id-by-javas-strings",
         "an id has a float or a decimal as Spark's cast writes it",
-        "onlyonce/sources/parse/id_columns.py",
-        Always("_string", "id_strings.named(kind) in AS_CAST"),
+        "onlyonce/sources/values/parse.py",
+        Always("_string", "line_values.named_id_form(kind) in AS_CAST"),
         tests=("tests/spark/sources/test_record_ids.py::test_an_id_is_of_the_values_and_not_of_the_format[json]",),
         spark=True,
     ),
     Mutant(
         "values-2-nested-ids",
         "an array or a map in an id is taken, though no string is stated for it",
-        "onlyonce/declare/pipeline.py",
-        Never("Pipeline.__post_init__", "id_strings.named(kinds[column]) not in id_strings.FORMS"),
+        "onlyonce/api/pipeline.py",
+        Never("Pipeline.__post_init__", "line_values.named_id_form(kinds[column]) not in line_values.FORMS"),
         tests=("tests/unit/sources/test_record_id.py::test_a_nested_id_is_refused_when_declared",),
     ),
     Mutant(
         "values-12-types-by-the-values",
         "a time that has no number in microseconds makes its whole file invalid",
-        "onlyonce/sources/files/microseconds.py",
+        "onlyonce/sources/values/coercion.py",
         Never("in_microseconds", "kind.unit in COARSER"),
         tests=(
             "tests/unit/sources/test_typed_values.py::test_a_time_after_9999_is_one_value_of_its_file[timestamp-millis-1000]",
@@ -594,35 +594,35 @@ MUTANTS = (
     Mutant(
         "values-12-unions-as-they-come",
         "a union of two types is not read as strings",
-        "onlyonce/sources/files/avro_files.py",
-        Delete("records", "avro_types.make_strings(group, mixed)"),
+        "onlyonce/sources/avro_files.py",
+        Delete("records", "make_strings(group, mixed)"),
         tests=("tests/unit/sources/test_typed_values.py::test_avro_of_a_usual_kind_is_read[int or string]",),
     ),
     Mutant(
         "values-8-nul-in-columns",
         "a string of a column may have the NUL character, which PostgreSQL can't store",
-        "onlyonce/sources/parse/coercion.py",
+        "onlyonce/sources/values/coercion.py",
         Replace("_unheld", r'pc.any(pc.match_substring(fitted, "\0")).as_py()', "False"),
         tests=("tests/fuzz/test_fuzz.py::test_hostile_columns_are_read_as_the_page_says",),
     ),
     Mutant(
         "values-10-neighbours-of-a-list",
         "a value within a list that its type can't hold makes the records before it invalid",
-        "onlyonce/sources/parse/coercion.py",
+        "onlyonce/sources/values/coercion.py",
         Replace("_part", "types.is_nested(array.type)", "False"),
         tests=("tests/fuzz/test_fuzz.py::test_hostile_columns_are_read_as_the_page_says",),
     ),
     Mutant(
         "values-6-columns-within-uncounted",
         "unknown fields within structs of Parquet and Avro are not counted",
-        "onlyonce/sources/parse/coercion.py",
+        "onlyonce/sources/values/coercion.py",
         Replace("_fit", "[*there, *undeclared_within(batch.schema, wanted)]", "[*there]"),
         tests=("tests/unit/sources/test_typed_values.py::test_unknown_fields_of_structs_are_counted",),
     ),
     Mutant(
         "values-10-parts-by-arrows-cast",
         "an element of a list or map is read as whatever Arrow's cast makes of it",
-        "onlyonce/sources/parse/coercion.py",
+        "onlyonce/sources/values/coercion.py",
         Replace("_parts_fit", "_fits(there.value_type, wanted.value_type)", "True"),
         tests=(
             "tests/unit/sources/test_typed_values.py::test_a_part_of_a_column_fits_as_a_column_does[there0-array<int>]",
@@ -631,15 +631,15 @@ MUTANTS = (
     Mutant(
         "values-4-folder-skipped-silently",
         "a folder below an inbox is skipped and not reported",
-        "onlyonce/sources/files/folders.py",
+        "onlyonce/sources/folders.py",
         Delete("Folders.entries", "self.skipped.add(entry.path)"),
         tests=("tests/unit/sources/test_input_folders.py::test_no_folder_below_an_inbox_is_skipped_silently[Files]",),
     ),
     Mutant(
         "values-4-moved-one-level",
         "a file in a folder below a moved inbox is looked for at its old place",
-        "onlyonce/sources/files/moved_inboxes.py",
-        Replace("place", 'path.startswith(f"{folder}/")', 'path.rpartition("/")[0] == folder'),
+        "onlyonce/sources/record_id.py",
+        Replace("place_in_inbox", 'path.startswith(f"{folder}/")', 'path.rpartition("/")[0] == folder'),
         tests=(
             "tests/unit/sources/test_input_folders.py::test_a_recursive_inbox_that_was_moved_keeps_the_names_of_its_files",
         ),
@@ -647,7 +647,7 @@ MUTANTS = (
     Mutant(
         "values-17-counted-again-as-it-is-now",
         "what was compacted away since it was read has no place in the count of a batch",
-        "onlyonce/sources/kafka/ranges.py",
+        "onlyonce/sources/source_kafka.py",
         Never("Ranges.lines", "now < fated < offsets and self._compacted()"),
         tests=("tests/spark/sources/test_kafka_source.py::test_message_compacted_after_it_was_read_is_no_loss",),
         spark=True,
@@ -656,21 +656,21 @@ MUTANTS = (
         "values-17-units-stay",
         "a replay of a batch of a compacted topic is compared with units that hold other messages",
         "onlyonce/receive/batch_files.py",
-        Never("written", "batch.replayed and not batch.without_catalog and lines.shrinks()"),
+        Never("write_batch", "batch.replayed and not batch.without_catalog and lines.shrinks()"),
         tests=("tests/spark/sources/test_kafka.py::test_batch_goes_on_after_one_of_its_messages_was_compacted",),
         spark=True,
     ),
     Mutant(
         "values-20-time-moves-back",
         "the ingestion time of a turn is compared with the last turn before the poll only",
-        "onlyonce/sources/several.py",
+        "onlyonce/sources/all_sources.py",
         Replace("Several._new", "max(at, reached or at)", 'max(at, last["seen_at"]) if last else at'),
         tests=("tests/unit/sources/test_turns_times.py::test_ingestion_time_of_turns_never_moves_back[0]",),
     ),
     Mutant(
         "values-5-stray-quote-swallows",
         "a quote that opens and closes within an open one does not make it malformed",
-        "onlyonce/sources/files/record_ends.py",
+        "onlyonce/sources/file_bytes.py",
         Never("CsvRecords._several", "not self._is(INNER, self._open, begin, end, data, at)"),
         tests=(
             "tests/unit/sources/test_record_ends.py::test_records_are_those_of_a_strict_csv_module",
@@ -680,36 +680,38 @@ MUTANTS = (
     Mutant(
         "values-5-limit-of-now",
         "a file is cut into records by the declaration of now, and not as it was counted",
-        "onlyonce/sources/files/source_files.py",
+        "onlyonce/sources/source_files.py",
         Replace("_range", "file.quoted_within", "discovery.quoted_within(pipeline)"),
         tests=("tests/unit/sources/test_record_ends.py::test_a_changed_limit_changes_no_record_of_a_listed_file",),
     ),
     Mutant(
         "values-5-growing-in-lines",
         "a growing file of CSV ends for a listing with its last line, also within an open quote",
-        "onlyonce/sources/files/growing.py",
-        Replace("_ends", "record_ends.reader(quoted_within, start)", "record_ends.reader(None, start)"),
+        "onlyonce/sources/growing.py",
+        Replace(
+            "_ends", "file_bytes.record_end_reader(quoted_within, start)", "file_bytes.record_end_reader(None, start)"
+        ),
         tests=("tests/unit/sources/test_growing.py::test_a_record_with_an_open_quote_waits",),
     ),
     Mutant(
         "values-5-cut-anywhere",
         "a part of a file of CSV begins with the line that begins in it",
-        "onlyonce/sources/files/line_reader.py",
+        "onlyonce/sources/line_reader.py",
         Never("_cut", "whole.quoted_within is not None"),
         tests=("tests/unit/sources/test_record_ends.py::test_parts_of_a_file_have_its_records",),
     ),
     Mutant(
         "values-14-field-limit",
         "the header is split by a library that refuses a field of 131,073 characters",
-        "onlyonce/sources/files/listing.py",
+        "onlyonce/sources/listing.py",
         Replace("_other_header", "csv_cells(first)", 'next(__import__("csv").reader([first]))'),
         tests=("tests/unit/sources/test_listing.py::test_a_first_line_of_any_length_is_a_header_or_refused[-140000]",),
     ),
     Mutant(
         "values-11-nulls-left-out",
         "two rows of columns that differ in the place of a null alone are in no order",
-        "onlyonce/sources/parse/parse_columns.py",
-        Replace("content", "parts += [column.isNotNull(), column]", "parts += [column]"),
+        "onlyonce/sources/values/parse.py",
+        Replace("content_column", "parts += [column.isNotNull(), column]", "parts += [column]"),
         tests=(
             "tests/spark/receive/test_plain_records.py::test_rows_of_columns_that_differ_in_one_value_have_an_order",
         ),
@@ -718,7 +720,7 @@ MUTANTS = (
     Mutant(
         "values-11-value-alone",
         "two messages of one id are put in order by their values alone",
-        "onlyonce/sources/parse/parse.py",
+        "onlyonce/sources/values/parse.py",
         Replace("_Asked.kept_beside", '[F.col(quoted(name)).cast("string") for name in self.beside]', "[]"),
         tests=(
             "tests/spark/receive/test_plain_records.py::test_messages_that_differ_in_their_headers_alone_have_an_order",

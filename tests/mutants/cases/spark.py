@@ -12,21 +12,21 @@ MUTANTS = (
     Mutant(
         "plans-in-the-session",
         "a sink turns adaptive execution off in the session that others plan in",
-        "onlyonce/session/adaptive.py",
+        "onlyonce/engine/session.py",
         Replace("_planner", "session.cloneSession()", "session"),
         tests=(CONTENT + "test_a_frame_planned_once_is_the_same_and_its_session_as_it_was",),
     ),
     Mutant(
         "one-archive-for-all",
         "Spark is given the archive of classes of another class path, which the JVM ignores",
-        "onlyonce/spark/options.py",
+        "onlyonce/engine/options.py",
         Replace("classes", '"spark-s3.jsa" if is_s3(settings.data_root()) else "spark.jsa"', '"spark.jsa"'),
         tests=("tests/unit/test_spark_options.py::test_data_in_s3_has_an_archive_of_its_own",),
     ),
     Mutant(
         "folder-of-the-living",
         "the folder of a driver that is at work is deleted by the next one",
-        "onlyonce/spark/temporary.py",
+        "onlyonce/engine/temporary.py",
         Delete("sweep", "fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)"),
         tests=(
             "tests/unit/session/test_temporary.py::test_the_folder_of_a_driver_stays_for_as_long_as_it_lives_and_goes_once_it_is_killed",
@@ -35,9 +35,9 @@ MUTANTS = (
     Mutant(
         "few-of-any-size",
         "rows that are read from anywhere are exchanged as one partition",
-        "onlyonce/session/adaptive.py",
+        "onlyonce/engine/session.py",
         Replace(
-            "of_local_rows",
+            "frame_of_local_rows",
             '(leaves.apply(at).nodeName() != "LocalRelation" for at in range(leaves.size()))',
             '(leaves.apply(at).nodeName() == "" for at in range(leaves.size()))',
         ),
@@ -46,15 +46,15 @@ MUTANTS = (
     Mutant(
         "jvm-that-is-gone",
         "a driver whose JVM found no memory says that a connection was refused",
-        "onlyonce/session/ending.py",
-        Replace("ended", "lost.jvm(error) or translate(error)", "translate(error)"),
+        "onlyonce/engine/failures.py",
+        Replace("ended_with", "jvm_lost(error) or translate(error)", "translate(error)"),
         tests=("tests/spark/run/test_out_of_memory.py::test_a_driver_without_memory_says_which_setting_gives_it_more",),
         spark=True,
     ),
     Mutant(
         "spark-without-a-client",
         "data in GCS or ADLS is taken though Spark has nothing to get there",
-        "onlyonce/spark/jars.py",
+        "onlyonce/engine/options.py",
         Replace(
             "refuse_without_client",
             "not clients or any(client in text for client in clients for text in [*named, *(jar.name for jar in "
@@ -69,7 +69,7 @@ MUTANTS = (
     Mutant(
         "yarn-starts-drivers-too",
         "YARN starts a driver of its own in the place of one that has ended, whatever its end was",
-        "onlyonce/spark/options.py",
+        "onlyonce/engine/options.py",
         Replace("_ours", '"1"', '"2"'),
         tests=(
             "tests/unit/test_spark_options.py::test_a_driver_in_the_cluster_is_started_by_its_task_alone_and_has_nothing_of_the_machine_that_submits",
@@ -78,7 +78,7 @@ MUTANTS = (
     Mutant(
         "refused-in-its-own-pod",
         "a driver in a pod of Kubernetes is taken for one beside the cluster",
-        "onlyonce/spark/options.py",
+        "onlyonce/engine/options.py",
         Never("options", 'theirs.get("spark.kubernetes.submitInDriver") == "true"'),
         tests=(
             "tests/unit/test_spark_options.py::test_a_driver_in_the_cluster_is_started_by_its_task_alone_and_has_nothing_of_the_machine_that_submits",
@@ -87,7 +87,7 @@ MUTANTS = (
     Mutant(
         "state-in-200",
         "a state begins on a cluster in Spark's own number of partitions",
-        "onlyonce/spark/state.py",
+        "onlyonce/engine/state.py",
         Never("is_unsaid", 'not master.startswith("local") and partitions is None'),
         tests=(
             "tests/unit/test_spark_options.py::test_a_state_does_not_begin_on_a_cluster_in_a_number_that_nobody_has_said",

@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from onlyonce import settings
-from onlyonce.check import look
+from onlyonce import check, settings
+from onlyonce.api import load
 from onlyonce.cli import app
-from onlyonce.declare import loading
-from onlyonce.model.errors import FunctionFails
+from onlyonce.core.errors import FunctionFails
 from tests.support.platform import Platform
 
 pytestmark = pytest.mark.spark
@@ -233,17 +232,17 @@ def test_a_record_known_by_its_place_is_told_by_it_and_found_by_the_command(
 def test_a_check_of_what_is_unchanged_asks_no_spark(platform: Platform, spark: Any, tmp_path: Path) -> None:
     """The first look asks it, the second does not; one after a change of a helper beside the functions does again."""
     file, module = write(tmp_path / "mine")
-    pipeline = loading.one("shop", [file])
+    pipeline = load.one("shop", [file])
 
     def never() -> Any:
         raise AssertionError("asked Spark")
 
-    assert look.check(pipeline, lambda: spark).asked_spark
-    assert not look.check(pipeline, never).asked_spark
+    assert check.check_pipeline(pipeline, lambda: spark).asked_spark
+    assert not check.check_pipeline(pipeline, never).asked_spark
     functions = file.parent / f"{module}.py"
     functions.write_text(functions.read_text() + "# changed\n")
     with pytest.raises(AssertionError, match="asked Spark"):
-        look.check(pipeline, never)
+        check.check_pipeline(pipeline, never)
 
 
 SECOND = (

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from onlyonce import settings
 from onlyonce.cli import app
-from onlyonce.local.feed.deliver import feed
+from onlyonce.local.feed import feed_files
 from tests.docs.pages import blocks
 from tests.docs.test_blocks import commands_in
 from tests.support.platform import Platform
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.spark
 def test_the_marked_commands_run_as_they_stand_there(new_platform: Callable[..., Platform], spark: object) -> None:
     """Page by page, on January's flights. Each ends as done: nothing is refused, and what is asked for is there."""
     new_platform("jobs/pipelines.py")
-    feed("flights", settings.inbox("flights"), records=27_500, files=4)
+    feed_files("flights", settings.inbox("flights"), records=27_500, files=4)
     marked = [block for block in blocks("sh") if block.mark]
     assert marked[0].page.name == "README.md"  # whose first command takes the flights in
 

@@ -13,9 +13,9 @@ from deltalake import DeltaTable
 
 from onlyonce import settings
 from onlyonce.failpoints import FailPoint
-from onlyonce.operate import audit, maintain
-from onlyonce.outputs import outputs
-from onlyonce.storage import attempt_files, rewriting
+from onlyonce.operate import audit, compact
+from onlyonce.outputs import query
+from onlyonce.tables import attempt_files, rewrite
 from tests.spark.run.test_long_run import check, quick, sales, windows
 from tests.support import shop_oracle
 from tests.support.long_run import meanwhile, until
@@ -37,15 +37,15 @@ def compact_and_forget(data: Path, *names: str) -> dict[str, Any]:
 
     Gives what was done to the first.
     """
-    done = {row["table"]: row for row in maintain.main(["shop"]).tables["own tables"]}
+    done = {row["table"]: row for row in compact.main(["shop"]).tables["own tables"]}
     warnings: list[str] = []
-    assert attempt_files.sweep("shop", 0, warnings)
+    assert attempt_files.sweep_attempts("shop", 0, warnings)
     assert not warnings
     for name in names:
         upto = done[name]["up to version"]
         assert done[name]["new files"]
         DeltaTable(str(data / name), version=upto).create_checkpoint()
-        assert rewriting.shorten_log(data / name, upto, 0)
+        assert rewrite.shorten_log(data / name, upto, 0)
         assert not (data / name / "_delta_log" / f"{0:020}.json").exists()
     return dict(done[names[0]])
 
@@ -107,10 +107,10 @@ def test_a_first_batch_that_was_planned_before_a_compaction_is_read_again_as_it_
             raise FailPoint(name)
 
     with monkeypatch.context() as armed:
-        armed.setattr(outputs, "passing", killed)
+        armed.setattr(query, "passing", killed)
         with pytest.raises(FailPoint):
             platform.run("shop")
-    [done, _] = maintain.main(["shop"]).tables["own tables"]
+    [done, _] = compact.main(["shop"]).tables["own tables"]
     assert done["new files"]
     for number, records in enumerate(files[3:], 3):
         platform.put("shop", f"{number:02}.jsonl", records)
@@ -134,7 +134,7 @@ def test_a_compaction_beside_a_long_run_is_no_news_to_it(
     def feed() -> None:
         for block in range(4):
             if block == 3:
-                made.extend(row["new files"] for row in maintain.main(["shop"]).tables["own tables"])
+                made.extend(row["new files"] for row in compact.main(["shop"]).tables["own tables"])
             platform.put("shop", f"sales-{block}.jsonl", sales(block))
             until(lambda n=3 * (block + 1): windows(platform) == n, "the windows of what came")  # type: ignore[misc]
 

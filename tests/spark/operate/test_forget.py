@@ -12,14 +12,13 @@ from typing import Any
 import pytest
 
 from onlyonce import settings
+from onlyonce.api import load as declarations
+from onlyonce.core import erasure
+from onlyonce.core.erasure import Mentions
+from onlyonce.core.runs import Report
 from onlyonce.database.connect import Database
-from onlyonce.declare import loading as declarations
 from onlyonce.failpoints import FailPoint
-from onlyonce.model.operate import erasing
-from onlyonce.model.operate.mentions import Mentions
-from onlyonce.model.report import Report
-from onlyonce.operate import audit
-from onlyonce.operate.erase import decoders, forget, search
+from onlyonce.operate import audit, erase_search, forget
 from tests.spark.outputs.test_processors import found, records, silences
 from tests.support import shop_oracle
 from tests.support.broker import Broker
@@ -194,10 +193,12 @@ def test_output_with_state_is_computed_from_the_start_without_erased_records(
     conditions = [("shop", "shop-a"), ("id", one)]
 
     def places(column: str, value: str) -> list[str]:
-        asked = Mentions(erasing.read(f"{column} = '{value}'", {"shop": "string", "id": "string"}))
+        asked = Mentions(erasure.read_conditions(f"{column} = '{value}'", {"shop": "string", "id": "string"}))
         return [
             place.at
-            for place in search.everything(Database(settings.database_url()), declarations.load()[pipeline], asked)
+            for place in erase_search.search_everything(
+                Database(settings.database_url()), declarations.load()[pipeline], asked
+            )
         ]
 
     def forget_each() -> list[Report]:
@@ -244,11 +245,11 @@ def test_messages_of_a_topic_stay_and_the_receipt_says_until_when(
     platform.put("shop/till", "1.txt", [Sale("till", "last", 7200, 1).line])
     platform.run("shop", "--close")
     platform.end_sessions()
-    mentions = Mentions(erasing.read(f"id = '{who}'", {"id": "string"}))
+    mentions = Mentions(erasure.read_conditions(f"id = '{who}'", {"id": "string"}))
 
     report = forget.main(["shop", "--where", f"id = '{who}'", "--yes", "--master", "local[2]"])
 
-    assert sum(decoders.count(message.value(), mentions) for message in broker.read(topic, 1)) == 1
+    assert sum(erase_search.count_mentions(message.value(), mentions) for message in broker.read(topic, 1)) == 1
     kept = {row["place"]: row["goes"] for row in report.tables[forget.LEFT] if topic in row["place"]}
     [(place, goes)] = kept.items()
     assert (place, re.sub("by .*Z", "by", goes)) == (
@@ -263,5 +264,7 @@ def test_messages_of_a_topic_stay_and_the_receipt_says_until_when(
     ).windows([*rows, *last])
     assert [
         place.at
-        for place in search.everything(Database(settings.database_url()), declarations.load()["shop"], mentions)
+        for place in erase_search.search_everything(
+            Database(settings.database_url()), declarations.load()["shop"], mentions
+        )
     ] == ["table results.each"]

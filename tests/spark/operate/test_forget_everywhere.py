@@ -14,13 +14,12 @@ from urllib.parse import quote
 import pytest
 
 from onlyonce import settings
+from onlyonce.api import load as declarations
+from onlyonce.core import erasure
+from onlyonce.core.erasure import Mentions
+from onlyonce.core.runs import Report
 from onlyonce.database.connect import Database
-from onlyonce.declare import loading as declarations
-from onlyonce.model.operate import erasing
-from onlyonce.model.operate.mentions import Mentions
-from onlyonce.model.report import Report
-from onlyonce.operate import audit
-from onlyonce.operate.erase import forget, search, unsearched
+from onlyonce.operate import audit, erase_search, forget
 from tests.support import erasure_places, value_finder
 from tests.support.erasure_places import plants
 from tests.support.platform import Platform, Server
@@ -82,8 +81,8 @@ def _plant(platform: Platform) -> None:
 def found(platform: Platform) -> list[str]:
     """The places of the search."""
     pipeline = declarations.load()["shop"]
-    mentions = Mentions(erasing.read(WHERE, {"shop": "string"}))
-    return [place.at for place in search.everything(Database(settings.database_url()), pipeline, mentions)]
+    mentions = Mentions(erasure.read_conditions(WHERE, {"shop": "string"}))
+    return [place.at for place in erase_search.search_everything(Database(settings.database_url()), pipeline, mentions)]
 
 
 def kinds(platform: Platform, places: Iterable[str]) -> set[str]:
@@ -97,7 +96,7 @@ def kinds(platform: Platform, places: Iterable[str]) -> set[str]:
 
 def everywhere(platform: Platform, server: Server) -> set[str]:
     """Return where the value is, by a search of every file and table that does not know the product's places."""
-    mentions = Mentions(erasing.read(WHERE, {"shop": "string"}))
+    mentions = Mentions(erasure.read_conditions(WHERE, {"shop": "string"}))
     return {
         *value_finder.in_files(str(platform.home), mentions),
         *value_finder.in_database(server, platform.database, (WHO, json.dumps(WHO))),
@@ -109,7 +108,7 @@ def named(report: Report, platform: Platform, after: set[str]) -> set[str]:
 
     Of an output, and of records without a line, it is the file or table that has them.
     """
-    unknown, places = {one.place for one in unsearched.UNKNOWN}, [row["place"] for row in report.tables[forget.LEFT]]
+    unknown, places = {one.place for one in forget.UNKNOWN}, [row["place"] for row in report.tables[forget.LEFT]]
     assert sorted({*places}) == sorted(places)
     return {_place(place, platform, after) for place in places if place not in unknown}
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from onlyonce.model.operate import erasing
-from onlyonce.model.operate.mentions import Mentions
-from onlyonce.operate.erase import forget, unsearched
+from onlyonce.core import erasure
+from onlyonce.core.erasure import Mentions
+from onlyonce.operate import forget
 from onlyonce.sinks.outbox import deliver
 from tests.support import value_finder
 from tests.support.broker import Broker
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.spark
 
 WHO = 'o/né "il\\17'
 WHERE = f"shop = '{WHO}'"
-MENTIONS = Mentions(erasing.read(WHERE, {"shop": "string"}))
+MENTIONS = Mentions(erasure.read_conditions(WHERE, {"shop": "string"}))
 SEARCHED = "part(s) with these values"
 SENT = ("to_topic", "notified", "in_bigquery")
 
@@ -104,7 +104,7 @@ def test_of_what_is_outside_the_receipt_names_what_a_search_finds(
     assert {place for place in after if not place.startswith(f"{lake}/")} == {"table each_sale", *topics}
     assert {Path(place).name.startswith("killed-") for place in after if place.endswith(".parquet")} == {True, False}
     others = {row["place"] for row in left if not row["found"].endswith(SEARCHED)} - {
-        one.place for one in unsearched.UNKNOWN
+        one.place for one in forget.UNKNOWN
     }
     named = {one.split()[1] if one.startswith("output ") else one for one in others}
     assert named == {

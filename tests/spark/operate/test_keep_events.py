@@ -10,10 +10,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from onlyonce.model.errors import Refused
-from onlyonce.operate import audit, maintain
-from onlyonce.run import lineage
-from onlyonce.storage import attempt_files
+from onlyonce.core.errors import Refused
+from onlyonce.operate import audit, compact
+from onlyonce.run import reset
+from onlyonce.tables import attempt_files
 from tests.support import shop_oracle
 from tests.support.platform import Platform, multiset
 
@@ -57,7 +57,7 @@ def test_results_stay_when_old_days_go_and_what_needs_them_is_refused_or_begins_
         "UPDATE onlyonce_private.pipelines SET gc_floor = (SELECT max(bucket) + 1 FROM onlyonce_private.batches)"
     )
 
-    [done] = maintain.main(["shop"]).tables["old records"]
+    [done] = compact.main(["shop"]).tables["old records"]
 
     # The window that is open began in the last commit, and a new life would begin before that one: nothing later was
     # asked.
@@ -65,7 +65,7 @@ def test_results_stay_when_old_days_go_and_what_needs_them_is_refused_or_begins_
     records = shop_oracle.distinct(files[:6])
     at = pd.to_datetime(records["at"])
     assert (done["records from"], done["kept"]) == (first, (at < first).sum())
-    assert attempt_files.sweep("shop", 0, []) > 0
+    assert attempt_files.sweep_attempts("shop", 0, []) > 0
     assert multiset(records[at >= first], "id") == multiset(platform.events().dropna(subset=["id"]), "id")
     closed = records[records["id"] != "d5-10"]
     assert multiset(in_time(closed), *SHOPS) == multiset(platform.table("shop/per_shop"), *SHOPS)
@@ -81,7 +81,7 @@ def test_results_stay_when_old_days_go_and_what_needs_them_is_refused_or_begins_
         platform.run("shop")
     assert "--from-kept" in str(refused.value)
     for name in ("per_shop_later", "each_later"):
-        lineage.new(f"shop/{name}", yes=True, from_kept=True)
+        reset.new(f"shop/{name}", yes=True, from_kept=True)
     platform.run("shop", "--close")
 
     records = shop_oracle.distinct([*files[:6], [*files[0], *files[6]]])

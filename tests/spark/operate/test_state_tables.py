@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from onlyonce.model.operate import erasing
-from onlyonce.model.operate.mentions import Mentions
-from onlyonce.operate.erase import decoders
-from onlyonce.storage import state_tables
+from onlyonce.core import erasure
+from onlyonce.core.erasure import Mentions
+from onlyonce.operate import erase_search
+from onlyonce.tables import checkpoint
 
 pytestmark = pytest.mark.spark
 
@@ -24,11 +24,11 @@ def test_each_entry_of_a_state_table_is_read(spark: Any, tmp_path: Path, compres
     _write(spark._jvm, str(file), compression)
     content = file.read_bytes()
 
-    found = list(state_tables.entries(content))
+    found = list(checkpoint.state_entries(content))
 
     assert found == [(f"person-{number:06}".encode(), f"state of {number}".encode() * 5) for number in range(COUNT)]
-    asked = Mentions(erasing.read("id = 'person-001234'", {"id": "string"}))
-    assert decoders.count(content, asked) == 1
+    asked = Mentions(erasure.read_conditions("id = 'person-001234'", {"id": "string"}))
+    assert erase_search.count_mentions(content, asked) == 1
     assert b"person-001234" not in content
 
 

@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 
 from onlyonce.operate import audit
-from onlyonce.receive import events, past_rows
-from onlyonce.run import lineage
+from onlyonce.receive import events
+from onlyonce.run import reset
 from tests.support import shop_oracle
 from tests.support.at_close_shop import SHOP
 from tests.support.ended_runs import ended_at
@@ -104,7 +104,7 @@ def test_rows_are_those_of_a_batch_over_the_records_in_time(
         if number == 1:
             assert ended_at(platform, monkeypatch, chance.choice(POINTS), chance.randrange(1, 4))
         if number == 3:
-            lineage.new("shop/counted", yes=True)
+            reset.new("shop/counted", yes=True)
         platform.run("shop", *(["--close"] if number == len(files) - 1 else []))
 
     rows_are_those_of_a_batch(platform, files)
@@ -146,7 +146,7 @@ def test_a_batch_reads_the_files_of_the_windows_that_it_closes_and_gives_no_row_
     for number, records in enumerate(files):
         platform.put("told", f"{number}.jsonl", records)
         if number == 1:
-            monkeypatch.setattr(past_rows, "as_of", None)  # the first batch alone asks the table
+            monkeypatch.setattr(events, "rows_as_of", None)  # the first batch alone asks the table
         platform.run("told")
 
     assert 1 < max(read) <= 5, "of five minutes, which four or five of eight batches have met"

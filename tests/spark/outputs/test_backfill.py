@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from onlyonce.model.errors import Refused, Retryable
+from onlyonce.core.errors import Refused, Retryable
 from tests.support import shop_oracle
 from tests.support.platform import Platform, multiset
 
@@ -72,7 +72,7 @@ def test_a_backfill_makes_stream_and_batch_equal_and_only_in_its_windows(
     assert set(again["window_start"]) == set(records[inside | records["late"]]["window_start"])
     assert len(set(again["window_start"])) < records["window_start"].nunique(), "some have no late record"
     with monkeypatch.context() as patch:
-        patch.setattr("onlyonce.session.session.start", None)  # there is nothing to do, so Spark is not started
+        patch.setattr("onlyonce.engine.session.start", None)  # there is nothing to do, so Spark is not started
         ended.backfill("shop", "--late-only", "--output", "per_shop")
 
     report = ended.backfill("shop", "--from", FIRST, "--to", LAST, "--output", "total")

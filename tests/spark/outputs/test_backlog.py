@@ -9,9 +9,9 @@ import pytest
 
 from onlyonce import settings
 from onlyonce.failpoints import FailPoint
-from onlyonce.operate import audit, maintain
-from onlyonce.outputs import outputs
-from onlyonce.run import lineage
+from onlyonce.operate import audit, compact
+from onlyonce.outputs import query as outputs_query
+from onlyonce.run import reset
 from tests.spark.operate.test_compaction import compact_and_forget
 from tests.spark.run.test_long_run import check, quick, sales, windows
 from tests.support import shop_oracle
@@ -49,7 +49,7 @@ def test_what_waits_is_cut_into_whole_commits_and_a_kill_between_two_parts_does_
     for number, records in enumerate(files[:3]):
         platform.put("shop", f"{number:02}.jsonl", records)
     platform.run("shop")
-    assert maintain.main(["shop"]).tables["own tables"][0]["new files"]
+    assert compact.main(["shop"]).tables["own tables"][0]["new files"]
     for number, records in enumerate(files[3:], 3):
         platform.put("shop", f"{number:02}.jsonl", records)
     passed: list[str] = []
@@ -60,12 +60,12 @@ def test_what_waits_is_cut_into_whole_commits_and_a_kill_between_two_parts_does_
             raise FailPoint(name)
 
     with monkeypatch.context() as armed:
-        armed.setattr(outputs, "passing", killed)
+        armed.setattr(outputs_query, "passing", killed)
         with pytest.raises(FailPoint):
             platform.run("shop")
     platform.give(monkeypatch, ONLYONCE_OUTPUT_BATCH_COMMITS="3")
     platform.run("shop")
-    lineage.new("shop/per_shop", yes=True)
+    reset.new("shop/per_shop", yes=True)
     platform.give(monkeypatch, ONLYONCE_OUTPUT_BATCH_COMMITS="1")
     platform.run("shop", "--close")
 
@@ -101,7 +101,7 @@ def test_an_output_of_a_long_run_that_falls_behind_is_cut_too(
             until(lambda n=before: committed(platform) > n, "the batch of receive")  # type: ignore[misc]
         until(lambda: windows(platform) == 15, "the output")
 
-    monkeypatch.setattr(outputs, "passing", slow)
+    monkeypatch.setattr(outputs_query, "passing", slow)
     with meanwhile(platform, feed):
         platform.run("shop", "--forever", "--every", "0.2")
     platform.run("shop")
@@ -138,13 +138,13 @@ def test_a_first_reading_of_what_is_compacted_is_cut_into_whole_commits_and_no_k
                 raise FailPoint(name)
 
         with monkeypatch.context() as armed:
-            armed.setattr(outputs, "passing", killed)
+            armed.setattr(outputs_query, "passing", killed)
             with pytest.raises(FailPoint):
                 platform.run("shop")
         met.clear()
         platform.put("shop", f"{number:02}.jsonl", files[number])
-        maintain.main(["shop"])
-    lineage.new("shop/per_shop_later", yes=True)
+        compact.main(["shop"])
+    reset.new("shop/per_shop_later", yes=True)
     platform.run("shop", "--close")
 
     assert len(commits_of(platform, "each_later")) >= 3

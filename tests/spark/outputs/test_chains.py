@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 
+from onlyonce.core.backfill import OpenWindows
 from onlyonce.failpoints import FailPoint
-from onlyonce.model.outputs.backfill import OpenWindows
 from onlyonce.operate import audit
-from onlyonce.outputs import in_driver, outputs
-from onlyonce.outputs.recompute import recompute
-from onlyonce.run import upstream
+from onlyonce.outputs import query, recompute
+from onlyonce.run import queries
 from tests.support.chained_oracle import Sums, best, in_delta, in_postgres, per_shop, rows
 from tests.support.chained_shop import LATENESS
 from tests.support.cut_records import MINUTE, START, Record, at, came, cut, floor
@@ -56,8 +55,8 @@ def run_to(platform: Platform, monkeypatch: pytest.MonkeyPatch, number: int) -> 
             raise FailPoint(name)
 
     with monkeypatch.context() as armed:
-        armed.setattr(outputs, "passing", ended)
-        armed.setattr(in_driver, "passing", ended)
+        armed.setattr(query, "passing", ended)
+        armed.setattr(query, "passing", ended)
         armed.setattr(recompute, "passing", ended)
         with pytest.raises(FailPoint):
             platform.run("shop")
@@ -166,13 +165,13 @@ def test_in_a_long_run_an_output_begins_on_no_row_before_the_one_before_it_has_w
     platform = new_platform("tests/support/chained_shop.py")
     monkeypatch.setenv("ONLYONCE_HEARTBEAT", "0.5")
     looks: list[bool] = []
-    has_written = upstream._has_written
+    has_written = queries._has_written
 
     def looked(*given: Any) -> bool:
         looks.append(has_written(*given))
         return looks[-1]
 
-    monkeypatch.setattr(upstream, "_has_written", looked)
+    monkeypatch.setattr(queries, "_has_written", looked)
     reached, let_go = threading.Event(), threading.Event()
 
     def held(name: str) -> None:
@@ -181,7 +180,7 @@ def test_in_a_long_run_an_output_begins_on_no_row_before_the_one_before_it_has_w
             reached.set()
             assert let_go.wait(JOB_TIMEOUT)
 
-    monkeypatch.setattr(outputs, "passing", held)
+    monkeypatch.setattr(query, "passing", held)
     them = [
         {"id": f"{n}", "shop": "ab"[n % 2], "at": (START + n * timedelta(seconds=29)).isoformat(), "cents": n}
         for n in range(40)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from onlyonce.model.errors import Refused
-from onlyonce.operate.change import plan
-from onlyonce.outputs.releases import release
+from onlyonce.core.errors import Refused
+from onlyonce.operate import plan
+from onlyonce.outputs import reprocess
 from tests.support.changes import SCHEMA, declare, output, sale, wanted
 from tests.support.platform import Platform, multiset
 
@@ -150,15 +150,15 @@ def test_released_rows_are_kept_once_with_their_exact_values(
     assert len(platform.events().query("oo_kind == 'remnant'")) == 5
 
     with pytest.raises(Refused, match="invalid again"):
-        release.main(["shop", "--invalid", "--yes", *LOCAL])
+        reprocess.main(["shop", "--invalid", "--yes", *LOCAL])
     declare(platform.home, plain, more="max_ahead=timedelta(days=9)")
     for kind in ("--invalid", "--remnant"):
-        report = release.main(["shop", kind, "--yes", *LOCAL])
+        report = reprocess.main(["shop", kind, "--yes", *LOCAL])
         assert report.facts["kept already, left out"] == 1
     assert report.facts["lines"] == 4
     platform.run("shop")
     for kind in ("--invalid", "--remnant"):
-        release.main(["shop", kind, "--reason", "horizon", "--yes", *LOCAL])
+        reprocess.main(["shop", kind, "--reason", "horizon", "--yes", *LOCAL])
     platform.run("shop")
 
     def micros(at: str) -> int:

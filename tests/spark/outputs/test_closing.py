@@ -12,11 +12,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from onlyonce.model.batch import EPOCH, to_micros, to_time
-from onlyonce.model.errors import Refused
-from onlyonce.model.frontier import Frontier, closed_until
-from onlyonce.model.outputs.chained import Chained
-from onlyonce.model.windows import Fixed, Joined, Session, Sliding, Window, micros
+from onlyonce.core.batch import EPOCH, to_micros, to_time
+from onlyonce.core.errors import Refused
+from onlyonce.core.frontier import Frontier, closed_until
+from onlyonce.core.windows import Chained, Fixed, Joined, Session, Sliding, Window, micros
 from tests.support.platform import Platform
 
 pytestmark = pytest.mark.spark
@@ -90,7 +89,7 @@ def test_lateness_on_spark_is_the_rule_of_the_model(spark: Any, window: Window) 
     """closed_until as a Spark expression gives what the pure function gives, for any frontier, nulls too."""
     from pyspark.sql import functions as F
 
-    from onlyonce.outputs.windows import windowing
+    from onlyonce.outputs import windows
     from onlyonce.receive import events
 
     chance = random.Random(7)
@@ -103,9 +102,7 @@ def test_lateness_on_spark_is_the_rule_of_the_model(spark: Any, window: Window) 
 
     frame = spark.createDataFrame(rows, f"n int, oo_frontier {events.FRONTIER}")
     found = (
-        frame.select("n", F.unix_micros(windowing.closed_until(window, lateness)).alias("closed"))
-        .orderBy("n")
-        .collect()
+        frame.select("n", F.unix_micros(windows.closed_until(window, lateness)).alias("closed")).orderBy("n").collect()
     )
 
     wanted = [closed_until(f, window, micros(lateness)) for f in frontiers]
@@ -115,7 +112,7 @@ def test_lateness_on_spark_is_the_rule_of_the_model(spark: Any, window: Window) 
 def test_late_rows_of_sessions_are_counted_with_where_in_their_hour_they_are(spark: Any) -> None:
     """The first and the last of them, to the microsecond; rows in time don't count for that, nor do windows of a
     size."""
-    from onlyonce.outputs.windows import windowing
+    from onlyonce.outputs import windows
     from onlyonce.receive import events
 
     closed = (to_time(START + HOUR), None, None, None)
@@ -125,7 +122,7 @@ def test_late_rows_of_sessions_are_counted_with_where_in_their_hour_they_are(spa
     )
 
     def counts(window: Window) -> Counter[Any]:
-        found = windowing.counted(rows, window, timedelta(0))
+        found = windows.counted(rows, window, timedelta(0))
         return Counter(map(tuple, found.select("in_time", "late", "late_from", "late_to").collect()))
 
     assert counts(Session(timedelta(minutes=1))) == Counter(
@@ -137,7 +134,7 @@ def test_late_rows_of_sessions_are_counted_with_where_in_their_hour_they_are(spa
 def test_the_driver_counts_the_windows_of_a_batch_as_sparks_executors_do(spark: Any, tmp_path: Path) -> None:
     from pyspark.sql import functions as F
 
-    from onlyonce.outputs.windows import counting, windowing
+    from onlyonce.outputs import window_log, windows
     from onlyonce.receive import events
 
     frontiers = [None, (to_time(START + HOUR), None, None, None), (to_time(START + 4 * HOUR), None, None, None)]
@@ -147,15 +144,15 @@ def test_the_driver_counts_the_windows_of_a_batch_as_sparks_executors_do(spark: 
     files = sorted((tmp_path / "rows").glob("*.parquet"))
 
     for window in (*WINDOWS, *DAYS):
-        by_spark = windowing.counted(frame, window, timedelta(minutes=10)).select(
-            *[time.alias(name) for name, time in windowing.bounds().items()],
+        by_spark = windows.counted(frame, window, timedelta(minutes=10)).select(
+            *[time.alias(name) for name, time in windows.bounds().items()],
             "in_time",
             "late",
             F.lit(0).alias("rejected"),
             "late_from",
             "late_to",
         )
-        found = counting.counted(files, window, timedelta(minutes=10))
+        found = window_log.counted_windows(files, window, timedelta(minutes=10))
         wanted = by_spark.toArrow().cast(found.schema)
         assert Counter(tuple(row.values()) for row in found.to_pylist()) == Counter(
             tuple(row.values()) for row in wanted.to_pylist()
@@ -165,14 +162,14 @@ def test_the_driver_counts_the_windows_of_a_batch_as_sparks_executors_do(spark: 
 def test_windows_on_spark_are_those_of_the_model(spark: Any) -> None:
     """Each time is in the same windows, to the microsecond: at random times since 1960, and around each change of the
     clocks of a zone, at midnight too, over half hours, and over a day that was left out."""
-    from onlyonce.outputs.windows import windowing
+    from onlyonce.outputs import windows
     from onlyonce.receive import events
 
     for window in (w for w in (*WINDOWS, *DAYS) if not isinstance(w, Session)):
         times = _telling_times(window)
         schema = f"time long, oo_event_time timestamp, oo_frontier {events.FRONTIER}"
         rows = spark.createDataFrame([(time, to_time(time), None) for time in times], schema)
-        assigned = windowing.assign(rows, window).selectExpr(
+        assigned = windows.assign(rows, window).selectExpr(
             "time", "unix_micros(oo_window.start) AS start", "unix_micros(oo_window.end) AS end"
         )
         found = Counter(map(tuple, assigned.collect()))
@@ -182,7 +179,7 @@ def test_windows_on_spark_are_those_of_the_model(spark: Any) -> None:
 
 def test_a_zone_that_java_and_python_know_differently_is_refused(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before anything is written: Spark would cut other days than the model, and `late` or a backfill not find them."""
-    from onlyonce.outputs.windows import windowing
+    from onlyonce.outputs import windows
 
     window = Fixed(timedelta(days=1), timezone="Europe/Oslo")
     rows = spark.createDataFrame([(to_time(START),)], "oo_event_time timestamp")
@@ -190,7 +187,7 @@ def test_a_zone_that_java_and_python_know_differently_is_refused(spark: Any, mon
     monkeypatch.setattr(Fixed, "start_of", lambda self, number: right(self, number) + (HOUR if number == 20_000 else 0))
 
     with pytest.raises(Refused, match="Java and Python have different rules for the time zone Europe/Oslo") as refusal:
-        windowing.assign(rows, window)
+        windows.assign(rows, window)
 
     assert "tzdata" in refusal.value.hint
 

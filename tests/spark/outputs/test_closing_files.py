@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from onlyonce import settings
-from onlyonce.outputs.windows import raw_windows
+from onlyonce.outputs import at_close
 from onlyonce.sinks.files import finalize
 from tests.spark.run.test_long_run import sales
 from tests.support.platform import Platform
@@ -38,14 +38,14 @@ def test_a_batch_opens_the_files_that_may_have_rows_of_the_windows_that_it_close
     """However many files `events` has by then; with windows that overlap, each record is in its two windows."""
     platform = new_platform("tests/support/file_records.py")
     platform.give(monkeypatch, ONLYONCE_OUTPUT_BATCH_COMMITS="1")
-    real, opened = raw_windows.closed_by, []
+    real, opened = at_close.closed_by, []
 
     def looked_at(*given: Any) -> Any:
         rows = real(*given)
         opened.append(len(rows.inputFiles()))
         return rows
 
-    monkeypatch.setattr(raw_windows, "closed_by", looked_at)
+    monkeypatch.setattr(at_close, "closed_by", looked_at)
     for block in range(BLOCKS):
         platform.put("shop", f"{block}.jsonl", sales(block))
     platform.run("shop", "--close")

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from deltalake import DeltaTable
 
-from onlyonce.model.errors import InvariantBroken
+from onlyonce.core.errors import InvariantBroken
 from tests.support import shop_oracle
 from tests.support.ended_runs import ended_at
 from tests.support.platform import Platform, multiset

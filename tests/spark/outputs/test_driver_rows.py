@@ -14,11 +14,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from onlyonce.model.frontier import Frontier
-from onlyonce.model.windows import Fixed, Sliding, micros
-from onlyonce.outputs.windows import closing_rows
-from onlyonce.receive.event_files import EventFiles, Stamp
-from onlyonce.session import driver_rows
+from onlyonce.core.frontier import Frontier
+from onlyonce.core.windows import Fixed, Sliding, micros
+from onlyonce.engine import driver_rows
+from onlyonce.outputs import at_close
+from onlyonce.receive.events import EventFiles, Stamp
 
 pytestmark = pytest.mark.spark
 
@@ -106,7 +106,7 @@ def test_closing_records_are_read_if_their_bytes_fit(
     )
     noon = int(NOON.timestamp() * 1_000_000)
 
-    found = closing_rows._held([path], wanted, Fixed(timedelta(hours=1)), 0, (noon, noon + HOUR))
+    found = at_close._held([path], wanted, Fixed(timedelta(hours=1)), 0, (noon, noon + HOUR))
 
     assert path.stat().st_size < 1 << 22
     assert (found is None) == (records == 50)
@@ -131,7 +131,7 @@ def test_records_are_held_once_for_each_closing_window(
     window = Sliding(timedelta(hours=1), timedelta(minutes=1))
 
     def held(ends: int) -> Any:
-        return closing_rows._held([*map(Path, files.paths)], wanted, window, 0, (noon, noon + ends * HOUR // 60))
+        return at_close._held([*map(Path, files.paths)], wanted, window, 0, (noon, noon + ends * HOUR // 60))
 
     assert len(held(2)) == 2
     assert held(60) is None

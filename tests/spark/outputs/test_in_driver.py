@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from onlyonce.outputs import in_driver, outputs, stateless
+from onlyonce.outputs import query, stateless
 from tests.support import shop_oracle
 from tests.support.platform import Platform, multiset
 
@@ -65,7 +65,7 @@ def test_a_replay_of_an_output_may_go_the_other_way(
     platform.put("shop", "sales.jsonl", [record for records in shop_oracle.sales(200, 2) for record in records])
     platform.give(monkeypatch, ONLYONCE_IN_DRIVER_BYTES=first)
     with monkeypatch.context() as broken:
-        broken.setattr(outputs, "_end", _lose)
+        broken.setattr(query, "_end", _lose)
         with pytest.raises(Lost):
             platform.run("shop")
     before = platform.sql(UNITS)
@@ -107,7 +107,7 @@ def test_many_rows_of_few_records_are_for_the_tasks(
 ) -> None:
     """Whether a function keeps a state or gets whole windows, the driver asks for no more than it takes; all rows come,
     once."""
-    monkeypatch.setattr(in_driver, "MOST", most)
+    monkeypatch.setattr(query, "MOST", most)
     platform = new_platform("tests/support/at_close_shop.py")
     files = shop_oracle.sales(200, 2)
     for number, records in enumerate(files):

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from onlyonce.core.errors import Refused
 from onlyonce.failpoints import FailPoint
-from onlyonce.model.errors import Refused
 from onlyonce.operate import audit
-from onlyonce.outputs import in_driver, outputs
-from onlyonce.run import lineage
+from onlyonce.outputs import query
+from onlyonce.run import reset
 from tests.support.cut_records import START, Record, cut, in_time
 from tests.support.joined_oracle import COLUMNS, joined
 from tests.support.joined_shop import LATENESS
@@ -76,8 +76,8 @@ def test_a_join_is_that_of_a_batch_however_the_input_is_cut_and_where_runs_end(
                     raise FailPoint(name)
 
             with monkeypatch.context() as armed:
-                armed.setattr(outputs, "passing", ended)
-                armed.setattr(in_driver, "passing", ended)
+                armed.setattr(query, "passing", ended)
+                armed.setattr(query, "passing", ended)
                 with pytest.raises(FailPoint):
                     platform.run("shop")
     platform.run("shop", "--close")
@@ -94,4 +94,4 @@ def test_a_join_is_that_of_a_batch_however_the_input_is_cut_and_where_runs_end(
     assert platform.sql("SELECT * FROM onlyonce.conservation WHERE conserved IS NOT TRUE").empty
     assert platform.sql("SELECT * FROM onlyonce.windows WHERE late_not_folded > 0").empty
     with pytest.raises(Refused, match="is a join: which of its rows are written is in the state of its stream"):
-        lineage.new("shop/paid", yes=True)
+        reset.new("shop/paid", yes=True)

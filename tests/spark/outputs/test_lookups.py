@@ -19,9 +19,9 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from onlyonce import Delta, Lookup
+from onlyonce.core.errors import Refused
 from onlyonce.lookups import delta_versions, postgres_versions
-from onlyonce.model.errors import Refused
-from onlyonce.outputs import outputs
+from onlyonce.outputs import query
 from tests.support.ended_runs import ended_at
 from tests.support.looks_up import cities_path, copied_cities, write_cities, write_copied_cities
 from tests.support.platform import Platform, multiset
@@ -154,9 +154,9 @@ def check_rows(platform: Platform, cities: Cities) -> None:
 
 def check_begun(platform: Platform, seen: dict[str, set[int]], cities: Cities) -> None:
     """Each batch that is new in the log since the last look has the version that the table had then."""
-    for query, before in seen.items():
-        found = versions(platform, query, cities)
-        assert {found[batch] for batch in found.keys() - before} <= {len(cities.history) - 1}, (query, found)
+    for name, before in seen.items():
+        found = versions(platform, name, cities)
+        assert {found[batch] for batch in found.keys() - before} <= {len(cities.history) - 1}, (name, found)
         before.update(found)
 
 
@@ -198,7 +198,7 @@ def test_a_query_with_another_batch_to_do_is_started_again_where_the_table_has_a
         ):  # the first of per_city: the next one has no rows, and closes a window
             write_cities({"a": "y", "b": "y"})
 
-    monkeypatch.setattr(outputs, "passing", change)
+    monkeypatch.setattr(query, "passing", change)
     platform.run("shop")
     assert versions(platform, "per_city") == {0: 0, 1: 1}
     assert multiset(platform.table("shop/per_city"), "city", "sales") == {("x", 1): 1}

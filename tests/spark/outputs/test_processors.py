@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
+from onlyonce.core.errors import Refused
 from onlyonce.failpoints import FailPoint
-from onlyonce.model.errors import Refused
 from onlyonce.operate import audit
-from onlyonce.outputs import outputs
-from onlyonce.outputs.stateful import anew
-from onlyonce.run import lineage
+from onlyonce.outputs import query
+from onlyonce.run import reset
 from tests.spark.outputs.test_joins import POINTS, plain
 from tests.support.cut_records import Record, at, cut, in_time
 from tests.support.joined_shop import LATENESS
@@ -118,7 +117,7 @@ def test_an_output_with_state_is_that_of_its_records_in_time_however_they_are_cu
                     raise FailPoint(name)
 
             with monkeypatch.context() as armed:
-                armed.setattr(outputs, "passing", ended)
+                armed.setattr(query, "passing", ended)
                 with pytest.raises(FailPoint):
                     platform.run(pipeline)
     platform.run(pipeline, "--close")
@@ -151,8 +150,8 @@ def test_a_new_life_computes_an_output_with_state_from_the_start_in_the_place_of
                 raise FailPoint(name)
 
         with monkeypatch.context() as armed:
-            armed.setattr(outputs, "passing", ended)
-            armed.setattr(anew, "passing", ended)
+            armed.setattr(query, "passing", ended)
+            armed.setattr(query, "passing", ended)
             with pytest.raises(FailPoint):
                 platform.run(pipeline)
 
@@ -160,7 +159,7 @@ def test_a_new_life_computes_an_output_with_state_from_the_start_in_the_place_of
     platform.run(pipeline)
     platform.put(pipeline, "1.jsonl", files[1])
     ends("output-before-end")
-    lineage.new(f"{pipeline}/silences", yes=True)
+    reset.new(f"{pipeline}/silences", yes=True)
     ends(ends_at)
     platform.run(pipeline, "--close")
     platform.run(pipeline)  # its own rows stay
@@ -197,7 +196,7 @@ def test_an_upsert_has_the_newest_row_of_each_key(
 
     platform.run(pipeline, "--close")
     check()
-    lineage.new(f"{pipeline}/silences", yes=True)
+    reset.new(f"{pipeline}/silences", yes=True)
     platform.run(pipeline)
     check()
 

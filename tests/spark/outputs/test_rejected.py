@@ -13,15 +13,14 @@ import pytest
 from pyspark.sql import functions as F
 
 import onlyonce
-from onlyonce.declare import loading
-from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
+from onlyonce.api import load
+from onlyonce.api.pipeline import Delta, Files, Output, Pipeline
+from onlyonce.core.errors import Refused
+from onlyonce.core.windows import Fixed
 from onlyonce.failpoints import FailPoint
-from onlyonce.model.errors import Refused
-from onlyonce.model.windows import Fixed
-from onlyonce.operate import audit
-from onlyonce.operate.erase import forget
-from onlyonce.outputs import in_driver, outputs
-from onlyonce.run import lineage
+from onlyonce.operate import audit, forget
+from onlyonce.outputs import query as outputs_query
+from onlyonce.run import reset
 from tests.support.platform import Platform, multiset
 from tests.support.rejecting_transforms import unsound
 
@@ -140,14 +139,14 @@ def test_each_record_is_rejected_or_used_once_however_the_input_is_cut_and_where
     for number, part in enumerate(parts[:2]):
         platform.put("shop", f"{number}.jsonl", [*part, *records[:2]])
     with monkeypatch.context() as armed:
-        armed.setattr(outputs, "passing", ended)
-        armed.setattr(in_driver, "passing", ended)
+        armed.setattr(outputs_query, "passing", ended)
+        armed.setattr(outputs_query, "passing", ended)
         with pytest.raises(FailPoint):
             platform.run("shop")
     platform.put("shop", "2.jsonl", parts[2])
     platform.run("shop")
     for query in ("per_shop", "visits", "each"):
-        lineage.new(f"shop/{query}", yes=True)
+        reset.new(f"shop/{query}", yes=True)
     platform.put("shop", "3.jsonl", parts[3])
     platform.run("shop", "--close")
 
@@ -197,7 +196,7 @@ def test_a_backfill_rejects_anew_with_late_records_and_an_erasure_forgets(
     left = rejected([one for one in [*records, *late] if one["id"] != gone])
     assert told() == left
 
-    monkeypatch.setattr(loading, "reject", lambda _: lambda sales: F.upper(unsound(sales)))
+    monkeypatch.setattr(load, "reject", lambda _: lambda sales: F.upper(unsound(sales)))
     platform.backfill("shop", *SPAN, "--output", "per_shop")
     assert told() == left | {
         "per_shop": Counter({(id, why.upper(), start): n for (id, why, start), n in left["per_shop"].items()})
@@ -224,15 +223,15 @@ def test_a_function_that_cannot_reject_is_refused_before_anything_is_read(
     spark: Any, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """By the check, at its line."""
-    from onlyonce.check import look
+    from onlyonce import check
 
     given, said = NOW[kind]
     pipeline = Pipeline(
         name="shop", source=Files(), schema="id string, at timestamp", record_id="id", event_time="at",
         outputs=Output(name="sales", transform="m:f", reject="m:unsound", window=Fixed(MINUTE), sink=Delta(), stable_input=True),
     )  # fmt: skip
-    monkeypatch.setattr(loading, "transform", lambda _: lambda rows: rows.select("oo_window", "id"))
-    monkeypatch.setattr(loading, "reject", lambda _: given)
+    monkeypatch.setattr(load, "transform", lambda _: lambda rows: rows.select("oo_window", "id"))
+    monkeypatch.setattr(load, "reject", lambda _: given)
 
     with pytest.raises(Refused, match=said):
-        look.check(pipeline, lambda: spark)
+        check.check_pipeline(pipeline, lambda: spark)

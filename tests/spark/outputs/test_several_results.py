@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from onlyonce.declare import loading
-from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
+from onlyonce.api import load
+from onlyonce.api.pipeline import Delta, Files, Output, Pipeline
+from onlyonce.core.errors import Refused
+from onlyonce.core.windows import Fixed
 from onlyonce.failpoints import FailPoint
-from onlyonce.model.errors import Refused
-from onlyonce.model.windows import Fixed
 from onlyonce.operate import audit
-from onlyonce.outputs import in_driver, outputs
-from onlyonce.outputs.function import several_results
-from onlyonce.run import lineage
+from onlyonce.outputs import function
+from onlyonce.outputs import query as outputs_query
+from onlyonce.run import reset
 from tests.support.platform import Platform, multiset
 
 pytestmark = pytest.mark.spark
@@ -108,14 +108,14 @@ def test_each_result_is_that_of_a_batch_however_the_input_is_cut_and_where_a_run
     for number, part in enumerate(parts[:2]):
         platform.put("shop", f"{number}.jsonl", part)
     with monkeypatch.context() as armed:
-        armed.setattr(outputs, "passing", ended)
-        armed.setattr(in_driver, "passing", ended)
+        armed.setattr(outputs_query, "passing", ended)
+        armed.setattr(outputs_query, "passing", ended)
         with pytest.raises(FailPoint):
             platform.run("shop")
     platform.put("shop", "2.jsonl", parts[2])
     platform.run("shop")
     for query in ("sales", "paid"):
-        lineage.new(f"shop/{query}", yes=True)
+        reset.new(f"shop/{query}", yes=True)
     platform.put("shop", "3.jsonl", parts[3])
     platform.run("shop", "--close")
 
@@ -168,7 +168,7 @@ def test_results_that_cannot_be_written_are_refused_before_anything_is_read(
     spark: Any, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """By the check, with the output and what it gives."""
-    from onlyonce.check import function
+    from onlyonce import check
 
     given, told = WRONG[kind]
     pipeline = Pipeline(
@@ -178,26 +178,26 @@ def test_results_that_cannot_be_written_are_refused_before_anything_is_read(
             Output(name="odd", from_output="sales", sink=Delta()),
         ],
     )  # fmt: skip
-    monkeypatch.setattr(loading, "transform", lambda _: given)
+    monkeypatch.setattr(load, "transform", lambda _: given)
 
     with pytest.raises(Refused, match=told):
-        function.schemas(spark, pipeline, pipeline.output("sales"))
+        check.function_schemas(spark, pipeline, pipeline.output("sales"))
 
 
 def test_a_result_that_no_output_takes_is_refused(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where only one output is declared."""
-    from onlyonce.check import function
+    from onlyonce import check
 
     pipeline = Pipeline(
         name="shop", source=Files(), schema="id string, at timestamp", record_id="id", event_time="at",
         outputs=Output(name="sales", transform="m:f", sink=Delta()),
     )  # fmt: skip
     monkeypatch.setattr(
-        loading, "transform", lambda _: lambda rows: {"sales": rows.select("id"), "odd": rows.select("id")}
+        load, "transform", lambda _: lambda rows: {"sales": rows.select("id"), "odd": rows.select("id")}
     )
 
     with pytest.raises(Refused, match="gives a result 'odd', and no output takes it") as refused:
-        function.schemas(spark, pipeline, pipeline.output("sales"))
+        check.function_schemas(spark, pipeline, pipeline.output("sales"))
     assert "Output(name='odd', from_output='sales', sink=…)" in refused.value.hint
 
 
@@ -232,7 +232,7 @@ def test_results_of_sessions_of_records_that_are_staged_and_in_files_are_those_o
         if not bounded and number == 1:
             platform.run("shop")
             for query in ("visits", "staged", "files"):
-                lineage.new(f"shop/{query}", yes=True)
+                reset.new(f"shop/{query}", yes=True)
     platform.run("shop", "--bounded" if bounded else "--close")
 
     at = "@1" if bounded else ""
@@ -261,7 +261,7 @@ def test_the_order_in_a_declaration_or_a_dict_does_not_move_a_state(spark: Any) 
     given = {name: ROWS["summed"](rows) for name in ("sales", "odd", "late")}
 
     one, other = (
-        several_results.united(root, {name: given[name] for name in order}, "", lambda _: False).columns
+        function.united_results(root, {name: given[name] for name in order}, "", lambda _: False).columns
         for order in (("sales", "odd", "late"), ("late", "odd", "sales"))
     )
     assert one == other == ["oo_window", "oo_result", "late:count", "odd:count", "sales:count"]

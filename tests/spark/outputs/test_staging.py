@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from onlyonce.declare.pipeline import Delta, Output
-from onlyonce.outputs.staging import staged
+from onlyonce.api.pipeline import Delta, Output
+from onlyonce.outputs.results import staged
 
 pytestmark = pytest.mark.spark
 OUTPUT = Output(name="picked", transform="a:b", sink=Delta(), stable_input=True)

@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from onlyonce import settings
-from onlyonce.operate.change import plan
-from onlyonce.run import lineage
-from onlyonce.spark.state import PROVIDERS
-from onlyonce.storage import checkpoint
+from onlyonce.engine.state import PROVIDERS
+from onlyonce.operate import plan
+from onlyonce.run import reset
+from onlyonce.tables import checkpoint
 from tests.spark.run.test_long_run import check, sales
 from tests.support.platform import Platform
 
@@ -45,7 +45,7 @@ def test_an_output_goes_on_in_the_store_that_it_was_begun_in_and_a_new_life_take
     assert "state is memory, and the settings say rocksdb" in told
     assert "in 2 partitions, and the settings say 3; onlyonce lineage new shop/per_shop" in told
 
-    lineage.new("shop/per_shop", yes=True)
+    reset.new("shop/per_shop", yes=True)
     platform.put("shop", "sales-2.jsonl", sales(2))
     platform.run("shop")
 

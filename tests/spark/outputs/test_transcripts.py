@@ -18,11 +18,11 @@ from deltalake import write_deltalake
 
 import onlyonce
 from onlyonce import settings
-from onlyonce.commitlog.outputs.backfills import Backfills
+from onlyonce.commitlog.backfills import Backfills
+from onlyonce.core.batch import to_micros, to_time
+from onlyonce.core.frontier import MILLI
+from onlyonce.core.windows import Session, reach
 from onlyonce.database import connect
-from onlyonce.model.batch import to_micros, to_time
-from onlyonce.model.frontier import MILLI
-from onlyonce.model.windows import Session, reach
 from onlyonce.records import left_out
 from tests.support.platform import Platform
 from tests.transcripts import pipelines, story, targets
@@ -51,10 +51,10 @@ class Clock(datetime):
 @pytest.fixture
 def platform(new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch) -> Platform:
     """A platform with a pipeline for each transcript, whose clock can be set."""
-    from onlyonce.outputs import outputs
-    from onlyonce.receive import receive
+    from onlyonce.outputs import query
+    from onlyonce.receive import loop
 
-    for module in (receive, outputs):
+    for module in (loop, query):
         monkeypatch.setattr(module, "datetime", Clock)
     return new_platform("tests/transcripts/pipelines.py")
 

@@ -13,8 +13,8 @@ import pytest
 
 from onlyonce import AfterRecords
 from onlyonce.operate import audit
-from onlyonce.outputs import outputs
-from onlyonce.run import lineage
+from onlyonce.outputs import query as outputs_query
+from onlyonce.run import reset
 from tests.support.ended_runs import ended_at
 from tests.support.paned_shop import SHOP
 from tests.support.platform import Platform, multiset
@@ -128,7 +128,7 @@ def test_panes_are_those_that_the_log_decides_and_the_last_is_that_of_a_batch(
     platform, chance = new_platform("tests/support/paned_shop.py"), random.Random(seed)
     monkeypatch.setattr(Clock, "chance", chance, raising=False)
     monkeypatch.setattr(Clock, "shows", START)
-    monkeypatch.setattr(outputs, "datetime", Clock)
+    monkeypatch.setattr(outputs_query, "datetime", Clock)
     records = sales(chance, 80)
     places = sorted(chance.sample(range(5, len(records)), 3))
     parts = [records[a:b] for a, b in zip([0, *places], [*places, len(records)], strict=True)]
@@ -140,7 +140,7 @@ def test_panes_are_those_that_the_log_decides_and_the_last_is_that_of_a_batch(
             assert ended_at(platform, monkeypatch, point, nth)
         if number == 2:
             for query in ("counted", "timed"):
-                lineage.new(f"shop/{query}", yes=True)
+                reset.new(f"shop/{query}", yes=True)
         platform.run("shop", *(["--close"] if part is parts[-1] else []))
         before = check_panes(platform, before)
 

@@ -12,11 +12,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from onlyonce.declare.pipeline import Delta, Output
-from onlyonce.model.batch import to_micros, to_time
-from onlyonce.model.frontier import MILLI, Frontier, closed_until
-from onlyonce.model.windows import Fixed, Session, Sliding, Window, micros
-from onlyonce.outputs.windows import watermark, windowing
+from onlyonce.api.pipeline import Delta, Output
+from onlyonce.core.batch import to_micros, to_time
+from onlyonce.core.frontier import MILLI, Frontier, closed_until
+from onlyonce.core.windows import Fixed, Session, Sliding, Window, micros
+from onlyonce.outputs import at_close, windows
 from onlyonce.receive import events
 from tests.support.platform import Platform
 
@@ -50,8 +50,7 @@ def test_the_same_windows_have_ended_by_the_last_end_as_by_what_is_closed(
     )
 
     found = [
-        row.found
-        for row in rows.select(F.unix_micros(windowing.last_closed(window, LATENESS)).alias("found")).collect()
+        row.found for row in rows.select(F.unix_micros(windows.last_closed(window, LATENESS)).alias("found")).collect()
     ]
 
     for tide, last in zip(tides, found, strict=True):
@@ -110,15 +109,15 @@ def test_only_a_function_that_waits_for_ends_of_windows_has_a_watermark_that_mov
         F.lit("kept").alias("oo_kind"), F.col("timestamp").alias("oo_event_time"), F.lit(None).cast(events.FRONTIER).alias("oo_frontier"),
         F.lit("a").alias("shop"), F.col("value").alias("cents"),
     )  # fmt: skip
-    rows = windowing.in_stream(stream, output, windowing.last_closed)
+    rows = windows.in_stream(stream, output, windows.last_closed)
 
-    assert watermark.is_asked_at_ends(rows, function(rows)) is expected
+    assert at_close.is_asked_at_ends(rows, function(rows)) is expected
 
 
 def test_sessions_have_the_exact_one() -> None:
     """They end at any time."""
     window: Window = Session(timedelta(minutes=1))
-    assert str(windowing.last_closed(window, LATENESS)) == str(windowing.closed_until(window, LATENESS))
+    assert str(windows.last_closed(window, LATENESS)) == str(windows.closed_until(window, LATENESS))
 
 
 def test_a_batch_without_rows_is_planned_only_when_a_window_has_ended(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from onlyonce.context.run_context import RunContext
+from onlyonce.context import RunContext
 from tests.spark.receive.test_in_driver import FATES, LOOSE, NEVER, OF_A_RUN, OF_ITS_PLACE, ONE_OUTPUT, UNITS, rows
 from tests.spark.receive.test_plans import EXCHANGE, PYTHON, Plans
 from tests.support import shop_oracle

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from onlyonce import settings
-from onlyonce.storage import delta, log_entries
+from onlyonce.tables import commit, opening
 from tests.fault.test_replay import forget_last_commit
 from tests.spark.receive.test_plans import Plans
 from tests.support import shop_oracle
@@ -78,8 +78,8 @@ def test_events_and_units_are_the_same_whoever_took_the_batch_in(
     assert found[0] == found[1]
     assert found[0][2].total() == 4
     events = settings.data_dir("shop") / "events"
-    for version in range(delta.latest(events) + 1):  # of what the driver has taken in
-        kinds = [file.partition["oo_kind"] for file in log_entries.added(events, version)]
+    for version in range(commit.latest(events) + 1):  # of what the driver has taken in
+        kinds = [file.partition["oo_kind"] for file in opening.added(events, version)]
         assert len(kinds) == len(set(kinds))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from onlyonce.model import record_size
+from onlyonce.core import records
 from onlyonce.records import left_out
 from tests.support.bad_input import LINES, kept, record
 from tests.support.platform import Platform
@@ -74,7 +74,7 @@ def _places(path: Path) -> list[str]:
 
 
 def _stored(raw: bytes) -> str:
-    raw = raw if len(raw) <= record_size.DEFAULT else record_size.beginning(raw)
+    raw = raw if len(raw) <= records.DEFAULT else records.beginning_of_record(raw)
     # A byte-order mark is no part of the line; what is no text is kept in hexadecimal.
     try:
         return raw.removeprefix(b"\xef\xbb\xbf").decode()

@@ -16,10 +16,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from onlyonce.declare.pipeline import Files
-from onlyonce.declare.sources.kafka import Kafka
-from onlyonce.sources.lines import LINE, Lines
-from onlyonce.sources.parse import alike_lines, parse, plain_lines, plain_records
+from onlyonce.api.messages import Kafka
+from onlyonce.api.pipeline import Files
+from onlyonce.sources.lines import LINE_COLUMN, Lines
+from onlyonce.sources.values import fast_json, parse
 from tests.support.arrivals import records_of
 from tests.support.bad_input import LINES
 from tests.support.shop import SHOP
@@ -92,7 +92,7 @@ SCHEMA = ", ".join(f"{'odd_name' if name in ALIASES.values() else name} {kind}" 
 @pytest.fixture
 def row_by_row(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Leave all lines to Spark's parser from now on."""
-    return lambda: monkeypatch.setattr(plain_records, "reader", lambda *given: None)
+    return lambda: monkeypatch.setattr(fast_json, "plain_record_reader", lambda *given: None)
 
 
 @pytest.mark.parametrize("refused", [False, True], ids=["blocks-read", "blocks-refused"])
@@ -106,7 +106,7 @@ def test_arrow_and_sparks_parser_give_the_same_records(
     if refused:
         lines += [f'{{"id":"x","{name}":{value}}}'.encode() for name, value in NO_SUCH_DAY.items()]
         lines += [b'{"id":"a","id":"b","at":"2026-03-01T12:00:00Z"}']
-    plain_ones = plain_lines.read(pa.array(lines, pa.binary()).cast(pa.string()), KINDS)[0].true_count
+    plain_ones = fast_json.read_plain(pa.array(lines, pa.binary()).cast(pa.string()), KINDS)[0].true_count
     assert plain_ones == 0 if refused else 500 < plain_ones < 2500
 
     here = found(spark, lines, SCHEMA, record_id)
@@ -127,7 +127,7 @@ def test_nested_and_hostile_lines_have_the_same_records_in_blocks(
     schema = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in columns)
     lines = test_arrow_lines.block(seed, 300)[0]
     texts = pa.array(lines, pa.binary()).view(pa.string())
-    assert 2 * len(plain_records.read(texts, {name: kind for name, _, kind in kinds})[0]) > len(lines)
+    assert 2 * len(fast_json.read_plain_records(texts, {name: kind for name, _, kind in kinds})[0]) > len(lines)
 
     here = found(spark, lines, schema, record_id)
     row_by_row()
@@ -151,7 +151,7 @@ def test_lines_of_one_layout_have_the_records_of_sparks_parser(
         }
         values["id"] = f'"{number}"' if chance.random() < 0.9 else values["id"]
         lines.append(("{" + ", ".join(f'"{name}": {values[name]}' for name in names) + "}").encode())
-    alike = alike_lines.read(pa.array(lines, pa.binary()).cast(pa.string()), KINDS)
+    alike = fast_json.read_alike(pa.array(lines, pa.binary()).cast(pa.string()), KINDS)
     assert alike is not None
     assert len(alike.rows) > 1500
 
@@ -179,7 +179,7 @@ def test_bad_lines_beside_plain_ones_have_the_fates_that_they_have_alone(
 ) -> None:
     """Every kind of bad line, bytes that are no UTF-8 among them, and a line too long for a block."""
     texts = [
-        b"x" * plain_lines.LONGEST,
+        b"x" * fast_json.LONGEST,
         b"\xed\xa0\x80",
         b"\xed\xa0\xbd\xed\xb8\x80",
         b"\xf4\x90\x80\x80",
@@ -210,7 +210,7 @@ def messages(spark: SparkSession, rows: list[Any], *beside: str) -> Lines:
     """Messages of (value, what is beside it…)."""
     columns = "".join(f", {parse.BESIDE}{name} string" for name in beside)
     found = [(value, None, 7, at, *more) for at, (value, *more) in enumerate(rows)]
-    return Lines([], spark.createDataFrame(found, LINE + columns))
+    return Lines([], spark.createDataFrame(found, LINE_COLUMN + columns))
 
 
 def test_a_key_takes_the_place_of_a_field_in_a_block_as_in_a_row(
@@ -268,7 +268,7 @@ def test_rows_of_columns_that_differ_in_one_value_have_an_order(spark: SparkSess
     ]
     values += [(*same[:3], (None,), None), (*same[:3], (1,), None), (*same[:4], {}), (*same[:4], {"a": None})]
     rows = [(None, None, 7, at, None, "a", NOW, *more) for at, more in enumerate(values)]
-    lines = Lines([], spark.createDataFrame(rows, f"{LINE}, oo_rest string, {columns}"))
+    lines = Lines([], spark.createDataFrame(rows, f"{LINE_COLUMN}, oo_rest string, {columns}"))
 
     found = records_of(spark, lines, replace(SHOP, schema=columns, source=Files(format="parquet")), NOW)
 
@@ -293,5 +293,5 @@ def test_a_schema_with_other_types_is_left_to_the_tables_reader() -> None:
     assert _reader(schema="id string, at timestamp, a array<struct<b: decimal(9,2)>>") is not None
 
 
-def _reader(**declared: Any) -> plain_records.Reader | None:
-    return plain_records.reader(replace(SHOP, **declared), NOW, 2)
+def _reader(**declared: Any) -> fast_json.Reader | None:
+    return fast_json.plain_record_reader(replace(SHOP, **declared), NOW, 2)

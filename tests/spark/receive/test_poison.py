@@ -13,13 +13,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from onlyonce import settings
-from onlyonce.context.run_context import RunContext
-from onlyonce.declare.pipeline import Files, Pipeline
-from onlyonce.receive import receive_task
-from onlyonce.receive.blocks import exchange
-from onlyonce.receive.blocks.exchange import Parts, Task
-from onlyonce.session.worker import Batches
-from onlyonce.sources.lines import LINE, Lines
+from onlyonce.api.pipeline import Files, Pipeline
+from onlyonce.context import RunContext
+from onlyonce.engine.worker import Batches
+from onlyonce.receive import batch_files, exchange
+from onlyonce.receive.exchange import Parts, Task
+from onlyonce.sources.lines import LINE_COLUMN, Lines
 from tests.support.bad_input import LINES, record
 from tests.support.platform import Platform
 from tests.support.shop import SHOP
@@ -67,7 +66,7 @@ def test_no_line_stops_a_batch(form: str, spark: SparkSession) -> None:
     schema = COLUMNS if form == "csv" else COLUMNS + NESTED
     pipeline: Pipeline = replace(SHOP, schema=schema, source=Files(format=form), record_id=("id",))  # type: ignore[arg-type]
     rows = [(text, None, 7, at) for at, text in enumerate([*texts, good])]
-    lines = spark.createDataFrame(rows, LINE)
+    lines = spark.createDataFrame(rows, LINE_COLUMN)
 
     found = (
         exchange.records(spark, Lines([], lines), pipeline, NOW)
@@ -121,7 +120,7 @@ def test_a_record_at_which_three_attempts_fail_is_invalid_and_the_others_are_kep
         monkeypatch.setattr(RunContext, "blocks", None)
     folders: set[Any] = set()
     for name in ("exactly_once", "without_catalog"):
-        monkeypatch.setattr(receive_task, name, stumbling(getattr(receive_task, name), folders))
+        monkeypatch.setattr(batch_files, name, stumbling(getattr(batch_files, name), folders))
     ids = [*(f"r{n}" for n in range(11)), "p1", "r11", "p2"]
     platform.put("plain", "lines.jsonl", [record(name).decode() for name in ids])
 
@@ -150,12 +149,12 @@ def test_a_cause_that_is_no_records_stays_the_error_of_each_run(
 ) -> None:
     """It fails where all records are together, and not with fewer: none of them is to blame, and none is refused."""
     platform = new_platform("tests/support/plain.py")
-    real = receive_task.exactly_once
+    real = batch_files.exactly_once
 
     def never(*given: Any, **named: Any) -> Task:
         raise MemoryError("too much at once")
 
-    monkeypatch.setattr(receive_task, "exactly_once", never)
+    monkeypatch.setattr(batch_files, "exactly_once", never)
     platform.put("plain", "lines.jsonl", [record(f"r{n}").decode() for n in range(4)])
 
     for _ in range(4):
@@ -163,6 +162,6 @@ def test_a_cause_that_is_no_records_stays_the_error_of_each_run(
             platform.run("plain")
 
     assert platform.sql("SELECT times, refused FROM onlyonce_private.batch_failures").values.tolist() == [[4, []]]
-    monkeypatch.setattr(receive_task, "exactly_once", real)
+    monkeypatch.setattr(batch_files, "exactly_once", real)
     platform.run("plain", "--close")
     assert Counter(platform.sql("SELECT id FROM results.rows")["id"]) == Counter(f"r{n}" for n in range(4))

@@ -22,16 +22,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
-from onlyonce.declare.pipeline import Files, Pipeline
-from onlyonce.declare.sources.kafka import Kafka
-from onlyonce.model.poison import Place
-from onlyonce.receive.blocks import block_files, exchange
-from onlyonce.session.names import quoted
-from onlyonce.session.worker import Batches, Work
-from onlyonce.sources.chosen import Chosen
-from onlyonce.sources.files.line_reader import Range
-from onlyonce.sources.lines import LINE, Lines
-from onlyonce.sources.parse import parse
+from onlyonce.api.messages import Kafka
+from onlyonce.api.pipeline import Files, Pipeline
+from onlyonce.core.bisect import Place
+from onlyonce.engine.session import quoted
+from onlyonce.engine.worker import Batches, Work
+from onlyonce.receive import exchange
+from onlyonce.sources.line_reader import Range
+from onlyonce.sources.lines import LINE_COLUMN, Chosen, Lines
+from onlyonce.sources.values import parse
 from tests.support.arrivals import records_of
 from tests.support.shop import SHOP
 
@@ -58,10 +57,10 @@ def lines_of(spark: SparkSession, pipeline: Pipeline, folder: Path) -> Lines:
     """The records in the form in which the source gives them."""
     if isinstance(pipeline.source, Kafka):
         rows = [(json.dumps({"at": AT}), None, 7, at, name) for at, name in enumerate(IDS)]
-        return Lines([], spark.createDataFrame(rows, f"{LINE}, {parse.BESIDE}id string"))
+        return Lines([], spark.createDataFrame(rows, f"{LINE_COLUMN}, {parse.BESIDE}id string"))
     if pipeline.source.format == "parquet":
         columns = [(None, None, 7, at, None, name, datetime.fromisoformat(AT)) for at, name in enumerate(IDS)]
-        return Lines([], spark.createDataFrame(columns, f"{LINE}, oo_rest string, {PLAIN}"))
+        return Lines([], spark.createDataFrame(columns, f"{LINE_COLUMN}, oo_rest string, {PLAIN}"))
     texts = [f"{name},{AT}" if pipeline.source.format == "csv" else json.dumps({"id": name, "at": AT}) for name in IDS]
     file = folder / "lines"
     file.write_text("".join(f"{text}\n" for text in texts))
@@ -102,7 +101,7 @@ def test_no_stage_sees_a_record_that_is_refused_or_of_the_other_half(
     schema, source = FORMS[form]
     pipeline: Pipeline = replace(SHOP, schema=schema, source=source, record_id=("id",))
     lines = lines_of(spark, pipeline, tmp_path)
-    monkeypatch.setattr(block_files, "into", partial(at_lines, block_files.into))
+    monkeypatch.setattr(exchange, "write_blocks_into", partial(at_lines, exchange.write_blocks_into))
     monkeypatch.setattr(parse, "records", partial(at_rows, parse.records))
     where = [Place(*row.values()) for row in exchange.places(spark, lines).sort_by("oo_position").to_pylist()]
 

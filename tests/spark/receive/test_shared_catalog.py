@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from onlyonce.catalog import catalog_lookup
-from onlyonce.catalog.shared_files import LEAST
-from onlyonce.receive import receive_task
-from onlyonce.session.worker import Batches, each
+from onlyonce.catalog import look_up
+from onlyonce.catalog.worker_cache import LEAST
+from onlyonce.engine.worker import Batches, each
+from onlyonce.receive import batch_files
 
 pytestmark = pytest.mark.spark
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.spark
 def task_of_nothing() -> None:
     """A task of receive, of a partition without a record."""
     nothing: Any = None
-    assert list(receive_task.exactly_once(nothing, nothing, Path(), bounded=False)(iter([]))) == []
+    assert list(batch_files.exactly_once(nothing, nothing, Path(), bounded=False)(iter([]))) == []
 
 
 def test_workers_share_below_the_folder_into_which_spark_spills_and_a_driver_shares_nothing(
@@ -30,7 +30,7 @@ def test_workers_share_below_the_folder_into_which_spark_spills_and_a_driver_sha
 
     def of_task(number: int) -> Batches:
         task_of_nothing()
-        shared: Any = catalog_lookup._cache._shared
+        shared: Any = look_up._cache._shared
         there = shared.find("filter-0") is not None
         shared.keep("filter-0", [bytes(LEAST)])
         yield pa.RecordBatch.from_pydict({"folder": [str(shared.folder)], "there": [there]})
@@ -43,4 +43,4 @@ def test_workers_share_below_the_folder_into_which_spark_spills_and_a_driver_sha
     assert (folder / "filter-0").exists()
     assert folder.parent.name.startswith("blockmgr-")
     assert str(folder.parent.parent) == spark.sparkContext.getConf().get("spark.local.dir")
-    assert catalog_lookup._cache._shared is None
+    assert look_up._cache._shared is None

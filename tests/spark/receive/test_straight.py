@@ -13,12 +13,12 @@ import pytest
 from pyarrow import parquet
 from pyspark.sql import SparkSession
 
-from onlyonce.model.frontier import Frontier
-from onlyonce.receive import receive_task, straight
-from onlyonce.receive.event_files import Stamp
-from onlyonce.sources.files.line_reader import Range
-from onlyonce.sources.lines import LINE, Lines
-from onlyonce.sources.parse import plain_records
+from onlyonce.core.frontier import Frontier
+from onlyonce.receive import batch_files
+from onlyonce.receive.events import Stamp
+from onlyonce.sources.line_reader import Range
+from onlyonce.sources.lines import LINE_COLUMN, Lines
+from onlyonce.sources.values import fast_json
 from tests.support.shop import SHOP
 
 pytestmark = pytest.mark.spark
@@ -42,18 +42,18 @@ def in_files(folder: Path, lines: list[str]) -> Lines:
 
 def in_rows(spark: SparkSession, lines: list[str]) -> Lines:
     """The lines as a topic gives them."""
-    return Lines([], spark.createDataFrame([(line, None, 7, at) for at, line in enumerate(lines)], LINE))
+    return Lines([], spark.createDataFrame([(line, None, 7, at) for at, line in enumerate(lines)], LINE_COLUMN))
 
 
 def kept(spark: SparkSession, folder: Path, lines: Lines, group: str) -> tuple[Counter[Any], int]:
     """What is in the files that are told, and how many jobs there were."""
     spark.sparkContext.setJobGroup(group, "")
-    task = receive_task.without_catalog(Stamp(NOW, "shop/receive/1", 7, Frontier()), folder / "events")
+    task = batch_files.without_catalog(Stamp(NOW, "shop/receive/1", 7, Frontier()), folder / "events")
     left = folder / "left"
     left.mkdir()
-    reader = plain_records.reader(PIPELINE, NOW, 1)
+    reader = fast_json.plain_record_reader(PIPELINE, NOW, 1)
     assert reader is not None
-    paths = straight.written(spark, lines, PIPELINE, NOW, reader, left, task, receive_task.GIVES)
+    paths = batch_files.written_straight(spark, lines, PIPELINE, NOW, reader, left, task, batch_files.GIVES)
     assert sorted(paths) == sorted(map(str, (folder / "events").rglob("*.parquet")))
     found = [(Path(path).parent.name, row) for path in paths for row in parquet.ParquetFile(path).read().to_pylist()]
     jobs = spark.sparkContext.statusTracker().getJobIdsForGroup(group)

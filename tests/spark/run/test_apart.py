@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from onlyonce import settings
-from onlyonce.model.errors import Refused
+from onlyonce.core.errors import Refused
 from tests.spark.run.test_long_run import quick, sales
 from tests.support import shop_oracle
 from tests.support.long_run import committed, meanwhile, turns, until

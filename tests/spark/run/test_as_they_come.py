@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from onlyonce import settings
+from onlyonce.api import load as declarations
 from onlyonce.database.connect import Database
-from onlyonce.declare import loading as declarations
-from onlyonce.operate import audit_data
-from onlyonce.run import lineage
+from onlyonce.operate import audit
+from onlyonce.run import reset
 from onlyonce.sinks.files import finalize
 from tests.support import shop_oracle
 from tests.support.platform import Platform, multiset
@@ -55,7 +55,7 @@ def panes(platform: Platform, output: str) -> list[tuple[list[str], int, str]]:
 
 def disagreements() -> list[str]:
     """What the audit of the data finds."""
-    return audit_data.examine(Database(settings.database_url()), declarations.load(), lambda _: None)[0]
+    return audit.examine_data(Database(settings.database_url()), declarations.load(), lambda _: None)[0]
 
 
 @pytest.mark.whole
@@ -66,7 +66,7 @@ def test_rows_written_as_they_come_are_all_there_through_a_new_life(
     also where a stream is joined and mapped.
 
     The audit counts the same. A new life may begin before there is anything new."""
-    monkeypatch.setattr(audit_data, "SECOND_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(audit, "SECOND_LOOK_SECONDS", 0.0)
     platform = new_platform("tests/support/as_they_come.py")
     sales = [sale("a1", 10), sale("b1", 20, "b")], [sale("a2", 30), sale("a3", 70)], [sale("a4", 40)], [sale("a5", 600)]
     for number in range(2):
@@ -75,7 +75,7 @@ def test_rows_written_as_they_come_are_all_there_through_a_new_life(
     assert disagreements() == []
 
     for output in ("raw", "files"):
-        lineage.new(f"shop/{output}", yes=True)
+        reset.new(f"shop/{output}", yes=True)
     platform.run("shop")
     for number in range(2, 4):
         platform.put("shop", f"{number}.jsonl", sales[number])

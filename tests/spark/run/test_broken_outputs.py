@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from onlyonce import settings
-from onlyonce.model.errors import OnlyonceError
+from onlyonce.core.errors import OnlyonceError
 from tests.support import shop_oracle
 from tests.support.platform import Platform, multiset
 

@@ -14,8 +14,8 @@ import pytest
 from deltalake import DeltaTable
 
 from onlyonce import settings
-from onlyonce.model.errors import Refused
-from onlyonce.run import lineage
+from onlyonce.core.errors import Refused
+from onlyonce.run import reset
 from tests.fault.test_kills import put_all
 from tests.spark.run.test_lineages import checkpoint
 from tests.support import shop_oracle
@@ -150,7 +150,7 @@ def test_a_lost_state_is_refused_and_a_new_life_makes_it_again(again: Finished) 
     with pytest.raises(Refused, match="onlyonce lineage new shop/per_shop"):
         platform.run("shop", "--close")
 
-    lineage.new("shop/per_shop", yes=True)
+    reset.new("shop/per_shop", yes=True)
     platform.run("shop", "--close")
     check(platform, FILES)
 
@@ -171,7 +171,7 @@ def test_a_log_from_an_older_backup_is_refused_until_the_right_one_is_back(
     with pytest.raises(Refused, match="from one moment") as refusal:
         platform.run("shop", "--close")
     with pytest.raises(Refused, match="from one moment"):
-        lineage.new("shop/receive", yes=True)
+        reset.new("shop/receive", yes=True)
 
     assert "lineage new" not in refusal.value.hint
     assert DeltaTable(str(settings.data_dir("shop") / "events")).version() == before

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from onlyonce.run import lineage
+from onlyonce.run import reset
 from tests.spark.run.test_lineages import checkpoint, lost
 from tests.spark.sinks.test_sinks import found, sessions, sliding
 from tests.support import shop_oracle
@@ -26,7 +26,7 @@ def killed(platform: Platform, query: str, point: str, nth: int) -> None:
     assert begun.startswith(f"shop/{query}/")
     lost(checkpoint(query, int(begun.rsplit("/", 1)[1])))
     platform.end_sessions()
-    lineage.new(f"shop/{query}", yes=True)
+    reset.new(f"shop/{query}", yes=True)
 
 
 @pytest.mark.whole

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from onlyonce import settings
-from onlyonce.model.errors import Refused
-from onlyonce.run import lineage
+from onlyonce.core.errors import Refused
+from onlyonce.run import reset
 from tests.fault.test_kills import put_all
 from tests.spark.sinks.test_sinks import found, sessions, sliding
 from tests.support import shop_oracle
@@ -81,7 +81,7 @@ def test_a_checkpoint_that_is_not_the_registered_one_is_refused_and_a_new_life_g
 
     units = platform.sql("SELECT unique_id FROM onlyonce.commits ORDER BY 1")
     assert before.equals(units[units["unique_id"].isin(before["unique_id"])].reset_index(drop=True))
-    lineage.new(f"shop/{query}", yes=True)
+    reset.new(f"shop/{query}", yes=True)
     platform.run("shop", "--close")
     check(platform, files)
 
@@ -102,7 +102,7 @@ def test_a_new_life_of_any_kind_of_output_goes_on_with_what_is_open_and_writes_n
     assert written
     for query in ("totals", "sliding", "session"):
         lost(checkpoint(query))
-        lineage.new(f"shop/{query}", yes=True)
+        reset.new(f"shop/{query}", yes=True)
     platform.put("shop", "3.jsonl", files[3])
 
     platform.run("shop", "--close")
@@ -126,7 +126,7 @@ def test_a_new_life_of_receive_withdraws_a_half_written_batch(
     assert ended_at(platform, monkeypatch, "receive-unit-after-commit", 2, "--close", "--max-files", "1")
     lost(checkpoint("receive"))
 
-    lineage.new("shop/receive", yes=True)
+    reset.new("shop/receive", yes=True)
     platform.run("shop", "--close")
 
     check(platform, files)
@@ -139,7 +139,7 @@ def test_a_new_life_that_finds_nothing_new_waits_for_it(platform: Platform, spar
     platform.run("shop")
     for query in ("receive", "per_shop", "balance"):
         lost(checkpoint(query))
-        lineage.new(f"shop/{query}", yes=True)
+        reset.new(f"shop/{query}", yes=True)
     platform.run("shop")
     platform.put("shop", "later.jsonl", files[1])
     platform.run("shop", "--close")

@@ -14,9 +14,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from onlyonce import settings
-from onlyonce.model.errors import Refused
-from onlyonce.receive import at_least_once, receive
-from onlyonce.run import continuous
+from onlyonce.core.errors import Refused
+from onlyonce.receive import at_least_once, loop
+from onlyonce.run import queries
 from tests.support import shop_oracle
 from tests.support.long_run import QUICK, committed, meanwhile, out_of_order, read_upto, turns, until
 from tests.support.platform import JOB_TIMEOUT, Platform, multiset
@@ -167,7 +167,7 @@ def test_an_output_begins_on_no_row_before_the_log_has_ended_its_receive_batch(
     not begun.
 
     Let go, it goes on; also past a version of `events` that is no batch, for whose end it would wait for ever."""
-    looks = counted(monkeypatch, "onlyonce.run.continuous._vouched", continuous._vouched)
+    looks = counted(monkeypatch, "onlyonce.run.queries._vouched", queries._vouched)
     held: list[tuple[int, list[int]]] = []
 
     def feed() -> None:
@@ -199,7 +199,7 @@ def test_a_close_comes_neither_within_a_receive_batch_nor_while_another_waits(
     its batch.
 
     Some looks go by without a close, and the one that comes then closes the windows of both."""
-    looks = counted(monkeypatch, "onlyonce.receive.receive.close", receive.close)
+    looks = counted(monkeypatch, "onlyonce.receive.loop.close", loop.close)
     closes: list[int] = []
 
     def feed() -> None:
@@ -225,7 +225,7 @@ def test_what_comes_while_a_receive_batch_is_at_work_is_one_batch(
 ) -> None:
     """Three files, with looks between them: a source that is quicker than a batch makes larger batches and not a
     queue."""
-    looks = counted(monkeypatch, "onlyonce.receive.receive.close", receive.close)
+    looks = counted(monkeypatch, "onlyonce.receive.loop.close", loop.close)
 
     def feed() -> None:
         with Held(monkeypatch, "receive.receive", "receive-after-begin", lambda: True):
@@ -288,7 +288,7 @@ def test_what_one_query_fails_of_ends_the_others_between_batches_and_is_the_runs
 
     quiet.put("shop", "sales-0.jsonl", sales(0))
     with monkeypatch.context() as patch:
-        patch.setattr("onlyonce.outputs.outputs.passing", broken)
+        patch.setattr("onlyonce.outputs.query.passing", broken)
         with pytest.raises(Refused, match="this output is broken"):
             quiet.run("shop", "--forever", "--every", "0.2", "--max-files", "1")
     ended = quiet.sql("SELECT state, exit_code, error FROM onlyonce.long_runs").values.tolist()
@@ -338,7 +338,7 @@ def test_an_output_that_meets_rows_before_their_control_row_makes_the_same_of_th
     platform = quick(new_platform("tests/support/quiet_loose.py"), monkeypatch)
     add_control, looks = (
         at_least_once._add_control,
-        counted(monkeypatch, "onlyonce.run.continuous._vouched", continuous._vouched),
+        counted(monkeypatch, "onlyonce.run.queries._vouched", queries._vouched),
     )
 
     def held(*given: Any) -> None:
@@ -369,11 +369,11 @@ def test_a_run_that_is_broken_off_leaves_no_query_in_its_process(
             raise KeyboardInterrupt
         return False
 
-    monkeypatch.setattr("onlyonce.run.continuous._Looks.look", look)
+    monkeypatch.setattr("onlyonce.run.queries._Looks.look", look)
     with pytest.raises(KeyboardInterrupt):
         quiet.run("shop", "--forever", "--every", "0.2")
 
-    until(lambda: continuous.THREAD not in [thread.name for thread in threading.enumerate()], "the end of the queries")
+    until(lambda: queries.THREAD not in [thread.name for thread in threading.enumerate()], "the end of the queries")
     assert spark.streams.active == []
     assert quiet.sql("SELECT state FROM onlyonce.long_runs")["state"].tolist() == ["failed"]
 
@@ -392,7 +392,7 @@ def test_a_stop_holds_between_two_batches_that_wait(quiet: Platform, monkeypatch
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
             until(lambda: signal.getsignal(signal.SIGTERM) == signal.SIG_DFL, "the signal")
 
-    monkeypatch.setattr("onlyonce.receive.receive.passing", passing)
+    monkeypatch.setattr("onlyonce.receive.loop.passing", passing)
     quiet.run("shop", "--forever", "--max-files", "1")
     batches = quiet.sql("SELECT query, state FROM onlyonce.batches").values.tolist()
     ended = quiet.sql("SELECT state FROM onlyonce.long_runs")["state"].tolist()

@@ -10,8 +10,8 @@ import pytest
 
 from jobs.pipelines import FLIGHTS, USER_COUNTS
 from onlyonce import settings
-from onlyonce.declare.pipeline import Files
-from onlyonce.local.feed.deliver import feed
+from onlyonce.api.pipeline import Files
+from onlyonce.local.feed import feed_files
 from tests import oracle
 from tests.support.platform import Platform, multiset
 
@@ -51,7 +51,7 @@ def test_user_counts_equals_the_textbook(new_platform: Callable[..., Platform], 
     """Per-user counts and the count of all equal the batch over the rows in time, agree in every window; a bounded
     run equals the batch over everything, and so does the stream once it is backfilled."""
     platform = new_platform("jobs/pipelines.py")
-    feed("user_counts", settings.inbox("user_counts"), duplicates=0.1, records=6000)
+    feed_files("user_counts", settings.inbox("user_counts"), duplicates=0.1, records=6000)
     files = sorted(settings.inbox("user_counts").glob("*.jsonl"))
 
     platform.run("user_counts", "--close")
@@ -109,7 +109,7 @@ def test_flights_equal_the_batch_over_the_rows_in_time_and_backfilled_over_all(
 ) -> None:
     """Flights per carrier and hour and over all, on real disorder."""
     platform = new_platform("jobs/pipelines.py")
-    feed("flights", settings.inbox("flights"), duplicates=0.1, records=20_000, files=16)
+    feed_files("flights", settings.inbox("flights"), duplicates=0.1, records=20_000, files=16)
 
     assert check_flights(platform) > 0
 
@@ -118,6 +118,6 @@ def test_flights_equal_the_batch_over_the_rows_in_time_and_backfilled_over_all(
 def test_all_flights_of_the_year(new_platform: Callable[..., Platform], spark: object) -> None:
     """The same over the whole year, a tenth of it delivered twice."""
     platform = new_platform("jobs/pipelines.py")
-    feed("flights", settings.inbox("flights"), duplicates=0.1)
+    feed_files("flights", settings.inbox("flights"), duplicates=0.1)
 
     assert check_flights(platform) > 0

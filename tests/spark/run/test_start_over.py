@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from onlyonce.model.errors import Refused
+from onlyonce.core.errors import Refused
 from tests.support import shop_oracle
 from tests.support.mariadb import MariaDB
 from tests.support.platform import Platform, Server, multiset

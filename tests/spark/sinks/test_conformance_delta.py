@@ -12,25 +12,22 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
+from onlyonce.api.pipeline import Delta, Files, Output, Pipeline
 from onlyonce.commitlog.batches import Batches
-from onlyonce.context.query import Query
-from onlyonce.context.run_context import RunContext
+from onlyonce.context import Query, RunContext
+from onlyonce.core.batch import Outcome
+from onlyonce.core.locations import on_disk
 from onlyonce.database.connect import run
-from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
-from onlyonce.model.batch import Outcome
-from onlyonce.model.storage.location import on_disk
 from onlyonce.outputs import results
 from onlyonce.sinks.delta.sink_delta import DeltaWriter
-from onlyonce.testing.suite import cases, cases_of_rows
-from onlyonce.testing.suite.cases import PARTITIONS, Guarantee, Row, Rows, UnderTest, pieces
-from onlyonce.testing.suite.cases_of_rows import CASES, Case
-from onlyonce.testing.suite.of_log import OfLog
+from onlyonce.testing import suite
+from onlyonce.testing.suite import CASES, PARTITIONS, Case, Guarantee, OfLog, Row, Rows, UnderTest, pieces
 from tests.contract.conformance_threads import Threads
 from tests.contract.conftest import Log, plan_of, shared  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.spark
 NAME = "we\"ird'ключ🛒`"
-QUICK = {cases.a_unit_written_twice_is_there_once, cases.a_fenced_driver_writes_nothing}
+QUICK = {suite.a_unit_written_twice_is_there_once, suite.a_fenced_driver_writes_nothing}
 
 
 @dataclass
@@ -117,7 +114,7 @@ def _marked() -> list[Any]:
                      marks=() if sink is DeltaAppend and case in QUICK else pytest.mark.slow)
         for sink in (DeltaAppend, DeltaUpsert, DeltaPlain)
         for case in CASES
-        if not (sink is DeltaPlain and case is cases.a_fenced_driver_writes_nothing)  # its rows may land: 4
+        if not (sink is DeltaPlain and case is suite.a_fenced_driver_writes_nothing)  # its rows may land: 4
     ]  # fmt: skip
 
 
@@ -127,6 +124,6 @@ def test_delta_does_what_it_promises(
 ) -> None:  # fmt: skip
     """Every case of the suite; what is a kill elsewhere is an exception here."""
     monkeypatch.setattr(DeltaAppend, "spark", spark, raising=False)
-    odd = case is cases_of_rows.odd_names_mean_only_themselves
+    odd = case is suite.odd_names_mean_only_themselves
     under_test: UnderTest = sink(shared, NAME if odd else "text")
     case(under_test, Threads(shared, tmp_path, monkeypatch))

@@ -11,10 +11,10 @@ import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from onlyonce.model.units import Content, FloatSum
-from onlyonce.session.adaptive import ADAPTIVE, PARTITIONS, of_local_rows, planned_once
-from onlyonce.sinks import content_hash
-from onlyonce.sinks.content_hash import HASH, Tally
+from onlyonce.core.units import Content, FloatSum
+from onlyonce.engine.session import ADAPTIVE, PARTITIONS, frame_of_local_rows, planned_once
+from onlyonce.sinks.base import content as base_content
+from onlyonce.sinks.base.content import HASH, Tally
 
 pytestmark = pytest.mark.spark
 
@@ -38,7 +38,7 @@ def as_it_was() -> Column:
 
 def test_a_row_has_the_hash_that_earlier_versions_have_given_it(spark: SparkSession) -> None:
     """A batch that an earlier version has begun is compared by it; a null counts by its place."""
-    found = rows(spark).select(content_hash.row_hash(rows(spark).schema).alias("now"), as_it_was().alias("then"))
+    found = rows(spark).select(base_content.row_hash(rows(spark).schema).alias("now"), as_it_was().alias("then"))
 
     got = found.collect()
     assert [row.now for row in got] == [row.then for row in got]
@@ -49,7 +49,7 @@ def test_spark_and_a_task_count_the_same_content(spark: SparkSession) -> None:
     """However the rows are cut: a replay may be compared by either. The sum is that of Python's own integers."""
     frame = rows(spark)
     schema = frame.schema
-    hashed = frame.withColumn(HASH, content_hash.row_hash(schema)).toArrow()
+    hashed = frame.withColumn(HASH, base_content.row_hash(schema)).toArrow()
     tally = Tally(HASH, {"weight": "weight"})
     for batch in hashed.to_batches(max_chunksize=7):
         tally.add(batch)
@@ -59,8 +59,8 @@ def test_spark_and_a_task_count_the_same_content(spark: SparkSession) -> None:
     mask = (1 << 64) - 1
 
     for by in ([], [F.length("shop")], [F.length("shop"), F.col("id")]):
-        groups = content_hash.tallied(frame.repartition(3), schema, by)
-        counted = content_hash.total(schema, groups.values())
+        groups = base_content.tallied(frame.repartition(3), schema, by)
+        counted = base_content.total(schema, groups.values())
         assert (
             counted
             == tally.content()
@@ -94,12 +94,12 @@ def test_floats_inside_nested_columns_are_compared(spark: SparkSession) -> None:
     def content(rows: list[Any]) -> Content:
         frame = spark.createDataFrame(rows, NESTED).coalesce(1)
         table = frame.select(
-            content_hash.row_hash(frame.schema).alias(HASH), *content_hash.carried(frame.schema)
+            base_content.row_hash(frame.schema).alias(HASH), *base_content.carried(frame.schema)
         ).toArrow()
-        tally = Tally(HASH, content_hash.names_of(table.column_names))
+        tally = Tally(HASH, base_content.names_of(table.column_names))
         for batch in table.to_batches():
             tally.add(batch)
-        counted = content_hash.total(frame.schema, content_hash.tallied(frame, frame.schema).values())
+        counted = base_content.total(frame.schema, base_content.tallied(frame, frame.schema).values())
         assert counted == tally.content()
         return counted
 
@@ -115,7 +115,7 @@ def test_no_rows_have_the_content_of_none(spark: SparkSession) -> None:
     """Whether they are in a group or in none."""
     nothing = rows(spark).filter("false")
     for by in ([], [F.length("shop")]):
-        found = content_hash.total(nothing.schema, content_hash.tallied(nothing, nothing.schema, by).values())
+        found = base_content.total(nothing.schema, base_content.tallied(nothing, nothing.schema, by).values())
         assert found == Content(0, "0" * 32, {"weight": FloatSum()})
 
 
@@ -127,7 +127,7 @@ def test_sums_of_floats_are_the_same_however_spark_cuts_the_rows(spark: SparkSes
         .persist()
     )
     found = [
-        content_hash.total(ledger.schema, content_hash.tallied(cut, ledger.schema).values())
+        base_content.total(ledger.schema, base_content.tallied(cut, ledger.schema).values())
         for cut in (ledger.coalesce(1), ledger.repartition(5), ledger.orderBy("amount"))
     ]
     ledger.unpersist()
@@ -159,15 +159,15 @@ def test_rows_that_the_driver_has_given_are_exchanged_as_one_partition_and_no_ot
     given = spark.createDataFrame(pa.table({"shop": ["a", "b", "a"]})).groupBy("shop").count()
     read = spark.range(7).selectExpr("id % 3 AS shop").groupBy("shop").count()
 
-    few = of_local_rows(given)
+    few = frame_of_local_rows(given)
 
     assert sorted(map(repr, few.collect())) == sorted(map(repr, given.collect()))
     plan = few._jdf.queryExecution().executedPlan()
     assert "AdaptiveSparkPlan" not in plan.toString()
     assert plan.outputPartitioning().numPartitions() == 1
-    assert of_local_rows(read) is read
+    assert frame_of_local_rows(read) is read
     joined = given.join(read.withColumn("shop", F.lit("a")), "shop", "left")
-    assert of_local_rows(joined) is joined
+    assert frame_of_local_rows(joined) is joined
     asking = given.filter("shop IN (SELECT CAST(id AS string) FROM range(7))")
-    assert of_local_rows(asking) is asking
+    assert frame_of_local_rows(asking) is asking
     assert spark.conf.get(PARTITIONS) == before != "1"

@@ -11,8 +11,8 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from onlyonce.sinks.delta import delta_append
-from onlyonce.storage import delta
+from onlyonce.sinks.delta import sink_delta
+from onlyonce.tables import commit
 from tests.support import sparks_writer
 from tests.support.platform import multiset
 
@@ -29,7 +29,7 @@ VALUES = """
 (false, -1Y, -1S, -7, 9000000000L, -1.5F, -2.5D, -12345.125BD, repeat('long', 20), X'FF', DATE'2026-01-01', TIMESTAMP'2026-01-01 00:00:00.0015', TIMESTAMP_NTZ'2026-03-01 00:00:00', array(), NULL, 'q'),
 (NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)
 """
-COMMIT = delta.Commit("app", 0, "app/0", 1, "as meant")
+COMMIT = commit.Commit("app", 0, "app/0", 1, "as meant")
 FILTERS = (
     "n = -7", "big > 1", "price < 0", "word > repeat('long', 15)", "day < '1970-01-01'", "at >= timestamp'2026-01-01'", "word IS NULL",
     "wall > timestamp_ntz'2026-02-01'", "share <= -2.5", "flag", "inner.a = 1",
@@ -51,7 +51,7 @@ def _names(spark: SparkSession) -> list[str]:
 
 
 def _made(spark: SparkSession, path: Path, schema: Any, *, by: list[str], properties: dict[str, str]) -> Path:
-    delta.make(path, schema, spark, by, properties)
+    commit.make(path, schema, spark, by, properties)
     return path
 
 
@@ -67,7 +67,7 @@ def test_an_append_by_files_is_read_and_skipped_as_sparks_own(
     exceed."""
     ours = _made(spark, tmp_path / "ours", rows.schema, by=["day"], properties={})
     sparks = _made(spark, tmp_path / "sparks", rows.schema, by=["day"], properties={})
-    assert delta_append.append(rows, ours, COMMIT) == 1
+    assert sink_delta.append_rows(rows, ours, COMMIT) == 1
     sparks_writer.append(rows, sparks, COMMIT, ["day"])
 
     for chosen in ("true", *FILTERS):
@@ -99,9 +99,9 @@ def _by_word(found: list[dict[str, Any]]) -> dict[str, Any]:
 def test_an_append_is_there_once_whoever_writes_it(spark: SparkSession, rows: DataFrame, tmp_path: Path) -> None:
     """A replay by the other way finds the transaction of the first."""
     path = _made(spark, tmp_path / "table", rows.schema, by=[], properties={})
-    delta_append.append(rows, path, COMMIT)
+    sink_delta.append_rows(rows, path, COMMIT)
     sparks_writer.append(rows, path, COMMIT, [])
-    delta_append.append(rows, path, COMMIT, replayed=True)
+    sink_delta.append_rows(rows, path, COMMIT, replayed=True)
 
     assert spark.read.format("delta").load(str(path)).count() == 3
     assert DeltaTable(str(path)).version() == 1

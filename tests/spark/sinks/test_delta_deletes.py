@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from onlyonce.declare.pipeline import Delta
-from onlyonce.model.errors import Refused
-from onlyonce.sinks.delta import delta_deletes, sink_delta
-from onlyonce.storage.beside import beside
+from onlyonce.api.pipeline import Delta
+from onlyonce.core.errors import Refused
+from onlyonce.sinks.delta import delta_upsert, sink_delta
+from onlyonce.tables.table_files import beside
 from tests.contract.conftest import Log, shared  # noqa: F401 - a fixture
 from tests.spark.sinks.test_newest_rows import SCHEMA, row
 from tests.spark.sinks.test_sink_schema import Table
@@ -26,8 +26,8 @@ pytestmark = pytest.mark.spark
 
 NUMBERS = count()
 POINTS = {
-    "delta-before-deletes": delta_deletes,
-    "delta-after-deletes": delta_deletes,
+    "delta-before-deletes": delta_upsert,
+    "delta-after-deletes": delta_upsert,
     "delta-before-write": sink_delta,
     "delta-after-write": sink_delta,
 }

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from onlyonce.declare.pipeline import Delta
-from onlyonce.model.errors import InvariantBroken, Refused
+from onlyonce.api.pipeline import Delta
+from onlyonce.core.errors import InvariantBroken, Refused
 from tests.contract.conftest import Log, shared  # noqa: F401 - a fixture
 from tests.spark.sinks.test_delta_deletes import POINTS, Killed, killed
 from tests.spark.sinks.test_sink_schema import Table

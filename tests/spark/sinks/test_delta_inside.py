@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, StructField, StructType
 
-from onlyonce.declare.pipeline import Delta, Output
-from onlyonce.model.errors import Refused
-from onlyonce.sinks.delta import delta_append, delta_features, delta_fit, delta_inside
-from onlyonce.storage import delta, opening
+from onlyonce.api.pipeline import Delta, Output
+from onlyonce.core.errors import Refused
+from onlyonce.sinks.delta import delta_files, delta_rows, sink_delta
+from onlyonce.tables import commit, opening
 
 pytestmark = pytest.mark.spark
 
@@ -35,17 +35,17 @@ def test_a_null_where_the_table_has_none_is_refused_and_no_other(
 ) -> None:
     strict, loose, right, wrong = KINDS[kind]
     there, given = StructType([StructField("v", strict)]), StructType([StructField("v", loose)])
-    delta.make(tmp_path / "table", there, spark, [], {})
-    delta_features.refuse(opening.table(tmp_path / "table"), tmp_path / "table", changes=False)
+    commit.make(tmp_path / "table", there, spark, [], {})
+    delta_rows.refuse_features(opening.table(tmp_path / "table"), tmp_path / "table", changes=False)
     fits = spark.createDataFrame([(value,) for value in right], given)
-    delta_fit.check(OUTPUT, tmp_path / "table", fits, fits)
-    delta_append.append(fits, tmp_path / "table", delta.Commit("app", 0, "app/0", 1, ""))
+    delta_files.check_fit(OUTPUT, tmp_path / "table", fits, fits)
+    sink_delta.append_rows(fits, tmp_path / "table", commit.Commit("app", 0, "app/0", 1, ""))
     assert spark.read.format("delta").load(str(tmp_path / "table")).count() == len(right)
     for value in wrong:
         rows = spark.createDataFrame([(value,)], given)
         with pytest.raises(Refused, match="NOT NULL within column v"):
-            delta_fit.check(OUTPUT, tmp_path / "table", rows, rows)
-    assert delta_inside.conditions(there, there) == {}
+            delta_files.check_fit(OUTPUT, tmp_path / "table", rows, rows)
+    assert delta_files.inside_conditions(there, there) == {}
 
 
 def test_a_table_of_collected_lists_is_written_again(spark: SparkSession, tmp_path: Path) -> None:
@@ -55,10 +55,10 @@ def test_a_table_of_collected_lists_is_written_again(spark: SparkSession, tmp_pa
         .groupBy((F.col("id") % 2).alias("k"))
         .agg(F.collect_list("id").alias("ids"), F.struct(F.lit(1).alias("one")).alias("s"))
     )
-    delta.make(tmp_path / "table", rows.schema, spark, [], {})
+    commit.make(tmp_path / "table", rows.schema, spark, [], {})
     for number in range(2):
         table = opening.table(tmp_path / "table")
-        delta_features.refuse(table, tmp_path / "table", changes=True)
-        delta_fit.check(replace(OUTPUT), tmp_path / "table", rows, rows)
-        delta_append.append(rows, tmp_path / "table", delta.Commit("app", number, f"app/{number}", 1, ""))
+        delta_rows.refuse_features(table, tmp_path / "table", changes=True)
+        delta_files.check_fit(replace(OUTPUT), tmp_path / "table", rows, rows)
+        sink_delta.append_rows(rows, tmp_path / "table", commit.Commit("app", number, f"app/{number}", 1, ""))
     assert opening.table(tmp_path / "table").to_pyarrow_table().num_rows == 4

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from onlyonce.declare.pipeline import Delta, Output
-from onlyonce.model.errors import Refused
-from onlyonce.sinks.delta import delta_name
-from onlyonce.storage import opening
+from onlyonce.api.pipeline import Delta, Output
+from onlyonce.core.errors import Refused
+from onlyonce.sinks.delta import sink_delta
+from onlyonce.tables import opening
 from tests.support import shop_oracle
 from tests.support.platform import Platform, multiset
 
@@ -49,16 +49,16 @@ def test_a_name_that_is_another_tables_or_in_no_schema_is_refused(schema: SparkS
     for name in ("ours", "others"):
         schema.range(1).write.format("delta").save(str(tmp_path / name))
     output = Output(name="each", transform="tests.support.shop_transforms:each", sink=Delta(table=NAME))
-    delta_name.enter(schema, output, NAME, tmp_path / "ours")
-    delta_name.enter(schema, output, NAME, tmp_path / "ours")
+    sink_delta.enter_name(schema, output, NAME, tmp_path / "ours")
+    sink_delta.enter_name(schema, output, NAME, tmp_path / "ours")
     with pytest.raises(Refused, match=r"is a table at .*ours") as refused:
-        delta_name.enter(schema, output, NAME, tmp_path / "others")
+        sink_delta.enter_name(schema, output, NAME, tmp_path / "others")
     assert f"Delta(path='{tmp_path / 'ours'}'" in str(refused.value)
     with pytest.raises(Refused, match="does not take the table"):
-        delta_name.enter(schema, output, "spark_catalog.nowhere.each", tmp_path / "ours")
+        sink_delta.enter_name(schema, output, "spark_catalog.nowhere.each", tmp_path / "ours")
     schema.sql("CREATE TABLE spark_catalog.sales.plain (n INT) USING parquet")
     with pytest.raises(Refused, match="is a table of parquet"):
-        delta_name.enter(schema, replace(output), "spark_catalog.sales.plain", tmp_path / "ours")
+        sink_delta.enter_name(schema, replace(output), "spark_catalog.sales.plain", tmp_path / "ours")
 
 
 def test_what_is_no_name_is_refused_where_it_is_declared() -> None:

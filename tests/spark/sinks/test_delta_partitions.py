@@ -15,9 +15,10 @@ from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from onlyonce.model.errors import Refused
-from onlyonce.sinks.delta import delta_append, delta_fit, delta_upsert
-from onlyonce.storage import changing, delta
+from onlyonce.core.errors import Refused
+from onlyonce.sinks.delta import delta_files, delta_upsert, sink_delta
+from onlyonce.tables import commit as tables_commit
+from onlyonce.tables import rewrite
 from tests.support import duckdb_reader
 
 pytestmark = pytest.mark.spark
@@ -61,19 +62,19 @@ def rows_of(spark: SparkSession) -> DataFrame:
     )
 
 
-def by_tasks(rows: DataFrame, path: Path, commit: delta.Commit) -> None:
+def by_tasks(rows: DataFrame, path: Path, commit: tables_commit.Commit) -> None:
     """Append by Spark's tasks."""
-    delta_append.append(rows, path, commit)
+    sink_delta.append_rows(rows, path, commit)
 
 
-def by_the_driver(rows: DataFrame, path: Path, commit: delta.Commit) -> None:
+def by_the_driver(rows: DataFrame, path: Path, commit: tables_commit.Commit) -> None:
     """Append as a small batch."""
-    delta_append.append(delta_append.stored(rows, DeltaTable(str(path))).toArrow(), path, commit)
+    sink_delta.append_rows(sink_delta.stored_batch(rows, DeltaTable(str(path))).toArrow(), path, commit)
 
 
-def commit(number: int) -> delta.Commit:
+def commit(number: int) -> tables_commit.Commit:
     """Return a commit of its own."""
-    return delta.Commit("app", number, f"app/{number}", 1, "")
+    return tables_commit.Commit("app", number, f"app/{number}", 1, "")
 
 
 def read(path: Path) -> dict[str, Counter[Any]]:
@@ -90,7 +91,7 @@ def test_a_partition_value_is_read_back_once(spark: SparkSession, tmp_path: Path
     """As from a table that is not partitioned, whoever writes it; an upsert of the same keys finds each row."""
     rows = rows_of(spark).cache()
     plain = tmp_path / "plain"
-    delta.make(plain, rows.schema, spark, [], {})
+    tables_commit.make(plain, rows.schema, spark, [], {})
     by_tasks(rows, plain, commit(0))
     wanted = read(plain)
     assert len(wanted["DuckDB"]) == rows.count()
@@ -98,10 +99,10 @@ def test_a_partition_value_is_read_back_once(spark: SparkSession, tmp_path: Path
 
     for write in (by_tasks, by_the_driver):
         path = tmp_path / write.__name__
-        delta.make(path, rows.schema, spark, [*NAMES], {})
+        tables_commit.make(path, rows.schema, spark, [*NAMES], {})
         write(rows, path, commit(0))
         assert read(path) == wanted
-        changing.change(path, commit(1), delta_upsert.Upsert(rows, path, ["n", *NAMES]))
+        rewrite.change_rows(path, commit(1), delta_upsert.Upsert(rows, path, ["n", *NAMES]))
         assert read(path) == wanted
 
 
@@ -109,10 +110,10 @@ def test_a_partition_value_is_read_back_once(spark: SparkSession, tmp_path: Path
 def test_a_value_that_no_reader_gets_back_is_refused(spark: SparkSession, tmp_path: Path, value: str) -> None:
     """Delta's protocol reads an empty string in a partition column as null."""
     rows = spark.sql(f"SELECT 1 AS n, {value} AS p")
-    delta.make(tmp_path / "table", rows.schema, spark, ["p"], {})
+    tables_commit.make(tmp_path / "table", rows.schema, spark, ["p"], {})
     output: Any = SimpleNamespace(name="o", sink=SimpleNamespace(write="append"))
     with pytest.raises(Refused, match="partition column p"):
-        delta_fit.check(output, tmp_path / "table", rows, rows)
+        delta_files.check_fit(output, tmp_path / "table", rows, rows)
 
 
 @pytest.mark.whole  # its values are among STRINGS
@@ -126,12 +127,12 @@ def test_values_of_the_reported_case_are_read_back_once(spark: SparkSession, tmp
     output: Any = SimpleNamespace(name="o", sink=SimpleNamespace(write="append"))
     for write in (by_tasks, by_the_driver):
         path = tmp_path / write.__name__
-        delta.make(path, rows.schema, spark, ["part"], {})
+        tables_commit.make(path, rows.schema, spark, ["part"], {})
         with pytest.raises(Refused, match="partition column part"):
-            delta_fit.check(output, path, rows, rows)
+            delta_files.check_fit(output, path, rows, rows)
         for number, raised in enumerate((0, 100)):
             if number:
-                changing.change(
+                rewrite.change_rows(
                     path,
                     commit(1),
                     delta_upsert.Upsert(fits.withColumn("n", F.expr(f"n + {raised}")), path, ["id", "part"]),

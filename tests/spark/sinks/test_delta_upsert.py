@@ -14,10 +14,11 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from onlyonce.model.errors import Refused
-from onlyonce.model.outputs.backfill import Span
-from onlyonce.sinks.delta import delta_append, delta_replace, delta_upsert
-from onlyonce.storage import changing, delta, opening
+from onlyonce.core.backfill import Span
+from onlyonce.core.errors import Refused
+from onlyonce.sinks.delta import delta_upsert, sink_delta
+from onlyonce.tables import commit as tables_commit
+from onlyonce.tables import opening, rewrite
 from tests.support import sparks_writer
 
 pytestmark = pytest.mark.spark
@@ -27,9 +28,9 @@ KEYS = ["the.key", "share"]
 NUMBERS = count()
 
 
-def commit() -> delta.Commit:
+def commit() -> tables_commit.Commit:
     """The next one."""
-    return delta.Commit("app", number := next(NUMBERS), f"app/{number}", 1, "")
+    return tables_commit.Commit("app", number := next(NUMBERS), f"app/{number}", 1, "")
 
 
 def batch(chance: random.Random, *, gone: bool) -> list[tuple[Any, ...]]:
@@ -67,14 +68,14 @@ def test_an_upsert_is_that_of_a_merge(spark: SparkSession, tmp_path: Path, kind:
     chance = random.Random(f"{kind}{by}")
     ours, sparks = tmp_path / "ours [1]", tmp_path / "sparks"
     for path in (ours, sparks):
-        delta.make(path, spark.createDataFrame([], SCHEMA).schema, spark, by, {})
+        tables_commit.make(path, spark.createDataFrame([], SCHEMA).schema, spark, by, {})
     newer = None if kind == "plain" else delta_upsert.as_new(["position"])
     gone = "gone" if kind == "deletes" else None
     for number in range(4):
         rows = spark.createDataFrame(batch(chance, gone=gone is not None), SCHEMA + (", gone boolean" if gone else ""))
         if number == 2:
             rows = rows.drop("inner")
-        changing.change(ours, commit(), delta_upsert.Upsert(rows, ours, KEYS, newer, gone))
+        rewrite.change_rows(ours, commit(), delta_upsert.Upsert(rows, ours, KEYS, newer, gone))
         sparks_writer.merge(rows, sparks, KEYS, newer, gone)
         assert rows_of(spark, ours) == rows_of(spark, sparks)
     assert len(rows_of(spark, ours)) > 3
@@ -84,15 +85,19 @@ def test_an_upsert_is_that_of_a_merge(spark: SparkSession, tmp_path: Path, kind:
 def test_only_files_with_a_key_of_the_batch_are_written_again(spark: SparkSession, tmp_path: Path) -> None:
     """Of those whose bounds hold it as well."""
     path = tmp_path / "table"
-    delta.make(path, spark.createDataFrame([], "k int, v int").schema, spark, [], {})
+    tables_commit.make(path, spark.createDataFrame([], "k int, v int").schema, spark, [], {})
     for keys in ([1, 5], [2, 6], [10, 20]):
-        delta_append.append(spark.createDataFrame([(k, 0) for k in keys], "k int, v int").coalesce(1), path, commit())
+        sink_delta.append_rows(
+            spark.createDataFrame([(k, 0) for k in keys], "k int, v int").coalesce(1), path, commit()
+        )
     before = {*DeltaTable(str(path)).file_uris()}
-    changing.change(
+    rewrite.change_rows(
         path, commit(), delta_upsert.Upsert(spark.createDataFrame([(5, 1), (7, 1)], "k int, v int"), path, ["k"])
     )
     assert len(before - {*DeltaTable(str(path)).file_uris()}) == 1
-    changing.change(path, commit(), delta_upsert.Upsert(spark.createDataFrame([(5, 2)], "k int, v int"), path, ["k"]))
+    rewrite.change_rows(
+        path, commit(), delta_upsert.Upsert(spark.createDataFrame([(5, 2)], "k int, v int"), path, ["k"])
+    )
     assert rows_of(spark, path) == Counter(
         f"Row(k={k}, v={v})" for k, v in ((1, 0), (5, 2), (7, 1), (2, 0), (6, 0), (10, 0), (20, 0))
     )
@@ -125,12 +130,12 @@ def test_a_span_is_replaced_as_by_replace_where(
         return rows.selectExpr("window_start", "to_date(window_start) AS window_date", "n").coalesce(1)
 
     for path in (ours, sparks):
-        delta.make(path, frame([], 0).schema, spark, by, {})
+        tables_commit.make(path, frame([], 0).schema, spark, by, {})
         for starts in (range(72), [None, 5], [6, 29, 47], [12]):
-            delta_append.append(frame(list(starts), 0), path, commit())
+            sink_delta.append_rows(frame(list(starts), 0), path, commit())
     first, last = (begin + timedelta(hours=hour) for hour in hours)
     new = frame(list(range(*hours, 2)), 1)
-    changing.change(ours, commit(), delta_replace.Replace(new, ours, Span.of(first, last), "window_date"))
+    rewrite.change_rows(ours, commit(), delta_upsert.Replace(new, ours, Span.of(first, last), "window_date"))
     sparks_writer.replace(
         new, sparks, f"window_start >= TIMESTAMP'{first.isoformat()}' AND window_start < TIMESTAMP'{last.isoformat()}'"
     )
@@ -188,8 +193,8 @@ def test_what_a_table_asks_of_a_writer_is_honoured_or_refused_by_its_name(
     spark.sql(f"CREATE TABLE delta.`{path}` ({columns}) USING delta" + (f" TBLPROPERTIES ({said})" if said else ""))
     rows = spark.createDataFrame([(1, 1)], "n int, big bigint").drop(*(["big"] if asks == "generated" else []))
     writes = (
-        lambda: delta_append.append(rows, path, commit()),
-        lambda: changing.change(path, commit(), delta_upsert.Upsert(rows, path, ["n"])),
+        lambda: sink_delta.append_rows(rows, path, commit()),
+        lambda: rewrite.change_rows(path, commit(), delta_upsert.Upsert(rows, path, ["n"])),
     )
     for name, write in zip(refused, writes, strict=True):
         before = opening.table(path).version()

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from onlyonce.session import encoding
+from onlyonce.engine import encoding
 
 pytestmark = pytest.mark.spark
 

@@ -102,7 +102,7 @@ def test_three_windows_give_thirty_files_through_a_replay_and_a_backfill(
             raise failpoints.FailPoint(name)
 
     with monkeypatch.context() as striking:
-        striking.setattr("onlyonce.outputs.outputs.passing", strike)
+        striking.setattr("onlyonce.outputs.query.passing", strike)
         with pytest.raises(Exception, match="output-before-end"):
             platform.run("user_counts", "--close")
     before = winners(platform)

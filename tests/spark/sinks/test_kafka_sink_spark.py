@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from onlyonce.testing.suite.cases import make_rows, multiset
-from onlyonce.testing.suite.processes import Processes
+from onlyonce.testing.scratch import Processes
+from onlyonce.testing.suite import make_rows, multiset
 from tests.contract.conformance_kafka import VARIABLE, ToKafka, read
 from tests.contract.conftest import Log, shared  # noqa: F401 - a fixture
 from tests.support.broker import Broker

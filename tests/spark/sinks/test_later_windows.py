@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from onlyonce.model.errors import InvariantBroken, Refused
+from onlyonce.core.errors import InvariantBroken, Refused
 from tests.contract.conftest import Log, shared  # noqa: F401 - a fixture
 from tests.spark.sinks.test_sink_schema import SINKS, Table
 

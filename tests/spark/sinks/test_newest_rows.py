@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from onlyonce.declare.pipeline import Delta, MySQL, Postgres, Sink
-from onlyonce.model.errors import InvariantBroken, Refused
+from onlyonce.api.pipeline import Delta, MySQL, Postgres, Sink
+from onlyonce.core.errors import InvariantBroken, Refused
 from tests.contract.conformance_mysql import VARIABLE
 from tests.contract.conftest import Log, shared  # noqa: F401 - a fixture
 from tests.spark.sinks.test_sink_schema import Table

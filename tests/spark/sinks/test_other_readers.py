@@ -14,10 +14,11 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from onlyonce.model.outputs.backfill import Span
+from onlyonce.core.backfill import Span
 from onlyonce.sinks import maintain
-from onlyonce.sinks.delta import delta_append, delta_replace, delta_upsert
-from onlyonce.storage import changing, delta, rewriting
+from onlyonce.sinks.delta import delta_upsert, sink_delta
+from onlyonce.tables import commit as tables_commit
+from onlyonce.tables import rewrite as tables_rewrite
 from tests.support import duckdb_reader
 
 pytestmark = pytest.mark.spark
@@ -28,28 +29,28 @@ NUMBERS = count()
 Row = tuple[int, int, str]
 
 
-def commit() -> delta.Commit:
+def commit() -> tables_commit.Commit:
     """The next one."""
-    return delta.Commit("app", number := next(NUMBERS), f"app/{number}", 1, "")
+    return tables_commit.Commit("app", number := next(NUMBERS), f"app/{number}", 1, "")
 
 
 def test_three_readers_see_the_same_rows_after_each_kind_of_commit(spark: SparkSession, tmp_path: Path) -> None:
     """As the plain list has them: after appends, an upsert with deletes, a replaced span, files that are put together
     in both ways, checkpoints, a vacuum."""
     path = tmp_path / "a table [1]"
-    delta.make(path, frame(spark, []).schema, spark, ["window_date"], {})
+    tables_commit.make(path, frame(spark, []).schema, spark, ["window_date"], {})
     there: dict[int, Row] = {}
 
     def put(rows: list[Row]) -> None:
         there.update({row[0]: row for row in rows})
-        delta_append.append(frame(spark, rows), path, commit())
+        sink_delta.append_rows(frame(spark, rows), path, commit())
 
     def upsert(rows: list[Row], gone: set[int]) -> None:
         there.update({row[0]: row for row in rows})
         for key in gone:
             del there[key]
         given = frame(spark, rows).selectExpr("*", f"k IN ({','.join(map(str, gone))}) AS gone")
-        changing.change(path, commit(), delta_upsert.Upsert(given, path, ["k"], None, "gone"))
+        tables_rewrite.change_rows(path, commit(), delta_upsert.Upsert(given, path, ["k"], None, "gone"))
 
     def replace(hours: tuple[int, int], rows: list[Row]) -> None:
         for key in [row[0] for row in there.values() if hours[0] <= row[1] < hours[1]]:
@@ -57,17 +58,17 @@ def test_three_readers_see_the_same_rows_after_each_kind_of_commit(spark: SparkS
         there.update({row[0]: row for row in rows})
         start, stop = (BEGIN + timedelta(hours=hour) for hour in hours)
         span = Span.of(start, stop)
-        changing.change(path, commit(), delta_replace.Replace(frame(spark, rows), path, span, "window_date"))
+        tables_rewrite.change_rows(path, commit(), delta_upsert.Replace(frame(spark, rows), path, span, "window_date"))
 
     def rewrite() -> None:
         day = {"window_date": "2026-01-02"}  # the platform's own tables, which are rewritten so, have texts there
         files = [
             replaced(file, partition=day)
-            for file in rewriting.files(DeltaTable(str(path)), ["k"])
+            for file in tables_rewrite.rewritten_files(DeltaTable(str(path)), ["k"])
             if str(file.partition["window_date"]) == day["window_date"]
         ]
         assert len(files) > 1
-        assert rewriting.rewrite(path, files, "rewritten", 1, lambda rows: rows.sort_by("k"))
+        assert tables_rewrite.rewrite(path, files, "rewritten", 1, lambda rows: rows.sort_by("k"))
 
     def compact() -> None:
         assert maintain.maintain(path, date(2026, 2, 1), 0, dry_run=False).removed

@@ -15,15 +15,15 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from onlyonce.model.batch import to_micros
-from onlyonce.model.errors import InvariantBroken
-from onlyonce.model.outputs.backfill import Span
-from onlyonce.model.units import Content, UnitId
+from onlyonce.core.backfill import Span
+from onlyonce.core.batch import to_micros
+from onlyonce.core.errors import InvariantBroken
+from onlyonce.core.units import Content, UnitId
 from onlyonce.outputs import results
-from onlyonce.sinks import content_hash, witness
-from onlyonce.sinks.delta import delta_append, delta_replace
-from onlyonce.storage import changing
-from onlyonce.storage.delta import Commit
+from onlyonce.sinks.base import content, pinned
+from onlyonce.sinks.delta import delta_upsert, sink_delta
+from onlyonce.tables import rewrite
+from onlyonce.tables.commit import Commit
 from tests.support import shop_oracle
 from tests.support.iceberg_shop import configured
 from tests.support.platform import Platform
@@ -71,7 +71,7 @@ def _lost(measured: Any, rows: DataFrame, *sink: Any) -> Any:
 
 
 def content_of(rows: DataFrame) -> Content:
-    return content_hash.total(rows.schema, content_hash.tallied(rows, rows.schema).values())
+    return content.total(rows.schema, content.tallied(rows, rows.schema).values())
 
 
 @pytest.mark.parametrize("again", ["the same", "another"])
@@ -83,14 +83,14 @@ def test_files_are_compared_with_the_unit(spark: SparkSession, tmp_path: Path, a
     rows = spark.range(50, numPartitions=4).select(F.lit(NOON).alias("window_start"), "id", made().alias("chance"))
     old = rows.filter("id < 3").withColumn("window_start", F.col("window_start") - F.expr("INTERVAL 1 HOUR"))
     write_deltalake(path, old.toArrow())
-    check = partial(witness.check, UNIT, content_of(rows))
-    hashed = content_hash.hashed(rows)
+    check = partial(pinned.check, UNIT, content_of(rows))
+    hashed = content.hashed(rows)
 
     def write() -> Any:
         if how == "append":
-            return delta_append.append(hashed, path, COMMIT, check=check)
-        whole = delta_replace.Replace(hashed, path, SPAN, "window_date", check)
-        return changing.change(path, COMMIT, whole)
+            return sink_delta.append_rows(hashed, path, COMMIT, check=check)
+        whole = delta_upsert.Replace(hashed, path, SPAN, "window_date", check)
+        return rewrite.change_rows(path, COMMIT, whole)
 
     if again == "another":
         with pytest.raises(InvariantBroken, match="Spark's tasks wrote 50 rows"):

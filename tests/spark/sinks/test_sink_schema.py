@@ -12,16 +12,15 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from onlyonce.api.pipeline import Delta, Files, MySQL, Output, Pipeline, Postgres, Sink
 from onlyonce.commitlog.batches import Batches
-from onlyonce.context.query import Query
-from onlyonce.context.run_context import RunContext
+from onlyonce.context import Query, RunContext
+from onlyonce.core.batch import Outcome
+from onlyonce.core.errors import Refused
 from onlyonce.database.connect import run
-from onlyonce.declare.pipeline import Delta, Files, MySQL, Output, Pipeline, Postgres, Sink
-from onlyonce.model.batch import Outcome
-from onlyonce.model.errors import Refused
 from onlyonce.outputs import results
-from onlyonce.sinks.mysql.target_database import database_of
-from onlyonce.sinks.sinks import SinkWriter, writer_for
+from onlyonce.sinks.mysql.mysql_table import database_of
+from onlyonce.sinks.registry import SinkWriter, writer_for
 from tests.contract.conftest import Log, plan_of, shared  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.spark

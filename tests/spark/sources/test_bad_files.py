@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onlyonce.model.errors import Retryable
+from onlyonce.core.errors import Retryable
 from tests.support.bad_input import record
 from tests.support.platform import Platform
 
@@ -103,7 +103,7 @@ def at(monkeypatch: pytest.MonkeyPatch, point: str, act: Callable[[], Any]) -> N
             done.append(name)
             act()
 
-    monkeypatch.setattr("onlyonce.receive.receive.passing", passing)
+    monkeypatch.setattr("onlyonce.receive.loop.passing", passing)
 
 
 def told(platform: Platform) -> Counter[Any]:

@@ -15,9 +15,9 @@ import pytest
 from deltalake import DeltaTable
 
 from onlyonce import Avro, Debezium, settings
-from onlyonce.declare.sources.debezium import PLACEHOLDER
-from onlyonce.sources.formats import schema_registry as asking
-from onlyonce.sources.kafka.source_kafka import Topic
+from onlyonce.api.messages import PLACEHOLDER
+from onlyonce.sources import schema_registry as asking
+from onlyonce.sources.source_kafka import Topic
 from tests.spark.sources.test_kafka import failing
 from tests.spark.sources.test_kafka_source import DRIVER, NOON, Run
 from tests.support import changes_of_a_table as source

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from onlyonce.commitlog import driver_clock
+from onlyonce.commitlog import drivers
 from onlyonce.operate import doctor
 from tests.spark.sources import test_delta_source, test_kafka
 from tests.spark.sources.test_several_sources import Clock
@@ -61,15 +61,15 @@ def assert_corrected(platform: Platform, put: Put, monkeypatch: pytest.MonkeyPat
 
     After the repair a batch arrives now, and one that was registered before it, too.
     """
-    from onlyonce.receive import receive
+    from onlyonce.receive import loop
 
-    monkeypatch.setattr(receive, "datetime", Clock)
-    monkeypatch.setattr(driver_clock, "MOST_SECONDS", 1e9)
+    monkeypatch.setattr(loop, "datetime", Clock)
+    monkeypatch.setattr(drivers, "MOST_SECONDS", 1e9)
     real = datetime.now(UTC)
     Clock.shows = real + YEAR
     put([test_kafka.sale(1)])
     platform.run("shop")
-    monkeypatch.setattr(driver_clock, "MOST_SECONDS", 300.0)
+    monkeypatch.setattr(drivers, "MOST_SECONDS", 300.0)
     Clock.shows = real
     put([test_kafka.sale(2)])
     platform.run("shop")

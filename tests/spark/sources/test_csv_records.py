@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from onlyonce import settings
+from onlyonce.api import load as declarations
 from onlyonce.database.connect import Database
-from onlyonce.declare import loading as declarations
-from onlyonce.operate.erase import forget
+from onlyonce.operate import forget
 from onlyonce.records import trace as tracing
-from onlyonce.sources.files import line_reader, listing
-from onlyonce.sources.parse.record_id import asked
+from onlyonce.sources import line_reader, listing
+from onlyonce.sources.record_id import asked
 from tests.support.platform import Platform
 
 pytestmark = pytest.mark.spark

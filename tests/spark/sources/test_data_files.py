@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from onlyonce.session import data_files
+from onlyonce.engine import session
 
 pytestmark = pytest.mark.spark
 
@@ -20,5 +20,5 @@ def test_a_path_is_no_pattern(spark: SparkSession, tmp_path: Path) -> None:
     for number, name in enumerate(names):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         pq.write_table(pa.table({"n": [number]}), tmp_path / name)
-    rows = data_files.reader(spark).schema("n long").parquet(*[str(tmp_path / name) for name in names[:3]])
+    rows = session.file_reader(spark).schema("n long").parquet(*[str(tmp_path / name) for name in names[:3]])
     assert sorted(tuple(row) for row in rows.collect()) == [(0,), (1,), (2,)]

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from onlyonce.declare.pipeline import Files, Pipeline
-from onlyonce.sources import discovery
-from onlyonce.sources.files import source_files
-from onlyonce.sources.files.listing import new_files
-from onlyonce.sources.parse.record_id import of_file, of_place, of_values
+from onlyonce.api.pipeline import Files, Pipeline
+from onlyonce.sources import discovery, source_files
+from onlyonce.sources.listing import new_files
+from onlyonce.sources.record_id import of_file, of_place, of_values
 from tests.support.arrivals import records_of
 from tests.support.shop import SHOP
 

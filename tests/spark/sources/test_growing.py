@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from onlyonce import settings
+from onlyonce.api import load as declarations
 from onlyonce.database.connect import Database
-from onlyonce.declare import loading as declarations
 from onlyonce.records import trace as tracing
-from onlyonce.sources.parse.record_id import asked
+from onlyonce.sources.record_id import asked
 from tests.support import shop_oracle
 from tests.support.check_shop import check_outputs
 from tests.support.platform import Platform, multiset

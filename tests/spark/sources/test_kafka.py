@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from onlyonce import failpoints, settings
+from onlyonce.api import load as declarations
+from onlyonce.core.errors import Refused
 from onlyonce.database.connect import Database
-from onlyonce.declare import loading as declarations
-from onlyonce.model.errors import Refused
 from onlyonce.receive import batch_files
 from onlyonce.records import trace as tracing
-from onlyonce.sources.parse.record_id import asked
+from onlyonce.sources.record_id import asked
 from tests.support import shop_oracle
 from tests.support.broker import CLEANABLE, Broker
 from tests.support.check_shop import check

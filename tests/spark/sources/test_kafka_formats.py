@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 
 from onlyonce import settings
+from onlyonce.api import load as declarations
+from onlyonce.api.messages import Avro
+from onlyonce.core.errors import Refused, Retryable
 from onlyonce.database.connect import Database
-from onlyonce.declare import loading as declarations
-from onlyonce.declare.sources.message_formats import Avro
-from onlyonce.model.errors import Refused, Retryable
 from onlyonce.records import trace as tracing
-from onlyonce.sources.formats import schema_registry as asking
-from onlyonce.sources.kafka.source_kafka import Ranges, Topic
-from onlyonce.sources.parse.record_id import asked
+from onlyonce.sources import schema_registry as asking
+from onlyonce.sources.record_id import asked
+from onlyonce.sources.source_kafka import Ranges, Topic
 from tests.spark.sources.test_kafka import failing
 from tests.spark.sources.test_kafka_source import DRIVER, NOON, Run
 from tests.support import framed_messages as messages

@@ -10,9 +10,9 @@ from uuid import uuid4
 
 import pytest
 
-from onlyonce.declare import loading as declarations
-from onlyonce.declare.sources.kafka import Kafka
-from onlyonce.local.feed import produce
+from onlyonce.api import load as declarations
+from onlyonce.api.messages import Kafka
+from onlyonce.local import feed_messages
 from tests import oracle
 from tests.spark.run.test_reference import FIRST, KEYS, LAST, same
 from tests.support.broker import Broker
@@ -43,7 +43,7 @@ def fed(
         source = declarations.load()[pipeline].source
         assert isinstance(source, Kafka)
         broker.make_topic(source.topic, partitions=4)
-        produce.feed(pipeline, source, duplicates=0.1, seed=1, files=None, records=records)
+        feed_messages.feed_kafka(pipeline, source, duplicates=0.1, seed=1, files=None, records=records)
         return platform, source
 
     return make

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from onlyonce.api.messages import Kafka
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.declare.sources.kafka import Kafka
-from onlyonce.model.errors import Refused
-from onlyonce.sources.kafka.source_kafka import Bounds, Ranges, Topic
+from onlyonce.core.errors import Refused
+from onlyonce.sources.source_kafka import Bounds, Ranges, Topic
 from tests.support.broker import CLEANABLE, Broker
 from tests.support.shop import SHOP
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from onlyonce.declare import loading as declarations
-from onlyonce.model.errors import Refused
-from onlyonce.sources.files import inbox
+from onlyonce.api import load as declarations
+from onlyonce.core.errors import Refused
+from onlyonce.sources import discovery
 from tests.support import shop_oracle
 from tests.support.check_placed_shop import check
 from tests.support.ended_runs import ended_at
@@ -41,10 +41,10 @@ def test_a_home_that_was_moved_asks_and_then_goes_on(
         moved.run("shop")
     assert "onlyonce inbox shop --moved" in asked.value.hint
     shop = declarations.load()["shop"]
-    assert inbox.look(shop, None).warnings
-    inbox.look(shop, "moved")
+    assert discovery.look_at_inbox(shop, None).warnings
+    discovery.look_at_inbox(shop, "moved")
     with pytest.raises(Refused, match="is where it was"):
-        inbox.look(shop, "moved")
+        discovery.look_at_inbox(shop, "moved")
     assert moved.run("shop").facts["batches"] == 0
 
     (elsewhere / "later").rename(elsewhere / "inbox" / "shop" / paths[2].name)
@@ -71,7 +71,7 @@ def test_what_was_registered_before_a_move_is_read_after_it(
     platform.home.rename(elsewhere)
     moved = replace(platform, home=elsewhere)
     moved.give(monkeypatch, ONLYONCE_HOME=str(elsewhere))
-    inbox.look(declarations.load()["shop"], "moved")
+    discovery.look_at_inbox(declarations.load()["shop"], "moved")
 
     moved.run("shop", "--close")
 

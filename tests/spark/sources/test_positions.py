@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from onlyonce import settings
+from onlyonce.api import load as declarations
+from onlyonce.core.errors import Refused
 from onlyonce.database.connect import Database
-from onlyonce.declare import loading as declarations
-from onlyonce.model.errors import Refused
 from onlyonce.records import trace as tracing
-from onlyonce.sources.parse.record_id import asked
+from onlyonce.sources.record_id import asked
 from tests.support import shop_oracle
 from tests.support.check_placed_shop import check
 from tests.support.platform import ROOT, Platform

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from onlyonce import settings
-from onlyonce.sources import land
+from onlyonce.sources import pubsub
 from tests.support.landers import Landers
 from tests.support.platform import Platform, multiset
 from tests.support.pubsub import Fake, landed, running
@@ -57,9 +57,9 @@ def test_each_message_has_one_fate(spark: Any, new_platform: Callable[..., Platf
         assert landers.wait(landers.start("orders", **kill))[0] == -signal.SIGKILL
     fake.tell("advance 61s")
     fake.tell("lose 1")
-    land.main(["orders"])
+    pubsub.main(["orders"])
     fake.tell("advance 61s")
-    land.main(["orders"])
+    pubsub.main(["orders"])
     lines = landed(settings.inbox("orders"))
     platform.run("orders", "--close")
 

@@ -11,10 +11,10 @@ import pytest
 from deltalake import DeltaTable
 
 from onlyonce import settings
-from onlyonce.declare import loading as declarations
-from onlyonce.declare.sources.sources import PubSub
-from onlyonce.local.feed import publish
-from onlyonce.sources import land
+from onlyonce.api import load as declarations
+from onlyonce.api.sources import PubSub
+from onlyonce.local import feed_messages
+from onlyonce.sources import pubsub
 from tests.support.landers import Landers
 from tests.support.platform import Platform
 from tests.support.pubsub import PROJECT, running
@@ -49,14 +49,14 @@ def test_both_pipelines_over_messages(
         monkeypatch.setenv("PUBSUB_EMULATOR_HOST", fake.address)
         fake.subscribe(name, topic=f"{PROJECT}/topics/{name}")
         more = 0.0 if how == "undisturbed" else 0.1
-        publish.feed(name, source, duplicates=more, seed=1, files=None, records=3000)
+        feed_messages.feed_pubsub(name, source, duplicates=more, seed=1, files=None, records=3000)
         for number, point in enumerate(LANDINGS if how == "kills" else []):
             passes = platform.home / f"failpoints-{number}"
             passes.mkdir()
             kill = {"ONLYONCE_FAILPOINTS": f"{point}:1:kill", "ONLYONCE_FAILPOINT_DIR": str(passes)}
             assert landers.wait(landers.start(name, **kill))[0] == -signal.SIGKILL
             fake.tell("advance 61s")
-        land.main([name])
+        pubsub.main([name])
     for point in RUNS if how == "kills" else []:
         code, output = platform.run_killed(point, name, "--close")
         assert platform.struck(point) >= 1, f"{point} was never passed:\n{output[-3000:]}"

@@ -11,16 +11,15 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from onlyonce.api.pipeline import Delta, Files, Growing, Output, Pipeline
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.declare.pipeline import Delta, Files, Growing, Output, Pipeline
-from onlyonce.model.storage.location import Location
-from onlyonce.session import schemas
-from onlyonce.sources import discovery, registry
+from onlyonce.core.locations import Location
+from onlyonce.engine import session
+from onlyonce.sources import discovery, listing, manifest, source_files
 from onlyonce.sources.discovery import Registered
-from onlyonce.sources.files import object_listing, source_files
-from onlyonce.sources.reading import Reading
-from onlyonce.storage import delta, log_entries, opening
-from onlyonce.storage.appended import Own
+from onlyonce.sources.manifest import Reading
+from onlyonce.tables import commit, opening
+from onlyonce.tables.commit import Own
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -39,7 +38,7 @@ class Registry:
         )  # fmt: skip
         self.table, self.columns, self.dice = table, source_files._schema(self.pipeline), random.Random(SEED)
         self.batches, self.commits, self.wholes = 0, 0, list[Location]()
-        opening.make(table, schemas.of(self.columns).json(), [], delta.KEEP_ALL | {"delta.appendOnly": "false"})
+        opening.make(table, session.schema_of(self.columns).json(), [], commit.KEEP_ALL | {"delta.appendOnly": "false"})
         made = discovery.reading(table, self.pipeline)
         self.reading = Reading(table, self._whole, made._columns, made._more)
 
@@ -51,7 +50,7 @@ class Registry:
         """One to three batches of some files; some were registered before."""
         rows = [row for _ in range(self.dice.randint(1, 3)) for row in self._batch()]
         self.commits += 1
-        assert registry.append(
+        assert manifest.append(
             to, self.columns, rows, Driver("shop/receive/1", 1, 1, "run"), self.commits, "shop/files"
         )
 
@@ -100,7 +99,7 @@ def test_where_entries_went_or_files_were_written_again_a_run_reads_the_whole(tm
     there.compare()
     assert len(there.wholes) == 2
     there.append(Own(there.table))
-    (there.table / log_entries.LOG / f"{DeltaTable(str(there.table)).version():020}.json").rename(tmp_path / "gone")
+    (there.table / opening.LOG / f"{DeltaTable(str(there.table)).version():020}.json").rename(tmp_path / "gone")
     gone = there.reading._added(there.reading.table.table.version(), there.reading.table.table.version() + 1)
     assert gone is None
 
@@ -117,8 +116,8 @@ def test_of_objects_a_run_knows_the_last_mark_of_each() -> None:
             "mark": [f"{number} {n}" for n in names],
         }
         parts.append(pa.RecordBatch.from_pydict(rows, schema=schema))
-    whole, known, at = object_listing.known(parts), object_listing.known([]), 0
+    whole, known, at = listing.known_objects(parts), listing.known_objects([]), 0
     while at < len(parts):
         some = dice.randint(1, 4)
-        known, at = object_listing.known(parts[at : at + some], known), at + some
+        known, at = listing.known_objects(parts[at : at + some], known), at + some
     assert (known.names.tolist(), known.marks.tolist()) == (whole.names.tolist(), whole.marks.tolist())

@@ -17,9 +17,10 @@ import pytest
 from pyarrow import parquet
 from pyspark.sql import SparkSession
 
-from onlyonce.declare import ddl
-from onlyonce.declare.pipeline import Files
-from onlyonce.sources.parse import coercion, record_id
+from onlyonce.api import ddl
+from onlyonce.api.pipeline import Files
+from onlyonce.sources import record_id
+from onlyonce.sources.values import coercion
 from tests.spark.sources.test_formats import read
 from tests.support.shop import SHOP
 

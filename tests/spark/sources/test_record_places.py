@@ -19,19 +19,17 @@ from deltalake import write_deltalake
 from pyarrow import parquet
 from pyspark.sql import SparkSession
 
-from onlyonce.declare.pipeline import Custom, DeltaSource, Files, Growing, Pipeline, PubSub
-from onlyonce.declare.sources.debezium import Debezium
-from onlyonce.declare.sources.message_formats import Avro, JsonSchema, Protobuf
-from onlyonce.model.frontier import Frontier
-from onlyonce.receive import receive_task
-from onlyonce.receive.blocks import exchange
-from onlyonce.receive.event_files import Stamp
-from onlyonce.session import schemas
-from onlyonce.sources.files import folders, source_files
-from onlyonce.sources.files.source_files import Inbox
-from onlyonce.sources.kafka.source_kafka import Topic
+from onlyonce.api.messages import Avro, Debezium, JsonSchema, Protobuf
+from onlyonce.api.pipeline import Custom, DeltaSource, Files, Growing, Pipeline, PubSub
+from onlyonce.core.frontier import Frontier
+from onlyonce.engine import session
+from onlyonce.receive import batch_files, exchange
+from onlyonce.receive.events import Stamp
+from onlyonce.sources import folders, source_files
 from onlyonce.sources.landing import Message, line
 from onlyonce.sources.lines import Lines
+from onlyonce.sources.source_files import Inbox
+from onlyonce.sources.source_kafka import Topic
 from tests.spark.sources.test_kafka_source import DRIVER, NOON, Run
 from tests.support import debezium_messages, schema_registry
 from tests.support.broker import Broker
@@ -63,9 +61,9 @@ LANDED = [
 
 def refused(spark: SparkSession, lines: Lines, pipeline: Pipeline, folder: Path) -> dict[str, str]:
     """Return the reasons of the invalid rows that a task of receive writes, by their places."""
-    task = receive_task.without_catalog(Stamp(NOW, "shop/receive/1", 7, Frontier(), places=lines.places), folder)
+    task = batch_files.without_catalog(Stamp(NOW, "shop/receive/1", 7, Frontier(), places=lines.places), folder)
     rows = exchange.mapped(
-        exchange.records(spark, lines, pipeline, NOW), task, schemas.of(receive_task.GIVES)
+        exchange.records(spark, lines, pipeline, NOW), task, session.schema_of(batch_files.GIVES)
     ).collect()
     found = [
         (Path(row.path).parent.name, one) for row in rows for one in parquet.ParquetFile(row.path).read().to_pylist()

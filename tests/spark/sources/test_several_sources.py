@@ -14,11 +14,10 @@ from typing import Any, ClassVar
 import pandas as pd
 import pytest
 
-from onlyonce.commitlog import driver_clock
+from onlyonce.commitlog import drivers
+from onlyonce.core.errors import Refused
 from onlyonce.database.connect import forget_connections
-from onlyonce.model.errors import Refused
-from onlyonce.operate import doctor
-from onlyonce.operate.change import plan
+from onlyonce.operate import doctor, plan
 from tests.support.broker import Broker
 from tests.support.ended_runs import ended_at
 from tests.support.long_run import QUICK, committed, meanwhile, out_of_order, until
@@ -42,9 +41,9 @@ class Clock(datetime):
 @pytest.fixture
 def shop(new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch) -> Platform:
     """A platform whose clock can be set."""
-    from onlyonce.receive import receive
+    from onlyonce.receive import loop
 
-    monkeypatch.setattr(receive, "datetime", Clock)
+    monkeypatch.setattr(loop, "datetime", Clock)
     Clock.shows = START + timedelta(days=1)
     return new_platform("tests/support/two_sources.py")
 
@@ -99,12 +98,12 @@ def test_a_source_that_is_ahead_makes_nothing_of_the_other_late(shop: Platform) 
 def test_a_run_with_a_wrong_clock_registers_nothing(shop: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next run with a right clock takes all of it in."""
     put(shop, 0, {"web": [[Sale("web", "w", 0, 1)]]})
-    monkeypatch.setattr(driver_clock, "MOST_SECONDS", -1e9)
+    monkeypatch.setattr(drivers, "MOST_SECONDS", -1e9)
     with pytest.raises(Refused, match="the clock of this driver shows"):
         shop.run("shop")
     assert not list(shop.home.rglob("sources/web/files/*.parquet"))
 
-    monkeypatch.setattr(driver_clock, "MOST_SECONDS", 300.0)
+    monkeypatch.setattr(drivers, "MOST_SECONDS", 300.0)
     shop.run("shop")
     assert len(multiset(shop.sql("SELECT id FROM results.each"))) == 1
 
@@ -116,12 +115,12 @@ def test_a_clock_that_was_ahead_is_corrected_for_what_comes_next(
 
     After the repair input arrives now, ids are known as before, and a source can be idle.
     """
-    monkeypatch.setattr(driver_clock, "MOST_SECONDS", 1e9)
+    monkeypatch.setattr(drivers, "MOST_SECONDS", 1e9)
     real = datetime.now(UTC)
     Clock.shows = real + timedelta(days=365)
     put(shop, 0, {"web": [[Sale("web", "w", 0, 1)]], "till": [[Sale("till", "t", 0, 2)]]})
     shop.run("shop")
-    monkeypatch.setattr(driver_clock, "MOST_SECONDS", 300.0)
+    monkeypatch.setattr(drivers, "MOST_SECONDS", 300.0)
     Clock.shows = real
     shop.run("shop")
 
@@ -268,12 +267,12 @@ def test_the_watermark_waits_for_what_is_declared_and_not_idle(shop: Platform, m
 
 def trace(platform: Platform, *given: str) -> Any:
     """What `onlyonce trace` tells of a record of any source."""
+    from onlyonce.api import load
     from onlyonce.database.connect import Database
-    from onlyonce.declare import loading
     from onlyonce.records import trace as traced
-    from onlyonce.sources.parse import record_id
+    from onlyonce.sources import record_id
 
-    pipeline = loading.one("shop")
+    pipeline = load.one("shop")
     database = Database(platform.environment["ONLYONCE_DATABASE_URL"])
     report, there = traced.trace(database, pipeline, "shop", record_id.asked(pipeline, given))
     return report.facts if there else None

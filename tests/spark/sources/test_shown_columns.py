@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
-from onlyonce.declare.pipeline import Kafka
-from onlyonce.model.values import line_values
+from onlyonce.api.pipeline import Kafka
+from onlyonce.core import line_values
 from onlyonce.sources import lines
-from onlyonce.sources.parse import parse, shown_columns
+from onlyonce.sources.values import parse
 from tests.support.shop import SHOP
 
 pytestmark = pytest.mark.spark
@@ -42,9 +42,7 @@ def test_a_column_is_shown_as_python_shows_a_value(spark: Any) -> None:
     """Whatever the characters and the length."""
     frame = spark.createDataFrame([(one,) for one in HOSTILE], "text string")
 
-    found = {
-        row.text: row.shown for row in frame.select("text", shown_columns.shown(F.col("text")).alias("shown")).collect()
-    }
+    found = {row.text: row.shown for row in frame.select("text", parse.shown(F.col("text")).alias("shown")).collect()}
 
     assert found == {one: line_values.shown(one) for one in HOSTILE}
 
@@ -54,7 +52,7 @@ def test_a_reason_has_no_value_of_a_header(spark: Any) -> None:
     topic = Kafka(topic="sales", servers="nowhere:9092", headers=("at",))
     sales = replace(SHOP, source=topic, schema="id string, at string")
     told = [('{"id": "a"}', None, 0, 0, "2026-01-01T00:00:00Z"), ('{"id": "b"}', None, 0, 1, "o'neil")]
-    rows = spark.createDataFrame(told, f"{lines.LINE}, {parse.BESIDE}at string")
+    rows = spark.createDataFrame(told, f"{lines.LINE_COLUMN}, {parse.BESIDE}at string")
 
     found = parse.records(rows, sales, datetime(2026, 1, 2, tzinfo=UTC)).select("oo_reason", "oo_raw").collect()
 

@@ -18,7 +18,7 @@ from deltalake import write_deltalake
 from pyarrow import parquet
 from pyspark.sql import SparkSession
 
-from onlyonce.declare.pipeline import Custom, DeltaSource, Files, Growing, Pipeline
+from onlyonce.api.pipeline import Custom, DeltaSource, Files, Growing, Pipeline
 from onlyonce.testing import conformance
 from tests.support import shop_oracle
 from tests.support.shop import SHOP

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from onlyonce.declare.pipeline import DeltaSource, Pipeline
-from onlyonce.model.errors import Refused
-from onlyonce.sources.files.listing import InputFile
+from onlyonce.api.pipeline import DeltaSource, Pipeline
+from onlyonce.core.errors import Refused
+from onlyonce.sources.listing import InputFile
 from tests.support import tables
 from tests.support.shop import SHOP
 from tests.support.tables import rows, take

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from onlyonce.api.pipeline import Custom, Files, Growing, Pipeline
 from onlyonce.commitlog.lineages import Driver
-from onlyonce.declare.pipeline import Custom, Files, Growing, Pipeline
-from onlyonce.model.errors import Refused
-from onlyonce.sources import discovery
+from onlyonce.core.errors import Refused
+from onlyonce.sources import discovery, folders, source_files
 from onlyonce.sources.discovery import Inbox
-from onlyonce.sources.files import folders, source_files
 from tests.support.arrivals import records_of
 from tests.support.shop import SHOP
 

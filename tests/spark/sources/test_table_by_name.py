@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from onlyonce.declare.pipeline import DeltaSource, Pipeline
-from onlyonce.model.errors import Refused
+from onlyonce.api.pipeline import DeltaSource, Pipeline
+from onlyonce.core.errors import Refused
 from tests.spark.sources.test_table_registry import entries, inbox_of, register
 from tests.support import tables
 from tests.support.shop import SHOP

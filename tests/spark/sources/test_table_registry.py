@@ -12,15 +12,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from onlyonce.declare.pipeline import Pipeline
-from onlyonce.model.errors import Refused
-from onlyonce.session import schemas
-from onlyonce.sources import discovery, registry
+from onlyonce.api.pipeline import Pipeline
+from onlyonce.core.errors import Refused
+from onlyonce.engine import session
+from onlyonce.sources import delta_log, discovery, manifest, source_files
 from onlyonce.sources.discovery import Inbox
-from onlyonce.sources.files import source_files
-from onlyonce.sources.files.listing import InputFile
-from onlyonce.sources.tables import table_log
-from onlyonce.storage import delta, opening
+from onlyonce.sources.listing import InputFile
+from onlyonce.tables import commit, opening
 from onlyonce.testing.conformance import NOBODY
 from tests.support import tables
 from tests.support.tables import rows
@@ -32,7 +30,7 @@ NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
 def inbox_of(pipeline: Pipeline, at: Path, most: int = 2) -> Inbox:
     """With an empty registry."""
-    opening.make(at, schemas.of(source_files._schema(pipeline)).json(), [], delta.KEEP_ALL)
+    opening.make(at, session.schema_of(source_files._schema(pipeline)).json(), [], commit.KEEP_ALL)
     return Inbox("shop", at.parent, at, most, pipeline)
 
 
@@ -59,7 +57,7 @@ def test_each_row_is_registered_once_however_versions_come_and_looks_are_cut(
 ) -> None:
     """Appends, compactions, empty versions, in pages of three: the distinct rows, each at a place of its own, the same
     in a bounded run."""
-    monkeypatch.setattr(table_log, "PAGE", 3)
+    monkeypatch.setattr(delta_log, "PAGE", 3)
     story = tables.Story(tmp_path / "t", seed)
     pipeline = tables.of(tmp_path / "t")
     inbox = inbox_of(pipeline, tmp_path / "files")
@@ -97,7 +95,7 @@ def test_batches_are_numbered_on_and_have_so_many_files(tmp_path: Path) -> None:
     tables.append(tmp_path / "t", ["d"])
     register(inbox)
 
-    numbers = Counter(registry.after(inbox.table, None, ["batch_no"])["batch_no"].to_pylist())
+    numbers = Counter(manifest.after(inbox.table, None, ["batch_no"])["batch_no"].to_pylist())
     assert numbers == {0: 2, 1: 1, 2: 1}
     assert discovery.registered(inbox.table, pipeline).batches == 3
 
@@ -106,7 +104,7 @@ def test_what_came_before_a_version_that_is_refused_is_registered_and_the_next_l
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where it is on another page than the refused one."""
-    monkeypatch.setattr(table_log, "PAGE", 2)
+    monkeypatch.setattr(delta_log, "PAGE", 2)
     pipeline = tables.of(tmp_path / "t")
     inbox = inbox_of(pipeline, tmp_path / "files")
     for name in ("a", "b"):

@@ -14,14 +14,13 @@ import pytest
 from pyarrow import parquet
 from pyspark.sql import SparkSession
 
-from onlyonce.declare.pipeline import Files, Input, Pipeline
-from onlyonce.model.errors import Refused
-from onlyonce.session import schemas
-from onlyonce.sources import discovery
-from onlyonce.sources.files import source_files
-from onlyonce.sources.files.listing import new_files
-from onlyonce.sources.lines import LINE, Lines
-from onlyonce.sources.parse import mapping
+from onlyonce.api.pipeline import Files, Input, Pipeline
+from onlyonce.core.errors import Refused
+from onlyonce.engine import session
+from onlyonce.sources import discovery, source_files
+from onlyonce.sources.lines import LINE_COLUMN, Lines
+from onlyonce.sources.listing import new_files
+from onlyonce.sources.values import parse
 from tests.support.arrivals import records_of
 from tests.support.shop import SHOP
 
@@ -49,7 +48,7 @@ INVALID = {
 def records(spark: SparkSession, lines: list[str], **declared: Any) -> list[Any]:
     """The records of some lines, in their order."""
     rows = [(line, None, 7, at) for at, line in enumerate(lines)]
-    shaped = spark.createDataFrame(rows, schemas.of(LINE)).coalesce(1)
+    shaped = spark.createDataFrame(rows, session.schema_of(LINE_COLUMN)).coalesce(1)
     pipeline = replace(SHOP, **{"schema": SCHEMA, "record_id": ("id",), **declared})
     return sorted(records_of(spark, Lines([], shaped), pipeline, NOW), key=lambda row: row.id or row.oo_raw)
 
@@ -220,7 +219,7 @@ def test_no_column_of_a_source_is_made_by_the_clock(spark: SparkSession) -> None
     def check(made: str) -> None:
         columns, kind = (
             {"x": made},
-            spark.createDataFrame([], schemas.of(OF_A_SOURCE))
+            spark.createDataFrame([], session.schema_of(OF_A_SOURCE))
             .selectExpr(f"{made} AS x")
             .schema["x"]
             .dataType.simpleString(),
@@ -235,7 +234,7 @@ def test_no_column_of_a_source_is_made_by_the_clock(spark: SparkSession) -> None
             event_time="at",
             outputs=SHOP.outputs[:1],
         )
-        mapping.check(spark, declared.of_source("a"))
+        parse.check_mapping(spark, declared.of_source("a"))
 
     for made in RIGHT:
         check(made)

@@ -14,7 +14,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from onlyonce.storage import delta
+from onlyonce.tables import commit
 
 pytestmark = pytest.mark.spark
 
@@ -23,7 +23,7 @@ SCHEMA = StructType().add("n", "long")
 
 def make(spark: SparkSession, path: Path) -> None:
     """By the product's function."""
-    delta.make(path, SCHEMA, spark, [], delta.KEEP_ALL)
+    commit.make(path, SCHEMA, spark, [], commit.KEEP_ALL)
 
 
 def begun(path: Path) -> Path:
@@ -46,7 +46,7 @@ def test_a_table_that_another_driver_is_making_is_waited_for(
         shutil.copytree(other / "_delta_log", path / "_delta_log", dirs_exist_ok=True)
         return 0
 
-    monkeypatch.setattr(delta, "MADE_WAIT", ends)
+    monkeypatch.setattr(commit, "MADE_WAIT", ends)
     make(spark, path)
 
     assert DeltaTable(str(path)).metadata().id == DeltaTable(str(other)).metadata().id
@@ -57,21 +57,21 @@ def test_what_a_killed_driver_left_of_a_table_is_made_anew(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No run would ever begin again otherwise: Delta makes no table in a folder that is not empty."""
-    monkeypatch.setattr(delta, "MADE_WAIT", tenacity.wait_none())
-    monkeypatch.setattr(delta, "MADE_UNTIL", tenacity.stop_after_attempt(3))
+    monkeypatch.setattr(commit, "MADE_WAIT", tenacity.wait_none())
+    monkeypatch.setattr(commit, "MADE_UNTIL", tenacity.stop_after_attempt(3))
     path = begun(tmp_path / "table")
 
     make(spark, path)
 
     assert DeltaTable(str(path)).version() == 0
-    assert DeltaTable(str(path)).metadata().configuration == delta.KEEP_ALL
+    assert DeltaTable(str(path)).metadata().configuration == commit.KEEP_ALL
 
 
 def test_a_folder_of_something_else_is_refused_at_once_and_stays(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beside a begun log too: whose file it is nobody knows."""
-    monkeypatch.setattr(delta, "MADE_WAIT", lambda state: pytest.fail("nobody is waited for"))
+    monkeypatch.setattr(commit, "MADE_WAIT", lambda state: pytest.fail("nobody is waited for"))
     path = tmp_path / "table"
     path.mkdir()
     (path / "theirs.parquet").write_text("x")

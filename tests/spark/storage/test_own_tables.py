@@ -14,9 +14,10 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from onlyonce.model.storage.location import on_disk
-from onlyonce.storage import checksums, delta, own_tables
-from onlyonce.storage.appended import Appended, Own
+from onlyonce.core.locations import on_disk
+from onlyonce.tables import commit as tables_commit
+from onlyonce.tables import own_tables
+from onlyonce.tables.commit import Appended, Own
 from tests.support import sparks_writer
 
 pytestmark = pytest.mark.spark
@@ -66,10 +67,10 @@ def test_what_spark_reads_and_skips_by_is_what_its_own_writer_would_have_written
 ) -> None:
     """The same rows in the same files: the same statistics of each, the same rows by every filter, as a stream the
     same."""
-    commit = delta.Commit("app", 0, "app/0", 1, "")
+    commit = tables_commit.Commit("app", 0, "app/0", 1, "")
     ours, sparks = tmp_path / "ours", tmp_path / "sparks"
     for path in (ours, sparks):
-        delta.make(path, rows.schema, spark, ["kind"], {delta.SKIPPING: INDEXED})
+        tables_commit.make(path, rows.schema, spark, ["kind"], {tables_commit.SKIPPING: INDEXED})
     own_tables.append(lambda folder: written(rows, on_disk(folder)), Appended(ours), commit)
     sparks_writer.append(rows, sparks, commit, ["kind"])
 
@@ -95,7 +96,9 @@ def test_spark_reads_a_new_version_without_a_job_by_a_checksum_that_it_finds_rig
 ) -> None:
     """Also after a commit that left none: it is counted anew. Spark itself compares it with all that the table has."""
     path = tmp_path / "table"
-    delta.make(path, spark.range(1).withColumn("kind", F.lit("a")).schema, spark, ["kind"], delta.KEEP_ALL)
+    tables_commit.make(
+        path, spark.range(1).withColumn("kind", F.lit("a")).schema, spark, ["kind"], tables_commit.KEEP_ALL
+    )
     table = spark._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, str(path))  # type: ignore[union-attr]
     none = getattr(getattr(spark._jvm.scala, "None$"), "MODULE$")  # type: ignore[union-attr]
     own, jobs = Own(path), []
@@ -118,11 +121,11 @@ def test_a_checksum_goes_with_its_time(tmp_path: Path) -> None:
     path = tmp_path / "table"
     DeltaTable.create(str(path), pa.schema([("id", pa.int64())]))
     own = Own(path)
-    for number in range(1, 2 * checksums.KEPT + 1):
+    for number in range(1, 2 * tables_commit.KEPT + 1):
         own_tables.append_rows([[{"id": number}]], own.look(), commit(number))
-    assert len([*(path / "_delta_log").glob("*.crc")]) == checksums.KEPT + 1
+    assert len([*(path / "_delta_log").glob("*.crc")]) == tables_commit.KEPT + 1
 
 
-def commit(number: int) -> delta.Commit:
+def commit(number: int) -> tables_commit.Commit:
     """A commit of its own number."""
-    return delta.Commit("app", number, f"app/{number}", 1, "")
+    return tables_commit.Commit("app", number, f"app/{number}", 1, "")

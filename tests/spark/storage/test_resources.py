@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from onlyonce import settings
-from onlyonce.model.errors import Retryable
+from onlyonce.core.errors import Retryable
 from tests.fault.test_kills import put_all
 from tests.support import shop_oracle
 from tests.support.bad_input import record

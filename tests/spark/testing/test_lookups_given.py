@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from onlyonce.model.errors import Refused
+from onlyonce.core.errors import Refused
 from onlyonce.testing import run
 from tests.support.looks_up import PIPELINES
 

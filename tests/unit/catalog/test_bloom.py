@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onlyonce.catalog import bloom
-from onlyonce.catalog.packed import Ids
+from onlyonce.catalog import filters
+from onlyonce.catalog.filters import Ids
 
 QUICK = settings(max_examples=100, deadline=None)
 # Any halves: also those that no hash would give, with equal halves and the ends of the range.
@@ -27,16 +27,16 @@ def some(count: int, seed: int) -> Ids:
     return made.integers(0, 2**64, count, dtype=np.uint64), made.integers(0, 2**64, count, dtype=np.uint64)
 
 
-def filter_of(of: Ids) -> bloom.Filter:
+def filter_of(of: Ids) -> filters.Filter:
     """Made, stored and read."""
-    known = bloom.read(bloom.make(of), len(of[0]))
+    known = filters.read(filters.make(of), len(of[0]))
     assert known is not None
     return known
 
 
-def maybe(known: bloom.Filter, wanted: Ids) -> list[int]:
+def maybe(known: filters.Filter, wanted: Ids) -> list[int]:
     """The positions of what the filter may hold."""
-    return bloom.maybe(known, bloom.probes(wanted)).tolist()
+    return filters.maybe(known, filters.probes(wanted)).tolist()
 
 
 @QUICK
@@ -59,7 +59,7 @@ def test_false_positives_are_as_rare_as_stated(count: int) -> None:
     known = filter_of(some(count, 1))
     found = sum(len(maybe(known, some(1_000_000, seed))) for seed in range(2, 12))
 
-    assert found / 10_000_000 < 2 * bloom.FALSE_POSITIVES
+    assert found / 10_000_000 < 2 * filters.FALSE_POSITIVES
 
 
 def test_ids_that_share_their_partition_are_told_apart_as_well() -> None:
@@ -69,12 +69,12 @@ def test_ids_that_share_their_partition_are_told_apart_as_well() -> None:
 
     found = maybe(filter_of((high // four * four, low)), (other // four * four, others))
 
-    assert len(found) / 2_000_000 < 4 * bloom.FALSE_POSITIVES
+    assert len(found) / 2_000_000 < 4 * filters.FALSE_POSITIVES
 
 
 def test_an_id_with_its_filter_takes_less_than_20_bytes() -> None:
     """The catalog's budget is 24 with the rows around them."""
-    assert 16 + len(bloom.make(some(100_000, 1))) / 100_000 < 20
+    assert 16 + len(filters.make(some(100_000, 1))) / 100_000 < 20
 
 
 def test_an_empty_filter_holds_nothing() -> None:
@@ -89,25 +89,25 @@ def test_an_empty_filter_holds_nothing() -> None:
 @given(st.data(), st.integers(1, 60))
 def test_any_flipped_bit_is_seen(data: st.DataObject, count: int) -> None:
     """In the header or in the field."""
-    stored = bytearray(bloom.make(some(count, 1)))
+    stored = bytearray(filters.make(some(count, 1)))
     at = data.draw(st.integers(0, 8 * len(stored) - 1))
     stored[at // 8] ^= 1 << (at % 8)
 
-    assert bloom.read(bytes(stored), count) is None
+    assert filters.read(bytes(stored), count) is None
 
 
 @QUICK
 @given(st.data())
 def test_any_truncation_or_addition_is_seen(data: st.DataObject) -> None:
     """Down to nothing at all."""
-    stored = bloom.make(some(40, 1))
+    stored = filters.make(some(40, 1))
     cut = data.draw(st.integers(0, len(stored) - 1))
 
-    assert bloom.read(stored[:cut], 40) is None
-    assert bloom.read(stored + b"\0", 40) is None
-    assert bloom.read(None, 40) is None
+    assert filters.read(stored[:cut], 40) is None
+    assert filters.read(stored + b"\0", 40) is None
+    assert filters.read(None, 40) is None
 
 
 def test_the_filter_of_another_chunk_is_seen() -> None:
     """By the number of ids, which the row of the chunk tells too."""
-    assert bloom.read(bloom.make(some(40, 1)), 41) is None
+    assert filters.read(filters.make(some(40, 1)), 41) is None

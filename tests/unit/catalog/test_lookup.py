@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onlyonce.catalog.packed import Ids, first_of_each, member, merge, pack, unpack
+from onlyonce.catalog.filters import Ids, first_of_each, member, merge, pack, unpack
 
 QUICK = settings(max_examples=100, deadline=None)
 # Few different halves, so that equal high halves with other low halves are the rule; and the ends of the range.

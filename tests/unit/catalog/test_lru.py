@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onlyonce.catalog.lru import Cache
+from onlyonce.catalog.worker_cache import Cache
 
 steps = st.lists(
     st.tuples(st.sampled_from(["get", "put", "spare"]), st.integers(0, 5), st.integers(0, 12)), max_size=60

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from onlyonce.catalog.shared_files import LEAST, SharedFiles
+from onlyonce.catalog.worker_cache import LEAST, SharedFiles
 from tests.support.other_process import done_apart
 
 NAME = "filter-0"

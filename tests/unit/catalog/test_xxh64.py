@@ -10,7 +10,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onlyonce.catalog import xxh64
+from onlyonce.catalog import filters
 
 TEXTS = st.lists(st.text(max_size=140), max_size=40)
 
@@ -18,7 +18,7 @@ TEXTS = st.lists(st.text(max_size=140), max_size=40)
 @given(TEXTS, st.integers(0, 2**64 - 1))
 def test_texts_have_the_hashes_of_the_library(texts: list[str], seed: int) -> None:
     """Whatever their lengths, one after the other in one array, from any seed."""
-    found = xxh64.of_texts(pa.array(texts, pa.string()), seed)
+    found = filters.hashes_of_texts(pa.array(texts, pa.string()), seed)
 
     assert found.tolist() == [xxhash.xxh64_intdigest(text.encode(), seed) for text in texts]
 
@@ -29,14 +29,16 @@ def test_a_part_of_an_array_is_hashed_as_that_part(length: int, first: int) -> N
     texts = ["é" * n for n in range(length, length + 45)]
     part = pa.array(texts, pa.string())[first:]
 
-    assert xxh64.of_texts(part).tolist() == [xxhash.xxh64_intdigest(text.encode(), 42) for text in texts[first:]]
+    assert filters.hashes_of_texts(part).tolist() == [
+        xxhash.xxh64_intdigest(text.encode(), 42) for text in texts[first:]
+    ]
 
 
 @given(TEXTS)
 def test_a_chain_takes_each_hash_as_the_next_seed(texts: list[str]) -> None:
     """As Spark hashes several columns."""
     column = pa.array(texts, pa.string())
-    found = xxh64.of_texts(column, xxh64.of_texts(column))
+    found = filters.hashes_of_texts(column, filters.hashes_of_texts(column))
 
     once = [xxhash.xxh64_intdigest(text.encode(), 42) for text in texts]
     assert found.tolist() == [
@@ -47,6 +49,6 @@ def test_a_chain_takes_each_hash_as_the_next_seed(texts: list[str]) -> None:
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20))
 def test_numbers_have_the_hashes_of_their_bytes(numbers: list[int]) -> None:
     """Eight bytes, the lowest first."""
-    found = xxh64.of_numbers(np.array(numbers, np.int64))
+    found = filters.hashes_of_numbers(np.array(numbers, np.int64))
 
     assert found.tolist() == [xxhash.xxh64_intdigest(struct.pack("<q", number), 42) for number in numbers]

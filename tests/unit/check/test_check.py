@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from onlyonce.check import fits
-from onlyonce.declare import ddl
-from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, split_ddl
-from onlyonce.model import function_errors, origin
-from onlyonce.model.errors import FunctionFails, Refused
-from onlyonce.session.failures import translate
+from onlyonce import check
+from onlyonce.api import ddl
+from onlyonce.api.pipeline import Delta, Files, Output, Pipeline, split_ddl
+from onlyonce.core import errors, failures
+from onlyonce.core.errors import FunctionFails, Refused
+from onlyonce.engine.failures import translate
 
 OUTPUT = Output(name="all", transform="m:f", sink=Delta(write="upsert", keys="shop"))
 GOOD = (
@@ -53,7 +53,7 @@ def test_one_name_is_a_tuple_of_one_and_a_list_is_one_of_all() -> None:
 def test_keys_are_columns_of_the_rows() -> None:
     """The nearest column is named."""
     with pytest.raises(Refused, match="key 'shop'") as refused:
-        fits.check_keys(OUTPUT, ["shops", "n"])
+        check.check_keys(OUTPUT, ["shops", "n"])
     assert "did you mean 'shops'?" in refused.value.hint
 
 
@@ -67,7 +67,7 @@ def test_an_error_of_rows_is_told_at_the_users_line() -> None:
     found = translate(RuntimeError(divided.format("/team/mine.py:7")))
     assert isinstance(found, FunctionFails)
     assert found.what == "/team/mine.py:7: a function of yours fails on its rows: Division by zero"
-    ours = RuntimeError(divided.format(f"{origin.OURS}receive/receive.py:7"))
+    ours = RuntimeError(divided.format(f"{errors.OURS}receive/receive.py:7"))
     assert translate(ours) is ours
     raised = (
         "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n  File "
@@ -80,7 +80,7 @@ def test_an_error_of_rows_is_told_at_the_users_line() -> None:
 
 def test_our_own_code_is_ours_where_a_link_leads_to_it(tmp_path: Path) -> None:
     """As in a home or an environment behind a link: the lines of an error are those of the path that Python came by."""
-    (tmp_path / "onlyonce").symlink_to(Path(origin.OURS))
+    (tmp_path / "onlyonce").symlink_to(Path(errors.OURS))
     asked = (
         "from onlyonce.model import origin; from onlyonce.declare import loading; print(origin.__file__, "
         "origin.is_users(loading.__file__))"
@@ -96,6 +96,6 @@ def test_a_missing_column_is_named_with_the_nearest() -> None:
         "the following? [`cents`, `id`]."
     )
     for text in (spark, "'DataFrame' object has no attribute 'cent'"):
-        found = function_errors.of_code("output all: m:f", ValueError(text), ["id", "cents"], "/team/mine.py:3")
+        found = failures.error_of_code("output all: m:f", ValueError(text), ["id", "cents"], "/team/mine.py:3")
         assert found.what == "/team/mine.py:3: output all: m:f asks for the column 'cent', which is not there"
         assert found.hint.startswith("did you mean 'cents'?")

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onlyonce import failpoints
-from onlyonce.check import kept
+from onlyonce import check, failpoints
 from onlyonce.failpoints import FailPoint
 from tests.support.shop import SHOP
 
@@ -21,16 +20,16 @@ def test_a_kill_while_a_check_is_kept_leaves_all_of_it_or_what_was_there(
     """The next check is kept as ever, and nothing of the killed one lies beside it."""
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
     monkeypatch.setenv("ONLYONCE_FAILPOINT_DIR", str(tmp_path))
-    kept.keep(SHOP, "a", BEFORE)
+    check.keep_check(SHOP, "a", BEFORE)
     monkeypatch.setattr(failpoints, "_POINTS", {point: (1, "raise")})
     with pytest.raises(FailPoint):
-        kept.keep(SHOP, "b", AFTER)
-    assert (kept.schemas(SHOP, "a"), kept.schemas(SHOP, "b")) == (
+        check.keep_check(SHOP, "b", AFTER)
+    assert (check.kept_schemas(SHOP, "a"), check.kept_schemas(SHOP, "b")) == (
         (BEFORE, None) if point == "check-before-keep" else (None, AFTER)
     )
 
     monkeypatch.setattr("os.getpid", lambda: 1)
-    kept.keep(SHOP, "c", AFTER)
+    check.keep_check(SHOP, "c", AFTER)
 
-    assert kept.schemas(SHOP, "c") == AFTER
+    assert check.kept_schemas(SHOP, "c") == AFTER
     assert [path.name for path in (tmp_path / "checks").iterdir()] == ["shop.json"]

@@ -16,17 +16,17 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from onlyonce import asked, settings, tables
+from onlyonce import asked, console, settings
 from onlyonce.asked import parse
-from onlyonce.cli import app, look, shell, work
-from onlyonce.database import formats
-from onlyonce.model import errors
-from onlyonce.model.report import Report
-from onlyonce.operate import audit, collect
+from onlyonce.cli import app, operate, shell, work
+from onlyonce.core import errors
+from onlyonce.core.runs import Report
+from onlyonce.database import statements
+from onlyonce.operate import audit, gc
 from onlyonce.outputs import backfill
 
 MINE = (
-    "from onlyonce.declare.pipeline import *\nPIPELINES = [Pipeline(name='mine', source=Files(), schema='id "
+    "from onlyonce.api.pipeline import *\nPIPELINES = [Pipeline(name='mine', source=Files(), schema='id "
     "string, at timestamp',"
     " record_id=('id',), event_time='at', outputs=(Output(name='all', transform='m:f', sink=Delta()),))]\n"
 )
@@ -43,7 +43,7 @@ def no_platform(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def answers(monkeypatch: pytest.MonkeyPatch, rows: list[dict[str, Any]]) -> None:
-    for module in (look, work, shell):
+    for module in (operate, work, shell):
         monkeypatch.setattr(module, "read", lambda work: rows, raising=False)
 
 
@@ -56,7 +56,7 @@ def test_an_error_is_three_lines_and_its_exit_code(
     def fail(_: object) -> None:
         raise kind("it [broke]", data="none is lost", hint="try again")
 
-    monkeypatch.setattr(look, "read", fail)
+    monkeypatch.setattr(operate, "read", fail)
 
     result = runner.invoke(app, ["status"])
 
@@ -73,7 +73,7 @@ def test_a_bug_is_told_in_three_lines_with_its_traceback_in_a_file(
     def fail(_: object) -> None:
         raise ZeroDivisionError("by nothing")
 
-    monkeypatch.setattr(look, "read", fail)
+    monkeypatch.setattr(operate, "read", fail)
 
     result = runner.invoke(app, ["status"])
 
@@ -123,7 +123,7 @@ def test_without_a_platform_the_way_out_is_named(command: str) -> None:
 @pytest.mark.parametrize("command", ["run flights", "status"])
 def test_a_stopped_server_of_the_home_is_not_waited_for(no_platform: Path, command: str) -> None:
     """Nobody but `onlyonce up` starts it. One that a setting names may be on its way up."""
-    formats.make_home()
+    statements.make_home()
     (no_platform / "postgres").mkdir()
     for role in ("writer", "reader"):
         (no_platform / "postgres" / f"{role}.url").write_text("postgresql+psycopg2://u:p@127.0.0.1:1/onlyonce\n")
@@ -267,14 +267,14 @@ def test_a_backfill_of_no_interval_is_refused_before_anything_is_asked(
 def test_a_new_life_is_only_described_without_yes(
     options: list[str], yes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from onlyonce.run import lineage
+    from onlyonce.run import reset
 
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql://nobody")
 
     def new(target: str, *, yes: bool, from_kept: bool) -> Report:
         return Report("new", "r", {"target": target, "yes": yes, "from_kept": from_kept})
 
-    monkeypatch.setattr(lineage, "new", new)
+    monkeypatch.setattr(reset, "new", new)
 
     result = runner.invoke(app, ["lineage", "new", "flights/receive", "--json", *options])
 
@@ -306,7 +306,7 @@ def test_rows_as_a_table_group_counts_and_leave_ids_as_they_are(monkeypatch: pyt
 def test_an_audit_with_findings_ends_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
     report = Report("audit: 1 finding(s)", "a", warnings=["shop/receive/1/2 does not add up"])
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql://nowhere")
-    monkeypatch.setattr(audit, "examine", lambda grace, **_: report)
+    monkeypatch.setattr(audit, "examine_log", lambda grace, **_: report)
 
     result = runner.invoke(app, ["audit", "--json"])
 
@@ -318,9 +318,7 @@ def test_an_audit_with_findings_ends_with_one(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("argv", [[], ["flights"]])
 def test_collect_is_the_entry_point_and_shows_its_report(monkeypatch: pytest.MonkeyPatch, argv: list[str]) -> None:
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql://nowhere")
-    monkeypatch.setattr(
-        collect, "main", lambda given: Report("collect", "c", {"asked": given}, warnings=["2 are left"])
-    )
+    monkeypatch.setattr(gc, "main", lambda given: Report("collect", "c", {"asked": given}, warnings=["2 are left"]))
 
     result = runner.invoke(app, ["collect", *argv, "--json"])
 
@@ -398,13 +396,13 @@ def test_fates_of_a_pipeline_that_never_ran_are_none() -> None:
 
 
 def test_a_pipe_is_never_narrow() -> None:
-    assert tables.console().width > 200
+    assert console.console().width > 200
 
 
 def test_each_option_of_a_job_is_declared_once() -> None:
     """In `onlyonce.asked`: what the command line takes, the job reads, and no other module makes a parser."""
     parsers = {
-        path.name for path in (Path(tables.__file__).parent).rglob("*.py") if "ArgumentParser(" in path.read_text()
+        path.name for path in (Path(console.__file__).parent).rglob("*.py") if "ArgumentParser(" in path.read_text()
     }
     commands = {command.name: command for command in get_command(app).commands.values()}  # type: ignore[attr-defined]
     lacking = [
@@ -459,7 +457,7 @@ def test_a_package_that_is_not_installed_is_told_with_its_extra(
     def fail(_: object) -> None:
         raise ModuleNotFoundError(f"No module named {module!r}", name=module)
 
-    monkeypatch.setattr(look, "read", fail)
+    monkeypatch.setattr(operate, "read", fail)
     result = runner.invoke(app, ["status"])
 
     if extra is None:

@@ -10,12 +10,12 @@ from typing import Any, cast
 import pytest
 from typer.testing import CliRunner
 
-from onlyonce import tables
+from onlyonce import console
 from onlyonce.cli import app
-from onlyonce.local import demo, demo_results, platform
+from onlyonce.core.errors import OnlyonceError
+from onlyonce.local import demo, platform
+from onlyonce.local.airflow_api import AirflowApi
 from onlyonce.local.platform import Login
-from onlyonce.local.standalone.airflow_api import AirflowApi
-from onlyonce.model.errors import OnlyonceError
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_a_failed_run_shows_the_end_of_its_log(capsys: pytest.CaptureFixture[str
     api = cast(AirflowApi, FailedRun())
 
     with pytest.raises(OnlyonceError, match="of flights_stream failed"):
-        demo._check(api, demo.Watched("flights", "r1", 10, state="failed"), tables.console())
+        demo._check(api, demo.Watched("flights", "r1", 10, state="failed"), console.console())
 
     shown = capsys.readouterr().out
     assert "attempt 3, line 99 [red]" in shown
@@ -106,17 +106,17 @@ def test_a_failed_run_shows_the_end_of_its_log(capsys: pytest.CaptureFixture[str
 
 
 def test_a_run_that_went_well_is_not_looked_into() -> None:
-    demo._check(cast(AirflowApi, None), demo.Watched("flights", "r1", 10, state="success"), tables.console())
+    demo._check(cast(AirflowApi, None), demo.Watched("flights", "r1", 10, state="success"), console.console())
 
 
 def test_the_rows_with_the_most_come_first_and_ties_have_an_order() -> None:
     rows = [{"user": name, "ok": True, "count": count} for name, count in (("b", 2), ("a", 2), ("c", 9), ("d", 1))]
 
-    by, top = demo_results.largest(rows, 3)
+    by, top = demo.largest(rows, 3)
 
     assert by == "count"
     assert [row["user"] for row in top] == ["c", "a", "b"]
 
 
 def test_rows_without_a_number_are_shown_as_they_come() -> None:
-    assert demo_results.largest([{"a": "x"}, {"a": "y"}], 1) == ("", [{"a": "x"}])
+    assert demo.largest([{"a": "x"}, {"a": "y"}], 1) == ("", [{"a": "x"}])

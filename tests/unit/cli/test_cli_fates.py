@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pytest
 
-from onlyonce.declare.pipeline import Delta, Output
-from onlyonce.model.batch import to_micros, to_time
-from onlyonce.model.frontier import Frontier, is_late
-from onlyonce.model.windows import Fixed, Session, Sliding, Window, micros
+from onlyonce.api.pipeline import Delta, Output
+from onlyonce.core.batch import to_micros, to_time
+from onlyonce.core.frontier import Frontier, is_late
+from onlyonce.core.windows import Fixed, Session, Sliding, Window, micros
 from onlyonce.records import left_out
 
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)

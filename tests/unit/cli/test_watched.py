@@ -13,7 +13,7 @@ import pytest
 import structlog
 
 from onlyonce import logs
-from onlyonce.cli.watched import RECEIVE, WINDOWS, Step, quiet, step_of
+from onlyonce.cli.work import RECEIVE, WINDOWS, Step, quiet, step_of
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from onlyonce.commitlog.lineages import Driver, Lineages
-from onlyonce.context.query import RESTARTS, Query, drain_query
+from onlyonce.context import RESTARTS, Query, drain_query
+from onlyonce.core.errors import InvariantBroken, Retryable
+from onlyonce.core.runs import Stopped
 from onlyonce.database.connect import Database
-from onlyonce.model.errors import InvariantBroken, Retryable
-from onlyonce.model.run.long_run import Stopped
-from onlyonce.session.failures import OTHER_DRIVER
+from onlyonce.engine.failures import OTHER_DRIVER
 
 FENCED = RuntimeError(f"[{OTHER_DRIVER[0]}]")
 

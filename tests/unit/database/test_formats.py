@@ -12,12 +12,11 @@ import pytest
 
 from docs.generate.views import commented
 from onlyonce import settings
-from onlyonce.database import formats
-from onlyonce.model import stored_names
-from onlyonce.model.errors import Refused
-from onlyonce.model.frontier import Frontier
-from onlyonce.receive import event_files, events
-from onlyonce.settings import home_folders
+from onlyonce.core import stored_names
+from onlyonce.core.errors import Refused
+from onlyonce.core.frontier import Frontier
+from onlyonce.database import statements
+from onlyonce.receive import events
 from tests.support.platform import ROOT
 
 NO_COLUMNS = ("OO_PREFIX", "OO_BYTES")
@@ -36,13 +35,13 @@ def test_stored_names_are_those_of_the_tables() -> None:
     assert [*columns, stored_names.OO_WINDOW] == [
         value for name, value in vars(stored_names).items() if name.startswith("OO_") and name not in NO_COLUMNS
     ]
-    assert [field.name for field in event_files.FRONTIER] == [field.name for field in fields(Frontier)]
+    assert [field.name for field in events.FRONTIER_ROW] == [field.name for field in fields(Frontier)]
 
 
 def test_columns_of_tables_and_views_equal_their_literals() -> None:
     """A rename of a column is a change of the interface, of tables and of views."""
     found = {f"view {view}": " ".join(columns) for view, (_, columns) in sorted(_views().items())}
-    for part in formats.BASELINES:
+    for part in statements.BASELINES:
         for table, body in TABLE.findall((BASELINE / f"{part}.sql").read_text()):
             found[f"{part} {table}"] = " ".join(COLUMN.findall(body))
 
@@ -64,7 +63,7 @@ def test_each_stored_file_changes_the_format(tmp_path: Path, name: str) -> None:
     changed = shutil.copytree(BASELINE, tmp_path / "migrations")
     (changed / name).write_text((changed / name).read_text() + "\n")
 
-    assert formats.described(changed) != formats.described(BASELINE)
+    assert statements.described(changed) != statements.described(BASELINE)
 
 
 @pytest.fixture
@@ -77,11 +76,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_new_home_holds_the_format(home: Path) -> None:
     """Result tables of an earlier home may lie there already."""
     (home / "tables" / "shop").mkdir(parents=True)
-    formats.make_home()
-    formats.make_home()
+    statements.make_home()
+    statements.make_home()
 
-    assert (home / "format").read_text().strip() == formats.needed()
-    assert {path.name for path in home.iterdir()} == {"format", "tables", *home_folders.FOLDERS}
+    assert (home / "format").read_text().strip() == statements.needed_format()
+    assert {path.name for path in home.iterdir()} == {"format", "tables", *settings.FOLDERS}
 
 
 @pytest.mark.parametrize("made", ["dev-00000000", "1"])
@@ -90,11 +89,11 @@ def test_home_of_another_format_is_refused(home: Path, made: str) -> None:
     (home / "data").mkdir(parents=True)
     (home / "format").write_text(made)
     with pytest.raises(Refused) as refusal:
-        formats.make_home()
+        statements.make_home()
 
     assert settings.home() == home
     assert made in refusal.value.what
-    assert formats.needed() in refusal.value.what
+    assert statements.needed_format() in refusal.value.what
     assert "stay readable" in refusal.value.data
     assert "start-over.md" in refusal.value.hint
     assert (home / "format").read_text() == made

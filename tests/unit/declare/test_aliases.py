@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from onlyonce.declare import identity
-from onlyonce.declare.pipeline import Custom, Delta, DeltaSource, Files, Growing, Input, Kafka, Output, Pipeline, PubSub
-from onlyonce.model.errors import Refused
-from onlyonce.model.operate import erasing
-from onlyonce.operate.erase import source_conditions
+from onlyonce.api import identity
+from onlyonce.api.pipeline import Custom, Delta, DeltaSource, Files, Growing, Input, Kafka, Output, Pipeline, PubSub
+from onlyonce.core import erasure
+from onlyonce.core.errors import Refused
+from onlyonce.operate import erase_inputs
 
 OUTPUT = Output(name="all", transform="m:f", sink=Delta())
 SCHEMA = "id string, at timestamp, total double"
@@ -97,6 +97,8 @@ def test_erasure_finds_a_line_by_the_name_in_the_source(line: str) -> None:
     asked = [
         one.condition
         for who in ("u1", "u2")
-        for one in source_conditions.of(declared, erasing.read(f"user = '{who}'", {"user": "string"}))
+        for one in erase_inputs.source_conditions(
+            declared, erasure.read_conditions(f"user = '{who}'", {"user": "string"})
+        )
     ]
     assert [one is not None and one.fits_line(line, None) for one in asked] == [True, False]

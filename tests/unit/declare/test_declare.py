@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from onlyonce.declare.pipeline import (
+from onlyonce.api.pipeline import (
     BigQueryStream,
     Delta,
     Files,
@@ -21,8 +21,8 @@ from onlyonce.declare.pipeline import (
     target,
     unknown,
 )
-from onlyonce.model.errors import Refused
-from onlyonce.model.windows import Fixed, Session, Sliding
+from onlyonce.core.errors import Refused
+from onlyonce.core.windows import Fixed, Session, Sliding
 
 HOUR = Fixed(timedelta(hours=1))
 # Without types, so that wrong options can be given.

@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 
 from onlyonce import AfterRecords, Delta, Files, Fixed, Join, Lookup, Output, Pipeline, Session, Sliding, Stateful
-from onlyonce.declare import loading
-from onlyonce.declare.identity import output_parts
-from onlyonce.model.errors import Refused
-from onlyonce.model.operate.consequences import Need
-from onlyonce.model.operate.plan import changes
-from onlyonce.model.outputs.backfill import Span
-from onlyonce.model.outputs.chained import Chained
-from onlyonce.outputs.events import below
+from onlyonce.api import load
+from onlyonce.api.identity import output_parts
+from onlyonce.core.backfill import Span
+from onlyonce.core.changes import Need, changes
+from onlyonce.core.errors import Refused
+from onlyonce.core.windows import Chained
+from onlyonce.outputs import events
 
 MINUTE = timedelta(minutes=1)
 HOUR, DAY = 60 * MINUTE, timedelta(days=1)
@@ -119,7 +118,7 @@ def test_a_refusal_of_a_chain_is_told_at_the_users_line(tmp_path: Path) -> None:
     )
 
     with pytest.raises(Refused, match=r"pipelines.py:5: .*in a circle: a from b from a"):
-        loading.load([file])
+        load.load([file])
 
 
 def test_a_chain_is_in_order_however_it_is_declared() -> None:
@@ -148,7 +147,9 @@ def test_a_span_goes_down_the_chain_to_the_windows_that_are_made_of_it() -> None
     hour, minute = HOUR // MINUTE * 60_000_000, 60_000_000
 
     def down(start: int, stop: int) -> dict[str, Span]:
-        return {output.name: span for output, span in below.spans(made, made.output("minutes"), Span(start, stop))}
+        return {
+            output.name: span for output, span in events.spans_below(made, made.output("minutes"), Span(start, stop))
+        }
 
     assert down(hour - minute, hour) == {"hours": Span(0, 1), "days": Span(0, 1)}
     assert down(hour, hour + 1) == {"hours": Span(hour, hour + 1), "days": Span(0, 1)}
@@ -162,16 +163,16 @@ def test_what_an_output_before_decides_is_part_of_the_declaration() -> None:
     """
     made, waits = pipeline(minutes(), hours()), pipeline(minutes(lateness=MINUTE), hours())
     other = pipeline(minutes(transform=f"{ME}:of_closed"), hours())
-    was = loading.parts(made, "hours")
+    was = load.parts(made, "hours")
 
-    assert "upstream" not in loading.parts(made, "minutes")["outputs"]["minutes"]
-    assert [(c.part, c.need) for c in changes("hours", was, loading.parts(other, "hours"))] == [
+    assert "upstream" not in load.parts(made, "minutes")["outputs"]["minutes"]
+    assert [(c.part, c.need) for c in changes("hours", was, load.parts(other, "hours"))] == [
         ("upstream of output hours", Need.BACKFILL)
     ]
-    assert [(c.part, c.need) for c in changes("hours", was, loading.parts(waits, "hours"))] == [
+    assert [(c.part, c.need) for c in changes("hours", was, load.parts(waits, "hours"))] == [
         ("window of output hours", Need.BOTH)
     ]
-    assert len({loading.fingerprint(one, "hours") for one in (made, waits, other)}) == 3
+    assert len({load.fingerprint(one, "hours") for one in (made, waits, other)}) == 3
     assert output_parts(made, "hours", {"hours": ""})["outputs"]["hours"]["from_output"] == "minutes"
 
 

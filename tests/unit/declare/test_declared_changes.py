@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from onlyonce import Avro, Debezium, JsonSchema, Kafka, Refused
-from onlyonce.declare.identity import receive_parts
-from onlyonce.declare.loading import fingerprint
-from onlyonce.local.feed import produce
-from onlyonce.model.operate.consequences import Need
-from onlyonce.model.operate.plan import changes
+from onlyonce.api.identity import receive_parts
+from onlyonce.api.load import fingerprint
+from onlyonce.core.changes import Need, changes
+from onlyonce.local import feed_messages
 from tests.support.customers import CUSTOMERS
 
 URL = "https://registry:8081"
@@ -82,4 +81,4 @@ def test_an_envelope_in_avro_is_another_declaration_and_has_its_schema_id_in_a_c
 def test_the_feed_does_not_write_plain_records_to_a_topic_of_changes() -> None:
     """They would all be invalid."""
     with pytest.raises(Refused, match="is declared as Debezium's envelope"):
-        produce._producer(topic())
+        feed_messages._producer(topic())

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from onlyonce import Custom, Delta, Files, Fixed, Input, Kafka, Output, Pipeline, PubSub
-from onlyonce.declare import loading
-from onlyonce.declare.identity import receive_parts
-from onlyonce.model.errors import Refused
-from onlyonce.model.operate import plan
+from onlyonce.api import load
+from onlyonce.api.identity import receive_parts
+from onlyonce.core import changes
+from onlyonce.core.errors import Refused
 
 OWN = "no string, created timestamp, cents bigint"
 
@@ -113,7 +113,7 @@ def test_a_changed_source_has_its_consequence_and_another_fingerprint(case: str)
     """In one order of the declaration or another."""
     changed, wanted = CHANGES[case]
     before, after = pipeline(), pipeline(**changed)
-    found = plan.changes("receive", receive_parts(before), receive_parts(after))
+    found = changes.changes("receive", receive_parts(before), receive_parts(after))
 
     assert [(change.part, str(change.need)) for change in found] == wanted
-    assert (loading.fingerprint(before, "receive") != loading.fingerprint(after, "receive")) == bool(wanted)
+    assert (load.fingerprint(before, "receive") != load.fingerprint(after, "receive")) == bool(wanted)

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 from onlyonce import Delta, Files, FileSink, Fixed, Join, Lookup, Output, Pipeline, Session, Sliding
-from onlyonce.declare import loading
-from onlyonce.declare.identity import output_parts
-from onlyonce.model.errors import Refused
-from onlyonce.model.operate.consequences import Need
-from onlyonce.model.operate.plan import changes
-from onlyonce.model.outputs.backfill import Span, with_neighbours
-from onlyonce.model.windows import Joined
+from onlyonce.api import load
+from onlyonce.api.identity import output_parts
+from onlyonce.core.backfill import Span, with_neighbours
+from onlyonce.core.changes import Need, changes
+from onlyonce.core.errors import Refused
+from onlyonce.core.windows import Joined
 
 MINUTE = timedelta(minutes=1)
 SECOND = 1_000_000
@@ -89,10 +88,10 @@ def test_a_join_decides_the_fingerprint_of_its_own_output_alone() -> None:
         {},
     )
     joins = [pipeline(output(join=Join(**JOIN | other))) for other in others]
-    assert len({loading.fingerprint(one, "paid") for one in joins}) == len(others)
-    now = loading.parts(joins[-1], "paid")
+    assert len({load.fingerprint(one, "paid") for one in joins}) == len(others)
+    now = load.parts(joins[-1], "paid")
     for one in joins[:-1]:
-        assert Need.NAME in {change.need for change in changes("paid", loading.parts(one, "paid"), now)}
+        assert Need.NAME in {change.need for change in changes("paid", load.parts(one, "paid"), now)}
 
 
 def test_the_windows_of_a_join_are_declared_ones_or_hours_and_stay_when_an_output_is_made_again() -> None:

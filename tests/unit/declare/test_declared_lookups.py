@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from onlyonce import Delta, Files, Fixed, Lookup, Output, Pipeline, Postgres, Session
-from onlyonce.declare import loading, parameters, target_identity
-from onlyonce.declare.identity import output_parts
-from onlyonce.model.errors import Refused
-from onlyonce.model.operate.consequences import Need
-from onlyonce.model.operate.plan import changes
+from onlyonce.api import functions, load, target_identity
+from onlyonce.api.identity import output_parts
+from onlyonce.core.changes import Need, changes
+from onlyonce.core.errors import Refused
 
 MINUTE = timedelta(minutes=1)
 # Without types, so that wrong options can be given.
@@ -79,9 +78,9 @@ WRONG: dict[str, tuple[Callable[[], object], str, str]] = {
         lambda: target_identity.refuse_own_tables([pipeline(output(), output("each", sink=Delta(path="x/../cities")))]),
         "the table that output each of the same pipeline writes", "from_output='each'",
     ),
-    "no parameter": (lambda: parameters.check(output(), alone), "has no parameter 'cities'", r"def alone\(rows, cities\)"),
-    "another name": (lambda: parameters.check(output(), by_another_name), "has no parameter 'cities'", "did you mean 'citys'"),
-    "no lookup": (lambda: parameters.check(output(lookups=()), joined), "takes 'cities', which nothing is given to", "no lookups"),
+    "no parameter": (lambda: functions.check_parameters(output(), alone), "has no parameter 'cities'", r"def alone\(rows, cities\)"),
+    "another name": (lambda: functions.check_parameters(output(), by_another_name), "has no parameter 'cities'", "did you mean 'citys'"),
+    "no lookup": (lambda: functions.check_parameters(output(lookups=()), joined), "takes 'cities', which nothing is given to", "no lookups"),
 }  # fmt: skip
 
 
@@ -97,20 +96,20 @@ def test_what_can_not_work_is_refused_with_the_way_out(case: str) -> None:
 def test_a_function_takes_what_its_output_gives_it() -> None:
     """A lookup by its name; what has a default may be left out."""
     for function in (joined, with_more):
-        parameters.check(output(), function)
-    parameters.check(output(lookups=()), alone)
+        functions.check_parameters(output(), function)
+    functions.check_parameters(output(lookups=()), alone)
 
 
 def test_a_pipeline_without_lookups_is_as_it_was_and_with_one_it_is_another() -> None:
     """A fingerprint from before there were lookups stays; a lookup, its table or its keys make another."""
-    assert "lookups" not in loading.parts(pipeline(output(lookups=())), "sums")["outputs"]["sums"]
+    assert "lookups" not in load.parts(pipeline(output(lookups=())), "sums")["outputs"]["sums"]
     others = [
         (),
         CITIES,
         Lookup(name="cities", table=Delta(path="cities"), keys=["shop", "city"]),
         Lookup(name="cities", table=Postgres(table="a.b"), keys="shop"),
     ]
-    found = {loading.fingerprint(pipeline(output(lookups=given)), "sums") for given in others}
+    found = {load.fingerprint(pipeline(output(lookups=given)), "sums") for given in others}
     assert len(found) == len(others)
 
 

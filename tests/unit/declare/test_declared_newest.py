@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from onlyonce import Delta, Fixed, MySQL, Output, Postgres, Refused
-from onlyonce.declare.identity import output_parts
-from onlyonce.declare.loading import fingerprint
-from onlyonce.declare.outputs.output import check_rows
-from onlyonce.model.operate.consequences import Need
-from onlyonce.model.operate.plan import changes
+from onlyonce.api.identity import output_parts
+from onlyonce.api.load import fingerprint
+from onlyonce.api.outputs import check_rows
+from onlyonce.core.changes import Need, changes
 from tests.support.shop import SHOP
 
 ME = "tests.support.plain:rows"

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from onlyonce.check import kept
-from onlyonce.declare import loading, parameters
-from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
-from onlyonce.model.errors import Refused
-from onlyonce.model.operate.consequences import Need
-from onlyonce.model.operate.plan import changes
-from onlyonce.model.windows import Fixed
+from onlyonce import check
+from onlyonce.api import functions, load
+from onlyonce.api.pipeline import Delta, Files, Output, Pipeline
+from onlyonce.core.changes import Need, changes
+from onlyonce.core.errors import Refused
+from onlyonce.core.windows import Fixed
 
 MINUTE = timedelta(minutes=1)
 
@@ -54,9 +53,9 @@ UNSOUND = f"{__name__}:unsound"
 WRONG: dict[str, tuple[Callable[[], object], str, str]] = {
     "no function's name": (lambda: output(reject="cents < 0"), "reject 'cents < 0' is not of the form 'module:function'", ""),
     "rows of windows": (lambda: output("made", from_output="sums", reject=UNSOUND), "only records can be rejected", "declare reject at sums"),
-    "not there": (lambda: loading.reject(output(reject=f"{__name__}:unsoun")), "the function that rejects, .*unsoun' is not there", "did you mean '.*:unsound'"),
+    "not there": (lambda: load.reject(output(reject=f"{__name__}:unsoun")), "the function that rejects, .*unsoun' is not there", "did you mean '.*:unsound'"),
     "more than the rows": (
-        lambda: parameters.check_reject(output(reject=f"{__name__}:by_price"), by_price), "takes 'prices', which nothing is given to", "a dict of DataFrames"),
+        lambda: functions.check_reject(output(reject=f"{__name__}:by_price"), by_price), "takes 'prices', which nothing is given to", "a dict of DataFrames"),
 }  # fmt: skip
 
 
@@ -71,10 +70,10 @@ def test_what_can_not_reject_is_refused_with_the_way_out(case: str) -> None:
 
 def test_a_pipeline_that_rejects_nothing_is_as_it_was_and_one_that_does_is_another() -> None:
     """The function and its text make another. So does what a check keeps."""
-    assert "reject" not in loading.parts(pipeline(output()), "sums")["outputs"]["sums"]
+    assert "reject" not in load.parts(pipeline(output()), "sums")["outputs"]["sums"]
     declared = [pipeline(output(reject=given)) for given in ("", UNSOUND, f"{__name__}:unwanted")]
-    assert len({loading.fingerprint(one, "sums") for one in declared}) == len(declared)
-    assert len({kept.key(one) for one in declared}) == len(declared)
+    assert len({load.fingerprint(one, "sums") for one in declared}) == len(declared)
+    assert len({check.key_of_check(one) for one in declared}) == len(declared)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +89,7 @@ def test_a_plan_tells_of_another_function_as_of_a_changed_transform(
     window: Fixed | None, stateless: bool, need: Need
 ) -> None:
     """What is written, and the sums of open windows, have rejected by the old one."""
-    before, after = (loading.parts(pipeline(output(window=window, reject=given)), "sums") for given in ("", UNSOUND))
+    before, after = (load.parts(pipeline(output(window=window, reject=given)), "sums") for given in ("", UNSOUND))
     for one, other in ((before, after), (after, before)):
         found = changes("sums", one, other, stateless=stateless)
         assert [(change.part, change.need) for change in found] == [("reject of output sums", need)]

@@ -25,13 +25,12 @@ from onlyonce import (
     Session,
     Stateful,
 )
-from onlyonce.declare import loading
-from onlyonce.declare.outputs.taken_back import what_to_do
-from onlyonce.model.errors import Refused
-from onlyonce.model.operate.consequences import Need
-from onlyonce.model.operate.plan import changes
-from onlyonce.model.windows import Timed
-from onlyonce.operate.change import steps
+from onlyonce.api import load
+from onlyonce.api.outputs import what_to_do
+from onlyonce.core.changes import Need, changes
+from onlyonce.core.errors import Refused
+from onlyonce.core.windows import Timed
+from onlyonce.operate import plan
 from onlyonce.outputs import backfill
 
 MINUTE = timedelta(minutes=1)
@@ -152,11 +151,11 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
         lambda: pipeline(output(), Output(name="sums", transform="m:f", from_output="silences", sink=Delta())),
         "gives its rows as they come, and not by closed windows",
     ),
-    "a processor that is none": (lambda: loading.state(output(state={"processor": f"{__name__}:output"})), "is no class of a StatefulProcessor"),
-    "one that is not there": (lambda: loading.state(output(state={"processor": f"{__name__}:Silences"})), "the processor '.*' is not there"),
-    "one with arguments": (lambda: loading.state(output(state={"processor": f"{__name__}:Needy"})), "Needy can't be made"),
-    "a time to live": (lambda: loading.state(output(state={"processor": f"{__name__}:Mortal"})), "'seen' has a time to live"),
-    "an init that reads": (lambda: loading.state(output(state={"processor": f"{__name__}:Reading"})), "the init of .*Reading fails"),
+    "a processor that is none": (lambda: load.state(output(state={"processor": f"{__name__}:output"})), "is no class of a StatefulProcessor"),
+    "one that is not there": (lambda: load.state(output(state={"processor": f"{__name__}:Silences"})), "the processor '.*' is not there"),
+    "one with arguments": (lambda: load.state(output(state={"processor": f"{__name__}:Needy"})), "Needy can't be made"),
+    "a time to live": (lambda: load.state(output(state={"processor": f"{__name__}:Mortal"})), "'seen' has a time to live"),
+    "an init that reads": (lambda: load.state(output(state={"processor": f"{__name__}:Reading"})), "the init of .*Reading fails"),
 }  # fmt: skip
 
 
@@ -170,9 +169,9 @@ def test_what_can_not_keep_a_state_is_refused_when_it_is_declared_or_looked_at(k
 
 def test_the_schema_of_the_state_is_found_by_the_processors_init_in_whatever_order_it_asks() -> None:
     """Types as Spark writes them."""
-    assert loading.state(output()) == "value count: n bigint\nmap seen: at bigint to records bigint"
-    assert loading.state(output(state={"processor": f"{__name__}:Reordered"})) == loading.state(output())
-    assert loading.state(Output(name="rows", transform="m:f", sink=Delta())) == ""
+    assert load.state(output()) == "value count: n bigint\nmap seen: at bigint to records bigint"
+    assert load.state(output(state={"processor": f"{__name__}:Reordered"})) == load.state(output())
+    assert load.state(Output(name="rows", transform="m:f", sink=Delta())) == ""
 
 
 def test_the_state_decides_the_fingerprint_and_another_one_needs_a_new_life() -> None:
@@ -182,20 +181,20 @@ def test_the_state_decides_the_fingerprint_and_another_one_needs_a_new_life() ->
         {"processor": f"{__name__}:Wider"}, {},
     )  # fmt: skip
     made = [pipeline(output(state=other)) for other in others]
-    assert len({loading.fingerprint(one, "silences") for one in made}) == len(others)
-    now = loading.parts(made[-1], "silences")
+    assert len({load.fingerprint(one, "silences") for one in made}) == len(others)
+    now = load.parts(made[-1], "silences")
     for one in made[:-1]:
-        assert {change.need for change in changes("silences", loading.parts(one, "silences"), now)} <= {
+        assert {change.need for change in changes("silences", load.parts(one, "silences"), now)} <= {
             Need.LINEAGE,
             Need.NOTHING,
         }
-        assert Need.LINEAGE in {change.need for change in changes("silences", loading.parts(one, "silences"), now)}
+        assert Need.LINEAGE in {change.need for change in changes("silences", load.parts(one, "silences"), now)}
 
 
 def test_another_code_over_the_same_state_goes_on_and_a_changed_state_does_not() -> None:
     """By the parts that the log keeps."""
-    now = loading.parts(pipeline(output()), "silences")
-    assert now["outputs"]["silences"]["state"] == loading.state(output())
+    now = load.parts(pipeline(output()), "silences")
+    assert now["outputs"]["silences"]["state"] == load.state(output())
     other = {"outputs": {"silences": now["outputs"]["silences"] | {"source": "class Silence: pass"}}}
     assert [(change.part, change.need) for change in changes("silences", other, now)] == [
         ("source of output silences", Need.NOTHING)
@@ -221,9 +220,9 @@ def test_another_code_over_the_same_state_goes_on_and_a_changed_state_does_not()
 
 def test_a_changed_state_plans_a_new_life_from_the_start() -> None:
     """As a command of its own, whatever has changed."""
-    now = loading.parts(pipeline(output(lateness=MINUTE)), "silences")
-    found = changes("silences", loading.parts(pipeline(output()), "silences"), now)
-    step = steps.new_life("shop", output(lateness=MINUTE), found, 0, 1)
+    now = load.parts(pipeline(output(lateness=MINUTE)), "silences")
+    found = changes("silences", load.parts(pipeline(output()), "silences"), now)
+    step = plan.new_life_step("shop", output(lateness=MINUTE), found, 0, 1)
     assert step is not None
     assert (step.command, step.start) == ("onlyonce lineage new shop/silences --yes", {})
 
@@ -231,7 +230,7 @@ def test_a_changed_state_plans_a_new_life_from_the_start() -> None:
 def test_an_output_without_state_has_no_word_of_it() -> None:
     """In the parts of its identity."""
     plain = Output(name="rows", transform=f"{__name__}:output", sink=Delta())
-    assert not {"stateful", "state"} & set(loading.parts(pipeline(plain), "rows")["outputs"]["rows"])
+    assert not {"stateful", "state"} & set(load.parts(pipeline(plain), "rows")["outputs"]["rows"])
 
 
 def test_records_are_counted_by_the_declared_windows_or_by_hours_and_no_row_is_by_windows() -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from onlyonce import Delta, DeltaSource, Fixed, Input, Output, Pipeline
-from onlyonce.declare import following
-from onlyonce.declare.identity import receive_parts
-from onlyonce.model.errors import Refused
+from onlyonce.api import load
+from onlyonce.api.identity import receive_parts
+from onlyonce.core.errors import Refused
 from tests.support.shop import SHOP
 
 CHANGES = f"{SHOP.schema}, _change_type string, _commit_version long, _commit_timestamp timestamp"
@@ -63,12 +63,12 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "one table twice": (
         lambda: replace(SHOP, source=Pipeline.source, sources={"a": DeltaSource(path="t"), "b": DeltaSource(path="t", start=3)}, id_space="shared"),
         "two of its sources read the table t", "declare it once"),
-    "its own output": (lambda: following.check([chain("a", "a/out")]), "reads what it writes", "write elsewhere"),
-    "a circle": (lambda: following.check([chain("a", "c/out"), chain("b", "a/out"), chain("c", "b/out/")]), "reads what it writes, by way of b, c", "write elsewhere"),
+    "its own output": (lambda: load.check_following([chain("a", "a/out")]), "reads what it writes", "write elsewhere"),
+    "a circle": (lambda: load.check_following([chain("a", "c/out"), chain("b", "a/out"), chain("c", "b/out/")]), "reads what it writes, by way of b, c", "write elsewhere"),
     "the appends of an upsert": (
-        lambda: following.check([chain("a", "raw", write="upsert", keys="id"), chain("b", "a/out")]), "whose rows are replaced", "changes=True"),
+        lambda: load.check_following([chain("a", "raw", write="upsert", keys="id"), chain("b", "a/out")]), "whose rows are replaced", "changes=True"),
     "the appends of windows that are computed anew": (
-        lambda: following.check([replaced_late(), chain("b", "a/out")]), "late='recompute'", "changes=True"),
+        lambda: load.check_following([replaced_late(), chain("b", "a/out")]), "late='recompute'", "changes=True"),
 }  # fmt: skip
 
 
@@ -87,15 +87,15 @@ def test_what_can_work_is_taken() -> None:
     assert over(record_id=("id",), start=7, ignore_deletes=True).source.format == "parquet"
     assert over(CHANGES, changes=True).by_position
     assert over(CHANGES, ("id", "_commit_version", "_change_type"), changes=True).record_id
-    following.check([chain("c", "b/out"), chain("b", "a/out"), chain("a", "raw")])
-    assert following.followed(chain("b", "a/out"), [chain("a", "raw")]) == [("a", "out")]
+    load.check_following([chain("c", "b/out"), chain("b", "a/out"), chain("a", "raw")])
+    assert load.followed(chain("b", "a/out"), [chain("a", "raw")]) == [("a", "out")]
     both = replace(
         SHOP,
         source=Pipeline.source,
         sources={"a": DeltaSource(path="a/out"), "b": Input(source=DeltaSource(path="b/out"))},
         id_space="shared",
     )
-    assert following.followed(both, [chain("b", "raw"), chain("a", "raw")]) == [("b", "out"), ("a", "out")]
+    assert load.followed(both, [chain("b", "raw"), chain("a", "raw")]) == [("b", "out"), ("a", "out")]
 
 
 def test_changes_and_appends_are_not_one_input() -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from onlyonce.declare import identity
-from onlyonce.declare.pipeline import Custom, Delta, DeltaSource, Files, Input, Kafka, Output, Pipeline
-from onlyonce.declare.sources.message_formats import Avro
-from onlyonce.model.errors import Refused
+from onlyonce.api import identity
+from onlyonce.api.messages import Avro
+from onlyonce.api.pipeline import Custom, Delta, DeltaSource, Files, Input, Kafka, Output, Pipeline
+from onlyonce.core.errors import Refused
 
 SCHEMA = (
     "id string, at timestamp, born date, wall timestamp_ntz, o struct<sent: timestamp, many: "

@@ -9,24 +9,26 @@ from typing import Any
 
 import pytest
 
-from onlyonce.declare import identity
-from onlyonce.declare.outputs.join import Join
-from onlyonce.declare.outputs.lookup import Lookup
-from onlyonce.declare.outputs.sent import BigQuery, BigQueryStream, CustomSink, KafkaSink, Webhook
-from onlyonce.declare.outputs.sinks import Delta, FileSink, Iceberg, MySQL, Postgres
-from onlyonce.declare.outputs.stateful import Stateful
-from onlyonce.declare.pipeline import ONE_OF_SEVERAL, Input, Output, Pipeline
-from onlyonce.declare.sources.debezium import Debezium
-from onlyonce.declare.sources.kafka import Kafka
-from onlyonce.declare.sources.message_formats import Avro, JsonSchema, Protobuf
-from onlyonce.declare.sources.ranges import Custom, Growing
-from onlyonce.declare.sources.sources import Files, PubSub
-from onlyonce.declare.sources.tables import DeltaSource
-from onlyonce.model.errors import InvariantBroken, Refused
-from onlyonce.model.frontier import Frontier
-from onlyonce.model.outputs.chained import Chained
-from onlyonce.model.outputs.triggers import AfterRecords, AfterTime
-from onlyonce.model.windows import Fixed, Joined, Session, Sliding, Timed
+from onlyonce.api import identity
+from onlyonce.api.messages import Avro, Debezium, JsonSchema, Kafka, Protobuf
+from onlyonce.api.outputs import Join, Lookup, Stateful
+from onlyonce.api.pipeline import ONE_OF_SEVERAL, Input, Output, Pipeline
+from onlyonce.api.sinks import (
+    BigQuery,
+    BigQueryStream,
+    CustomSink,
+    Delta,
+    FileSink,
+    Iceberg,
+    KafkaSink,
+    MySQL,
+    Postgres,
+    Webhook,
+)
+from onlyonce.api.sources import Custom, DeltaSource, Files, Growing, PubSub
+from onlyonce.core.errors import InvariantBroken, Refused
+from onlyonce.core.frontier import Frontier
+from onlyonce.core.windows import AfterRecords, AfterTime, Chained, Fixed, Joined, Session, Sliding, Timed
 from tests.support.shop import SHOP
 
 MINUTE = timedelta(minutes=1)

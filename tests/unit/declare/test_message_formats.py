@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from onlyonce import Avro, JsonSchema, Kafka, Protobuf, Refused
-from onlyonce.declare.identity import receive_parts
-from onlyonce.declare.loading import fingerprint
-from onlyonce.local.feed import produce
+from onlyonce.api.identity import receive_parts
+from onlyonce.api.load import fingerprint
+from onlyonce.local import feed_messages
 from tests.support.shop import SHOP
 
 URL = "https://registry:8081"
@@ -75,4 +75,4 @@ def test_a_format_is_part_of_the_declaration_and_where_its_registry_is_is_not() 
     assert parts["source"]["key"] == {"kind": "avro", "schema_id": "key_schema_id", "columns": ["id"]}
     assert receive_parts(of["plain"])["source"]["key"] == "id"
     with pytest.raises(Refused, match="the feed writes JSON"):
-        produce._producer(of["avro"].source)
+        feed_messages._producer(of["avro"].source)

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from onlyonce import settings
-from onlyonce.declare import loading as declarations
-from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
-from onlyonce.model.errors import Refused
-from onlyonce.model.windows import Fixed
+from onlyonce.api import load as declarations
+from onlyonce.api.pipeline import Delta, Files, Output, Pipeline
+from onlyonce.core.errors import Refused
+from onlyonce.core.windows import Fixed
 
-HEAD = "from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline\n"
+HEAD = "from onlyonce.api.pipeline import Delta, Files, Output, Pipeline\n"
 SHOP = """
 Pipeline(name={name!r}, source=Files(), schema="id string, at timestamp", record_id=("id",), event_time="at",
          outputs=(Output(name="raw", transform="shop_rows:raw", sink=Delta()),))
@@ -192,10 +192,10 @@ def test_whether_a_function_is_written_is_told_without_importing_its_module(
     monkeypatch.setenv("ONLYONCE_PIPELINES", str(path))
 
     if told is None:
-        declarations.check()
+        declarations.check_loaded()
     else:
         with pytest.raises(Refused, match=r"output raw: the transform .* is not there") as refusal:
-            declarations.check()
+            declarations.check_loaded()
         assert re.search(told, str(refusal.value))
     assert module not in sys.modules
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from onlyonce.core.errors import Refused
 from onlyonce.local import platform
-from onlyonce.model.errors import Refused
 
 URLS = {
     "ONLYONCE_DATABASE_URL": (

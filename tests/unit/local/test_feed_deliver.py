@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from onlyonce.local.feed.deliver import DATA_SETS, feed, json_lines, schedule
-from onlyonce.model.errors import Refused
+from onlyonce.core.errors import Refused
+from onlyonce.local.feed import DATA_SETS, feed_files, json_lines, schedule
 
 
 def content(inbox: Path) -> dict[str, bytes]:
@@ -23,7 +23,7 @@ def all_lines(inbox: Path) -> list[bytes]:
 
 
 def test_files_are_named_in_order_and_hold_compact_json(tmp_path: Path) -> None:
-    report = feed("user_counts", tmp_path, files=3, records=300)
+    report = feed_files("user_counts", tmp_path, files=3, records=300)
     assert list(content(tmp_path)) == [f"user_counts-000{n}-of-0003.jsonl" for n in (1, 2, 3)]
     assert (report.files, report.distinct, report.duplicates, report.lines) == (3, 300, 15, 315)
     assert len(all_lines(tmp_path)) == 315
@@ -32,7 +32,7 @@ def test_files_are_named_in_order_and_hold_compact_json(tmp_path: Path) -> None:
 
 
 def test_flights_are_whole_numbers_and_nulls(tmp_path: Path) -> None:
-    feed("flights", tmp_path, files=2, records=1_000, duplicates=0)
+    feed_files("flights", tmp_path, files=2, records=1_000, duplicates=0)
     records = [json.loads(line) for line in all_lines(tmp_path)]
     assert [r["arrived_at"] for r in records] == sorted(r["arrived_at"] for r in records)
     assert {type(r["arr_delay"]) for r in records} == {int, type(None)}
@@ -42,7 +42,7 @@ def test_flights_are_whole_numbers_and_nulls(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("duplicates", [0, 0.05, 0.1, 0.5])
 def test_each_record_is_there_and_repeated_byte_for_byte(tmp_path: Path, duplicates: float) -> None:
-    report = feed("user_counts", tmp_path, files=4, records=2_000, duplicates=duplicates)
+    report = feed_files("user_counts", tmp_path, files=4, records=2_000, duplicates=duplicates)
     seen = Counter(all_lines(tmp_path))
     assert len(seen) == report.distinct == 2_000
     assert len({json.loads(line)["event_id"] for line in seen}) == 2_000
@@ -51,34 +51,34 @@ def test_each_record_is_there_and_repeated_byte_for_byte(tmp_path: Path, duplica
 
 def test_the_same_arguments_give_the_same_bytes(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        feed("user_counts", tmp_path / name, files=4, records=1_000, seed=7)
-    feed("user_counts", tmp_path / "other", files=4, records=1_000, seed=8)
+        feed_files("user_counts", tmp_path / name, files=4, records=1_000, seed=7)
+    feed_files("user_counts", tmp_path / "other", files=4, records=1_000, seed=8)
     assert content(tmp_path / "a") == content(tmp_path / "b") != content(tmp_path / "other")
 
 
 def test_a_second_feed_writes_nothing(tmp_path: Path) -> None:
-    first = feed("user_counts", tmp_path, files=4, records=1_000)
+    first = feed_files("user_counts", tmp_path, files=4, records=1_000)
     times = [path.stat().st_mtime_ns for path in sorted(tmp_path.iterdir())]
-    again = feed("user_counts", tmp_path, files=4, records=1_000)
+    again = feed_files("user_counts", tmp_path, files=4, records=1_000)
     assert (first.written, again.written, again.lines) == (4, 0, first.lines)
     assert [path.stat().st_mtime_ns for path in sorted(tmp_path.iterdir())] == times
 
 
 def test_a_killed_feed_is_completed(tmp_path: Path) -> None:
-    feed("user_counts", tmp_path, files=4, records=1_000)
+    feed_files("user_counts", tmp_path, files=4, records=1_000)
     whole = content(tmp_path)
     killed_at = tmp_path / "user_counts-0003-of-0004.jsonl"
     killed_at.rename(tmp_path / f".{killed_at.name}.tmp").write_bytes(b'{"half')
-    assert feed("user_counts", tmp_path, files=4, records=1_000).written == 1
+    assert feed_files("user_counts", tmp_path, files=4, records=1_000).written == 1
     assert content(tmp_path) == whole
 
 
 def test_other_content_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
-    feed("user_counts", tmp_path, files=4, records=1_000)
+    feed_files("user_counts", tmp_path, files=4, records=1_000)
     (tmp_path / "user_counts-0001-of-0004.jsonl").unlink()
     before = content(tmp_path)
     with pytest.raises(Refused, match=r"user_counts-0002-of-0004\.jsonl is in the inbox already") as refusal:
-        feed("user_counts", tmp_path, files=4, records=1_000, seed=2)
+        feed_files("user_counts", tmp_path, files=4, records=1_000, seed=2)
     assert "another inbox" in refusal.value.hint
     assert content(tmp_path) == before
 
@@ -111,8 +111,8 @@ def test_re_deliveries_come_later_in_the_same_file_and_in_others() -> None:
 
 
 def test_defaults_fit_small_inputs(tmp_path: Path) -> None:
-    assert feed("user_counts", tmp_path / "few", records=5, duplicates=0).files == 5
-    assert feed("user_counts", tmp_path / "all").files == DATA_SETS["user_counts"].files
+    assert feed_files("user_counts", tmp_path / "few", records=5, duplicates=0).files == 5
+    assert feed_files("user_counts", tmp_path / "all").files == DATA_SETS["user_counts"].files
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_defaults_fit_small_inputs(tmp_path: Path) -> None:
 )
 def test_wrong_arguments_are_refused(tmp_path: Path, pipeline: str, options: dict[str, float], message: str) -> None:
     with pytest.raises(Refused) as refusal:
-        feed(pipeline, tmp_path / "inbox", **options)  # type: ignore[arg-type]
+        feed_files(pipeline, tmp_path / "inbox", **options)  # type: ignore[arg-type]
     assert message in str(refusal.value)
     assert not (tmp_path / "inbox").exists()
 

@@ -11,18 +11,18 @@ from zoneinfo import ZoneInfo
 import pandas as pd
 import pytest
 
-from onlyonce.local.feed import flights
-from onlyonce.model.errors import Refused
+from onlyonce.core.errors import Refused
+from onlyonce.local import feed
 
 
 @pytest.fixture(scope="module")
 def year() -> pd.DataFrame:
-    return flights.with_instants(flights.read_flights(), flights.read_zones())
+    return feed.with_instants(feed.read_flights(), feed.read_zones())
 
 
 @pytest.fixture(scope="module")
 def published() -> pd.DataFrame:
-    return flights.arrivals(None, seed=1)
+    return feed.flight_arrivals(None, seed=1)
 
 
 def minutes(spans: pd.Series) -> pd.Series:
@@ -63,18 +63,18 @@ def test_instants_by_hand(case: str) -> None:
             **{"arr_time": [float(arrival)], "air_time": [float(air_time)]},
         }
     )
-    found = flights.with_instants(row, flights.read_zones()).iloc[0]
+    found = feed.with_instants(row, feed.read_zones()).iloc[0]
     assert found["scheduled_departure"] == pd.Timestamp(departs, tz="UTC")
     assert found["arrived_at"] == pd.Timestamp(arrives, tz="UTC")
 
 
 def test_a_destination_without_a_zone_is_refused() -> None:
     with pytest.raises(Refused, match="no time zone is known for BQN, PSE, SJU, STT"):
-        flights.with_instants(flights.read_flights(), flights.read_zones().drop(["BQN", "PSE", "SJU", "STT"]))
+        feed.with_instants(feed.read_flights(), feed.read_zones().drop(["BQN", "PSE", "SJU", "STT"]))
 
 
 def test_flights_that_never_arrived_are_not_published(year: pd.DataFrame, published: pd.DataFrame) -> None:
-    raw = flights.read_flights()
+    raw = feed.read_flights()
     never = raw[raw["arr_time"].isna()]
     assert (len(raw), len(never)) == (336_776, 8_713)
     assert (never["dep_time"].isna().sum(), never["dep_time"].notna().sum()) == (8_255, 458)
@@ -82,13 +82,13 @@ def test_flights_that_never_arrived_are_not_published(year: pd.DataFrame, publis
 
 
 def test_the_record_id_is_unique(published: pd.DataFrame) -> None:
-    assert not published.duplicated(list(flights.RECORD_ID)).any()
-    assert published[list(flights.RECORD_ID)].notna().all(axis=None)
+    assert not published.duplicated(list(feed.FLIGHT_ID)).any()
+    assert published[list(feed.FLIGHT_ID)].notna().all(axis=None)
 
 
 def test_fewer_columns_are_no_id(published: pd.DataFrame) -> None:
     # Only the origin could be left out, and that is luck: one number may leave from two airports on a day.
-    unique = [c for c in combinations(flights.RECORD_ID, 3) if not published.duplicated(list(c)).any()]
+    unique = [c for c in combinations(feed.FLIGHT_ID, 3) if not published.duplicated(list(c)).any()]
     assert unique == [("carrier", "flight", "scheduled_departure")]
     same_day = published.assign(day=published["scheduled_departure"].str[:10])
     assert same_day.duplicated(["carrier", "flight", "day"]).any()
@@ -99,7 +99,7 @@ def test_scheduled_departure_agrees_with_the_hour_in_the_data(year: pd.DataFrame
 
 
 def test_actual_departure_shows_dep_time(year: pd.DataFrame) -> None:
-    clock = year["departed_at"].dt.tz_convert(flights.NEW_YORK)
+    clock = year["departed_at"].dt.tz_convert(feed.NEW_YORK)
     assert (clock.dt.hour * 100 + clock.dt.minute == year["dep_time"] % 2400).all()
 
 
@@ -114,7 +114,7 @@ def test_arrival_days_are_plausible(year: pd.DataFrame) -> None:
 
 def test_arrival_shows_arr_time_on_the_clock_there(year: pd.DataFrame) -> None:
     # By Python's own zones, which pandas does not use; the one arrival in the skipped hour is not in it.
-    zones = flights.read_zones()
+    zones = feed.read_zones()
     sample = year.sample(2_000, random_state=1)
     for arrived_at, hhmm, dest in zip(sample["arrived_at"], sample["arr_time"], sample["dest"], strict=True):
         there: datetime = arrived_at.to_pydatetime().astimezone(ZoneInfo(zones[dest]))
@@ -135,7 +135,7 @@ def test_order_is_that_of_arrival_and_not_of_event_time(published: pd.DataFrame)
 
 
 def test_a_limit_takes_the_first(published: pd.DataFrame) -> None:
-    pd.testing.assert_frame_equal(flights.arrivals(100, seed=2), published.head(100))
+    pd.testing.assert_frame_equal(feed.flight_arrivals(100, seed=2), published.head(100))
 
 
 def test_the_package_is_read_without_being_imported() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from onlyonce.local.feed.deliver import DATA_SETS, feed
+from onlyonce.local.feed import DATA_SETS, feed_files
 from tests import oracle
 
 
@@ -79,7 +79,7 @@ def test_late_is_an_end_at_or_before_the_tide_less_the_lateness(tmp_path: Path) 
 def test_the_shipped_cut_makes_some_records_late(
     tmp_path: Path, pipeline: str, of: oracle.Input, files_a_batch: int, lateness: str, window: str, late: int
 ) -> None:
-    feed(pipeline, tmp_path, duplicates=0)  # first deliveries are cut alike with duplicates
+    feed_files(pipeline, tmp_path, duplicates=0)  # first deliveries are cut alike with duplicates
     files = sorted(tmp_path.iterdir())
     batches = [files[start : start + files_a_batch] for start in range(0, len(files), files_a_batch)]
     assert oracle.lateness_by_cut(batches, lateness, window, of)["late"].sum() == late

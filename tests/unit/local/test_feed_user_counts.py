@@ -5,27 +5,27 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from onlyonce.local.feed import user_counts
+from onlyonce.local import feed
 
 
 @pytest.fixture(scope="module")
 def events() -> pd.DataFrame:
-    return user_counts.arrivals(None, seed=1)
+    return feed.user_count_arrivals(None, seed=1)
 
 
 def test_the_seed_gives_everything(events: pd.DataFrame) -> None:
-    pd.testing.assert_frame_equal(user_counts.arrivals(None, seed=1), events)
-    assert not user_counts.arrivals(None, seed=2).equals(events)
+    pd.testing.assert_frame_equal(feed.user_count_arrivals(None, seed=1), events)
+    assert not feed.user_count_arrivals(None, seed=2).equals(events)
 
 
 def test_ids_are_unique(events: pd.DataFrame) -> None:
-    assert len(events) == user_counts.RECORDS
-    assert events[list(user_counts.RECORD_ID)].nunique().tolist() == [len(events)]
+    assert len(events) == feed.RECORDS
+    assert events[list(feed.USER_COUNT_ID)].nunique().tolist() == [len(events)]
 
 
 def test_events_lie_in_three_hours_from_the_start(events: pd.DataFrame) -> None:
     at = pd.to_datetime(events["at"], utc=True)
-    since = at - user_counts.START
+    since = at - feed.START
     assert since.min() >= pd.Timedelta(0)
     assert pd.Timedelta(hours=2.9) < since.max() < pd.Timedelta(hours=3)
     assert events["at"].str.fullmatch(r"2024-01-01T\d\d:\d\d:\d\d\.\d{3}Z").all()
@@ -47,4 +47,4 @@ def test_arrival_is_out_of_order_and_some_are_far_behind(events: pd.DataFrame) -
 
 
 def test_a_limit_is_a_number_of_events() -> None:
-    assert len(user_counts.arrivals(50, seed=1)) == 50
+    assert len(feed.user_count_arrivals(50, seed=1)) == 50

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from onlyonce.model.errors import Refused
-from onlyonce.model.storage.location import Url, location
+from onlyonce.core.errors import Refused
+from onlyonce.core.locations import Url, location
 
 
 @pytest.mark.parametrize(

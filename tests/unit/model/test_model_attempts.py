@@ -6,8 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from onlyonce.model import stored_names
-from onlyonce.model.storage import attempts
+from onlyonce.core import locations, stored_names
 
 LIFE = stored_names.lineage("shop", "receive", 3)
 TRANSACTIONS = [
@@ -23,7 +22,7 @@ TRANSACTIONS = [
 @pytest.mark.parametrize("app_id", TRANSACTIONS)
 def test_an_attempt_is_known_by_its_folder(app_id: str) -> None:
     """Else what it has left is never swept: after an erasure values of records would stay on disk."""
-    read = attempts.read(attempts.folder(app_id, 7, uuid4().hex))
+    read = locations.read_attempt(locations.attempt_folder(app_id, 7, uuid4().hex))
 
     assert read is not None
     assert (read.app_id("shop"), read.version) == (app_id, 7)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onlyonce.model.batch import (
+from onlyonce.core.batch import (
     Batch,
     Outcome,
     Plan,
@@ -22,8 +22,8 @@ from onlyonce.model.batch import (
     to_micros,
     to_time,
 )
-from onlyonce.model.errors import InvariantBroken, Refused
-from onlyonce.model.frontier import Frontier
+from onlyonce.core.errors import InvariantBroken, Refused
+from onlyonce.core.frontier import Frontier
 
 QUICK = settings(max_examples=50, deadline=None)
 PLAN = Plan(

@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 
-from onlyonce.model import errors
-from onlyonce.model.errors import EXIT_CODES, OnlyonceError, Refused
-from onlyonce.model.report import Report
+from onlyonce.core import errors
+from onlyonce.core.errors import EXIT_CODES, OnlyonceError, Refused
+from onlyonce.core.runs import Report
 
 KINDS = sorted(OnlyonceError.__subclasses__(), key=lambda kind: kind.__name__)
 

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onlyonce.model.frontier import MILLI, Frontier, closed_until, is_late
-from onlyonce.model.outputs.chained import Chained
-from onlyonce.model.windows import Fixed, Joined, Session, Sliding, Window, micros, waits
+from onlyonce.core.frontier import MILLI, Frontier, closed_until, is_late
+from onlyonce.core.windows import Chained, Fixed, Joined, Session, Sliding, Window, micros, waits
 
 QUICK = settings(max_examples=50, deadline=None)
 SECOND = 1_000_000

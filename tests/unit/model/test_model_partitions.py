@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onlyonce.model.partitions import FULL, WORTH_IT, of_batch
+from onlyonce.core.batch import FULL, WORTH_IT, partitions_of_batch
 
 
 @pytest.mark.parametrize(
@@ -21,13 +21,13 @@ def test_a_batch_has_partitions_by_its_size_and_the_cores_up_to_the_maximum(
     size: int, cores: int, most: int, found: int
 ) -> None:
     """One while it is small; the cores, or more by its bytes."""
-    assert of_batch(size, cores, most) == found
+    assert partitions_of_batch(size, cores, most) == found
 
 
 @given(st.integers(0, 1 << 40), st.integers(0, 1 << 40), st.integers(1, 1000), st.integers(1, 1000))
 def test_of_any_two_batches_one_cut_is_a_part_of_the_other(one: int, other: int, cores: int, most: int) -> None:
     """So a look-up asks no chunk in vain: the common divisor is the smaller number. And a larger batch has no fewer."""
-    few, many = (of_batch(size, cores, most) for size in sorted((one, other)))
+    few, many = (partitions_of_batch(size, cores, most) for size in sorted((one, other)))
 
     assert 1 <= few <= many <= most
     assert many % few == 0

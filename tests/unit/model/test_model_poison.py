@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onlyonce.model.poison import cause_of, is_due, told
+from onlyonce.core.bisect import cause_of, is_search_due, told_of_record
 
 
 def test_one_cause_is_the_same_whatever_numbers_its_attempts_have() -> None:
@@ -15,7 +15,7 @@ def test_one_cause_is_the_same_whatever_numbers_its_attempts_have() -> None:
 
 def test_a_search_is_due_at_each_third_failure() -> None:
     """And not at the others: it reads the batch many times."""
-    assert [times for times in range(10) if is_due(times)] == [3, 6, 9]
+    assert [times for times in range(10) if is_search_due(times)] == [3, 6, 9]
 
 
 def test_of_a_workers_error_the_line_is_told_with_which_its_traceback_ends() -> None:
@@ -25,6 +25,6 @@ def test_of_a_workers_error_the_line_is_told_with_which_its_traceback_ends() -> 
         "1\nArithmeticError: no\n"
     )
 
-    assert told(RuntimeError(text)) == "ArithmeticError: no"
-    assert told(RuntimeError("the disk\nis gone")) == "the disk"
-    assert told(RuntimeError()) == "RuntimeError"
+    assert told_of_record(RuntimeError(text)) == "ArithmeticError: no"
+    assert told_of_record(RuntimeError("the disk\nis gone")) == "the disk"
+    assert told_of_record(RuntimeError()) == "RuntimeError"

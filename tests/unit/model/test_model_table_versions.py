@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from onlyonce.model.errors import Refused
-from onlyonce.model.storage import table_versions
-from onlyonce.model.storage.table_versions import BY_ROW, DELETE, INSERT, DataFile
+from onlyonce.core import table_versions
+from onlyonce.core.errors import Refused
+from onlyonce.core.table_versions import BY_ROW, DELETE, INSERT, DataFile
 
 VECTOR = {"storageType": "u", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 1}
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onlyonce.model.errors import InvariantBroken
-from onlyonce.model.units import FLOAT_TOLERANCE, Content, FloatSum, UnitId, compare
-from onlyonce.sinks import float_sums
+from onlyonce.core.errors import InvariantBroken
+from onlyonce.core.units import FLOAT_TOLERANCE, Content, FloatSum, UnitId, compare
+from onlyonce.sinks.base import content
 
 QUICK = settings(max_examples=50, deadline=None)
 UNIT = UnitId("shop/per_shop/1", 17, "per_shop", 3)
@@ -27,7 +27,7 @@ def test_the_unique_id_reads_as_lineage_batch_sink_partition() -> None:
 @given(st.integers(0, 10**12), st.text(max_size=10), sums)
 def test_the_same_content_passes(rows: int, exact: str, values: dict[str, list[float]]) -> None:
     """NaN and infinities included: a sum that is no number is the same sum in the replay."""
-    floats = {name: float_sums.of(them) for name, them in values.items()}
+    floats = {name: content.of(them) for name, them in values.items()}
     compare(UNIT, Content(rows, exact, floats), Content(rows, exact, dict(reversed(floats.items()))))
 
 
@@ -64,14 +64,14 @@ def test_a_ledger_that_is_added_up_in_another_way_is_the_same() -> None:
 
 def test_a_nan_hides_no_other_float() -> None:
     """Also an infinity does not."""
-    there = float_sums.of([math.nan, math.inf, 1.5])
+    there = content.of([math.nan, math.inf, 1.5])
     for other in (
         [math.nan, math.inf, 1.6],
         [math.nan, math.nan, math.inf, 1.5],
         [math.nan, -math.inf, 1.5],
         [math.inf, 1.5],
     ):
-        assert not there.same_as(float_sums.of(other))
+        assert not there.same_as(content.of(other))
 
 
 @QUICK
@@ -81,13 +81,13 @@ def test_a_float_sum_that_differs_by_more_than_the_tolerance_is_another(value: f
     other = value * (1 + 1e-6 if up else 1 - 1e-6)
 
     assert FLOAT_TOLERANCE < 1e-6
-    assert not Content(1, "x", {"f": float_sums.of([value])}).same_as(Content(1, "x", {"f": float_sums.of([other])}))
+    assert not Content(1, "x", {"f": content.of([value])}).same_as(Content(1, "x", {"f": content.of([other])}))
 
 
 @pytest.mark.parametrize("other", [math.nan, math.inf, -math.inf, 0.0])
 def test_a_number_is_not_the_same_as_none_infinity_or_zero(other: float) -> None:
     """Tolerance is relative; it never bridges to what is no number, in either direction."""
-    number, strange = (Content(1, "x", {"f": float_sums.of([value])}) for value in (1.5, other))
+    number, strange = (Content(1, "x", {"f": content.of([value])}) for value in (1.5, other))
 
     assert not number.same_as(strange)
     assert not strange.same_as(number)
@@ -97,17 +97,17 @@ def test_a_number_is_not_the_same_as_none_infinity_or_zero(other: float) -> None
 @pytest.mark.parametrize(
     "meant",
     [
-        Content(8, "abc", {"f": float_sums.of([1.0])}),
-        Content(7, "abd", {"f": float_sums.of([1.0])}),
-        Content(7, "abc", {"f": float_sums.of([1.1])}),
-        Content(7, "abc", {"g": float_sums.of([1.0])}),
+        Content(8, "abc", {"f": content.of([1.0])}),
+        Content(7, "abd", {"f": content.of([1.0])}),
+        Content(7, "abc", {"f": content.of([1.1])}),
+        Content(7, "abc", {"g": content.of([1.0])}),
         Content(7, "abc"),
     ],
     ids=["rows", "hash", "float", "column", "no floats"],
 )
 def test_other_content_is_refused_with_a_message_that_names_stable_input(meant: Content) -> None:
     """In both directions; the message names the unit, what is there, what was meant, and the option."""
-    there = Content(7, "abc", {"f": float_sums.of([1.0])})
+    there = Content(7, "abc", {"f": content.of([1.0])})
     for one, other in ((there, meant), (meant, there)):
         with pytest.raises(InvariantBroken) as stopped:
             compare(UNIT, one, other)

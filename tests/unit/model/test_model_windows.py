@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onlyonce.model.errors import Refused
-from onlyonce.model.windows import Fixed, Session, Sliding, Window, any_ends, micros
+from onlyonce.core.errors import Refused
+from onlyonce.core.windows import Fixed, Session, Sliding, Window, any_ends, micros
 
 QUICK = settings(max_examples=50, deadline=None)
 times = st.integers(-(10**16), 10**16)

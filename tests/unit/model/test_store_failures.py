@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from onlyonce.model.errors import Refused, Retryable
-from onlyonce.model.store_failures import of_text
-from onlyonce.session.failures import translate
+from onlyonce.core.errors import Refused, Retryable
+from onlyonce.core.failures import store_failure_of_text
+from onlyonce.engine.failures import translate
 
 OF_SPARK = (
     "terminated with exception: getFileStatus on s3://lake/data/shop: "
@@ -42,4 +42,4 @@ def test_who_acts_is_told_by_what_the_store_says(text: str, kind: type[Exception
     "text", ["ValueError: ExpiredToken in column state", OF_SPARK.format("NoSuchKeyException", 404, "NoSuchKey")]
 )
 def test_a_word_of_a_store_in_another_error_says_nothing_of_it(text: str) -> None:
-    assert of_text(text) is None
+    assert store_failure_of_text(text) is None

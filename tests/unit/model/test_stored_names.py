@@ -10,23 +10,22 @@ from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
-from onlyonce.airflow.log.asked_windows import Asked
-from onlyonce.database import formats
-from onlyonce.model import stored_names
-from onlyonce.model.frontier import Frontier
-from onlyonce.model.sinks.shards import Written
-from onlyonce.model.sources.tides import Reached
-from onlyonce.model.storage.attempts import Attempt
-from onlyonce.sinks.iceberg import commits
-from onlyonce.storage.delta import Commit
+from onlyonce.airflow.log import Asked
+from onlyonce.core import stored_names
+from onlyonce.core.frontier import Frontier, Reached
+from onlyonce.core.locations import Attempt
+from onlyonce.core.shards import Written
+from onlyonce.database import statements
+from onlyonce.sinks.iceberg import iceberg_commits
+from onlyonce.tables.commit import Commit
 from tests.support.platform import ROOT
 
-LITERALS = ROOT / "sql" / "migrations" / formats.STORED_NAMES
+LITERALS = ROOT / "sql" / "migrations" / statements.STORED_NAMES
 DIGEST = "58ca80005a4f3974"
 """Of the file of literals, which a rename by script changes too."""
 MODULE = Path(stored_names.__file__)
 STORED_FIELDS = {
-    "frontier": Frontier, "source": Reached, "commit": Commit, "iceberg": commits.Commit, "attempt": Attempt,
+    "frontier": Frontier, "source": Reached, "commit": Commit, "iceberg": iceberg_commits.Commit, "attempt": Attempt,
     "file": Written, "asked windows": Asked,
 }  # fmt: skip
 """Dataclasses whose fields are stored under their own names."""

@@ -10,13 +10,11 @@ from typing import Any
 
 import pytest
 
-from onlyonce.declare import loading
-from onlyonce.declare.pipeline import Delta, Files, Join, Output, Pipeline
-from onlyonce.model.errors import Refused
-from onlyonce.model.operate.consequences import Need
-from onlyonce.model.operate.plan import changes
-from onlyonce.model.outputs.triggers import AfterRecords, AfterTime, Bounds, Held, Trigger, decided
-from onlyonce.model.windows import Fixed, Session, micros
+from onlyonce.api import load
+from onlyonce.api.pipeline import Delta, Files, Join, Output, Pipeline
+from onlyonce.core.changes import Need, changes
+from onlyonce.core.errors import Refused
+from onlyonce.core.windows import AfterRecords, AfterTime, Bounds, Fixed, Held, Session, Trigger, decide_panes, micros
 
 MINUTE = timedelta(minutes=1)
 
@@ -46,8 +44,8 @@ def test_a_pane_comes_with_the_batch_that_makes_it_due_and_none_of_a_closed_wind
         )  # fmt: skip
         waiting = {window: times for window, times in open_ones.items() if window not in due}
 
-        again = decided(trigger, held, met, closed, now)
-        fired, after = decided(trigger, held, met, closed, now)
+        again = decide_panes(trigger, held, met, closed, now)
+        fired, after = decide_panes(trigger, held, met, closed, now)
         assert again == (fired, after)
         held |= {window: left for window, left in after.items() if left is not None}
         held = {window: left for window, left in held.items() if after.get(window, left) is not None}
@@ -102,7 +100,7 @@ def test_what_can_not_work_is_refused_with_the_way_out(case: str) -> None:
 def test_a_plan_tells_of_a_trigger() -> None:
     """Another one holds from the next batch on; to have one needs a new life, since Spark keeps no state then."""
     on_time, by_count, by_time = (
-        loading.parts(pipeline(output(panes)), "sums") for panes in ("on_time", AfterRecords(1000), AfterTime(MINUTE))
+        load.parts(pipeline(output(panes)), "sums") for panes in ("on_time", AfterRecords(1000), AfterTime(MINUTE))
     )
     assert [change.need for change in changes("sums", on_time, by_count)] == [Need.LINEAGE]
     [change] = changes("sums", by_count, by_time)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
-from onlyonce.model.errors import InvariantBroken
-from onlyonce.model.report import Report
-from onlyonce.model.windows import Sliding
+from onlyonce.api.pipeline import Delta, Files, Output, Pipeline
+from onlyonce.core.errors import InvariantBroken
+from onlyonce.core.runs import Report
+from onlyonce.core.windows import Sliding
 from onlyonce.operate import audit
 from onlyonce.operate.audit import BegunWork, Evidence, FilesWaiting, NotConserved, OutputAndReceive, SignsOfLife
 
@@ -130,7 +130,7 @@ def test_pairs_are_not_compared_where_they_cannot_be(change: dict[str, Any]) -> 
 
 def test_the_entry_point_raises_what_it_found(monkeypatch: pytest.MonkeyPatch) -> None:
     report = Report("audit", "a", warnings=["one: onlyonce.batches", "two: onlyonce.batches"])
-    monkeypatch.setattr(audit, "examine", lambda grace, **_: report)
+    monkeypatch.setattr(audit, "examine_log", lambda grace, **_: report)
 
     with pytest.raises(InvariantBroken) as raised:
         audit.main(["--grace", "1"])
@@ -141,7 +141,7 @@ def test_the_entry_point_raises_what_it_found(monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_entry_point_gives_the_report_when_all_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
     report = Report("audit", "a")
-    monkeypatch.setattr(audit, "examine", lambda grace, **_: report)
+    monkeypatch.setattr(audit, "examine_log", lambda grace, **_: report)
 
     assert audit.main([]) is report
 

@@ -8,8 +8,8 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pytest
 
-from onlyonce.operate import audit_data
-from onlyonce.sources.parse import record_id
+from onlyonce.operate import audit
+from onlyonce.sources import record_id
 from tests.support import two_sources
 
 
@@ -24,7 +24,7 @@ def test_a_row_of_any_source_has_an_id_of_its_columns_and_another_id_is_found(sp
     rows = [{"id": "a", "oo_high": one.high, "oo_low": one.low} for one in ids]
 
     def wrong(some: list[dict[str, object]]) -> int:
-        return audit_data._wrong_ids(pipeline, ds.dataset(pa.Table.from_pylist(some)), pc.scalar(True))
+        return audit._wrong_ids(pipeline, ds.dataset(pa.Table.from_pylist(some)), pc.scalar(True))
 
     assert wrong(rows[:2]) == 0
     assert wrong(rows) == 1

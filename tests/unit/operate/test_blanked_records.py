@@ -8,8 +8,8 @@ from pathlib import Path
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from onlyonce.model.operate import erasing
-from onlyonce.operate.erase import input_files
+from onlyonce.core import erasure
+from onlyonce.operate import erase_inputs
 from tests.support import csv_oracle
 
 MOST = 30
@@ -28,7 +28,9 @@ def test_blanked_records_change_no_other(tmp_path: Path, content: bytes, chosen:
     before = csv_oracle.records(content, MOST)
     blanked = [one for number, one in enumerate(before) if number in chosen]
 
-    input_files.blank(input_files.Lines(path, [(at, at + len(record)) for at, record in blanked], with_quotes=True))
+    erase_inputs.blank_files(
+        erase_inputs.Lines(path, [(at, at + len(record)) for at, record in blanked], with_quotes=True)
+    )
 
     after = csv_oracle.records(path.read_bytes(), MOST)
     assert [at for at, _ in after] == [at for at, _ in before]
@@ -47,8 +49,8 @@ def test_values_of_a_record_over_several_lines_are_found() -> None:
         ("user = 'u1'", [first, second]),
         ("note = 'a\nb'", [third]),
     ):
-        condition = erasing.read(where, {"id": "bigint", "note": "string", "user": "string"})
+        condition = erasure.read_conditions(where, {"id": "bigint", "note": "string", "user": "string"})
 
-        places = input_files.places(io.BytesIO(content), condition, ["id", "note", "user"], 1000)
+        places = erase_inputs.input_places(io.BytesIO(content), condition, ["id", "note", "user"], 1000)
 
         assert [content[begin:end] for begin, end in places] == meant

@@ -8,12 +8,12 @@ from datetime import timedelta
 import pyarrow as pa
 import pytest
 
-from onlyonce.model.frontier import Frontier, closed_until
-from onlyonce.model.windows import Fixed
-from onlyonce.operate.compact import control_rows
-from onlyonce.receive.event_files import FRONTIER
+from onlyonce.core.frontier import Frontier, closed_until
+from onlyonce.core.windows import Fixed
+from onlyonce.operate import compact
+from onlyonce.receive.events import FRONTIER_ROW
 
-PARTS = control_rows.PARTS
+PARTS = compact.PARTS
 
 
 def history(made: random.Random) -> list[Frontier]:
@@ -39,11 +39,11 @@ def test_folded_rows_close_the_windows_that_all_rows_close(seed: int) -> None:
     told = history(made)
     made.shuffle(told)
     rows = pa.table({
-        "oo_frontier": pa.array([{part: getattr(one, part) for part in PARTS} for one in told], FRONTIER),
+        "oo_frontier": pa.array([{part: getattr(one, part) for part in PARTS} for one in told], FRONTIER_ROW),
         "oo_batch": pa.array(range(len(told))),
     })  # fmt: skip
 
-    left = [told[number] for number in control_rows.folded(rows)["oo_batch"].to_pylist()]
+    left = [told[number] for number in compact.folded_control_rows(rows)["oo_batch"].to_pylist()]
 
     assert 1 <= len(left) <= len(PARTS)
     for part in PARTS:

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from onlyonce.model.operate import erasing
-from onlyonce.model.operate.mentions import Mentions
-from onlyonce.operate.erase import decoders
-from onlyonce.storage.state_tables import NotDecoded
+from onlyonce.core import erasure
+from onlyonce.core.erasure import Mentions
+from onlyonce.operate import erase_search
+from onlyonce.tables.checkpoint import NotDecoded
 
 WHO = 'u17/"né"\\x'
 KINDS = {"id": "string", "number": "bigint"}
@@ -29,7 +29,7 @@ ROWS = [{"id": "other", "sum": 1}, {"id": WHO, "sum": 2}, {"id": f"{WHO}yz", "su
 
 def mentions(where: str) -> Mentions:
     """What is asked for."""
-    return Mentions(erasing.read(where, KINDS))
+    return Mentions(erasure.read_conditions(where, KINDS))
 
 
 def sql(value: str) -> str:
@@ -115,8 +115,8 @@ def test_value_is_found_in_each_format(name: str) -> None:
     """Once; and no other value."""
     content = FORMATS[name]()
 
-    assert decoders.count(content, mentions(sql(WHO))) == 1
-    assert decoders.count(content, mentions(sql(WHO[:-1] + "z"))) == 0
+    assert erase_search.count_mentions(content, mentions(sql(WHO))) == 1
+    assert erase_search.count_mentions(content, mentions(sql(WHO[:-1] + "z"))) == 0
 
 
 @pytest.mark.parametrize("string, found", [
@@ -142,7 +142,7 @@ def test_all_values_of_a_condition_are_in_one_part() -> None:
 
 def test_value_is_found_by_the_name_that_a_source_has_for_the_column() -> None:
     """A short value or a number counts only beside a name, in a string as in a row."""
-    called = Mentions(erasing.read("number = 17", KINDS), {"number": ("number", "Nummer")})
+    called = Mentions(erasure.read_conditions("number = 17", KINDS), {"number": ("number", "Nummer")})
     assert [called.in_string(f'{{"{name}":17}}') for name in ("number", "Nummer", "other")] == [True, True, False]
     assert [called.in_row({name: 17}) for name in ("number", "Nummer", "other")] == [True, True, False]
 
@@ -181,15 +181,15 @@ def test_value_over_two_lines_of_csv_is_found() -> None:
     """A record of CSV is searched as a whole, and others stay apart."""
     content = b'1,"u17-secret\nis ""here""",number 5\n2,x,number 6\n'
 
-    assert decoders.count(content, mentions("id = 'u17-secret\nis \"here\"'")) == 1
-    assert decoders.count(content, mentions("id = 'u17-secret' AND number = 5")) == 1
-    assert decoders.count(content, mentions("id = 'u17-secret' AND number = 6")) == 0
+    assert erase_search.count_mentions(content, mentions("id = 'u17-secret\nis \"here\"'")) == 1
+    assert erase_search.count_mentions(content, mentions("id = 'u17-secret' AND number = 5")) == 1
+    assert erase_search.count_mentions(content, mentions("id = 'u17-secret' AND number = 6")) == 0
 
 
 def test_format_without_decoder_is_named() -> None:
     """It is not taken for a file without the value."""
     with pytest.raises(NotDecoded, match="Snappy"):
-        decoders.count(b"\x82SNAPPY\0...", mentions(sql(WHO)))
+        erase_search.count_mentions(b"\x82SNAPPY\0...", mentions(sql(WHO)))
 
 
 def test_bound_has_the_beginning_of_a_long_value() -> None:
@@ -197,18 +197,18 @@ def test_bound_has_the_beginning_of_a_long_value() -> None:
     raised."""
     long = mentions(sql("a.person.with.a.long.name@example.org"))
     stats = json.dumps({"minValues": {"shop": "a.person.with.a.long.name@exampl"}})
-    assert decoders.count(json.dumps({"add": {"stats": stats}}).encode(), long) == 1
+    assert erase_search.count_mentions(json.dumps({"add": {"stats": stats}}).encode(), long) == 1
     assert long.in_row({"upper": [{"key": 1, "value": b"a.person.with.b"}, {"key": 2, "value": b"a.person.with.a/"}]})
     assert not long.in_row({"upper": [{"key": 1, "value": b"a.person"}], "note": "a.person.with.a.long.name@exampl"})
 
 
 def test_damaged_file_is_searched_as_bytes() -> None:
     """A file that a killed process has left."""
-    assert decoders.count(b"PAR1" + WHO.encode() + b"cut", mentions(sql(WHO))) == 1
+    assert erase_search.count_mentions(b"PAR1" + WHO.encode() + b"cut", mentions(sql(WHO))) == 1
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, bz2.compress], ids=["gzip", "bzip2"])
 def test_damage_of_a_compressed_file_is_named(compress: Callable[[bytes], bytes]) -> None:
     """Its bytes do not show a value."""
     with pytest.raises(NotDecoded, match="damaged"):
-        decoders.count(compress(WHO.encode())[:-9], mentions(sql(WHO)))
+        erase_search.count_mentions(compress(WHO.encode())[:-9], mentions(sql(WHO)))

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterator
 from typing import get_args
 
-from onlyonce.declare.pipeline import Sink
-from onlyonce.declare.sources.sources import Source
-from onlyonce.operate.erase import leftovers, unsearched
+from onlyonce.api.pipeline import Sink
+from onlyonce.api.sources import Source
+from onlyonce.operate import erase_search, forget
 from onlyonce.settings import ROOT
 from tests.support.erasure_places import PLACES, by_path
 
@@ -41,13 +41,13 @@ def test_each_place_is_planted_by_a_test() -> None:
 def test_each_source_sink_and_log_is_a_place() -> None:
     """A new kind of source or sink has no place in the table until a test plants a value there."""
     assert {kind for place in PLACES.values() for kind in place.of} == {*get_args(Source), *get_args(Sink)}
-    assert {"logs", "airflow"} == {*leftovers.LOGS}
+    assert {"logs", "airflow"} == {*erase_search.LOGS}
     assert {"run log", "log of Airflow"} <= PLACES.keys()
 
 
 def test_a_receipt_says_why_a_place_can_not_be_searched() -> None:
     """One line for each place that any installation may have."""
-    lines = [one.line() for one in unsearched.UNKNOWN]
+    lines = [one.line() for one in forget.UNKNOWN]
     assert all(re.fullmatch(r"[^\n]+: not searched: onlyonce [^;\n]+; [^\n]+", line) for line in lines)
     assert all(
         any(what in line for line in lines)

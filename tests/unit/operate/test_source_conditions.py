@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from onlyonce.model.operate import erasing
-from onlyonce.operate.erase import source_conditions
+from onlyonce.core import erasure
+from onlyonce.operate import erase_inputs
 from tests.support import two_sources
 
 KINDS = {"id": "string", "place": "string", "cents": "bigint"}
@@ -19,9 +19,9 @@ KINDS = {"id": "string", "place": "string", "cents": "bigint"}
 ])  # fmt: skip
 def test_condition_on_each_source(where: str, till: object) -> None:
     """A column under another name is known, a constant decides, and a computed column can't be searched."""
-    condition = erasing.read(where, KINDS)
+    condition = erasure.read_conditions(where, KINDS)
 
-    web, other = source_conditions.of(two_sources.pipeline(), condition)
+    web, other = erase_inputs.source_conditions(two_sources.pipeline(), condition)
 
     assert web.condition is not None
     assert web.condition.values == condition.values

@@ -13,12 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from onlyonce.model.batch import to_micros, to_time
-from onlyonce.model.frontier import Frontier, is_late, late_through
-from onlyonce.model.outputs.chained import Chained
-from onlyonce.model.windows import Fixed, Joined, Session, Sliding, Window, micros
-from onlyonce.outputs.windows import counting
-from onlyonce.receive.event_files import FRONTIER
+from onlyonce.core.batch import to_micros, to_time
+from onlyonce.core.frontier import Frontier, is_late, late_through
+from onlyonce.core.windows import Chained, Fixed, Joined, Session, Sliding, Window, micros
+from onlyonce.outputs import window_log
+from onlyonce.receive.events import FRONTIER_ROW
 
 HOUR = timedelta(hours=1)
 START = 1_700_000_000_000_000
@@ -43,7 +42,7 @@ def test_windows_are_counted_as_the_model_judges_each_record(window: Window, tmp
         files.append(tmp_path / f"{n}.parquet")
         pq.write_table(_table(some), files[-1], row_group_size=100)
 
-    found = [_in_micros(row) for row in counting.counted(files, window, LATENESS).to_pylist()]
+    found = [_in_micros(row) for row in window_log.counted_windows(files, window, LATENESS).to_pylist()]
 
     wanted = Counter[Any]()
     lates: dict[Any, list[int]] = {}
@@ -59,7 +58,7 @@ def test_windows_are_counted_as_the_model_judges_each_record(window: Window, tmp
 
 
 def test_no_files_have_no_windows() -> None:
-    assert counting.counted([], Fixed(HOUR), LATENESS).num_rows == 0
+    assert window_log.counted_windows([], Fixed(HOUR), LATENESS).num_rows == 0
 
 
 def _pairs(time: int, frontier: Frontier, window: Window) -> list[tuple[tuple[int, int], bool]]:
@@ -82,4 +81,4 @@ def _by_fate(row: dict[str, Any]) -> list[tuple[Any, int]]:
 def _table(records: list[tuple[int, Frontier]]) -> pa.Table:
     known = [{name: to_time(value) for name, value in asdict(frontier).items()} for _, frontier in records]
     times = pa.array([time for time, _ in records]).cast(pa.timestamp("us", tz="UTC"))
-    return pa.table({"oo_event_time": times, "oo_frontier": pa.array(known, FRONTIER)})
+    return pa.table({"oo_event_time": times, "oo_frontier": pa.array(known, FRONTIER_ROW)})

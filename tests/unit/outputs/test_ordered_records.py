@@ -9,10 +9,9 @@ import pandas as pd
 import pyspark.sql.streaming
 import pytest
 
-from onlyonce.model.errors import Refused
-from onlyonce.model.windows import micros
-from onlyonce.outputs.stateful.alone import Alone, spark_tester
-from onlyonce.outputs.stateful.ordered import in_order
+from onlyonce.core.errors import Refused
+from onlyonce.core.windows import micros
+from onlyonce.outputs.state import Alone, in_order, spark_tester
 from tests.support.stateful_shop import COLUMNS, GAP, Silences
 
 START = pd.Timestamp("2026-01-01")

@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onlyonce.model.errors import Retryable
-from onlyonce.receive.blocks import block_files
-from onlyonce.receive.blocks.block_files import Block
-from onlyonce.session.worker import GONE
+from onlyonce.core.errors import Retryable
+from onlyonce.engine.worker import GONE
+from onlyonce.receive import exchange
+from onlyonce.receive.exchange import Block
 
 GIVEN = [b"first", b"", b"the third, longer than the others"]
 
@@ -31,7 +31,11 @@ def stored(folder: Path, *batches: Sequence[bytes | str]) -> list[dict[str, Any]
                 }
             )
         )
-    return [row for batch in block_files.into(folder, lambda lines: lines)(iter(made)) for row in batch.to_pylist()]
+    return [
+        row
+        for batch in exchange.write_blocks_into(folder, lambda lines: lines)(iter(made))
+        for row in batch.to_pylist()
+    ]
 
 
 def blocks_of(told: list[dict[str, Any]]) -> list[tuple[int, bytes]]:
@@ -43,7 +47,10 @@ def lines_of(told: list[dict[str, Any]]) -> list[str]:
     """The lines that were left."""
     files = [row["file"] for row in told if row["target"] is None]
     return [
-        line for file in files for batch in block_files.left_in(file) for line in batch.column("oo_line").to_pylist()
+        line
+        for file in files
+        for batch in exchange.left_in_blocks(file)
+        for line in batch.column("oo_line").to_pylist()
     ]
 
 
@@ -96,10 +103,10 @@ def test_lines_that_are_not_there_whole_fail_the_batch(tmp_path: Path, gone: str
 
 def test_a_folder_is_gone_with_its_attempt_however_that_ends(tmp_path: Path) -> None:
     """And two attempts at once have two folders."""
-    with block_files.folder(tmp_path, 3) as one, block_files.folder(tmp_path, 3) as other:
+    with exchange.block_folder(tmp_path, 3) as one, exchange.block_folder(tmp_path, 3) as other:
         assert one != other
         stored(one, GIVEN)
-    with pytest.raises(ZeroDivisionError), block_files.folder(tmp_path, 3):
+    with pytest.raises(ZeroDivisionError), exchange.block_folder(tmp_path, 3):
         _ = 1 / 0
 
     assert list((tmp_path / "3").iterdir()) == []
@@ -109,14 +116,14 @@ def test_what_fails_after_its_folder_was_cleared_away_is_told_as_that(tmp_path: 
     """Whatever a task has met then; what fails while the folder is there is told as it is."""
 
     def write_beside_a_newer_driver() -> None:
-        with block_files.folder(tmp_path, 1) as mine:
-            block_files.clear(tmp_path, 2)
+        with exchange.block_folder(tmp_path, 1) as mine:
+            exchange.clear_blocks(tmp_path, 2)
             (mine / "block").write_bytes(b"")
 
     with pytest.raises(Retryable, match=GONE) as told:
         write_beside_a_newer_driver()
     assert isinstance(told.value.__cause__, FileNotFoundError)
-    with pytest.raises(FileNotFoundError), block_files.folder(tmp_path, 3) as mine:
+    with pytest.raises(FileNotFoundError), exchange.block_folder(tmp_path, 3) as mine:
         (mine / "there").read_bytes()
 
 
@@ -125,7 +132,7 @@ def test_what_drivers_of_earlier_epochs_have_left_is_cleared_away(tmp_path: Path
     for epoch in (1, 2, 3, 10):
         (tmp_path / str(epoch) / "left").mkdir(parents=True)
 
-    block_files.clear(tmp_path / "not there", 3)
-    block_files.clear(tmp_path, 3)
+    exchange.clear_blocks(tmp_path / "not there", 3)
+    exchange.clear_blocks(tmp_path, 3)
 
     assert {path.name for path in tmp_path.iterdir()} == {"3", "10"}

@@ -14,15 +14,15 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from onlyonce.model.batch import to_time
-from onlyonce.model.frontier import Frontier
-from onlyonce.model.sources.record_places import FORMS, RecordPlaces
-from onlyonce.receive import event_files, receive_task
-from onlyonce.receive.blocks.exchange import CODE, records_of
-from onlyonce.receive.blocks.spill import Spill
-from onlyonce.receive.event_files import EventFiles, Stamp
-from onlyonce.receive.receive_unit import DUPLICATE, INVALID, KEPT, REMNANT, SEED
-from onlyonce.sources.parse.parse import PLACE, PLACED
+from onlyonce.core.batch import to_time
+from onlyonce.core.frontier import Frontier
+from onlyonce.core.records import FORMS, RecordPlaces
+from onlyonce.receive import batch_files, events
+from onlyonce.receive.batch_files import Spill
+from onlyonce.receive.events import EventFiles, Stamp
+from onlyonce.receive.exchange import CODE, records_of
+from onlyonce.receive.unit import DUPLICATE, INVALID, KEPT, REMNANT, SEED
+from onlyonce.sources.values.parse import PLACE, PLACED
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 KNOWN = Frontier(tide=1_000_000)
@@ -70,7 +70,7 @@ def test_each_record_is_in_the_file_of_its_fate_and_a_duplicate_in_none(tmp_path
     before."""
     after, fates = Frontier(tide=5_000_000), np.array([KEPT, DUPLICATE, INVALID, SEED, KEPT], np.int8)
     with EventFiles(tmp_path, STAMP, 3) as files:
-        receive_task._write(files, records("a", "twin", "bad", "seed", "b"), fates, after)
+        batch_files._write(files, records("a", "twin", "bad", "seed", "b"), fates, after)
     found = written(tmp_path, files.paths)
 
     assert {kind: [row["a.b"] for row in rows] for kind, rows in found.items()} == {
@@ -100,17 +100,17 @@ def test_each_record_is_in_the_file_of_its_fate_and_a_duplicate_in_none(tmp_path
 def test_a_remnant_says_why_it_is_one(tmp_path: Path) -> None:
     """Nobody can tell any more whether it is a duplicate."""
     with EventFiles(tmp_path, STAMP, 0) as files:
-        receive_task._write(files, records("old"), np.array([REMNANT], np.int8))
+        batch_files._write(files, records("old"), np.array([REMNANT], np.int8))
 
     [row] = written(tmp_path, files.paths)["oo_kind=remnant"]
-    assert row["oo_reason"] == receive_task.BEFORE_HORIZON
+    assert row["oo_reason"] == batch_files.BEFORE_HORIZON
 
 
 def test_nothing_to_write_is_no_file(tmp_path: Path) -> None:
     """Of duplicates alone as of no record at all."""
     with EventFiles(tmp_path, STAMP, 0) as files:
-        receive_task._write(files, records("twin"), np.array([DUPLICATE], np.int8))
-        receive_task._write(files, records(), np.array([], np.int8))
+        batch_files._write(files, records("twin"), np.array([DUPLICATE], np.int8))
+        batch_files._write(files, records(), np.array([], np.int8))
 
     assert written(tmp_path, files.paths) == {}
 
@@ -120,11 +120,11 @@ def test_many_batches_are_one_file_in_bounded_groups(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
 ) -> None:
     """In their order; what waits to be written is never more than one group."""
-    monkeypatch.setattr(event_files, limit, most)
+    monkeypatch.setattr(events, limit, most)
     names = [[f"{batch}-{n}" for n in range(7)] for batch in range(5)]
     with EventFiles(tmp_path, STAMP, 0) as files:
         for some in names:
-            receive_task._write(files, records(*some), np.zeros(7, np.int8))
+            batch_files._write(files, records(*some), np.zeros(7, np.int8))
 
     [path] = files.paths
     assert parquet.read_metadata(path).num_row_groups == (3 if limit == "ROWS" else 5)
@@ -136,7 +136,7 @@ def test_two_attempts_of_a_task_write_beside_each_other(tmp_path: Path) -> None:
     both: list[str] = []
     for _ in range(2):
         with EventFiles(tmp_path, STAMP, 0) as files:
-            receive_task._write(files, records("a"), np.array([KEPT], np.int8))
+            batch_files._write(files, records("a"), np.array([KEPT], np.int8))
         both += files.paths
 
     assert len(set(both)) == 2

@@ -14,23 +14,24 @@ import pyarrow as pa
 import pytest
 import xxhash
 
-from onlyonce.receive.blocks import block_files, exchange
-from onlyonce.sources.parse import plain_records, record_id
+from onlyonce.receive import exchange
+from onlyonce.sources import record_id
+from onlyonce.sources.values import fast_json
 
 NOON = 1_772_366_400_000_000
 BOUND = NOON + 86_400_000_000
 KINDS = {"id": "string", "at": "timestamp", "amount": "bigint"}
 ROWS = pa.schema(
     [
-        ("id", pa.string()), ("at", plain_records.INSTANT), ("amount", pa.int64()), *plain_records.FOUND,
+        ("id", pa.string()), ("at", fast_json.INSTANT), ("amount", pa.int64()), *fast_json.FOUND,
         *exchange.PLATFORM,
     ]
 )  # fmt: skip
 
 
-def reader(partitions: int = 1, record_id: tuple[str, ...] = ("id",), **beside: str) -> plain_records.Reader:
+def reader(partitions: int = 1, record_id: tuple[str, ...] = ("id",), **beside: str) -> fast_json.Reader:
     """Of the columns id, at and amount."""
-    return plain_records.Reader(KINDS, dict(zip(KINDS, KINDS, strict=True)), beside, record_id, "at", BOUND, partitions)
+    return fast_json.Reader(KINDS, dict(zip(KINDS, KINDS, strict=True)), beside, record_id, "at", BOUND, partitions)
 
 
 def lines(*values: str | None, reasons: dict[int, str] | None = None, first: int = 0) -> pa.RecordBatch:
@@ -52,9 +53,11 @@ def line(name: str, at: str = '"2026-03-01T12:00:00Z"') -> str:
 
 def opened(batches: Iterator[pa.RecordBatch], folder: Path) -> tuple[list[dict[str, Any]], list[str]]:
     """The records of all blocks with the partition that each is for, and the lines that are left; both go by files."""
-    told = [row for batch in block_files.into(folder, lambda _: batches)(iter([])) for row in batch.to_pylist()]
-    blocks = [block_files.Block(**row) for row in told if row["target"] is not None]
-    left = [batch for row in told if row["target"] is None for batch in block_files.left_in(row["file"])]
+    told = [
+        row for batch in exchange.write_blocks_into(folder, lambda _: batches)(iter([])) for row in batch.to_pylist()
+    ]
+    blocks = [exchange.Block(**row) for row in told if row["target"] is not None]
+    left = [batch for row in told if row["target"] is None for batch in exchange.left_in_blocks(row["file"])]
     records = [
         record | {"target": block.target}
         for block in blocks

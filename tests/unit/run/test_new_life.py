@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from onlyonce.run import lineage
+from onlyonce.run import reset
 
 
 def test_a_file_that_could_not_be_read_is_one_record(tmp_path: Path) -> None:
@@ -17,5 +17,5 @@ def test_a_file_that_could_not_be_read_is_one_record(tmp_path: Path) -> None:
     table = pa.table({name: [row[at] for row in rows] for at, name in enumerate(names)})
     write_deltalake(str(tmp_path / "files"), table)
 
-    assert lineage._records(tmp_path / "files", 1, {"/in/gone": "vanished"}) == 7 + 1
-    assert lineage._records(tmp_path / "files", 1, {}) == 107
+    assert reset._records(tmp_path / "files", 1, {"/in/gone": "vanished"}) == 7 + 1
+    assert reset._records(tmp_path / "files", 1, {}) == 107

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from onlyonce import Delta, Files, Fixed, Output, Pipeline
-from onlyonce.model.errors import Refused
-from onlyonce.run import drain
+from onlyonce.core.errors import Refused
+from onlyonce.run import queries
 
 
 def output(name: str, minutes: int, before: str | None = None) -> Output:
@@ -39,9 +39,9 @@ def turns(failing: str = "") -> list[str]:
     context: Any = SimpleNamespace(pipeline=PIPELINE)
     if failing:
         with pytest.raises(Refused, match="it does not go"):
-            drain._each(context, work)
+            queries._each(context, work)
     else:
-        drain._each(context, work)
+        queries._each(context, work)
     return had
 
 

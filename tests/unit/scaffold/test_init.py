@@ -18,14 +18,13 @@ from pyarrow import parquet
 from typer.testing import CliRunner
 
 from onlyonce import settings
+from onlyonce.api import load
+from onlyonce.api.pipeline import Files, Pipeline
 from onlyonce.cli import app
-from onlyonce.declare import loading
-from onlyonce.declare.pipeline import Files, Pipeline
-from onlyonce.model.errors import Refused
+from onlyonce.core.errors import Refused
 from onlyonce.scaffold import project
-from onlyonce.sources import discovery
-from onlyonce.sources.files import typed_files
-from onlyonce.sources.files.listing import FileAt, new_files
+from onlyonce.sources import discovery, typed_files
+from onlyonce.sources.listing import FileAt, new_files
 from tests.compose import programs, rules
 
 runner = CliRunner()
@@ -49,7 +48,7 @@ def working(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def declared(folder: Path, name: str) -> Pipeline:
-    return loading.one(name, [folder / name / name / "pipelines.py"])
+    return load.one(name, [folder / name / name / "pipelines.py"])
 
 
 def test_the_project_is_found_from_its_folder_and_runs_on_its_sample(
@@ -59,7 +58,7 @@ def test_the_project_is_found_from_its_folder_and_runs_on_its_sample(
     assert result.exit_code == 0, result.output
     monkeypatch.chdir(working / "shop")
 
-    pipeline = loading.one("shop")
+    pipeline = load.one("shop")
 
     assert settings.pipeline_files() == [working / "shop" / "shop" / "pipelines.py"]
     assert (pipeline.record_id, pipeline.event_time) == (("order_id",), "at")

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onlyonce.model.errors import Refused
-from onlyonce.scaffold import column_types, guess
+from onlyonce.core.errors import Refused
+from onlyonce.scaffold import sample as scaffold_sample
 from onlyonce.scaffold.sample import Sample
 
 
@@ -36,7 +36,7 @@ def sample(columns: dict[str, str], *rows: tuple[Any, ...]) -> Sample:
     ],
 )
 def test_the_type_of_a_field(values: list[Any], kind: str) -> None:
-    assert column_types.of_json(values) == kind
+    assert scaffold_sample.types_of_json(values) == kind
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_the_type_of_a_field(values: list[Any], kind: str) -> None:
     ],
 )
 def test_the_type_of_a_column_of_csv(texts: list[str | None], kind: str) -> None:
-    assert column_types.of_csv(texts) == kind
+    assert scaffold_sample.types_of_csv(texts) == kind
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_the_type_of_a_column_of_csv(texts: list[str | None], kind: str) -> None
     ],
 )
 def test_the_type_of_a_column_of_parquet(arrow: pa.DataType, kind: str) -> None:
-    assert column_types.of_arrow(arrow) == kind
+    assert scaffold_sample.types_of_arrow(arrow) == kind
 
 
 T = ["2026-03-01T10:00:00Z", "2026-03-01T11:00:00Z", "2026-03-01T12:00:00Z"]
@@ -98,7 +98,7 @@ T = ["2026-03-01T10:00:00Z", "2026-03-01T11:00:00Z", "2026-03-01T12:00:00Z"]
     ],
 )
 def test_the_record_id(columns: dict[str, str], rows: list[tuple[Any, ...]], chosen: tuple[str, ...]) -> None:
-    assert guess.record_id(sample(columns, *rows)).columns == chosen
+    assert scaffold_sample.record_id(sample(columns, *rows)).columns == chosen
 
 
 @pytest.mark.parametrize(
@@ -112,13 +112,13 @@ def test_the_record_id(columns: dict[str, str], rows: list[tuple[Any, ...]], cho
     ],
 )
 def test_the_event_time(columns: dict[str, str], chosen: str) -> None:
-    assert guess.event_time(sample(columns, tuple(T[: len(columns)]))).columns == (chosen,)
+    assert scaffold_sample.event_time(sample(columns, tuple(T[: len(columns)]))).columns == (chosen,)
 
 
 @pytest.mark.parametrize("columns", [{"id": "string"}, {"at": "timestamp"}])
 def test_without_a_time_in_every_record_there_is_no_declaration(columns: dict[str, str]) -> None:
     with pytest.raises(Refused, match="no column that holds a time in every record"):
-        guess.event_time(sample(columns, (None,)))
+        scaffold_sample.event_time(sample(columns, (None,)))
 
 
 @pytest.mark.parametrize(
@@ -130,4 +130,4 @@ def test_without_a_time_in_every_record_there_is_no_declaration(columns: dict[st
     ],
 )
 def test_a_sample_holds_some_windows(times: list[str], size: timedelta) -> None:
-    assert guess.window(times) == size
+    assert scaffold_sample.window(times) == size

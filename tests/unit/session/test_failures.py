@@ -7,9 +7,9 @@ import tempfile
 import pytest
 
 from onlyonce import settings
-from onlyonce.model.errors import InvariantBroken, OnlyonceError, Refused, Retryable
-from onlyonce.session import lost
-from onlyonce.session.failures import translate
+from onlyonce.core.errors import InvariantBroken, OnlyonceError, Refused, Retryable
+from onlyonce.engine import failures
+from onlyonce.engine.failures import translate
 from onlyonce.settings import ROOT
 
 PLACE = "checkpointLocation=/home/x/data/shop/checkpoints/per_shop/1, tmpdir"
@@ -39,7 +39,7 @@ TEXTS = {
         "[CANNOT_LOAD_CHECKPOINT_FILE_MANAGER.UNCATEGORIZED] Error loading streaming checkpoint file manager for " "path=s3a://b/lake/data/shop", Refused,
         "make .venv/.made/s3"),
     "our own error of a worker": (
-        "onlyonce.model.errors.InvariantBroken: two rows\n  data: none written\n  next: look there\n  at x", InvariantBroken,
+        "onlyonce.core.errors.InvariantBroken: two rows\n  data: none written\n  next: look there\n  at x", InvariantBroken,
         "look there"),
 }  # fmt: skip
 
@@ -81,7 +81,7 @@ def test_a_full_disk_is_told_with_what_is_free(text: str, where: str) -> None:
 )
 def test_a_jvm_that_is_gone_is_told_with_the_setting_for_its_memory(code: int | None, said: str) -> None:
     """Also where nobody knows how it ended."""
-    found = lost.told(code)
+    found = failures.told(code)
 
     assert said in found.what
     assert found.data
@@ -106,5 +106,5 @@ def test_a_users_error_on_a_row_is_refused_since_a_retry_cannot_mend_it() -> Non
     assert "KeyError: 'cents'" in found.what
     passing = Exception(head + "ConnectionResetError: [Errno 104]\n")
     assert translate(passing) is passing
-    ours = f'{head}  File "{ROOT}/onlyonce/receive/receive_task.py", line 3, in f\nKeyError: 1\n'
+    ours = f'{head}  File "{ROOT}/onlyonce/receive/batch_files.py", line 3, in f\nKeyError: 1\n'
     assert not isinstance(translate(Exception(ours)), Refused)

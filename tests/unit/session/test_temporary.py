@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from onlyonce.spark import temporary
+from onlyonce.engine import temporary
 
 DRIVER = """
 import sys

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from onlyonce.sinks.outbox.bigquery import row_of
+from onlyonce.sinks.outbox.send_bigquery import row_of
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.types import BinaryType, DecimalType, IntegerType, LongType, StringType, StructField, StructType
 
+from onlyonce.api.pipeline import MySQL, Output, Postgres
+from onlyonce.core import column_types
+from onlyonce.core.errors import Refused
 from onlyonce.database.connect import Database
-from onlyonce.declare.pipeline import MySQL, Output, Postgres
-from onlyonce.model.errors import Refused
-from onlyonce.model.sinks import column_types
 from onlyonce.sinks.mysql.mysql_table import MySQLTable
 from onlyonce.sinks.postgres.postgres_table import SinkTable
 

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from onlyonce.model.errors import Refused
-from onlyonce.sinks.files import formats
-from onlyonce.sinks.files.contents import Counted
+from onlyonce.core.errors import Refused
+from onlyonce.sinks.files import sink_files
+from onlyonce.sinks.files.file_stores import Counted
 
 ROWS: list[dict[str, Any]] = [
     {"id": "a", "n": 1, "x": 0.5, "at": datetime(2026, 3, 1, tzinfo=UTC), "day": date(2026, 3, 1), "money": Decimal("1.50")},
@@ -30,7 +30,7 @@ SCHEMA = pa.schema(
 )  # fmt: skip
 
 
-def own(file: BinaryIO, schema: pa.Schema, batches: formats.Batches) -> None:
+def own(file: BinaryIO, schema: pa.Schema, batches: sink_files.RecordBatches) -> None:
     """A writer as a user has one."""
     for batch in batches:
         file.write(f"{batch.num_rows} rows of {','.join(schema.names)}\n".encode())
@@ -40,7 +40,7 @@ def written(name: str, batches: list[pa.RecordBatch], schema: pa.Schema = SCHEMA
     """A file of these batches; what was counted is what is there."""
     buffer = io.BytesIO()
     counted = Counted(buffer)
-    formats.of(name)(counted, schema, iter(batches))  # type: ignore[arg-type]
+    sink_files.format_of(name)(counted, schema, iter(batches))  # type: ignore[arg-type]
     assert counted.bytes == len(buffer.getvalue())
     return buffer.getvalue()
 
@@ -93,7 +93,7 @@ def test_a_writer_of_ones_own_is_found_by_its_name_or_refused(monkeypatch: pytes
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     assert written("test_file_formats:own", cut()).decode().startswith("2 rows of id,n")
     with pytest.raises(Refused, match="is not there"):
-        formats.of("test_file_formats:other")
+        sink_files.format_of("test_file_formats:other")
 
 
 def test_a_column_that_avro_does_not_hold_is_refused() -> None:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onlyonce.model.units import FloatSum
-from onlyonce.sinks import float_sums
-from onlyonce.sinks.float_sums import ExactSum
+from onlyonce.core.units import FloatSum
+from onlyonce.sinks.base import content
+from onlyonce.sinks.base.content import ExactSum
 
 
 @given(st.lists(st.floats()), st.randoms(use_true_random=False), st.integers(0, 20))
@@ -27,7 +27,7 @@ def test_a_sum_is_exact_in_any_order_and_cut(values: list[float], chance: random
     whole.merge(rest)
 
     finite = [value for value in values if math.isfinite(value)]
-    assert whole.rounded() == float_sums.of(ledger)
+    assert whole.rounded() == content.of(ledger)
     if sum(map(abs, finite)) < sys.float_info.max / 4:
         added = [value for value in ledger if math.isfinite(value)]
         special = sum(map(math.isnan, ledger)), ledger.count(math.inf), ledger.count(-math.inf)
@@ -37,6 +37,6 @@ def test_a_sum_is_exact_in_any_order_and_cut(values: list[float], chance: random
 @pytest.mark.parametrize("value", [5e-324, -2.2250738585072014e-308, sys.float_info.max, 1 / 3, 0.0])
 def test_many_of_one_float_are_a_multiple_of_it(value: float) -> None:
     """More than fit into 2^53 as whole numbers of 53 bits."""
-    found = float_sums.of([value] * 3000)
+    found = content.of([value] * 3000)
 
     assert found.total == (math.copysign(math.inf, value) if abs(value) > 1e300 else value * 3000)

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as T
 
-from onlyonce.model.sinks import column_types
-from onlyonce.sinks import held_values
+from onlyonce.core import column_types
+from onlyonce.sinks.base import held_values
 
 MICROS = pa.timestamp("us", "UTC")
 

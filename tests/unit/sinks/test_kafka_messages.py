@@ -6,15 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from onlyonce.commitlog.sinks.outbox import Deliverer
-from onlyonce.commitlog.sinks.outbox_units import Streams
+from onlyonce.api.pipeline import CustomSink, KafkaSink
+from onlyonce.commitlog.outbox import Deliverer, Streams
+from onlyonce.core.delivery import Row
+from onlyonce.core.errors import Refused
 from onlyonce.database.connect import Database
-from onlyonce.declare.pipeline import CustomSink, KafkaSink
-from onlyonce.model.errors import Refused
-from onlyonce.model.sinks.delivery import Row
-from onlyonce.sinks.outbox.kafka import headers, message_key, place_of
-from onlyonce.sinks.outbox.kafka_units import settings_of
-from onlyonce.sinks.outbox.target import target_of
+from onlyonce.sinks.outbox.deliver import target_of
+from onlyonce.sinks.outbox.send_kafka import headers, message_key, place_of, settings_of
 
 NO_STREAMS = Streams(Database("postgresql+psycopg2://nobody@127.0.0.1:1/nothing"), Deliverer("shop", "kept"))
 """Nobody asks for a stream here."""

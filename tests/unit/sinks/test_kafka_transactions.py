@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from onlyonce.declare.pipeline import KafkaSink
-from onlyonce.model.errors import Refused
-from onlyonce.model.sinks.delivery import Row
-from onlyonce.sinks.outbox.kafka import KafkaTarget
+from onlyonce.api.pipeline import KafkaSink
+from onlyonce.core.delivery import Row
+from onlyonce.core.errors import Refused
+from onlyonce.sinks.outbox.send_kafka import KafkaTarget
 
 
 class Producer:
@@ -51,7 +51,7 @@ def test_a_unit_that_outlasts_its_transaction_is_undone_and_refused(monkeypatch:
     """With the setting that allows more; one that is quick enough is written."""
     sink = KafkaSink(topic="t", connection="BROKERS")
     clock = count(step=10)
-    monkeypatch.setattr("onlyonce.sinks.outbox.kafka.time.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr("onlyonce.sinks.outbox.send_kafka.time.monotonic", lambda: float(next(clock)))
     producer = Producer()
     target = KafkaTarget(sink, producer, {}, seconds=100)
     target.write("shop/kept/1/0/kept/0@life", rows(3))

@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
-from onlyonce.model.values import conversions
-from onlyonce.sources.parse import arrow_lines, parse_lines
-from onlyonce.sources.parse.parse_lines import MORE, REASON, RECORD
+from onlyonce.core import conversions
+from onlyonce.sources.values import arrow_lines, parse
+from onlyonce.sources.values.parse import MORE, REASON, RECORD
 
 WITHIN = (
     ("id", "string"), ("b", "boolean"), ("t", "byte"), ("s", "short"), ("i", "integer"), ("l", "long"), ("f", "float"), ("d", "double"),
@@ -140,8 +140,8 @@ def compared(
         timezone="UTC",
     )
     types = [(name, name, kind, conversions.with_forms(name, json_type, forms)) for name, kind, json_type in kinds]
-    reader = parse_lines.reader_of(json.dumps(types), (*columns.names, "beside"), layout)
-    by_both, by_table = parse_lines.rows(given, reader, shape), parse_lines.by_table(given, reader.read, shape)
+    reader = parse.reader_of(json.dumps(types), (*columns.names, "beside"), layout)
+    by_both, by_table = parse.rows(given, reader, shape), parse.by_table(given, reader.read, shape)
     by_both.validate(full=True)
     for line, one, other in zip(lines, by_both.to_pylist(), by_table.to_pylist(), strict=True):
         # As text, so that zeros with and without a sign differ.

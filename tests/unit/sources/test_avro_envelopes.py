@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onlyonce.declare.sources.message_formats import Avro
-from onlyonce.sources.formats import avro_envelopes
-from onlyonce.sources.formats.decoding import Part, reader
-from onlyonce.sources.formats.schema_registry import Schema
+from onlyonce.api.messages import Avro
+from onlyonce.sources import message_formats
+from onlyonce.sources.kafka_messages import Part, decoding_reader
+from onlyonce.sources.schema_registry import Schema
 from tests.support.changes_of_a_table import Change
 from tests.support.debezium_messages import ENVELOPE, envelope_of, of_mysql, of_postgres
 from tests.support.framed_messages import SALE, avro
@@ -41,8 +41,8 @@ AS_TEXT = ROW | {"price": "0.12345678901234567890", "photo": "AP8="}
 def read(values: Sequence[bytes], **schemas: Any) -> list[tuple[Any, Any, Any]]:
     """The text, the schema's id and the reason of each; schemas by `s1`, `s2`."""
     known = {int(name[1:]): Schema("AVRO", json.dumps(one)) for name, one in schemas.items()}
-    found = reader(
-        Part("value", Avro(registry="http://registry"), known, {9: "no nine"}, avro_envelopes.WANTED, envelope=True)
+    found = decoding_reader(
+        Part("value", Avro(registry="http://registry"), known, {9: "no nine"}, message_formats.WANTED, envelope=True)
     )(pa.array(values, pa.binary()))
     return list(zip(found.columns.column(0).to_pylist(), found.ids.to_pylist(), found.reasons.to_pylist(), strict=True))
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from onlyonce import settings
-from onlyonce.declare.pipeline import Delta, Files, FileSink, Growing, PubSub
-from onlyonce.model.errors import Refused
+from onlyonce.api.pipeline import Delta, Files, FileSink, Growing, PubSub
+from onlyonce.core.errors import Refused
 from onlyonce.sources.discovery import Inbox, Registered, look_for_folder
 from tests.support.shop import SHOP
 

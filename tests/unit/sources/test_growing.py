@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from onlyonce.declare.sources.starts import EARLIEST, LATEST
-from onlyonce.model.errors import Retryable
-from onlyonce.sources.files import growing, line_reader, listing
-from onlyonce.sources.files.file_identity import inode
-from onlyonce.sources.files.growing import Known, batched, located, new_ranges
-from onlyonce.sources.files.listing import InputFile
+from onlyonce.api.sources import EARLIEST, LATEST
+from onlyonce.core.errors import Retryable
+from onlyonce.sources import growing, line_reader, listing
+from onlyonce.sources.growing import Known, batched, located, new_ranges
+from onlyonce.sources.listing import InputFile
+from onlyonce.sources.record_id import inode
 from tests.support import csv_oracle
 
 MUCH = 1 << 40

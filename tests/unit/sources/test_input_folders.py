@@ -12,14 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onlyonce.declare import nested_inboxes
-from onlyonce.declare.pipeline import Delta, Files, Growing, Pipeline
-from onlyonce.model.errors import Refused
-from onlyonce.model.operate.diagnosis import Evidence, findings
-from onlyonce.sources import discovery
+from onlyonce.api import load
+from onlyonce.api.pipeline import Delta, Files, Growing, Pipeline
+from onlyonce.core.diagnosis import Evidence, findings
+from onlyonce.core.errors import Refused
+from onlyonce.sources import discovery, folders, listing, record_id
 from onlyonce.sources.discovery import Inbox, Registered
-from onlyonce.sources.files import folders, listing, moved_inboxes
-from onlyonce.sources.files.listing import InputFile
+from onlyonce.sources.listing import InputFile
 from tests.support.shop import SHOP
 
 NAMES = ("top", "dt=1/part-0", "dt=1/hour=2/part-0", "dt=2/part-0")
@@ -48,7 +47,9 @@ def look(
     """What a run would register of an inbox, and the folders that it skipped."""
     skipped: set[str] = set()
     pipeline = replace(pipeline, source=source)
-    found = Inbox("shop", inbox, Path("none"), 10, pipeline, moved_inboxes.of("shop"), folders.of(pipeline, skipped))
+    found = Inbox(
+        "shop", inbox, Path("none"), 10, pipeline, record_id.moved_inboxes_of("shop"), folders.of(pipeline, skipped)
+    )
     files = [file for look in discovery.looks(found, there or Registered({}, {})) for group in look for file in group]
     return files, skipped
 
@@ -97,12 +98,12 @@ def test_a_recursive_inbox_that_was_moved_keeps_the_names_of_its_files(tmp_path:
     with pytest.raises(Refused, match=f"was {old}, and is {new} now"):
         look(source, new, there)
 
-    moved_inboxes.tell("shop", str(old), str(new))
+    record_id.tell_moved("shop", str(old), str(new))
     [fresh], _ = look(source, new, there)
 
     assert (fresh.path, fresh.root) == (f"{old}/dt=3/part-0", str(old))
-    moved = moved_inboxes.of("shop")
-    assert {moved_inboxes.place(one.path, moved) for one in files} == {f"{new}/{name}" for name in NAMES[1:]}
+    moved = record_id.moved_inboxes_of("shop")
+    assert {record_id.place_in_inbox(one.path, moved) for one in files} == {f"{new}/{name}" for name in NAMES[1:]}
 
 
 def test_the_registry_has_the_inboxes_in_the_order_of_their_last_batches() -> None:
@@ -158,8 +159,10 @@ def test_what_onlyonce_has_below_a_recursive_inbox_is_refused(
     ]
 
     if what is None:
-        nested_inboxes.refuse(pipelines)
+        load.refuse_nested_inboxes(pipelines)
     else:
         with pytest.raises(Refused, match=f"with all folders below it, and {what}"):
-            nested_inboxes.refuse(pipelines)
-        nested_inboxes.refuse([declared("shop", Files(inbox=str(tmp_path / "in")), outputs=outputs), *pipelines[1:]])
+            load.refuse_nested_inboxes(pipelines)
+        load.refuse_nested_inboxes(
+            [declared("shop", Files(inbox=str(tmp_path / "in")), outputs=outputs), *pipelines[1:]]
+        )

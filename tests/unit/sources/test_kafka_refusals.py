@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from onlyonce.declare.sources.kafka import Kafka
-from onlyonce.model.errors import OnlyonceError, Refused, Retryable
-from onlyonce.sources.kafka.kafka_admin import _told
+from onlyonce.api.messages import Kafka
+from onlyonce.core.errors import OnlyonceError, Refused, Retryable
+from onlyonce.sources.kafka_admin import _told
 
 SALES = Kafka(topic="sales", servers="kafka-1:9093")
 

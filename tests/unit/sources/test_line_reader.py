@@ -14,9 +14,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from onlyonce.model import record_size
-from onlyonce.sources.files import line_reader
-from onlyonce.sources.files.line_reader import Range, lines
+from onlyonce.core import records
+from onlyonce.sources import line_reader
+from onlyonce.sources.line_reader import Range, lines
 
 Lines = list[tuple[int, bytes]]
 CONTENTS = {
@@ -153,14 +153,15 @@ def test_a_line_that_is_too_long_is_told_with_its_place_and_size_however_its_fil
 ) -> None:
     """It is there once, as it begins, with the reason; the others are as they are."""
     monkeypatch.setattr(line_reader, "PIECE", piece)
-    monkeypatch.setattr(record_size, "BEGINNING", 3)
+    monkeypatch.setattr(records, "BEGINNING", 3)
     path = tmp_path / "file"
     path.write_bytes(content)
     for most in (1, 4, 50):
         for at in range(len(content)):
             found = [row for part in cut(path, at) for batch in lines(replace(part, most=most)) for row in rows(batch)]
             assert [row[:2] for row in found] == [
-                (place, line if len(line) <= most else record_size.beginning(line)) for place, line in wanted(content)
+                (place, line if len(line) <= most else records.beginning_of_record(line))
+                for place, line in wanted(content)
             ]
             told = [reason for _, _, reason in found]
             assert told == [
@@ -191,7 +192,7 @@ def test_memory_does_not_grow_with_a_line(tmp_path: Path) -> None:
     assert tracemalloc.get_traced_memory()[1] < 6 * line_reader.PIECE
     tracemalloc.stop()
     assert [(place, len(line), reason is None) for place, line, reason in found] == [
-        (0, 1, True), (2, record_size.BEGINNING, False), ((48 << 20) + 3, 1, True),
+        (0, 1, True), (2, records.BEGINNING, False), ((48 << 20) + 3, 1, True),
     ]  # fmt: skip
 
 

@@ -15,10 +15,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from onlyonce.model import record_size
-from onlyonce.model.errors import Retryable
-from onlyonce.sources.files import avro_files, file_identity, line_reader, listing, parquet_files, regular_file
-from onlyonce.sources.files.listing import Csv, FileAt, InputFile, changed, new_files
+from onlyonce.core import records
+from onlyonce.core.errors import Retryable
+from onlyonce.sources import avro_files, file_bytes, line_reader, listing, record_id, typed_files
+from onlyonce.sources.listing import Csv, FileAt, InputFile, changed, new_files
 
 Known = dict[str, tuple[int, int]]
 
@@ -158,14 +158,14 @@ def test_what_takes_the_place_of_a_file_after_it_was_listed_is_neither_followed_
     """Whoever opens it is told, at any time."""
     made(inbox / "a")
 
-    with pytest.raises(regular_file.NoFile), listing.opened(FileAt(str(inbox / "a")), None):
+    with pytest.raises(file_bytes.NoFile), listing.opened(FileAt(str(inbox / "a")), None):
         pass
-    for read in (parquet_files.footer, avro_files.columns):
-        with pytest.raises(regular_file.NoFile):
+    for read in (typed_files.parquet_footer, avro_files.columns):
+        with pytest.raises(file_bytes.NoFile):
             read(FileAt(str(inbox / "a")))
     with pytest.raises(Retryable, match="vanished while its batch was read"):
         next(line_reader.lines(line_reader.Range(str(inbox / "a"), 7, 0, 5, 5)))
-    assert file_identity.identity(inbox / "a") is None
+    assert record_id.identity(inbox / "a") is None
 
 
 def test_a_name_that_is_not_utf8_is_refused_once(inbox: Path) -> None:
@@ -245,7 +245,7 @@ def test_a_header_is_no_record_and_must_name_the_declared_columns(
     """Other names, another order or none: the file is refused as a whole, and says what it has."""
     (inbox / "a.csv").write_bytes(content)
 
-    [file] = new_files(inbox, {}, Csv(record_size.DEFAULT, ["id", "at"]))
+    [file] = new_files(inbox, {}, Csv(records.DEFAULT, ["id", "at"]))
 
     assert file.lines == lines
     assert (refusal in str(file.refusal)) if refusal else file.refusal is None
@@ -258,7 +258,7 @@ def test_a_first_line_of_any_length_is_a_header_or_refused(inbox: Path, field: i
     (inbox / "a.csv").write_text(f"{quote}{'x' * field}{quote},at\n1,2\n")
     (inbox / "b.csv").write_text("id,at\n1,2\n")
 
-    long, good = new_files(inbox, {}, Csv(record_size.DEFAULT, ["id", "at"]))
+    long, good = new_files(inbox, {}, Csv(records.DEFAULT, ["id", "at"]))
 
     assert "and not the header 'id,at'" in str(long.refusal)
     assert (good.lines, good.refusal) == (1, None)

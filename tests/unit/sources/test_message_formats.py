@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onlyonce.declare.sources.message_formats import Avro, JsonSchema, MessageFormat, Protobuf
-from onlyonce.sources.formats import avro_messages, framing
-from onlyonce.sources.formats.converting import Wanted
-from onlyonce.sources.formats.decoding import Part, reader
-from onlyonce.sources.formats.schema_registry import Schema
-from onlyonce.sources.parse import coercion
+from onlyonce.api.messages import Avro, JsonSchema, MessageFormat, Protobuf
+from onlyonce.sources import message_formats
+from onlyonce.sources.kafka_messages import Part, decoding_reader
+from onlyonce.sources.message_formats import Wanted
+from onlyonce.sources.schema_registry import Schema
+from onlyonce.sources.values import coercion
 from tests.support import framed_messages as messages
 from tests.support import schema_registry
 from tests.support.framed_messages import CHANGED, GROWN, SALE, avro, framed
@@ -72,7 +72,7 @@ def part(
 
 def read(one: Part, values: Sequence[bytes | None]) -> list[tuple[Any, ...]]:
     """What is read: columns, schema id, reason, what is not declared."""
-    found = reader(one)(pa.array(values, pa.binary()))
+    found = decoding_reader(one)(pa.array(values, pa.binary()))
     rows = found.columns.to_pylist() if one.wanted.fields else [{}] * len(values)
     return list(zip(rows, found.ids.to_pylist(), found.reasons.to_pylist(), found.rest.to_pylist(), strict=True))
 
@@ -255,7 +255,7 @@ def test_a_library_that_is_not_there_makes_no_message_invalid(monkeypatch: pytes
 def test_no_python_runs_for_each_avro_message() -> None:
     """A thousand messages take as many steps of the interpreter as ten: the libraries read them, and Arrow takes the
     columns."""
-    convert = avro_messages.converter(Schema("AVRO", json.dumps(SALE)), part(Avro(registry=URL), {}).wanted)
+    convert = message_formats.avro_converter(Schema("AVRO", json.dumps(SALE)), part(Avro(registry=URL), {}).wanted)
 
     def steps(count: int) -> int:
         found = 0
@@ -266,7 +266,9 @@ def test_no_python_runs_for_each_avro_message() -> None:
             found += event == "opcode"
             return trace
 
-        bodies = framing.bodies(pa.array([avro(SALE, sale(number), 1) for number in range(count)], pa.binary()))
+        bodies = message_formats.message_bodies(
+            pa.array([avro(SALE, sale(number), 1) for number in range(count)], pa.binary())
+        )
         before = sys.gettrace()
         sys.settrace(trace)
         try:

@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 from pyspark import cloudpickle
 
-from onlyonce.declare.identity import receive_parts
-from onlyonce.declare.loading import fingerprint
-from onlyonce.declare.pipeline import Custom, Files, Growing
-from onlyonce.model.errors import Refused
-from onlyonce.model.operate.consequences import Need
-from onlyonce.model.operate.plan import changes
+from onlyonce.api.identity import receive_parts
+from onlyonce.api.load import fingerprint
+from onlyonce.api.pipeline import Custom, Files, Growing
+from onlyonce.core.changes import Need, changes
+from onlyonce.core.errors import Refused
 from onlyonce.sources import custom
-from onlyonce.sources.files.growing import Known
+from onlyonce.sources.growing import Known
 from tests.support.shop import SHOP
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from onlyonce.model.errors import Refused
-from onlyonce.sources.files import moved_inboxes
+from onlyonce.core.errors import Refused
+from onlyonce.sources import record_id
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +20,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def named(folder: str, *roots: str) -> str:
     """How the registry names it, by what was told."""
-    return moved_inboxes.named("shop", folder, roots, moved_inboxes.of("shop"))
+    return record_id.named_inbox("shop", folder, roots, record_id.moved_inboxes_of("shop"))
 
 
 def test_an_inbox_that_is_where_it_was_needs_no_word() -> None:
@@ -40,20 +40,20 @@ def test_a_folder_that_no_file_was_read_from_is_asked_about() -> None:
 
 def test_moved_files_keep_their_names_however_often_they_move() -> None:
     """And are found where they are now; also when they are back."""
-    moved_inboxes.tell("shop", "/a", "/b")
+    record_id.tell_moved("shop", "/a", "/b")
     assert named("/b", "/a") == "/a"
-    assert moved_inboxes.place("/a/x y", moved_inboxes.of("shop")) == "/b/x y"
-    assert moved_inboxes.place("/other/x", moved_inboxes.of("shop")) == "/other/x"
+    assert record_id.place_in_inbox("/a/x y", record_id.moved_inboxes_of("shop")) == "/b/x y"
+    assert record_id.place_in_inbox("/other/x", record_id.moved_inboxes_of("shop")) == "/other/x"
     with pytest.raises(Refused, match="was /b, and is /a now"):
         named("/a", "/a")
-    moved_inboxes.tell("shop", "/a", "/a")
+    record_id.tell_moved("shop", "/a", "/a")
     assert named("/a", "/a") == "/a"
 
 
 def test_another_folder_is_named_as_it_is() -> None:
     """Beside the one that was moved, whose files stay known."""
-    moved_inboxes.tell("shop", "/a", "/b")
-    moved_inboxes.tell("shop", "/c", "/c")
+    record_id.tell_moved("shop", "/a", "/b")
+    record_id.tell_moved("shop", "/c", "/c")
     assert named("/c", "/a") == "/c"
     assert named("/b", "/a", "/c") == "/a"
 
@@ -62,6 +62,6 @@ def test_an_inbox_that_was_registered_by_a_relative_path_is_asked_about() -> Non
     """It has a whole path now, and its files are known by the old one."""
     with pytest.raises(Refused, match="was in, and is /home/in now"):
         named("/home/in", "in")
-    moved_inboxes.tell("shop", "in", "/home/in")
+    record_id.tell_moved("shop", "in", "/home/in")
     assert named("/home/in", "in") == "in"
-    assert moved_inboxes.place("in/a", moved_inboxes.of("shop")) == "/home/in/a"
+    assert record_id.place_in_inbox("in/a", record_id.moved_inboxes_of("shop")) == "/home/in/a"

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onlyonce.sources.parse import plain_lines
+from onlyonce.sources.values import fast_json
 
 KINDS = {"id": "string", "at": "timestamp", "day": "date"}
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -16,7 +16,7 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 def ids(*lines: str | None) -> list[Any]:
     """The id of each line that was read; None for one that was left to Spark's parser."""
-    found, columns = plain_lines.read(pa.array(lines, pa.string()), KINDS)
+    found, columns = fast_json.read_plain(pa.array(lines, pa.string()), KINDS)
     read_ids = iter(columns[0].to_pylist())
     return [next(read_ids) if one else None for one in found.to_pylist()]
 
@@ -38,7 +38,7 @@ def test_times_with_and_without_zone_are_instants() -> None:
     """A time without a zone is UTC, beside others that have one."""
     times = ['"2026-03-01T12:00:00Z"', '"2026-03-01 12:00:00"', '"2026-03-01T17:30:00.0+05:30"', "null"]
     lines = pa.array([f'{{"at":{time}}}' for time in times])
-    assert plain_lines.read(lines, KINDS)[1][1].to_pylist() == [NOON, NOON, NOON, None]
+    assert fast_json.read_plain(lines, KINDS)[1][1].to_pylist() == [NOON, NOON, NOON, None]
 
 
 def test_of_texts_and_seconds_in_one_block_the_more_are_read() -> None:
@@ -48,7 +48,7 @@ def test_of_texts_and_seconds_in_one_block_the_more_are_read() -> None:
     assert ids(text, text, seconds) == ["t", "t", "s"]
     assert ids(text, text2, text, text2, seconds) == ["t", "t", "t", "t", None]
     assert ids(text, seconds, seconds2, seconds, seconds2) == [None, "s", "s", "s", "s"]
-    assert plain_lines.read(pa.array([seconds]), KINDS)[1][1].to_pylist() == [NOON]
+    assert fast_json.read_plain(pa.array([seconds]), KINDS)[1][1].to_pylist() == [NOON]
 
 
 @pytest.mark.parametrize("time", ['"9999-12-31T23:59:59-05:00"', "-62135596801", "-99999999999"])

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from onlyonce.declare.pipeline import Files
-from onlyonce.model.poison import Place
-from onlyonce.model.values.line_values import Invalid, csv_cells
-from onlyonce.sinks.files import formats
-from onlyonce.sources.chosen import Chosen
-from onlyonce.sources.files import line_reader, listing, record_ends, source_files
-from onlyonce.sources.files.listing import Csv, InputFile, accept
+from onlyonce.api.pipeline import Files
+from onlyonce.core.bisect import Place
+from onlyonce.core.line_values import Invalid, csv_cells
+from onlyonce.sinks.files import sink_files
+from onlyonce.sources import file_bytes, line_reader, listing, source_files
+from onlyonce.sources.lines import Chosen
+from onlyonce.sources.listing import Csv, InputFile, accept
 from tests.support import csv_oracle
 from tests.support.shop import SHOP
 
@@ -29,7 +29,7 @@ READING = settings(max_examples=60, deadline=None, suppress_health_check=[Health
 
 def found(content: bytes, most: int, piece: int, begin: int = 0, end: int | None = None) -> list[int]:
     """Return the ends of records in a part of the content, read in pieces."""
-    reader, ends = record_ends.reader(most, begin), []
+    reader, ends = file_bytes.record_end_reader(most, begin), []
     part = content[begin:end]
     for at in range(0, len(part), piece):
         ends += reader.add(part[at : at + piece]).tolist()
@@ -67,7 +67,7 @@ def test_only_a_record_of_several_lines_needs_them_all(content: bytes) -> None:
 
 def test_an_open_quote_waits_until_its_record_is_too_large() -> None:
     """What is behind it is decided then, and not before."""
-    reader = record_ends.reader(9)
+    reader = file_bytes.record_end_reader(9)
 
     assert reader.add(b'a\nb,"c\n').tolist() == [2]
     assert reader.add(b"d\ne").tolist() == []
@@ -86,7 +86,7 @@ def test_parts_of_a_file_have_its_records(tmp_path: Path, content: bytes, most: 
     path.write_bytes(content)
     compressed.write_bytes(gzip.compress(content))
     with pytest.MonkeyPatch.context() as patch:
-        for module in (listing, record_ends, line_reader):
+        for module in (listing, file_bytes, line_reader):
             patch.setattr(module, "PIECE", piece)
         patch.setattr(listing, "RANGE", size)
         patch.setattr(line_reader, "RANGE", size)
@@ -150,7 +150,7 @@ def test_files_that_we_write_are_read_as_they_were_written(tmp_path: Path) -> No
     path = tmp_path / "a.csv"
     with path.open("wb") as file:
         schema = pa.schema([("id", pa.int64()), ("note\n1", pa.string())])
-        formats.of("csv")(file, schema, iter([pa.record_batch([range(len(values)), values], schema)]))
+        sink_files.format_of("csv")(file, schema, iter([pa.record_batch([range(len(values)), values], schema)]))
 
     listed = accept(str(path), "a.csv", path.stat().st_size, 0, Csv(100, schema.names))
     whole = line_reader.Range(str(path), 7, 0, listed.size, listed.size, skipped=1, quoted_within=100)

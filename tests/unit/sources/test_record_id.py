@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from onlyonce.declare import loading as declarations
-from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
-from onlyonce.model.errors import Refused
-from onlyonce.sources.parse.record_id import asked, from_hex, of_values
+from onlyonce.api import load as declarations
+from onlyonce.api.pipeline import Delta, Files, Output, Pipeline
+from onlyonce.core.errors import Refused
+from onlyonce.sources.record_id import asked, from_hex, of_values
 
 
 def pipeline(*kinds: str) -> Pipeline:

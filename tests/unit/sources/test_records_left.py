@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from onlyonce.sources import registry
+from onlyonce.sources import manifest
 
 SCHEMA = pa.schema([("batch_no", pa.int64()), ("lines", pa.int64())])
 
@@ -21,10 +21,10 @@ def test_what_lies_behind_the_last_batch_is_left(tmp_path: Path, taken_in: int |
         rows = pa.table({"batch_no": [batch_no] * len(lines), "lines": lines}, schema=SCHEMA)
         write_deltalake(str(table), rows, mode="append")
 
-    assert sum(registry.after(table, taken_in, ["lines"])["lines"].to_pylist()) == left
+    assert sum(manifest.after(table, taken_in, ["lines"])["lines"].to_pylist()) == left
 
 
 def test_of_a_registry_without_entries_nothing_is_left(tmp_path: Path) -> None:
     DeltaTable.create(str(tmp_path / "files"), SCHEMA)
 
-    assert registry.after(tmp_path / "files", None, ["lines"]).num_rows == 0
+    assert manifest.after(tmp_path / "files", None, ["lines"]).num_rows == 0

@@ -8,11 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from onlyonce.declare.sources.kafka import Kafka
-from onlyonce.declare.sources.message_formats import Avro, Protobuf
-from onlyonce.model.errors import OnlyonceError, Refused, Retryable
-from onlyonce.sources.formats import schema_registry as asking
-from onlyonce.sources.kafka import kafka_schemas
+from onlyonce.api.messages import Avro, Kafka, Protobuf
+from onlyonce.core.errors import OnlyonceError, Refused, Retryable
+from onlyonce.sources import kafka_messages
+from onlyonce.sources import schema_registry as asking
 from tests.support import schema_registry
 from tests.support.framed_messages import SALE
 from tests.support.schema_registry import Registry
@@ -100,21 +99,21 @@ def test_a_batch_may_name_any_number_of_schemas_that_the_registry_knows(
 ) -> None:
     """Of those that it does not know it is asked once more for all of them together; a topic that names very many is no
     topic of framed messages."""
-    monkeypatch.setattr(kafka_schemas, "MOST_UNKNOWN", 3)
+    monkeypatch.setattr(kafka_messages, "MOST_UNKNOWN", 3)
     known = [registry.put(f"sales-{number}-value", SALE | {"name": f"Sale{number}"}) for number in range(20)]
     last = max(known)
     source = Kafka(topic="sales", servers="kafka-1:9093", value=Avro(registry=registry.url))
     waited: list[float] = []
     monkeypatch.setattr(asking, "time", SimpleNamespace(sleep=waited.append))
 
-    assert kafka_schemas.unknown(source, {"value": known}) == {}
+    assert kafka_messages.unknown_schemas(source, {"value": known}) == {}
     assert waited == []
-    facts = kafka_schemas.unknown(source, {"value": [*known, last + 1, last + 2, last + 3]})
+    facts = kafka_messages.unknown_schemas(source, {"value": [*known, last + 1, last + 2, last + 3]})
     assert [fact["schema"] for fact in facts.values()] == [last + 1, last + 2, last + 3]
     assert waited == [asking.LAG_SECONDS]
     registry.asked.clear()
     with pytest.raises(
         Refused, match="one batch of topic sales names more than 3 schemas that the registry does not know"
     ):
-        kafka_schemas.unknown(source, {"value": list(range(last + 1, last + 1000))})
+        kafka_messages.unknown_schemas(source, {"value": list(range(last + 1, last + 1000))})
     assert len(registry.asked) == 8

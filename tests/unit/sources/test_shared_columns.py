@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onlyonce.model.errors import Refused
-from onlyonce.sources.tables import shared_columns
+from onlyonce.core.errors import Refused
+from onlyonce.sources import typed_files
 
 HELD: list[tuple[str, str | None, Any]] = [
     ("integer", "7", 7), ("long", "-7", -7), ("string", "007", "007"), ("boolean", "true", True), ("double", "1.0E10", 1e10), ("date", "2026-03-01", date(2026, 3, 1)),
@@ -22,8 +22,8 @@ HELD: list[tuple[str, str | None, Any]] = [
 @pytest.mark.parametrize(("kind", "text", "value"), HELD)
 def test_a_partition_value_is_read_by_the_table(kind: str, text: str | None, value: Any) -> None:
     shared = (("c", text, kind),)
-    shared_columns.check("a table", shared)
-    batch = shared_columns.put(pa.RecordBatch.from_pydict({"id": ["a", "b"]}), shared)
+    typed_files.check_shared("a table", shared)
+    batch = typed_files.put_columns(pa.RecordBatch.from_pydict({"id": ["a", "b"]}), shared)
     assert batch.column("c").to_pylist() == [value, value]
 
 
@@ -34,4 +34,4 @@ def test_a_partition_value_is_read_by_the_table(kind: str, text: str | None, val
 def test_a_partition_value_of_another_form_is_refused(kind: str, text: str) -> None:
     """Arrow's cast takes 007 for 7; a time without a zone is another instant in each session's zone."""
     with pytest.raises(Refused, match="partition column c"):
-        shared_columns.check("a table", [("c", text, kind)])
+        typed_files.check_shared("a table", [("c", text, kind)])

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from onlyonce.declare.pipeline import DeltaSource, Pipeline
-from onlyonce.model.errors import Refused
-from onlyonce.sources.tables import table_log
+from onlyonce.api.pipeline import DeltaSource, Pipeline
+from onlyonce.core.errors import Refused
+from onlyonce.sources import delta_log
 from tests.support import tables
 from tests.support.changed_table import FEED, SCHEMA, VALUES, change
 from tests.support.shop import SHOP
@@ -34,7 +34,7 @@ def test_all_changes_are_read_once_and_make_the_table(
 ) -> None:
     """Whatever versions there are and however looks are cut: what is inserted less what is deleted is what the table
     holds, at each version."""
-    monkeypatch.setattr(table_log, "PAGE", 2)
+    monkeypatch.setattr(delta_log, "PAGE", 2)
     chance, pipeline, read = random.Random(seed), of(tmp_path), NOTHING
     found: list[Any] = []
     for number in range(9):

@@ -11,9 +11,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from onlyonce.model.errors import Refused
-from onlyonce.sources.parse import record_id
-from onlyonce.sources.tables import table_entries, table_log
+from onlyonce.core.errors import Refused
+from onlyonce.sources import delta_log, record_id
 from tests.support import tables
 from tests.support.tables import NOTHING, append, behind, compact, ids, of, pages, rows, take
 
@@ -40,7 +39,7 @@ def test_no_batch_has_a_file_twice(tmp_path: Path) -> None:
     append(tmp_path, ["c"])
     found, _ = take(pipeline)
 
-    cut = list(table_entries.batched(found, 10))
+    cut = list(delta_log.batched_versions(found, 10))
 
     assert [len(group) for group in cut] == [1, 2]
     assert [file for group in cut for file in group] == found
@@ -101,7 +100,7 @@ def test_versions_without_rows_are_noted_before_they_are_cut_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once they span a page: the next look begins behind them, and their batch has no rows."""
-    monkeypatch.setattr(table_log, "PAGE", 2)
+    monkeypatch.setattr(delta_log, "PAGE", 2)
     pipeline = of(tmp_path)
     append(tmp_path, ["a"])
     _, read = take(pipeline)
@@ -113,7 +112,7 @@ def test_versions_without_rows_are_noted_before_they_are_cut_away(
     assert [file.lines for file in found] == [0]
     assert later.until == 3
     assert rows(pipeline, found) == []
-    table_entries.check_there(pipeline, found[0])
+    delta_log.check_table_there(pipeline, found[0])
 
 
 def test_a_row_that_does_not_fit_makes_its_file_invalid(tmp_path: Path) -> None:
@@ -232,11 +231,11 @@ def test_a_data_file_that_goes_between_registry_and_batch_is_refused(tmp_path: P
     append(tmp_path, ["a"])
     pipeline = of(tmp_path)
     [file], _ = take(pipeline)
-    table_entries.check_there(pipeline, file)
+    delta_log.check_table_there(pipeline, file)
     Path(file.path).unlink()
 
     with pytest.raises(Refused, match="which version 0 of the table has added, is not there"):
-        table_entries.check_there(pipeline, file)
+        delta_log.check_table_there(pipeline, file)
 
 
 def test_a_start_behind_the_table_is_refused(tmp_path: Path) -> None:

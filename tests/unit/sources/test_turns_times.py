@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from onlyonce.sources.several import Several
+from onlyonce.sources.all_sources import Several
 from tests.support.two_sources import pipeline
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -20,13 +20,14 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from onlyonce.declare.pipeline import Files, Pipeline
-from onlyonce.model.errors import Refused
-from onlyonce.model.record_size import Damaged
-from onlyonce.sources.files import avro_files, parquet_files, row_sizes, typed_files
-from onlyonce.sources.files.listing import FileAt, InputFile, new_files
-from onlyonce.sources.files.typed_files import Part
-from onlyonce.sources.formats.converting import Wanted
+from onlyonce.api.pipeline import Files, Pipeline
+from onlyonce.core.errors import Refused
+from onlyonce.core.records import Damaged
+from onlyonce.sources import avro_files, typed_files
+from onlyonce.sources.listing import FileAt, InputFile, new_files
+from onlyonce.sources.message_formats import Wanted
+from onlyonce.sources.typed_files import Part
+from onlyonce.sources.values import coercion
 from tests.support.shop import SHOP
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -67,7 +68,7 @@ def test_rows_have_their_numbers_however_a_file_is_cut(
     form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each row once, with the number that it has in the file, declared columns by name, and the names of the others."""
-    monkeypatch.setattr(typed_files, "AT_ONCE", 7)
+    monkeypatch.setattr(typed_files, "ROWS_AT_ONCE", 7)
     path, pipeline = tmp_path / "file", of(form)
     PUT[form](path, sales(220))
     read = typed_files._reader(pipeline)
@@ -288,7 +289,7 @@ def test_rows_that_share_a_large_value_are_written_out_some_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two kilobytes of Parquet would else be gigabytes at once."""
-    for module in (row_sizes, parquet_files):
+    for module in (coercion, typed_files):
         monkeypatch.setattr(module, "AT_ONCE", 1 << 20)
     path = tmp_path / "file"
     shared = pa.DictionaryArray.from_arrays(pa.array([0] * 5000, pa.int32()), ["x" * (1 << 18)])
@@ -350,7 +351,7 @@ def test_a_column_that_unpacks_to_a_thousand_times_its_size_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before it is unpacked."""
-    monkeypatch.setattr(parquet_files, "LARGE", 1 << 20)
+    monkeypatch.setattr(typed_files, "LARGE", 1 << 20)
     path = tmp_path / "file"
     table = pa.table({"id": ["x" * (1 << 24)], "at": [NOON]})
     parquet.write_table(table, path, compression="zstd", use_dictionary=False, write_statistics=False)

@@ -12,11 +12,11 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from onlyonce.model.record_size import Damaged
-from onlyonce.scaffold import column_types
-from onlyonce.sources.files import avro_files
-from onlyonce.sources.files.listing import FileAt
-from onlyonce.sources.parse import coercion
+from onlyonce.core.records import Damaged
+from onlyonce.scaffold import sample
+from onlyonce.sources import avro_files
+from onlyonce.sources.listing import FileAt
+from onlyonce.sources.values import coercion
 
 YEAR_10000 = 253_402_300_800
 UNUSUAL: list[tuple[Any, str, list[Any], list[Any]]] = [
@@ -143,6 +143,6 @@ def test_unknown_fields_of_structs_are_counted() -> None:
 ])  # fmt: skip
 def test_init_proposes_a_type_that_takes_each_value(cells: list[str], kind: str) -> None:
     """An id of 19 digits is no double."""
-    assert column_types.of_csv(cells) == kind
+    assert sample.types_of_csv(cells) == kind
     if cells != ["007"] and cells != ["1e400"]:
-        assert column_types.of_json([float(cell) if "." in cell else int(cell) for cell in cells]) == kind
+        assert sample.types_of_json([float(cell) if "." in cell else int(cell) for cell in cells]) == kind

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from onlyonce.storage import checkpoint
+from onlyonce.tables import checkpoint
 
 
 def test_two_drivers_that_make_one_checkpoint_at_once_make_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from onlyonce.storage import rewriting
+from onlyonce.tables import rewrite
 
 FIRST = pa.schema([
     ("kind", pa.string()), ("n", pa.int64()), ("items", pa.list_(pa.struct([("x", pa.int32()), ("y", pa.string())]))),
@@ -49,12 +49,12 @@ def test_values_of_all_types_and_columns_that_came_later_are_as_before(tmp_path:
         )
     before, table = found(tmp_path), DeltaTable(str(tmp_path))
 
-    old = rewriting.files(table, ["n"])
-    assert rewriting.rewrite(tmp_path, old, "x/receive/0/compaction", table.version(), lambda rows: rows.sort_by("n"))
+    old = rewrite.rewritten_files(table, ["n"])
+    assert rewrite.rewrite(tmp_path, old, "x/receive/0/compaction", table.version(), lambda rows: rows.sort_by("n"))
 
     assert found(tmp_path) == before
     assert len(DeltaTable(str(tmp_path)).file_uris()) == 1
     DeltaTable(str(tmp_path), version=9).create_checkpoint()
-    assert rewriting.shorten_log(tmp_path, 11, 0) == 9
+    assert rewrite.shorten_log(tmp_path, 11, 0) == 9
     assert [entry["version"] for entry in DeltaTable(str(tmp_path)).history()] == [12, 11, 10, 9]
     assert found(tmp_path) == before

@@ -14,8 +14,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.transaction import AddAction
 
-from onlyonce.storage import table_files
-from onlyonce.storage.table_files import Bounds
+from onlyonce.tables import table_files
+from onlyonce.tables.table_files import Bounds
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 KINDS: dict[str, tuple[pa.DataType, Any]] = {

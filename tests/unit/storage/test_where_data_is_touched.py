@@ -1,4 +1,4 @@
-"""Data is read and written through `onlyonce.storage.stores` and Delta's libraries: what opens files itself is listed
+"""Data is read and written through `onlyonce.tables.stores` and Delta's libraries: what opens files itself is listed
 here, and the list can only shrink."""
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def test_only_known_modules_touch_files_by_themselves() -> None:
     """One that does no more goes from the list."""
     found = {name for folder in FOLDERS for name in _touching(ROOT / "onlyonce" / folder)}
     known = set().union(*KNOWN.values())
-    assert found - known == set(), "use onlyonce.storage.stores"
+    assert found - known == set(), "use onlyonce.tables.stores"
     assert known - found == set(), "take these from the list"
 
 
@@ -91,4 +91,4 @@ def test_tables_are_opened_in_one_place() -> None:
         for node in ast.walk(ast.parse(file.read_text()))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "DeltaTable"
     ]
-    assert opens == ["onlyonce/storage/opening.py"]
+    assert opens == ["onlyonce/tables/opening.py"]

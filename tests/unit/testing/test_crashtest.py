@@ -12,15 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from onlyonce.api import load as declarations
+from onlyonce.api.pipeline import Delta, Files, FileSink, Growing, Output, Pipeline, Postgres, PubSub
 from onlyonce.cli import app
-from onlyonce.declare import loading as declarations
-from onlyonce.declare.pipeline import Delta, Files, FileSink, Growing, Output, Pipeline, Postgres, PubSub
-from onlyonce.model.errors import Refused
+from onlyonce.core.errors import Refused
 from onlyonce.settings import ROOT
-from onlyonce.testing import crashing
-from onlyonce.testing.crashing import Chain, Difference, Queue, Strike
-from onlyonce.testing.crashtest import redirected
-from onlyonce.testing.crashtest.report import Asked, Played, report
+from onlyonce.testing import crash_results, crashtest
+from onlyonce.testing.crash_results import Asked, Chain, Difference, Played, Queue, Strike, report
 
 PASSES = ["start", "receive", "unit", "unit", "end", "receive", "unit", "end", "start", "write", "start", "write"]
 LOST = Difference("totals", 3, 0)
@@ -45,45 +43,45 @@ def pipeline(**given: object) -> Pipeline:
 @given(passed, st.integers())
 def test_every_point_that_is_passed_is_struck_once_where_it_is_passed(passes: list[str], seed: int) -> None:
     """No point is left out, none is named that the run does not pass, and each kill is at a pass of its point."""
-    strikes = crashing.every(passes, seed)
+    strikes = crash_results.every_point(passes, seed)
 
     assert Counter(s.point for s in strikes) == Counter(set(passes))
     assert all(passes[s.at] == s.point and passes[: s.at + 1].count(s.point) == s.nth for s in strikes)
-    assert strikes == crashing.every(passes, seed)
+    assert strikes == crash_results.every_point(passes, seed)
 
 
 def test_the_seed_draws_the_pass() -> None:
     """Over some seeds each pass of a point is drawn: later batches and other outputs are killed too."""
-    drawn = {s.nth for seed in range(50) for s in crashing.every(PASSES, seed) if s.point == "unit"}
+    drawn = {s.nth for seed in range(50) for s in crash_results.every_point(PASSES, seed) if s.point == "unit"}
 
     assert drawn == {1, 2, 3}
 
 
 def test_named_points_are_taken_and_a_wrong_one_is_refused_with_the_nearest() -> None:
     """`point` is its first pass, `point:nth` another; what is not passed is refused."""
-    assert crashing.named(PASSES, ["write:2", "unit"]) == [Strike("unit", 1, 2), Strike("write", 2, 11)]
+    assert crash_results.named_points(PASSES, ["write:2", "unit"]) == [Strike("unit", 1, 2), Strike("write", 2, 11)]
     for wrong, words in (("recieve", "receive"), ("unit:4", "3 times"), ("unit:0", "3 times")):
         with pytest.raises(Refused) as refused:
-            crashing.named(PASSES, [wrong])
+            crash_results.named_points(PASSES, [wrong])
         assert words in str(refused.value)
 
 
 @given(passed, st.integers(1, 7), st.integers(1, 9))
 def test_a_sample_is_some_of_the_kills_and_the_same_for_a_seed(passes: list[str], count: int, seed: int) -> None:
     """As many as asked for, in the order of the run, each once."""
-    strikes = crashing.every(passes, seed)
-    sample = crashing.sampled(strikes, count, seed)
+    strikes = crash_results.every_point(passes, seed)
+    sample = crash_results.sampled_points(strikes, count, seed)
 
     assert len(sample) == min(count, len(strikes))
     assert sample == [s for s in strikes if s in sample]
-    assert sample == crashing.sampled(strikes, count, seed)
+    assert sample == crash_results.sampled_points(strikes, count, seed)
 
 
 @given(passed, st.integers(1, 7))
 def test_chains_hold_each_kill_once_in_order_and_none_is_too_long(passes: list[str], length: int) -> None:
     """Dealt out: no kill is lost or doubled, and within a chain a later kill lies later in the run."""
-    strikes = crashing.every(passes, 1)
-    chains = crashing.dealt(strikes, length)
+    strikes = crash_results.every_point(passes, 1)
+    chains = crash_results.dealt_points(strikes, length)
 
     assert sorted(chain.from_iterable(chains), key=lambda s: s.at) == strikes
     assert all(0 < len(c) <= length and c == sorted(c, key=lambda s: s.at) for c in chains)
@@ -93,9 +91,9 @@ def test_a_kill_after_another_counts_the_passes_from_there() -> None:
     """The run that goes on passes only what is left; the first pass at least is asked for."""
     before, strike = Strike("unit", 2, 3), Strike("unit", 3, 6)
 
-    assert crashing.nth_from(PASSES, None, strike) == 3
-    assert crashing.nth_from(PASSES, before, strike) == 1
-    assert crashing.nth_from(PASSES, strike, before) == 1
+    assert crash_results.nth_from(PASSES, None, strike) == 3
+    assert crash_results.nth_from(PASSES, before, strike) == 1
+    assert crash_results.nth_from(PASSES, strike, before) == 1
 
 
 def said(queue: Queue) -> dict[str, str]:
@@ -103,7 +101,7 @@ def said(queue: Queue) -> dict[str, str]:
     return {str(v.strike): v.said for v in queue.verdicts}
 
 
-STRIKES = crashing.named(PASSES, ["start:2", "receive", "unit:2", "end"])
+STRIKES = crash_results.named_points(PASSES, ["start:2", "receive", "unit:2", "end"])
 RECEIVE, UNIT, END, START = STRIKES
 
 
@@ -165,9 +163,9 @@ def test_only_at_least_once_an_append_may_have_rows_twice() -> None:
     loose = pipeline(mode="at_least_once")
     other = Difference("events", 0, 1)
 
-    assert crashing.broken(pipeline(), [LOST, MORE, other]) == (LOST, MORE, other)
-    assert crashing.broken(loose, [MORE, other]) == (other,)
-    assert crashing.broken(loose, [LOST, replace(MORE, lost=1)]) == (LOST, replace(MORE, lost=1))
+    assert crash_results.broken_results(pipeline(), [LOST, MORE, other]) == (LOST, MORE, other)
+    assert crash_results.broken_results(loose, [MORE, other]) == (other,)
+    assert crash_results.broken_results(loose, [LOST, replace(MORE, lost=1)]) == (LOST, replace(MORE, lost=1))
 
 
 @pytest.mark.parametrize(
@@ -187,29 +185,29 @@ def test_whatever_has_not_held_has_words_for_what_to_do(
     queue.judge(1, chain_, PASSES, go_on=False)
     stopped = [chain_.stopped] if chain_.stopped else []
 
-    assert words in " ".join(crashing.advice(queue.verdicts, control, stopped, "again"))
-    held = crashing.judged(1, Chain((UNIT,)))
-    assert crashing.advice(held, None, [], "again") == []
+    assert words in " ".join(crash_results.advice(queue.verdicts, control, stopped, "again"))
+    held = crash_results.judged(1, Chain((UNIT,)))
+    assert crash_results.advice(held, None, [], "again") == []
 
 
 def test_a_moved_pipeline_names_no_place_of_the_user(tmp_path: Path) -> None:
     """The inbox is the copy, tables have their default places; the database of a sink is changed by its variable."""
     mine = tmp_path / "mine.py"
     mine.write_text(
-        "from onlyonce.declare.pipeline import *\nPIPELINES = [Pipeline(name='mine', "
+        "from onlyonce.api.pipeline import *\nPIPELINES = [Pipeline(name='mine', "
         "source=Files(inbox='/somebody/s/inbox', "
         "max_files_a_batch=3), schema='id string, at timestamp', record_id=('id',), event_time='at', outputs=("
         "Output(name='each', transform='m:f', sink=Delta(path='/somebody/s/table')), "
         "Output(name='files', transform='m:f', sink=FileSink(path='s3://somebody/s', shards=2)), "
         "Output(name='totals', transform='m:f', sink=Postgres(table='a.totals', connection='THEIRS'))))]\n"
     )
-    file = redirected.file_for("mine", [mine], tmp_path / "copy", tmp_path / "declared")
+    file = crashtest.file_for_target("mine", [mine], tmp_path / "copy", tmp_path / "declared")
 
     moved = declarations.one("mine", [file])
 
     assert moved.source == Files(inbox=str(tmp_path / "copy"), max_files_a_batch=3)
     assert [output.sink for output in moved.outputs[:2]] == [Delta(), FileSink(shards=2)]
-    assert redirected.connections(moved) == ["THEIRS"]
+    assert crashtest.connections(moved) == ["THEIRS"]
     assert moved.columns() == pipeline().columns()
 
 
@@ -226,7 +224,7 @@ def test_a_moved_pipeline_names_no_place_of_the_user(tmp_path: Path) -> None:
 def test_what_cannot_be_moved_is_refused(wrong: dict[str, object], kind: str) -> None:
     """A source of a kind that is not known never runs in a crash test: it would reach the user's own."""
     with pytest.raises(Refused) as refused:
-        redirected.check(pipeline(**wrong))
+        crashtest.check_redirected(pipeline(**wrong))
 
     assert kind in refused.value.what
     assert "nothing was read or written" in refused.value.data
@@ -251,7 +249,7 @@ def test_what_cannot_be_tested_is_refused_before_anything_starts(
     (tmp_path / "full" / "a.jsonl").write_text("{}\n")
     (tmp_path / "empty" / ".hidden").write_text("{}\n")
     monkeypatch.setenv("ONLYONCE_PIPELINES", str(ROOT / "tests/support/tiny.py"))
-    monkeypatch.setattr("onlyonce.local.database.postgres.start", lambda: pytest.fail("a server was started"))
+    monkeypatch.setattr("onlyonce.local.postgres.start", lambda: pytest.fail("a server was started"))
 
     result = CliRunner().invoke(
         app, ["crashtest", *[part.format(full=tmp_path / "full", empty=tmp_path / "empty") for part in arguments]]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onlyonce.testing.crashtest.compare import difference, differences
+from onlyonce.testing.crash_results import difference, differences
 
 Rows = list[tuple[str | None, int | None]]
 rows = st.lists(st.tuples(st.sampled_from(["a", "b", None]), st.sampled_from([1, 2, None])), max_size=12)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from onlyonce import Output, Postgres, Refused
-from onlyonce.testing.target import Target
+from onlyonce.testing.playing import Target
 from tests.support import changes_of_a_table as source
 from tests.support.changes_of_a_table import Change
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from onlyonce import settings
-from onlyonce.declare.pipeline import Delta, Sink
+from onlyonce.api.pipeline import Delta, Sink
 from tests.spark.sinks.conformance.stage import LONGER, OF_DELTA, TOO_LONG, Kept, Team, as_versions, held_now
 from tests.support.duckdb_reader import EXTENSION
 

@@ -13,10 +13,10 @@ import fastavro
 import pyarrow as pa
 
 from onlyonce import settings
-from onlyonce.declare.pipeline import FileSink, Sink
-from onlyonce.model.sinks.shards import EXTENSIONS
+from onlyonce.api.pipeline import FileSink, Sink
+from onlyonce.core.shards import EXTENSIONS
 from onlyonce.sinks.files import finalize
-from onlyonce.sinks.files.local_store import PENDING
+from onlyonce.sinks.files.file_stores import PENDING
 from tests.spark.sinks.conformance import values
 from tests.spark.sinks.conformance.stage import OF_FILES, Kept
 

@@ -13,7 +13,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import parse_transform
 
 from onlyonce import settings
-from onlyonce.declare.pipeline import Iceberg, Sink
+from onlyonce.api.pipeline import Iceberg, Sink
 from tests.contract.conformance_iceberg import CATALOG, configured
 from tests.spark.sinks.conformance.stage import OF_ICEBERG, Kept, Stage, Team
 

@@ -11,7 +11,7 @@ from unittest import mock
 
 import pyarrow as pa
 
-from onlyonce.declare.pipeline import MySQL, Sink
+from onlyonce.api.pipeline import MySQL, Sink
 from tests.spark.sinks.conformance import values
 from tests.spark.sinks.conformance.stage import LONGER, OF_DATABASES, TOO_LONG, Kept, Stage, Team, as_versions, held_now
 from tests.support.mariadb import MariaDB

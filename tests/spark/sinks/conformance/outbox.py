@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 import psycopg2
 import pyarrow as pa
 
-from onlyonce.declare.pipeline import Output, Sink, Webhook
-from onlyonce.model.errors import Refused
+from onlyonce.api.pipeline import Output, Sink, Webhook
+from onlyonce.core.errors import Refused
 from onlyonce.sinks.outbox import deliver
 from tests.spark.sinks.conformance import postgres, values
 from tests.spark.sinks.conformance.postgres import PostgresAppend

@@ -14,9 +14,9 @@ import psycopg2
 import psycopg2.extras
 import pyarrow as pa
 
+from onlyonce.api.pipeline import Postgres, Sink
 from onlyonce.database.connect import forget_connections
 from onlyonce.database.migrate import migrate
-from onlyonce.declare.pipeline import Postgres, Sink
 from tests.contract.conftest import Log
 from tests.spark.sinks.conformance import values
 from tests.spark.sinks.conformance.stage import LONGER, OF_DATABASES, TOO_LONG, Kept, Stage, Team, as_versions, held_now

@@ -19,14 +19,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from onlyonce import failpoints, settings
+from onlyonce.api.pipeline import Files, Output, Pipeline, Sink
 from onlyonce.commitlog.batches import Batches
-from onlyonce.context.query import Query
-from onlyonce.context.run_context import RunContext
-from onlyonce.declare.pipeline import Files, Output, Pipeline, Sink
-from onlyonce.outputs import outputs, results
-from onlyonce.outputs.events.replayed import Versions
-from onlyonce.session.failures import translate
-from onlyonce.sinks.sinks import writer_for
+from onlyonce.context import Query, RunContext
+from onlyonce.engine.failures import translate
+from onlyonce.outputs import query as outputs_query
+from onlyonce.outputs import results
+from onlyonce.outputs.results import Versions
+from onlyonce.sinks.registry import writer_for
 from tests.contract.conftest import Log, plan_of
 
 NUMBERS = count()
@@ -88,7 +88,7 @@ class Stage:
             try:
                 with ExitStack() as held:
                     step = results.Step(pipeline.outputs[0], writer, adds_no_rows=True)
-                    outputs.commit(context, query, [step], begun, NOTHING_RECEIVED, frame, held)
+                    outputs_query.commit(context, query, [step], begun, NOTHING_RECEIVED, frame, held)
             except Exception as error:
                 raise translate(error) from error
 

@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from onlyonce.core.errors import Refused
 from onlyonce.failpoints import FailPoint
-from onlyonce.model.errors import Refused
 from tests.contract.conftest import Log, shared  # noqa: F401 - a fixture
 from tests.spark.sinks.conformance import values
 from tests.spark.sinks.conformance.delta import DeltaAppend, DeltaHistory, DeltaUpsert

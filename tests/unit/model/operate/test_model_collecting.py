@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onlyonce.model.operate.collecting import (
+from onlyonce.core.gc import (
     CROWD,
     FULL,
     LARGE,

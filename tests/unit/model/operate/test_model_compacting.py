@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from onlyonce.model.operate.compacting import SMALL_BYTES, TARGET_BYTES, Reader, together, whole_from
+from onlyonce.core.retention import SMALL_BYTES, TARGET_BYTES, Reader, files_together, whole_buckets_from
 
 READ_ALL = Reader("all", 3, 20, 20, 21)
 
@@ -29,8 +29,8 @@ READ_ALL = Reader("all", 3, 20, 20, 21)
 )
 def test_a_commit_that_may_be_read_by_itself_is_not_compacted(reader: Reader, upto: int) -> None:
     """By the last batch of a query, and by where a new life of it would begin; the one that holds it is named."""
-    assert whole_from(20, [reader]) == (upto, reader.query if upto < 20 else None)
-    assert whole_from(3, [reader])[0] <= 3
+    assert whole_buckets_from(20, [reader]) == (upto, reader.query if upto < 20 else None)
+    assert whole_buckets_from(3, [reader])[0] <= 3
 
 
 @pytest.mark.parametrize(("starts_from", "upto"), [(6, 20), (13, 20), (14, 12)])
@@ -39,7 +39,7 @@ def test_a_new_life_that_would_begin_with_what_is_compacted_holds_nothing(starts
 
     One that begins behind that reads commit by commit, from the one before its first on.
     """
-    assert whole_from(20, [Reader("new", 3, 20, 20, starts_from)], compacted=12)[0] == upto
+    assert whole_buckets_from(20, [Reader("new", 3, 20, 20, starts_from)], compacted=12)[0] == upto
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Of:
 )
 def test_small_files_go_together_as_far_as_one_may_hold_them(sizes: list[int], groups: list[list[int]]) -> None:
     """In their order; one alone, a large one, and one that is large beside the rest stay as they are."""
-    found = together([Of(size) for size in sizes])
+    found = files_together([Of(size) for size in sizes])
     assert [[file.bytes for file in group] for group in found] == groups
     assert all(sum(group) <= TARGET_BYTES for group in groups)
 
@@ -75,7 +75,7 @@ def test_a_row_is_written_again_seldom_however_often_files_come() -> None:
     there, written = [], 0
     for _ in range(1000):
         there.append(Of(100))
-        for group in together(there):
+        for group in files_together(there):
             there = [file for file in there if not any(file is one for one in group)]
             there.append(Of(sum(file.bytes for file in group)))
             written += there[-1].bytes

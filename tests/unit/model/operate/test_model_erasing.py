@@ -8,11 +8,11 @@ import struct
 
 import pytest
 
-from onlyonce.declare.pipeline import PubSub
-from onlyonce.model.errors import Refused
-from onlyonce.model.operate import erasing
-from onlyonce.model.operate.mentions import Mentions
-from onlyonce.operate.erase import input_files
+from onlyonce.api.pipeline import PubSub
+from onlyonce.core import erasure
+from onlyonce.core.erasure import Mentions
+from onlyonce.core.errors import Refused
+from onlyonce.operate import erase_inputs
 from onlyonce.sources import landing
 
 TYPES = {"user": "string", "number": "bigint", "at": "timestamp", "id": "string"}
@@ -20,10 +20,10 @@ TYPES = {"user": "string", "number": "bigint", "at": "timestamp", "id": "string"
 
 def test_a_condition_is_values_by_column() -> None:
     """In quotes or a whole number; several with AND, in any order."""
-    found = erasing.read("user = 'o''neil' AND number = 017", TYPES)
+    found = erasure.read_conditions("user = 'o''neil' AND number = 017", TYPES)
 
     assert found.values == {"user": "o'neil", "number": "17"}
-    again = erasing.read(" number=17  and `user`='o''neil' ", TYPES)
+    again = erasure.read_conditions(" number=17  and `user`='o''neil' ", TYPES)
     assert again.fingerprint("salt") == found.fingerprint("salt") != found.fingerprint("other")
     assert "neil" not in found.fingerprint("salt")
 
@@ -44,7 +44,7 @@ def test_a_condition_is_values_by_column() -> None:
 def test_what_is_no_such_condition_is_refused_without_its_text(text: str) -> None:
     """The error names the columns that may be asked for."""
     with pytest.raises(Refused) as refused:
-        erasing.read(text, TYPES)
+        erasure.read_conditions(text, TYPES)
     assert "user, number, id" in refused.value.hint
     assert not text or text not in refused.value.what
 
@@ -68,12 +68,12 @@ LINES: list[tuple[str, bool]] = [
 @pytest.mark.parametrize(("line", "meant"), LINES)
 def test_a_line_is_meant_by_the_values_of_its_fields(line: str, meant: bool) -> None:
     """Also one that is no JSON, by what it says of these fields."""
-    assert erasing.read("user = 'u17' AND number = 5", TYPES).fits_line(line, None) is meant
+    assert erasure.read_conditions("user = 'u17' AND number = 5", TYPES).fits_line(line, None) is meant
 
 
 def test_a_line_of_csv_is_meant_by_its_columns() -> None:
     """One with another number of fields, if it has the values somewhere."""
-    condition, columns = erasing.read("user = 'u,1'", TYPES), ["id", "user"]
+    condition, columns = erasure.read_conditions("user = 'u,1'", TYPES), ["id", "user"]
 
     assert condition.fits_line('a,"u,1"', columns)
     assert not condition.fits_line('"u,1",a', columns)
@@ -97,7 +97,7 @@ WIDE = "x" * 200_000
 )
 def test_every_spelling_of_a_value_is_found_in_json(line: str, spelling: str) -> None:
     """Also in a line that is no JSON object, and with the field's name in escapes."""
-    assert _lines_found(erasing.Condition({"user": WHO}, TYPES), None, line.format(spelling)) == 1
+    assert _lines_found(erasure.Condition({"user": WHO}, TYPES), None, line.format(spelling)) == 1
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_every_spelling_of_a_value_is_found_in_json(line: str, spelling: str) ->
 @pytest.mark.parametrize("before", ["", "a", WIDE])
 def test_every_spelling_of_a_value_is_found_in_csv(line: str, before: str) -> None:
     """Also in a line that has other columns, or a quote in the wrong place, or a value of any length."""
-    assert _lines_found(erasing.Condition({"user": WHO}, TYPES), ["id", "user"], line.format(before)) == 1
+    assert _lines_found(erasure.Condition({"user": WHO}, TYPES), ["id", "user"], line.format(before)) == 1
 
 
 @pytest.mark.parametrize(
@@ -125,8 +125,8 @@ def test_landed_message_is_meant_by_its_payload(payload: bytes) -> None:
         landing.line(landing.Message("ack", "17", attributes, content, 1), source) for attributes, content in messages
     ]
 
-    assert _lines_found(erasing.Condition({"user": who}, TYPES), None, *lines) == 2
-    assert [Mentions(erasing.Condition({"user": who}, TYPES)).in_string(one) for one in lines] == [True, True, False]
+    assert _lines_found(erasure.Condition({"user": who}, TYPES), None, *lines) == 2
+    assert [Mentions(erasure.Condition({"user": who}, TYPES)).in_string(one) for one in lines] == [True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_landed_message_is_meant_by_its_payload(payload: bytes) -> None:
 )
 def test_a_value_is_compared_as_events_has_it(where: str, line: str) -> None:
     """The conversion table says what a column's value is."""
-    assert _lines_found(erasing.read(where, TYPES), None, line) == 1
+    assert _lines_found(erasure.read_conditions(where, TYPES), None, line) == 1
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_no_line_makes_the_search_fail(columns: list[str] | None, others: list[s
 
     assert (
         _lines_found(
-            erasing.read("user = 'u17'", TYPES),
+            erasure.read_conditions("user = 'u17'", TYPES),
             columns,
             *others,
             mine,
@@ -165,13 +165,15 @@ def test_no_line_makes_the_search_fail(columns: list[str] | None, others: list[s
 
 def test_an_empty_value_is_not_a_missing_one() -> None:
     """A null, a missing field and an empty CSV value are no empty string."""
-    condition = erasing.read("user = ''", TYPES)
+    condition = erasure.read_conditions("user = ''", TYPES)
 
     assert _lines_found(condition, None, '{"user":""}', '{"user":null}', "{}") == 1
     assert _lines_found(condition, ["id", "user"], 'a,""', "a,") == 1
 
 
-def _lines_found(condition: erasing.Condition, columns: list[str] | None, *lines: str) -> int:
+def _lines_found(condition: erasure.Condition, columns: list[str] | None, *lines: str) -> int:
     return len(
-        input_files.places(io.BytesIO("\n".join(lines).encode()), condition, columns, None if columns is None else 1000)
+        erase_inputs.input_places(
+            io.BytesIO("\n".join(lines).encode()), condition, columns, None if columns is None else 1000
+        )
     )

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onlyonce.model.operate import filter_ranges
-from onlyonce.model.operate.filter_ranges import FULL, STEP, Chunks, Range, wanted
+from onlyonce.core import gc
+from onlyonce.core.gc import FULL_FILTER, STEP, Chunks, Range, wanted_ranges
 
 Known = dict[Range, set[int]]
 
@@ -18,7 +18,7 @@ def collected(chunks: dict[int, Chunks], known: Known, floor: int, newest: int) 
     """The filters after a collection that has made all that it wants, each in the place of those over parts of its
     range."""
     there = {block: hashes for block, hashes in known.items() if block[1] >= floor}
-    for block in wanted(chunks, there, floor, newest):
+    for block in wanted_ranges(chunks, there, floor, newest):
         there = {other: hashes for other, hashes in there.items() if not block[0] <= other[0] <= other[1] <= block[1]}
         there[block] = {one for bucket, some in chunks.items() if block[0] <= bucket <= block[1] for one in some}
     return there
@@ -54,7 +54,9 @@ def test_a_look_up_asks_a_number_of_filters_that_grows_with_the_logarithm_of_the
 
 
 chunks_by_bucket = st.dictionaries(
-    st.integers(0, 300), st.dictionaries(st.integers(0, 10**6), st.integers(1, FULL // 3), max_size=3), max_size=60
+    st.integers(0, 300),
+    st.dictionaries(st.integers(0, 10**6), st.integers(1, FULL_FILTER // 3), max_size=3),
+    max_size=60,
 )
 
 
@@ -63,17 +65,17 @@ def test_blocks_are_closed_live_not_too_large_apart_and_made_once(
     chunks: dict[int, Chunks], floor: int, newest: int
 ) -> None:
     """Whatever chunks there are."""
-    made = wanted(chunks, {}, floor, newest)
+    made = wanted_ranges(chunks, {}, floor, newest)
 
     for first, last in made:
         inside = {one: ids for bucket, some in chunks.items() if first <= bucket <= last for one, ids in some.items()}
         assert floor <= first < last < newest
         assert len(inside) > 1
-        assert sum(inside.values()) <= FULL
+        assert sum(inside.values()) <= FULL_FILTER
     assert all(one[1] < two[0] for one, two in zip(sorted(made), sorted(made)[1:], strict=False))
     known = collected(chunks, {}, floor, newest)
     assert known.keys() == set(made)
-    assert wanted(chunks, known, floor, newest) == []
+    assert wanted_ranges(chunks, known, floor, newest) == []
 
 
 @pytest.mark.parametrize(
@@ -89,7 +91,7 @@ def test_a_block_is_made_again_when_it_has_a_chunk_that_is_not_in_its_filter(
     known = collected(chunks, {}, 0, 50)
 
     assert known.keys() == {(0, 7)}
-    assert wanted(chunks | changed, known, 0, 50) == ([(0, 7)] if again else [])
+    assert wanted_ranges(chunks | changed, known, 0, 50) == ([(0, 7)] if again else [])
 
 
 def test_a_block_that_the_floor_has_reached_is_not_made_again_and_goes_on_answering() -> None:
@@ -99,10 +101,10 @@ def test_a_block_that_the_floor_has_reached_is_not_made_again_and_goes_on_answer
     assert known.keys() == {(0, 63)}
 
     left = {bucket: some for bucket, some in chunks.items() if bucket >= 30}
-    assert wanted(left, known, 30, 64) == []
+    assert wanted_ranges(left, known, 30, 64) == []
     assert asked(left, known) == 1
 
 
 def test_the_longest_block_is_of_years() -> None:
     """So the number of levels is no bound that a horizon meets."""
-    assert STEP**filter_ranges.LEVELS / (6 * 24 * 365) > 4
+    assert STEP**gc.LEVELS / (6 * 24 * 365) > 4

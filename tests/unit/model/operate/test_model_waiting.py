@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from onlyonce.model.operate.finding import Finding
-from onlyonce.model.operate.stuck import (
+from onlyonce.core.diagnosis import DAY, HOUR, Finding, waiting
+from onlyonce.core.stuck import (
     GivenUpRows,
     LostLongRun,
     OpenSubscription,
@@ -19,7 +19,6 @@ from onlyonce.model.operate.stuck import (
     WaitingFiles,
     Waits,
 )
-from onlyonce.model.operate.waiting import DAY, HOUR, waiting
 
 OF: dict[str, str] = {"pipeline": "shop", "instance": "shop", "output": "mail"}
 ROWS: dict[str, Any] = {

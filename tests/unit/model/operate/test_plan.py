@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 
-from onlyonce.commitlog.declared import Made
-from onlyonce.declare.identity import mode, output_parts
-from onlyonce.declare.identity import receive_parts as of_identity
-from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres, Sink
-from onlyonce.model.errors import Refused
-from onlyonce.model.operate.consequences import CONSEQUENCES, Need
-from onlyonce.model.operate.plan import Change, changes, check_goes_on
-from onlyonce.model.windows import Fixed, Session, Sliding, first_start, micros
-from onlyonce.operate.change.steps import backfill, new_life
+from onlyonce.api.identity import mode, output_parts
+from onlyonce.api.identity import receive_parts as of_identity
+from onlyonce.api.pipeline import Delta, Files, Output, Pipeline, Postgres, Sink
+from onlyonce.commitlog.lineages import Made
+from onlyonce.core.changes import CONSEQUENCES, Change, Need, changes, check_goes_on
+from onlyonce.core.errors import Refused
+from onlyonce.core.windows import Fixed, Session, Sliding, first_start, micros
+from onlyonce.operate.plan import backfill_step, new_life_step
 
 MINUTE = timedelta(minutes=1)
 SOURCE = "def f(rows):\n    return rows.groupBy('oo_window').count()\n"
@@ -205,7 +204,7 @@ def test_the_new_life_of_each_change_starts_where_it_must() -> None:
     last = (ZERO + micros(2 * MINUTE), ZERO + micros(3 * MINUTE))
 
     def start(before: Output, after: Output, **options: Any) -> dict[str, Any] | None:
-        step = new_life("shop", after, changes("sums", parts(before), parts(after, **options)), *last)
+        step = new_life_step("shop", after, changes("sums", parts(before), parts(after, **options)), *last)
         return step.start if step else None
 
     assert start(output(), output(window=Fixed(2 * MINUTE))) == {"first_window": ZERO + micros(4 * MINUTE)}
@@ -226,7 +225,7 @@ def test_only_windows_that_an_older_declaration_made_are_recomputed() -> None:
         return Made(hash_, made_under, START + first * MINUTE, START + last * MINUTE, START + (last + 1) * MINUTE)
 
     made = [windows("h1", old, 3, 7), windows("h2", other, 0, 9), windows("h3", now, 8, 20), windows("h4", None, 0, 30)]
-    step = backfill("shop", output(), "h3", now, made, None)
+    step = backfill_step("shop", output(), "h3", now, made, None)
     assert step is not None
     assert step.arguments == (
         "shop",
@@ -237,8 +236,8 @@ def test_only_windows_that_an_older_declaration_made_are_recomputed() -> None:
         "--to",
         "2026-01-01T00:08:00Z",
     )
-    assert backfill("shop", output(), "h3", now, made[1:], None) is None
-    wider = backfill("shop", output(), "h3", now, made, ZERO + micros(10 * MINUTE))
+    assert backfill_step("shop", output(), "h3", now, made[1:], None) is None
+    wider = backfill_step("shop", output(), "h3", now, made, ZERO + micros(10 * MINUTE))
     assert wider is not None
     assert wider.arguments[-1] == "2026-01-01T00:10:00Z"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from onlyonce.model.outputs.cutting import first_files, records_of_part
+from onlyonce.core.backfill import first_files, records_of_part
 
 COMMITS = [(2, 40), (3, 50), (0, 0), (4, 60), (1, 500), (2, 10)]
 

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.pipelines import FLIGHTS, USER_COUNTS
+from onlyonce.api.outputs import what_to_do
+from onlyonce.api.pipeline import Delta, Output, Postgres
 from onlyonce.asked import moment
-from onlyonce.declare.outputs.taken_back import what_to_do
-from onlyonce.declare.pipeline import Delta, Output, Postgres
-from onlyonce.model.errors import Refused, Retryable
-from onlyonce.model.outputs import backfill
-from onlyonce.model.outputs.backfill import Span, closed_part, rows_of, spans
-from onlyonce.model.windows import Fixed, Session, Sliding, Window, micros
+from onlyonce.core import backfill
+from onlyonce.core.backfill import Span, closed_part, rows_of, spans
+from onlyonce.core.errors import Refused, Retryable
+from onlyonce.core.windows import Fixed, Session, Sliding, Window, micros
 from onlyonce.outputs.backfill import chosen, span_of
 
 MINUTE = micros(timedelta(minutes=1))

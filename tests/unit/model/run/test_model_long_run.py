@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from onlyonce.model.errors import EXIT_CODES, Refused, Superseded
-from onlyonce.model.run.long_run import (
+from onlyonce.core.errors import EXIT_CODES, Refused, Superseded
+from onlyonce.core.runs import (
     BEATS,
     LongRun,
     Stopped,

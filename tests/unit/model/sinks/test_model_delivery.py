@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from onlyonce.declare.loading import fingerprint
-from onlyonce.declare.outputs.taken_back import what_to_do
-from onlyonce.declare.pipeline import BigQuery, Files, Output, Pipeline, Sent, Webhook
-from onlyonce.model.errors import Refused
-from onlyonce.model.sinks.delivery import LONGEST_ASKED_SECONDS, Answer, Row, asked_pause, judge, next_state, of_each
-from onlyonce.model.windows import Fixed
+from onlyonce.api.load import fingerprint
+from onlyonce.api.outputs import what_to_do
+from onlyonce.api.pipeline import BigQuery, Files, Output, Pipeline, Sent, Webhook
+from onlyonce.core.delivery import LONGEST_ASKED_SECONDS, Answer, Row, asked_pause, judge, next_state, of_each
+from onlyonce.core.errors import Refused
+from onlyonce.core.windows import Fixed
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOOK = Webhook(url="https://example.org/mail")
@@ -140,7 +140,7 @@ def test_window_keys_make_a_webhook_no_table() -> None:
 
 def test_how_rows_are_sent_may_change_under_a_begun_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """The address, its secret, pauses and attempts are in no fingerprint and in no target; the order of rows is."""
-    monkeypatch.setattr("onlyonce.declare.loading.transform", lambda _: what_to_do)
+    monkeypatch.setattr("onlyonce.api.load.transform", lambda _: what_to_do)
     moved = Webhook(
         connection="MAIL", authorization="TOKEN", attempts=3, pause=timedelta(seconds=9), at_once=2, batch=50
     )

@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onlyonce.model.sinks.delivery import Row, judge, of_each
-from onlyonce.model.sinks.parcels import Room, Waiting
+from onlyonce.core.delivery import Room, Row, Waiting, judge, of_each
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 KEYS = st.sampled_from([None, "a", "b", "c"])

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from onlyonce.declare.identity import output_parts
-from onlyonce.declare.pipeline import Delta, Files, FileSink, Output, Pipeline
-from onlyonce.model.errors import Refused
-from onlyonce.model.operate.plan import changes
-from onlyonce.model.sinks import shards
-from onlyonce.model.sinks.shards import Shard, Standing, Temporary
-from onlyonce.model.windows import Fixed
+from onlyonce.api.identity import output_parts
+from onlyonce.api.pipeline import Delta, Files, FileSink, Output, Pipeline
+from onlyonce.core import shards
+from onlyonce.core.changes import changes
+from onlyonce.core.errors import Refused
+from onlyonce.core.shards import Shard, Standing, Temporary
+from onlyonce.core.windows import Fixed
 
 NINE, TEN = datetime(2026, 3, 1, 9, tzinfo=UTC), datetime(2026, 3, 1, 10, tzinfo=UTC)
 MINE = Temporary(7, 3, "per_user", 0, 2, "0" * 32)
@@ -82,7 +82,7 @@ def test_what_can_not_work_is_refused_when_it_is_declared(options: dict[str, Any
 
 def test_a_file_output_may_have_early_panes_and_is_always_backfilled_by_new_ones() -> None:
     """Other sinks need an upsert for early panes; a file of a pane is never replaced."""
-    from onlyonce.declare.outputs.taken_back import what_to_do
+    from onlyonce.api.outputs import what_to_do
 
     assert what_to_do(output(panes="early")) == "replace"
     with pytest.raises(Refused, match="resending"):

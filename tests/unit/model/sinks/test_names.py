@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onlyonce.model.sinks.names import FOLDER, MYSQL, POSTGRES, Names
+from onlyonce.core.ownership import FOLDER, MYSQL, POSTGRES, Names
 
 
 @pytest.mark.parametrize("names", [POSTGRES, MYSQL, FOLDER])

@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 
 import onlyonce
-from onlyonce.declare.outputs.output import Output
-from onlyonce.declare.outputs.sinks import Delta, FileSink, Sink
-from onlyonce.model.errors import Refused
-from onlyonce.model.operate.dropping import Place
-from onlyonce.model.sinks import shards
-from onlyonce.model.sinks.names import FOLDER
-from onlyonce.model.sinks.shards import Shard
+from onlyonce.api.outputs import Output
+from onlyonce.api.sinks import Delta, FileSink, Sink
+from onlyonce.core import shards
+from onlyonce.core.errors import Refused
+from onlyonce.core.ownership import FOLDER, Place
+from onlyonce.core.shards import Shard
 
 DECLARED = (
     "delta:orders", "delta:orders/", "delta:a/orders//", "delta:/mnt/lake/orders/", "delta:s3://bucket/orders/", "files:out/", "files:s3://bucket/out/?region=x",

@@ -12,16 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onlyonce.declare import loading as declarations
-from onlyonce.declare.identity import of, receive_parts
-from onlyonce.declare.pipeline import Pipeline
-from onlyonce.declare.sources.kafka import Kafka
-from onlyonce.model.errors import Refused
-from onlyonce.model.operate.consequences import Need
-from onlyonce.model.operate.plan import changes
-from onlyonce.sources import sources
-from onlyonce.sources.kafka.offsets import Known, Range, Seen, cut, lost_since, new_ranges, readable, refuse_lost
-from onlyonce.sources.parse.record_id import asked, of_file, of_place
+from onlyonce.api import load as declarations
+from onlyonce.api.identity import of, receive_parts
+from onlyonce.api.messages import Kafka
+from onlyonce.api.pipeline import Pipeline
+from onlyonce.core.changes import Need, changes
+from onlyonce.core.errors import Refused
+from onlyonce.sources import all_sources
+from onlyonce.sources.kafka_offsets import Known, Range, Seen, cut, lost_since, new_ranges, readable, refuse_lost
+from onlyonce.sources.record_id import asked, of_file, of_place
 from tests.support.shop import SHOP
 
 TOPIC = Kafka(topic="sales", servers="localhost:9092")
@@ -216,4 +215,4 @@ def test_a_message_is_asked_for_by_partition_and_offset() -> None:
 def test_a_count_of_files_is_refused_for_a_topic() -> None:
     """--max-files says nothing of it."""
     with pytest.raises(Refused, match="has no files to count"):
-        sources.of(declared(), "shop", 5)
+        all_sources.source_of(declared(), "shop", 5)

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onlyonce.model.sources import plain_json
+from onlyonce.core import line_template
 
 SCALARS = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text()
 )
 VALUES = st.one_of(SCALARS, st.lists(SCALARS, max_size=2), st.dictionaries(st.text(max_size=3), SCALARS, max_size=2))
 KINDS = {"id": "string", "n": "bigint", "small": "tinyint", "x": "double", "at": "timestamp", "odd (name).*": "boolean"}
-EXACTLY = plain_json.exact(KINDS)
+EXACTLY = line_template.exact(KINDS)
 VALUE = st.one_of(VALUES, st.sampled_from(["2026-03-01T12:00:00Z", "2026-03-01 12:00:00.5+01:00", 1.5, -0.0, 10**18]))
 
 
@@ -82,7 +82,7 @@ OF_LAYOUTS = {"id": "string", "user": "bigint", "at": "timestamp", "yes": "boole
 ])  # fmt: skip
 def test_a_layout_is_the_text_around_the_values(line: str, fixed: list[str], values: dict[str, str]) -> None:
     """With its white space, and the form that times have; what is null is fixed."""
-    assert plain_json.layout(line, OF_LAYOUTS) == plain_json.Layout(
+    assert line_template.layout(line, OF_LAYOUTS) == line_template.Layout(
         tuple(part.encode() for part in fixed), tuple(values.items())
     )
 
@@ -94,10 +94,10 @@ def test_a_layout_is_the_text_around_the_values(line: str, fixed: list[str], val
 def test_what_is_no_flat_object_of_different_columns_has_no_layout(line: str) -> None:
     """What a layout has fixed is right; so a line with two keys of one name, or a text where a number belongs, makes
     none."""
-    assert plain_json.layout(line, OF_LAYOUTS) is None
+    assert line_template.layout(line, OF_LAYOUTS) is None
 
 
 @pytest.mark.parametrize("name", ['a"b', 'b":1,"id'])
 def test_a_column_with_a_quotation_mark_in_its_name_has_no_layout(name: str) -> None:
     """JSON writes it otherwise; marks are what values are found by."""
-    assert plain_json.layout(f'{{"{name}":5}}', {"id": "string", name: "bigint", "b": "bigint"}) is None
+    assert line_template.layout(f'{{"{name}":5}}', {"id": "string", name: "bigint", "b": "bigint"}) is None

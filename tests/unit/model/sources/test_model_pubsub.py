@@ -12,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from onlyonce.declare.pipeline import Delta, Output, Pipeline, PubSub
-from onlyonce.declare.sources.sources import LARGEST_MESSAGE
-from onlyonce.local.feed.publish import paced
-from onlyonce.model.errors import Refused
-from onlyonce.model.values.line_values import WHOLE_MESSAGE
+from onlyonce.api.pipeline import Delta, Output, Pipeline, PubSub
+from onlyonce.api.sources import LARGEST_MESSAGE
+from onlyonce.core.errors import Refused
+from onlyonce.core.line_values import WHOLE_MESSAGE
+from onlyonce.local.feed_messages import paced
 from onlyonce.sources.landing import Flow, Message, line
 
 NAME = "projects/p/subscriptions/s"

@@ -7,8 +7,7 @@ from random import Random
 
 import pytest
 
-from onlyonce.model.frontier import Frontier
-from onlyonce.model.sources.tides import Reached, Tides, Turn, after_batch
+from onlyonce.core.frontier import Frontier, Reached, Tides, Turn, after_batch
 
 IDLE = {"web": timedelta(microseconds=100), "till": timedelta(microseconds=100), "slow": None}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onlyonce.model.sources.record_places import RecordPlaces
+from onlyonce.core.records import RecordPlaces
 
 
 @pytest.mark.parametrize(("name", "counts", "compressed", "position", "told"), [

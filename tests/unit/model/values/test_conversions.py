@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from onlyonce.model.errors import Refused
-from onlyonce.model.values import conversions
-from onlyonce.model.values.conversions import SCALARS, Cell, Number, Unfit
+from onlyonce.core import conversions
+from onlyonce.core.conversions import SCALARS, Cell, Number, Unfit
+from onlyonce.core.errors import Refused
 
 DECIMAL = "decimal(12,2)"
 FORMS: dict[str, Any] = {

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from onlyonce.declare.sources.debezium import PLACEHOLDER
-from onlyonce.model.values import envelopes
+from onlyonce.api.messages import PLACEHOLDER
+from onlyonce.core import line_values
 
-READ = envelopes.reader(("id", "notes"), PLACEHOLDER, keyed=False)
+READ = line_values.envelope_reader(("id", "notes"), PLACEHOLDER, keyed=False)
 SOURCE = {"connector": "postgresql", "lsn": 7, "ts_ms": 1000}
 IN_BASE64 = b64encode(PLACEHOLDER.encode()).decode()
 TOASTED: list[Any] = [PLACEHOLDER, IN_BASE64, [PLACEHOLDER], {PLACEHOLDER: PLACEHOLDER}]
@@ -53,7 +53,7 @@ def test_a_placeholder_elsewhere_refuses_no_change() -> None:
     """A deleted row needs no such value, and a column that is not declared has none."""
     assert READ(envelope("d", {"id": 1, "notes": PLACEHOLDER}, None)).row == '{"id":1,"notes":null}'
     assert READ(envelope("u", None, {"id": 1, "other": PLACEHOLDER})).row == f'{{"id":1,"other":"{PLACEHOLDER}"}}'
-    other = envelopes.reader(("id",), "gone", keyed=False)
+    other = line_values.envelope_reader(("id",), "gone", keyed=False)
     assert other(envelope("u", None, {"id": PLACEHOLDER})).reason is None
     assert other(envelope("u", None, {"id": "gone"})).reason is not None
 
@@ -63,7 +63,7 @@ def test_a_placeholder_elsewhere_refuses_no_change() -> None:
 ])  # fmt: skip
 def test_a_change_without_a_position_is_invalid(source: dict[str, Any]) -> None:
     """A position has no digit that was cut off, and no sign."""
-    assert READ(envelope("c", None, {"id": 1}, **source)).reason == envelopes.NO_PLACE
+    assert READ(envelope("c", None, {"id": 1}, **source)).reason == line_values.NO_PLACE
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_change_without_a_position_is_invalid(source: dict[str, Any]) -> None:
 )
 def test_another_message_is_no_envelope(line: str) -> None:
     """Whatever else the message is, it has a reason."""
-    assert str(READ(line).reason).startswith(envelopes.NO_ENVELOPE)
+    assert str(READ(line).reason).startswith(line_values.NO_ENVELOPE)
 
 
 def test_half_a_surrogate_pair_is_invalid_in_the_row_alone() -> None:

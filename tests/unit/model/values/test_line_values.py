@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from onlyonce.model.values import conversions, line_values
-from onlyonce.model.values.line_values import Column
+from onlyonce.core import conversions, line_values
+from onlyonce.core.line_values import Column
 
 COLUMNS = [Column("id", "id", "string", conversions.string), Column("n", "n", "int", conversions.whole("int"))]
 JSON = line_values.json_reader(COLUMNS, ["id", "n"])

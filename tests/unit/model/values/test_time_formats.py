@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from onlyonce.model.values import conversions, time_formats
-from onlyonce.model.values.conversions import Cell, Number, Unfit
+from onlyonce.core import conversions
+from onlyonce.core.conversions import Cell, Number, Unfit
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 READ: list[tuple[str, str, Any, Any]] = [
@@ -49,8 +49,8 @@ def test_a_value_is_read_by_the_form_of_its_column(kind: str, form: str, value: 
 @pytest.mark.parametrize(("form", "why"), WRONG.items())
 def test_what_gives_no_time_is_no_form(form: str, why: str) -> None:
     """And a pattern that takes an ISO 8601 time for another one, which is read in any case."""
-    with pytest.raises(time_formats.Wrong, match=why):
-        time_formats.reader(form)
+    with pytest.raises(conversions.Wrong, match=why):
+        conversions.time_reader(form)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_what_gives_no_time_is_no_form(form: str, why: str) -> None:
 )
 def test_a_written_time_is_read_again(form: str) -> None:
     """As Python's own `strftime` writes it, whose names are English in the tests' locale."""
-    chance, read = random.Random(form), time_formats.reader(form)
+    chance, read = random.Random(form), conversions.time_reader(form)
     for _ in range(300):
         zone = timezone(timedelta(minutes=chance.randrange(-18 * 60, 18 * 60 + 1)))
         written = datetime(chance.randrange(1970, 2068), 1, 1, tzinfo=zone) + timedelta(

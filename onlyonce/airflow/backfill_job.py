@@ -1,0 +1,64 @@
+"""The operator of a pipeline's backfills: it waits for open windows without a worker, then runs the Spark job."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import Any
+
+from onlyonce.airflow.jobs import failed_for_good, refusals_are_final
+from onlyonce.airflow.log import Asked, asked_of, first_look, tell, would_recompute
+from onlyonce.airflow.spark_job import SparkJobOperator
+from onlyonce.airflow.triggers import OpenWindows
+
+# The trigger ends the wait with its reason; this is for a triggerer that does not run.
+_GRACE = timedelta(minutes=10)
+
+
+class BackfillOperator(SparkJobOperator):
+    """Runs `onlyonce/outputs/backfill.py` for the windows that the run's Params or its data interval name.
+
+    Before Spark starts it asks the commit log. Where the stream has not closed all the windows the task is deferred
+    for at most `wait_hours`, and goes on by itself; a request that is refused fails for good. With the Param `dry_run`
+    it only logs what would be recomputed. The DAGs of `onlyonce.airflow.dags` have one for each pipeline with windows.
+
+    Not promised: that windows which were closed at the look are so for the driver, say after `lineage new`; the
+    driver looks again and its exit code 75 makes the task start anew.
+    """
+
+    def __init__(self, *, pipeline: str, **options_of_task: Any) -> None:
+        super().__init__(pipeline=pipeline, application="outputs/backfill.py", **options_of_task)
+
+    def execute(self, context: Any) -> None:
+        """Say what would be done, or wait, or run. Raises TaskDeferred, or as `SparkJobOperator.execute`."""
+        with refusals_are_final(self.log):
+            asked = self._asked(context)
+            if context["params"].get("dry_run"):
+                return tell(would_recompute(asked, self.declarations), self.log)
+            reason = first_look(asked, self.declarations)
+        if reason:
+            self._wait(asked, reason, float(context["params"]["wait_hours"]))
+        super().execute(context)
+
+    def resume(self, context: Any, event: dict[str, Any]) -> None:
+        """Go on after the wait; Airflow calls it with the trigger's event. Raises as `execute`."""
+        if event["problem"]:
+            raise failed_for_good(event["problem"], self.log)
+        if event.get("look"):  # the triggerer has no declarations
+            return self.execute(context)
+        super().execute(context)
+
+    def _arguments(self, context: Any) -> list[str]:
+        return self._asked(context).arguments(context["run_id"], context["ti"].dag_id)
+
+    def _asked(self, context: Any) -> Asked:
+        start, end = context.get("data_interval_start"), context.get("data_interval_end")
+        return asked_of(self.pipeline, context["params"], (start, end) if start and end else None)
+
+    def _wait(self, asked: Asked, reason: str, hours: float) -> None:
+        if not hours:
+            raise failed_for_good(reason, self.log)
+        self.log.warning("waits up to %g h, without a worker's slot: %s", hours, reason)
+        wait = timedelta(hours=hours)
+        trigger = OpenWindows.of(asked, time.time() + wait.total_seconds(), self.declarations)
+        self.defer(trigger=trigger, method_name="resume", timeout=wait + _GRACE)

@@ -1,0 +1,423 @@
+"""The options that a DAG file may set for all of its DAGs, in Airflow's own words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+
+from airflow.sdk import DAG, AssetAny, CronTriggerTimetable
+
+from onlyonce import settings
+from onlyonce.airflow import forms, log
+from onlyonce.airflow.backfill_job import BackfillOperator
+from onlyonce.airflow.declared import Declared
+from onlyonce.airflow.forms import has_windows
+from onlyonce.airflow.jobs import (
+    AlertsOperator,
+    AuditOperator,
+    CollectOperator,
+    DeliverOperator,
+    DoctorOperator,
+    FinalizeOperator,
+    LandOperator,
+    MaintainOperator,
+)
+from onlyonce.airflow.stream_job import StreamOperator
+from onlyonce.airflow.timetable import IntervalsByHand
+from onlyonce.api.load import Followed, followed
+from onlyonce.api.pipeline import FileSink, Pipeline, PubSub, Sent
+from onlyonce.core import stored_names
+from onlyonce.core.errors import Refused
+from onlyonce.core.stored_names import backfill_id, housekeeping_id, pipeline_tag, stream_id
+
+FROM_SETTINGS = "by the settings"
+"""Of a schedule or an interval: what ONLYONCE_SCHEDULE and ONLYONCE_BACKFILL_INTERVAL say."""
+TAG = "onlyonce"
+
+
+@dataclass(frozen=True)
+class Options:
+    """The keywords of `onlyonce.airflow.dags`, in one piece."""
+
+    declared: Declared = field(default_factory=Declared)
+    prefix: str | None = None
+    schedule: Any = FROM_SETTINGS
+    backfill_interval: str = FROM_SETTINGS
+    pool: str | None = None
+    queue: str | None = None
+    default_args: Mapping[str, Any] = field(default_factory=dict)
+    tags: Sequence[str] = ()
+    spark: Mapping[str, Any] = field(default_factory=dict)
+    workers_outlive_tasks: bool | None = None
+
+    def task_defaults(self, **ours: Any) -> dict[str, Any]:
+        """default_args of a DAG: ours, then the pool and queue, then what the DAG file says."""
+        places = {name: value for name, value in (("pool", self.pool), ("queue", self.queue)) if value}
+        return {**ours, **places, **self.default_args}
+
+    def all_tags(self, *more: str) -> list[str]:
+        """The tags of a DAG."""
+        return [TAG, *more, *self.tags]
+
+    def stream_schedule(self) -> Any:
+        """None: runs by hand only."""
+        asked = settings.schedule() if self.schedule is FROM_SETTINGS else self.schedule
+        return None if asked == "none" else timetable(asked)
+
+    def schedule_behind(self, followed: Sequence[tuple[str, str]]) -> Any:
+        """Of a stream that reads the tables of these outputs: it runs when one of them has new rows, whatever the
+        time."""
+        if not followed or self.schedule is None:
+            return self.stream_schedule()
+        return AssetAny(*(log.asset(pipeline, output) for pipeline, output in followed))
+
+    def interval(self) -> str:
+        """A cron expression in UTC."""
+        if self.backfill_interval is FROM_SETTINGS:
+            return settings.backfill_interval()
+        return self.backfill_interval
+
+
+def timetable(schedule: Any) -> Any:
+    """A schedule as Airflow takes it.
+
+    A plain cron expression would get Airflow's own data intervals, where its settings say so.
+    """
+    return (
+        CronTriggerTimetable(schedule, timezone="UTC")
+        if isinstance(schedule, str) and " " in schedule.strip()
+        else schedule
+    )
+
+
+RETRIES = {"retries": 2, "retry_delay": timedelta(seconds=10)}
+HOUSEKEEPING_RETRIES = {"retries": 1, "retry_delay": timedelta(seconds=30)}
+
+
+# The DAGs of one pipeline: its stream and its backfills.
+
+
+def stream(pipeline: Pipeline, options: Options, followed: Sequence[Followed] = ()) -> DAG:
+    """Land messages (of Pub/Sub), drain what is there, then stop; or, by the Param mode, keep a long run at work.
+
+    `followed`: the outputs of other pipelines whose tables it reads."""
+    of: dict[str, Any] = {"pipeline": pipeline.name, "declarations": options.declared.names}
+    with DAG(
+        stream_id(pipeline.name, options.prefix),
+        description=f"Drain {pipeline.name}, exactly once",
+        doc_md=forms.pipeline_page(pipeline),
+        # No start date: the first run waits for the next time, it does not make up for the last one.
+        schedule=options.schedule_behind(followed),
+        catchup=False,
+        max_active_runs=1,
+        params=forms.pipeline_form(pipeline),
+        tags=options.all_tags(stored_names.STREAM_TAG, pipeline_tag(pipeline.name)),
+        default_args=options.task_defaults(**RETRIES),
+    ) as dag:
+        drain = StreamOperator(
+            task_id=stored_names.DRAIN_TASK, workers_outlive_tasks=options.workers_outlive_tasks, **of, **options.spark
+        )
+        if isinstance(pipeline.source, PubSub):
+            LandOperator(task_id=stored_names.LAND_TASK, **of) >> drain
+        if sends(pipeline):
+            drain >> DeliverOperator(task_id=stored_names.DELIVER_TASK, **of)
+        if has_files(pipeline):
+            drain >> FinalizeOperator(task_id=stored_names.FINALIZE_TASK, **of)
+    return dag
+
+
+def backfill(pipeline: Pipeline, options: Options) -> DAG:
+    """Recompute closed windows, late rows folded in. It never runs by itself: a person backfills a range of data
+    intervals, or triggers it with two times."""
+    of: dict[str, Any] = {"pipeline": pipeline.name, "declarations": options.declared.names}
+    with DAG(
+        backfill_id(pipeline.name, options.prefix),
+        description=f"Recompute closed windows of {pipeline.name}, late rows folded in",
+        doc_md=forms.backfill_page(pipeline),
+        # No plain cron expression: its data intervals have no length, and a backfill would do nothing.
+        schedule=IntervalsByHand(options.interval(), timezone="UTC"),
+        allowed_run_types=["manual", "backfill"],
+        catchup=False,
+        # Several at once are correct. Runs that wait count too, so this is more than a machine can run.
+        max_active_runs=16,
+        params=forms.backfill_form(pipeline),
+        tags=options.all_tags(stored_names.BACKFILL_TAG, pipeline_tag(pipeline.name)),
+        # Where slots are short the stream comes first: it waits for one interval, not for all of a range.
+        default_args=options.task_defaults(**RETRIES, priority_weight=0),
+    ) as dag:
+        recompute = BackfillOperator(task_id=stored_names.RECOMPUTE_TASK, **of, **options.spark)
+        if has_files(pipeline):
+            recompute >> FinalizeOperator(task_id=stored_names.FINALIZE_TASK, **of)
+    return dag
+
+
+def sends(pipeline: Pipeline) -> bool:
+    """Whether it has an output whose rows are sent."""
+    return any(isinstance(output.sink, Sent) for output in pipeline.outputs)
+
+
+def has_files(pipeline: Pipeline) -> bool:
+    """Whether any output writes sharded files."""
+    return any(isinstance(output.sink, FileSink) for output in pipeline.outputs)
+
+
+# The scheduled DAGs for all pipelines: audit, collect, deliver, finalize, maintain. No Spark.
+
+
+AUDIT = """\
+Compares, by the commit log only, what was read with what became of it: each record of each committed batch is kept,
+late, a duplicate, invalid or a remnant, and each output has read what receive has kept. The task fails if something
+does not add up; its log names the batches. The task `alerts` tells `ONLYONCE_ALERT_HOOK` of records that do not add up,
+of lag over its bound and of duplicates near the dedup horizon, each cause once. The task `doctor` looks for what is
+stuck, on disk too; the page "Exactly once" shows its findings.
+"""
+COLLECT = """\
+Drops the record ids that are older than each pipeline's dedup horizon, by whole buckets of ten minutes. The horizon
+follows what is committed, not the clock: nothing is dropped while a pipeline stands still. Safe beside running streams.
+A bucket that can't be dropped now is left for the next hour, with a warning. Small chunks of ids are merged. Units and
+staged rows of batches that were committed long ago are removed. With `ONLYONCE_ARCHIVE` input files that every pipeline
+has committed are moved there. Temporary files of sharded outputs that no attempt can need any more are listed, and
+removed when they are a day old. The task's log says what was removed.
+"""
+MAINTAIN = """\
+Puts the files of a date together once the stream can write no window that starts on that date. Files that are no longer
+part of a table are removed after `ONLYONCE_VACUUM_HOURS` (a week), and later while a batch or backfill that began
+before has not ended. The small files of old batches in `events` become large ones, with the same rows, and its Delta
+log is cut. Safe beside running streams, backfills and itself: whoever comes second leaves a table for the next time,
+with a warning.
+"""
+FINALIZE = """\
+Files of sharded outputs are written under temporary names. Once their batch is committed this DAG gives them their
+final names. It overwrites nothing and may run at any time. The streams and backfills have a task of their own that does
+the same at once; this DAG is for files that a killed task has left, and for runs at the shell. It fails if a file is
+missing, or if another file has its name; the task's log says which.
+"""
+DELIVER = """\
+Rows for webhooks and BigQuery are committed first and sent afterwards, under keys that never change. The streams have a
+task of their own that sends at once; this DAG is for long runs, for rows that wait for their next attempt, and for rows
+that a killed task has left. It may run at any time: of two deliverers of an output one gives up. It fails if an
+endpoint is away or refuses every request; the task's log says which.
+"""
+
+
+def audit(_: Sequence[Pipeline], options: Options, schedule: Any) -> DAG:
+    """Does every record add up, by the commit log?"""
+    with _dag(stored_names.AUDIT_DAG, schedule, "Does every record add up, by the commit log?", AUDIT, options) as dag:
+        AuditOperator(task_id=stored_names.CONSERVATION_TASK, declarations=options.declared.names)
+        AlertsOperator(task_id=stored_names.ALERTS_TASK, declarations=options.declared.names)
+        DoctorOperator(task_id=stored_names.DOCTOR_TASK, declarations=options.declared.names)
+    return dag
+
+
+def collect(_: Sequence[Pipeline], options: Options, schedule: Any) -> DAG:
+    """Remove what was kept long enough."""
+    what = "Remove what was kept long enough: record ids beyond the dedup horizon, units, staged rows, input, orphans"
+    with _dag(stored_names.COLLECT_DAG, schedule, what, COLLECT, options) as dag:
+        CollectOperator(task_id=stored_names.COLLECT_TASK, declarations=options.declared.names)
+    return dag
+
+
+def maintain(_: Sequence[Pipeline], options: Options, schedule: Any) -> DAG:
+    """Compact small files in the platform's own Delta tables and in those of outputs."""
+    what = "Compact the small files of old batches and closed windows, remove what no reader needs"
+    with _dag(stored_names.MAINTAIN_DAG, schedule, what, MAINTAIN, options) as dag:
+        MaintainOperator(task_id=stored_names.MAINTAIN_TASK, declarations=options.declared.names)
+    return dag
+
+
+def finalize(_: Sequence[Pipeline], options: Options, schedule: Any) -> DAG:
+    """Give files their final names that a stream's own task has left."""
+    what = "Give the files of committed batches their final names"
+    with _dag(stored_names.FINALIZE_DAG, schedule, what, FINALIZE, options) as dag:
+        FinalizeOperator(task_id=stored_names.FINALIZE_TASK, declarations=options.declared.names, retries=2)
+    return dag
+
+
+def deliver(pipelines: Sequence[Pipeline], options: Options, schedule: Any) -> DAG | None:
+    """Send what a stream's own task has left. Only where a pipeline sends."""
+    if not (sending := [pipeline.name for pipeline in pipelines if sends(pipeline)]):
+        return None
+    with _dag(stored_names.DELIVER_DAG, schedule, "Send what waits in the outbox", DELIVER, options, retries=0) as dag:
+        for name in sending:
+            DeliverOperator(task_id=stored_names.deliver_task(name), pipeline=name, declarations=options.declared.names)
+    return dag
+
+
+def _dag(name: str, schedule: Any, what: str, doc: str, options: Options, **defaults: object) -> DAG:
+    return DAG(
+        housekeeping_id(name, options.prefix),
+        description=what,
+        doc_md=doc,
+        schedule=timetable(schedule),
+        catchup=False,
+        max_active_runs=1,
+        tags=options.all_tags(),
+        default_args=options.task_defaults(**{**HOUSEKEEPING_RETRIES, **defaults}),
+    )
+
+
+ALL: dict[str, tuple[Callable[[Sequence[Pipeline], Options, Any], DAG | None], str]] = {
+    stored_names.AUDIT_DAG: (audit, "0 * * * *"),
+    # Not on the hour, when the audit and most streams begin.
+    stored_names.COLLECT_DAG: (collect, "25 * * * *"),
+    stored_names.DELIVER_DAG: (deliver, "*/5 * * * *"),
+    stored_names.FINALIZE_DAG: (finalize, "10,40 * * * *"),
+    # Once the collection is through.
+    stored_names.MAINTAIN_DAG: (maintain, "50 * * * *"),
+}
+"""By the name that comes after the prefix, with the schedule that counts where a DAG file says none."""
+
+
+# The functions that make DAGs from declarations: one for each kind, and `dags` for all of them.
+
+
+class Common(TypedDict, total=False):
+    """The keywords of every function here.
+
+    declarations    modules ("my_project.pipelines"), or whole paths of files; by default those of ONLYONCE_PIPELINES
+    prefix          before the id of every DAG; without one they are `flights_stream`, `flights_backfill`,
+                    `onlyonce_audit`, …
+    pool, queue, default_args, tags  as Airflow has them, of every task or DAG
+
+    Each function raises Refused: Airflow shows it as the import error of the DAG file.
+    """
+
+    declarations: str | Path | Sequence[str | Path] | None
+    prefix: str | None
+    pool: str | None
+    queue: str | None
+    default_args: Mapping[str, Any] | None
+    tags: Sequence[str]
+
+
+def stream_dags(
+    *, schedule: Any = FROM_SETTINGS, spark: Mapping[str, Any] | None = None, workers_outlive_tasks: bool | None = None,
+    **common: Unpack[Common],
+) -> dict[str, DAG]:  # fmt: skip
+    """The DAG `…_stream` of each pipeline: take in what its source has, write what is due, then stop; or keep a long
+    run at work.
+
+    schedule        a cron expression in UTC, or anything that Airflow takes; None: by hand; by default
+                    ONLYONCE_SCHEDULE. A pipeline that reads the table of another one's output runs after that one has
+                    written to it, unless it is by hand here
+    spark           words of the Spark tasks: `conn_id`, `deploy_mode`, `conf`, `packages`, `py_files`, `env_vars`, …
+    workers_outlive_tasks  whether a long run's driver may stay behind when its task waits; by default by the executor
+    """
+    options = _options(common, schedule=schedule, spark=spark or {}, workers_outlive_tasks=workers_outlive_tasks)
+    return _by_id(_streams(options.declared.load(), options))
+
+
+def backfill_dags(
+    *, interval: str = FROM_SETTINGS, spark: Mapping[str, Any] | None = None, **common: Unpack[Common]
+) -> dict[str, DAG]:
+    """The DAG `…_backfill` of each pipeline with windows: recompute closed ones, with their late rows.
+
+    It never runs by itself.
+
+    interval        a cron expression in UTC: from time to time is one data interval of a backfill; by default
+                    ONLYONCE_BACKFILL_INTERVAL
+    spark           as for `stream_dags`
+    """
+    options = _options(common, backfill_interval=interval, spark=spark or {})
+    return _by_id(_backfills(options.declared.load(), options))
+
+
+def audit_dag(*, schedule: Any = ALL["audit"][1], **common: Unpack[Common]) -> DAG | None:
+    """The DAG `onlyonce_audit`: does every record add up, by the commit log?
+
+    It tells the alert hook, and looks for what is stuck.
+    """
+    return _keeping("audit", schedule, common)
+
+
+def collect_dag(*, schedule: Any = ALL["collect"][1], **common: Unpack[Common]) -> DAG | None:
+    """The DAG `onlyonce_collect`: remove record ids that are older than the dedup horizon, old units, staged rows,
+    orphans."""
+    return _keeping("collect", schedule, common)
+
+
+def deliver_dag(*, schedule: Any = ALL["deliver"][1], **common: Unpack[Common]) -> DAG | None:
+    """The DAG `onlyonce_deliver`: send what waits in the outbox. None if no pipeline sends."""
+    return _keeping("deliver", schedule, common)
+
+
+def finalize_dag(*, schedule: Any = ALL["finalize"][1], **common: Unpack[Common]) -> DAG | None:
+    """The DAG `onlyonce_finalize`: give the files of committed batches their final names."""
+    return _keeping("finalize", schedule, common)
+
+
+def maintain_dag(*, schedule: Any = ALL["maintain"][1], **common: Unpack[Common]) -> DAG | None:
+    """The DAG `onlyonce_maintain`: compact small files of Delta tables, and remove what no reader needs."""
+    return _keeping("maintain", schedule, common)
+
+
+def dags(
+    declarations: str | Path | Sequence[str | Path] | None = None,
+    *,
+    schedule: Any = FROM_SETTINGS,
+    backfill_interval: str = FROM_SETTINGS,
+    housekeeping: Collection[str] = tuple(ALL),
+    spark: Mapping[str, Any] | None = None,
+    workers_outlive_tasks: bool | None = None,
+    prefix: str | None = None,
+    pool: str | None = None,
+    queue: str | None = None,
+    default_args: Mapping[str, Any] | None = None,
+    tags: Sequence[str] = (),
+) -> dict[str, DAG]:
+    """All DAGs of declared pipelines by their ids, for `globals().update(dags(…))` in a DAG file.
+
+    The keywords are those of the functions above.
+
+    housekeeping    which of "audit", "collect", "deliver", "finalize", "maintain" are wanted. One Airflow needs each of
+                    them once for a database: of several DAG files let one have them
+
+    Raises Refused: Airflow shows it as the import error of the DAG file.
+    """
+    if strange := sorted(set(housekeeping) - set(ALL)):
+        raise Refused(f"there is no housekeeping DAG {strange[0]!r}", hint=f"choose from {', '.join(ALL)}")
+    common = Common(
+        declarations=declarations, prefix=prefix, pool=pool, queue=queue, default_args=default_args, tags=tags
+    )
+    options = _options(
+        common,
+        schedule=schedule,
+        backfill_interval=backfill_interval,
+        spark=spark or {},
+        workers_outlive_tasks=workers_outlive_tasks,
+    )
+    pipelines = options.declared.load()  # once: Airflow parses DAG files again and again
+    kept = [make(pipelines, options, cron) for name, (make, cron) in ALL.items() if name in housekeeping]
+    return _by_id(
+        [*_streams(pipelines, options), *_backfills(pipelines, options), *(dag for dag in kept if dag is not None)]
+    )
+
+
+def _streams(pipelines: Sequence[Pipeline], options: Options) -> list[DAG]:
+    return [stream(pipeline, options, followed(pipeline, pipelines)) for pipeline in pipelines]
+
+
+def _backfills(pipelines: Sequence[Pipeline], options: Options) -> list[DAG]:
+    return [backfill(pipeline, options) for pipeline in pipelines if has_windows(pipeline)]
+
+
+def _options(common: Common, **more: Any) -> Options:
+    given: dict[str, Any] = {
+        name: value for name, value in common.items() if name not in ("declarations", "default_args")
+    }
+    return Options(
+        declared=Declared.of(common.get("declarations")), default_args=common.get("default_args") or {}, **given, **more
+    )
+
+
+def _keeping(name: str, schedule: Any, common: Common) -> DAG | None:
+    options = _options(common)
+    make, _ = ALL[name]
+    return make(options.declared.load(), options, schedule)
+
+
+def _by_id(made: Sequence[DAG]) -> dict[str, DAG]:
+    return {dag.dag_id: dag for dag in made}

@@ -1,0 +1,267 @@
+"""The texts of a pipeline in Airflow: the page of its DAG, and the form of a run."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.sdk import Param
+
+from onlyonce.api import identity
+from onlyonce.api.pipeline import Custom, DeltaSource, FileSink, Growing, Kafka, Output, Pipeline, PubSub, target
+from onlyonce.api.sources import WithInbox
+from onlyonce.core.windows import Fixed, Window, own
+
+
+def pipeline_page(pipeline: Pipeline) -> str:
+    """The DAG's documentation in Markdown, from the declaration alone."""
+    silence = (
+        f"when the source has been silent for {pipeline.idle_after}"
+        if pipeline.idle_after
+        else "never because the source is silent"
+    )
+    return f"""\
+Takes in the input that is there, **exactly once**, and stops. With *mode* forever it goes on and takes in what comes.
+Running it again, or clearing a run, changes nothing that is committed. The end of the task's log says what was
+committed, by the commit log.
+
+- **Source**: {_sources(pipeline)}
+- **A record** is identified by {_words(pipeline.record_id) or _place(pipeline)}; it happened at `{pipeline.event_time}`
+- **A re-delivery** {_again(pipeline)}
+- **Windows** close as the event times of the data go on, by *close* in the form, and {silence}
+
+{outputs_table(pipeline)}
+"""
+
+
+def _again(pipeline: Pipeline) -> str:
+    if pipeline.by_position:
+        return (
+            f"{'under another offset' if isinstance(pipeline.source, Kafka) else 'in another file'} is another record"
+        )
+    return f"is recognised for {pipeline.dedup_horizon} of running time, and dropped"
+
+
+def outputs_table(pipeline: Pipeline) -> str:
+    """The outputs as a Markdown table. The page of the backfill has it too."""
+    rows = [_row(pipeline, output) for output in pipeline.outputs]
+    return "\n".join(["| output | made by | windows | lateness | written to |", "|---|---|---|---|---|", *rows])
+
+
+def pipeline_form(pipeline: Pipeline) -> dict[str, Param]:
+    """The Params of a run; the same words as the options of `onlyonce run`."""
+    files = {} if pipeline.sources or isinstance(pipeline.source, Kafka) else _files(pipeline.source)
+    return {
+        "mode": Param(
+            "drain",
+            type="string",
+            enum=["drain", "forever"],
+            title="Mode",
+            description="drain: take in what is there, then stop. forever: a driver of its own takes in what comes, is "
+            "started again when it dies, and runs until `onlyonce stop`; this run waits for it without a worker's "
+            "slot.",
+        ),
+        "every": Param(
+            5,
+            type="number",
+            minimum=0,
+            title="Every",
+            description="With forever: the seconds between two looks for new input.",
+        ),
+        "close": Param(
+            False,
+            type="boolean",
+            title="Close",
+            description="The input has ended: all windows that have data close. Later data goes on as usual.",
+        ),
+        "bounded": Param(
+            False,
+            type="boolean",
+            title="Bounded",
+            description="A separate run over all input, with targets of its own; nothing is late.",
+        ),
+        **files,
+        "dry_run": Param(
+            False, type="boolean", title="Dry run", description="Only say what would be read. Nothing is written."
+        ),
+    }
+
+
+def _files(source: WithInbox) -> dict[str, Param]:
+    return {
+        "max_files": Param(
+            None, type=["null", "integer"], minimum=1, title="Files a batch",
+            description=f"How many files one batch takes; empty: {source.max_files_a_batch}, as declared.",
+        ),
+    }  # fmt: skip
+
+
+def _sources(pipeline: Pipeline) -> str:
+    return "; ".join(f"`{name}`: {_source(pipeline.of_source(name))}" for name in pipeline.sources) or _source(pipeline)
+
+
+def _source(pipeline: Pipeline) -> str:
+    source = pipeline.source
+    if isinstance(source, Kafka):
+        layout = ", Debezium's changes" if source.of_envelope else ""
+        layout += (
+            f", {identity.of(source.registered['value'])['kind']} by a schema registry"
+            if "value" in source.registered
+            else ""
+        )
+        return f"Kafka, the topic `{source.topic}`{layout}, {source.max_offsets_a_batch} offsets a batch"
+    if isinstance(source, Custom):
+        return f"`{source.reader}`, {source.max_records_a_batch:,} records a batch"
+    if isinstance(source, DeltaSource):
+        return (
+            f"the {'changes' if source.changes else 'appends'} of the Delta table `{source.where}`, "
+            f"{source.max_files_a_batch} files a batch"
+        )
+    name = f"{pipeline.name}/{pipeline.part.name}" if pipeline.part else pipeline.name
+    folder = f"`{source.inbox or f'<ONLYONCE_HOME>/inbox/{name}'}`, {source.max_files_a_batch} files a batch"
+    if isinstance(source, PubSub):
+        return f"Pub/Sub, `{source.subscription}`, landed in {folder}"
+    return f"files that grow, in {folder}" if isinstance(source, Growing) else folder
+
+
+def _place(pipeline: Pipeline) -> str:
+    if isinstance(pipeline.source, DeltaSource):
+        return "its place: version and data file of the table, and the row in it"
+    return (
+        "its place: the partition and the offset"
+        if isinstance(pipeline.source, Kafka)
+        else "its place: the file and the byte at which it begins"
+    )
+
+
+def _row(pipeline: Pipeline, output: Output) -> str:
+    root = pipeline.root_of(output)
+    made_by = " and ".join(f"`{name}`" for name in output.functions) + (
+        f" from `{output.from_output}`" if output.from_output else ""
+    )
+    made_by = f"a result of `{root.transform}`" if output.is_result else made_by
+    made_by += f", {output.join.kind} join by {_words(output.join.on)}" if output.join else ""
+    made_by += f", with state by {_words(output.stateful.keys)}" if output.stateful else ""
+    lateness = str(root.lateness) if root.window else "never late"
+    kind, _, place = target(pipeline, output).partition(":")
+    sink = f"{kind.capitalize()} `{place.lstrip(':')}` ({_how(output)})"
+    return f"| `{output.name}` | {made_by} | {_windows(root.window)} | {lateness} | {sink} |"
+
+
+def _how(output: Output) -> str:
+    sink = output.sink
+    return f"{sink.shards} a window, {sink.format}" if isinstance(sink, FileSink) else sink.write
+
+
+def _windows(window: Window | None) -> str:
+    if window is None:
+        return "none"
+    window = own(window) if isinstance(window, Fixed) else window
+    parts = [f"{name} {value}" for name, value in vars(window).items() if isinstance(value, timedelta) and value]
+    return f"{identity.of(window)['kind']}: {', '.join(parts)}"
+
+
+def _words(columns: tuple[str, ...]) -> str:
+    return ", ".join(f"`{column}`" for column in columns)
+
+
+# The texts of a backfill in Airflow: the page of its DAG, and the form of a run.
+
+
+# No "date-time": that takes no day of the windows' own zone.
+_TIME: dict[str, object] = {
+    "type": ["null", "string"],
+    "pattern": r"^\s*\d{4}-\d{2}-\d{2}([T ][0-9:.]+(Z|[+-][0-9:]+)?)?\s*$",
+}
+
+
+def has_windows(pipeline: Pipeline) -> bool:
+    """Whether there is something to backfill."""
+    return any(_windowed(pipeline, output) for output in pipeline.outputs)
+
+
+def backfill_page(pipeline: Pipeline) -> str:
+    """The DAG's documentation in Markdown, from the declaration alone."""
+    return f"""\
+Recomputes **closed windows** from the table `events`, late rows included, by the functions as they are now, and
+replaces the old results. The stream may go on meanwhile. The same backfill twice changes nothing that a reader can see.
+Each recomputation is a row of `onlyonce.backfills`; `onlyonce.windows` has each window's generation.
+
+- **A range**: *Trigger*, then *Backfill*: one run for each data interval. Several runs at once, runs backwards, and
+  reprocessing completed runs are all safe.
+- **Some windows**: *Trigger* a single run with *from* and *to*. The windows that **start** between them are recomputed.
+- **Late records**: *Trigger* a single run with *late only*: the windows with late records that are not in their result
+  yet.
+- **What would be done**: the same with *dry run*.
+- **Windows that are still open** belong to the stream. A run that meets some waits, without a worker's slot, and goes
+  on when the stream has closed them.
+
+{outputs_table(pipeline)}
+"""
+
+
+def backfill_form(pipeline: Pipeline) -> dict[str, Param]:
+    """The Params of a run; the same words as the options of `onlyonce backfill`."""
+    outputs = [output.name for output in pipeline.outputs if _windowed(pipeline, output)]
+    lookups = (
+        {}
+        if not any(output.lookups for output in pipeline.outputs)
+        else {
+            "lookups": Param(
+                "then",
+                type="string",
+                enum=["then", "now"],
+                title="Lookups",
+                description="then: each window sees the versions of its lookups that it saw when it was last "
+                "written; now: the newest ones.",
+            )
+        }
+    )
+    return {
+        "window_start": Param(
+            None,
+            **_TIME,
+            title="From",
+            description="Windows that start at this time or later: 2013-01-31, or 2013-01-31T05:00Z. A time "
+            "without a zone is in the zone of the windows. "
+            "Leave it empty in a backfill of data intervals.",
+        ),
+        "window_end": Param(
+            None,
+            **_TIME,
+            title="To",
+            description="And before this time. Leave it empty in a backfill of data intervals.",
+        ),
+        "late_only": Param(
+            False,
+            type="boolean",
+            title="Late records only",
+            description="Only windows with late records that are not in their result yet; without From and To all "
+            "of them. Windows that are still open "
+            "are left to the stream.",
+        ),
+        "output": Param(
+            None,
+            type=["null", "string"],
+            enum=[None, *outputs],
+            title="Output",
+            description="Only this output, with those made from it; empty: all that have windows.",
+        ),
+        **lookups,
+        "dry_run": Param(
+            False,
+            type="boolean",
+            title="Dry run",
+            description="Only log which windows would be recomputed, and what each sink would do.",
+        ),
+        "wait_hours": Param(
+            6,
+            type="number",
+            minimum=0,
+            title="Wait (hours)",
+            description="How long to wait for windows that are still open; 0: fail at once.",
+        ),
+    }
+
+
+def _windowed(pipeline: Pipeline, output: Output) -> bool:
+    return pipeline.root_of(output).has_windows

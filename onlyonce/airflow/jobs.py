@@ -1,0 +1,170 @@
+"""What a driver's exit code means for its task: success, another try, or failure for good."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from onlyonce.airflow.declared import Declared
+from onlyonce.airflow.log import secret_variables, tell
+from onlyonce.core.errors import EXIT_CODES, InvariantBroken, OnlyonceError, Refused, Retryable, Superseded
+from onlyonce.engine.options import WITHOUT_MEMORY
+from onlyonce.settings import within
+
+_EXIT_CODE = re.compile(r"Error code is: (-?\d+)\.")
+
+WHO_ACTS: dict[type[OnlyonceError], str] = {
+    Retryable: "nothing is half done, and the same command may run again",
+    Superseded: "a newer run of this pipeline is at work and goes on with the same batches; there is nothing to do",
+    Refused: "the request is wrong and would be so again; do what the driver says after 'next:', then clear this task",
+    InvariantBroken: "a person must look at what the driver names; until then nothing runs by itself",
+}
+
+NO_MEMORY = "Spark's JVM found no memory, so give it more (ONLYONCE_DRIVER_MEMORY; 2g by default with a local master); "
+
+
+@contextmanager
+def refusals_are_final(log: logging.Logger) -> Iterator[None]:
+    """What is refused inside fails the task for good: no retry helps, a person must change the request."""
+    try:
+        yield
+    except Refused as error:
+        raise failed_for_good(str(error), log) from None
+
+
+def failed_for_good(reason: str, log: logging.Logger) -> AirflowFailException:
+    """The exception to raise. The reason is a line of the log too: else it stands below a traceback only."""
+    log.error(reason)
+    return AirflowFailException(reason)
+
+
+def outcome(error: AirflowException) -> AirflowException:
+    """What the driver's exit code means for the task: an exception with retries, or one without. Pure.
+
+    An error that tells no exit code is given back as it is.
+    """
+    codes = _EXIT_CODE.findall(str(error).partition("\nLast spark-submit output:")[0])
+    return of_code(int(codes[-1])) if codes else error
+
+
+def of_code(code: int) -> AirflowException:
+    """The same, of a code.
+
+    One that is not ours (a crash, a kill) is retried: the commit protocol makes a repeat harmless.
+    """
+    kind = EXIT_CODES.get(code)
+    if kind is None:
+        why = NO_MEMORY if code in WITHOUT_MEMORY else ""
+        return AirflowException(f"The driver ended with exit code {code}: {why}{WHO_ACTS[Retryable]}.")
+    fatal = kind in (Superseded, Refused, InvariantBroken)
+    raised = AirflowFailException if fatal else AirflowException
+    return raised(f"{kind.__name__} (the driver's exit code {code}): {WHO_ACTS[kind]}.")
+
+
+# Operators for jobs that need no Spark.
+#
+# The job runs in the worker's own process, and its report goes to the task's log.
+#
+# The DAGs of `onlyonce.airflow.dags` use them, and a team may use them in its own DAGs. A refusal fails the task for
+# good. After any other error the task is tried again, as its options say: each of these jobs may run at any time, even
+# twice at once.
+
+
+Declarations = str | Path | Sequence[str | Path] | None
+
+
+class JobOperator(BaseOperator):
+    """One job, of one pipeline or of all. The subclasses say which."""
+
+    module = ""
+    entry = "main"
+
+    def __init__(
+        self, *, pipeline: str | None = None, declarations: Declarations = None, **options_of_task: Any
+    ) -> None:
+        super().__init__(**options_of_task)
+        self.pipeline = pipeline
+        self.declarations = Declared.of(declarations)
+
+    def execute(self, context: Any) -> None:
+        """Run the job and log its report. Raises what the job raises, AirflowFailException for what is refused."""
+        # By name: DAG files import no database, and import-linter sees through a function's body too.
+        job, formats = (importlib.import_module(f"onlyonce.{name}") for name in (self.module, "database.statements"))
+        with refusals_are_final(self.log), within({**secret_variables(), **self.declarations.variables()}):
+            formats.check_home()
+            report = getattr(job, self.entry)(self.arguments(context))
+        tell(report, self.log)
+
+    def arguments(self, context: Any) -> list[str]:
+        """The job's command line."""
+        return [self.pipeline] if self.pipeline else []
+
+
+class LandOperator(JobOperator):
+    """Land a pipeline's Pub/Sub messages, before its stream reads them. A dry run lands nothing."""
+
+    module = "sources.pubsub"
+
+    def execute(self, context: Any) -> None:
+        """Land until the subscription is drained, or the declared time is over."""
+        if context["params"].get("dry_run"):
+            self.log.info("a dry run lands nothing")
+            return
+        super().execute(context)
+
+    def arguments(self, context: Any) -> list[str]:
+        """With the run, which the landing is told by."""
+        return [*super().arguments(context), f"--run-id={context['run_id']}"]
+
+
+class DeliverOperator(JobOperator):
+    """Send what waits in the outbox.
+
+    An endpoint that is away is a retry; one that refuses whoever asks fails for good.
+    """
+
+    module = "sinks.outbox.deliver"
+
+
+class FinalizeOperator(JobOperator):
+    """Give the files of committed batches their final names. Fails while a store is away, and where a name is taken."""
+
+    module = "sinks.files.finalize"
+
+
+class AuditOperator(JobOperator):
+    """Compare what was read with what became of it, by the commit log. Fails when something does not add up."""
+
+    module = "operate.audit"
+
+
+class AlertsOperator(JobOperator):
+    """Tell ONLYONCE_ALERT_HOOK what is new. Fails when the hook does."""
+
+    module = "operate.alerts"
+
+
+class DoctorOperator(JobOperator):
+    """Look for what is stuck, for the page "Exactly once". It repairs nothing and does not fail by what it finds."""
+
+    module, entry = "operate.doctor", "visit"
+
+
+class CollectOperator(JobOperator):
+    """Remove what was kept long enough: record ids beyond the dedup horizon, units, staged rows, input, orphans."""
+
+    module = "operate.gc"
+
+
+class MaintainOperator(JobOperator):
+    """Compact the small files of closed windows in Delta tables, and remove what no reader needs."""
+
+    module = "operate.compact"

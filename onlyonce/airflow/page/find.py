@@ -1,0 +1,225 @@
+"""Finds what became of a unit, a batch, a run, or a record. The only public function is `find`.
+
+A record is searched in the Delta table `events` without a JVM: by its 128-bit id, or by the values of columns. That
+reads these columns of the whole table, so a table that is too large is not searched from a web page.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from onlyonce import settings
+from onlyonce.airflow.page import read
+from onlyonce.airflow.page.read import NOT_PERMITTED, Row, Sight
+from onlyonce.api import load as declarations
+from onlyonce.core.errors import OnlyonceError, Refused
+from onlyonce.core.stored_names import (
+    CONTROL,
+    OO_BATCH,
+    OO_EVENT_TIME,
+    OO_HIGH,
+    OO_KIND,
+    OO_LINEAGE,
+    OO_LOW,
+    OO_PARTITION,
+    OO_PLACE,
+    OO_RAW,
+    OO_REASON,
+    OO_SYSTEM_TIME,
+)
+from onlyonce.records import left_out
+from onlyonce.sources import record_id
+from onlyonce.tables import opening, table_files
+
+MOST_FOUND = 20_000_000
+"""Of one table, how many the page looks through: some seconds on a disk of today."""
+SHOWN = 20
+
+_BATCH = re.compile(r"(?P<lineage>.+)/(?P<batch>\d{1,18})")
+_PLATFORM = (
+    OO_KIND,
+    OO_HIGH,
+    OO_LOW,
+    OO_EVENT_TIME,
+    OO_SYSTEM_TIME,
+    OO_LINEAGE,
+    OO_BATCH,
+    OO_PARTITION,
+    OO_REASON,
+    OO_PLACE,
+)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search found: rows of `unit`, `batch`, `batches_of_run`, and records; and where it did not look."""
+
+    units: list[Row] = field(default_factory=list)
+    batches: list[Row] = field(default_factory=list)
+    runs: list[Row] = field(default_factory=list)
+    records: list[Row] = field(default_factory=list)
+    asked_for_record: bool = False
+    remarks: list[str] = field(default_factory=list)
+
+    @property
+    def nothing(self) -> bool:
+        """Whether nothing was found."""
+        return not (self.units or self.batches or self.runs or self.records)
+
+
+def batches_of_run(ask: Sight, run_id: str) -> Found:
+    """Return the last batches of a run that the user may see, whichever DAG it is of."""
+    return Found(runs=ask("batches_of_run", run_id=run_id, instances=ask.instances(), n=SHOWN))
+
+
+def find(ask: Sight, text: str) -> Found:
+    """What the log and the tables `events` know of a unique id, a batch, a run id, a record's id or `column=value`
+    pairs.
+
+    Raises Refused for what can't be read as one of these. Called by the page.
+    """
+    text = text.strip()
+    if record_id.HEX.fullmatch(text):
+        wanted = record_id.from_hex(text)
+        return _records(ask, {OO_HIGH: wanted.high, OO_LOW: wanted.low})
+    if (of_that_id := batches_of_run(ask, text)).runs:
+        return of_that_id
+    if "=" in text:
+        return _records(ask, _pairs(text))
+    units = ask("unit", unique_id=text)
+    batch = _BATCH.fullmatch(text)
+    batches = ask("batch", lineage=batch["lineage"], batch=int(batch["batch"])) if batch else []
+    return Found(units=units, batches=batches)
+
+
+def _records(ask: Sight, wanted: dict[str, Any]) -> Found:
+    found = Found(asked_for_record=True)
+    known = False
+    for pipeline in ask("pipelines", instance=None):
+        if not ask.sees_records(pipeline["instance"]):
+            found.remarks.append(f"{pipeline['instance']} was not searched: {NOT_PERMITTED}")
+            continue
+        rows = _in_events(pipeline["instance"], wanted, found.remarks)
+        known = known or rows is not None
+        found.records.extend(rows or [])
+    if not known and not found.remarks:
+        found.remarks.append(f"no pipeline has a column {' and '.join(wanted)}")
+    for record in found.records:
+        batch = ask("batch", lineage=record["lineage"], batch=record["batch"])
+        record["state"] = batch[0]["state"] if batch else "not in the log"
+    return found
+
+
+def _in_events(instance: str, wanted: dict[str, Any], remarks: list[str]) -> list[Row] | None:
+    """The first records with these values; None where the table is not there or has no such columns."""
+    path = settings.data_location(instance) / "events"
+    if not opening.any_in(path):
+        return None
+    table = opening.table(path)
+    rows = table_files.dataset_of_events(path, table)
+    if not wanted.keys() <= set(rows.schema.names):
+        return None
+    if too_many := beyond_reach(instance, table, MOST_FOUND):
+        remarks.append(f"{too_many}: onlyonce sql, or Spark")
+        return []
+    chosen = rows.head(SHOWN, filter=_all_of(rows.schema, wanted))
+    return [_record(instance, row) for row in chosen.to_pylist()]
+
+
+def beyond_reach(instance: str, table: DeltaTable, most: int) -> str | None:
+    """Why a table `events` is not looked through for a web page; None where it has at most so many records."""
+    records = sum(n or 0 for n in pa.table(table.get_add_actions(flatten=True)).column("num_records").to_pylist())
+    return f"{instance} has {records:,} records, too many to look through from here" if records > most else None
+
+
+def _all_of(schema: pa.Schema, wanted: dict[str, Any]) -> pc.Expression:
+    condition = pc.field(OO_KIND) != CONTROL
+    for column, value in wanted.items():
+        condition &= pc.field(column) == _as(schema.field(column).type, column, value)
+    return condition
+
+
+def _as(kind: pa.DataType, column: str, value: Any) -> pa.Scalar:
+    try:
+        if pa.types.is_timestamp(kind):
+            return _instant(value).cast(kind)
+        return pa.scalar(value).cast(kind)
+    except pa.ArrowInvalid as error:
+        raise Refused(
+            f"{value!r} is no {kind}, as {column} is", hint="times are in UTC, like '2013-01-29 10:15:00'"
+        ) from error
+
+
+def _instant(text: str) -> pa.Scalar:
+    return pc.assume_timezone(pa.scalar(text.removesuffix("Z")).cast(pa.timestamp("us")), "UTC")
+
+
+def _record(instance: str, row: Row) -> Row:
+    values = {name: value for name, value in row.items() if not name.startswith("oo_") and value is not None}
+    identity = str(record_id.RecordId(row[OO_HIGH], row[OO_LOW]))
+    told = {name.removeprefix("oo_"): row[name] for name in _PLATFORM}
+    return told | {"instance": instance, "id": identity, "values": values, "raw": row[OO_RAW]}
+
+
+def _pairs(text: str) -> dict[str, str]:
+    try:
+        parts = [part.partition("=") for part in shlex.split(text)]
+    except ValueError as error:
+        raise Refused(
+            f"{text!r} can't be read: {error}", hint="quote a value with blanks: when='2013-01-29 10:15:00'"
+        ) from error
+    return _without_the_platforms({name: value for name, _, value in parts})
+
+
+def _without_the_platforms(wanted: dict[str, str]) -> dict[str, str]:
+    if unknown := [name for name in wanted if not re.fullmatch(r"(?!oo_)\w+", name)]:
+        raise Refused(
+            f"{unknown[0]!r} is not a declared column", hint="carrier=UA flight=1545, each of them column=value"
+        )
+    return wanted
+
+
+# The first records that came too late for an output.
+#
+# They are read from the table `events`, as `onlyonce late` does.
+
+
+MOST_RECORDS = 2_000_000
+"""Of one table, how many the page judges: two seconds or so."""
+
+
+@dataclass(frozen=True)
+class Late:
+    """How many (record, window) pairs there are, the first of them, and why there are none to be shown."""
+
+    total: int = 0
+    rows: list[Row] = field(default_factory=list)
+    remark: str | None = None
+
+
+LATE_NOT_PERMITTED = Late(remark=read.NOT_PERMITTED)
+
+
+def late_records_of(name: str, instance: str, output: str) -> Late:
+    """What `events` knows of it; by the declaration of pipeline `name` as it is now.
+
+    Called by the page. Raises nothing of its own.
+    """
+    path = settings.data_location(instance) / "events"
+    if not opening.any_in(path):
+        return Late(remark="the table events can't be seen from here")
+    if too_many := beyond_reach(instance, opening.table(path), MOST_RECORDS):
+        return Late(remark=too_many)
+    try:
+        pipeline = declarations.one(name)
+    except OnlyonceError as error:
+        return Late(remark=f"{error.what}; next: {error.hint}")
+    total, rows = left_out.late(pipeline, instance, SHOWN, output)
+    return Late(total, [row | {"id": {column: row[column] for column in pipeline.record_id}} for row in rows])

@@ -1,0 +1,451 @@
+"""Follows a driver in a cluster. The commit log tells how it ended, not the process that has submitted it."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import logging
+import os
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import psutil
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+from airflow.providers.common.compat.openlineage.utils.spark import (
+    inject_parent_job_information_into_spark_properties,
+    inject_transport_information_into_spark_properties,
+)
+from airflow.sdk import BaseOperator, BaseOperatorLink, Connection, conf
+from airflow.sdk import conf as airflow_settings
+from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.log import mask_secret
+
+from onlyonce import environment, settings
+from onlyonce.airflow import log, openlineage
+from onlyonce.airflow import log as airflow_log
+from onlyonce.airflow.declared import Declared
+from onlyonce.airflow.jobs import Declarations, of_code, outcome, refusals_are_final
+from onlyonce.airflow.log import database_variables, secret_variables, store_variables
+from onlyonce.api.resolve import named_variables
+from onlyonce.core import stored_names
+from onlyonce.core.errors import CommitStateUnknown, Refused, Retryable
+from onlyonce.engine import temporary
+from onlyonce.engine.options import options, refuse_master, spark_defaults, with_retries
+from onlyonce.settings import within
+
+LOOK_SECONDS = 5.0
+SILENT_SECONDS = 120.0
+"""A driver without a session for so long, and without a word of its end, is taken for dead; the next one fences it."""
+BEGIN_SECONDS = 1800.0
+"""How long a driver that was submitted may wait for its place in the cluster."""
+
+
+def follow(pipeline: str, context: Any, before: int, told: AirflowException | None, log: logging.Logger) -> None:
+    """Until the driver after `before` has ended, by the log. `told` is how its submission failed, if it did.
+
+    Raises what its exit code means; `told` where the log knows of no such driver; and an AirflowException where it is
+    silent.
+    """
+    end = time.monotonic() + BEGIN_SECONDS
+    begun = False
+    while time.monotonic() < end:
+        try:
+            known = airflow_log.read_driver_runs(pipeline, context)
+            begins = known is not None and known.attempt > before
+            if not begins and told:
+                raise told
+            if begins and known.exit_code == 0:
+                return
+            if begins and known.exit_code is not None:
+                log.error("the driver ended: %s", known.why)
+                raise of_code(known.exit_code)
+            if begins and (not begun or airflow_log.at_work(pipeline)):
+                begun, end = True, time.monotonic() + SILENT_SECONDS
+        except (Retryable, CommitStateUnknown) as error:
+            log.warning("the commit log did not answer: %s", error.what)
+        time.sleep(LOOK_SECONDS)
+    raise told or AirflowException(
+        "The driver in the cluster is silent: it has no database session, and the log does not know that it has ended."
+    )
+
+
+# Gives a driver in a cluster its secrets, by a file of properties that only this account may read.
+#
+# No secret is on a command line, in a rendered template or in a log. Spark's pages and event logs show settings;
+# variables are redacted (`onlyonce.engine.options`). In Kubernetes whoever may read the driver's pod sees its
+# environment. If that is too much, use `spark.kubernetes.driver.secretKeyRef`; then no connection is needed.
+
+
+SECRET = re.compile(r"(secret|passw(or)?d|token|key|credentials?|database_url)(_pooler)?$", re.IGNORECASE)
+IN_URL = re.compile(r"://[^/@\s]*:[^/@\s]+@")
+VARIABLE = re.compile(r"spark\.(?:yarn\.appMasterEnv|kubernetes\.driverEnv|executorEnv)\.")
+NO_SECRET = re.compile(r"spark\.kubernetes\..*\.(secretKeyRef|secrets|label|annotation|selector)\.")
+"""Names a Secret of Kubernetes, or something that everybody may see."""
+ESCAPED = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"})
+
+
+def refuse_secrets(given: Mapping[str, Mapping[str, Any]], named: Collection[str]) -> None:
+    """Raise Refused if words of the operator hold a secret: a variable that the declaration names, what is called by a
+    secret's name, or a URL with a password."""
+    if found := sorted(
+        f"{word} has {name}"
+        for word, values in given.items()
+        for name, value in values.items()
+        if _is_secret(name, value, named)
+    ):
+        raise Refused(
+            f"{', '.join(found)}, and Airflow shows that in the rendered template",
+            data="nothing was started",
+            hint="set it in the environment of Airflow's workers, from where YARN's driver gets it by a file; in "
+            "Kubernetes by a Secret in the "
+            "pod template; the platform's database and store by the connections onlyonce_db and onlyonce_store; a "
+            "setting of Spark in its spark-defaults.conf",
+        )
+
+
+def _is_secret(name: str, value: object, named: Collection[str]) -> bool:
+    variable = VARIABLE.sub("", name)
+    by_name = variable.removesuffix("_POOLER") in named or (SECRET.search(variable) and not NO_SECRET.match(name))
+    return bool(by_name or IN_URL.search(str(value)))
+
+
+def named_secrets(named: Collection[str]) -> dict[str, str]:
+    """Return the variables of this worker that the declaration names.
+
+    From now on they are masked in the task's log, wherever the driver is.
+    """
+    with_poolers = [*named, *(f"{name}_POOLER" for name in named)]
+    found = {name: value for name in with_poolers if (value := environment.variable(name))}
+    for value in found.values():
+        mask_secret(value)
+    return found
+
+
+@contextmanager
+def secret_properties(
+    master: str,
+    named: Mapping[str, str],
+    of_driver: Mapping[str, str],
+    of_executors: Mapping[str, str],
+    theirs: Mapping[str, str],
+) -> Iterator[str]:
+    """Yield the path of a file with the secrets and, since it replaces their own file, what spark-submit would have
+    found.
+
+    named   what the declaration names. Kubernetes would show it in the pod's description: there it comes by a Secret
+    """
+    in_yarn = master.startswith("yarn")
+    prefix = "spark.yarn.appMasterEnv" if in_yarn else "spark.kubernetes.driverEnv"
+    found = {
+        **theirs,
+        **{f"{prefix}.{name}": value for name, value in {**(named if in_yarn else {}), **of_driver}.items()},
+        **{f"spark.executorEnv.{name}": value for name, value in of_executors.items()},
+    }
+    handle, path = tempfile.mkstemp(prefix="onlyonce-", suffix=".conf")  # of mode 600
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.writelines(f"{key} {_escaped(value)}\n" for key, value in found.items())
+        yield path
+    finally:
+        Path(path).unlink(missing_ok=True)
+
+
+def _escaped(value: str) -> str:
+    """As Java's properties have it: what comes after a bare carriage return would be another setting, which
+    spark-submit logs."""
+    return value.translate(ESCAPED)
+
+
+# The link from a task to the tab *Commits* of its DAG run.
+
+
+TAB = stored_names.COMMITS_ROUTE
+"""The route of the tab. `onlyonce.airflow.page.plugin` registers the page under it."""
+
+
+class CommitsLink(BaseOperatorLink):
+    """Shown on each task of the operators of `onlyonce.airflow.spark_job`."""
+
+    name = "Commits of this run"
+
+    def get_link(self, operator: Any, *, ti_key: Any) -> str:
+        """The path of the tab. Airflow asks for it at the end of a task, the operator itself when the work begins."""
+        return path(ti_key.dag_id, ti_key.run_id, conf.get("api", "base_url", fallback=""))
+
+
+def path(dag_id: str, run_id: str, base_url: str) -> str:
+    """The tab's path, on whatever host a person has reached Airflow by. Pure."""
+    root = urlsplit(base_url).path.rstrip("/")
+    return f"{root}/dags/{quote(dag_id, safe='')}/runs/{quote(run_id, safe='')}/plugin/{TAB}"
+
+
+# The hook of Airflow's Spark provider, used by its public methods only.
+
+
+class DriverHook(SparkSubmitHook):
+    """Submits a driver of ours: with the master of the connection, but that local mode tries a failed task again."""
+
+    @classmethod
+    def get_connection(cls, conn_id: str) -> Any:
+        """The connection; of a local master with retries."""
+        found = copy.copy(super().get_connection(conn_id))
+        found.host = with_retries(found.host) if found.host else found.host
+        return found
+
+
+def master_of(connection: Connection) -> str:
+    """Spark's master as the provider reads it from a connection. Pure."""
+    host, port = connection.host or "", connection.port
+    whole = connection.conn_type == "spark" and host and ("://" in host or not port)
+    master = host if whole else f"{connection.conn_type}://{host}"
+    return f"{master}:{port}" if port else master
+
+
+# Finds the processes of a driver that runs beside its task, and ends them.
+
+
+# Airflow sends SIGTERM and five seconds later SIGKILL.
+_KILL_PATIENCE = 3.0
+
+
+def end_drivers(application: str) -> None:
+    """End what this process has started for an application: spark-submit, the JVM, its Python, and their workers."""
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):
+            if application in child.cmdline():
+                end_tree(child.pid)
+
+
+def end_tree(pid: int) -> None:
+    """End a process and all that it started: ask first, so that Spark removes its temporary files."""
+    try:
+        root = psutil.Process(pid)
+        tree = root.children(recursive=True)
+    except psutil.NoSuchProcess:
+        return
+    _each([root.terminate, *(process.terminate for process in tree)])
+    # Not psutil's wait: it would take the exit code away from who waits, and a killed driver look like a success.
+    end = time.monotonic() + _KILL_PATIENCE
+    while _runs(root) and time.monotonic() < end:
+        time.sleep(0.05)
+    _, tree = psutil.wait_procs(tree, timeout=0.5)
+    _each([root.kill, *(process.kill for process in tree)])
+
+
+def _runs(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def _each(signals: Iterable[Callable[[], None]]) -> None:
+    for signal in signals:
+        with suppress(psutil.NoSuchProcess):
+            signal()
+
+
+# The operator that runs a pipeline's Spark job, by the hook of Airflow's Spark provider.
+#
+# All options of the provider's own operator are passed on to that hook: `conn_id`, `deploy_mode`, `conf`, `packages`,
+# `py_files`, `env_vars`, and any other keyword of `SparkSubmitHook`. This operator adds the settings that the JVM needs
+# before it starts, and the secrets. It gives the driver's exit code its meaning, and ends the driver with its task.
+
+
+PACKAGE = settings.ROOT / "onlyonce"
+OURS = frozenset(
+    {"self", "application_args", "name", "conf", "conn_id", "deploy_mode", "packages", "py_files", "env_vars"}
+)
+"""Words of the provider's hook that this operator gives itself."""
+
+
+class SparkJobOperator(BaseOperator):
+    """Runs an application of the package for one pipeline; the task's log ends with what the commit log holds of it.
+
+    By default that is `run/stream.py`, with arguments from the run's Params (`arguments`). Fails with a retry, or for
+    good (`outcome`). In client mode the driver runs beside the task and ends with it; not promised: that it dies when
+    the worker is killed with SIGKILL, it then goes on until a newer run supersedes it. In cluster mode its end is what
+    the commit log says.
+    """
+
+    template_fields = ("conf", "packages", "py_files", "env_vars", "submit")
+    operator_extra_links = (CommitsLink(),)
+
+    def __init__(
+        self, *, pipeline: str, declarations: Declarations = None, application: str = "run/stream.py",
+        conn_id: str = "spark_default", deploy_mode: str | None = None, conf: Mapping[str, Any] | None = None,
+        packages: str | None = None, py_files: str | None = None, env_vars: Mapping[str, str] | None = None,
+        openlineage_inject_parent_job_info: bool | None = None, openlineage_inject_transport_info: bool | None = None,
+        **options_of_task: Any,
+    ) -> None:  # fmt: skip
+        words = frozenset(inspect.signature(SparkSubmitHook.__init__).parameters) - OURS
+        submit = {word: options_of_task.pop(word) for word in words & options_of_task.keys()}
+        super().__init__(outlets=[log.alias(pipeline)], **options_of_task)
+        self.pipeline = pipeline
+        self.declarations = Declared.of(declarations)
+        self.application = str(PACKAGE / application)
+        self.conn_id = conn_id
+        self.deploy_mode = deploy_mode
+        self.conf = dict(conf or {})
+        self.packages = packages
+        self.py_files = py_files
+        self.env_vars = dict(env_vars or {})
+        self.submit = submit
+        self.openlineage = (
+            _lineage_setting("spark_inject_parent_job_info", openlineage_inject_parent_job_info),
+            _lineage_setting("spark_inject_transport_info", openlineage_inject_transport_info),
+        )
+
+    def execute(self, context: Any) -> None:
+        """Run the driver to its end. Raises AirflowException, or AirflowFailException where no retry helps."""
+        self._drive(context)
+        log.report_assets(self.pipeline, context, self.declarations.variables())
+
+    def on_kill(self) -> None:
+        """The driver ends with its task: the JVM, its Python, and their workers.
+
+        One in a cluster is superseded by the next.
+        """
+        end_drivers(self.application)
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
+        """The tables that were read and written, for OpenLineage's provider, which asks where it is installed and
+        on."""
+        return openlineage.events_of_task(self.declarations.one(self.pipeline))
+
+    def place(self) -> tuple[str, str]:
+        """Return Spark's master and the deploy mode, by the connection and the operator's words.
+
+        Raises Refused, AirflowNotFoundException.
+        """
+        refuse_secrets(
+            {"env_vars": self.env_vars, "conf": self.conf, "the operator": self.submit},
+            self._named() if self.env_vars or self.conf else (),
+        )
+        connection = Connection.get(self.conn_id)  # raises if it is missing, where the hook would take 'yarn'
+        master = master_of(connection)
+        mode = self.deploy_mode or connection.extra_dejson.get("deploy-mode") or "client"
+        refuse_master(master, mode)  # before the hook, which knows k8s:// only with another provider
+        return with_retries(master), mode
+
+    def _drive(self, context: Any) -> None:
+        with refusals_are_final(self.log):
+            master, mode = self.place()
+        self._link(context)
+        (self._in_cluster if mode == "cluster" else self._beside)(context, master)
+
+    def _beside(self, context: Any, master: str) -> None:
+        hook = self._hook(context, master)
+        try:
+            with refusals_are_final(self.log), within(self._variables(master)):
+                hook.submit(self.application)
+        except AirflowException as error:
+            # Not `from error`: it repeats the command and the driver's last lines, which the log has.
+            raise outcome(error) from None
+
+    def _in_cluster(self, context: Any, master: str) -> None:
+        env_vars = {"ONLYONCE_MASTER": master, **self.declarations.variables(), **self.env_vars}
+        before, told = log.attempt(self.pipeline, context), None
+        with refusals_are_final(self.log):
+            database, store = database_variables(), store_variables()
+            named = named_secrets(self._named())
+        with secret_properties(master, named, {**database, **store}, store, self._theirs()) as path:
+            hook = self._hook(context, master, mode="cluster", env_vars=env_vars, properties_file=path)
+            # Kubernetes' driver has the package in its image; YARN's gets the application from here.
+            application = f"local://{self.application}" if master.startswith("k8s://") else self.application
+            try:
+                hook.submit(application)
+            except AirflowException as error:
+                told = outcome(error)
+        follow(self.pipeline, context, before, told, self.log)
+
+    def _hook(self, context: Any, master: str, mode: str = "client", **instead: Any) -> DriverHook:
+        words = self._words(context, master, mode) | instead
+        return DriverHook(conn_id=self.conn_id, application_args=self._arguments(context), **words)
+
+    def _words(self, context: Any, master: str, mode: str = "client") -> dict[str, Any]:
+        """What the provider's hook is given. Raises AirflowFailException for settings that can't work."""
+        conf = self._conf(context)
+        # What the driver is told counts: where its data is decides which jars its JVM starts with.
+        told = {name: str(value) for name, value in self.env_vars.items() if name.startswith("ONLYONCE_")}
+        with refusals_are_final(self.log), within(told):
+            theirs = {**self._theirs(), **conf, "spark.submit.deployMode": mode}
+            added = temporary.added(master, options(master, theirs), theirs)
+        return {
+            "env_vars": self.env_vars, "deploy_mode": self.deploy_mode, "conf": conf | added, "packages": self.packages,
+            "py_files": self.py_files, "name": f"onlyonce {self.pipeline}", **self.submit,
+        }  # fmt: skip
+
+    def _theirs(self) -> dict[str, str]:
+        """What spark-submit finds by itself, and what other words of the operator say: ours is added to it."""
+        words = {
+            "jars": "spark.jars",
+            "driver_class_path": "spark.driver.extraClassPath",
+            "driver_memory": "spark.driver.memory",
+            "executor_memory": "spark.executor.memory",
+            "executor_cores": "spark.executor.cores",
+            "num_executors": "spark.executor.instances",
+            "total_executor_cores": "spark.cores.max",
+        }
+        said = {key: str(self.submit[word]) for word, key in words.items() if self.submit.get(word)}
+        packages = {"spark.jars.packages": self.packages} if self.packages else {}
+        return {**spark_defaults(self.submit.get("properties_file")), **packages, **said}
+
+    def _conf(self, context: Any) -> dict[str, Any]:
+        given: dict[str, Any] = dict(self.conf)
+        parent, transport = self.openlineage
+        if parent:
+            given = inject_parent_job_information_into_spark_properties(given, context)
+        if transport:
+            given = inject_transport_information_into_spark_properties(given, context)
+        return given
+
+    def _variables(self, master: str) -> dict[str, str]:
+        """What a driver on this machine finds in its environment, which is the task's own: the secrets too."""
+        # A local session asks nobody for the name and address of this machine.
+        loopback = {"SPARK_LOCAL_IP": "127.0.0.1"} if master.startswith("local") else {}
+        return {
+            **loopback,
+            **named_secrets(self._named()),
+            **secret_variables(),
+            **self.declarations.variables(),
+            **self.declarations.import_path(),
+            "ONLYONCE_MASTER": master,
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            # Else the folder of stream.py stands first on the path, and `import logs` is ours to everybody.
+            "PYTHONSAFEPATH": "1",
+        }
+
+    def _link(self, context: Any) -> None:
+        # Airflow stores links when a task has ended; who watches it at work wants this one now.
+        for link in self.operator_extra_links:
+            context["ti"].xcom_push(key=link.xcom_key, value=link.get_link(self, ti_key=context["ti"]))
+
+    def _named(self) -> frozenset[str]:
+        """Return the variables that the pipeline's declaration names."""
+        return named_variables(self.declarations.one(self.pipeline))
+
+    def _arguments(self, context: Any) -> list[str]:
+        return arguments(self.pipeline, context["params"], context["run_id"], context["ti"].dag_id)
+
+
+def arguments(pipeline: str, params: Mapping[str, Any], run_id: str, dag_id: str) -> list[str]:
+    """The driver's command line: what was asked for in the form. No secret is among it. Pure."""
+    asked = [pipeline, f"--run-id={run_id}", f"--dag-id={dag_id}"]
+    asked += [f"--{name.replace('_', '-')}" for name in ("close", "bounded", "dry_run") if params.get(name)]
+    if params.get("mode") == "forever":
+        asked += ["--forever", f"--every={params['every']}"]
+    if params.get("max_files"):
+        asked.append(f"--max-files={params['max_files']}")
+    return asked
+
+
+def _lineage_setting(name: str, given: bool | None) -> bool:
+    return bool(airflow_settings.getboolean("openlineage", name, fallback=False)) if given is None else given

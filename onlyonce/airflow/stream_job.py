@@ -1,0 +1,290 @@
+"""The command line of spark-submit for a driver that outlives its task. Pure.
+
+The provider's hook starts spark-submit and waits for its end. That is right for a driver that ends with its task, but
+here the task ends first, and the hook has no public method that gives its command. This module makes the same command,
+in client mode, from the same keywords (`tests/dags/test_submit_command.py` holds the two equal).
+
+Who calls it: `onlyonce.airflow.stream_job`. Errors: Refused for keywords that only a task which stays can
+carry out.
+"""
+
+from __future__ import annotations
+
+import importlib
+import secrets
+import subprocess
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from airflow.sdk import Connection, conf
+from airflow.sdk.exceptions import AirflowException, AirflowSkipException
+
+from onlyonce import settings
+from onlyonce.airflow import log
+from onlyonce.airflow.jobs import failed_for_good, of_code, refusals_are_final
+from onlyonce.airflow.spark_job import SparkJobOperator, end_tree
+from onlyonce.airflow.triggers import LongRunEnd
+from onlyonce.core.errors import CommitStateUnknown, Refused, Retryable
+from onlyonce.core.runs import LongRun, ending, on_start, on_watch, refuse_with
+from onlyonce.settings import within
+
+FLAGS = {
+    "properties_file": "--properties-file", "files": "--files", "py_files": "--py-files", "archives": "--archives",
+    "driver_class_path": "--driver-class-path", "jars": "--jars", "packages": "--packages",
+    "exclude_packages": "--exclude-packages", "repositories": "--repositories", "num_executors": "--num-executors",
+    "total_executor_cores": "--total-executor-cores", "executor_cores": "--executor-cores",
+    "executor_memory": "--executor-memory", "driver_memory": "--driver-memory", "keytab": "--keytab",
+    "principal": "--principal", "proxy_user": "--proxy-user", "name": "--name", "java_class": "--class",
+}  # fmt: skip
+"""The words of `SparkSubmitHook` that become an option with a value, in the order in which it writes them."""
+OF_A_TASK = ("post_submit_commands", "use_krb5ccache")
+"""Words for what happens around the driver's life, which a task that has ended can't do."""
+
+
+def submit_command(
+    master: str, extra: Mapping[str, Any], given: Mapping[str, Any], application: str, arguments: list[str]
+) -> list[str]:
+    """What the provider's hook would run.
+
+    extra   of the connection: the queue, namespace, principal and program that it names
+    given   the words of the hook; `conf` is a mapping, all others are texts and numbers
+    """
+    refused = [word for word in OF_A_TASK if given.get(word)]
+    refused += ["the keytab of the connection"] if extra.get("keytab") and not given.get("keytab") else []
+    if refused:
+        raise Refused(
+            f"mode forever: {' and '.join(refused)} can't be given to a driver that outlives its task",
+            data="nothing was started",
+            hint="give the operator workers_outlive_tasks=False: then the task stays for as long as the driver runs",
+        )
+    conf = dict(given.get("conf") or {})
+    namespace = conf.get("spark.kubernetes.namespace") or extra.get("namespace")
+    values = {**given, "principal": given.get("principal") or extra.get("principal")}
+    command = [given.get("spark_binary") or extra.get("spark-binary") or "spark-submit", "--master", master]
+    command += [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
+    if master.startswith("k8s") and namespace:
+        command += ["--conf", f"spark.kubernetes.namespace={namespace}"]
+    command += [part for word, flag in FLAGS.items() if values.get(word) for part in (flag, str(values[word]))]
+    command += ["--verbose"] if given.get("verbose") else []
+    for flag, value in (
+        ("--queue", given.get("yarn_queue") or extra.get("queue")),
+        ("--deploy-mode", given.get("deploy_mode") or extra.get("deploy-mode")),
+    ):
+        command += [flag, str(value)] if value else []
+    return [*command, application, *arguments]
+
+
+# Tells by a task's executor whether a process that the task starts may outlive it.
+
+
+OUTLIVE = ("LocalExecutor", "CeleryExecutor")
+"""Their workers go on when a task has ended. With any other (Kubernetes, ECS, Batch) a task's place may end with it."""
+
+
+def outlive(executor: str | None, configured: str) -> bool:
+    """By the task's own executor, else the first of Airflow's.
+
+    `team:alias:path` and `alias:path` are how Airflow names them. Pure.
+    """
+    named = executor or configured.split(",")[0].rpartition(";")[2]
+    return any(part.strip().rpartition(".")[2] in OUTLIVE for part in named.split(":"))
+
+
+def workers_of_task(operator: Any) -> bool:
+    """The same, of the task of an operator."""
+    return outlive(getattr(operator, "executor", None), conf.get("core", "executor", fallback=""))
+
+
+# The operator of a pipeline's stream.
+#
+# The Param `mode` says whether it drains the pipeline or supervises a long run.
+
+
+_START_PATIENCE = 180.0
+_LOOK_SECONDS = 0.5
+_WATCH_SECONDS = 5.0
+
+
+class StreamOperator(SparkJobOperator):
+    """Drains a pipeline, or keeps a long run of it at work. Each DAG of `onlyonce.airflow.dags` for a pipeline has one.
+
+    With *mode* forever, where workers outlive tasks (`onlyonce.airflow.stream_job`, or the keyword): it starts
+    the driver as a process of its own, which outlives this task, or attaches to the one that is alive, and then waits
+    in the triggerer for the end of its heartbeat. Where they don't (a pod ends with its task), or the driver is in a
+    cluster, the task stays and follows the driver, which is its own child or the one at work.
+
+    A driver that died is started again; when a stop was asked for, the task has succeeded. Nothing is remembered of it
+    in Airflow: the log decides, so a run that is cleared really runs again, and never beside another. Two that start at
+    once are one by the log's lock. A drain beside a living long run has nothing to do and is skipped.
+    """
+
+    _looks_as: str | None = None
+    """As which supervisor this task looks at a driver that is not its own."""
+
+    _watches_as: str | None = None
+
+    def __init__(self, *, workers_outlive_tasks: bool | None = None, **options_of_job: Any) -> None:
+        super().__init__(**options_of_job)
+        self.workers_outlive_tasks = workers_outlive_tasks
+
+    def execute(self, context: Any) -> None:
+        """Drain, or see to it that a long run is at work. Raises TaskDeferred, or as `SparkJobOperator.execute`."""
+        params = context["params"]
+        log.prepare()
+        if params.get("mode") == "forever":
+            with refusals_are_final(self.log):
+                refuse_with(**{name: bool(params.get(name)) for name in ("close", "bounded", "dry_run")})
+            return self._start(context) if self._outlived(context) else self._follow(context)
+        known = log.read_long_run(self.pipeline)
+        if known and known.alive and not any(params.get(name) for name in ("close", "bounded", "dry_run")):
+            raise AirflowSkipException(f"A long run is at work (attempt {known.attempt}): it takes in what is there.")
+        super().execute(context)
+
+    def resume(self, context: Any, event: dict[str, Any], *, ours: bool) -> None:
+        """Go on when no driver is alive; Airflow calls it with the trigger's event. Raises as `execute`.
+
+        `ours` is whether that one was this task's to watch, or one that had been asked to stop before it came.
+        """
+        if event["problem"]:
+            raise failed_for_good(event["problem"], self.log)
+        if not ours:
+            return self._start(context)
+        does = self._verdict(context)
+        if does == "done":
+            self.log.info("The long run has stopped, as it was asked to.")
+        elif does == "watch":
+            self._wait(context, ours=True)
+        else:
+            self._start(context)
+
+    def _verdict(self, context: Any) -> str:
+        """What is to be done about the run that is watched: watch, start, done.
+
+        Raises where a person must act, or a retry.
+        """
+        known = self._known(context)
+        does = on_watch(known)
+        if does == "start":
+            self.log.warning("It is started again: %s", ending(known) if known else "the log does not know it")
+        elif does == "fail":
+            raise failed_for_good(f"The long run needs a person: {ending(known)}", self.log)  # type: ignore[arg-type]
+        elif does == "retry":
+            raise AirflowException(f"The long run did not get through its first turn: {ending(known)}")  # type: ignore[arg-type]
+        return does
+
+    def _outlived(self, context: Any) -> bool:
+        with refusals_are_final(self.log):
+            mode = self.place()[1]
+        given = self.workers_outlive_tasks
+        return mode == "client" and (workers_of_task(self) if given is None else given)
+
+    def _follow(self, context: Any) -> None:
+        """Stay until the long run is over: drive it, or look at the one that is alive. Raises as `resume`."""
+        does = ""
+        while does != "done":
+            known = self._known(context)
+            starts = on_start(known)
+            if starts == "start":
+                self._drive_long(context, known.attempt if known else 0)
+            else:
+                self.log.info("A long run is at work, or stops: this task stays and looks at it.")
+                self._look_while_alive(context)
+            # One that had been asked to stop before is not this task's: its end is no end of what was asked for.
+            does = "" if starts == "wait" else self._verdict(context)
+        self.log.info("The long run has stopped, as it was asked to.")
+
+    def _drive_long(self, context: Any, before: int) -> None:
+        try:
+            self._drive(context)
+        except AirflowException as error:
+            known = self._known(context)
+            if known is None or known.attempt == before:
+                raise  # it did not come so far as the log
+            self.log.warning("The driver ended: %s", error)
+
+    def _look_while_alive(self, context: Any) -> None:
+        self._looks_as = self._supervisor(context)
+        while True:
+            try:
+                known = self._known(context)
+            except (Retryable, CommitStateUnknown) as error:
+                self.log.warning("the commit log did not answer: %s", error.what)
+            else:
+                if known is None or not known.alive:
+                    self._looks_as = None
+                    return
+            time.sleep(_WATCH_SECONDS)
+
+    def on_kill(self) -> None:
+        """As for a drain.
+
+        A long run that this task only looks at is asked to stop, unless another watches it by now.
+        """
+        super().on_kill()
+        if self._looks_as:
+            log.ask_stop(self._looks_as)
+
+    def _start(self, context: Any) -> None:
+        known = self._known(context)
+        does = on_start(known)
+        if does == "start":
+            self._start_driver(context, known)
+        elif does == "attach":
+            self.log.info("Attached to the long run at work: attempt %s on %s", known.attempt, known.driver)  # type: ignore[union-attr]
+        else:
+            self.log.info("The long run at work was asked to stop; another is started when it has ended.")
+        self._wait(context, ours=does != "wait")
+
+    def _start_driver(self, context: Any, before: LongRun | None) -> None:
+        with refusals_are_final(self.log):
+            master, _ = self.place()
+            extra, words = Connection.get(self.conn_id).extra_dejson, self._words(context, master)
+            command = submit_command(master, extra, words, self.application, self._arguments(context))
+        self._link(context)
+        with within(self._variables(master) | self.env_vars), _log_of(f"long-run-{self.pipeline}") as log:
+            # In a session of its own: it outlives this task, whose end must be the end of nothing else.
+            driver = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+            self.log.info("A long run starts as process %s; its log is %s", driver.pid, log.name)
+        self._await_taken(context, driver, before.attempt if before else 0)
+
+    def _await_taken(self, context: Any, driver: subprocess.Popen[bytes], before: int) -> None:
+        """Until the driver has its place in the log.
+
+        One that ended before fails the task as the driver of a drain would, but where another was quicker: there is a
+        long run, and nobody asked for more."""
+        end = time.monotonic() + _START_PATIENCE
+        while time.monotonic() < end:
+            known = self._known(context)
+            if known and known.attempt > before:
+                return
+            if (code := driver.poll()) is not None:
+                raise of_code(code)
+            time.sleep(_LOOK_SECONDS)
+        end_tree(driver.pid)
+        raise AirflowException(f"The driver of the long run has not taken its place within {_START_PATIENCE:.0f} s.")
+
+    def _wait(self, context: Any, *, ours: bool) -> None:
+        trigger = LongRunEnd(self.pipeline, self._supervisor(context))
+        self.defer(trigger=trigger, method_name="resume", kwargs={"ours": ours})
+
+    def _supervisor(self, context: Any) -> str:
+        """The name under which this try of the task watches a long run.
+
+        Who knows it may ask the driver to stop, so no one can guess it.
+        """
+        if self._watches_as is None:
+            task = context["ti"]
+            self._watches_as = f"{task.dag_id}/{context['run_id']}/{task.try_number}/{secrets.token_hex(16)}"
+        return self._watches_as
+
+    def _known(self, context: Any) -> LongRun | None:
+        return log.watch(self.pipeline, self._supervisor(context))
+
+
+def _log_of(name: str) -> Any:
+    # By name: a DAG file, which reaches this module, parses without what the platform's own processes need.
+    return importlib.import_module("onlyonce.local.processes").open_log(settings.home(), name)

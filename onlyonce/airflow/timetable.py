@@ -1,0 +1,37 @@
+"""The timetable of the backfill DAGs: it has data intervals, but schedules no run.
+
+Airflow's own `CronDataIntervalTimetable` can't be kept from scheduling. A DAG with it must allow scheduled runs; if
+they are forbidden all the same, the scheduler finds the due run again in each of its loops, for ever.
+"""
+
+from __future__ import annotations
+
+from airflow.timetables.base import DagRunInfo, DataInterval, TimeRestriction
+from airflow.timetables.interval import CronDataIntervalTimetable
+from pendulum import DateTime
+
+
+class IntervalsByHand(CronDataIntervalTimetable):
+    """The intervals between the times of a cron expression. No run of them comes by itself.
+
+    Registered with Airflow by `onlyonce.airflow.page.plugin`; used by `onlyonce.airflow.factory`.
+    """
+
+    can_be_scheduled = False
+
+    def next_dagrun_info(
+        self, *, last_automated_data_interval: DataInterval | None, restriction: TimeRestriction
+    ) -> DagRunInfo | None:
+        """The next interval of a backfill; for the scheduler there is none.
+
+        A backfill asks with `catchup`, the scheduler with what the DAG says: False.
+        """
+        if not restriction.catchup:
+            return None
+        return super().next_dagrun_info(
+            last_automated_data_interval=last_automated_data_interval, restriction=restriction
+        )
+
+    def infer_manual_data_interval(self, *, run_after: DateTime) -> DataInterval:
+        """An empty one: the form fills in the time of the click, and yesterday's windows were not asked for."""
+        return DataInterval.exact(run_after)

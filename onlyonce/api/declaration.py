@@ -1,0 +1,112 @@
+"""A field that is given one or several, and read as a tuple: `record_id="id"`, `record_id=("carrier", "flight")`,
+`keys=["shop"]`.
+
+For type checkers it is a descriptor: what may be given is another type than what is read. `declaration` makes the
+tuple.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, dataclass_transform, overload
+
+from onlyonce.core import errors
+from onlyonce.core.errors import Refused
+
+T = TypeVar("T")
+
+if TYPE_CHECKING:
+
+    class Several(Generic[T]):
+        """One T, or a list or tuple of them; read as a tuple."""
+
+        @overload
+        def __get__(self, made: None, of: type) -> Several[T]: ...
+        @overload
+        def __get__(self, made: object, of: type) -> tuple[T, ...]: ...
+        def __get__(self, made: object | None, of: type) -> Several[T] | tuple[T, ...]: ...
+        def __set__(self, made: object, given: T | list[T] | tuple[T, ...]) -> None: ...
+
+    NONE: Any
+else:
+    Several = tuple
+    NONE = ()
+"""NONE is the default of a field that may be left out."""
+
+
+def is_several(annotation: object) -> bool:
+    """Whether a dataclass's field, by its annotation as text, is one of these."""
+    return str(annotation).startswith("Several[")
+
+
+def as_tuple(given: Any) -> Any:
+    """One name, or one output, where several may be given: a text is no row of letters."""
+    if given is None or isinstance(given, tuple):
+        return given
+    return tuple(given) if isinstance(given, list) else (given,)
+
+
+# What every declaration does: it refuses an unknown option or value, and names the most similar one that is known.
+
+
+AT = "_declared_at"
+NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def declaration(cls: type[T]) -> type[T]:
+    """A frozen, keyword-only dataclass that answers an unknown option with "did you mean"."""
+    made: Any = dataclass(frozen=True, kw_only=True)(cls)
+    known = [f.name for f in fields(made)]
+    several = [f.name for f in fields(made) if is_several(f.type)]
+    plain: Callable[..., None] = made.__init__
+
+    def checked(self: Any, **options: Any) -> None:
+        for option in options.keys() - set(known):
+            close = difflib.get_close_matches(option, known, n=1)
+            guess = f"did you mean {close[0]!r}? " if close else ""
+            raise Refused(f"{cls.__name__}: unknown option {option!r}", hint=f"{guess}It has: {', '.join(known)}")
+        # Where it stands, for whoever tells of it later. No field: two that say the same are the same.
+        object.__setattr__(self, AT, errors.origin_of_caller(sys._getframe(1)))
+        try:
+            plain(self, **{name: as_tuple(value) if name in several else value for name, value in options.items()})
+        except TypeError as error:
+            raise Refused(f"{cls.__name__}: {error}", hint=f"it has: {', '.join(known)}") from error
+
+    made.__init__ = checked
+    return made  # type: ignore[no-any-return]
+
+
+def declared_at(made: Any) -> str:
+    """Where a declaration stands, as 'file:line: '; empty where no file of the user's has made it."""
+    at = getattr(made, AT, None)
+    return f"{at}: " if at else ""
+
+
+def unknown(kind: str, name: str, known: list[str]) -> Refused:
+    """The refusal of a name that is not there, with the nearest that is."""
+    close = difflib.get_close_matches(name, known, n=1)
+    guess = f"did you mean {close[0]!r}? " if close else ""
+    there = ", ".join(known) or "none"
+    return Refused(f"no {kind} {name!r}", data="nothing was read or written", hint=f"{guess}There is: {there}")
+
+
+def check_name(kind: str, name: str) -> None:
+    """Refuse what can't be a name in SQL, in a path and in a DAG's id."""
+    if not NAME.fullmatch(name):
+        raise Refused(
+            f"{kind} name {name!r} can't be one",
+            hint="a word in lower case: letters, digits, _; at most 41; a letter first",
+        )
+
+
+def check_one_of(whose: str, option: str, value: str, known: tuple[str, ...]) -> None:
+    """Refuse a value that the option doesn't know, with the nearest that it knows."""
+    if value not in known:
+        close = difflib.get_close_matches(str(value), known, n=1)
+        guess = f"did you mean {close[0]!r}? " if close else ""
+        raise Refused(f"{whose}: {option}={value!r}", hint=f"{guess}It can be: {', '.join(known)}")

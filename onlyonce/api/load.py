@@ -1,0 +1,366 @@
+"""Which pipelines read the output tables of others. Pure."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from onlyonce import settings
+from onlyonce.api import functions as api_functions
+from onlyonce.api import identity, target_identity
+from onlyonce.api import pipeline as api_pipeline
+from onlyonce.api.declaration import declared_at
+from onlyonce.api.pipeline import Custom, DeltaSource, Output, Pipeline, target, unknown
+from onlyonce.api.resolve import check_written, named
+from onlyonce.api.sources import Files
+from onlyonce.core import errors, stored_names
+from onlyonce.core.errors import OnlyonceError, Refused
+from onlyonce.core.locations import Location, Url
+from onlyonce.core.ownership import Place
+
+Followed = tuple[str, str]
+"""(pipeline, output)."""
+
+
+def followed(pipeline: Pipeline, all_pipelines: Iterable[Pipeline]) -> list[Followed]:
+    """The outputs whose tables a pipeline reads, by the path as both name it."""
+    read = _tables(pipeline)
+    return [
+        (other.name, output.name)
+        for other in all_pipelines
+        for output in other.outputs
+        if target(other, output).rstrip("/") in read
+    ]
+
+
+def check_following(pipelines: Sequence[Pipeline]) -> None:
+    """Refuse pipelines that read, by way of others or at once, what they write: each run would start the next for ever.
+
+    And those that read the appends of a table whose rows are replaced."""
+    by_name = {one.name: one for one in pipelines}
+    before = {one.name: [name for name, _ in followed(one, pipelines)] for one in pipelines}
+    for one in pipelines:
+        for name, output in followed(one, pipelines):
+            _check_appends(one, by_name[name], output)
+    for one in pipelines:
+        seen, behind = set[str](), list(before[one.name])
+        while behind:
+            name = behind.pop()
+            if name == one.name:
+                raise Refused(
+                    f"{declared_at(one)}pipeline {one.name} reads what it writes, by way of "
+                    f"{', '.join(sorted(seen)) or 'nobody else'}",
+                    data="nothing was read or written",
+                    hint="each of its runs would be the reason of the next: let one of them write elsewhere",
+                )
+            behind += [] if name in seen else before.get(name, [])
+            seen.add(name)
+
+
+def _tables(pipeline: Pipeline) -> dict[str, DeltaSource]:
+    """The sources that are tables, by the target that an output which writes them has."""
+    sources = [one.source for one in pipeline.inputs.values()] or [pipeline.source]
+    return {
+        f"delta:{source.path.rstrip('/')}": source
+        for source in sources
+        if isinstance(source, DeltaSource) and source.path
+    }
+
+
+def _check_appends(pipeline: Pipeline, other: Pipeline, output: str) -> None:
+    written = other.output(output)
+    source = _tables(pipeline)[target(other, written).rstrip("/")]
+    replaced = (
+        str(written.sink.write)
+        if written.sink.write != "append"
+        else "late='recompute'"
+        if other.root_of(written).late == "recompute"
+        else None
+    )
+    if replaced and not source.changes:
+        raise Refused(
+            f"{declared_at(source)}pipeline {pipeline.name} reads what is appended to the table of "
+            f"{other.name}/{output}, whose rows are replaced ({replaced})",
+            data="nothing was read or written; its first version that replaces a row could not be read",
+            hint="DeltaSource(changes=True), with the table's property delta.enableChangeDataFeed; or let the "
+            "output append, and count what is late",
+        )
+
+
+# Refuses a recursive inbox above another inbox, the archive, or a table or folder that onlyonce writes: what is there
+# would be read as its input.
+
+
+def refuse_nested_inboxes(pipelines: Iterable[Pipeline]) -> None:
+    """Raise Refused for the first recursive inbox with such a location below it."""
+    declared = list(pipelines)
+    recursive = [
+        view
+        for pipeline in declared
+        for view in api_pipeline.each_input(pipeline)
+        if isinstance(view.source, Files) and view.source.recursive
+    ]
+    if not recursive:
+        return
+    others = [*_inboxes(declared), *_written(declared)]
+    for view in recursive:
+        inbox = _whole(api_pipeline.folder(view))
+        for what, other in others:
+            if inbox is not None and other is not None and other != inbox and _is_below(other, inbox):
+                raise Refused(
+                    f"{declared_at(view.source)}pipeline {view.name} reads {inbox} with all folders below it, and "
+                    f"{what} is below it: {other}",
+                    data="nothing was read or written; what is there would be read as input of this pipeline",
+                    hint="move one of them, or leave recursive=True out",
+                )
+
+
+def _inboxes(pipelines: Iterable[Pipeline]) -> Iterator[tuple[str, Location | None]]:
+    for pipeline in pipelines:
+        for view in (
+            one for one in api_pipeline.each_input(pipeline) if not isinstance(one.source, Custom | DeltaSource)
+        ):
+            name = f"{pipeline.name}, source {view.part.name}" if view.part else pipeline.name
+            yield f"the inbox of {name}", _whole(api_pipeline.folder(view))
+
+
+def _written(pipelines: Iterable[Pipeline]) -> Iterator[tuple[str, Location | None]]:
+    yield "the archive", _whole(settings.archive())
+    yield "the data of all pipelines", _whole(settings.data_root() / stored_names.DATA_FOLDER)
+    for pipeline in pipelines:
+        for output in pipeline.outputs:
+            place = Place(target(pipeline, output))
+            if place.kind == "delta":
+                yield f"the table of {pipeline.name}/{output.name}", _whole(settings.table_location(place.where))
+            elif place.kind == "files" and "://" not in place.where:
+                yield f"the folder of {pipeline.name}/{output.name}", _whole(settings.files_dir() / place.where)
+
+
+def _whole(at: Location | None) -> Location | None:
+    return at if at is None or isinstance(at, Url) else at.resolve()
+
+
+def _is_below(at: Location, above: Location) -> bool:
+    return str(at).startswith(f"{str(above).rstrip('/')}/")
+
+
+# Loads the files with declarations, finds the transforms that they name, and makes the fingerprints of both.
+
+
+NOTHING_DONE = "nothing was read or written"
+IT_IS = "it is 'module:function', the module importable from the folder of the declarations or installed"
+
+
+def load(files: list[Path] | None = None) -> dict[str, Pipeline]:
+    """The declared pipelines by name. Imports no Spark: DAG files call it too.
+
+    Raises Refused for a file that is missing or wrong, for two pipelines of one name, two outputs of one target,
+    pipelines that read in a circle, or an inbox that is read with the folders below it and has another one there.
+    """
+    found: dict[str, Pipeline] = {}
+    for path in files or settings.pipeline_files():
+        for pipeline in _pipelines_of(path):
+            if pipeline.name in found:
+                raise Refused(
+                    f"{declared_at(pipeline) or f'{path}: '}a second pipeline is named {pipeline.name!r}",
+                    data=NOTHING_DONE,
+                    hint="rename one of them",
+                )
+            found[pipeline.name] = pipeline
+    target_identity.refuse_shared(found.values())
+    target_identity.refuse_own_tables(found.values())
+    refuse_nested_inboxes(found.values())
+    check_following(list(found.values()))
+    return found
+
+
+def one(name: str, files: list[Path] | None = None) -> Pipeline:
+    """The declared pipeline of that name; raises Refused with the nearest that is there."""
+    pipelines = load(files)
+    if name not in pipelines:
+        raise unknown("pipeline", name, sorted(pipelines))
+    return pipelines[name]
+
+
+def check_loaded() -> None:
+    """Load all declarations of the settings, and see that their functions are written.
+
+    Imports no Spark: a DAG file calls it.
+
+    Raises Refused as `load`, and for the first function that is not there.
+    """
+    for pipeline in load().values():
+        for output in with_function(pipeline.outputs):
+            for name in output.functions:
+                check_written(name, _subject(output, name), data=NOTHING_DONE, hint=IT_IS)
+            if output.reject:
+                check_written(output.reject, _subject_of_reject(output), data=NOTHING_DONE, hint=IT_IS)
+
+
+def with_function(outputs: Iterable[Output]) -> list[Output]:
+    """The outputs that have functions of their own: a result of another one's has none."""
+    return [output for output in outputs if not output.is_result]
+
+
+def transform(output: Output) -> Callable[..., Any]:
+    """The function that an output names; of a join its left side's.
+
+    Imports its module, so Spark too. Raises Refused.
+    """
+    return function(output, output.functions[0])
+
+
+def function(output: Output, name: str) -> Callable[..., Any]:
+    """One of the functions that an output names. Raises Refused."""
+    found: Callable[..., Any] = named(name, _subject(output, name), data=NOTHING_DONE, hint=IT_IS)
+    return found
+
+
+def functions(output: Output) -> list[Callable[..., Any]]:
+    """Those that make its rows: its function, or the two sides of its join. Raises Refused."""
+    return [function(output, name) for name in output.functions] if output.join else [transform(output)]
+
+
+def reject(output: Output) -> Callable[..., Any]:
+    """The function that says which rows an output rejects; the output has one.
+
+    Imports its module, so Spark too. Raises Refused.
+    """
+    found: Callable[..., Any] = named(output.reject, _subject_of_reject(output), data=NOTHING_DONE, hint=IT_IS)
+    return found
+
+
+def state(output: Output) -> str:
+    """The schema of the state that an output's processor keeps; empty where it has none.
+
+    Imports its module, so Spark too. Raises Refused.
+    """
+    if output.stateful is None:
+        return ""
+    return api_functions.described_state(output.stateful.processor, f"output {output.name}", transform(output))
+
+
+def _subject(output: Output, name: str) -> str:
+    what = "side" if output.join else "processor" if output.stateful else "transform"
+    return f"{declared_at(output)}output {output.name}: the {what} {name!r}"
+
+
+def _subject_of_reject(output: Output) -> str:
+    return f"{declared_at(output)}output {output.name}: the function that rejects, {output.reject!r}"
+
+
+def source_files(output: Output) -> list[str]:
+    """The files that an output's functions are written in, where they have one."""
+    found = []
+    for function in [*functions(output), *([reject(output)] if output.reject else [])]:
+        with suppress(TypeError):
+            found.append(inspect.getsourcefile(function))
+    return [file for file in found if file]
+
+
+def fingerprint(pipeline: Pipeline, query: str) -> str:
+    """Return the short hash of what decides a query's results: its declaration and the source of its functions."""
+    return identity.digest(parts(pipeline, query))
+
+
+def parts(pipeline: Pipeline, query: str) -> dict[str, Any]:
+    """Return what decides a query's results, as the log keeps it and `onlyonce.core.changes` compares it."""
+    if query == "receive":
+        return identity.receive_parts(pipeline)
+    root = pipeline.output(query)
+    outputs = [root, *pipeline.made_from(root)]
+    sources = {o.name: "" if o.is_result else "\n".join(map(_source, functions(o))) for o in outputs}
+    upstream = "\n".join(map(_upstream, pipeline.upstream(root)))
+    return identity.output_parts(
+        pipeline, query, sources, _source(reject(root)) if root.reject else "", upstream, state(root)
+    )
+
+
+def _upstream(output: Output) -> str:
+    """What an output decides of those that are made from its closed windows, beside their windows."""
+    return "\n".join(
+        [output.name, *map(_source, functions(output)), *([_source(reject(output))] if output.reject else [])]
+    )
+
+
+def _pipelines_of(named: Path) -> list[Pipeline]:
+    path = named if named.is_file() else _file_of(named)
+    if path is None:
+        raise Refused(
+            f"no file with declarations at {named}",
+            data=NOTHING_DONE,
+            hint="set ONLYONCE_PIPELINES or --pipelines to files, or to modules that can be imported",
+        )
+    found = getattr(_import(path), "PIPELINES", None)
+    if not isinstance(found, list | tuple) or not all(isinstance(p, Pipeline) for p in found):
+        raise Refused(
+            f"{path}: has no list PIPELINES of Pipeline", data=NOTHING_DONE, hint="PIPELINES = [Pipeline(name=…, …)]"
+        )
+    return list(found)
+
+
+def _file_of(named: Path) -> Path | None:
+    """The file of a module: what is no file, and has no .py, may be the name of one (`my_project.pipelines`)."""
+    try:
+        found = importlib.util.find_spec(named.name) if named.suffix != ".py" else None
+    except (ImportError, ValueError):  # no such package
+        return None
+    return Path(found.origin) if found and found.origin and Path(found.origin).is_file() else None
+
+
+def _import(path: Path) -> ModuleType:
+    # A user's transforms lie beside their declarations, or in the package that both are in.
+    for folder in {path.parent, _above_package(path)} if path.parent != settings.ROOT / "jobs" else ():
+        if str(folder) not in sys.path:
+            sys.path.insert(0, str(folder))
+    spec = importlib.util.spec_from_file_location(f"{_package(path)}onlyonce_pipelines_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise Refused(f"{path} is no Python file", hint="declarations are Python: PIPELINES = [Pipeline(…)]")
+    module = importlib.util.module_from_spec(spec)
+    # Known by its name while it is read (a dataclass looks there), and not longer: cloudpickle would send what it
+    # defines to the executors by that name, which they don't know.
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except OnlyonceError as error:
+        raise Refused(
+            f"{errors.origin_in_file(error, path)}: {error.what}", data=error.data or NOTHING_DONE, hint=error.hint
+        ) from error
+    except Exception as error:
+        what = f"{errors.origin_in_file(error, path)}: {path.name} can't be loaded: {type(error).__name__}: {error}"
+        raise Refused(what, data=NOTHING_DONE, hint=_mend(error, path)) from error
+    finally:
+        sys.modules.pop(spec.name, None)
+    return module
+
+
+def _package(path: Path) -> str:
+    """Where the file is one of a package's that was imported, its package: `from . import` works in it."""
+    package = ".".join(path.parent.relative_to(_above_package(path)).parts)
+    return f"{package}." if package in sys.modules else ""
+
+
+def _above_package(path: Path) -> Path:
+    """The folder from which the package of a file is imported; its own folder where it is in none."""
+    return next(folder for folder in path.parents if not (folder / "__init__.py").is_file())
+
+
+def _mend(error: Exception, path: Path) -> str:
+    # Where there is no folder `jobs` it is `jobs` itself that is not found.
+    old = isinstance(error, ModuleNotFoundError) and str(error.name).partition(".")[0] == "jobs"
+    if old and "jobs.model" in path.read_text():
+        return "declarations import the package now: from onlyonce import Pipeline, Output, Files, Delta, Fixed, …"
+    return "correct the file"
+
+
+def _source(function: Callable[..., Any]) -> str:
+    try:
+        return inspect.getsource(function)
+    except (OSError, TypeError):
+        return f"{function.__module__}.{function.__qualname__}"

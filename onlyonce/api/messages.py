@@ -1,0 +1,406 @@
+"""How the value and the key of a Kafka message are written, where a schema registry knows.
+
+Pure data, checked when made.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import field
+from datetime import datetime
+from typing import ClassVar, Literal
+
+from onlyonce.api.declaration import NONE, Several, check_one_of, declaration
+from onlyonce.core import records
+from onlyonce.core.errors import Refused
+
+FROM_ENVIRONMENT = "env:"
+SECRET_REGISTRY_OPTION = re.compile(r"user\.info|password|secret|token$", re.IGNORECASE)
+OUR_REGISTRY_OPTIONS = ("url", "timeout", "max.retries")
+"""Options of the registry's client that the platform sets."""
+
+
+@declaration
+class Avro:
+    """Avro, as Confluent's serializers write it: a zero byte, the schema's id in four bytes, the record.
+
+    Columns by name.
+
+    registry    the schema registry: its URL, or 'env:NAME' for what the variable NAME holds where the driver runs
+    schema_id   the declared column, an int, that gets the id of the record's schema. By default schema_id, of a key
+                key_schema_id
+    columns     of a key: the declared columns that come from it and not from the value; one, where its schema is no
+                record
+    options     of confluent-kafka's SchemaRegistryClient, such as {'basic.auth.user.info': 'env:REGISTRY_LOGIN'}.
+                Secrets are given by 'env:NAME' only. They stay on the driver: tasks are sent the schemas
+
+    A column whose type does not fit the declared one, or none for the record id or the event time: every record of that
+    schema is `invalid`, and the reason names both types. So is a record whose schema id the registry does not know.
+    """
+
+    kind: ClassVar[str] = "AVRO"
+    registry: str
+    schema_id: str | None = None
+    columns: Several[str] = NONE
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check("Avro", self.registry, self.options)
+
+
+@declaration
+class Protobuf:
+    """Protobuf, as Confluent's serializers write it: with the schema's id and the message's place in it.
+
+    Options as `Avro` has them.
+
+    A field without presence (proto3) has its default where nothing was written, never null. An enum is a string, a
+    google.protobuf.Timestamp a timestamp, a wrapper (StringValue) its value or null.
+    """
+
+    kind: ClassVar[str] = "PROTOBUF"
+    registry: str
+    schema_id: str | None = None
+    columns: Several[str] = NONE
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check("Protobuf", self.registry, self.options)
+
+
+@declaration
+class JsonSchema:
+    """A JSON object behind the id of its JSON Schema.
+
+    It is read like plain JSON; options as `Avro` has them. Of a value only.
+
+    validate    a value that its own schema forbids is `invalid`, with what the schema says. False: the declared types
+                alone decide
+    """
+
+    kind: ClassVar[str] = "JSON"
+    registry: str
+    schema_id: str | None = None
+    validate: bool = True
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check("JsonSchema", self.registry, self.options)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Of a key only."""
+        return ()
+
+
+MessageFormat = Avro | Protobuf | JsonSchema
+
+
+def _check(whose: str, registry: str, options: Mapping[str, str]) -> None:
+    if not registry.startswith(FROM_ENVIRONMENT):
+        check_one_of(whose, "registry", registry.partition("://")[0], ("http", "https"))
+        if "@" in registry:
+            raise Refused(
+                f"{whose}: the registry's URL holds a password, and a declaration is no place for one",
+                hint=f"give '{FROM_ENVIRONMENT}NAME' for what the variable NAME holds where the driver runs",
+            )
+    for name, value in options.items():
+        if name in OUR_REGISTRY_OPTIONS:
+            raise Refused(f"{whose}: the option {name!r} is the platform's to set", hint="leave it out")
+        if SECRET_REGISTRY_OPTION.search(name) and not str(value).startswith(FROM_ENVIRONMENT):
+            raise Refused(
+                f"{whose}: the option {name!r} is a secret, and a declaration is no place for one",
+                hint="put it into an environment variable where the driver runs, and give "
+                f"'{FROM_ENVIRONMENT}NAME' here",
+            )
+
+
+# Changes of a database as Debezium's connectors write them to Kafka, as a declaration has them.
+#
+# Pure data, checked when made.
+
+
+PLACEHOLDER = "__debezium_unavailable_value"
+"""What Debezium writes by default for a value that did not change and that PostgreSQL stores out of line (TOAST)."""
+
+
+@declaration
+class Debezium:
+    """A change of a row, by Debezium's envelope in JSON or Avro. Of PostgreSQL, MySQL and MariaDB.
+
+    The declared columns are those of the row: as it is after the change, and of a delete as it was before. Three more
+    come from the envelope.
+
+    format    Avro(registry=…): the envelope is Avro by a schema of that registry, whose id goes to its column. None:
+              JSON, with its schema in each message or without
+    op        the declared column, a string, that gets what happened: c (created), u (updated), d (deleted), r (read by
+              the snapshot)
+    position  the declared column, a string, that gets the change's place in the log of the database, in digits: of two
+              changes of a row the later one has the greater text. The snapshot's rows are before all changes at the
+              same place. It is part of the record id
+    time      the declared column, a timestamp, that gets when the database made the change. It is the event time
+    unavailable  the connector's `unavailable.value.placeholder`. A change has it in place of a large value that did not
+                 change. The value before the change is taken, and a change without that is `invalid`
+
+    A tombstone, which Debezium sends behind a delete, is no record. What has no row or no position (a truncated table,
+    a message of the log, another connector) is `invalid`. So is a message by a schema that is no envelope, or by an id
+    that the registry does not know.
+    """
+
+    format: Avro | None = None
+    op: str = "op"
+    position: str = "position"
+    time: str = "changed_at"
+    unavailable: str = PLACEHOLDER
+
+    def __post_init__(self) -> None:
+        if not self.unavailable:
+            raise Refused(
+                "Debezium: unavailable=''",
+                hint="the connector's unavailable.value.placeholder; leave it out for its default",
+            )
+        if self.format is not None and not isinstance(self.format, Avro):
+            raise Refused(
+                f"Debezium: format={self.format!r}",
+                hint="Avro(registry=…) for an envelope in Avro; leave it out for JSON",
+            )
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """The columns that come from the envelope, and their types."""
+        return {self.op: "string", self.position: "string", self.time: "timestamp"}
+
+    def layout(self) -> str:
+        """How a message is cut into columns, in text."""
+        if self.format is None:
+            return "Debezium's envelope in JSON"
+        return (
+            f"Debezium's envelope in Avro by a schema registry, whose id goes to {self.format.schema_id or 'schema_id'}"
+        )
+
+    def origin(self, column: str) -> str:
+        """What a column gets, in text."""
+        return {
+            self.op: "what happened",
+            self.position: "the place in the database's log",
+            self.time: "the time of the change",
+        }[column]
+
+
+def check_columns(pipeline: str, value: Debezium, typed: dict[str, str]) -> None:
+    """Refuse a column of the envelope that is not declared, or is of another type. `typed`: the declared columns."""
+    for name, kind in value.kinds.items():
+        if typed.get(name) != kind:
+            raise Refused(
+                f"pipeline {pipeline}: {name!r} gets {value.origin(name)}, and is not a declared column of type {kind}",
+                hint=f"add `{name} {kind}` to the schema; Debezium(op=…, position=…, time=…) gives them other names",
+            )
+
+
+# Which formats the value and the key of a Kafka message may have. Pure.
+
+
+def check_parts(key: object, value: object) -> None:
+    """Refuse what can't be a key or a value of a message."""
+    if value is not None and not isinstance(value, MessageFormat | Debezium):
+        raise Refused(
+            f"Kafka: value={value!r}",
+            hint="Avro(…), Protobuf(…), JsonSchema(…) or Debezium(…); leave it out for plain JSON",
+        )
+    written = value.format if isinstance(value, Debezium) else value
+    if isinstance(written, Avro | Protobuf) and written.columns:
+        raise Refused(
+            "Kafka: columns of a value",
+            hint="leave them out: all declared columns that come from nowhere else are the value's",
+        )
+    if key is not None and not isinstance(key, str | Avro | Protobuf):
+        raise Refused(
+            f"Kafka: key={key!r}", hint="the name of a column for a key that is a text; or Avro(…), Protobuf(…)"
+        )
+    if isinstance(key, Avro | Protobuf) and not key.columns:
+        raise Refused(
+            f"Kafka: the key's {type(key).__name__} names no columns", hint="columns=('customer',) come from the key"
+        )
+
+
+# How a topic of Kafka is declared as a source. `onlyonce.sources.kafka_offsets` decides about its offsets. Pure.
+
+
+ISOLATION = ("read_committed", "read_uncommitted")
+ON_LOSS = ("stop", "skip")
+SECRET_OPTION = re.compile(r"password|jaas|secret|token|keystore\.key|\.key$", re.IGNORECASE)
+OUR_OPTIONS = (
+    "bootstrap.servers", "isolation.level", "auto.offset.reset", "enable.auto.commit", "key.deserializer",
+    "value.deserializer", "interceptor.classes",
+)  # fmt: skip
+"""Options of the client that the platform sets."""
+
+
+@declaration
+class Kafka:
+    """A topic of Kafka, a record a message. One without a value (a tombstone) is `invalid`.
+
+    topic                its name
+    servers              the brokers to ask first: 'host:port,host:port'
+    start                where the first run begins: 'earliest', 'latest', or a time with its zone (the first message of
+                         each partition at or after it). Resolved once and stored. A partition that is added later is
+                         read from its begin
+    max_offsets_a_batch  how many offsets one batch takes, of all partitions together
+    value                how the value is written, where a schema registry knows: Avro, Protobuf or JsonSchema.
+                         Debezium: changes of a database. None: a JSON object
+    key                  the declared column, a string, that gets the message's key; or Avro or Protobuf with the
+                         columns that come from the key
+    headers              declared columns, strings, that each get the message's header of that name
+    isolation            'read_committed': nothing of an aborted transaction, and what is behind an open one waits for
+                         its end. 'read_uncommitted': all that is in the topic
+    on_loss              'stop': a run is refused where the broker has lost messages before they were read (retention, a
+                         topic that was deleted and made again). 'skip': it goes on behind them, and each lost range
+                         becomes one `invalid` record that says which offsets it had
+    options              of Kafka's Java client, such as {'security.protocol': 'SASL_SSL'}. A value 'env:NAME' is what
+                         the variable NAME holds where the driver runs; passwords are given only so
+    max_record_bytes     a message whose value, key and declared headers have more is `invalid`, with its place, its
+                         size and how it begins. The client has it whole in memory all the same: the topic's own
+                         max.message.bytes keeps such ones out
+    """
+
+    topic: str
+    servers: str
+    start: Literal["earliest", "latest"] | datetime = "earliest"
+    max_offsets_a_batch: int = 1_000_000
+    value: MessageFormat | Debezium | None = None
+    key: str | Avro | Protobuf | None = None
+    headers: Several[str] = NONE
+    isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
+    on_loss: Literal["stop", "skip"] = "stop"
+    options: Mapping[str, str] = field(default_factory=dict)
+    max_record_bytes: int = records.DEFAULT
+
+    def __post_init__(self) -> None:
+        check_one_of("Kafka", "isolation", self.isolation, ISOLATION)
+        check_one_of("Kafka", "on_loss", self.on_loss, ON_LOSS)
+        if not re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", self.topic):
+            raise Refused(f"Kafka: topic {self.topic!r}", hint="one topic: letters, digits, '.', '_' and '-'")
+        if not self.servers.strip():
+            raise Refused("Kafka: servers is empty", hint="'host:port,host:port' of the brokers to ask first")
+        if isinstance(self.start, datetime):
+            if self.start.tzinfo is None:
+                raise Refused(f"Kafka: start {self.start} has no time zone", hint="datetime(…, tzinfo=UTC)")
+        else:
+            check_one_of("Kafka", "start", self.start, ("earliest", "latest"))
+        if self.max_offsets_a_batch < 1:
+            raise Refused("Kafka: max_offsets_a_batch must be at least 1", hint="1,000,000 is the default")
+        records.check_record_size("Kafka", self.max_record_bytes)
+        check_parts(self.key, self.value)
+        self._check_options()
+
+    def _check_options(self) -> None:
+        for name, value in self.options.items():
+            if name.removeprefix("kafka.") in OUR_OPTIONS:
+                raise Refused(f"Kafka: the option {name!r} is the platform's to set", hint="leave it out")
+            if SECRET_OPTION.search(name) and not value.startswith(FROM_ENVIRONMENT):
+                raise Refused(
+                    f"Kafka: the option {name!r} is a secret, and a declaration is no place for one",
+                    hint="put it into an environment variable where the driver runs, and give "
+                    f"'{FROM_ENVIRONMENT}NAME' here",
+                )
+
+    @property
+    def format(self) -> Literal["json", "columns"]:
+        """What a value is to who parses it: a line of JSON, or columns of the declared types."""
+        return "columns" if isinstance(self.value, Avro | Protobuf) else "json"
+
+    @property
+    def header(self) -> bool:
+        """It has none."""
+        return False
+
+    @property
+    def inbox(self) -> None:
+        """No files come in."""
+        return None
+
+    @property
+    def links(self) -> Literal[False]:
+        """Nor links."""
+        return False
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The declared columns that come from the key."""
+        if self.key is None or isinstance(self.key, str):
+            return (self.key,) if self.key else ()
+        return self.key.columns
+
+    @property
+    def registered(self) -> dict[str, MessageFormat]:
+        """How the value and the key are written, by 'value' and 'key', where a registry has the schema."""
+        value = self.value.format if isinstance(self.value, Debezium) else self.value
+        return {part: one for part, one in (("value", value), ("key", self.key)) if isinstance(one, MessageFormat)}
+
+    @property
+    def schema_ids(self) -> dict[str, str]:
+        """The declared column that gets the id of a schema, by 'value' and 'key', where a registry has that schema."""
+        by_default = {"value": "schema_id", "key": "key_schema_id"}
+        return {part: one.schema_id or by_default[part] for part, one in self.registered.items()}
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """The declared columns that do not come from the value of a message."""
+        return (*self.key_columns, *self.headers, *self.schema_ids.values(), *self.of_envelope)
+
+    @property
+    def of_envelope(self) -> dict[str, str]:
+        """The declared columns that come from the envelope of a change, and their types."""
+        return self.value.kinds if isinstance(self.value, Debezium) else {}
+
+    def origin(self, column: str) -> str:
+        """Where a column that is `beside` the value comes from, in text."""
+        if column in self.key_columns:
+            return "the key" if isinstance(self.key, str) else f"the key by {type(self.key).__name__}"
+        if isinstance(self.value, Debezium) and column in self.value.kinds:
+            return self.value.origin(column)
+        return "the header" if column in self.headers else "the schema's id"
+
+    def layout(self) -> str:
+        """How a message is cut into columns, in text."""
+        if self.value is None:
+            return "json"
+        if isinstance(self.value, Debezium):
+            return self.value.layout()
+        checked = "" if getattr(self.value, "validate", True) else ", not validated"
+        return f"{type(self.value).__name__} by a schema registry, whose id goes to {self.schema_ids['value']}{checked}"
+
+    def check(self, pipeline: str, record_id: tuple[str, ...], columns: list[str]) -> None:
+        """Refuse what comes beside the value into a column that is not declared, or is of another type.
+
+        Any column may be the record id.
+        """
+        typed = {part.split()[0].strip("`"): part.split()[1].lower() for part in columns}
+        texts = (*(self.key_columns if isinstance(self.key, str) else ()), *self.headers)
+        for name in texts:
+            if typed.get(name) != "string":
+                raise Refused(
+                    f"pipeline {pipeline}: {name!r} gets the message's key or header, and is not a declared column "
+                    "of type string",
+                    hint=f"add `{name} string` to the schema",
+                )
+        if isinstance(self.value, Debezium):
+            check_columns(pipeline, self.value, typed)
+        for part, name in self.schema_ids.items():
+            if typed.get(name) not in ("int", "integer"):
+                raise Refused(
+                    f"pipeline {pipeline}: {name!r} gets the id of the {part}'s schema, and is not a declared "
+                    "column of type int",
+                    hint=f"add `{name} int` to the schema; schema_id= gives it another name",
+                )
+        for name in set(self.key_columns) - typed.keys():
+            raise Refused(
+                f"pipeline {pipeline}: {name!r} comes from the message's key, and is not declared",
+                hint="add it to the schema",
+            )
+        if len(set(self.beside)) < len(self.beside):
+            raise Refused(
+                f"pipeline {pipeline}: a column gets two of key, headers and schema ids",
+                hint="give each its own column",
+            )

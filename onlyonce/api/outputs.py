@@ -1,0 +1,657 @@
+"""A join of two streams, as a user declares it. Pure data, checked when it is made."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from keyword import iskeyword
+from typing import Literal
+
+from onlyonce.api import ddl, sinks
+from onlyonce.api.declaration import NONE, Several, check_name, check_one_of, declaration, declared_at
+from onlyonce.api.sinks import Delta, FileSink, Postgres, Sent, Sink
+from onlyonce.core import stored_names
+from onlyonce.core.errors import Refused
+from onlyonce.core.stored_names import IS_CURRENT, VALID_FROM, VALID_TO, WINDOW_END, WINDOW_START
+from onlyonce.core.windows import (
+    AfterRecords,
+    AfterTime,
+    Chained,
+    Fixed,
+    Joined,
+    Session,
+    Timed,
+    Trigger,
+    Window,
+    micros,
+)
+
+KINDS = ("inner", "left", "right", "full")
+
+
+@declaration
+class Join:
+    """Rows of two functions over the records of the pipeline, joined by key where their event times are near each
+    other.
+
+    left, right  'module:function', as a transform: takes the records and selects those of its side, with the columns
+                 that it wants. It keeps the key and oo_event_time; it does not aggregate
+    on           the columns that both sides have and by whose values rows are joined; a null is equal to nothing
+    within       the bound: rows join if their event times are at most so far apart, whichever is first
+    kind         'inner'. 'left', 'right' and 'full' also give the rows of that side, or of both, which have found no
+                 partner when the bound has passed, with nulls
+    """
+
+    left: str
+    right: str
+    on: Several[str]
+    within: timedelta
+    kind: Literal["inner", "left", "right", "full"] = "inner"
+
+    def __post_init__(self) -> None:
+        for side, function in (("left", self.left), ("right", self.right)):
+            if not re.fullmatch(r"[\w.]+:\w+", function):
+                raise Refused(f"Join: {side}={function!r} is not of the form 'module:function'")
+        check_one_of("Join", "kind", self.kind, KINDS)
+        if not self.on:
+            raise Refused(
+                "Join: no key", hint="on='order_id': the columns that both sides have, by which rows are joined"
+            )
+        if twice := [column for n, column in enumerate(self.on) if column in self.on[:n]]:
+            raise Refused(f"Join: the key {twice[0]!r} is named twice", hint="name it once")
+        if micros(self.within) < 0:
+            raise Refused(
+                f"Join: within={self.within} is negative", hint="it counts in both directions; 0 is the same moment"
+            )
+        if self.within % timedelta(milliseconds=1):
+            raise Refused(f"Join: within={self.within} has parts of a millisecond", hint="round it")
+
+
+# A table that an output's function gets beside its rows, as a user declares it. Pure data, checked when it is made.
+
+
+MOST_REFRESH = timedelta(days=1)
+"""What no driver has found for longer is collected (`onlyonce.lookups.copies`)."""
+
+
+@declaration
+class Lookup:
+    """A table that a function joins its rows with: `def f(rows, customers)` gets it as a DataFrame.
+
+    name    the function's parameter that the table is given to
+    table   Delta(path=…) or Postgres(table=…, connection=…), at one version for each batch: the batch row keeps it, and
+            a replay sees the same. Of a PostgreSQL table the driver takes a copy, and each copy with other content is a
+            version
+    keys    the columns that identify a row of the table. A version in which two rows have the same keys is refused: a
+            join by them would give a record twice
+    refresh how often a driver takes a copy of a PostgreSQL table at most; by default each minute.
+            timedelta(0): before each batch
+    """
+
+    name: str
+    table: Delta | Postgres
+    keys: Several[str] = NONE
+    # How fresh a table is decides no result, so it is no part of the identity.
+    refresh: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        check_name("lookup", self.name)
+        if iskeyword(self.name):
+            raise Refused(f"lookup {self.name}: a function can't have a parameter of that name", hint="choose another")
+        if not isinstance(self.table, Delta | Postgres):
+            raise Refused(
+                f"lookup {self.name}: the table is {type(self.table).__name__}",
+                hint="table=Delta(path='/lake/customers'), or Postgres(table='public.customers', "
+                "connection='SHOP_DATABASE_URL')",
+            )
+        if isinstance(self.table, Postgres) and "://" in (self.table.connection or ""):
+            raise Refused(
+                f"lookup {self.name}: connection is a URL",
+                hint="name the environment variable that holds it: it has a password",
+            )
+        if self.refresh is not None and not isinstance(self.table, Postgres):
+            raise Refused(
+                f"lookup {self.name}: refresh is for a copy of a PostgreSQL table; a Delta table's newest version "
+                "is looked for before each batch",
+                hint="leave refresh out",
+            )
+        if self.refresh is not None and not timedelta(0) <= self.refresh <= MOST_REFRESH:
+            raise Refused(
+                f"lookup {self.name}: refresh is {self.refresh}, and it is from none to a day",
+                hint="refresh=timedelta(minutes=1)",
+            )
+        if isinstance(self.table, Delta) and self.table.path is None:
+            raise Refused(f"lookup {self.name}: Delta() names no table", hint="table=Delta(path='/lake/customers')")
+        if self.table.write != "append":
+            raise Refused(
+                f"lookup {self.name}: write={self.table.write!r} is for a sink, and a lookup is only read",
+                hint="leave write out; the keys belong to the Lookup",
+            )
+        if not self.keys:
+            raise Refused(
+                f"lookup {self.name}: no keys",
+                hint="keys='id': the columns that identify a row, by which the function joins",
+            )
+
+
+# An output with state of its own, as a user declares it. Pure data, checked when it is made.
+
+
+OWN = (WINDOW_START, WINDOW_END)
+ANEW = stored_names.ANEW
+"""What the start of a life has that begins with no state, and whose rows take the place of all that were there."""
+
+
+@declaration
+class Stateful:
+    """A processor of the user's own that keeps state and timers for each key: Spark's `StatefulProcessor`, for
+    `transformWithStateInPandas`.
+
+    processor      'module:Class', made without arguments. It gets the records of a key as pandas frames, in order of
+                   event time, and gives frames
+    keys           the declared columns by which records are grouped: each of their values has a state and timers of its
+                   own
+    schema         the columns of the rows that it gives, in Spark's DDL
+    timers_within  how far after the event time of a key's newest record timers are set, at most: when the input ends,
+                   timers up to there fire
+    state_version  another one says that what the state holds means something else now, though its schema is the same
+    """
+
+    processor: str
+    keys: Several[str]
+    schema: str
+    timers_within: timedelta
+    state_version: int = 1
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[\w.]+:\w+", self.processor):
+            raise Refused(f"Stateful: processor={self.processor!r} is not of the form 'module:Class'")
+        if not self.keys:
+            raise Refused(
+                "Stateful: no keys", hint="keys='device': the declared columns whose values have a state of their own"
+            )
+        if twice := [column for n, column in enumerate(self.keys) if column in self.keys[:n]]:
+            raise Refused(f"Stateful: the key {twice[0]!r} is named twice", hint="name it once")
+        if micros(self.timers_within) < 0:
+            raise Refused(f"Stateful: timers_within={self.timers_within} is negative", hint="0 where no timers are set")
+        if self.timers_within % timedelta(milliseconds=1):
+            raise Refused(
+                f"Stateful: timers_within={self.timers_within} has parts of a millisecond",
+                hint="round it: Spark's timers have none",
+            )
+        ddl.check("Stateful: schema", ddl.split(self.schema))
+        self._check_columns()
+
+    def columns(self) -> list[str]:
+        """The names of the columns that the processor gives, in order."""
+        return [ddl.named(part)[0] for part in ddl.split(self.schema)]
+
+    def _check_columns(self) -> None:
+        columns = self.columns()
+        plain = [column.lower() for column in columns]
+        if not columns:
+            raise Refused("Stateful: schema has no column", hint="schema='device string, silent_since timestamp'")
+        if twice := [column for n, column in enumerate(columns) if column.lower() in plain[:n]]:
+            raise Refused(f"Stateful: schema has the column {twice[0]!r} twice", hint="rename one of them")
+        if own := [column for column in columns if column.lower().startswith("oo_")]:
+            raise Refused(f"Stateful: schema has {own[0]!r}, and 'oo_' is the platform's prefix", hint="rename it")
+        if own := [column for column in columns if column.lower() in OWN]:
+            raise Refused(
+                f"Stateful: schema has {own[0]!r}, which is the platform's name for the window of a row, and these "
+                "rows have none",
+                hint="rename it: 'since timestamp, until timestamp', for example",
+            )
+
+
+def not_recomputed(output: Output) -> Refused:
+    """Why no backfill computes it."""
+    return Refused(
+        f"output {output.name} has a state of its own: what its processor gives depends on all records of a key "
+        "before, so no window can be computed "
+        "again by itself",
+        data="nothing was written",
+        hint="late records stay out of it: a longer lateness waits for more of them. From the start it is "
+        "computed by a new life: "
+        f"onlyonce lineage new PIPELINE/{output.name} --yes",
+    )
+
+
+def check_anew(where: str, output: Output) -> None:
+    """Raise Refused for an output with state whose rows a new life can't take the place of; `where` is what it is
+    called."""
+    if output.sink.write in ("append", "upsert") and isinstance(output.sink, Delta | Postgres):
+        return
+    raise Refused(
+        f"{where} has a state of its own, and a new life would compute it from the start: what "
+        f"{type(output.sink).__name__} has of it can't be taken back",
+        data="nothing was changed; the rows that are written stay",
+        hint="put its checkpoint back from a backup; or declare the output under another name, with a target of "
+        "its own: it reads `events` from the start",
+    )
+
+
+def check_output(output: Output, window: object) -> None:
+    """Raise Refused for what an output with state of its own can't have; `window` as it is declared."""
+    where = f"output {output.name}: Stateful"
+    others = (
+        ("transform", output.transform),
+        ("from_output", output.from_output),
+        ("lookups", output.lookups),
+        ("reject", output.reject),
+        ("join", output.join),
+    )
+    for option, given in others:
+        if given:
+            raise Refused(
+                f"{where} and {option}", hint="the processor alone makes the rows: leave it out, or declare two outputs"
+            )
+    if window is not None and not isinstance(window, Fixed):
+        raise Refused(
+            f"{where} counts its records by fixed windows, not {type(window).__name__}",
+            hint="window=Fixed(…), or leave it out: an hour. The processor does not see it; sessions and the like "
+            "are its own to make",
+        )
+    if output.is_early:
+        raise Refused(f"{where} gives rows as its processor does", hint="leave panes out")
+    if output.stable_input:
+        raise Refused(
+            f"{where} and stable_input: the rows would be those of the first try, and the state that of the last",
+            hint="leave stable_input out, and let the processor give the same rows and state for the same records",
+        )
+    if output.late != "keep":
+        raise Refused(
+            f"{where} and late={output.late!r}: its rows are not by windows, so a window can't be computed again",
+            hint="leave late out: a late record is kept and counted, and does not reach the processor. A longer "
+            "lateness waits for more of them",
+        )
+    if output.on_backfill != "refuse":
+        raise Refused(
+            f"{where} and on_backfill={output.on_backfill!r}: no backfill computes it", hint="leave on_backfill out"
+        )
+    if (
+        isinstance(output.sink, FileSink)
+        or output.sink.write in ("increment", sinks.HISTORY)
+        or sinks.deletes(output.sink)
+    ):
+        raise Refused(
+            f"{where} appends or upserts the rows that its processor gives, and "
+            f"{type(output.sink).__name__}(write={output.sink.write!r}) does more",
+            hint="put them into a table, Delta() or Postgres(table=…), without deletes; or send them",
+        )
+    if output.sink.write == "upsert" and not sinks.newest_by(output.sink):
+        raise Refused(
+            f"{where} with an upsert may give several rows of the same keys in one batch, and nothing says which "
+            "is the newest",
+            hint="newest_by='since' at the sink: the column of its rows that tells; or append the rows",
+        )
+
+
+# An output of a pipeline, as a user declares it.
+#
+# Pure data, checked when it is made. `pipeline` checks the outputs against each other.
+
+
+@declaration
+class Output:
+    """One result of a pipeline: a function over the kept records, by window, to one sink.
+
+    name          unique in the pipeline
+    transform     'module:function'; takes a DataFrame with the declared columns and the platform's (oo_window,
+                  oo_event_time, oo_system_time), returns a DataFrame. With a window it groups by oo_window. Of several
+                  results it returns a dict: each output's name and its DataFrame. Leave it out for the other outputs:
+                  they are results of the function of their `from_output`
+    sink          where the rows go
+    window        Fixed, Sliding or Session; None: never late, never closes
+    lateness      how long, in event time, a window waits for stragglers after its end
+    panes         'on_time': a window's rows once, when it closes; Spark keeps the state of the open ones. 'at_close':
+                  the same rows, of all records of the window at once, which are read from `events` when it closes:
+                  sooner, without a state, for short windows. 'early': the state at every batch (needs upsert; files
+                  have one pane for each batch, with the rows that it changed). AfterRecords(1000),
+                  AfterTime(timedelta(minutes=5)): all rows of an open window, after so many more records or so much
+                  time, and when it closes (needs upsert and a window)
+    from_output   make this output from the closed panes of that one, in the same batch; without a transform, of what
+                  its function returns under this output's name. With a window of its own (Fixed): from its closed
+                  windows, of which each belongs to the window that holds its last moment
+    stable_input  stage the rows before they are written: for functions that are not deterministic
+    late          'keep': late rows wait in `events` for a backfill. 'recompute': at the end of each run their windows
+                  are computed anew, with them, as a backfill would
+    on_backfill   what a backfill does where the sink's rows don't say their window and so can't be taken back:
+                  'refuse' the backfill, 'skip' this sink, 'resend' the new rows (an upsert puts them over the old; a
+                  what is sent gets them as well, under new keys), or 'correct' an increment: what each window
+                  added is kept in a table beside, and the difference added
+    lookups       tables that the function gets beside its rows, each by its name: def f(rows, customers)
+    join          in place of a transform: the rows of two functions, joined by key and event time. Rows come as they
+                  find each other. A row's window, an hour if none is declared (Fixed only), is that of its left record;
+                  a backfill replaces rows by it
+    reject        'module:function' of the rows that the function is not to get: def unsound(rows) returns a Column of
+                  texts, the reason why a record is rejected, null where it is not. It sees the declared columns,
+                  oo_event_time and oo_system_time
+    stateful      in place of a transform: a processor with a state and timers for each key. Its rows come as it gives
+                  them, and have no window; window (an hour, Fixed only) says how its records are counted, and how far
+                  the end of an input goes
+    """
+
+    name: str
+    transform: str = ""
+    sink: Sink
+    window: Window | None = None
+    lateness: timedelta = timedelta(0)
+    panes: Literal["on_time", "at_close", "early"] | AfterRecords | AfterTime = "on_time"
+    from_output: str | None = None
+    stable_input: bool = False
+    late: Literal["keep", "recompute"] = "keep"
+    on_backfill: Literal["refuse", "skip", "resend", "correct"] = "refuse"
+    lookups: Several[Lookup] = NONE
+    reject: str = ""
+    join: Join | None = None
+    stateful: Stateful | None = None
+
+    def __post_init__(self) -> None:
+        check_name("output", self.name)
+        if isinstance(self.sink, FileSink):
+            self.sink.check_length(self.name)
+        check_one_of(f"output {self.name}", "late", self.late, ("keep", "recompute"))
+        check_one_of(f"output {self.name}", "on_backfill", self.on_backfill, ("refuse", "skip", "resend", "correct"))
+        if self.on_backfill == "resend" and not (self.sink.write == "upsert" or isinstance(self.sink, Sent)):
+            raise Refused(
+                f"output {self.name}: resending would write rows again that its {self.sink.write} has written",
+                hint="'resend' is for an upsert, and for sinks that send. An append needs nothing, a backfill "
+                "replaces its rows; an increment can "
+                "'skip' or 'correct'",
+            )
+        if self.on_backfill == "correct" and (
+            self.sink.write != "increment" or WINDOW_START in self.sink.keys or not (self.window or self.from_output)
+        ):
+            raise Refused(
+                f"output {self.name}: only an increment whose windows add to one row can be corrected",
+                hint="leave on_backfill out: a backfill replaces rows that have their window",
+            )
+        if self.join:
+            _check_join(self)
+            object.__setattr__(self, "window", Joined.of(self.window or HOUR, self.join.within))  # type: ignore[arg-type]
+        if self.stateful:
+            check_output(self, self.window)
+            object.__setattr__(self, "window", Timed.of(self.window or HOUR, self.stateful.timers_within))  # type: ignore[arg-type]
+        if self.late == "recompute" and self.window is None:
+            raise Refused(f"output {self.name}: late='recompute' needs windows of its own", hint="leave it out here")
+        if not self.functions and not self.from_output:
+            raise Refused(
+                f"output {self.name} has no transform",
+                hint="transform='module:function'; only a result of another output's function has none: "
+                "from_output names that output",
+            )
+        _check_lookups(self)
+        _check_reject(self)
+        if self.transform and not re.fullmatch(r"[\w.]+:\w+", self.transform):
+            raise Refused(f"output {self.name}: transform {self.transform!r} is not of the form 'module:function'")
+        if self.lateness % timedelta(milliseconds=1):
+            raise Refused(f"output {self.name}: lateness {self.lateness} has parts of a millisecond", hint="round it")
+        if self.lateness < timedelta(0):
+            raise Refused(f"output {self.name}: lateness {self.lateness} is negative", hint="0 waits for nothing")
+        if self.trigger is None and self.panes not in ("on_time", "at_close", "early"):
+            raise Refused(
+                f"output {self.name}: panes {self.panes!r}",
+                hint="'on_time', 'at_close', 'early', AfterRecords(…) or AfterTime(…)",
+            )
+        _check_trigger(self)
+        _check_at_close(self)
+        if self.panes == "early" and self.sink.write not in ("upsert", "files"):
+            raise Refused(
+                f"output {self.name}: early panes give the same window again, which {self.sink.write} would add up",
+                hint="give the sink write='upsert' and keys",
+            )
+        if self.is_early and isinstance(self.window, Session):
+            raise Refused(f"output {self.name}: early panes of sessions can't be upserted: a merge changes their start")
+        if self.window is None and self.lateness:
+            raise Refused(f"output {self.name}: lateness without a window", hint="without a window nothing is late")
+
+    @property
+    def trigger(self) -> Trigger | None:
+        """What makes panes of its open windows, where that is not each batch."""
+        return self.panes if isinstance(self.panes, AfterRecords | AfterTime) else None
+
+    @property
+    def is_early(self) -> bool:
+        """Whether it writes windows before they close, and writes them again."""
+        return self.panes not in ("on_time", "at_close")
+
+    @property
+    def gets_whole_windows(self) -> bool:
+        """Whether its function gets all records of a window at once, read from `events`, and its query keeps no
+        state."""
+        return self.panes == "at_close" or self.trigger is not None or isinstance(self.window, Chained)
+
+    @property
+    def made_beside(self) -> str | None:
+        """The output in whose batch its rows are made, if that is another.
+
+        One with windows of its own has a query of its own.
+        """
+        return None if isinstance(self.window, Chained) else self.from_output
+
+    @property
+    def is_result(self) -> bool:
+        """Whether its rows are a result of another output's function, which gives several."""
+        return not self.functions
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """What it names as 'module:function': its transform, the two sides of its join, or its processor."""
+        if self.stateful:
+            return (self.stateful.processor,)
+        if self.join:
+            return (self.join.left, self.join.right)
+        return (self.transform,) if self.transform else ()
+
+    @property
+    def has_windows(self) -> bool:
+        """Whether its rows are by windows that can be computed again: those of a processor with state are not."""
+        return self.window is not None and self.stateful is None
+
+    @property
+    def gives_as_it_comes(self) -> bool:
+        """Whether its batches give rows at any time, as a join and a processor with state do, and not when a window
+        closes."""
+        return self.join is not None or self.stateful is not None
+
+    @property
+    def made_by(self) -> str:
+        """What gives its rows, for people."""
+        return " and ".join(self.functions) or f"the function of {self.from_output}"
+
+
+HOUR = Fixed(timedelta(hours=1))
+"""The windows of joined rows, if none are declared."""
+
+
+def _check_join(output: Output) -> None:
+    """Raise Refused for what a join can't have."""
+    where = f"output {output.name}: a join"
+    for option, given in (
+        ("transform", output.transform),
+        ("from_output", output.from_output),
+        ("lookups", output.lookups),
+        ("reject", output.reject),
+    ):
+        if given:
+            raise Refused(
+                f"{where} and {option}",
+                hint="the rows of a join are those of its two sides: leave it out, or declare two outputs",
+            )
+    if not isinstance(output.window or HOUR, Fixed):
+        raise Refused(
+            f"{where} has rows by fixed windows, not {type(output.window).__name__}",
+            hint="window=Fixed(…), by which a backfill replaces rows; how near rows must be to join is the join's "
+            "own `within`",
+        )
+    if output.is_early:
+        raise Refused(f"{where} gives each row once, as it finds its partner", hint="leave panes out")
+    if isinstance(output.sink, FileSink) or output.sink.write in ("upsert", "increment"):
+        raise Refused(
+            f"{where} appends its rows as they come, which "
+            f"{type(output.sink).__name__}(write={output.sink.write!r}) can't take",
+            hint="append them to a table, Delta() or Postgres(table=…), or send them",
+        )
+
+
+def _check_lookups(output: Output) -> None:
+    names = [lookup.name for lookup in output.lookups]
+    if twice := [name for n, name in enumerate(names) if name in names[:n]]:
+        raise Refused(f"output {output.name}: two lookups are named {twice[0]!r}", hint="rename one of them")
+    if names and not output.transform:
+        raise Refused(
+            f"output {output.name}: lookups, and no function that gets them",
+            hint="declare them at the output that has the function",
+        )
+    if names and output.late == "recompute" and isinstance(output.window, Session):
+        raise Refused(
+            f"output {output.name}: late='recompute' of sessions with lookups: a late row may merge sessions that "
+            "saw different versions",
+            hint="late='keep', and fold late rows in by hand: onlyonce backfill … --lookups now",
+        )
+
+
+def _check_trigger(output: Output) -> None:
+    if output.trigger is None:
+        return
+    if output.window is None:
+        raise Refused(
+            f"output {output.name}: {type(output.trigger).__name__} makes panes of windows, and it has none",
+            hint="give it a window; panes='early' writes totals with each batch",
+        )
+    if output.sink.write != "upsert":
+        raise Refused(
+            f"output {output.name}: each pane has all rows of its window again, which {output.sink.write} would add up",
+            hint="give the sink write='upsert' and keys",
+        )
+
+
+def _check_at_close(output: Output) -> None:
+    if output.panes != "at_close":
+        return
+    where = f"output {output.name}: panes='at_close' gives a function all records of a window"
+    if output.gives_as_it_comes:
+        raise Refused(f"{where}, and {output.made_by} gives rows as records come", hint="leave panes out")
+    if output.window is None or isinstance(output.window, Session):
+        has = (
+            "has no window"
+            if output.window is None
+            else "has sessions, whose records are known only once they are merged"
+        )
+        raise Refused(f"{where}, and it {has}", hint="window=Fixed(…) or Sliding(…); or leave panes out")
+
+
+def _check_reject(output: Output) -> None:
+    if not output.reject:
+        return
+    if output.from_output:
+        raise Refused(
+            f"output {output.name}: its rows are made from those of {output.from_output}, and only records can be "
+            "rejected",
+            hint=f"declare reject at {output.from_output}, or filter in the function of {output.name}",
+        )
+    if not re.fullmatch(r"[\w.]+:\w+", output.reject):
+        raise Refused(f"output {output.name}: reject {output.reject!r} is not of the form 'module:function'")
+
+
+def check_rows(output: Output, types: dict[str, str]) -> None:
+    """Refuse rows without the columns that are declared, with a key that can't be compared, or with a column that has
+    no order.
+
+    `types`: column → Spark's type.
+    """
+    sink = output.sink
+    where = f"{declared_at(sink) or declared_at(output)}output {output.name}"
+    for name in (*sinks.newest_by(sink), *filter(None, [sinks.deletes(sink)])):
+        if name not in types:
+            raise Refused(
+                f"{where}: {name!r} is not a column of what {output.made_by} gives",
+                data="nothing was read or written",
+                hint=f"There is: {', '.join(types)}",
+            )
+    for name in getattr(sink, "keys", ()):
+        if "map<" in types.get(name, ""):
+            raise Refused(
+                f"{where}: column {name} is {types[name]}, and is a key: Spark and the sinks compare no maps",
+                data="nothing was read or written",
+                hint="take the entries that make the key as columns of their own, or the map as a string: F.to_json",
+            )
+    for name in sinks.newest_by(sink):
+        if types[name].partition("(")[0] not in sinks.ORDERED:
+            raise Refused(
+                f"{where}: newest_by={name!r} is of type {types[name]}, which has no order that all parts agree on",
+                data="nothing was read or written",
+                hint=f"one of: {', '.join(sinks.ORDERED)}",
+            )
+    if sink.write == sinks.HISTORY:
+        _check_history(where, types)
+    if (told := sinks.deletes(sink)) and types[told] != "boolean":
+        raise Refused(
+            f"{where}: deletes={told!r} is of type {types[told]}, and not a boolean",
+            data="nothing was read or written",
+            hint=f"{told} = (op = 'd'), for example",
+        )
+
+
+def _check_history(where: str, types: dict[str, str]) -> None:
+    if types.get(VALID_FROM) != "timestamp":
+        raise Refused(
+            f"{where}: a history needs to know when each version begins, and {VALID_FROM!r} is no column of "
+            "type timestamp",
+            data="nothing was read or written",
+            hint=f"F.col('changed_at').alias({VALID_FROM!r}), for example",
+        )
+    if taken := [name for name in (VALID_TO, IS_CURRENT) if name in types]:
+        raise Refused(
+            f"{where}: {taken[0]!r} is found by the platform, from the versions of a key",
+            data="nothing was read or written",
+            hint="give the column another name",
+        )
+
+
+# What a backfill does with the rows that an output has written: whether they can be taken back. Pure.
+#
+# Who calls it: whoever computes windows again, and what says so before. Errors: Refused.
+
+
+def what_to_do(output: Output) -> str:
+    """How a backfill changes an output's sink: 'replace', 'correct', 'resend' or 'skip'. Raises Refused.
+
+    Rows can be replaced where each row belongs to one window, and says so: in append, and where the window is among
+    the keys.
+    """
+    sink = output.sink
+    if output.stateful:
+        raise not_recomputed(output)
+    if isinstance(sink, Sent):
+        return _of_sent(output)
+    carried = {"append": True, "files": True, "upsert": {WINDOW_START, WINDOW_END} & {*sink.keys}}
+    if carried.get(sink.write, WINDOW_START in sink.keys):
+        return "replace"
+    if output.on_backfill == "refuse":
+        raise Refused(
+            f"output {output.name}: what it has {sink.write}ed can't be taken back, since its rows don't say their "
+            "window",
+            data="nothing was written",
+            hint="put window_start among the keys (of a new table), or declare what a backfill does: "
+            "on_backfill='skip' leaves this sink as it is"
+            + (
+                ", 'resend' upserts the new rows over the old"
+                if sink.write == "upsert"
+                else ", 'correct' (for a new table) keeps what each window added and adds the difference"
+            ),
+        )
+    return output.on_backfill
+
+
+def _of_sent(output: Output) -> str:
+    """What was sent is out of reach."""
+    if output.on_backfill == "refuse":
+        raise Refused(
+            f"output {output.name}: what it has sent ({output.sink.write}) can't be taken back",
+            data="nothing was written or sent",
+            hint="declare on_backfill='skip' to leave this sink as it is: it keeps the results of the stream; or "
+            "'resend' to "
+            "send the recomputed rows as well, as new ones",
+        )
+    return output.on_backfill

@@ -1,0 +1,645 @@
+"""Several sources of one pipeline: how each is declared, and each as if it were the pipeline's only one.
+
+Pure data, checked when it is made.
+
+A source is parsed by its own columns. Its records get the pipeline's columns before they are judged, so all that
+follows knows one schema.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any, Literal
+
+from onlyonce import settings
+from onlyonce.api import chain, columns, ddl, messages, sinks
+from onlyonce.api import columns as api_columns
+from onlyonce.api.declaration import Several, check_name, check_one_of, declaration, declared_at, unknown
+from onlyonce.api.outputs import Join, Lookup, Output, Stateful
+from onlyonce.api.sinks import (
+    BigQuery,
+    BigQueryStream,
+    CustomSink,
+    Delta,
+    FileSink,
+    Iceberg,
+    KafkaSink,
+    MySQL,
+    Postgres,
+    Sent,
+    Sink,
+    UnitSink,
+    Webhook,
+)
+from onlyonce.api.sources import Custom, DeltaSource, Files, Growing, Kafka, PubSub, Source
+from onlyonce.core import line_values, stored_names
+from onlyonce.core.batch import AT_LEAST_ONCE, EXACTLY_ONCE
+from onlyonce.core.errors import Refused
+from onlyonce.core.locations import Location, is_url
+from onlyonce.core.windows import Chained, Session
+
+SHARED, BY_SOURCE = "shared", "by_source"
+
+
+@declaration
+class Input:
+    """One of several sources of a pipeline, and how its records come to the pipeline's columns.
+
+    source      where its records come from: Files, Growing, Kafka, DeltaSource or Custom. An inbox that is not named is
+                <home>/inbox/<pipeline>/<source>
+    schema      its own columns, in Spark's DDL; None: the pipeline's
+    columns     a column of the pipeline → what makes it of the source's columns, in Spark's SQL: {'at': 'created',
+                'amount': 'cents / 100.0', 'shop': "'berlin'"}. One that is not named is the source's column of that
+                name, else null. The record id and the event time are columns of the source, of the same type: {'id':
+                'order_no'}
+    aliases     a column of its schema → its name in the source, as of a Pipeline
+    formats     the form of a time, as of a Pipeline
+    idle_after  it holds the pipeline's watermark back until nothing has come from it for this long; None: always
+    """
+
+    source: Source
+    schema: str | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    formats: Mapping[str, str] = field(default_factory=dict)
+    idle_after: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        if self.schema is not None:
+            ddl.check("Input", ddl.split(self.schema))
+            columns.check_names("Input", ddl.split(self.schema))
+        if self.columns and self.schema is None:
+            raise Refused(
+                "Input: columns without a schema", hint="schema has the source's own columns, of which they are made"
+            )
+        if self.idle_after is not None and self.idle_after <= timedelta(0):
+            raise Refused(
+                f"Input: idle_after {self.idle_after} is no length of time",
+                hint="timedelta(minutes=10), for example; or leave it out",
+            )
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a pipeline that stands for one of several sources is of.
+
+    salt     before the values of each record id: ids of another source are others; empty: they are the same
+    columns  (column of the pipeline, its type, what makes it) in order; empty: the source's are the pipeline's
+    """
+
+    name: str
+    salt: str
+    columns: tuple[tuple[str, str, str], ...]
+
+
+class OneOfSeveral:
+    """In the place of a pipeline's source when it has several.
+
+    Whoever asks it for anything takes one source only, and says so.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise Refused(
+            "this pipeline has several sources, and what was asked for is made for one",
+            data="nothing was read or written",
+            hint="docs/how-to/several-sources.md says what works with several sources",
+        )
+
+    def __repr__(self) -> str:
+        return "one of several"
+
+
+def input_of(sources: Mapping[str, Any]) -> dict[str, Input]:
+    """The declared sources; one without a mapping may be given alone."""
+    return {name: one if isinstance(one, Input) else Input(source=one) for name, one in sources.items()}
+
+
+def input_views(pipeline: Pipeline) -> dict[str, Pipeline]:
+    """Each source as if it were the pipeline's only one: with its own columns, record id and event time.
+
+    Raises Refused.
+    """
+    found = {name: _view(pipeline, name, one) for name, one in pipeline.inputs.items()}
+    _check(pipeline)
+    return found
+
+
+def in_store(pipeline: Pipeline) -> bool:
+    """Whether its inbox is a prefix of an object store."""
+    source = pipeline.source
+    return isinstance(source, Files) and source.inbox is not None and is_url(source.inbox)
+
+
+def folder(pipeline: Pipeline) -> Location | None:
+    """The inbox of a pipeline with one source, or of one of several as `of_source` gives it; None where no files come
+    in."""
+    source = pipeline.source
+    if isinstance(source, Kafka):
+        return None
+    return settings.inbox_location(
+        f"{pipeline.name}/{pipeline.part.name}" if pipeline.part else pipeline.name, source.inbox
+    )
+
+
+def each_input(pipeline: Pipeline) -> list[Pipeline]:
+    """Return each source of a pipeline as if it were its only one."""
+    return [pipeline.of_source(name) for name in pipeline.sources] if pipeline.sources else [pipeline]
+
+
+def folders(pipeline: Pipeline) -> list[Location]:
+    """The inboxes of a pipeline, whatever it reads."""
+    return [found for view in each_input(pipeline) if (found := folder(view)) is not None]
+
+
+def _check(pipeline: Pipeline) -> None:
+    where = f"pipeline {pipeline.name}"
+    if pipeline.record_id and pipeline.id_space is None:
+        raise Refused(
+            f"{where}: its sources have record ids, and nothing says whether two of them may give one record",
+            data="one answer drops records as duplicates, the other keeps a record twice",
+            hint="id_space='shared': the same id from two sources is one record; id_space='by_source': it is two",
+        )
+    if pipeline.id_space is not None:
+        check_one_of(where, "id_space", pipeline.id_space, (SHARED, BY_SOURCE))
+    if pipeline.mode == AT_LEAST_ONCE:
+        raise Refused(
+            f"{where}: mode='at_least_once' is for one source",
+            hint="leave mode out; without record_id no catalog is needed",
+        )
+    if not pipeline.record_id and pipeline.id_space == SHARED:
+        raise Refused(
+            f"{where}: id_space='shared', but a record is its place, and no place is in two sources",
+            hint="leave id_space out",
+        )
+    places = list(_places(pipeline))
+    if twice := [place for number, place in enumerate(places) if place in places[:number]]:
+        raise Refused(
+            f"{where}: two of its sources read {twice[0]}", data="each record would come twice", hint="declare it once"
+        )
+
+
+def _places(pipeline: Pipeline) -> Iterator[str]:
+    for one in pipeline.inputs.values():
+        source = one.source
+        if isinstance(source, Kafka):
+            yield f"the topic {source.topic} of {source.servers}"
+        elif isinstance(source, DeltaSource):
+            yield f"the table {source.where}"
+        elif not isinstance(source, Custom) and source.inbox:
+            yield f"the inbox {source.inbox}"
+
+
+def _view(pipeline: Pipeline, name: str, one: Input) -> Pipeline:
+    where = f"pipeline {pipeline.name}, source {name}"
+    check_name("source", name)
+    if isinstance(one.source, PubSub) or not isinstance(one.source, Files | Growing | Custom | Kafka | DeltaSource):
+        raise Refused(
+            f"{where}: {type(one.source).__name__} can't be one of several sources",
+            hint="Files, Growing, Kafka, DeltaSource or Custom; or a pipeline of its own",
+        )
+    own, types = ddl.types(one.schema or pipeline.schema), ddl.types(pipeline.schema)
+    for column in one.columns:
+        if column not in types:
+            raise Refused(
+                f"{where}: columns: {unknown('column', column, list(types)).what}",
+                hint=f"the pipeline has: {', '.join(types)}",
+            )
+    made = {column: one.columns.get(column, _quoted(column) if column in own else "NULL") for column in types}
+    for column in types:
+        if column not in one.columns and column in own and own[column] != types[column]:
+            raise Refused(
+                f"{where}: its column {column} is of type {own[column]}, the pipeline's of type {types[column]}",
+                hint=f"say how it is made: columns={{{column!r}: 'cast({column} as {types[column]})'}}",
+            )
+    named = {
+        column: _renamed(where, column, made[column], own, types)
+        for column in (*pipeline.record_id, pipeline.event_time)
+    }
+    view = replace(
+        pipeline,
+        source=one.source,
+        sources={},
+        id_space=None,
+        schema=one.schema or pipeline.schema,
+        aliases=one.aliases,
+        formats=one.formats,
+        record_id=tuple(named[column] for column in pipeline.record_id),
+        event_time=named[pipeline.event_time],
+    )
+    salt = "" if pipeline.id_space == SHARED else name
+    mapped = tuple((column, kind, made[column]) for column, kind in types.items()) if one.schema is not None else ()
+    object.__setattr__(view, "_part", Part(name, salt, mapped))
+    return view
+
+
+def _renamed(where: str, column: str, made: str, own: Mapping[str, str], types: Mapping[str, str]) -> str:
+    """The column of the source that is the record id or event time of the pipeline under another name."""
+    plain = made.strip().strip("`")
+    if own.get(plain) != types[column]:
+        raise Refused(
+            f"{where}: {column!r} identifies a record or is its event time, so it is a column of the source of "
+            f"type {types[column]}, and not {made!r}",
+            hint=f"columns={{{column!r}: …}} with one of: "
+            f"{', '.join(name for name, kind in own.items() if kind == types[column]) or 'none has that type'}",
+        )
+    return plain
+
+
+def _quoted(column: str) -> str:
+    return f"`{column}`" if not re.fullmatch(r"\w+", column) else column
+
+
+# What the outputs of one pipeline can't be beside each other, and beside what the pipeline itself says. Pure.
+#
+# Who calls it: `Pipeline`, when it is made. Errors: Refused.
+
+
+def check_together(pipeline: Pipeline) -> None:
+    """Raise Refused for outputs that can't be in one pipeline."""
+    if not pipeline.outputs:
+        raise Refused(f"pipeline {pipeline.name}: no outputs", hint="declare at least one Output")
+    names = [o.name for o in pipeline.outputs]
+    if twice := sorted({n for n in names if names.count(n) > 1}):
+        raise Refused(f"pipeline {pipeline.name}: two outputs are named {twice[0]!r}", hint="rename one of them")
+    if {"receive", "close"} & set(names):
+        raise Refused(f"pipeline {pipeline.name}: 'receive' and 'close' are the platform's own", hint="rename it")
+    for adding in (o for o in pipeline.outputs if o.sink.write == "increment" and pipeline.mode == "at_least_once"):
+        raise Refused(
+            f"pipeline {pipeline.name} is at_least_once, and output {adding.name} increments: a batch that is written "
+            "twice would be added twice",
+            hint="mode='exactly_once'; or let the output write totals as an upsert (panes='early')",
+        )
+    for sending in (o for o in pipeline.outputs if isinstance(o.sink, Sent) and pipeline.mode == "at_least_once"):
+        raise Refused(
+            f"pipeline {pipeline.name} is at_least_once, and output {sending.name} sends its rows: a batch that is "
+            "written "
+            "twice would be sent twice, under two keys",
+            hint="mode='exactly_once'",
+        )
+    for output in pipeline.outputs:
+        for key in output.stateful.keys if output.stateful else ():
+            if key not in pipeline.columns():
+                raise Refused(
+                    f"output {output.name}: the key {key!r} is not a declared column",
+                    hint=f"schema has: {', '.join(pipeline.columns())}",
+                )
+    for made in (o for o in pipeline.outputs if o.from_output):
+        _check_made_from(pipeline, made) if made.made_beside else chain.check_chain(
+            made, pipeline.output(str(made.from_output))
+        )
+    _check_newest(pipeline)
+    targets = [o.sink.target(f"{pipeline.name}/{o.name}") for o in pipeline.outputs]
+    if shared := sorted({t for t in targets if targets.count(t) > 1}):
+        raise Refused(f"pipeline {pipeline.name}: two outputs write to {shared[0]}", hint="give each its own target")
+
+
+def _check_made_from(pipeline: Pipeline, made: Output) -> None:
+    root = pipeline.output(str(made.from_output))
+    where = f"output {made.name} (from_output={root.name})"
+    if root.made_beside:
+        raise Refused(f"{where}: {root.name} is itself made from {root.from_output}", hint="make it from that one")
+    chain.refuse_as_they_come(where, root)
+    if root.is_early or made.is_early:
+        raise Refused(f"{where}: early panes change; a second output could not follow", hint="use on_time panes")
+    if made.is_result:
+        _check_result(root, made, where)
+    elif root.window is None or isinstance(root.window, Session):
+        raise Refused(f"{where}: needs closed panes of fixed or sliding windows", hint="give it an output of its own")
+    for lookup in made.lookups:
+        if lookup not in root.lookups and lookup.name in [one.name for one in root.lookups]:
+            raise Refused(
+                f"{where}: its lookup {lookup.name!r} is another table than that of {root.name}",
+                hint="a batch sees one table by one name: rename one of them",
+            )
+    if made.lateness:
+        raise Refused(f"{where}: has the lateness of {root.name}", hint="leave it out here")
+    if made.late == "recompute":
+        raise Refused(f"{where}: its late records are those of {root.name}", hint="leave late out here")
+
+
+def _check_result(root: Output, made: Output, where: str) -> None:
+    if made.stable_input:
+        raise Refused(
+            f"{where}: its rows are stored with those of {root.name}", hint=f"set stable_input on {root.name}"
+        )
+    if made.on_backfill == "correct" and root.window is None:
+        raise Refused(f"{where}: {root.name} has no windows, so nothing is recomputed", hint="leave on_backfill out")
+
+
+def _check_newest(pipeline: Pipeline) -> None:
+    """Refuse outputs whose newest rows could not be told."""
+    for output in pipeline.outputs:
+        if not sinks.newest_by(output.sink):
+            continue
+        where = f"{declared_at(output)}output {output.name}"
+        if pipeline.root_of(output).has_windows:
+            raise Refused(
+                f"{where}: newest_by and a window",
+                data="a change that comes too late for its window would be left out, and the row of its key stay "
+                "an old one",
+                hint="leave the window out: without one nothing is late. Without newest_by the row of the later "
+                "window stays",
+            )
+        if pipeline.mode == AT_LEAST_ONCE and (sinks.deletes(output.sink) or output.sink.write == sinks.HISTORY):
+            raise Refused(
+                f"{where}: {'a history' if output.sink.write == sinks.HISTORY else 'deletes'} in mode='at_least_once'",
+                data="two attempts at a batch may write at once there: a deleted row could come back, a version "
+                "end at the wrong time",
+                hint="mode='exactly_once'",
+            )
+
+
+def check_changes(pipeline: Pipeline) -> None:
+    """Refuse a pipeline of changes that would take a later change for an earlier one, or lose deletes."""
+    value = getattr(pipeline.source, "value", None) if not pipeline.sources else None
+    if not isinstance(value, messages.Debezium):
+        return
+    where = f"pipeline {pipeline.name}"
+    if pipeline.record_id and value.position not in pipeline.record_id:
+        raise Refused(
+            f"{where}: record_id={pipeline.record_id!r} without {value.position!r}",
+            data="the second change of a row would be a duplicate of the first, and be dropped",
+            hint=f"record_id=(<the keys of the table>, {value.position!r}): what is delivered again is a duplicate "
+            "then, and nothing else",
+        )
+    if pipeline.event_time != value.time:
+        raise Refused(
+            f"{where}: event_time={pipeline.event_time!r}, and the changes have theirs in {value.time!r}",
+            data="of a deleted row the log may have the keys only, and a change without an event time is invalid",
+            hint=f"event_time={value.time!r}",
+        )
+
+
+# What a user declares: a pipeline, its sources, its outputs and their sinks. Pure data, checked when it is made.
+#
+# A file with declarations defines PIPELINES, a sequence of `Pipeline`. The docstring of each class says what its
+# options mean. An unknown option, or a value that can't work, raises Refused, which says what to do.
+
+
+__all__ = [
+    "MODES",
+    "PREFIX",
+    "BigQuery",
+    "BigQueryStream",
+    "Custom",
+    "CustomSink",
+    "Delta",
+    "DeltaSource",
+    "FileSink",
+    "Files",
+    "Growing",
+    "Iceberg",
+    "Input",
+    "Join",
+    "Kafka",
+    "KafkaSink",
+    "Lookup",
+    "MySQL",
+    "Output",
+    "Pipeline",
+    "Postgres",
+    "PubSub",
+    "Sent",
+    "Sink",
+    "Stateful",
+    "UnitSink",
+    "Webhook",
+    "split_ddl",
+    "target",
+    "unknown",
+]
+
+PREFIX = stored_names.OO_PREFIX
+"""The prefix of the platform's own columns. A declared column can't begin with it."""
+MODES = (EXACTLY_ONCE, AT_LEAST_ONCE)
+ONE_OF_SEVERAL: Any = OneOfSeveral()
+
+
+@declaration
+class Pipeline:
+    """A source, the fate of each of its records, and the outputs made from those that are kept.
+
+    name           unique; a word in lower case
+    source         where records come from
+    sources        in its place several, by name: {"web": Kafka(…), "shop": Input(source=Files(…), schema=…, columns=…,
+                   idle_after=…)}. They are taken in one batch after the other; the watermark is the least of those that
+                   are not idle (docs/how-to/several-sources.md)
+    id_space       of several sources, 'shared': the same record id from two of them is one record; 'by_source': it is
+                   two
+    schema         the declared columns, in Spark's DDL: 'id string, at timestamp, amount double'
+    aliases        a declared column → its name in the source, if that differs: {'total_amount': 'Total Amount'}. A
+                   declared name has no space and none of the characters , ; = and brackets, which a Delta table can't
+                   hold; a name in the source may have any
+    formats        the form of a time in JSON or CSV, if it is not ISO 8601: {'paid': 'epoch_ms', 'born': '%d/%m/%Y',
+                   'order.sent': '%d.%m.%Y %H:%M'} (docs/reference/values.md). A count since 1970 (epoch_s, epoch_ms,
+                   epoch_us, epoch_ns), or a pattern
+    record_id      the columns that identify a record: a second one with the same values is a duplicate. (): a record is
+                   its place, the file and the byte at which it begins; then no catalog is needed, and what is delivered
+                   again in another file is another record. Of PubSub ('message_id',), or its record_id_attribute: a
+                   declared column of type string
+    event_time     the column (a timestamp) that says when it happened
+    outputs        what is made of it
+    idle_after     close windows when the source has been silent for this long; None: never by silence
+    max_ahead      an event time further ahead of the system time than this is invalid
+    partitions     in how many partitions a batch is cut, if it shall be the same for all; None: each batch by its size
+                   and the cores, up to ONLYONCE_MOST_PARTITIONS. Fixed by the batch row for its replay
+    dedup_horizon  how long a re-delivery is recognised, in time in which batches were committed: outages and
+                   silence of over an hour count as one hour. A day, because producers retry for minutes, an
+                   operator who sends a file again does so the same or the next working hours, and a day of ids
+                   (18 bytes each) is small; longer for sources that are replayed by hand
+    keep_events    how long records stay in `events`, by their event time; None: for ever. Older days go once all their
+                   windows are closed (docs/reference/retention.md#keep-events). What went can't be had by a backfill or
+                   a new output
+    keep_log       how long the log has each batch of an output by itself; None: for ever. Of older ones it has the sums
+                   by life and by window (docs/reference/retention.md#keep-log)
+    mode           'exactly_once'. 'at_least_once' is cheaper: nothing is lost, but a re-delivery is kept again, and a
+                   PostgreSQL append has rows twice when a batch is replayed. Bounded runs and backfills are always
+                   exactly once
+    """
+
+    name: str
+    schema: str
+    record_id: Several[str]
+    event_time: str
+    outputs: Several[Output]
+    source: Source = ONE_OF_SEVERAL
+    sources: Mapping[str, Input | Source] = field(default_factory=dict)
+    id_space: Literal["shared", "by_source"] | None = None
+    idle_after: timedelta | None = None
+    max_ahead: timedelta = timedelta(days=1)
+    partitions: int | None = None
+    dedup_horizon: timedelta = timedelta(days=1)
+    mode: Literal["exactly_once", "at_least_once"] = "exactly_once"
+    keep_events: timedelta | None = None
+    keep_log: timedelta | None = None
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    formats: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_name("pipeline", self.name)
+        check_one_of(f"pipeline {self.name}", "mode", self.mode, MODES)
+        ddl.check(f"pipeline {self.name}", split_ddl(self.schema))
+        api_columns.check_names(f"pipeline {self.name}", split_ddl(self.schema))
+        columns = self.columns()
+        for column in (*self.record_id, self.event_time):
+            if column not in columns:
+                raise Refused(
+                    f"pipeline {self.name}: {column!r} is not a declared column",
+                    hint=f"schema has: {', '.join(columns)}",
+                )
+        kinds = ddl.types(self.schema)
+        for column in self.record_id:
+            if line_values.named_id_form(kinds[column]) not in line_values.FORMS:
+                raise Refused(
+                    f"pipeline {self.name}: record_id={column!r} is of type {kinds[column]}, and an id is made of "
+                    "plain values",
+                    hint=f"declare it as one of {', '.join(line_values.FORMS)}, or name other columns; a string "
+                    "column holds an object or array as JSON",
+                )
+        if self.by_position and self.dedup_horizon != Pipeline.dedup_horizon:
+            raise Refused(
+                f"pipeline {self.name}: a dedup_horizon without record_id: a record that is identified by its "
+                "place has no re-delivery",
+                hint="leave dedup_horizon out, or name the columns that identify a record",
+            )
+        if self.partitions is not None and self.partitions < 1:
+            raise Refused(f"pipeline {self.name}: partitions must be at least 1")
+        if self.dedup_horizon <= timedelta(0):
+            raise Refused(
+                f"pipeline {self.name}: dedup_horizon {self.dedup_horizon} recognises no re-delivery",
+                hint="give a length of time; timedelta(days=1) is the default",
+            )
+        if self.keep_events is not None and self.keep_events < timedelta(days=1):
+            raise Refused(
+                f"pipeline {self.name}: keep_events {self.keep_events} is less than a day",
+                hint="whole days go: give at least timedelta(days=1); leave it out to keep all records",
+            )
+        if self.keep_log is not None and self.keep_log < timedelta(days=1):
+            raise Refused(
+                f"pipeline {self.name}: keep_log {self.keep_log} is less than a day",
+                hint="batches of the last day are compared with their units and windows: give at least "
+                "timedelta(days=1), or leave it out",
+            )
+        if reserved := [c for c in columns if c.lower().startswith(PREFIX)]:
+            raise Refused(f"pipeline {self.name}: {', '.join(reserved)}: {PREFIX!r} is the platform's prefix")
+        plain = [c.lower() for c in columns]
+        if twice := [c for n, c in enumerate(columns) if c.lower() in plain[:n]]:
+            raise Refused(
+                f"pipeline {self.name}: column {twice[0]!r} is declared twice",
+                hint="rename one of them; Spark takes capitals and small letters for the same",
+            )
+        if isinstance(self.source, OneOfSeveral) != bool(self.sources):
+            raise Refused(
+                f"pipeline {self.name}: one of source and sources says where its records come from",
+                hint="source=Files(…), or sources={'web': …, 'shop': …}",
+            )
+        if self.sources:
+            for option in ("aliases", "formats"):
+                if getattr(self, option):
+                    raise Refused(
+                        f"pipeline {self.name}: {option} with several sources",
+                        hint=f"each source has its own: Input(source=…, schema=…, {option}=…)",
+                    )
+            object.__setattr__(self, "_views", input_views(self))
+        else:
+            self.source.check(self.name, self.record_id, split_ddl(self.schema))
+            api_columns.check_aliases(f"pipeline {self.name}", columns, self.aliases, self.source)
+            api_columns.check_time_forms(f"pipeline {self.name}", self.schema, self.formats, self.source)
+            check_changes(self)
+        object.__setattr__(self, "outputs", chain.with_windows(self.name, self.outputs))
+        check_together(self)
+
+    @property
+    def inputs(self) -> dict[str, Input]:
+        """Its several sources by name, in the order of the declaration; none where it has one source."""
+        return input_of(self.sources)
+
+    @property
+    def part(self) -> Part | None:
+        """Of a pipeline that stands for one of several sources of another (`of_source`): which."""
+        found: Part | None = getattr(self, "_part", None)
+        return found
+
+    def of_source(self, name: str | None) -> Pipeline:
+        """Itself; of several sources the one of that name, as if it were the only one.
+
+        Raises Refused for one that is not declared.
+        """
+        if name is None:
+            return self
+        views: dict[str, Pipeline] = getattr(self, "_views", {})
+        if name not in views:
+            raise Refused(
+                f"pipeline {self.name}: input of the source {name!r} is to be read, and no such source is declared",
+                data="nothing of it was read",
+                hint="declare it again and run once, so that all of it is taken in; then take it out",
+            )
+        return views[name]
+
+    @property
+    def by_position(self) -> bool:
+        """Whether a record is its place in the source, and not the values of columns."""
+        return not self.record_id
+
+    def columns(self) -> list[str]:
+        """The names of the declared columns, in order."""
+        return [ddl.named(part)[0] for part in split_ddl(self.schema)]
+
+    def named(self) -> dict[str, str]:
+        """Return the name in the source of each declared column, in order."""
+        return api_columns.named_in_source(self.columns(), self.aliases)
+
+    def output(self, name: str) -> Output:
+        """The output of that name; raises Refused."""
+        for output in self.outputs:
+            if output.name == name:
+                return output
+        raise unknown("output", name, [o.name for o in self.outputs])
+
+    def roots(self) -> list[Output]:
+        """The outputs with a query of their own: one lineage each.
+
+        Those that are made from another's closed windows come after it.
+        """
+        return chain.in_order([o for o in self.outputs if o.made_beside is None])
+
+    def queries(self) -> list[str]:
+        """The names of the pipeline's streaming queries, in the order in which a run drains them."""
+        return ["receive", *(root.name for root in self.roots())]
+
+    def root_of(self, output: Output) -> Output:
+        """The output whose query makes the rows of this one."""
+        return self.output(output.made_beside) if output.made_beside else output
+
+    def made_from(self, root: Output) -> list[Output]:
+        """The outputs made from the closed panes of `root`, and those that are results of its function."""
+        return [o for o in self.outputs if o.made_beside == root.name]
+
+    def upstream(self, output: Output) -> list[Output]:
+        """The outputs from whose closed windows this one is made, the first of the chain first; none of any other
+        output."""
+        before = self.output(str(output.from_output)) if isinstance(output.window, Chained) else None
+        return [*self.upstream(before), before] if before else []
+
+    def downstream(self, root: Output) -> list[Output]:
+        """The outputs that are made from the closed windows of this one, and of those, each after its own."""
+        return [o for o in self.roots() if root in self.upstream(o)]
+
+    def lookups(self, root: Output) -> dict[str, Lookup]:
+        """The tables that the functions of `root`, and of the outputs made from it, get; by name."""
+        return {lookup.name: lookup for o in [root, *self.made_from(root)] for lookup in o.lookups}
+
+
+def split_ddl(schema: str) -> list[str]:
+    """The column definitions of a DDL string; commas inside <> and () don't separate."""
+    return ddl.split(schema)
+
+
+def target(pipeline: Pipeline, output: Output) -> str:
+    """Where an output's rows go, as text: the same text means the same place."""
+    return output.sink.target(f"{pipeline.name}/{output.name}")

@@ -1,0 +1,129 @@
+"""Imports what a declaration or setting names as 'module:name': a function, a writer, or a class of the user's own.
+
+Who calls it: every module that runs the user's code (`declare.loading`, `operate.alerts`, `sinks.files.formats`,
+`sinks.outbox.target`, `sources.custom`). Importing runs the user's module. Not promised: what kind of object the name
+stands for; the caller checks that.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib.util
+import pkgutil
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from onlyonce.api.messages import FROM_ENVIRONMENT
+from onlyonce.api.sinks import CustomSink
+from onlyonce.api.sources import Custom
+from onlyonce.core import errors
+from onlyonce.core.errors import OnlyonceError, Refused
+
+
+def named(text: str, subject: str, **words: str) -> Any:
+    """What 'module:name' stands for.
+
+    Raises Refused, "`subject` is not there: …", with the caller's `data` and `hint`.
+    """
+    try:
+        return pkgutil.resolve_name(text)
+    except OnlyonceError:
+        raise
+    except (ImportError, AttributeError, ValueError) as error:
+        place = errors.origin_in_python(error)
+        if place is None:
+            words["hint"] = _guess(text) + words.get("hint", "")
+        what = f"{subject} is not there: {error}" if place is None else f"{place}: {subject} is not there: {error}"
+        raise Refused(what, **words) from error
+    except Exception as error:  # the module is the user's: whatever it raises as it is imported
+        words["hint"] = "correct that line; the module must be importable"
+        raise Refused(
+            f"{errors.origin_in_python(error) or subject}: {subject} can't be imported: "
+            f"{type(error).__name__}: {error}",
+            **words,
+        ) from error
+
+
+def check_written(text: str, subject: str, **words: str) -> None:
+    """Raise Refused for what is not written in its module: by the module's text, so that Spark is not imported.
+
+    The packages above it are.
+
+    Not promised: that it can be imported, nor anything of a module that has no text.
+    """
+    module, _, name = text.partition(":")
+    try:
+        found = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        found = None
+    if found is None:
+        raise Refused(f"{subject} is not there: no module {module!r}", **words)
+    if not found.origin or not found.origin.endswith(".py"):
+        return
+    try:
+        written = _names(Path(found.origin).read_text())
+    except SyntaxError as error:
+        raise Refused(f"{found.origin}:{error.lineno}: {subject} can't be imported: {error.msg}", **words) from error
+    if name not in written and "*" not in written:
+        close = difflib.get_close_matches(name, written, n=1)
+        guess = f"did you mean '{module}:{close[0]}'? " if close else ""
+        raise Refused(
+            f"{subject} is not there: {found.origin} has no {name!r}", **words | {"hint": guess + words.get("hint", "")}
+        )
+
+
+def _names(text: str) -> set[str]:
+    """The names that a module's text binds, wherever it does."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.alias):
+            found.add((node.asname or node.name).partition(".")[0])
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+    return found
+
+
+def _guess(text: str) -> str:
+    """The nearest name that the module has, where the module is there."""
+    module, _, name = text.partition(":")
+    close = difflib.get_close_matches(name, vars(sys.modules[module]) if module in sys.modules else (), n=1)
+    return f"did you mean '{module}:{close[0]}'? " if close else ""
+
+
+# Finds the environment variables that a declaration names for its secrets.
+
+
+OPTIONS = frozenset({"connection", "authorization", "secret"})
+"""The options whose value is the name of a variable."""
+
+
+def named_variables(declared: Any) -> frozenset[str]:
+    """Return the variables that a pipeline, a source or a sink names: by an option for it, by 'env:NAME', or to a class
+    of the user's own."""
+    return frozenset(_found(declared))
+
+
+def _found(value: Any, option: str = "", own: bool = False) -> Iterator[str]:
+    if isinstance(value, str):
+        if option in OPTIONS:
+            yield value
+        elif value.startswith(FROM_ENVIRONMENT):
+            yield value.removeprefix(FROM_ENVIRONMENT)
+        elif own and re.fullmatch(r"[A-Z][A-Z0-9_]*", value):  # such a class knows itself what it does with a string
+            yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _found(inner, own=own)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for inner in value:
+            yield from _found(inner, own=own)
+    elif is_dataclass(value):
+        for one in fields(value):
+            yield from _found(getattr(value, one.name), one.name, isinstance(value, Custom | CustomSink))

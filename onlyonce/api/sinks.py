@@ -1,0 +1,591 @@
+"""Upserts that keep the newest row of each key by columns of the rows, and remove rows.
+
+Pure data, checked when it is made.
+
+Changes of a database come again and out of order. Each has a position in its source, so the newest of a key is known
+whatever comes first. A row that is deleted leaves its key and position behind: an older change that comes later must
+not bring it back.
+
+Who calls it: `sinks`, `pipeline`, and whoever asks a sink for these options. Errors: Refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import field
+from datetime import timedelta
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from onlyonce.api.declaration import NONE, Several, check_one_of, declaration
+from onlyonce.api.sources import NAME
+from onlyonce.core import ownership
+from onlyonce.core import shards as model
+from onlyonce.core.errors import Refused
+from onlyonce.core.locations import check_folder, is_url, location
+from onlyonce.core.ownership import Place
+from onlyonce.core.stored_names import WINDOW_END, WINDOW_START
+
+HISTORY = "history"
+ORDERED = ("string", "bigint", "int", "smallint", "tinyint", "decimal", "date", "timestamp", "timestamp_ntz")
+"""Types whose values have one order, in Spark and in each sink. Texts are compared by their bytes."""
+
+
+def newest_by(sink: Any) -> tuple[str, ...]:
+    """The columns by which a sink's rows are newer than others; none where what is written last stays."""
+    found: tuple[str, ...] = getattr(sink, "newest_by", ())
+    return found
+
+
+def deletes(sink: Any) -> str | None:
+    """The column that says which rows a sink removes; None where it removes none."""
+    found: str | None = getattr(sink, "deletes", None)
+    return found
+
+
+def check_sink(kind: str, sink: Any) -> None:
+    """Refuse options that can't work together."""
+    if newest_by(sink) and sink.write not in ("upsert", HISTORY):
+        raise Refused(
+            f"{kind}: newest_by with write={sink.write!r}",
+            hint="newest_by puts the rows of a key in order: write='upsert' or 'history'",
+        )
+    if sink.write == HISTORY and not newest_by(sink):
+        raise Refused(
+            f"{kind}: write='history' without newest_by",
+            hint="newest_by=… names the columns that put the versions of a key in order",
+        )
+    if twice := [name for name in newest_by(sink) if name in sink.keys]:
+        raise Refused(f"{kind}: {twice[0]!r} is a key and in newest_by", hint="rows of one key differ in newest_by")
+    if deletes(sink) and not newest_by(sink):
+        raise Refused(
+            f"{kind}: deletes={deletes(sink)!r} without newest_by",
+            data="an older change that comes later would bring a deleted row back",
+            hint="newest_by=… names the columns that put the changes of a key in order",
+        )
+    if deletes(sink) in (*sink.keys, *newest_by(sink)):
+        raise Refused(
+            f"{kind}: {deletes(sink)!r} says which rows are deleted, and is a key or in newest_by",
+            hint="give it a column of its own, a boolean",
+        )
+
+
+# The sinks behind the outbox, and what each promises. Pure data, checked when it is made.
+#
+# Their rows are first committed to the outbox, where they never change, and then sent by `onlyonce deliver`
+# (docs/specification/outbox-row.md).
+
+
+MOST_IN_A_REQUEST = 1000
+"""Rows: a crash may leave as many unanswered for each request that is under way."""
+
+
+HERE = ("localhost", "127.0.0.1", "::1")
+
+
+def in_clear_text(url: str) -> bool:
+    """Return whether what is sent to an address leaves this machine without encryption."""
+    parts = urlsplit(url)
+    return parts.scheme == "http" and parts.hostname not in HERE
+
+
+@declaration
+class Webhook:
+    """An HTTP endpoint that is called for each row (a mail, a payment): by way of the outbox, each row under a key that
+    never changes.
+
+    url            where each row is POSTed as JSON, or instead of it
+    connection     the environment variable that holds the URL, which may be a secret
+    authorization  the environment variable that holds the header Authorization. Refused with http://, except to this
+                   machine
+    secret         the environment variable that holds the secret (whsec_…) with which requests are signed, by Standard
+                   Webhooks: the headers webhook-id, webhook-timestamp and webhook-signature
+    keys           rows of the same values are sent in order, each after the answer to the one before
+    order_by       what orders the rows of a key within a batch, after their window
+    remembers      how long the endpoint is known to recognise a key: a row that was sent again later than this, after
+                   an answer was lost, is marked as uncertain. By default it is not known to recognise any
+    attempts       how often a row is sent before it is a dead letter
+    pause          the pause before the second attempt; twice as long before each later one, up to ten minutes
+    timeout        how long a whole request may take, to the end of its answer
+    at_once        how many requests are under way at once
+    batch          how many rows a request has at most, up to 1,000 and a megabyte. 1: its body is the row, and the
+                   header Idempotency-Key its key. More: its body is a list of CloudEvents
+                   (application/cloudevents-batch+json), also of one row; each has the row as `data` and its key as
+                   `id`. Such an endpoint takes all events of a request or none of them, or it knows by its id an event
+                   that it has had: a row whose answer was lost comes again with the same id, in other company. It says
+                   2xx where it has all of them
+    """
+
+    # It may hold a secret, and an error may print the declaration.
+    url: str | None = field(default=None, repr=False)
+    connection: str | None = None
+    authorization: str | None = None
+    secret: str | None = None
+    keys: Several[str] = NONE
+    order_by: Several[str] = NONE
+    # How it is sent decides no result: it may change under a begun batch, so it is no part of the identity.
+    remembers: timedelta = timedelta(0)
+    attempts: int = 12
+    pause: timedelta = timedelta(seconds=1)
+    timeout: timedelta = timedelta(seconds=30)
+    at_once: int = 8
+    batch: int = 1
+
+    def __post_init__(self) -> None:
+        if (self.url is None) == (self.connection is None):
+            raise Refused(
+                "Webhook: it needs either url or connection", hint="url='https://…', or connection='NAME_OF_A_VARIABLE'"
+            )
+        if self.url is not None and not self.url.startswith(("https://", "http://")):
+            raise Refused(f"Webhook: url {self.url!r} is no http:// or https:// address")
+        if self.authorization and self.url and in_clear_text(self.url):
+            raise Refused(
+                "Webhook: authorization with an http:// address: anyone on the way could read the token",
+                hint="write the address as https://; http:// with a token is for this machine (localhost) alone",
+            )
+        if self.order_by and not self.keys:
+            raise Refused("Webhook: order_by without keys", hint="rows are in order within a key only: name the keys")
+        if not 1 <= self.batch <= MOST_IN_A_REQUEST:
+            raise Refused(
+                f"Webhook: batch={self.batch}",
+                hint=f"how many rows one request has at most: from 1 to {MOST_IN_A_REQUEST}",
+            )
+        _check_delivery("Webhook", self)
+
+    @property
+    def write(self) -> Literal["post"]:
+        """How rows are written."""
+        return "post"
+
+    def target(self, default: str) -> str:
+        """Where the rows go, like `Delta.target`: the outbox. Their endpoint may move, and may be a secret."""
+        return f"webhook:{default}"
+
+
+@declaration
+class BigQuery:
+    """A BigQuery table, by streaming inserts (`insertAll`): by way of the outbox, each row with an insert id of its
+    own.
+
+    table          'project.dataset.table'; it must be there
+    remembers      how long the server drops an insert id that it knows. Google promises about a minute, at best effort
+    attempts, pause, timeout, at_once
+                   as for a Webhook; at_once counts requests of up to 500 rows
+    """
+
+    table: str
+    remembers: timedelta = timedelta(minutes=1)
+    attempts: int = 12
+    pause: timedelta = timedelta(seconds=1)
+    timeout: timedelta = timedelta(seconds=60)
+    at_once: int = 8
+
+    def __post_init__(self) -> None:
+        _check_table("BigQuery", self.table)
+        _check_delivery("BigQuery", self)
+
+    @property
+    def write(self) -> Literal["insert"]:
+        """How rows are written."""
+        return "insert"
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Rows of a table have no order."""
+        return ()
+
+    def target(self, default: str) -> str:
+        """Where the rows go, as text, like `Delta.target`."""
+        return f"bigquery:{self.table}"
+
+
+@declaration
+class BigQueryStream:
+    """A BigQuery table, exactly once, by the Storage Write API: by way of the outbox, each unit is one pending stream,
+    whose rows have offsets and become visible as one.
+
+    table    'project.dataset.table'; it must be there, with the columns of the rows
+    timeout  how long the answer to a request is waited for
+    """
+
+    table: str
+    # How it is sent decides no result: it may change under a begun batch, so it is no part of the identity.
+    timeout: timedelta = timedelta(seconds=60)
+
+    def __post_init__(self) -> None:
+        _check_table("BigQueryStream", self.table)
+        if self.timeout <= timedelta(0):
+            raise Refused(f"BigQueryStream: timeout={self.timeout}", hint="give a length of time")
+
+    @property
+    def write(self) -> Literal["stream"]:
+        """How rows are written."""
+        return "stream"
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Rows of a table have no order."""
+        return ()
+
+    def target(self, default: str) -> str:
+        """Where the rows go, as text, like `Delta.target`."""
+        return f"bigquery:{self.table}"
+
+
+@declaration
+class KafkaSink:
+    """A Kafka topic, exactly once for readers with isolation.level=read_committed: by way of the outbox, a unit's rows
+    in one transaction with the unit's name, which goes to a compacted topic beside.
+
+    topic         where each row goes as one message of JSON; it must be there
+    connection    the environment variable that holds bootstrap.servers, or JSON with any settings of librdkafka
+    keys          the columns of a message's key: of one its text, of several JSON. Rows of one key stay in order
+    headers       columns that are headers, too, as text. `onlyonce-unit` and `onlyonce-seq` are always there
+    units_topic   the compacted topic; by default <topic>.onlyonce-units. It is made if it is missing
+    prefix        of the transactional id, <prefix>/<instance>/<output>: another one for each platform on a cluster
+    timeout       how long a transaction may take
+    """
+
+    topic: str
+    connection: str
+    keys: Several[str] = NONE
+    headers: Several[str] = NONE
+    # How it is sent decides no result: it may change under a begun batch, so it is no part of the identity.
+    units_topic: str | None = None
+    prefix: str = "onlyonce"
+    timeout: timedelta = timedelta(minutes=1)
+
+    def __post_init__(self) -> None:
+        for name in (self.topic, self.units):
+            if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name) or name in (".", ".."):
+                raise Refused(f"KafkaSink: topic {name!r}", hint="letters, digits and . _ -; at most 249")
+        if self.units == self.topic:
+            raise Refused(
+                "KafkaSink: units_topic is the topic itself", hint="units need a compacted topic of their own"
+            )
+        if self.timeout < timedelta(seconds=1):
+            raise Refused(f"KafkaSink: timeout={self.timeout}", hint="a second or more; brokers take up to 15 minutes")
+
+    @property
+    def units(self) -> str:
+        """The topic of the units' names."""
+        return self.units_topic or f"{self.topic}.onlyonce-units"
+
+    @property
+    def write(self) -> Literal["produce"]:
+        """How rows are written."""
+        return "produce"
+
+    def target(self, default: str) -> str:
+        """Where the rows go, as text, like `Delta.target`."""
+        return f"kafka:{self.connection}:{self.topic}"
+
+
+@declaration
+class CustomSink:
+    """A sink of your own, by way of the outbox: whole units, in order.
+
+    Its contract is one page: docs/how-to/own-sink.md.
+
+    target_class  'module:Class', made with `where` by `onlyonce deliver`
+    where         what the class is made with: a path, a URL, the name of a variable
+    keys          rows of the same values are in one unit of a batch, and in order
+    """
+
+    target_class: str
+    where: str = ""
+    keys: Several[str] = NONE
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[\w.]+:\w+", self.target_class):
+            raise Refused(f"CustomSink: target_class {self.target_class!r} is not of the form 'module:Class'")
+
+    @property
+    def write(self) -> Literal["own"]:
+        """How rows are written."""
+        return "own"
+
+    def target(self, default: str) -> str:
+        """Where the rows go, as text, like `Delta.target`."""
+        return f"own:{self.target_class}:{self.where or default}"
+
+
+UnitSink = KafkaSink | CustomSink | BigQueryStream
+"""The sinks behind the outbox that take whole units."""
+Sent = Webhook | BigQuery | BigQueryStream | KafkaSink | CustomSink
+"""The sinks behind the outbox: what was sent there can't be taken back."""
+
+
+def _check_table(kind: str, table: str) -> None:
+    if not re.fullmatch(r"[\w:.-]+\.\w+\.[\w-]+", table):
+        raise Refused(f"{kind}: table {table!r}", hint="write it as 'project.dataset.table'")
+
+
+def _check_delivery(kind: str, sink: Webhook | BigQuery) -> None:
+    if sink.attempts < 1 or sink.at_once < 1:
+        raise Refused(f"{kind}: attempts={sink.attempts}, at_once={sink.at_once}", hint="each is 1 or more")
+    if min(sink.pause, sink.timeout) <= timedelta(0) or sink.remembers < timedelta(0):
+        raise Refused(
+            f"{kind}: pause={sink.pause}, timeout={sink.timeout}, remembers={sink.remembers}",
+            hint="give lengths of time; only remembers may be 0",
+        )
+
+
+# The sinks that are tables and files, and what each promises.
+#
+# Sinks to which rows are sent are in `sent`. Pure data, checked when it is made.
+
+
+@declaration
+class Delta:
+    """A Delta table at <home>/tables/<path>; exactly once by txnAppId and txnVersion.
+
+    path       the folder, below <home>/tables or from / on; by default <pipeline>/<output>. Or 's3://bucket/table',
+               where ONLYONCE_DATA is in S3 too
+    write      'append': each row once. 'upsert': a row replaces the one with the same keys; where the window is not
+               among them, the row of the later window stays, whichever comes first. 'history' (SCD type 2) as
+               `Postgres` has it
+    keys       what identifies a row of an upsert, and whose history it is
+    newest_by  of an upsert without windows, the columns that say which row of a key is the newest, as `Postgres` has it
+    table      its name in a catalog of Spark's, 'sales.orders' or 'lake.sales.orders', for readers: each run looks that
+               the catalog has this table under that name, and enters it where it has none. A bounded run's table has no
+               name
+    deletes    a boolean column of the rows, which is not stored: where it is true the row of those keys is removed. The
+               key and its newest_by stay in a table beside, <path>_deleted, by a commit before that of the rows, so
+               that no older row comes back
+    """
+
+    path: str | None = None
+    write: Literal["append", "upsert", "history"] = "append"
+    keys: Several[str] = NONE
+    newest_by: Several[str] = NONE
+    deletes: str | None = None
+    table: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.table is not None and not NAME.fullmatch(self.table):
+            raise Refused(
+                f"Delta: table {self.table!r} is no name of a table in a catalog",
+                data="nothing was read or written",
+                hint="'schema.table' or 'catalog.schema.table', beside path, which is its folder",
+            )
+        _check_write("Delta", self.write, self.keys, ("append", "upsert", "history"))
+        check_sink("Delta", self)
+        if self.path and is_url(self.path):
+            location(self.path, "Delta: path")
+        else:
+            check_folder("Delta: path", self.path)
+
+    def target(self, default: str) -> str:
+        """Where the rows go, as text: the same text means the same place. `default` is <pipeline>/<output>."""
+        return f"delta:{self.path or default}"
+
+
+@declaration
+class Postgres:
+    """A PostgreSQL table; exactly once, since the rows and the unit commit in one transaction.
+
+    table       'schema.table'; made if it is missing
+    write       'append', 'upsert' (as `Delta` has it), or 'increment': numbers are added to the row with the same keys;
+                the window's columns are left out unless they are keys. 'history' (SCD type 2): each row is a version of
+                its keys from its column valid_from on; the platform adds valid_to and is_current
+    keys        what identifies a row of an upsert or increment, and whose history it is
+    newest_by   of an upsert without windows, the columns that say which row of a key is the newest, such as a position
+                in a database's log. An older one that comes later changes nothing. Of a history the order of the
+                versions: a late one finds its place
+    deletes     a boolean column of the rows, which is not stored: where it is true the row of those keys is removed; of
+                a history its last version ends. The key and its newest_by stay in <table>_deleted, in the same
+                transaction, so that no older row comes back
+    connection  the environment variable that holds the database's URL; by default the platform's database. A lineage
+                that has written by it is refused where it names another database later
+    """
+
+    table: str
+    write: Literal["append", "upsert", "increment", "history"] = "append"
+    keys: Several[str] = NONE
+    connection: str | None = None
+    newest_by: Several[str] = NONE
+    deletes: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_write("Postgres", self.write, self.keys, ("append", "upsert", "increment", "history"))
+        check_sink("Postgres", self)
+        if self.table.count(".") != 1:
+            raise Refused(f"Postgres: table {self.table!r} has no schema", hint="write it as 'schema.table'")
+        if self.table.split(".")[0].startswith("onlyonce"):
+            raise Refused(f"Postgres: {self.table!r} is in the platform's own schema", hint="choose another schema")
+        if max(ownership.POSTGRES.size(part) for part in self.table.split(".")) > ownership.POSTGRES.most:
+            raise Refused(
+                f"Postgres: {self.table!r} is longer than PostgreSQL's names",
+                hint=f"{ownership.POSTGRES.most} bytes at most, for the schema and for the table",
+            )
+
+    def target(self, default: str) -> str:
+        """Where the rows go, as text, like `Delta.target`."""
+        return f"postgres:{self.connection or ''}:{self.table}"
+
+
+@declaration
+class MySQL:
+    """A table of MySQL or MariaDB; exactly once, since the rows and the unit commit in one transaction there.
+
+    table       in the database that the URL names; made if it is missing. One that is there must be of InnoDB
+    connection  the environment variable that holds the URL, mysql://user:password@host/database. A lineage that has
+                written by it is refused where it names another database later
+    write       'append', 'upsert' as `Delta` has it, or 'history' as `Postgres` has it
+    keys        what identifies a row of an upsert: the primary key. None of them may be null
+    newest_by   as `Postgres` has it
+    deletes     as `Postgres` has it
+    """
+
+    table: str
+    connection: str
+    write: Literal["append", "upsert", "history"] = "append"
+    keys: Several[str] = NONE
+    newest_by: Several[str] = NONE
+    deletes: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_write("MySQL", self.write, self.keys, ("append", "upsert", "history"))
+        check_sink("MySQL", self)
+        if not re.fullmatch(r"[^./\\\0]{1,64}", self.table) or self.table != self.table.strip():
+            raise Refused(
+                f"MySQL: table {self.table!r}",
+                hint="the name alone, of at most 64 characters: the URL names the database",
+            )
+        if self.table.lower().startswith(
+            ("onlyonce_", "oo_")
+        ):  # `oo_`: temporary tables of a unit, which would hide it
+            raise Refused(f"MySQL: {self.table!r} has a name of the platform's own tables", hint="choose another name")
+        if "://" in self.connection:
+            raise Refused(
+                "MySQL: connection is a URL", hint="name the environment variable that holds it: it has a password"
+            )
+
+    def target(self, default: str) -> str:
+        """Where the rows go, as text, like `Delta.target`."""
+        return f"mysql:{self.connection}:{self.table}"
+
+
+@declaration
+class Iceberg:
+    """A table of an Iceberg catalog; exactly once, since the commit of a batch also names it in a property of the
+    table.
+
+    table     'namespace.table'; made if it is missing, and so is its namespace. One that is there may be partitioned by
+              columns as they are (identity), not by days or buckets
+    catalog   the name of the catalog in pyiceberg's own configuration: .pyiceberg.yaml, or
+              PYICEBERG_CATALOG__<NAME>__URI and its companions
+    write     'append'. Rows are not replaced by key so far
+    keys      for the message only: an append has none
+    """
+
+    table: str
+    catalog: str = "default"
+    write: Literal["append"] = "append"
+    keys: Several[str] = NONE
+
+    def __post_init__(self) -> None:
+        if str(self.write) == "upsert":
+            raise Refused(
+                "Iceberg: write='upsert' is not possible so far",
+                hint="append; or declare Delta(…) or Postgres(…) for rows by key",
+            )
+        _check_write("Iceberg", self.write, self.keys, ("append",))
+        if not re.fullmatch(r"[^\s.:/@]+(\.[^\s.:/@]+)+", self.table):
+            raise Refused(
+                f"Iceberg: table {self.table!r}", hint="write it as 'namespace.table', without spaces and without : / @"
+            )
+        if not re.fullmatch(r"\w+", self.catalog):
+            raise Refused(
+                f"Iceberg: catalog {self.catalog!r} is no name",
+                hint="name a catalog of pyiceberg's configuration; its address is there",
+            )
+
+    def target(self, default: str) -> str:
+        """Where the rows go, as text, like `Delta.target`."""
+        return f"iceberg:{self.catalog.lower()}:{self.table}"
+
+
+@declaration
+class FileSink:
+    """Files: `shards` of them for each window, which `onlyonce finalize` gives their final names.
+
+    path        the folder; by default <home>/files/<pipeline>/<output>. Or a URL of an object store
+                (s3://bucket/folder)
+    format      'jsonl', 'csv', 'text' (one column of text), 'parquet', 'avro', or a writer of your own as
+                'module:function': it gets a binary file, a pyarrow schema and the record batches of one shard, which
+                may be none
+    shards      how many files each window has
+    keys        rows of the same values are in the same shard; by default the hash of the whole row decides
+    naming      the final name in the folder, made of {prefix}, {window_start}, {window_end}, {pane}, {shard}, {shards}
+                and {ext}. It may have folders
+    prefix      what stands for {prefix}; by default the output's name
+    extension   what stands for {ext}; by default the format's own
+    skip_empty  leave a shard without rows out; by default it is an empty, valid file, so each window has all its files
+    """
+
+    path: str | None = None
+    format: Literal["jsonl", "csv", "text", "parquet", "avro"] | str = "jsonl"
+    shards: int = 10
+    keys: Several[str] = NONE
+    naming: str = model.NAMING
+    prefix: str | None = None
+    extension: str | None = None
+    skip_empty: bool = False
+
+    def __post_init__(self) -> None:
+        if ":" in self.format and not re.fullmatch(r"[\w.]+:\w+", self.format):
+            raise Refused(f"FileSink: format {self.format!r} is not of the form 'module:function'")
+        if ":" not in self.format:
+            check_one_of("FileSink", "format", self.format, tuple(model.EXTENSIONS))
+        elif self.extension is None:
+            raise Refused("FileSink: a writer of your own needs an extension", hint="extension='bin', for example")
+        if not 1 <= self.shards <= model.MOST:
+            raise Refused(f"FileSink: shards={self.shards}", hint=f"from 1 to {model.MOST}; 10 is the default")
+        model.check_naming(self.naming, self.prefix, self.extension)
+        if "://" not in (self.path or "") or (self.path or "").startswith("file:"):
+            check_folder("FileSink: path", self.path)
+
+    @property
+    def write(self) -> Literal["files"]:
+        """How rows get there, as the other sinks say it: each pane is files of its own, and nothing is replaced."""
+        return "files"
+
+    def target(self, default: str) -> str:
+        """Where the rows go, as text, like `Delta.target`."""
+        return f"files:{self.path or default}"
+
+    def place(self, target: str, suffix: str) -> str:
+        """The folder or URL of a pipeline on its stream, or of a bounded run by its suffix (@1)."""
+        return Place(target).of_run(suffix).where
+
+    def name(self, output: str, shard: model.Shard) -> str:
+        """The final name of a shard; {pane} stays as it is, since the end of its batch numbers the panes."""
+        return model.name(self.naming, self.prefix or output, self._extension, shard)
+
+    def check_length(self, output: str) -> None:
+        """Raise Refused if a file of an output can have a name that is too long."""
+        model.check_length(self.naming, output, self.prefix or output, self._extension)
+
+    @property
+    def _extension(self) -> str:
+        return self.extension or model.EXTENSIONS[self.format]
+
+
+Sink = Delta | Postgres | MySQL | Iceberg | FileSink | Sent
+
+
+def later_window_wins(write: str, keys: Iterable[str], columns: Iterable[str]) -> bool:
+    """Whether rows of several windows are one row of the target: an upsert whose keys don't say the window."""
+    return write == "upsert" and WINDOW_START in columns and not {WINDOW_START, WINDOW_END} & {*keys}
+
+
+def _check_write(kind: str, write: str, keys: tuple[str, ...], known: tuple[str, ...]) -> None:
+    check_one_of(kind, "write", write, known)
+    if (write == "append") == bool(keys):
+        raise Refused(
+            f"{kind}: write={write!r} with keys={keys!r}",
+            hint="upsert and increment need keys, and so does history; append has none",
+        )

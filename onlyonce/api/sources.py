@@ -1,0 +1,517 @@
+"""Where a source starts. It is declared; the first run decides it once and stores it in the registry. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import field
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from onlyonce.api import ddl
+from onlyonce.api.declaration import check_one_of, declaration
+from onlyonce.api.messages import Kafka as Kafka
+from onlyonce.core import records
+from onlyonce.core.errors import Refused
+from onlyonce.core.locations import check_inbox, is_url, location
+from onlyonce.core.table_versions import CHANGE_COLUMNS, CHANGE_TYPE, COMMIT_VERSION
+
+Start = Literal["earliest", "latest"] | datetime
+EARLIEST: Literal["earliest"] = "earliest"
+LATEST: Literal["latest"] = "latest"
+
+
+def check_start(whose: str, start: object, *, times: bool = True) -> None:
+    """Refuse what is no place to start at. `times`: whether the source can tell a time."""
+    if start in (EARLIEST, LATEST):
+        return
+    if not isinstance(start, datetime) or not times:
+        others = ", or a datetime with its zone" if times else ""
+        raise Refused(f"{whose}: start={start!r}", hint=f"'earliest' or 'latest'{others}")
+    if start.tzinfo is None:
+        raise Refused(f"{whose}: the start {start} has no time zone", hint="datetime(2026, 1, 1, tzinfo=UTC)")
+
+
+def before_start(start: Start, modified_ns: int) -> bool:
+    """Whether what was changed at that time, and was there when the first run looked, lies before the start."""
+    if isinstance(start, datetime):
+        return modified_ns < round(start.timestamp() * 1_000_000) * 1000
+    return start == LATEST
+
+
+# The sources that are read in ranges: files that grow, and a reader of the user's own.
+#
+# Pure data, checked when it is made.
+#
+# A file or part need not be complete when it is found. Before a run reads, it stores how far it will read: [begin, end)
+# of each file or part. A replay reads the same ranges.
+
+
+MEGABYTE = 1 << 20
+PARTS_A_BATCH = 1000
+
+
+@declaration
+class Growing:
+    """A folder of files that are appended to, as logs are, a record a line.
+
+    Only whole lines (csv: whole records) are read; the rest waits.
+
+    A file is known by its inode, its birth and its first line, whatever it is named. So rotate by renaming, in the
+    folder: what was not read of the renamed file is read under its new name. A file that is cut short or rewritten in
+    place below what was read is `invalid` as a file, and nothing more of it is read. Names that end in .gz, .bz2 or
+    .zst are left alone, unless `packed`.
+
+    inbox               the folder; by default <home>/inbox/<pipeline>. Names that begin with a dot are left alone.
+                        Files that a rotation moves into an object store are read there by Files, as a second source
+                        (docs/how-to/object-store.md)
+    max_files_a_batch   from how many files one batch reads
+    max_bytes_a_batch   how many bytes one batch reads, up to the end of a record
+    format              'json': an object on each line. 'csv': the declared columns in order, as in Files
+    packed              also read packed files: each as a whole, as a file of its own, complete when it appears. A
+                        rotation that packs what was read would be read again
+    start               'earliest', 'latest', or a time with its zone: of a file that was there at the first run (and
+                        was last changed before that time) only what is appended later is read. Decided once, by the
+                        first run
+    max_record_bytes    a larger record is `invalid`, with its place, its size and how it begins. csv: an open quote is
+                        closed within it
+    links               whether a symbolic link is followed. Whoever may write to the inbox can then have any file read
+                        that the driver's user may read. Else a link is `invalid` as a file, as are pipes, sockets and
+                        device files
+    """
+
+    inbox: str | None = None
+    max_files_a_batch: int = PARTS_A_BATCH
+    max_bytes_a_batch: int = 256 * MEGABYTE
+    format: Literal["json", "csv"] = "json"
+    packed: bool = False
+    start: Literal["earliest", "latest"] | datetime = EARLIEST
+    max_record_bytes: int = records.DEFAULT
+    links: bool = False
+
+    def __post_init__(self) -> None:
+        check_one_of("Growing", "format", self.format, ("json", "csv"))
+        check_start("Growing", self.start)
+        _refuse_store(self.inbox)
+        check_inbox("Growing", self.inbox)
+        _at_least_one(self, "max_files_a_batch")
+        _at_least_one(self, "max_bytes_a_batch")
+        records.check_record_size("Growing", self.max_record_bytes)
+
+    @property
+    def header(self) -> bool:
+        """There is none: a rotated file would have one in its middle."""
+        return False
+
+    def layout(self) -> str:
+        """How a file is cut into records and columns, in text."""
+        return f"growing {self.format}"
+
+    def check(self, pipeline: str, record_id: tuple[str, ...], columns: list[str]) -> None:
+        """Refuse declared columns (in DDL) that the format can't hold. Any of them may be the record id."""
+        nested = [column.strip() for column in columns if "<" in column]
+        if nested and self.format == "csv":
+            raise Refused(f"pipeline {pipeline}: CSV has no nested columns: {nested[0]}", hint="declare it as a string")
+
+
+@declaration
+class Custom:
+    """A source of your own: a Python class that numbers its records (docs/how-to/own-source.md has its contract on one
+    page).
+
+    reader                  'module:Class'; made with `options`, it has ends() and read(part, start, end)
+    needs_dedup             whether the same record may come under two numbers. If so the pipeline must name record_id
+                            columns; else its record_id may be (): then a record is its part and number
+    options                 what the class is made with. Not a place for passwords: name an environment variable
+    max_records_a_batch     how many records one batch takes
+    start                   'earliest': number 0 of each part. 'latest': the ends at the first run. Decided once, by
+                            that run
+    max_record_bytes        a larger record is `invalid`, with its place, its size and how it begins
+    """
+
+    reader: str
+    needs_dedup: bool
+    options: dict[str, Any] = field(default_factory=dict)
+    max_records_a_batch: int = 1_000_000
+    start: Literal["earliest", "latest"] = EARLIEST
+    max_record_bytes: int = records.DEFAULT
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[\w.]+:\w+", self.reader):
+            raise Refused(f"Custom: reader {self.reader!r} is not of the form 'module:Class'")
+        if not isinstance(self.needs_dedup, bool):
+            raise Refused(f"Custom: needs_dedup={self.needs_dedup!r}", hint="True or False")
+        check_start("Custom", self.start, times=False)
+        _at_least_one(self, "max_records_a_batch")
+        records.check_record_size("Custom", self.max_record_bytes)
+
+    @property
+    def inbox(self) -> None:
+        """It has no folder."""
+        return
+
+    @property
+    def links(self) -> Literal[False]:
+        """Nor links."""
+        return False
+
+    @property
+    def max_files_a_batch(self) -> int:
+        """How many parts one batch reads from."""
+        return PARTS_A_BATCH
+
+    @property
+    def format(self) -> Literal["columns"]:
+        """What it gives is columns already."""
+        return "columns"
+
+    @property
+    def header(self) -> bool:
+        """It has none."""
+        return False
+
+    def layout(self) -> str:
+        """Where its records come from, in text."""
+        return f"columns of {self.reader}"
+
+    def check(self, pipeline: str, record_id: tuple[str, ...], columns: list[str]) -> None:
+        """Refuse a source that needs dedup in a pipeline that names no ids."""
+        if self.needs_dedup and not record_id:
+            raise Refused(
+                f"pipeline {pipeline}: its source {self.reader} needs dedup, but record_id is ()",
+                data="a record that comes under two numbers would be kept twice",
+                hint="name the columns that identify a record; or, if none can come twice, say needs_dedup=False",
+            )
+
+
+def _refuse_store(inbox: str | None) -> None:
+    if inbox is not None and is_url(inbox):
+        raise Refused(
+            f"Growing: inbox {inbox!r} is a URL: no object is appended to, and nothing tells a file that was moved "
+            "there from a copy of it",
+            data="nothing was read or written",
+            hint="read rotated files there by Files(inbox=…), a second source beside Growing with "
+            "id_space='shared': a record that comes by both is one (docs/how-to/object-store.md)",
+        )
+
+
+def _at_least_one(source: object, option: str) -> None:
+    value = getattr(source, option)
+    if value < 1:
+        raise Refused(f"{type(source).__name__}: {option} is {value}", hint="at least 1; leave it out")
+
+
+# A Delta table as a source. Pure data, checked when it is made.
+
+
+NAME = re.compile(r"[^.`\s/]+(\.[^.`\s/]+){1,2}")
+"""Of a table in a catalog: its schema, and its catalog if it is not Spark's default one."""
+
+
+@declaration
+class DeltaSource:
+    """The rows that each version of a Delta table appends, version by version, each row once.
+
+    No version is passed over in silence.
+
+    A version that only puts rows into other files (OPTIMIZE) has nothing new and is passed over. One that deletes or
+    rewrites rows is refused by its number, unless `ignore_deletes` or `changes` says what to do with it. A table that
+    was made again under its path is refused.
+
+    path                the table's folder, or a prefix of an object store (s3://bucket/table); a path that is not
+                        absolute is below <home>/tables, as that of the sink Delta
+    table               in its place the name of the table in a catalog that Spark has: 'sales.orders',
+                        'lake.sales.orders'. Each run asks Spark where it is; a table that is elsewhere than it was is
+                        refused
+    changes             read the change data feed: `_change_type`, `_commit_version` and `_commit_timestamp` may be
+                        declared as columns, and a row that is deleted or updated is a record of its own
+                        (docs/how-to/delta-source.md)
+    ignore_deletes      pass over a version that only deletes whole files
+    start               'earliest': version 0. A number: that version; rows of earlier ones are not read. A later change
+                        of it has no effect
+    max_files_a_batch   how many data files one batch takes
+    max_record_bytes    a larger record is `invalid`, with its place, its size and how it begins
+    """
+
+    path: str | None = None
+    table: str | None = None
+    changes: bool = False
+    ignore_deletes: bool = False
+    start: Literal["earliest"] | int = EARLIEST
+    max_files_a_batch: int = 1000
+    max_record_bytes: int = records.DEFAULT
+
+    def __post_init__(self) -> None:
+        if (self.path is None) == (self.table is None):
+            raise Refused(
+                "DeltaSource: one of path and table says which table is read",
+                hint="path='shop/per_shop', or table='sales.orders' by a catalog of Spark's",
+            )
+        if self.table is not None and not NAME.fullmatch(self.table):
+            raise Refused(
+                f"DeltaSource: table {self.table!r} is no name of a table in a catalog",
+                hint="'schema.table' or 'catalog.schema.table'; path=… is for a folder",
+            )
+        if self.path is not None and is_url(self.path):
+            location(self.path, "DeltaSource: path")
+        if self.path is not None and (not self.path or ".." in self.path.split("/")):
+            raise Refused(
+                f"DeltaSource: path {self.path!r} is no table's folder",
+                hint="its whole path, or its path below <home>/tables: 'flights/per_carrier'",
+            )
+        if self.start != EARLIEST and (type(self.start) is not int or self.start < 0):
+            raise Refused(
+                f"DeltaSource: start={self.start!r}", hint="'earliest', or the number of a version of the table"
+            )
+        if self.changes and self.ignore_deletes:
+            raise Refused(
+                "DeltaSource: changes=True has the deletes, and ignore_deletes=True leaves them out",
+                hint="one of the two",
+            )
+        if self.max_files_a_batch < 1:
+            raise Refused("DeltaSource: max_files_a_batch must be at least 1", hint="1000 is the default")
+        records.check_record_size("DeltaSource", self.max_record_bytes)
+
+    @property
+    def where(self) -> str:
+        """What people call the table."""
+        return str(self.path or self.table)
+
+    @property
+    def inbox(self) -> None:
+        """It has no folder of its own: nothing in the table's is moved or deleted by a pipeline that reads it."""
+        return
+
+    @property
+    def links(self) -> Literal[False]:
+        """No link is followed."""
+        return False
+
+    @property
+    def format(self) -> Literal["parquet"]:
+        """What the data files are."""
+        return "parquet"
+
+    @property
+    def header(self) -> Literal[False]:
+        """They have none."""
+        return False
+
+    def layout(self) -> str:
+        """How a version is cut into records, in text."""
+        return "the changes of a delta table" if self.changes else "a delta table"
+
+    def check(self, pipeline: str, record_id: tuple[str, ...], columns: list[str]) -> None:
+        """Refuse columns (in DDL) that only the change data feed has, and a record id that two changes of one row would
+        share."""
+        types = {name: kind for name, kind in ddl.types(", ".join(columns)).items() if name in CHANGE_COLUMNS}
+        if not self.changes and types:
+            raise Refused(
+                f"pipeline {pipeline}: {next(iter(types))} is a column of the change data feed",
+                hint="DeltaSource(changes=True), or leave the column out",
+            )
+        for name, kind in types.items():
+            if kind != CHANGE_COLUMNS[name]:
+                raise Refused(
+                    f"pipeline {pipeline}: {name} is declared as {kind}", hint=f"{name} {CHANGE_COLUMNS[name]}"
+                )
+        if self.changes and CHANGE_TYPE not in types:
+            raise Refused(
+                f"pipeline {pipeline} reads changes, and has no column {CHANGE_TYPE}: a deleted row would look "
+                "like a new one",
+                hint=f"declare `{CHANGE_TYPE} {CHANGE_COLUMNS[CHANGE_TYPE]}`",
+            )
+        if self.changes and record_id and not {CHANGE_TYPE, COMMIT_VERSION} <= {*record_id}:
+            raise Refused(
+                f"pipeline {pipeline}: an update is two changes of one row, and by record_id={record_id!r} the "
+                "second would be a duplicate",
+                hint=f"record_id=(), so that a change is known by its place; or add {CHANGE_TYPE!r} and "
+                f"{COMMIT_VERSION!r} to it",
+            )
+
+
+# The sources that a pipeline can declare. Pure data, checked when made.
+
+
+FORMATS = ("json", "csv", "parquet", "avro")
+IN_COLUMNS = ("parquet", "avro", "columns")
+"""The formats whose records come in columns and not in lines."""
+SUBSCRIPTION = re.compile(r"projects/([^/\s]+)/subscriptions/([^/\s]+)")
+MESSAGE_ID = "message_id"
+"""The column of a message's own id."""
+LARGEST_MESSAGE = 10 * 1024 * 1024
+"""Pub/Sub takes none that is larger."""
+
+
+@declaration
+class Files:
+    """An inbox of files, a record a line or row. A file is complete when it appears: write it elsewhere, then rename.
+
+    Names that end in .gz, .bz2 or .zst are packed files. One that is cut short or damaged is `invalid` as a file:
+    nothing of it is read.
+
+    inbox               the folder; by default <home>/inbox/<pipeline>. Names that begin with a dot are left alone. Or a
+                        prefix of an object store, s3://bucket/prefix: the objects directly below it
+                        (docs/how-to/object-store.md)
+    recursive           read the files in folders below the inbox too (dt=2026-03-01/part-0.jsonl), at any depth. Names
+                        that begin with a dot or an underscore are left alone. False: such a folder is skipped, and each
+                        run and the doctor report it
+    max_files_a_batch   how many files one batch takes; with their sorted names it fixes the cut into batches
+    format              'json': an object on each line. 'csv': the declared columns in order, separated by commas; a
+                        text with a comma, quote or line feed in double quotes, a quote doubled; nothing between commas
+                        is null. 'parquet', 'avro': columns by name. A column whose type does not fit the declared one,
+                        or none for the record id or the event time: the file is `invalid` as a file, as is one cut
+                        short or damaged
+    header              csv: the first line of each file has the names of the declared columns; a file with other names
+                        there is `invalid` as a file
+    start               'earliest': all that is there. 'latest', or a time with its zone: a file that was there at the
+                        first run, or was last changed before that time, is not read. Decided once, by the first run
+    max_record_bytes    a larger record is `invalid`, with its place, its size and how it begins. csv: an open quote is
+                        closed within it
+    links               whether a symbolic link is followed. Whoever may write to the inbox can then have any file read
+                        that the driver's user may read. Else a link is `invalid` as a file, as are pipes, sockets and
+                        device files
+    """
+
+    inbox: str | None = None
+    max_files_a_batch: int = 1000
+    format: Literal["json", "csv", "parquet", "avro"] = "json"
+    header: bool = False
+    start: Literal["earliest", "latest"] | datetime = EARLIEST
+    max_record_bytes: int = records.DEFAULT
+    links: bool = False
+    recursive: bool = False
+
+    def __post_init__(self) -> None:
+        check_one_of("Files", "format", self.format, FORMATS)
+        if self.header and self.format != "csv":
+            raise Refused(
+                f"Files: header=True with format={self.format!r}", hint="JSON lines name their fields themselves"
+            )
+        check_start("Files", self.start)
+        _check_files(self)
+
+    def check(self, pipeline: str, record_id: tuple[str, ...], columns: list[str]) -> None:
+        """Refuse declared columns (in DDL) that this format can't hold. Any of them may be the record id."""
+        nested = [column.strip() for column in columns if "<" in column]
+        if nested and self.format == "csv":
+            raise Refused(f"pipeline {pipeline}: CSV has no nested columns: {nested[0]}", hint="declare it as a string")
+
+    def layout(self) -> str:
+        """How a file is cut into records and columns, in text."""
+        return f"{self.format} with a header" if self.header else self.format
+
+
+@declaration
+class PubSub:
+    """A Pub/Sub subscription, of this pipeline alone. Its messages are landed as files in an inbox, then acknowledged.
+
+    subscription          'projects/P/subscriptions/S'. It must be there: what was published before it is not delivered
+    record_id_attribute   the attribute that identifies a record, for publishers that may send one twice (each time
+                          under a new message id); None: the message id
+    inbox                 where messages are landed; by default <home>/inbox/<pipeline>
+    max_files_a_batch     how many landed files (each the answer to one pull) one batch takes
+    max_messages          how many messages one pull asks for at most; Pub/Sub gives 1000 at most
+    max_bytes             how large the answer to a pull may be; a landing takes about five times as much memory
+    drained_after         a landing ends when no message has come for so long
+    land_for              it ends after so long in any case; the next one goes on
+    max_record_bytes      a larger record is `invalid`, with its place, its size and how it begins
+    """
+
+    subscription: str
+    record_id_attribute: str | None = None
+    inbox: str | None = None
+    max_files_a_batch: int = 1000
+    max_messages: int = 1000
+    max_bytes: int = 64 * 1024 * 1024
+    drained_after: timedelta = timedelta(seconds=5)
+    land_for: timedelta = timedelta(minutes=5)
+    max_record_bytes: int = records.DEFAULT
+
+    def __post_init__(self) -> None:
+        _check_files(self)
+        if not SUBSCRIPTION.fullmatch(self.subscription):
+            raise Refused(
+                f"PubSub: subscription {self.subscription!r}",
+                hint="its whole name: projects/PROJECT/subscriptions/NAME",
+            )
+        if self.record_id_attribute == "":
+            raise Refused("PubSub: record_id_attribute is empty", hint="leave it out: then the message id is the id")
+        if not 1 <= self.max_messages <= 1000:
+            raise Refused(f"PubSub: max_messages is {self.max_messages}", hint="from 1 to 1000, which is the default")
+        if self.max_bytes < 2 * LARGEST_MESSAGE:
+            raise Refused(
+                f"PubSub: max_bytes is {self.max_bytes}, but one message may have {LARGEST_MESSAGE}",
+                hint=f"at least {2 * LARGEST_MESSAGE}, so that any message can be landed",
+            )
+        if self.drained_after <= timedelta(0) or self.land_for <= timedelta(0):
+            raise Refused("PubSub: drained_after and land_for must be longer than zero", hint="leave them out")
+
+    @property
+    def format(self) -> Literal["json"]:
+        """What is landed is JSON lines."""
+        return "json"
+
+    @property
+    def links(self) -> Literal[False]:
+        """No link is landed."""
+        return False
+
+    @property
+    def start(self) -> Literal["earliest"]:
+        """All that is landed is read; what is landed begins with the subscription."""
+        return EARLIEST
+
+    @property
+    def header(self) -> bool:
+        """They have none."""
+        return False
+
+    def layout(self) -> str:
+        """How a landed file is cut into records and columns, in text."""
+        return self.format
+
+    @property
+    def id_column(self) -> str:
+        """The declared column that a landed message has its id in."""
+        return self.record_id_attribute or MESSAGE_ID
+
+    def check(self, pipeline: str, record_id: tuple[str, ...], columns: list[str]) -> None:
+        """Let a pipeline pass whose record id is the message's. Raises Refused."""
+        typed = {part.split()[0].strip("`"): part.split()[1].lower() for part in columns}
+        if record_id != (self.id_column,) or typed[self.id_column] != "string":
+            raise Refused(
+                f"pipeline {pipeline}: the record id of its messages is {self.id_column!r}, as PubSub declares it",
+                hint=f"record_id=({self.id_column!r},), and `{self.id_column}` string in the schema; "
+                "record_id_attribute "
+                "names another",
+            )
+
+    def create_command(self) -> str:
+        """How a person makes the subscription."""
+        found = SUBSCRIPTION.fullmatch(self.subscription)
+        assert found is not None
+        return (
+            f"gcloud pubsub subscriptions create {found[2]} --project={found[1]} --topic=TOPIC --ack-deadline=60 "
+            "--message-retention-duration=7d --expiration-period=never"
+        )
+
+
+WithInbox = Files | PubSub | Growing | Custom | DeltaSource
+"""The sources whose registry lists files, or ranges of what is no topic."""
+Source = WithInbox | Kafka
+
+
+def _check_files(source: WithInbox) -> None:
+    if isinstance(source, Files) and source.inbox is not None and is_url(source.inbox):
+        _check_prefix(source, source.inbox)
+    else:
+        check_inbox(type(source).__name__, source.inbox)
+    records.check_record_size(type(source).__name__, source.max_record_bytes)
+    if source.max_files_a_batch < 1:
+        raise Refused(f"{type(source).__name__}: max_files_a_batch must be at least 1", hint="1000 is the default")
+
+
+def _check_prefix(source: Files, inbox: str) -> None:
+    location(inbox, "Files: inbox")
+    if source.links:
+        raise Refused(f"Files: links=True of {inbox}", hint="an object store has no links: leave it out")

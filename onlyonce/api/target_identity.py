@@ -1,0 +1,141 @@
+"""The identity of a target: the same text for the same table or folder, however its path or name is written.
+
+| target | its identity |
+|---|---|
+| Delta(path="a//b/"), FileSink(path="../tables/a/b") | folder:tables/a/b, from the home; links are followed |
+| a folder outside the home | folder:/mnt/lake/a |
+| FileSink(path="s3a://bucket/a/?region=x") | s3://bucket/a; the options say how to get there |
+| Postgres | postgres:<database>:<table>, the table's name as long as PostgreSQL takes it |
+| Iceberg | iceberg:<catalog>:<table>, by the catalog's name, in small letters |
+| MySQL | mysql:<database>:<table>, in small letters: many servers know no others |
+
+At a run a database is identified by what it says of itself, whatever its address. Where declarations are only read, it
+is identified by its address.
+
+Who calls it: `onlyonce.api.load`, the drop, and a run before it makes a table. Errors: Retryable while a sink's
+database is away. Not promised: that two object stores with a bucket of the same name are told apart, or two names of
+one Iceberg catalog known to be the same: there the table itself says whose it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from posixpath import normpath
+from urllib.parse import urlsplit
+
+from onlyonce import environment, settings
+from onlyonce.api.declaration import declared_at
+from onlyonce.api.pipeline import Output, Pipeline, target
+from onlyonce.core import ownership
+from onlyonce.core.errors import Refused
+from onlyonce.core.locations import Url
+from onlyonce.core.ownership import TABLES, Place, suffix_of
+
+PORTS = {"mysql": 3306, "mariadb": 3306}
+
+
+def targets(pipeline: Pipeline, instance: str) -> list[str]:
+    """The places that the outputs of an instance write to as they are declared now."""
+    return [Place(target(pipeline, output)).of_run(suffix_of(instance)).text for output in pipeline.outputs]
+
+
+def identity(place: Place, database: Callable[[str | None], str], suffix: str = "") -> str:
+    """The same text for all spellings of one place. `database` tells which one a variable names (None: the platform's).
+
+    suffix   what a bounded run adds to the declared name (@1)
+    """
+    place = place.of_run(suffix)
+    if place.kind == "postgres":
+        return f"postgres:{database(place.variable)}:{place.where}"
+    if place.kind == "mysql":
+        return f"mysql:{database(place.variable)}:{place.where}".lower()
+    if place.kind == "iceberg":
+        return place.text.lower()
+    if "://" in place.where:
+        scheme, rest = place.where.partition("?")[0].split("://", 1)
+        return f"{scheme.lower().replace('s3a', 's3').replace('s3n', 's3')}://{normpath(rest)}"
+    at = settings.table_location(place.where) if place.kind == "delta" else settings.files_dir() / place.where
+    if isinstance(at, Url):
+        return f"{at.root}/{normpath(at.key)}"
+    folder, home = at.resolve(), settings.home().resolve()
+    return f"folder:{folder.relative_to(home) if folder.is_relative_to(home) else folder}"
+
+
+def by_address(variable: str | None) -> str:
+    """A database by its address, without asking it; by its variable where that is not set."""
+    url = environment.variable(variable) if variable else settings.given_database_url()
+    if not url:
+        return variable or "platform"
+    parts = urlsplit(url)
+    try:
+        port = parts.port or PORTS.get(parts.scheme.partition("+")[0], 5432)
+    except ValueError:  # no URL: whoever opens it refuses it, for its output alone
+        return variable or "platform"
+    return f"{parts.hostname or parts.query}:{port}{parts.path}"
+
+
+def refuse_own_tables(pipelines: Iterable[Pipeline]) -> None:
+    """Raise Refused for a lookup that is a table of the pipeline's own: what a batch would see of it depends on which
+    output ran first."""
+    for pipeline in pipelines:
+        written = {
+            identity(place, by_address): output.name
+            for output in pipeline.outputs
+            if (place := Place(target(pipeline, output))).kind in TABLES
+        }
+        for output in pipeline.outputs:
+            for lookup in output.lookups:
+                same = identity(Place(lookup.table.target("")), by_address)
+                if same in written:
+                    raise Refused(
+                        f"{declared_at(lookup)}lookup {lookup.name} of output {output.name} is the table that "
+                        f"output {written[same]} of the same "
+                        "pipeline writes",
+                        data="nothing was read or written",
+                        hint=f"make it from that output: from_output={written[same]!r}; or declare it in a "
+                        "pipeline of its own",
+                    )
+
+
+def refuse_shared(pipelines: Iterable[Pipeline]) -> None:
+    """Raise Refused when two outputs are declared to write to one table or folder, or to one inside another, or to a
+    table that the platform keeps beside another one."""
+    declared = sorted(
+        (identity(place, by_address), f"{pipeline.name}/{output.name}")
+        for pipeline in pipelines
+        for output in pipeline.outputs
+        for place in [Place(target(pipeline, output)), *_kept_beside(pipeline, output)]
+        if place.kind in TABLES
+    )
+    # Sorted: a folder comes before all that is inside it.
+    owners: dict[str, str] = {}
+    for same, whose in declared:
+        parts = same.split("/")
+        for inside in ("/".join(parts[:n]) for n in range(1, len(parts) + 1)):
+            if inside in owners:
+                raise Refused(
+                    f"{owners[inside]} and {whose} write to one target: {same}"
+                    + (f" is inside {inside}" if inside != same else ""),
+                    data="nothing was read or written; a backfill or vacuum of one would remove the rows of the other",
+                    hint="give each output a table or folder of its own, and put them together where they are read",
+                )
+        owners[same] = whose
+
+
+def _kept_beside(pipeline: Pipeline, output: Output) -> list[Place]:
+    """Return the tables that the platform keeps beside an output's table."""
+    place = Place(target(pipeline, output))
+    kind = {"postgres": ownership.POSTGRES, "mysql": ownership.MYSQL, "delta": ownership.FOLDER}.get(place.kind)
+    if kind is None:
+        return []
+    before, name = _split(place)
+    deleted = [kind.deleted(name)] if getattr(output.sink, "deletes", None) else []
+    by_window = [kind.by_window(name)] if place.kind == "postgres" and output.on_backfill == "correct" else []
+    return [Place(before + derived) for derived in deleted + by_window]
+
+
+def _split(place: Place) -> tuple[str, str]:
+    """Split a place before the name of its table: postgres:VARIABLE:schema. and name."""
+    where = place.where.rstrip("/")
+    name = where.rsplit("." if place.kind == "postgres" else "/", 1)[-1]
+    return place.text.removesuffix("/").removesuffix(name), name

@@ -1,0 +1,517 @@
+"""Checks that the rows of a function have the keys of their sink. Pure.
+
+Who calls it: `onlyonce.check`. Errors: Refused, at the line of the declaration. Not promised: what a sink itself
+checks at the start of a run, such as that values can be added up.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import structlog
+from deltalake.exceptions import DeltaError
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from onlyonce import settings
+from onlyonce.api import functions, identity, load, sinks
+from onlyonce.api.declaration import declared_at
+from onlyonce.api.outputs import check_rows
+from onlyonce.api.pipeline import Delta, Iceberg, MySQL, Output, Pipeline, Postgres, target
+from onlyonce.commitlog import units
+from onlyonce.commitlog.batches import Batches, Received
+from onlyonce.commitlog.removals import Removals
+from onlyonce.core import column_types, errors, retention, stored_names
+from onlyonce.core.errors import OnlyonceError, Refused
+from onlyonce.core.ownership import Place
+from onlyonce.core.runs import Report
+from onlyonce.core.stored_names import OO_WINDOW
+from onlyonce.database.connect import Database
+from onlyonce.engine import driver_rows, session
+from onlyonce.engine.failures import translate
+from onlyonce.failpoints import passing
+from onlyonce.lookups import tables
+from onlyonce.outputs import function, query, results, windows
+from onlyonce.receive import events
+from onlyonce.sinks.delta import sink_delta
+from onlyonce.sinks.mysql.mysql_table import MySQLTable, database_of
+from onlyonce.sinks.postgres.postgres_table import SinkTable
+from onlyonce.tables import opening
+
+NOTHING = "nothing was read or written"
+
+
+def check_keys(output: Output, columns: list[str]) -> None:
+    """Raise Refused for a key, or a column to order by, that the rows don't have."""
+    named = [*output.sink.keys, *(getattr(output.sink, "order_by", None) or ())]
+    for key in named:
+        if key not in columns:
+            close = difflib.get_close_matches(key, columns, n=1)
+            guess = f"did you mean {close[0]!r}? " if close else ""
+            raise Refused(
+                f"{declared_at(output.sink) or declared_at(output)}output {output.name}: the key {key!r} is not a "
+                f"column of what {output.made_by} gives",
+                data=NOTHING,
+                hint=f"{guess}There is: {', '.join(columns)}",
+            )
+
+
+# Finds the columns that a query's functions return, by calling them on frames without rows: once as a backfill does,
+# once as a stream does.
+#
+# Who calls it: `onlyonce.check`. Errors: Refused, at the line of the function. Not promised: to find errors that
+# only rows cause. A check really calls the function, as the start of each run does; side effects happen.
+
+
+def function_schemas(
+    spark: SparkSession, pipeline: Pipeline, root: Output, seen: results.Frames = results.NO_LOOKUPS
+) -> dict[str, StructType]:
+    """The columns of the rows that an output, and each made from it, sends to its sink. Raises Refused.
+
+    `seen`: the tables of its lookups.
+    """
+    kept = spark.createDataFrame([], events.schema(pipeline))
+    function.check_reject(pipeline, root, kept)
+    result = results.of_pipeline(pipeline, root, windows.in_batch(kept, root), seen)
+    _check_repeats(pipeline, root, result)
+    if not root.gets_whole_windows:  # else its function gets whole windows, and no stream
+        _check_streams(spark, pipeline, root, seen)
+    empty = spark.createDataFrame([], result.schema)
+    found = {root.name: results.flat(results.rows_of(root, empty, seen)).schema}
+    for output in pipeline.made_from(root):
+        made = results.rows_of(output, empty, seen)
+        _check_repeats(pipeline, output, made)
+        found[output.name] = results.flat(made).schema
+    return found
+
+
+def _check_repeats(pipeline: Pipeline, output: Output, result: DataFrame) -> None:
+    """Raise Refused for what would give other rows at a replay, as far as Spark knows it: not of Python functions."""
+    if function.results_are_united(result):
+        _check_apart(output, result)
+    if (
+        output.stable_input
+        or pipeline.mode != "exactly_once"
+        or (output.is_result and _root(pipeline, output).stable_input)
+    ):
+        return
+    if not _deterministic(result):
+        raise Refused(
+            f"{_at(output)}output {output.name}: {output.made_by} is not deterministic: called again on the same "
+            "rows it gives "
+            "others (rand, uuid, monotonically_increasing_id, …)",
+            data=f"{NOTHING}; a batch that is tried again after a crash would be stopped, half written",
+            hint="take that out of the function; or stable_input=True, which stores its rows before they are written",
+        )
+
+
+def _check_apart(root: Output, result: DataFrame) -> None:
+    """Raise Refused for several results that chance tells apart, stored or not: Spark computes each of them by
+    itself."""
+    if not _deterministic(result):
+        raise Refused(
+            f"{_at(root)}output {root.name}: the results of {root.made_by} are not deterministic (rand, uuid, …): "
+            "Spark computes each by "
+            "itself, so a record could be in two of them or in none",
+            data=NOTHING,
+            hint="choose by a column of the record: a hash of its id for a sample",
+        )
+
+
+def _deterministic(result: DataFrame) -> bool:
+    return bool(result._jdf.queryExecution().analyzed().deterministic())  # type: ignore[operator]
+
+
+def _root(pipeline: Pipeline, output: Output) -> Output:
+    return pipeline.output(str(output.made_beside))
+
+
+def _check_streams(spark: SparkSession, pipeline: Pipeline, root: Output, lookups: results.Frames) -> None:
+    """Raise Refused for what Spark can't do on a stream, as it would at the start of the query: a missing window,
+    mostly."""
+    fields = [F.lit(None).cast(field.dataType).alias(field.name) for field in events.schema(pipeline).fields]
+    stream = spark.readStream.format("rate").load().select(*fields)
+    result = results.of_pipeline(pipeline, root, windows.in_stream(stream, root), lookups)
+    java = spark._jvm.org.apache.spark.sql  # type: ignore[union-attr]
+    mode = java.streaming.OutputMode.Update() if root.panes == "early" else java.streaming.OutputMode.Append()
+    try:
+        java.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(
+            result._jdf.queryExecution().analyzed(),  # type: ignore[operator]
+            mode,
+        )
+    except AnalysisException as error:
+        raise _unsupported(root, error) from error
+
+
+def _unsupported(root: Output, error: AnalysisException) -> Refused:
+    known = query.refusal(root, error)
+    if isinstance(known, Refused):
+        return Refused(f"{_at(root)}{known.what}", data=NOTHING, hint=known.hint)
+    told = (str(error).strip().splitlines() or [""])[0][:400]
+    return Refused(
+        f"{_at(root)}output {root.name}: {root.made_by} can't run as a stream: {told}",
+        data=NOTHING,
+        hint=f"a function gets its rows as they come: let it aggregate by {OO_WINDOW}, or leave that step to whoever "
+        "reads the table",
+    )
+
+
+def _at(output: Output) -> str:
+    place = errors.origin_of_function(load.transform(output))
+    return f"{place}: " if place else ""
+
+
+# Keeps what has passed a check, so that an unchanged declaration with unchanged functions is checked only once.
+#
+# Each pipeline has one file, <home>/checks/<pipeline>.json. Its key covers all that a check looks at: the declaration,
+# the text of the user's modules that the functions come from or are beside, and the versions of Spark and of this
+# package. Only what has passed is kept.
+#
+# Who calls it: `onlyonce.check`. Not promised: a new check when a file or variable changes that a function reads;
+# then the run itself fails. No Spark.
+
+
+Schemas = dict[str, dict[str, Any]]
+"""The columns that each output's function gives, as Spark writes a schema in JSON."""
+
+
+def key_of_check(pipeline: Pipeline) -> str:
+    """A hash of all that decides what a check finds.
+
+    Imports the functions. Raises Refused for one that is not there.
+    """
+    declared = [identity.mode(pipeline), *(load.fingerprint(pipeline, query) for query in pipeline.queries())]
+    parts = [*declared, *(metadata.version(name) for name in ("onlyonce-pipelines", "pyspark")), sys.version]
+    found = hashlib.sha256("\n".join(parts).encode())
+    for file in _modules(pipeline):
+        found.update(file.read_bytes())
+    return found.hexdigest()
+
+
+def kept_schemas(pipeline: Pipeline, wanted: str) -> Schemas | None:
+    """What was found under that key; None: nothing was."""
+    with suppress(FileNotFoundError, ValueError):
+        there = json.loads(_file(pipeline).read_text())
+        if there.get("key") == wanted:
+            return dict(there["schemas"])
+    return None
+
+
+def keep_check(pipeline: Pipeline, under: str, found: Schemas) -> None:
+    """Keep what was found. Where that can't be written the next run checks anew."""
+    file = _file(pipeline)
+    with suppress(OSError):
+        settings.inside_home(settings.home(), stored_names.CHECKS_FOLDER)
+        for left in file.parent.glob(
+            f".{file.name}.*"
+        ):  # by a run that was killed; one that is at work keeps nothing then
+            left.unlink(missing_ok=True)
+        partial = file.with_name(f".{file.name}.{os.getpid()}")
+        partial.write_text(json.dumps({"key": under, "schemas": found}))
+        passing("check-before-keep")
+        partial.replace(file)
+        passing("check-after-keep")
+
+
+def _file(pipeline: Pipeline) -> Path:
+    return settings.home() / stored_names.CHECKS_FOLDER / f"{pipeline.name}.json"
+
+
+def _modules(pipeline: Pipeline) -> list[Path]:
+    """The files of the functions' modules, and of all modules that were imported from beside them."""
+    own = {Path(file) for output in load.with_function(pipeline.outputs) for file in load.source_files(output)}
+    folders = {file.parent for file in own if file.parent.name not in ("site-packages", "dist-packages")}
+    beside = {
+        Path(file)
+        for module in list(sys.modules.values())
+        if (file := getattr(module, "__file__", None)) and any(Path(file).is_relative_to(folder) for folder in folders)
+    }
+    return sorted(file for file in own | beside if file.suffix == ".py" and file.is_file())
+
+
+# Reads the columns of the tables that outputs write to. Without a JVM.
+#
+# Errors: DatabaseAway if a sink's database does not answer, Refused if it lets nobody in. Not promised: that the table
+# stays as it is.
+
+
+Types = tuple[dict[str, str], dict[str, str], str]
+"""The types of a function's columns as the sink has them, those of the table that is there, and where that is."""
+
+
+def check_tables(pipeline: Pipeline, output: Output, schema: StructType) -> None:
+    """Raise Refused if the rows of a function can't be written to the table as it is now.
+
+    No-op if there is none, or the sink has none.
+    """
+    try:
+        found = _types(pipeline, output, schema)
+    except Refused as error:  # a table that can't take the output, a variable that is not set, a password that is wrong
+        at = declared_at(output.sink) if getattr(output.sink, "connection", None) else declared_at(output)
+        named = f"output {output.name}: "
+        raise Refused(f"{at}{named}{error.what.removeprefix(named)}", data=error.data, hint=error.hint) from error
+    if found:
+        wanted, there, where = found
+        column_types.refuse_other(f"{declared_at(output)}output {output.name}", where, wanted, there, _simple(schema))
+
+
+def _types(pipeline: Pipeline, output: Output, schema: StructType) -> Types | None:
+    if isinstance(output.sink, Delta):
+        return _delta(pipeline, output, schema)
+    if isinstance(output.sink, Iceberg):
+        return _iceberg(pipeline, output, schema)
+    if isinstance(output.sink, Postgres | MySQL):
+        return _of_database(output, output.sink, schema)
+    return None
+
+
+def _delta(pipeline: Pipeline, output: Output, schema: StructType) -> Types | None:
+    path = settings.table_location(target(pipeline, output).split(":", 1)[1])
+    if isinstance(path, Path) and path.is_file():
+        raise Refused(
+            f"{path} is a file, and no Delta table",
+            data="nothing was written to it",
+            hint="move the file away, or name another path",
+        )
+    if not opening.any_in(path):
+        return None
+    try:
+        table = opening.table(path)
+    except DeltaError as error:
+        raise Refused(
+            f"{path} can't be read as a Delta table: {(str(error).splitlines() or [''])[0][:300]}",
+            data="nothing was written to it",
+            hint="restore the table's log from a backup, or name another path",
+        ) from error
+    sink_delta.check_table(table, path, output)
+    there = StructType.fromJson(json.loads(table.schema().to_json()))
+    told = sinks.deletes(output.sink)
+    return {name: kind for name, kind in _simple(schema).items() if name != told}, _simple(there), str(path)
+
+
+def _iceberg(pipeline: Pipeline, output: Output, schema: StructType) -> Types | None:
+    from onlyonce.sinks.iceberg import (
+        iceberg_catalogs,
+        iceberg_columns,  # with them comes pyiceberg, an extra
+    )
+
+    place = Place(target(pipeline, output))
+    wanted = iceberg_columns.columns_of(output, schema)
+    table = iceberg_catalogs.of_target(place)
+    if table is None:
+        return None
+    iceberg_columns.refuse_columns(output, table)
+    return iceberg_columns.kinds(wanted), iceberg_columns.kinds(table.schema()), place.where
+
+
+def _simple(schema: StructType) -> dict[str, str]:
+    return {field.name: field.dataType.simpleString() for field in schema.fields}
+
+
+def _of_database(output: Output, sink: Postgres | MySQL, schema: StructType) -> Types | None:
+    try:
+        table = _table(output, sink)
+        there = table.there()
+        table.check(schema)
+    except FileNotFoundError:
+        return None  # the platform was never started, so it has no table
+    wanted = table.wanted(schema)
+    return (wanted, table.as_wanted(wanted, there), sink.table) if there else None
+
+
+def _table(output: Output, sink: Postgres | MySQL) -> SinkTable | MySQLTable:
+    if isinstance(sink, MySQL):
+        return MySQLTable(database_of(sink), output, sink, "")
+    return SinkTable(Database(units.url_of(sink.connection)), output, sink, "")
+
+
+# Checks a declared pipeline before it runs: types, functions, and whether the functions' results fit the sinks.
+#
+# | checked                                               | needs            |
+# |-------------------------------------------------------|------------------|
+# | the declaration and its types                         | nothing: they are checked when it is made |
+# | each function exists                                  | its module       |
+# | what it returns for frames without rows               | Spark, unless it has passed before (`kept`) |
+# | its result fits the sink's keys and existing table    | the sink's database, if it has one |
+#
+# Errors: Refused, with the user's own file and line. Not promised: to find errors that only data causes.
+
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a check has found.
+
+    asked_spark   whether Spark had to be asked, and so was started
+    wrong         output with a query of its own -> why its table, or that of an output made from it, can't take its
+                  rows, or why one of its lookups can't be read. The others can run.
+    """
+
+    asked_spark: bool
+    wrong: Mapping[str, BaseException]
+
+
+def found(pipeline: Pipeline) -> dict[str, StructType] | None:
+    """What each function gives, where that is kept; None: Spark must be asked.
+
+    Raises Refused for a function that is not there.
+    """
+    for output in load.with_function(pipeline.outputs):
+        for of_output in load.functions(output):
+            functions.check_parameters(output, of_output)
+        if output.reject:
+            functions.check_reject(output, load.reject(output))
+    known = kept_schemas(pipeline, key_of_check(pipeline))
+    return {name: StructType.fromJson(schema) for name, schema in known.items()} if known is not None else None
+
+
+def check_pipeline(pipeline: Pipeline, session: Callable[[], SparkSession]) -> Checked:
+    """Check one pipeline.
+
+    Raises Refused for a mistake in its declaration or functions; what is wrong with a table is in the result.
+    """
+    known = found(pipeline)
+    schemas, wrong = _asked(pipeline, session()) if known is None else (known, {})
+    outputs = [output for output in pipeline.outputs if output.name in schemas]
+    for output in outputs:
+        check_keys(output, schemas[output.name].names)
+        check_rows(output, {field.name: field.dataType.simpleString() for field in schemas[output.name].fields})
+    wrong = wrong_tables(pipeline, schemas) | wrong
+    if known is None and len(outputs) == len(pipeline.outputs):
+        keep_check(pipeline, key_of_check(pipeline), {name: schema.jsonValue() for name, schema in schemas.items()})
+    return Checked(known is None, wrong)
+
+
+def wrong_tables(pipeline: Pipeline, schemas: Mapping[str, StructType]) -> dict[str, BaseException]:
+    """Return what is wrong with tables, as `Checked.wrong` has it, an error that onlyonce does not know among it. No
+    JVM."""
+    wrong: dict[str, BaseException] = {}
+    for output in pipeline.outputs:
+        if output.name in schemas:
+            try:
+                check_tables(pipeline, output, schemas[output.name])
+            except Exception as error:
+                wrong.setdefault(pipeline.root_of(output).name, translate(error))
+    return wrong
+
+
+def _asked(pipeline: Pipeline, spark: SparkSession) -> tuple[dict[str, StructType], dict[str, BaseException]]:
+    from onlyonce.lookups import tables as of_lookups
+    from onlyonce.sources.values import parse
+
+    for name in pipeline.sources:
+        parse.check_mapping(spark, pipeline.of_source(name))
+    found, wrong = dict[str, StructType](), dict[str, BaseException]()
+    for root in pipeline.roots():
+        lookups = pipeline.lookups(root)
+        try:
+            seen = of_lookups.as_of(spark, lookups, of_lookups.newest(lookups)).frames
+        except Exception as error:
+            wrong[root.name] = translate(error)
+            continue
+        try:
+            found |= function_schemas(spark, pipeline, root, seen)
+        except Exception as error:
+            if isinstance(error, OnlyonceError) and not errors.raised_by_user(error):
+                raise
+            # No mistake in the code, as far as we know: what the function needs may be away. Its output has its turn,
+            # the others theirs.
+            log.warning("not checked: the function raises an error of its own", output=root.name, what=str(error))
+    return found, wrong
+
+
+# Runs the functions over the records of one committed receive batch and shows their result, to explain a result or an
+# error.
+#
+# Writes nothing.
+#
+# Who calls it: `onlyonce replay`. Errors: Refused for an unknown batch; FunctionFails, at the function's line. Not
+# promised: the results of the run, whose windows have records of other batches too.
+
+
+NOTHING_TO_REPLAY = "nothing was written"
+
+
+def replay(
+    pipeline: Pipeline, instance: str, number: int, output: str | None, limit: int, master: str | None
+) -> Report:
+    """The rows that each output gives of a batch's records, at most `limit` of each."""
+    roots = [pipeline.root_of(pipeline.output(output))] if output else pipeline.roots()
+    [batch], gone = _batch(instance, number)
+    spark = session.start(f"onlyonce replay {instance}", master)
+    rows = results.kept_rows(
+        spark, pipeline, settings.data_location(instance) / stored_names.EVENTS_FOLDER, [batch]
+    ).persist()
+    shown: dict[str, list[dict[str, Any]]] = {}
+    try:
+        facts = {"batch": f"{batch.lineage}/{batch.batch_id}", "records": rows.count(), "written": "nothing"}
+        for root in roots:
+            for name, frame in results.results_of(pipeline, root, rows, _newest(spark, pipeline, root)).items():
+                if output in (None, name):
+                    shown[name] = _shown(name, frame, limit)
+    except Exception as error:
+        raise translate(error) from error
+    finally:
+        rows.unpersist()
+    warnings = [f"{gone} records of the batch are removed from `events` (keep_events)"] if gone else []
+    return Report(f"{instance}: what the functions give of one batch", "replay", facts, shown, warnings)
+
+
+def _shown(name: str, frame: DataFrame, limit: int) -> list[dict[str, Any]]:
+    """Return the first rows of an output. Raises Refused if they take more bytes than the driver holds."""
+    first = frame.limit(limit).persist()  # so that the function runs once for both jobs
+    try:
+        most = first.count()
+        rows = [row[0] for row in driver_rows.measured(first, most).collect()]
+    finally:
+        first.unpersist()
+    if None in rows:
+        raise Refused(
+            f"output {name}: a row takes more than {driver_rows.BYTES // most:,} bytes, its share of what this "
+            f"command holds for {most:,} rows",
+            data="nothing was written",
+            hint="ask for fewer rows: --limit",
+        )
+    return [row.asDict(recursive=True) for [row] in rows]
+
+
+def _newest(spark: SparkSession, pipeline: Pipeline, root: Output) -> results.Frames:
+    """The lookups as they are now: an output's batch, not receive's, has seen a version."""
+    lookups = pipeline.lookups(root)
+    return tables.as_of(spark, lookups, tables.newest(lookups)).frames
+
+
+def _batch(instance: str, number: int) -> tuple[list[Received], int]:
+    """The batch, and how many of its records are removed. Raises Refused where all are."""
+    database = Database(settings.database_url())
+    found = Batches(database).receive_batch(instance, number)
+    if not found:
+        raise Refused(
+            f"{instance} has no committed batch {number} of receive",
+            data=NOTHING_TO_REPLAY,
+            hint=f"onlyonce batches {instance} shows those that there are",
+        )
+    [batch] = found
+    gone = Removals(database).removed_of(batch.lineage, batch.batch_id, "kept")
+    if gone and gone == batch.kept:
+        kept = Removals(database).kept_from(instance)
+        raise Refused(
+            f"all records of batch {number} of {instance} are removed from `events` (keep_events)",
+            data=NOTHING_TO_REPLAY,
+            hint=f"there are records from {retention.said(kept or 0)} on: choose a later batch",
+        )
+    return found, gone

@@ -1,2 +1,0 @@
-"""Finds mistakes before a run reads anything: it checks types, functions, and whether the functions' results fit the
-sinks."""

@@ -1,0 +1,393 @@
+"""Begin and end of a backfill, and what the log knows of the windows that the backfill recomputes.
+
+docs/specification/backfill.md.
+
+An interval of an output has a lineage (`flights/per_carrier@2013-01-01T00:00:00Z--2013-01-02T00:00:00Z/1`) without a
+checkpoint. Each attempt is a batch of its own. It reads the newest `events` and replaces whole windows, so it needs
+nothing from an earlier attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlalchemy import Connection
+
+from onlyonce.api.outputs import ANEW
+from onlyonce.api.pipeline import Output
+from onlyonce.commitlog import batches, removals
+from onlyonce.commitlog.lineages import Driver, Lineage, Lineages
+from onlyonce.commitlog.outbox import OutboxRows
+from onlyonce.commitlog.removals import Rejections, Removals
+from onlyonce.commitlog.units import Authorities
+from onlyonce.core import retention
+from onlyonce.core.backfill import Span, closed_part
+from onlyonce.core.batch import Batch, read_upto, to_micros, to_time
+from onlyonce.core.errors import Refused, Retryable
+from onlyonce.core.frontier import Frontier, closed_until
+from onlyonce.core.stored_names import CLOSED_BY, COUNTED_UPTO
+from onlyonce.core.windows import Bounds, Held, Session, micros
+from onlyonce.database.connect import Database, Scope, Transactions, ask, do, one_transaction, run
+from onlyonce.database.locks import INSTANT, do_rows
+
+AskedBy = Literal["person", "late rows"]
+Counts = dict[str, int]
+"""Figures of a backfill by name, as the log has them: in_time, late, windows, rows."""
+MADE = batches.WRITTEN.append(pa.field("lookups", pa.string()))
+"""What a backfill has made of each window, with the versions of the lookups that it saw, as JSON; null without
+lookups."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A backfill of one output, before it begins.
+
+    `reach_back`: how far before its start records may belong to a window, in microseconds. `lookups`: which versions of
+    its lookups it sees, 'then' or 'now'; None without lookups."""
+
+    instance: str
+    output: str
+    span: Span
+    asked_by: AskedBy
+    declaration_hash: str
+    reach_back: int = 0
+    lookups: str | None = None
+
+    @property
+    def query(self) -> str:
+        """What stands for the query in the lineage. All recomputations for late rows are of one lineage."""
+        return f"{self.output}@{'late' if self.asked_by == 'late rows' else self.span}"
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far the stream of an output has come.
+
+    consumed   the version of `events` that its committed batches have read
+    frontier   what closed the windows that it has written
+    """
+
+    consumed: int
+    frontier: Frontier
+
+    def closed_until(self, output: Output) -> int | None:
+        """Up to where the output's windows are closed and written."""
+        assert output.window is not None
+        return closed_until(self.frontier, output.window, micros(output.lateness))
+
+
+class Backfills(Transactions):
+    """Backfills, and the windows that they recompute."""
+
+    @one_transaction
+    def reach(self, instance: str, output: str) -> Reach:
+        """How far an output's stream has come by the log.
+
+        Spark writes a window in the batch *after* the one in which its watermark passed it, so what the last batch read
+        closes nothing yet, unless the output keeps no state and has written each row in the batch that read it.
+        A new incarnation has the windows that the incarnations before it have written, unless it writes all rows again.
+        """
+        rows = ask(self.connection, "backfills", "read_by", instance=instance, output=output)
+        if not rows:
+            return Reach(-1, Frontier())
+        [row] = rows
+        start = row.start_from or {}
+        before = {} if ANEW in start else start
+        consumed = read_upto(row.source_to)
+        closing = consumed if row.stateless else read_upto(row.source_from)
+        closed_by = max(closing, before.get(CLOSED_BY, -1))
+        return Reach(max(consumed, before.get(COUNTED_UPTO, -1)), self.frontier_at(instance, closed_by))
+
+    @one_transaction
+    def frontier_at(self, instance: str, version: int) -> Frontier:
+        """What the batches and closes up to a version of `events` have told of event time."""
+        told = ask(self.connection, "backfills", "frontier_at", instance=instance, version=version)[0]
+        return Frontier(
+            to_micros(told.tide), to_micros(told.ended), to_micros(told.silent_tide), to_micros(told.silent_clock)
+        )
+
+    @one_transaction
+    def give_up(self, instance: str, output: str) -> None:
+        """Give up the begun backfills of an output, so that none of them holds up an erasure or another backfill."""
+        do(self.connection, "backfills", "give_up", instance=instance, output=output)
+
+    @one_transaction
+    def open_lineage(self, request: Request, run_id: str) -> Driver:
+        """The lineage of an interval under a new epoch: a driver that is still at work on it is fenced."""
+        found: Lineage = Lineages(self.connection).register(request.instance, request.query, uuid4(), kind="backfill")
+        return Lineages(self.connection).bump(found, run_id)
+
+    @one_transaction
+    def begin(self, driver: Driver, request: Request, events_version: int) -> int:
+        """Begin a recomputation; gives its number. Raises Superseded, or an error where another shares its windows.
+
+        Rows that earlier attempts at the interval have put into the outbox are removed: each attempt sends its own.
+        """
+        Lineages(self.connection).check_epoch(driver.lineage, driver.epoch)
+        self._lock(request.instance)
+        Removals(self.connection).refuse_span(request.instance, request.output, request.span.start, request.reach_back)
+        self._refuse_overlap(driver.lineage, request, request.span)
+        do(self.connection, "backfills", "replace_begun", lineage=driver.lineage)
+        OutboxRows(self.connection).throw_away(request.instance, driver.lineage)
+        number = int(ask(self.connection, "backfills", "next", lineage=driver.lineage)[0].batch_id)
+        if number:  # the driver of an earlier attempt may still write
+            Authorities(self.connection).fence(driver)
+        start, stop = request.span.times
+        do(
+            self.connection, "backfills", "begin",
+            lineage=driver.lineage, batch_id=number, instance=request.instance, output=request.output,
+            epoch=driver.epoch, run_id=driver.run_id, asked_by=request.asked_by, window_from=start, window_to=stop,
+            events_version=events_version, declaration_hash=request.declaration_hash, lookups=request.lookups,
+        )  # fmt: skip
+        return number
+
+    @one_transaction
+    def widen(self, driver: Driver, request: Request, number: int, span: Span) -> None:
+        """Note that merged sessions reach past the interval. Raises like `begin`."""
+        Lineages(self.connection).check_epoch(driver.lineage, driver.epoch)
+        self._lock(request.instance)
+        Removals(self.connection).refuse_span(request.instance, request.output, span.start, request.reach_back)
+        self._refuse_overlap(driver.lineage, request, span)
+        start, stop = span.times
+        do(
+            self.connection,
+            "backfills",
+            "widen",
+            lineage=driver.lineage,
+            batch_id=number,
+            window_from=start,
+            window_to=stop,
+        )
+
+    @one_transaction
+    def end(
+        self,
+        driver: Driver,
+        request: Request,
+        number: int,
+        span: Span,
+        panes: Mapping[str, pa.Table],
+        counts: Counts,
+        rejected: pa.Table | None = None,
+        sinks: Iterable[Callable[[Scope], None]] = (),
+    ) -> None:
+        """Store the new generation of each window (`MADE`), by output, let its rows in the outbox go, and mark it as
+        committed.
+
+        `rejected`: the records of these windows that the output rejects now (`rejections.REJECTED`); None where it
+        rejects none by its declaration.
+
+        Does nothing when it is committed already: the answer to an earlier COMMIT was lost.
+        """
+        for sink in sinks:
+            sink(self.connection)
+        Lineages(self.connection).check_epoch(driver.lineage, driver.epoch)
+        if ask(self.connection, "backfills", "state", lineage=driver.lineage, batch_id=number)[0].state == "committed":
+            return
+        start, stop = span.times
+        for output, made in panes.items():
+            same = {
+                "instance": request.instance, "output": output, "lineage": driver.lineage, "batch_id": number,
+                "declaration_hash": request.declaration_hash,
+            }  # fmt: skip
+            do_rows(self.connection, "backfills", "add_panes", made, **same)
+            do(self.connection, "backfills", "drop_panes", window_from=start, window_to=stop, **same)
+        OutboxRows(self.connection).let_wait(request.instance, driver.lineage, number)
+        whose = {"lineage": driver.lineage, "batch_id": number}
+        rows = removals.REJECTED.empty_table() if rejected is None else rejected
+        Rejections(self.connection).replace(request.instance, request.output, span.times, whose, rows)
+        pairs = None if rejected is None else pc.sum(rejected.column("rows")).as_py() or 0
+        do(self.connection, "backfills", "end", rejected=pairs, **whose, **counts)
+
+    @one_transaction
+    def met(self, request: Request, span: Span, events_version: int) -> Counts:
+        """How many (record, window) pairs of a span the output's stream has met up to a version of `events`, in time
+        and late.
+
+        Not promised: the same windows as now, where the declaration had others when the stream met them.
+        """
+        start, stop = span.times
+        rows = ask(
+            self.connection,
+            "backfills",
+            "met",
+            instance=request.instance,
+            output=request.output,
+            window_from=start,
+            window_to=stop,
+            events_version=events_version,
+        )
+        return dict(rows[0]._mapping)
+
+    @one_transaction
+    def done(self, instance: str, output: str, span: Span) -> list[tuple[Span, int]]:
+        """The committed backfills of an output that share windows with a span: the windows of each, and up to which
+        version of `events` it has read."""
+        start, stop = span.times
+        rows = ask(
+            self.connection, "backfills", "done", instance=instance, output=output, window_from=start, window_to=stop
+        )
+        return [
+            (Span(to_micros(row.window_from) or 0, to_micros(row.window_to) or 0), int(row.events_version))
+            for row in rows
+        ]
+
+    @one_transaction
+    def windows_in(
+        self, instance: str, outputs: list[str], span: Span, *, late_only: bool = False
+    ) -> list[dict[str, Any]]:
+        """Return the windows of some outputs that start in a span, with what is in them.
+
+        `late_only`: only those with late records that no backfill has included.
+        """
+        asked = {"instance": instance, "outputs": outputs, "window_from": span.times[0], "window_to": span.times[1]}
+        rows = (
+            ask(self.connection, "backfills", "late_in", **asked)
+            if late_only
+            else ask(self.connection, "backfills", "windows_in", **asked)
+        )
+        return [dict(row._mapping) for row in rows]
+
+    @one_transaction
+    def late_windows(self, instance: str, output: str) -> list[tuple[int, int]]:
+        """The windows (start, end) of an output with late rows that no backfill has folded in, in microseconds.
+
+        A late row has no session yet: there it is from the first of an hour's to the last, and the last alone, so that
+        a span holds both."""
+        found: list[tuple[int, int]] = []
+        for row in ask(self.connection, "backfills", "late_not_folded", instance=instance, output=output):
+            if row.late_from is None:
+                found.append((to_micros(row.window_start) or 0, to_micros(row.window_end) or 0))
+            else:
+                first, last = to_micros(row.late_from) or 0, to_micros(row.late_to) or 0
+                found += [(first, last), (last, last)]
+        return found
+
+    def _has_open_rows(self, instance: str, root: Output, span: Span, closed: int | None) -> bool:
+        """Whether windows of the span that are not closed hold rows in time. Sessions are not known to the log."""
+        if isinstance(root.window, Session):
+            return False
+        start, stop = span.times
+        known = {"instance": instance, "output": root.name, "window_from": start, "window_to": stop}
+        return bool(ask(self.connection, "backfills", "open_rows", closed_until=to_time(closed), **known)[0].found)
+
+    def _lock(self, instance: str) -> None:
+        if not ask(self.connection, "backfills", "lock_instance", instance=instance):
+            raise Refused(f"nothing of {instance} has run yet", hint=f"onlyonce run {instance} comes first")
+
+    def _refuse_overlap(self, lineage: str, request: Request, span: Span) -> None:
+        low, high = span.times
+        others = ask(
+            self.connection, "backfills", "under_way",
+            instance=request.instance, output=request.output, lineage=lineage, window_from=low, window_to=high,
+        )  # fmt: skip
+        if not others:
+            return
+        other = others[0]
+        what = (
+            f"output {request.output}: windows of {span} are in the backfill {other.lineage}, begun by {other.run_id}"
+        )
+        data = "nothing was written; two backfills of one window could leave its sinks at different generations"
+        if other.at_work:
+            raise Retryable(
+                f"{what} and at work", data=data, hint="wait until it has ended, then run the same command again"
+            )
+        command = f"onlyonce run {request.instance}"
+        if other.asked_by == "person":
+            # What was asked for, which is in its name: sessions and joins are widened.
+            start, stop = other.lineage.rpartition("/")[0].rpartition("@")[2].split("--")
+            times = f"--from {start} --to {stop}"
+            times += f" --lookups {other.lookups}" if other.lookups == "now" else ""
+            command = f"onlyonce backfill {request.instance} --output {request.output} {times}"
+        raise Refused(f"{what}, whose driver has ended", data=data, hint=f"finish that one first, then this: {command}")
+
+
+def closed_reach(database: Database, instance: str, root: Output, span: Span) -> tuple[Reach, Span]:
+    """How far the stream has come, and the part of the span that it has closed and written.
+
+    Raises OpenWindows, and Refused where records of it are removed.
+
+    Judged outside the transaction: open windows are no fault of the database, and asking again at once helps nobody.
+    """
+
+    def look(conn: Connection) -> tuple[Reach, bool]:
+        kept = Removals(conn).kept_from(instance)
+        retention.refuse_span(root.name, span.start, None if kept is None else kept + retention.reach_back(root.window))
+        found = Backfills(conn).reach(instance, root.name)
+        return found, Backfills(conn)._has_open_rows(instance, root, span, found.closed_until(root))
+
+    if root.window is None:
+        raise Refused(
+            f"output {root.name} has no windows", hint="a backfill recomputes windows; without windows nothing is late"
+        )
+    found, open_rows = run(database, look)
+    return found, closed_part(root.name, root.window, span, found.closed_until(root), open_rows=open_rows)
+
+
+# The windows that an output writes before they close: what was written of each so far, and since when it is final.
+#
+# Who calls it: `outputs`, in the transaction that ends a batch. No errors of its own. Windows that are written once,
+# when they close, are noted by `batches.add_panes`.
+
+
+HELD = pa.schema({"window_start": INSTANT, "window_end": INSTANT, "held": pa.int64(), "held_since": INSTANT})
+"""What a batch leaves of each window that it has changed; null where it leaves nothing."""
+
+
+class Panes(Transactions):
+    """The panes of windows that are written before they close."""
+
+    @one_transaction
+    def add_rows(self, batch: Batch, instance: str, output: str, windows: pa.Table) -> None:
+        """Add the rows that a batch has written (`batches.WRITTEN`) to what is known of their windows."""
+        do_rows(
+            self.connection, "batches", "add_to_panes", windows, instance=instance, output=output, **batches.by(batch)
+        )
+
+    @one_transaction
+    def held(self, instance: str, output: str) -> dict[Bounds, Held]:
+        """What the batches before have left of an output's open windows: the records that no pane has."""
+        found = {}
+        for row in ask(self.connection, "triggers", "held", instance=instance, output=output):
+            start, end, since = (to_micros(time) or 0 for time in (row.window_start, row.window_end, row.held_since))
+            found[start, end] = Held(row.held, since)
+        return found
+
+    @one_transaction
+    def hold(self, batch: Batch, instance: str, output: str, windows: pa.Table) -> None:
+        """Store what a batch leaves of the windows that it has changed (`HELD`)."""
+        plan = batch.plan
+        do_rows(
+            self.connection,
+            "triggers",
+            "hold",
+            windows,
+            instance=instance,
+            output=output,
+            lineage=plan.lineage,
+            batch_id=plan.batch_id,
+            declaration_hash=plan.declaration_hash,
+        )
+
+    @one_transaction
+    def close(self, instance: str, root: Output, outputs: list[str], version: int) -> None:
+        """Mark the windows as final that nothing in time can come for, once `events` is read up to a version."""
+        if root.window is None:
+            return
+        closed = closed_until(
+            Backfills(self.connection).frontier_at(instance, version), root.window, micros(root.lateness)
+        )
+        if closed is not None:
+            do(
+                self.connection,
+                "batches",
+                "close_panes",
+                instance=instance,
+                outputs=outputs,
+                closed_until=to_time(closed),
+            )

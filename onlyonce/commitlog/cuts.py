@@ -1,0 +1,251 @@
+"""What the log knows of the versions of `events`: which of them are compacted, and which somebody may still ask for.
+docs/specification/compaction.md.
+
+Who calls it: receive's and the outputs' readers, `onlyonce.operate.compact`. No errors of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from onlyonce.api.pipeline import Output, Pipeline
+from onlyonce.commitlog.backfills import Backfills
+from onlyonce.commitlog.new_lives import NewLives
+from onlyonce.commitlog.removals import Removal, Removals
+from onlyonce.core import retention
+from onlyonce.core.batch import first_reading, read_upto, to_micros
+from onlyonce.core.retention import Decision, Hold, Reader
+from onlyonce.database.connect import Transactions, ask, do, one_transaction
+
+
+@dataclass(frozen=True)
+class Life:
+    """A life of a query that may go on, with what its last committed batch has read; None before that."""
+
+    lineage: str
+    query: str
+    life: int
+    start_from: dict[str, Any] | None
+    batch_id: int | None
+    source_from: dict[str, Any] | None
+    source_to: dict[str, Any] | None
+
+
+class Compactions(Transactions):
+    """Which versions of `events` are compacted, and which are still asked for."""
+
+    @one_transaction
+    def compacted(self, instance: str) -> int:
+        """The version of `events` up to which commits may be compacted: their files are others, and the table's log has
+        them no more; -1 for none."""
+        rows = ask(self.connection, "compaction", "compacted", instance=instance)
+        return rows[0].upto if rows else -1
+
+    @one_transaction
+    def raise_to(self, instance: str, version: int) -> None:
+        """Note, before it is done, that commits up to a version are compacted."""
+        do(self.connection, "compaction", "raise", instance=instance, upto=version)
+
+    @one_transaction
+    def ended(self, instance: str, upto: int | None = None) -> int:
+        """The last version of `events`, of those up to one (None: of all), with rows of a committed batch of receive;
+        -1 before the first."""
+        version = ask(self.connection, "compaction", "ended", instance=instance, upto=upto)[0].version
+        return -1 if version is None else int(version)
+
+    @one_transaction
+    def records(self, instance: str, after: int, upto: int) -> int:
+        """How many records receive has kept in the versions (after, upto] of `events`."""
+        return int(ask(self.connection, "compaction", "records", instance=instance, after=after, upto=upto)[0].records)
+
+    @one_transaction
+    def holds(self, instance: str, after: int, upto: int, records: int) -> int:
+        """The last version in (after, upto] up to which receive has kept no more than so many records; the first one at
+        least.
+
+        There is one.
+        """
+        asked = {"instance": instance, "after": after, "upto": upto, "records": records}
+        return int(ask(self.connection, "compaction", "holds", **asked)[0].version)
+
+    @one_transaction
+    def queries(self, instance: str) -> list[Life]:
+        """The lives of queries that may go on."""
+        return [Life(**row._mapping) for row in ask(self.connection, "compaction", "queries", instance=instance)]
+
+    @one_transaction
+    def last_in(self, instance: str, version: int) -> dict[str, int]:
+        """By life of receive its last batch whose rows are in `events` up to a version."""
+        rows = ask(self.connection, "compaction", "last_in", instance=instance, version=version)
+        return {row.lineage: row.batch_id for row in rows}
+
+    @one_transaction
+    def reader(self, instance: str, one: Life) -> Reader:
+        """How far the life of an output has read, and where a new one would begin."""
+        again = NewLives(self.connection).begins_at(instance, one.query, one.lineage, None) or {}
+        began = [version for at in (one.source_from, one.source_to) if (version := first_reading(at)) is not None]
+        return Reader(
+            one.query, one.batch_id, read_upto(one.source_from), read_upto(one.source_to), int(again.get("version", 0)),
+            began[0] if began else None,
+        )  # fmt: skip
+
+    @one_transaction
+    def events_upto(self, instance: str) -> tuple[int, str | None]:
+        """The version of `events` up to which nobody reads commit by commit, and the query that holds the next ones."""
+        readers = [self.reader(instance, one) for one in self.queries(instance) if one.query != "receive"]
+        return retention.whole_buckets_from(self.ended(instance), readers, self.compacted(instance))
+
+
+# What of old records may go by the log, and the removal of them that begins.
+#
+# Who calls it: `onlyonce.operate.compact`, and `plan`, which says what another `keep_events` gives up.
+# Errors: none of its own.
+
+
+class KeepEvents(Transactions):
+    """Decisions about old records."""
+
+    @one_transaction
+    def decide(self, pipeline: Pipeline, keep: timedelta) -> Decision:
+        """What may go by the log and the clock."""
+        instance = pipeline.name
+        holds = [*self._holds(pipeline)]
+        tide = Backfills(self.connection).frontier_at(instance, retention.furthest(holds).upto).tide
+        newest = Backfills(self.connection).frontier_at(instance, Compactions(self.connection).ended(instance)).tide
+        now = to_micros(datetime.now(UTC)) or 0
+        return retention.decide(keep, now, tide, newest, holds, Removals(self.connection).kept_from(instance))
+
+    @one_transaction
+    def begin(self, pipeline: Pipeline) -> Removal | None:
+        """Decide and note what goes; None where nothing more can go. The removal that has begun, if there is one."""
+        removals, keep = Removals(self.connection), pipeline.keep_events
+        if keep is None:
+            return removals.begun(pipeline.name)
+        return removals.begin(pipeline.name, keep, lambda: self.decide(pipeline, keep))
+
+    def _holds(self, pipeline: Pipeline) -> Iterator[Hold]:
+        instance = pipeline.name
+        yield Hold("the dedup horizon", Removals(self.connection).beyond_horizon(instance))
+        for what in Removals(self.connection).under_way(instance):
+            yield Hold(what, retention.NOTHING)
+        roots = {root.name: root for root in pipeline.roots()}
+        for one in Compactions(self.connection).queries(instance):
+            if one.query in roots:
+                upto = retention.done_upto(Compactions(self.connection).reader(instance, one))
+                yield Hold(one.query, upto, self._closed_before(instance, roots[one.query]))
+            elif one.query != "receive":
+                yield Hold(f"{one.query}, which is not declared", retention.NOTHING)
+
+    def _closed_before(self, instance: str, root: Output) -> int | None:
+        if root.window is None:
+            return None
+        closed = Backfills(self.connection).reach(instance, root.name).closed_until(root)
+        late: list[int] = []
+        if root.late == "recompute":
+            kept = Removals(self.connection).kept_from(instance)
+            first = 0 if kept is None else retention.first_moment(kept, root.window)
+            windows = Backfills(self.connection).late_windows(instance, root.name)
+            late = [start for start, _ in windows if start >= first]
+        return retention.closed_before(root.window, closed, late)
+
+
+# Old batches of outputs are cut from the log, and what they met of each window is added up.
+# docs/specification/log-retention.md.
+#
+# What a batch came to is in the sums of its life before it goes (`retention`). A cut is some statements, each of a
+# bounded number of batches and a transaction of its own. Each decides by what it finds, so one that is killed has done
+# nothing, and the next cut goes on.
+#
+# Who calls it: `onlyonce.operate.compact` cuts; `plan` and the reports ask. No errors of its own.
+
+
+AT_ONCE = 500
+"""Batches for each transaction: short locks, on rows that nobody writes any more."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What the log was last cut to, and from when on it has all batches of outputs. None: it was never cut."""
+
+    keep: timedelta | None
+    since: datetime | None
+
+
+@dataclass(frozen=True)
+class OldLife:
+    """A life of an output with old batches: the last one that may go, and how far the life that goes on has read
+    `events` (None: it has read nothing)."""
+
+    lineage: str
+    query: str
+    upto: int
+    read_upto: int | None
+
+
+@dataclass(frozen=True)
+class First:
+    """The batch at which a new life of an output would begin to read. Of sessions it is the first of all, and stays."""
+
+    lineage: str
+    batch_id: int
+
+
+class LogCuts(Transactions):
+    """What is cut off the log of a pipeline with `keep_log`."""
+
+    @one_transaction
+    def kept(self, instance: str) -> Kept:
+        """What a pipeline's log has."""
+        rows = ask(self.connection, "keep_log", "kept", instance=instance)
+        return Kept(rows[0].keep_log, rows[0].log_kept_from) if rows else Kept(None, None)
+
+    @one_transaction
+    def limit(self, keep: timedelta) -> datetime:
+        """The moment that is so long ago, by the database's clock."""
+        time: datetime = ask(self.connection, "keep_log", "limit", keep=keep)[0].time
+        return time
+
+    @one_transaction
+    def lives(self, instance: str, sessions: Collection[str], limit: datetime) -> list[OldLife]:
+        """The lives of outputs with batches of before a moment.
+
+        `sessions`: the outputs whose windows are never final by name.
+        """
+        rows = ask(self.connection, "keep_log", "lives", instance=instance, sessions=list(sessions), limit=limit)
+        return [OldLife(*tuple(row)) for row in rows]
+
+    @one_transaction
+    def first_open(self, instance: str, output: str) -> First | None:
+        """Where a new life of an output would begin to read; None where no window is open."""
+        rows = ask(self.connection, "relive", "oldest_open", instance=instance, output=output)
+        return First(rows[0].lineage, rows[0].batch_id) if rows else None
+
+    @one_transaction
+    def begin(self, instance: str, keep: timedelta, limit: datetime) -> None:
+        """Note, before it is done, that batches of before a moment are cut."""
+        do(self.connection, "keep_log", "begin", instance=instance, keep=keep, limit=limit)
+
+    @one_transaction
+    def cut(
+        self, life: OldLife, limit: datetime, after: int, first: First | None, *, dry_run: bool
+    ) -> tuple[int | None, int]:
+        """Cut the next batches of a life after one, `AT_ONCE` at most; gives up to which batch it has looked (None:
+        there is none left), and how many went, or with `dry_run` would."""
+        kept_batch = first.batch_id if first and first.lineage == life.lineage else None
+        [row] = ask(
+            self.connection,
+            "keep_log",
+            "cut",
+            lineage=life.lineage,
+            upto=life.upto,
+            read_upto=life.read_upto,
+            limit=limit,
+            after=after,
+            first=kept_batch,
+            at_once=AT_ONCE,
+            dry_run=dry_run,
+        )
+        return row.upto, row.batches

@@ -1,0 +1,233 @@
+"""The drivers of Airflow's runs: which pipeline a run of a DAG has driven, and how its last driver ended.
+
+Who calls it: a driver that was told its DAG (`--dag-id`), and the operator that follows a driver in a cluster. Not
+promised: that a killed driver has an end in the log.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from onlyonce.core.errors import OnlyonceError, Refused, Superseded
+from onlyonce.core.runs import LongRun, first_line, lost_after, refuse_beside
+from onlyonce.database.connect import Database, Transactions, ask, do, one_transaction
+from onlyonce.failpoints import passing
+
+
+@dataclass(frozen=True)
+class DriverRun:
+    """The last driver of a run: `attempt` counts them; without an exit code it has not said how it ended."""
+
+    attempt: int
+    exit_code: int | None
+    why: str | None
+
+
+class DriverRuns(Transactions):
+    """The drivers of Airflow's runs."""
+
+    @one_transaction
+    def look(self, dag_id: str, run_id: str, pipeline: str) -> DriverRun | None:
+        """The last driver of a run of a DAG; None before the first."""
+        rows = ask(self.connection, "driver_runs", "look", dag_id=dag_id, run_id=run_id, pipeline=pipeline)
+        return DriverRun(*tuple(rows[0])) if rows else None
+
+    @one_transaction
+    def begin(self, dag_id: str, run_id: str, pipeline: str) -> int:
+        """A driver of a run begins; gives its number."""
+        rows = ask(self.connection, "driver_runs", "begin", dag_id=dag_id, run_id=run_id, pipeline=pipeline)
+        return int(rows[0].attempt)
+
+    @one_transaction
+    def end(self, dag_id: str, run_id: str, pipeline: str, ended: DriverRun) -> None:
+        """Say how a driver ended."""
+        do(self.connection, "driver_runs", "end", dag_id=dag_id, run_id=run_id, pipeline=pipeline, **vars(ended))
+
+    @one_transaction
+    def clock(self, here: Callable[[], float]) -> tuple[float, float]:
+        """The time by a clock of this process, and by PostgreSQL's a moment later."""
+        return here(), float(ask(self.connection, "driver_runs", "clock")[0].seconds)
+
+    @one_transaction
+    def remove(self, keep_days: int) -> int:
+        """Remove what began so long ago; gives how many runs."""
+        return do(self.connection, "driver_runs", "remove", keep_days=keep_days)
+
+
+@contextmanager
+def noted_run(database: Database, dag_id: str | None, run_id: str, pipeline: str) -> Iterator[None]:
+    """The log has the block as a driver of that run: that it began, and how it ended.
+
+    Without a DAG, at a shell: nothing.
+    """
+    if dag_id is None:
+        yield
+        return
+    runs = DriverRuns(database)
+    attempt = runs.begin(dag_id, run_id, pipeline)
+    passing("driver-after-begin")
+
+    def end(exit_code: int, why: str | None) -> None:
+        passing("driver-before-end")
+        runs.end(dag_id, run_id, pipeline, DriverRun(attempt, exit_code, why))
+        passing("driver-after-end")
+
+    try:
+        yield
+    except BaseException as error:
+        with suppress(OnlyonceError):  # where the log is away it has no end; the error is what counts
+            end(error.exit_code if isinstance(error, OnlyonceError) else 1, first_line(error))
+        raise
+    end(0, None)
+
+
+# Compares the clock of a driver with PostgreSQL's, before the driver's clock becomes the ingestion time of new input.
+#
+# Ingestion time never moves back. So one registration by a driver whose clock is far ahead would stop the gc of ids,
+# `max_ahead` and the closing of idle sources until the real time has come as far. Errors: Refused; those of the
+# connection.
+
+
+MOST_SECONDS = 300.0
+AGAIN_SECONDS = 600.0
+"""Two clocks drift apart slowly: after so long they are compared again."""
+STEP_SECONDS = 1.0
+"""A clock that was set moves against the steady clock by more than this: it is compared again at once."""
+
+
+@dataclass
+class DriverClock:
+    """The clock of this process, for one run."""
+
+    database: Database
+    _last: tuple[float, float] | None = field(default=None, init=False)
+
+    def check(self) -> None:
+        """Raise Refused if the clock differs from PostgreSQL's by more than five minutes.
+
+        Ask only if it may have changed since the last check.
+        """
+        steady, offset = time.monotonic(), time.time() - time.monotonic()
+        if self._last and steady - self._last[0] < AGAIN_SECONDS and abs(offset - self._last[1]) < STEP_SECONDS:
+            return
+        before, theirs = DriverRuns(self.database).clock(time.time)
+        after = time.time()
+        if theirs < before - MOST_SECONDS or theirs > after + MOST_SECONDS:
+            apart = timedelta(seconds=round(abs(theirs - after)))
+            raise Refused(
+                f"the clock of this driver shows {_shown(after)}, and PostgreSQL's {_shown(theirs)}: they differ "
+                f"by {apart}",
+                data="no new input was registered; its ingestion time would be wrong, and could not be set back",
+                hint="set the clocks of both machines (timedatectl and chronyc tracking show the state of NTP), "
+                "then run the same command again",
+            )
+        self._last = steady, offset
+
+
+def _shown(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+# Long runs in the log: who drives a pipeline without end, its heartbeat, and the request to stop.
+# docs/specification/long-run.md.
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The place of a driver that runs long: it is its own as long as `attempt` is the last."""
+
+    instance: str
+    attempt: int
+
+
+class LongRuns(Transactions):
+    """Who drives a pipeline without end."""
+
+    @one_transaction
+    def look(self, instance: str) -> LongRun | None:
+        """The last long run of a pipeline; None before the first."""
+        rows = ask(self.connection, "long_runs", "look", instance=instance)
+        return LongRun(*tuple(rows[0])) if rows and rows[0].attempt else None
+
+    @one_transaction
+    def take(
+        self,
+        instance: str,
+        run_id: str,
+        driver: str,
+        *,
+        every: timedelta,
+        beat: timedelta,
+        released: bool = False,
+    ) -> Taken:
+        """Become the one that drives the pipeline. Of two that start at the same instant one does.
+
+        `driver` is this driver's name and nobody else's, so that it knows its own row after a lost answer. Raises
+        Superseded when another is alive; one whose heartbeat has ended is superseded, and one whose lock is `released`.
+        """
+        do(self.connection, "long_runs", "add", instance=instance)
+        known = LongRun(*tuple(ask(self.connection, "long_runs", "look_and_lock", instance=instance)[0]))
+        if known.driver == driver:
+            return Taken(instance, known.attempt)
+        refuse_beside(known, released=released)
+        row = ask(
+            self.connection, "long_runs", "take", instance=instance, run_id=run_id, driver=driver, every=every,
+            lost_after=lost_after(beat),
+        )[0]  # fmt: skip
+        return Taken(instance, row.attempt)
+
+    @one_transaction
+    def beat(self, taken: Taken, turns: int, down: Mapping[str, str] | None = None) -> bool:
+        """A sign of life, with the number of turns so far, and the outputs that stand still with their errors; tells
+        whether a stop was asked for.
+
+        Raises Superseded.
+        """
+        rows = ask(
+            self.connection, "long_runs", "beat", instance=taken.instance, attempt=taken.attempt, turns=turns,
+            down=json.dumps(dict(down or {})),
+        )  # fmt: skip
+        if not rows:
+            raise Superseded(
+                f"{taken.instance}: another driver has taken the place of attempt {taken.attempt} of the long run",
+                data="what this driver had committed stays, and the other one goes on with its unfinished batch",
+                hint="nothing to do; its heartbeat was missing for too long (was the machine asleep, or the database "
+                "away?)",
+            )
+        return bool(rows[0].stop_asked)
+
+    @one_transaction
+    def ask_stop(self, instance: str) -> bool:
+        """Ask the driver to stop between two batches; whether there is one that has not ended. Nobody starts it
+        again."""
+        return bool(ask(self.connection, "long_runs", "ask_stop", instance=instance))
+
+    @one_transaction
+    def ask_watched_to_stop(self, supervisor: str) -> bool:
+        """The same in the name of a supervisor that was killed, which is not heard where another watches by now.
+
+        The reader may do it: the name is the permission.
+        """
+        self.connection.exec_driver_sql(
+            "SET TRANSACTION READ WRITE"
+        )  # the reader's transactions are read-only by default
+        return ask(self.connection, "long_runs", "ask_watched_to_stop", supervisor=supervisor)[0].attempt is not None
+
+    @one_transaction
+    def watch(self, instance: str, supervisor: str) -> LongRun | None:
+        """The same as `look`, by a supervisor that watches from now on."""
+        do(self.connection, "long_runs", "watch", instance=instance, supervisor=supervisor)
+        return self.look(instance)
+
+    @one_transaction
+    def end(self, taken: Taken, turns: int, exit_code: int, why: str | None) -> None:
+        """Say how a driver ended. Nothing happens when another has taken its place."""
+        do(
+            self.connection, "long_runs", "end", instance=taken.instance, attempt=taken.attempt, turns=turns,
+            exit_code=exit_code, why=why,
+        )  # fmt: skip

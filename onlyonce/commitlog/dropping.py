@@ -1,0 +1,320 @@
+"""Which output has which target.
+
+A table or folder holds the rows of one output of one instance only. docs/specification/target.md.
+
+Who calls it: a run or backfill before it makes the table (`onlyonce.outputs.results`), and the drop.
+`onlyonce.api.target_identity` decides whether two targets are the same. Errors: Refused for the target of another
+output. Not promised: that nobody writes there without this platform.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from psycopg2 import sql as identifiers
+
+from onlyonce.commitlog.removals import Removals
+from onlyonce.commitlog.units import Authorities, Elsewhere
+from onlyonce.core import ownership, stored_names
+from onlyonce.core.errors import Refused, Retryable
+from onlyonce.core.ownership import Place
+from onlyonce.database import locks
+from onlyonce.database.connect import Transactions, ask, do, do_many, one_transaction
+from onlyonce.failpoints import passing
+
+
+class Made(NamedTuple):
+    """When a run of an output had made its table, and the id of the table; None before the first run, and for a table
+    without an id."""
+
+    at: datetime | None
+    table_id: str | None
+
+
+class Targets(Transactions):
+    """Which output has which target."""
+
+    @one_transaction
+    def claim(self, instance: str, output: str, place: Place, identity: str) -> Made:
+        """Make a target the output's own, and let go what it had by another declaration.
+
+        Return what the log says of the table. Raises Refused.
+        """
+        do(self.connection, "targets", "one_at_a_time")
+        asked = {"instance": instance, "output": output, "identity": identity}
+        if others := ask(self.connection, "targets", "of_others", **asked):
+            other = others[0]
+            near = (
+                "" if other.identity == identity else f" (one of it and {Place(other.place).where} is inside the other)"
+            )
+            raise Refused(
+                f"output {output} of {instance}: {place.where} belongs to {other.instance}/{other.output}{near}",
+                data="nothing of this output was written; a backfill or vacuum of one would remove the rows of "
+                "the other",
+                hint=f"give this output another target, or end the other one: take {other.output} out of "
+                f"{other.instance}, then "
+                f"onlyonce drop {other.instance} --output {other.output} --tables",
+            )
+        do(self.connection, "targets", "release", **asked)
+        [found] = ask(self.connection, "targets", "claim", **asked, place=place.text)
+        return Made(found.made_at, found.table_id)
+
+    @one_transaction
+    def made(self, instance: str, output: str, table_id: str | None) -> None:
+        """Note that the output's table is there: from now on a missing one was deleted, and one of another id was
+        dropped and made again."""
+        do(self.connection, "targets", "made", instance=instance, output=output, table_id=table_id)
+
+    @one_transaction
+    def database(self) -> str:
+        """Which database this is, by whatever address it was reached."""
+        return str(ask(self.connection, "targets", "database")[0].identity)
+
+    @one_transaction
+    def of_others(self, instances: list[str]) -> set[str]:
+        """The places that outputs of other instances have."""
+        return {row.place for row in ask(self.connection, "targets", "taken", instances=instances)}
+
+    @one_transaction
+    def forget(self, instances: list[str], outputs: list[str] | None, kept: list[str]) -> None:
+        """Of instances that are dropped, or only of some outputs: nothing is theirs any more but what keeps their
+        rows."""
+        do(self.connection, "targets", "forget", instances=instances, outputs=outputs, kept=kept)
+
+    @one_transaction
+    def settle(self, place: str, instance: str) -> None:
+        """A table that was removed is nobody's."""
+        do(self.connection, "targets", "settle", place=place, instance=instance)
+
+
+# Removes a dropped pipeline or output from the log, and notes the places outside the log that must be cleared.
+# docs/specification/drop.md.
+#
+# One transaction removes the rows and notes each place. Then the places are cleared one by one, and each note is
+# removed when its place is clear. So a drop that was killed goes on from the notes.
+#
+# Who calls it: `onlyonce.operate.drop`, and a starting driver (`refuse_left`). Not promised: that an old driver without
+# a session writes nothing more to Delta. It can commit no batch, since its epoch is gone.
+
+
+LOCK_WAIT = "5s"
+"""How long the drop of the catalog waits for a reader."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a query was declared as when it ran."""
+
+    instance: str
+    query: str
+    parts: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """What of a pipeline (a bounded run, or one query of it) is in the log."""
+
+    instances: dict[str, int]
+    query: str | None
+    lineages: dict[str, str]
+    at_work: list[str]
+    parts: list[Parts] = field(default_factory=list)
+    elsewhere: list[Elsewhere] = field(default_factory=list)
+    rows: dict[str, int] = field(default_factory=dict)
+
+    def of(self, instance: str) -> list[str]:
+        """The lineages of one instance."""
+        return [lineage for lineage, whose in self.lineages.items() if whose == instance]
+
+
+@dataclass(frozen=True)
+class Left:
+    """A place beside the log that a drop has to do with."""
+
+    place: str
+    instance: str
+    query: str | None
+    lineages: list[str]
+    state: str
+
+
+class Drops(Transactions):
+    """Drops of pipelines and outputs."""
+
+    @one_transaction
+    def look(self, name: str, query: str | None) -> Dropped:
+        """All that is in the log, held until the transaction ends: no driver starts or commits meanwhile."""
+        instances = {row.instance: row.instance_no for row in ask(self.connection, "drop", "instances", name=name)}
+        names = list(instances)
+        known = ask(self.connection, "drop", "lineages", instances=names, query=query)
+        ask(self.connection, "drop", "hold", lineages=[row.lineage for row in known])
+        # Whoever drives any query of the instance may open this one next.
+        beside = ask(self.connection, "drop", "lineages", instances=names, query=None)
+        return Dropped(
+            instances, query, {row.lineage: row.instance for row in known},
+            [row.lineage for row in beside if row.at_work],
+            [Parts(**row._mapping) for row in ask(self.connection, "drop", "parts", instances=names, query=query)],
+            Authorities(self.connection).remembered([row.lineage for row in known]),
+            dict(ask(self.connection, "drop", "rows", lineages=[row.lineage for row in known])[0]._mapping),
+        )  # fmt: skip
+
+    @one_transaction
+    def known(self) -> list[str]:
+        """The names that can be dropped."""
+        return [row.instance for row in ask(self.connection, "drop", "known")]
+
+    @one_transaction
+    def begin(self, name: str, query: str | None, leaves: Iterable[Left]) -> None:
+        """Take all of it out of the log, if no driver has come since it was looked at."""
+        found = self.look(name, query)
+        if found.at_work:
+            raise Retryable(
+                f"a driver of {found.at_work[0]} has started", data="nothing was removed", hint="stop it first"
+            )
+        passing("drop-before-log")
+        self.forget(found, leaves)
+
+    @one_transaction
+    def forget(self, found: Dropped, leaves: Iterable[Left]) -> None:
+        """Take all of it out of the log and note what is beside it: the point of no return."""
+        lineages = list(found.lineages)
+        do(self.connection, "drop", "forget_outbox", lineages=lineages)
+        do(self.connection, "drop", "forget_files", lineages=lineages)
+        do(self.connection, "drop", "forget_units", lineages=lineages)
+        do(self.connection, "drop", "forget_window_counts", lineages=lineages)
+        do(self.connection, "drop", "forget_panes", lineages=lineages)
+        do(self.connection, "drop", "forget_backfills", lineages=lineages)
+        do(self.connection, "drop", "forget_closes", lineages=lineages)
+        do(self.connection, "drop", "forget_batches", lineages=lineages)
+        do(self.connection, "drop", "forget_authorities", lineages=lineages)
+        do(self.connection, "drop", "forget_lineages", lineages=lineages)
+        do(self.connection, "drop", "forget_epochs", lineages=lineages)
+        do(self.connection, "drop", "forget_declarations", instances=list(found.instances), query=found.query)
+        if found.query is None:
+            self._forget_instances(found.instances)
+        leaves = list(leaves)
+        outputs = (
+            None if found.query is None else [name for row in found.parts for name in row.parts.get("outputs", {})]
+        )
+        Targets(self.connection).forget(list(found.instances), outputs, [left.place for left in leaves])
+        self.note(leaves)
+
+    @one_transaction
+    def forget_units(self, lineages: list[str], ours: UUID | None) -> None:
+        """Take units and epochs out of a sink's own database, but those of another platform under the same names.
+
+        Does nothing where they never were. `ours`: the id of this platform's database.
+        """
+        if Authorities(self.connection).is_there("owners"):
+            theirs = {
+                row.lineage
+                for row in ask(self.connection, "drop", "owned_by_others", lineages=lineages, platform=str(ours))
+            }
+            lineages = [lineage for lineage in lineages if lineage not in theirs]
+            if not lineages:
+                return
+            do(self.connection, "drop", "forget_owners", lineages=lineages)
+        if Authorities(self.connection).is_there("units"):
+            # Waits for whoever is before its commit, and lets nobody begin: else a unit could come after its kind has
+            # gone.
+            do(self.connection, "drop", "forget_epochs", lineages=lineages)
+            do(self.connection, "drop", "forget_units", lineages=lineages)
+
+    @one_transaction
+    def note(self, leaves: Iterable[Left]) -> None:
+        """Note places beside the log, or what has become of them."""
+        do_many(self.connection, "drop", "leave", [vars(left) for left in leaves])
+
+    @one_transaction
+    def left(self, name: str, query: str | None) -> list[Left]:
+        """What earlier drops have noted."""
+        return [Left(*tuple(row)) for row in ask(self.connection, "drop", "left", name=name, query=query)]
+
+    @one_transaction
+    def begun(self) -> list[tuple[str, str | None, list[str]]]:
+        """(instance, query, places) of each drop that has not ended."""
+        return [(row.instance, row.query, row.places) for row in ask(self.connection, "drop", "begun")]
+
+    @one_transaction
+    def settle(self, left: Left) -> None:
+        """A place is done: its note goes, and it is nobody's target."""
+        Targets(self.connection).settle(left.place, left.instance)
+        do(self.connection, "drop", "settle", place=left.place)
+
+    @one_transaction
+    def drop_table(self, table: str) -> None:
+        """Drop a sink's table with what was kept beside it. Nothing happens the second time."""
+        schema, name = table.split(".")
+        derived = {
+            ownership.POSTGRES.by_window(name): stored_names.BY_WINDOW_NOTE,
+            ownership.POSTGRES.deleted(name): stored_names.DELETED_NOTE,
+        }
+        for beside, note in derived.items():
+            if self.note_of(schema, beside) == note:
+                self._drop(schema, beside)
+        self._drop(schema, name)
+
+    @one_transaction
+    def note_of(self, schema: str, table: str) -> str | None:
+        """The comment of a table; None where it has none, or is not there."""
+        cursor = self.connection.connection.cursor()
+        cursor.execute("SELECT obj_description(to_regclass(%s), 'pg_class')", (f'"{schema}"."{table}"',))
+        found = cursor.fetchone()
+        return found[0] if found else None
+
+    @one_transaction
+    def put_note(self, schema: str, table: str, note: str) -> None:
+        """Set the comment of a table.
+
+        Leave the table of another owner as it is: PostgreSQL lets only its owner comment on it.
+        """
+        name = f'"{schema}"."{table}"'
+        cursor = self.connection.connection.cursor()
+        cursor.execute("SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass(%s)", (name,))
+        if cursor.fetchone() == (True,):
+            statement = identifiers.SQL("COMMENT ON TABLE {} IS {}")
+            cursor.execute(statement.format(identifiers.Identifier(schema, table), identifiers.Literal(note)))
+
+    @one_transaction
+    def refuse_left(self, instance: str, places: list[str]) -> None:
+        """A run writes to no place of a dropped pipeline. Raises Refused with the way out."""
+        rows = ask(self.connection, "drop", "unsettled", instance=instance, places=places)
+        if not rows:
+            return
+        row = rows[0]
+        of = f"{row.instance} --output {row.query}" if row.query else row.instance
+        if row.state == "going":
+            raise Refused(
+                f"the drop of {of} has not ended: {row.place} is still to be removed",
+                data="nothing was read or written",
+                hint=f"onlyonce drop {of} --yes goes on with it",
+            )
+        raise Refused(
+            f"{row.place} has the rows of {of}, which was dropped: a new life would write them beside the old ones",
+            data="nothing was read or written; the old rows are as they were",
+            hint=f"name another target for the output, or remove the old rows: onlyonce drop {of} --tables --yes",
+        )
+
+    def _forget_instances(self, instances: dict[str, int]) -> None:
+        self.connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_WAIT}'")
+        for number in instances.values():
+            self._drop(stored_names.PRIVATE_SCHEMA, stored_names.catalog_table(number))
+        names = list(instances)
+        Removals(self.connection).forget(names)
+        do(self.connection, "drop", "forget_released_sets", instances=names)
+        do(self.connection, "drop", "forget_releases", instances=names)
+        do(self.connection, "drop", "forget_long_runs", instances=names)
+        locks.forget(self.connection, names)
+        do(self.connection, "drop", "forget_chunk_list", instances=names)
+        do(self.connection, "drop", "forget_unacknowledged", instances=names)
+        do(self.connection, "drop", "forget_subscriptions", instances=names)
+        do(self.connection, "drop", "forget_deliverers", instances=names)
+        do(self.connection, "drop", "forget_instances", instances=names)
+
+    def _drop(self, schema: str, name: str) -> None:
+        statement = identifiers.SQL("DROP TABLE IF EXISTS {}").format(identifiers.Identifier(schema, name))
+        self.connection.connection.cursor().execute(statement)

@@ -1,0 +1,272 @@
+"""Erasures: begun, with what is still to be done, and ended, with a receipt that never has the values that were asked
+for. docs/specification/erasure.md.
+
+Who calls it: `onlyonce.operate.erase`. Errors: Refused where another condition's erasure has not ended, Retryable where
+a removal by age is under way.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import numpy as np
+import psycopg2
+from psycopg2 import sql as identifiers
+
+from onlyonce.catalog import chunks, filters
+from onlyonce.catalog.chunks import Chunks
+from onlyonce.catalog.range_filters import RangeFilters
+from onlyonce.commitlog.removals import Rejections, Removal, Removals, Settled
+from onlyonce.core import stored_names
+from onlyonce.core.erasure import Condition
+from onlyonce.core.errors import Refused, Retryable
+from onlyonce.database import locks
+from onlyonce.database.connect import Scope, Transactions, ask, do, one_transaction
+
+Spans = dict[str, list[tuple[int, int]]]
+"""By output, the windows that are to be computed again: intervals of their starts, in microseconds."""
+
+
+@dataclass(frozen=True)
+class Erasure:
+    """An erasure that has begun.
+
+    spans   the windows that the records were in
+    lines   how many lines of input files were found
+    ids     the record ids that are to be forgotten too, packed
+    without_line  how many of the records had no line that was found
+    """
+
+    number: int
+    upto: int
+    spans: Spans
+    lines: int
+    ids: bytes | None = None
+    without_line: int = 0
+
+    @property
+    def removal(self) -> Removal:
+        """The removal of rows of `events` that is part of it."""
+        return Removal(self.number, 0, self.upto)
+
+
+@dataclass(frozen=True)
+class SentRow:
+    """A row of the outbox."""
+
+    row_no: int
+    output: str
+    state: str
+    payload: str
+
+
+@dataclass(frozen=True)
+class Wal:
+    """Settings of the write-ahead log, and its replication slots."""
+
+    checkpoint_timeout: str
+    max_wal_size: str
+    recycled: bool
+    archived: bool
+    slots: list[str]
+
+
+class Erasures(Transactions):
+    """Erasures of records, and what they look for."""
+
+    @one_transaction
+    def begun(self, instance: str, condition: Condition) -> Erasure | None:
+        """The erasure that an earlier attempt has left. Raises Refused where that was for another condition."""
+        rows = ask(self.connection, "erasures", "begun", instance=instance)
+        if not rows:
+            return None
+        row = rows[0]
+        if condition.fingerprint(row.salt) != row.fingerprint:
+            raise Refused(
+                f"erasure {row.number} of {instance}, by {row.asked_by} and {', '.join(row.columns)}, has not ended",
+                data="nothing of this one was begun",
+                hint="run `onlyonce forget` with that one's condition again, which finishes it; then this one",
+            )
+        spans = {output: [(start, stop) for start, stop in some] for output, some in row.todo["spans"].items()}
+        return Erasure(
+            row.number, row.upto, spans, row.todo["lines"], row.ids and bytes(row.ids), row.todo["without_line"]
+        )
+
+    @one_transaction
+    def begin(
+        self,
+        instance: str,
+        condition: Condition,
+        by: str,
+        salt: str,
+        rejected: list[tuple[int, int]],
+        meant: Callable[[Scope], Erasure],
+    ) -> Erasure:
+        """Note what is to be done, alone. The one that has begun, if there is one of this condition.
+
+        `rejected`: the ids (high, low) of the records. What was rejected of them goes at once: once they are removed
+        nobody knows their ids.
+        """
+        ask(self.connection, "removals", "lock_instance", instance=instance)
+        Rejections(self.connection).forget_ids(instance, rejected)
+        left = self.begun(instance, condition)
+        if left:
+            return left
+        if Removals(self.connection).begun(instance):
+            raise Retryable(
+                f"old records of {instance} are being removed (keep_events)",
+                data="nothing of this erasure was begun",
+                hint=f"onlyonce maintain {instance} finishes that; then run the same command again",
+            )
+        found = meant(self.connection)
+        number = ask(self.connection, "erasures", "begin_removal", instance=instance, upto=found.upto)[0].removal_no
+        do(
+            self.connection,
+            "erasures",
+            "begin",
+            instance=instance,
+            number=number,
+            columns=condition.columns,
+            salt=salt,
+            fingerprint=condition.fingerprint(salt),
+            asked_by=by,
+            ids_too=found.ids is not None,
+            todo=json.dumps({"spans": found.spans, "lines": found.lines, "without_line": found.without_line}),
+            ids=found.ids,
+        )
+        return replace(found, number=number)
+
+    @one_transaction
+    def end(self, instance: str, erasure: Erasure, version: int, left: list[str]) -> None:
+        """End an erasure: its receipt names what is left, and what was to be done is forgotten."""
+        windows = sum(len(some) for some in erasure.spans.values())
+        do(
+            self.connection,
+            "erasures",
+            "end",
+            instance=instance,
+            number=erasure.number,
+            lines=erasure.lines,
+            windows=windows,
+            left=left,
+        )
+        Removals(self.connection).end(instance, erasure.removal, version)
+
+    @one_transaction
+    def at_work(self, instance: str) -> list[str]:
+        """What reads or may read records again: drivers with a session, batches, backfills and releases that have
+        begun."""
+        drivers = [
+            f"a driver of {row.lineage}" for row in ask(self.connection, "erasures", "at_work", instance=instance)
+        ]
+        batches = [f"batch {row.unit}" for row in ask(self.connection, "erasures", "begun_batches", instance=instance)]
+        return drivers + batches + Removals(self.connection).under_way(instance)
+
+    @one_transaction
+    def bounded_runs(self, pipeline: str) -> list[str]:
+        """The bounded runs of a pipeline, which have data of their own."""
+        return [row.instance for row in ask(self.connection, "erasures", "other_instances", pipeline=pipeline)]
+
+    @one_transaction
+    def windows_at(self, instance: str, output: str, times: list[datetime]) -> list[tuple[datetime, datetime]]:
+        """The closed windows of an output that hold some event times."""
+        rows = ask(self.connection, "erasures", "windows_at", instance=instance, output=output, times=times)
+        return [(row.window_start, row.window_end) for row in rows]
+
+    @one_transaction
+    def settled(self, instance: str) -> list[Settled]:
+        """Up to which batch of each life of an output no staged rows are read again."""
+        return [Settled(*tuple(row)) for row in ask(self.connection, "erasures", "settled", instance=instance)]
+
+    @one_transaction
+    def outbox(self, instance: str, condition: Condition) -> list[SentRow]:
+        """The rows of the outbox whose payload has these columns with these values."""
+        rows = ask(self.connection, "erasures", "outbox", instance=instance, text=condition.longest)
+        return [SentRow(**row._mapping) for row in rows if condition.fits_line(row.payload, None)]
+
+    @one_transaction
+    def forget_outbox(self, row_nos: list[int]) -> int:
+        """Take rows out of the outbox."""
+        return do(self.connection, "erasures", "forget_outbox", row_nos=row_nos)
+
+    @one_transaction
+    def forget_failures(self, instance: str) -> int:
+        """Delete the errors of receive batches, all of which have ended."""
+        return do(self.connection, "erasures", "forget_failures", instance=instance)
+
+    @one_transaction
+    def forget_ids(self, instance: str, ids: bytes) -> int:
+        """Take record ids out of the catalog, so that a re-delivery is a new record; gives the number."""
+        # Else a collection that has read the ids would make a filter of them afterwards.
+        locks.wait(self.connection, stored_names.catalog_lock(instance))
+        wanted, forgotten = filters.unpack(ids), 0
+        for row in ask(self.connection, "erasures", "chunks", instance=instance):
+            there = filters.unpack(bytes(row.ids))
+            gone = filters.member(wanted, there)
+            if not gone.any():
+                continue
+            rest = (there[0][~gone], there[1][~gone])
+            forgotten += int(np.count_nonzero(gone))
+            key = chunks.ChunkKey(row.bucket, row.lineage, row.batch_id, row.partition)
+            Chunks(self.connection).replace_ids(instance, key, filters.pack(rest), filters.make(rest))
+            RangeFilters(self.connection).forget(instance, row.bucket)
+        return forgotten
+
+    @one_transaction
+    def tables(self, schema: str) -> list[str]:
+        """The tables of a schema; of one that is partitioned not its parts."""
+        return [row.name for row in ask(self.connection, "erasures", "tables", schema=schema)]
+
+    @one_transaction
+    def searched_columns(self, schema: str, table: str, asked: list[str]) -> list[str]:
+        """The columns of a table that may have strings, and those with the names that are asked for; none if there is
+        no such table."""
+        return [
+            row.name
+            for row in ask(self.connection, "erasures", "searched_columns", schema=schema, table=table, asked=asked)
+        ]
+
+    @one_transaction
+    def statistics(self, schema: str, table: str) -> list[tuple[str, str]]:
+        """The columns of a table of which the planner keeps values, each with these values."""
+        return [
+            (row.name, row.kept) for row in ask(self.connection, "erasures", "statistics", schema=schema, table=table)
+        ]
+
+    @one_transaction
+    def statements(self) -> list[str]:
+        """The statements of our own role that pg_stat_statements keeps; none where the server has not loaded it."""
+        schemas = ask(self.connection, "erasures", "statements_schema")
+        if not schemas:
+            return []
+        try:
+            with self.connection.begin_nested():
+                cursor = self.connection.connection.cursor()
+                cursor.execute(
+                    identifiers.SQL("SELECT query FROM {}").format(
+                        identifiers.Identifier(schemas[0].name, "pg_stat_statements")
+                    )
+                )
+                return [query for (query,) in cursor.fetchall() if query is not None]
+        except psycopg2.Error:
+            return []  # 55000: it must be loaded when the server starts
+
+    @one_transaction
+    def wal(self) -> Wal:
+        """How long PostgreSQL keeps its write-ahead log, by its settings."""
+        [row] = ask(self.connection, "erasures", "wal")
+        return Wal(**row._mapping)
+
+    @one_transaction
+    def rewrite(self, table: str) -> None:
+        """Write a table from which an erasure deletes rows into new files. Not within a transaction."""
+        if table == "outbox":
+            do(self.connection, "erasures", "rewrite_outbox")
+        else:
+            do(self.connection, "erasures", "rewrite_rejected")
+
+
+OWN_SCHEMAS = (stored_names.PRIVATE_SCHEMA, stored_names.VIEWS_SCHEMA)

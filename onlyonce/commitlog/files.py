@@ -1,0 +1,102 @@
+"""The files of sharded sinks: which attempt's file counts, its pane, and whether it has its final name.
+
+Who calls it: a unit of a file sink, to record what it has written; the end of a batch, to note the panes;
+`onlyonce.sinks.files.finalize` and `onlyonce.sinks.files.sweep`, to read both. Not promised: that the files are there.
+The log says which files must be there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from datetime import datetime
+
+from onlyonce.core.backfill import Span
+from onlyonce.core.shards import Standing, Temporary, Winner, Written
+from onlyonce.core.units import UnitId
+from onlyonce.database.connect import Transactions, ask, do, one_transaction
+
+
+class Files(Transactions):
+    """The files of sharded sinks."""
+
+    @one_transaction
+    def record(self, unit: UnitId, place: str, shards: int, files: Iterable[Written]) -> None:
+        """Say which files count, in the transaction of the unit's claim."""
+        as_json = json.dumps([asdict(file) for file in files], default=datetime.isoformat)
+        do(
+            self.connection, "files", "record",
+            lineage=unit.lineage, batch_id=unit.batch_id, output=unit.sink, partition=unit.partition, place=place,
+            shards=shards, files=as_json,
+        )  # fmt: skip
+
+    @one_transaction
+    def of_unit(self, unit: UnitId) -> set[str]:
+        """The temporaries that count of a unit."""
+        rows = ask(
+            self.connection, "files", "of_unit",
+            lineage=unit.lineage, batch_id=unit.batch_id, output=unit.sink, partition=unit.partition,
+        )  # fmt: skip
+        return {row.temporary for row in rows}
+
+    @one_transaction
+    def give_panes(self, lineage: str, batch_id: int, output: str) -> None:
+        """Number the panes of a batch's windows, in the transaction that ends it. May be repeated.
+
+        Each batch that writes a window makes its next pane; a backfill also its next generation.
+        """
+        # The rows came with this batch, so the planner knows nothing of them and would compare each with each.
+        self.connection.exec_driver_sql("SET LOCAL enable_nestloop = off")
+        do(self.connection, "files", "give_panes", lineage=lineage, batch_id=batch_id, output=output)
+        self.connection.exec_driver_sql("SET LOCAL enable_nestloop TO DEFAULT")
+
+    @one_transaction
+    def windows_in(self, instance: str, output: str, span: Span) -> set[tuple[datetime, datetime]]:
+        """The windows of an output that have files and start in the span."""
+        start, stop = span.times
+        rows = ask(
+            self.connection, "files", "windows_in", instance=instance, output=output, window_from=start, window_to=stop
+        )  # fmt: skip
+        return {(row.window_start, row.window_end) for row in rows}
+
+    @one_transaction
+    def current(self, instance: str, output: str) -> list[Winner]:
+        """The files of each window's newest generation, whether they have their final names yet or not."""
+        rows = ask(self.connection, "files", "current", instance=instance, output=output)
+        return [Winner(**row._mapping) for row in rows]
+
+    @one_transaction
+    def waiting(self, instances: list[str] | None, panes: int) -> list[Winner]:
+        """All files of the first panes that wait for their final names, of some instances or of all."""
+        rows = ask(
+            self.connection, "files", "waiting", instances=instances or [], everything=instances is None, panes=panes
+        )  # fmt: skip
+        return [Winner(**row._mapping) for row in rows]
+
+    @one_transaction
+    def finalized(self, numbers: list[int]) -> int:
+        """Note that files have their final names; gives how many had none before."""
+        return do(self.connection, "files", "finalized", numbers=numbers)
+
+    @one_transaction
+    def places(self) -> set[str]:
+        """Where the log has files."""
+        return {row.place for row in ask(self.connection, "files", "places")}
+
+    @one_transaction
+    def standings(self, place: str, temporaries: dict[str, Temporary]) -> dict[str, Standing]:
+        """What the log says of temporaries, by name. Ask after they were listed: what is seen there was begun
+        before."""
+        wanted = [
+            {
+                "temporary": name,
+                "lineage_no": t.lineage_no,
+                "batch_id": t.batch_id,
+                "output": t.output,
+                "partition": t.partition,
+            }
+            for name, t in temporaries.items()
+        ]
+        rows = ask(self.connection, "files", "standings", place=place, temporaries=json.dumps(wanted))
+        return {row.temporary: Standing(row.winner, row.settled, row.epoch) for row in rows}

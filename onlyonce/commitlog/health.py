@@ -1,0 +1,216 @@
+"""The causes of alerts that are raised, and those that were told.
+
+The log keeps them, so each is told once until it clears.
+
+Who calls it: `onlyonce.operate.alerts`. Errors: none of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from onlyonce.catalog import chunks as catalog
+from onlyonce.catalog import filters
+from onlyonce.catalog.chunks import Chunks
+from onlyonce.commitlog.units import Authorities
+from onlyonce.core.alerting import Cause
+from onlyonce.core.errors import OnlyonceError
+from onlyonce.core.stuck import (
+    Begun,
+    BegunBackfill,
+    BegunBatch,
+    BegunClose,
+    BegunRelease,
+    GivenUpRows,
+    InputAhead,
+    LiveQuery,
+    LostLongRun,
+    OpenSubscription,
+    OrphanUnits,
+    OutputDown,
+    SinkAway,
+    UndeliveredRows,
+    UnevenBucket,
+    WaitingFiles,
+    Waits,
+)
+from onlyonce.database.connect import Database, Transactions, ask, do, do_many, one_transaction, snapshot
+
+
+class Alerts(Transactions):
+    """Causes of alerts."""
+
+    @one_transaction
+    def keep(self, seen: list[Cause]) -> list[Cause]:
+        """Raise what is new, clear what is not seen any more; gives what has cleared."""
+        do_many(self.connection, "alerts", "raise", [vars(cause) for cause in seen])
+        kinds, subjects = [cause.kind for cause in seen], [cause.subject for cause in seen]
+        return [Cause(*tuple(row)) for row in ask(self.connection, "alerts", "clear", kinds=kinds, subjects=subjects)]
+
+    @one_transaction
+    def raised(self) -> list[dict[str, Any]]:
+        """All that are raised."""
+        return [dict(row._mapping) for row in ask(self.connection, "alerts", "raised")]
+
+    @one_transaction
+    def untold(self, after: tuple[str, str]) -> Cause | None:
+        """The next that nobody was told of, held until the transaction ends."""
+        rows = ask(self.connection, "alerts", "untold", kind=after[0], subject=after[1])
+        return Cause(*tuple(rows[0])) if rows else None
+
+    @one_transaction
+    def told(self, cause: Cause) -> None:
+        """The hook has taken it."""
+        do(self.connection, "alerts", "told", kind=cause.kind, subject=cause.subject)
+
+
+# What the log tells `onlyonce doctor`, which looks for what is stuck. All functions only read, except `mend`.
+#
+# Who calls it: `onlyonce.operate.doctor`. Errors: none of its own. Not promised: that a driver without a session is
+# dead. If its session broke while it computes, it connects again at its next statement.
+
+
+AT_ONCE = 32
+"""Filters that one query brings."""
+
+
+class Health(Transactions):
+    """What the doctor asks."""
+
+    @one_transaction
+    def queries(self) -> list[LiveQuery]:
+        """The lives that are not closed, with their last batches and whether a driver is at work."""
+        return [LiveQuery(**row._mapping) for row in ask(self.connection, "doctor", "queries")]
+
+    @one_transaction
+    def begun(self) -> Begun:
+        """What began and did not end. Of batches only the units that the log has."""
+        return Begun(
+            [BegunBatch(**row._mapping) for row in ask(self.connection, "doctor", "begun_batches")],
+            [BegunClose(**row._mapping) for row in ask(self.connection, "doctor", "begun_closes")],
+            [BegunBackfill(**row._mapping) for row in ask(self.connection, "doctor", "begun_backfills")],
+            [BegunRelease(**row._mapping) for row in ask(self.connection, "doctor", "begun_releases")],
+        )
+
+    @one_transaction
+    def with_units_elsewhere(self, begun: Sequence[BegunBatch]) -> tuple[list[BegunBatch], list[SinkAway]]:
+        """Begun batches with the units that sinks' own databases have, and those for which one can't be asked."""
+        found, away = [], []
+        for batch in begun:
+            try:
+                there = Authorities(self.connection).look(batch.lineage, batch.batch_id)
+            except OnlyonceError as error:
+                away.append(SinkAway(batch, error))
+                found.append(batch)
+                continue
+            epochs = {*filter(None, (batch.epochs or "").split(", ")), *(str(unit.epoch) for unit in there)}
+            number, known = len(there), ", ".join(sorted(epochs, key=int)) or None
+            found.append(replace(batch, epochs=known, units=batch.units + number, dead=batch.dead + number))
+        return found, away
+
+    @one_transaction
+    def waits(self) -> Waits:
+        """What waits for somebody, whoever that is: lost long runs, files, rows of the outbox, acknowledgements, real
+        time."""
+        return Waits(
+            [LostLongRun(**row._mapping) for row in ask(self.connection, "doctor", "lost_long_runs")],
+            [OutputDown(**row._mapping) for row in ask(self.connection, "doctor", "outputs_down")],
+            [WaitingFiles(**row._mapping) for row in ask(self.connection, "doctor", "waiting_files")],
+            [GivenUpRows(**row._mapping) for row in ask(self.connection, "doctor", "given_up_rows")],
+            [UndeliveredRows(**row._mapping) for row in ask(self.connection, "doctor", "undelivered_rows")],
+            [OpenSubscription(**row._mapping) for row in ask(self.connection, "doctor", "open_subscriptions")],
+            [InputAhead(**row._mapping) for row in ask(self.connection, "doctor", "ahead")],
+        )
+
+    @one_transaction
+    def orphans(self) -> list[OrphanUnits]:
+        """Units of which neither a batch nor a backfill is in the log."""
+        return [OrphanUnits(**row._mapping) for row in ask(self.connection, "doctor", "orphan_units")]
+
+    @one_transaction
+    def uneven(self) -> list[UnevenBucket]:
+        """Live buckets of the catalog that hold more or fewer ids than were kept."""
+        return [UnevenBucket(**row._mapping) for row in ask(self.connection, "doctor", "uneven_buckets")]
+
+    @one_transaction
+    def vouched(self) -> dict[str, int]:
+        """The highest version of `events` that the log vouches for, by instance."""
+        return {row.instance: int(row.version) for row in ask(self.connection, "doctor", "read_from_events")}
+
+    @one_transaction
+    def live_chunks(self) -> dict[str, dict[catalog.ChunkKey, int]]:
+        """By instance the chunks of live buckets, each with its number of ids."""
+        found: dict[str, dict[catalog.ChunkKey, int]] = {}
+        for row in ask(self.connection, "doctor", "live_chunks"):
+            key = catalog.ChunkKey(row.bucket, row.lineage, row.batch_id, row.partition)
+            found.setdefault(row.instance, {})[key] = row.id_count
+        return found
+
+    @one_transaction
+    def mend(self, instance: str, key: catalog.ChunkKey) -> None:
+        """Make the filter of a chunk again from its ids."""
+        ids = Chunks(self.connection).ids(instance, key)
+        if ids is not None:
+            Chunks(self.connection).mend(instance, key, filters.make(filters.unpack(ids)))
+
+    @one_transaction
+    def note(self, found: list[dict[str, str]]) -> None:
+        """Keep what a look has found for the view `findings`, in the place of the look before."""
+        do(self.connection, "doctor", "note_look", found=json.dumps(found))
+
+
+def damaged_filters(database: Database) -> Iterator[tuple[str, catalog.ChunkKey, int]]:
+    """(instance, chunk, number of ids) of each filter that is missing or fails its checksum.
+
+    A transaction for a few each.
+    """
+    for instance, chunks in Health(database).live_chunks().items():
+        keys = list(chunks)
+        for start in range(0, len(keys), AT_ONCE):
+            stored = Chunks(database).filters(instance, keys[start : start + AT_ONCE])
+            # One that is not there any more was merged or collected meanwhile.
+            yield from (
+                (instance, key, chunks[key]) for key in stored if filters.read(stored[key], chunks[key]) is None
+            )
+
+
+# Reads the views as plain dictionaries, for reports and tables.
+
+
+class Views(Transactions):
+    """The views, read as dictionaries."""
+
+    @one_transaction
+    def rows(self, query: str, /, **parameters: Any) -> list[dict[str, Any]]:
+        """The rows of a named query of `sql/statements/views.sql`."""
+        return [dict(row._mapping) for row in ask(self.connection, "views", query, **parameters)]
+
+    @one_transaction
+    def at_once(self, queries: Iterable[str]) -> list[list[dict[str, Any]]]:
+        """The rows of several, as of one moment: a batch that commits in between would look like a disagreement."""
+        snapshot(self.connection)
+        return [self.rows(query) for query in queries]
+
+    @one_transaction
+    def free(self, statement: str) -> list[dict[str, Any]]:
+        """The rows of somebody's own statement; the role that runs it decides what it may see."""
+        result = self.connection.execution_options(no_parameters=True).exec_driver_sql(statement)
+        if not result.returns_rows:
+            return []
+        names = _told_apart(list(result.keys()))
+        return [dict(zip(names, row, strict=True)) for row in result]
+
+
+def _told_apart(names: list[str]) -> list[str]:
+    """The names of columns, each once: `sum`, `sum_2`. A statement may give two the same, and both are shown."""
+    found: list[str] = []
+    for name in names:
+        number, own = 1, name
+        while own in found or (number > 1 and own in names):
+            number += 1
+            own = f"{name}_{number}"
+        found.append(own)
+    return found

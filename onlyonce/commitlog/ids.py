@@ -1,0 +1,165 @@
+"""Chunks of the catalog that are made of the ids in `events`: of at-least-once batches that have not added theirs, and
+of batches whose chunks were lost.
+
+Who calls it: `onlyonce.receive.at_least_once`, which reads the ids. Errors: Superseded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from onlyonce.catalog import filters
+from onlyonce.catalog.chunks import ChunkKey, Chunks, KeptBatch, Place
+from onlyonce.commitlog.lineages import Driver, Lineages
+from onlyonce.core import stored_names
+from onlyonce.database import locks
+from onlyonce.database.connect import Transactions, ask, do, one_transaction
+from onlyonce.failpoints import passing
+
+
+class Rebuilds(Transactions):
+    """Chunks that are made again."""
+
+    @one_transaction
+    def add(self, driver: Driver, instance: str, batches: Sequence[KeptBatch], ids: Mapping[int, filters.Ids]) -> None:
+        """Add the ids of at-least-once batches."""
+        Lineages(self.connection).check_epoch(driver.lineage, driver.epoch)
+        for batch in batches:
+            if not Chunks(self.connection).ids_added(batch.lineage, batch.batch_id):
+                continue  # by another driver, or by this one, when the answer to its COMMIT was lost
+            if batch.bucket >= Chunks(self.connection).ensure_bucket(instance, batch.bucket):
+                self._store(instance, batch, ids[batch.batch_id])
+        passing("rebuild-before-commit")
+
+    @one_transaction
+    def kept(self, lineage: str, bucket: int) -> list[KeptBatch]:
+        """The committed batches of a lineage whose ids are in a bucket."""
+        rows = ask(self.connection, "doctor", "kept_in_bucket", lineage=lineage, bucket=bucket)
+        return [KeptBatch(**row._mapping) for row in rows]
+
+    @one_transaction
+    def replace(
+        self,
+        instance: str,
+        lineage: str,
+        bucket: int,
+        batches: Sequence[KeptBatch],
+        ids: Mapping[int, filters.Ids],
+    ) -> bool:
+        """Take the chunks of some batches out and put new ones in; False when there are other batches by now."""
+        locks.wait(self.connection, stored_names.catalog_lock(instance))
+        if bucket < Chunks(self.connection).ensure_bucket(instance, bucket):
+            return True  # it was collected meanwhile
+        if self.kept(lineage, bucket) != batches:
+            return False
+        numbers = [batch.batch_id for batch in batches]
+        do(
+            self.connection, "doctor", "take_chunks",
+            instance=instance, lineage=lineage, bucket=bucket, batch_ids=numbers,
+        )  # fmt: skip
+        for batch in batches:
+            self._store(instance, batch, ids[batch.batch_id])
+        return True
+
+    def _store(self, instance: str, batch: KeptBatch, ids: filters.Ids) -> None:
+        target = np.mod(ids[0].view(np.int64), batch.partitions)
+        for partition in range(batch.partitions):
+            mine = (ids[0][target == partition], ids[1][target == partition])
+            once = filters.first_of_each(mine)
+            mine = mine[0][once], mine[1][once]
+            place = Place(instance, batch.bucket, 0, batch.lineage, batch.batch_id, partition, batch.partitions)
+            Chunks(self.connection).add(place, filters.pack(mine), filters.make(mine))
+
+
+# What the log knows of one record: its batch and unit, who has read it, its windows, and the chunk that holds its id.
+#
+# Who calls it: `onlyonce.records.trace`. No errors of its own.
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The batch that judged a record, and its unit as far as the log has that."""
+
+    state: str
+    run_id: str
+    committed_at: datetime | None
+    delta_version: int | None
+    mode: str
+    units_removed: datetime | None
+    unique_id: str | None
+    unit_committed_at: datetime | None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The first batch of an output that has read a version of `events`, and what its life began with."""
+
+    lineage: str
+    batch_id: int
+    run_id: str
+    committed_at: datetime
+    start_from: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class SeenWindow:
+    """What readers see of a window. `events_version`: what the backfill of it has read."""
+
+    window_start: datetime
+    window_end: datetime
+    generation: int | None
+    state: str
+    rows: int | None
+    lineage: str
+    batch: int
+    committed_at: datetime | None
+    events_version: int | None
+
+
+class Traces(Transactions):
+    """Questions about one record."""
+
+    @one_transaction
+    def judged(self, unit: str, lineage: str, batch_id: int) -> Judged | None:
+        """Its batch; None where the log does not know it."""
+        rows = ask(self.connection, "trace", "batch_of", unique_id=unit, lineage=lineage, batch_id=batch_id)
+        return Judged(**rows[0]._mapping) if rows else None
+
+    @one_transaction
+    def read_by(self, instance: str, query: str, version: int | None) -> Reading | None:
+        """Who has read it first of an output; None where nobody has, or its version is not known."""
+        if version is None:
+            return None
+        rows = ask(self.connection, "trace", "read_by", instance=instance, query=query, version=version)
+        return Reading(**rows[0]._mapping) if rows else None
+
+    @one_transaction
+    def windows_at(self, instance: str, output: str, time: datetime | None) -> list[SeenWindow]:
+        """The windows of an output that hold a time."""
+        rows = ask(self.connection, "trace", "windows_at", instance=instance, output=output, time=time)
+        return [SeenWindow(**row._mapping) for row in rows]
+
+    @one_transaction
+    def chunk_with(self, instance: str, high: int, low: int) -> ChunkKey | None:
+        """The live chunk that holds an id. A filter's "maybe" is settled by the ids."""
+        ids = (np.array([high % 2**64], dtype=np.uint64), np.array([low % 2**64], dtype=np.uint64))
+        probes = filters.probes(ids)
+        for row in ask(self.connection, "trace", "chunks", instance=instance, high=high):
+            key = ChunkKey(row.bucket, row.lineage, row.batch, row.partition)
+            known = filters.read(self._bytes("filter", instance, key), row.id_count)
+            if known is None or len(filters.maybe(known, probes)):
+                held = self._bytes("ids", instance, key)
+                if held is not None and filters.member(filters.unpack(held), ids)[0]:
+                    return key
+        return None
+
+    def _bytes(self, column: str, instance: str, key: ChunkKey) -> bytes | None:
+        """One column of a chunk; None if it has none, or the chunk was merged meanwhile."""
+        at = {"bucket": key.bucket, "lineage": key.lineage, "batch": key.batch_id, "partition": key.partition}
+        rows = ask(self.connection, "trace", column, instance=instance, **at)
+        return bytes(rows[0][0]) if rows and rows[0][0] is not None else None

@@ -1,1 +1,0 @@
-"""What the log knows of windows: their panes, backfills and releases."""

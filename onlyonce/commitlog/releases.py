@@ -1,0 +1,149 @@
+"""Begin and end of a release: invalid or remnant rows become a new input file. docs/specification/release.md.
+
+When a release begins it claims its sets of rows by their primary key. It has ended when its file is in the inbox. A
+release that was killed in between is finished by the next release of its pipeline, whoever asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from onlyonce.commitlog.removals import Removals
+from onlyonce.core.errors import Refused, Retryable
+from onlyonce.core.reprocess import Kind, RowSet
+from onlyonce.database.connect import Transactions, ask, do, do_many, one_transaction
+from onlyonce.database.locks import do_rows
+from onlyonce.failpoints import passing
+
+
+@dataclass(frozen=True)
+class Release:
+    """A release that has begun."""
+
+    number: int
+    kind: Kind
+    events_version: int
+    sets: list[RowSet]
+
+
+@dataclass(frozen=True)
+class Put:
+    """What a release has put into the inbox; `path` is None when nothing was left to put there."""
+
+    path: str | None
+    lines: int
+    left_out: int
+    still_invalid: int
+
+
+class Releases(Transactions):
+    """Releases of invalid or remnant rows."""
+
+    @one_transaction
+    def committed(self, instance: str) -> dict[tuple[str, int], dict[str, str]]:
+        """The committed receive batches of an instance, each with the files that it could not read."""
+        rows = ask(self.connection, "release", "committed", instance=instance)
+        return {(row.lineage, row.batch_id): row.facts for row in rows}
+
+    @one_transaction
+    def released(self, instance: str, kind: Kind) -> set[tuple[str, int, str, str]]:
+        """The keys of the sets that were released or are about to be."""
+        return {tuple(row) for row in ask(self.connection, "release", "released", instance=instance, kind=kind)}
+
+    @one_transaction
+    def begun(self, instance: str) -> Release | None:
+        """The release that an earlier attempt has left, if any."""
+        rows = ask(self.connection, "release", "begun", instance=instance)
+        if not rows:
+            return None
+        row = rows[0]
+        sets = [RowSet(*tuple(one)) for one in ask(self.connection, "release", "sets_of", release_no=row.release_no)]
+        return Release(row.release_no, row.kind, row.events_version, sets)
+
+    @one_transaction
+    def begin(self, instance: str, kind: Kind, run_id: str, events_version: int, sets: list[RowSet]) -> Release:
+        """Take the sets.
+
+        Raises Retryable when another release has taken one of them meanwhile, or is not ended, or old rows were
+        removed.
+
+        A begun release of the same run is this one: the answer to its COMMIT was lost.
+        """
+        if not ask(self.connection, "release", "lock_instance", instance=instance):
+            raise Refused(f"nothing of {instance} has run yet", hint=f"onlyonce run {instance} comes first")
+        there = ask(self.connection, "release", "begun", instance=instance)
+        if there and there[0].run_id == run_id:
+            found = self.begun(instance)
+            assert found is not None
+            return found
+        gone = self.released(instance, kind)
+        if there or any(one.key in gone for one in sets):
+            raise Retryable(
+                f"another release of {instance} came between",
+                data="nothing of this one was begun; the other's rows go in once, by the other",
+                hint="run the same command again: it releases what is left",
+            )
+        Removals(self.connection).refuse_changed(instance, events_version)
+        row = ask(
+            self.connection,
+            "release",
+            "begin",
+            instance=instance,
+            kind=kind,
+            run_id=run_id,
+            events_version=events_version,
+        )[0]
+        same = {"instance": instance, "kind": kind, "release_no": row.release_no}
+        do_many(self.connection, "release", "add_set", [same | vars(one) for one in sets])
+        return Release(row.release_no, kind, events_version, sets)
+
+    @one_transaction
+    def end(self, release: Release, put: Callable[[], Put]) -> bool:
+        """Put the file into the inbox and note it; False when another attempt has done so already.
+
+        Of two attempts one waits here, so none puts a file again that was ended, read and cleared away.
+        """
+        row: Any = ask(self.connection, "release", "lock_release", release_no=release.number)[0]
+        if row.state == "released":
+            return False
+        done = put()
+        passing("release-after-put")
+        do(self.connection, "release", "end", release_no=release.number, **vars(done))
+        do(self.connection, "release", "hash_reasons", release_no=release.number)
+        return True
+
+
+# What Spark tells of the state of an output: how large it is, and what its last batch has put in and taken out.
+#
+# For people; nothing is decided by it.
+#
+# Who calls it: `onlyonce.outputs.query`, for each progress that it sees. No errors of its own. Not promised:
+# a progress of each batch. A driver that is killed behind a batch takes its progress along.
+
+
+@dataclass(frozen=True)
+class State:
+    """One operator of one batch. Bytes are those of Spark; None: the operator or the store does not tell."""
+
+    operator: int
+    kind: str
+    rows_in: int
+    rows_out: int
+    timers_set: int | None
+    timers_ended: int | None
+    disk_bytes: int | None
+    memory_bytes: int
+
+
+class States(Transactions):
+    """The state of outputs, as Spark tells it."""
+
+    @one_transaction
+    def note(self, lineage: str, batch_id: int, states: list[State]) -> None:
+        """Store what a batch tells in the place of what the one before told."""
+        told = pa.Table.from_pylist([asdict(state) for state in states])
+        do_rows(self.connection, "states", "note", told, lineage=lineage, batch_id=batch_id)

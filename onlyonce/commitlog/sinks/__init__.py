@@ -1,1 +1,0 @@
-"""What the log knows of the sinks: their files, rows that wait to be sent, and which output has which target."""

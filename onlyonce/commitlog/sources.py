@@ -1,0 +1,256 @@
+"""Correct when an instance's input arrived, after a driver whose clock was ahead has registered some of it.
+
+`onlyonce doctor --fix --yes` calls this.
+
+A source's registry stores when each batch arrived, by the clock of the driver that found it. Arrival times decide three
+things:
+
+- how long a record's id is remembered. Ids are stored by the ten minutes in which their batch arrived (a *bucket*). A
+  bucket that is older than
+  the pipeline's `dedup_horizon` is removed, and a later delivery of its records can't be recognised.
+- whether a source is silent or idle, since nothing has arrived for some time.
+- which event times are too far ahead (`max_ahead`).
+
+A later batch never arrives before an earlier one. So one batch from a year ahead would date all that follows a year
+ahead.
+
+A correction does not rewrite anything that is stored: registries, committed batches and `events` keep the wrong time.
+It notes, for each registry, the last batch that counts as arrived at the time of the correction, if its registry says a
+later time. Input that is registered afterwards arrives by the right clock. Ids in a bucket of the wrong time stay until
+the clock has passed it: longer than the horizon, never shorter. An event time that was accepted stays the maximum,
+because a watermark never moves back.
+
+Errors: Retryable while a driver is at work; Refused if a batch has begun and not ended, or if ids were removed that the
+correction would count as remembered.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from onlyonce.commitlog.dropping import Drops
+from onlyonce.commitlog.lineages import Driver, Lineages
+from onlyonce.core.batch import EPOCH, Corrections, to_micros
+from onlyonce.core.bisect import Place
+from onlyonce.core.errors import Refused, Retryable
+from onlyonce.core.gc import BUCKET
+from onlyonce.database.connect import Transactions, ask, do, one_transaction
+from onlyonce.failpoints import passing
+
+MOST = timedelta(minutes=15)
+"""A corrected arrival may be so far ahead of the clock: into the next bucket."""
+
+
+class Arrivals(Transactions):
+    """When input arrived, where that was corrected."""
+
+    @one_transaction
+    def corrected(self, instance: str) -> Corrections:
+        """Return what was corrected of an instance."""
+        rows = ask(self.connection, "arrivals", "corrected", instance=instance)
+        return Corrections(rows[0].arrival if rows else None, {row.registry: row.batch_no for row in rows})
+
+    @one_transaction
+    def correct(self, instance: str, registered: Callable[[], Mapping[str, int]]) -> datetime:
+        """Let all that is registered count as arrived now, at the latest; return that time.
+
+        `registered` reads the last batch of each registry.
+        """
+        if at_work := Drops(self.connection).look(instance, None).at_work:
+            raise Retryable(
+                f"a driver of {at_work[0]} is at work",
+                data="nothing was changed",
+                hint=f"onlyonce stop {instance} waits for its end; then run the same command again",
+            )
+        found = ask(self.connection, "arrivals", "now", instance=instance)[0]
+        if begun := ask(self.connection, "arrivals", "begun", instance=instance):
+            batch = f"{begun[0].lineage}/{begun[0].batch_id}"
+            raise Refused(
+                f"batch {batch} has begun with the arrival that is ahead",
+                data="nothing was changed",
+                hint=f"onlyonce run {instance} ends it; then run the same command again",
+            )
+        arrival, floor = _free(found)
+        if arrival > found.now + MOST:
+            raise Refused(
+                f"ids of {instance} were removed up to {arrival:%Y-%m-%d %H:%M} UTC, by the arrival that is ahead",
+                data="nothing was changed; an arrival before that time would count these ids as live again",
+                hint=f"begin again: put the archived input back, onlyonce drop {instance} --tables --yes, then run it",
+            )
+        do(self.connection, "arrivals", "forget", instance=instance)
+        for registry, batch_no in registered().items():
+            do(
+                self.connection,
+                "arrivals",
+                "correct",
+                instance=instance,
+                registry=registry,
+                batch_no=batch_no,
+                arrival=arrival,
+            )
+        do(self.connection, "arrivals", "lower_floor", instance=instance, floor=floor)
+        do(
+            self.connection,
+            "arrivals",
+            "correct_batches",
+            instance=instance,
+            micros=to_micros(arrival),
+            arrival=arrival,
+        )
+        do(self.connection, "arrivals", "correct_closes", instance=instance, micros=to_micros(arrival))
+        return arrival
+
+
+def _free(found: Any) -> tuple[datetime, int]:
+    """Return the first time from now on whose bucket has no removed ids, and that bucket where the floor is higher."""
+    if found.gc_floor <= found.bucket:
+        return found.now, found.gc_floor
+    if found.free_from <= found.bucket:
+        return found.now, found.bucket
+    return EPOCH + found.free_from * BUCKET, found.free_from
+
+
+# Counts how often receive has failed at a batch for the same reason, and keeps the records that it refuses because of
+# that.
+#
+# docs/specification/receive.md.
+#
+# Who calls it: `onlyonce.receive.batch_files`. Errors: Superseded from a driver that was overtaken.
+
+
+@dataclass(frozen=True)
+class Failures:
+    """How often a batch has failed in a row of one cause, and the reasons of the records that it refuses, by place."""
+
+    times: int = 0
+    refused: Mapping[Place, str] = field(default_factory=dict)
+
+
+class FailedAttempts(Transactions):
+    """Failed attempts at batches of receive, and the records that these refuse."""
+
+    @one_transaction
+    def of_batch(self, lineage: str, batch_id: int) -> Failures:
+        """What earlier attempts at a batch have failed of."""
+        rows = ask(self.connection, "failures", "of_batch", lineage=lineage, batch_id=batch_id)
+        return _read(rows[0]) if rows else Failures()
+
+    @one_transaction
+    def add(self, driver: Driver, batch_id: int, cause: str) -> Failures:
+        """Note that an attempt has failed."""
+        Lineages(self.connection).check_epoch(driver.lineage, driver.epoch)
+        return _read(ask(self.connection, "failures", "add", lineage=driver.lineage, batch_id=batch_id, cause=cause)[0])
+
+    @one_transaction
+    def refuse(self, driver: Driver, instance: str, batch_id: int, refused: Mapping[Place, str]) -> None:
+        """Fix which records a begun batch refuses. What its units say of them goes, so that all are written anew."""
+        self.withdraw(driver, instance, batch_id)
+        told = json.dumps([[*place, reason] for place, reason in refused.items()])
+        do(self.connection, "failures", "refuse", refused=told, lineage=driver.lineage, batch_id=batch_id)
+        passing("poison-before-commit")
+
+    @one_transaction
+    def withdraw(self, driver: Driver, instance: str, batch_id: int) -> None:
+        """Withdraw the units of a begun batch and the ids that they added, so that a replay writes all of them anew.
+
+        Their rows must not be in `events`.
+        """
+        Lineages(self.connection).check_epoch(driver.lineage, driver.epoch)
+        do(self.connection, "relive", "withdraw_chunks", instance=instance, lineage=driver.lineage, batch_id=batch_id)
+        do(self.connection, "relive", "withdraw_units", lineage=driver.lineage, batch_id=batch_id)
+
+
+def _read(row: Any) -> Failures:
+    return Failures(row.times, {Place(file, position): reason for file, position, reason in row.refused})
+
+
+# Which pipeline has which Pub/Sub subscription, and which landed messages may be delivered again.
+# docs/specification/pull.md.
+#
+# A message is noted before its file is landed. The note is removed once its acknowledgement is known. While it is there
+# the collection does not pass the time of the landing, so the catalog still has the message's id when it is delivered
+# again.
+#
+# Who calls it: `onlyonce.sources.pubsub`; the collection reads what is noted (`sql/statements/collect.sql`, held).
+
+
+class Subscriptions(Transactions):
+    """Subscriptions, and their messages that may be delivered again."""
+
+    @one_transaction
+    def register(self, subscription: str, pipeline: str) -> None:
+        """Make a subscription the pipeline's own. Raises Refused when another pipeline has it."""
+        Lineages(self.connection).add_instance(pipeline, pipeline)
+        do(self.connection, "pubsub", "register", subscription=subscription, pipeline=pipeline)
+        owner = ask(self.connection, "pubsub", "owner", subscription=subscription)[0].pipeline
+        if owner != pipeline:
+            raise Refused(
+                f"subscription {subscription} belongs to pipeline {owner}, so {pipeline} can't land from it",
+                data="nothing was pulled; two pipelines on one subscription would each get a part of its messages",
+                hint=f"make a subscription for {pipeline} alone on the same topic; it gets every message from then on",
+            )
+        do(self.connection, "pubsub", "forget_lapsed", subscription=subscription)
+
+    @one_transaction
+    def of_pipeline(self, pipeline: str) -> list[str]:
+        """Return the subscriptions from which messages were landed for a pipeline."""
+        return [row.subscription for row in ask(self.connection, "pubsub", "of_pipeline", pipeline=pipeline)]
+
+    @one_transaction
+    def newest_bucket(self, pipeline: str) -> int:
+        """The bucket of the newest receive batch, or the floor. What is pulled from now on has none below it."""
+        floor = ask(self.connection, "catalog", "floor", instance=pipeline)[0].gc_floor
+        return max(int(floor), int(ask(self.connection, "pubsub", "newest_bucket", pipeline=pipeline)[0].bucket))
+
+    @one_transaction
+    def note(
+        self,
+        path: str,
+        subscription: str,
+        pipeline: str,
+        bucket: int,
+        message_ids: list[str],
+        retention: timedelta,
+    ) -> None:
+        """Before a file is landed: its messages, which the subscription may deliver again within its retention.
+
+        `bucket` was the newest before they were pulled, so nobody has landed them in a lower one. The floor is read FOR
+        SHARE, as by a batch that begins: no collection comes between. Raises Retryable when the floor has passed the
+        bucket: this landing has slept, others may have landed its messages, and what they were known by may be
+        collected.
+        """
+        if ask(self.connection, "catalog", "floor", instance=pipeline)[0].gc_floor > bucket:
+            raise Retryable(
+                f"this landing of {pipeline} slept for longer than its dedup horizon",
+                data="it did not land its last messages; they are delivered again, or another landing has them",
+                hint="run the same command again",
+            )
+        do(
+            self.connection,
+            "pubsub",
+            "note",
+            path=path,
+            subscription=subscription,
+            pipeline=pipeline,
+            bucket=bucket,
+            message_ids=message_ids,
+            retention=retention.total_seconds(),
+        )
+
+    @one_transaction
+    def settle(self, subscription: str, message_ids: list[str]) -> None:
+        """These messages are acknowledged, whichever file they were landed in first."""
+        named = {"subscription": subscription, "message_ids": message_ids}
+        # Locked first, in one order. Each statement sees what the one before it left.
+        ask(self.connection, "pubsub", "lock", **named)
+        do(self.connection, "pubsub", "settle_whole", **named)
+        do(self.connection, "pubsub", "settle_some", **named)
+
+    @one_transaction
+    def unacknowledged(self, subscription: str) -> int:
+        """How many landed messages are not known to be acknowledged."""
+        return int(ask(self.connection, "pubsub", "open", subscription=subscription)[0].messages)

@@ -1,0 +1,507 @@
+"""The checkpoint of a query without state whose data is in a store: Spark works on a copy of it, on the driver's disk.
+
+Spark asks a store four times for each file of a checkpoint whether it is there, each time in two requests, before it
+puts it. Without state a checkpoint is two files for each batch, `offsets/<n>` and `commits/<n>`. So Spark gets a folder
+of this machine that has the last of them, and each file is put into the store from here, in one request and as Spark
+has written it. What is in the store is the checkpoint; the copy is made anew for each start, and nobody else reads it.
+
+- `offsets/<n>` is put on condition that there is none, before the batch begins in the log: a replay by any driver finds
+  the plan that the batch row rests on.
+- `commits/<n>` is put after the batch has ended, and before the offsets of the next one. A driver that is killed before
+  has left the log one batch ahead, as it may be (docs/specification/object-store.md).
+
+Who calls it: `receive`, `outputs`, and `query`. Errors: Retryable where another driver has planned the batch otherwise;
+those of the store. Not promised: more than the last KEPT batches, of which up to AT_ONCE more stay for a while.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from threading import Condition
+from typing import Any
+from uuid import UUID
+
+import structlog
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from onlyonce import settings
+from onlyonce.api import load as declarations
+from onlyonce.api.pipeline import Pipeline
+from onlyonce.api.target_identity import targets
+from onlyonce.commitlog import lineages
+from onlyonce.commitlog.drivers import DriverClock
+from onlyonce.commitlog.dropping import Drops
+from onlyonce.commitlog.lineages import Declarations, Declared, Driver, Lineages
+from onlyonce.commitlog.removals import Removals
+from onlyonce.commitlog.sources import Arrivals
+from onlyonce.commitlog.units import Authorities
+from onlyonce.core import batch, stored_names
+from onlyonce.core.batch import EXACTLY_ONCE, Corrections
+from onlyonce.core.errors import OnlyonceError, Retryable
+from onlyonce.core.locations import Location
+from onlyonce.core.runs import first_cause
+from onlyonce.core.stored_names import FIRST_WINDOW
+from onlyonce.database.connect import Database
+from onlyonce.engine import temporary
+from onlyonce.engine.failures import OTHER_DRIVER, PLANNED, translate
+from onlyonce.engine.state import cluster_cores
+from onlyonce.engine.worker import GONE
+from onlyonce.failpoints import passing
+from onlyonce.lookups.seen import NOTHING, Seen
+from onlyonce.sources import all_sources
+from onlyonce.sources.manifest import Readings
+from onlyonce.sources.source_kafka import Bounds
+from onlyonce.tables import checkpoint, stores
+from onlyonce.tables.commit import Own
+
+KEPT = 100
+"""Batches whose files stay, as Spark keeps them."""
+AT_ONCE = 10
+"""So many batches' files leave the store in one request, at each so many-th batch. What a kill has left goes at a
+start."""
+KINDS = ("offsets", "commits")
+
+
+def working_copy_session(spark: SparkSession) -> SparkSession:
+    """A session like the run's for a stream that works on a copy: the run's own writes checkpoints as only stores
+    can."""
+    found = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
+    found.conf.set(stores.CHECKPOINTS, stores.ON_DISK)
+    return found
+
+
+@contextmanager
+def working_copy_of(folder: Location) -> Iterator[WorkingCopy | None]:
+    """A copy of the checkpoint at a folder, for as long as the context; None for one on a disk, which Spark works on
+    itself."""
+    if isinstance(folder, Path):
+        yield None
+        return
+    with tempfile.TemporaryDirectory(dir=temporary.of_driver(), prefix="checkpoint-") as path:
+        yield WorkingCopy(folder, Path(path))
+
+
+@dataclass
+class WorkingCopy:
+    """The copy at `path` of the checkpoint at `folder`."""
+
+    folder: Location
+    path: Path
+    _put: int = -1
+
+    @property
+    def url(self) -> str:
+        """As Spark is to be told, whose own file system may be another."""
+        return f"file://{self.path}"
+
+    def fill(self) -> None:
+        """Make it what Spark reads at a start: the last two offsets, and the last commit.
+
+        What is older than a checkpoint keeps leaves the store.
+        """
+        stores.of(self.path).clear(self.path)
+        store = stores.of(self.folder)
+        there = {
+            kind: sorted(int(name) for name in store.names(self.folder / kind) if name.isdigit()) for kind in KINDS
+        }
+        self._put = max(there["commits"], default=-1)
+        self._take("metadata")
+        for number in there["offsets"]:
+            if number >= self._put - 1:
+                self._take(f"offsets/{number}")
+        if self._put >= 0:
+            self._take(f"commits/{self._put}")
+        for kind, numbers in there.items():
+            for number in numbers:
+                if number <= self._put - KEPT:
+                    store.delete(self.folder / kind / str(number))
+
+    def planned(self, batch_id: int) -> None:
+        """Before a batch begins in the log. Raises Retryable where another driver has put another plan."""
+        self.ended()
+        name = f"offsets/{batch_id}"
+        if not stores.of(self.folder).put_new(self.folder / name, self._written(name)):
+            raise Retryable(
+                f"{PLANNED} {batch_id} of {self.folder}",
+                data="nothing of the batch has begun here",
+                hint="run the same command again; the epoch decides which driver goes on",
+            )
+        if batch_id % AT_ONCE == 0 and batch_id >= KEPT:
+            old = range(max(batch_id - KEPT - AT_ONCE + 1, 0), batch_id - KEPT + 1)
+            stores.of(self.folder).delete_all(self.folder, [f"{kind}/{number}" for kind in KINDS for number in old])
+
+    def ended(self) -> None:
+        """Put the word that Spark has written of a batch that has ended, if it is not there yet."""
+        last = checkpoint.last(self.path, "commits")
+        if last > self._put:
+            stores.of(self.folder).put(self.folder / f"commits/{last}", self._written(f"commits/{last}"))
+            self._put = last
+
+    def _take(self, name: str) -> None:
+        stores.of(self.path).put(self.path / name, stores.of(self.folder).read(self.folder / name))
+
+    def _written(self, name: str) -> bytes:
+        return stores.of(self.path).read(self.path / name)
+
+
+# One streaming query of a lineage: runs it to its end, and tells why it ended.
+
+
+log = structlog.get_logger()
+
+RESTARTS = 3
+"""How often in a row, without a batch between, a query is started again after a fenced driver wrote into its
+checkpoint."""
+
+LOOK_SECONDS = 1.0
+"""How often a query at work is looked at: whether it is to end, and what Spark tells of it."""
+
+WHAT_IS_THERE: Mapping[str, Any] = {"availableNow": True}
+"""The trigger of a query that processes all that is there now, and ends."""
+
+ONE_BATCH: Mapping[str, Any] = {"processingTime": "36500 days"}
+"""The trigger of a query that processes one batch, and ends before Spark plans another: its second trigger would be in
+a hundred years."""
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query that this driver may run: its lineage, checkpoint folder, and database under its name.
+
+    `copy`: where Spark does not work on that folder itself.
+    """
+
+    driver: Driver
+    folder: Location
+    database: Database
+    start_from: dict[str, Any]
+    between_batches: Callable[[], None] = lambda: None
+    trigger: Mapping[str, Any] = field(default_factory=lambda: WHAT_IS_THERE)
+    copy: WorkingCopy | None = None
+
+    @property
+    def written(self) -> Location:
+        """Where Spark writes its checkpoint: the folder itself, or a copy of it."""
+        return self.copy.path if self.copy else self.folder
+
+    @property
+    def lineage(self) -> str:
+        """The lineage's name."""
+        return self.driver.lineage
+
+    @property
+    def first_window(self) -> int | None:
+        """Where the windows of this life begin, in microseconds, if those before are of another declaration."""
+        return self.start_from.get(FIRST_WINDOW)
+
+    @property
+    def log(self) -> Any:
+        """A logger whose lines say for which lineage and epoch they are."""
+        return log.bind(lineage=self.driver.lineage, epoch=self.driver.epoch)
+
+
+OnBatch = Callable[[DataFrame, int], None]
+Look = Callable[[StreamingQuery], None]
+
+
+def drain_query(query: Query, frame: DataFrame, mode: str, on_batch: OnBatch, look: Look = lambda _: None) -> None:
+    """Run a query to its end: of what is there now, or, where its trigger has none, when the run is to end.
+
+    Raises our own error where one is the cause, or what the run was asked to stop with between two batches: to Spark
+    that is a batch that failed, to the log one that has not begun.
+
+    `look` is called before each batch, now and then, and at the end; what it raises ends the query between two batches.
+
+    A fenced driver may still write into the checkpoint and so stop the live one, and a live one clears away the blocks
+    of a fenced one: as long as our epoch is the highest the query starts again, a bounded number of times in a row.
+    """
+    in_a_row = 0
+    while True:
+        started = _Started(query, on_batch, look)
+        error = started.run(frame, mode)
+        if not started.failures:
+            return
+        in_a_row = 1 if started.batches else in_a_row + 1
+        if not any(mark in str(error) for mark in (*OTHER_DRIVER, GONE)) or in_a_row > RESTARTS:
+            raise translate(first_cause(started.failures)) from error
+        Lineages(query.database).check_epoch(query.lineage, query.driver.epoch)
+        checkpoint.sweep(query.folder)
+        query.log.warning("another driver was at our files; still ours, starting again")
+
+
+class _Started:
+    """A query from one start to its end.
+
+    `failures` are in the order in which they were found: the first one is the cause.
+    """
+
+    def __init__(self, query: Query, on_batch: OnBatch, look: Look) -> None:
+        self.failures: list[BaseException] = []
+        self.batches = 0
+        self._query, self._on_batch, self._look = query, on_batch, look
+        self._running: StreamingQuery | None = None
+        self._broken_off = False  # by us: what Spark then tells is the same once more
+
+    def run(self, frame: DataFrame, mode: str) -> Exception | None:
+        """Start it and wait for its end; gives what Spark says of that, if it failed."""
+        if self._query.copy:
+            self._query.copy.fill()
+        writer = frame.writeStream.queryName(self._query.lineage).outputMode(mode)  # type: ignore[arg-type]
+        writer = writer.option(
+            "checkpointLocation", self._query.copy.url if self._query.copy else str(self._query.folder)
+        ).trigger(**self._query.trigger)
+        self._running = running = writer.foreachBatch(self._batch).start()
+        told: Exception | None = None
+        try:
+            while not running.awaitTermination(LOOK_SECONDS):
+                self._go_on_or_stop(running)
+        except Exception as error:
+            told = error
+            if not self._broken_off:
+                self.failures.append(error)
+        try:
+            self._look(running)
+            self._put_what_ended()
+        except Exception as error:
+            # Worse than whatever ended it, and no reason to start again.
+            self.failures.insert(0, error)
+            told = None
+        return told
+
+    def _batch(self, frame: DataFrame, batch_id: int) -> None:
+        # Spark hands the driver only the text of what a batch function raised.
+        try:
+            if self.failures:
+                raise self.failures[0]
+            self._query.between_batches()
+            if self._running:
+                self._look(self._running)
+            if self._query.copy:
+                self._query.copy.planned(batch_id)
+            self._on_batch(frame, batch_id)
+        except BaseException as error:
+            self.failures.append(error)
+            self._broken_off = True
+            raise
+        self.batches += 1
+
+    def _go_on_or_stop(self, running: StreamingQuery) -> None:
+        if not self.failures:
+            self._keep_failure(lambda: self._look(running))
+            self._keep_failure(self._put_what_ended)
+            self._keep_failure(self._query.between_batches)
+        # A batch at work is left to end. One that would begin after this look ends the query by itself.
+        done = self.failures or (self._query.trigger is ONE_BATCH and self.batches)
+        if done and not running.status["isTriggerActive"]:
+            running.stop()
+
+    def _put_what_ended(self) -> None:
+        if self._query.copy:
+            self._query.copy.ended()
+
+    def _keep_failure(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except Exception as error:
+            self.failures.append(error)
+
+
+# What one run works with: the session, the pipeline, where its data is, and its queries under their epochs.
+
+
+CUTTING = (
+    "spark.sql.shuffle.partitions", "spark.sql.adaptive.enabled", "spark.sql.files.maxPartitionBytes",
+    "spark.default.parallelism", "spark.master",
+)  # fmt: skip
+"""The Spark settings that move rows between partitions; each batch row keeps them."""
+
+
+@dataclass
+class RunContext:
+    """One run of one pipeline, on its stream or bounded. `instance` names its lineages, data and targets.
+
+    between_batches   called where a batch would begin; what it raises ends the run there, with nothing of it written
+    trigger           of its queries, as Spark is told
+    receiving         held by a batch of receive and by a close, so that neither falls into the other; notified at their
+                      end
+    seen              the lookups that functions get, at the versions of the batch at work
+    looked_at         when the driver last began to look for new input
+    refused           output with a query of its own -> why its table can't take its rows
+    skipped           the folders below an inbox that its listings have skipped
+    """
+
+    spark: SparkSession
+    pipeline: Pipeline
+    instance: str
+    run_id: str
+    database: Database
+    max_files: int | None = None
+    between_batches: Callable[[], None] = lambda: None
+    bounds: Bounds = field(default_factory=Bounds)
+    trigger: Mapping[str, Any] = field(default_factory=lambda: WHAT_IS_THERE)
+    receiving: Condition = field(default_factory=Condition)
+    seen: Seen = NOTHING
+    looked_at: datetime | None = None
+    refused: Mapping[str, OnlyonceError] = field(default_factory=dict)
+    skipped: set[str] = field(default_factory=set)
+    _open: dict[str, Query] = field(default_factory=dict)
+    _clock: DriverClock | None = None
+    _appended: Own | None = None
+    _readings: Readings = field(default_factory=dict)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether this is a bounded run, where nothing is late and the targets are its own."""
+        return self.instance != self.pipeline.name
+
+    @property
+    def mode(self) -> str:
+        """In which mode a batch begins. A bounded run is always exactly once."""
+        return EXACTLY_ONCE if self.bounded else self.pipeline.mode
+
+    @cached_property
+    def platform(self) -> UUID | None:
+        """The id of the platform's database."""
+        return Authorities(self.database).identity()
+
+    @property
+    def folder(self) -> Location:
+        """The place of the instance's own data."""
+        return settings.data_location(self.instance)
+
+    @property
+    def events(self) -> Location:
+        """The table `events`."""
+        return self.folder / stored_names.EVENTS_FOLDER
+
+    def appended(self) -> Own:
+        """`events` as it is now, for this run to append to it.
+
+        Reads what has come to the table's log since the last call.
+        """
+        self._appended = self._appended.look() if self._appended else Own(self.events)
+        return self._appended
+
+    @property
+    def blocks(self) -> Path | None:
+        """The folder of what is on its way to its task; None where no disk is shared, and it goes by Spark's exchange:
+        on a cluster, with data in a store."""
+        shared = isinstance(self.folder, Path) or self.spark.sparkContext.master.startswith("local")
+        return settings.blocks_dir(self.instance) if shared else None
+
+    @cached_property
+    def corrected(self) -> Corrections:
+        """The corrected arrivals of the input. No driver is at work while they change."""
+        return Arrivals(self.database).corrected(self.instance)
+
+    def check_clock(self) -> None:
+        """Raise Refused if the driver's clock can't give an ingestion time: it is far from PostgreSQL's."""
+        self._clock = self._clock or DriverClock(self.database)
+        self._clock.check()
+
+    def source(self) -> all_sources.Source:
+        """The source of the pipeline, by the registry of this instance."""
+        return all_sources.source_of(
+            self.pipeline,
+            self.instance,
+            self.max_files,
+            self.bounds if self.bounded else None,
+            self._readings,
+            self.skipped,
+        )
+
+    def open_query(self, name: str) -> Query:
+        """Find or register the lineage, see that the checkpoint is its own, bump the epoch; once a run.
+
+        docs/specification/incarnation.md.
+
+        Raises the refusal of an output's table, before anything of it is begun. Raises Refused for a checkpoint that
+        was lost, swapped or restored, for a declaration under which the lineage can't go on (`onlyonce plan`), and for
+        a first life that would begin at records which are removed.
+        """
+        if name in self._open:
+            return self._open[name]
+        if name in self.refused:
+            raise self.refused[name]
+        lineage = Removals(self.database).register(self.instance, name)
+        passing("start-registered")
+        folder = self.folder / stored_names.CHECKPOINTS_FOLDER / name / str(lineage.life)
+        begun = Lineages(self.database).last_batches(lineage.lineage)[0]
+        checkpoint.prepare(folder, lineage.lineage, lineage.checkpoint_id, begun)
+        lineages.refuse_damaged(lineage)
+        Declarations(self.database).go_on(lineage, self.declared(name))
+        passing("start-before-bump")
+        driver = Lineages(self.database).bump(lineage, self.run_id)
+        passing("start-after-bump")
+        committed = Lineages(self.database).last_batches(lineage.lineage)[1]
+        checkpoint.compare(folder, lineage.lineage, committed)
+        checkpoint.sweep(folder)
+        self._open[name] = Query(
+            driver, folder, driver.session(self.database), lineage.start_from or {}, self.between_batches, self.trigger
+        )
+        return self._open[name]
+
+    def lineages(self) -> dict[str, str]:
+        """The lineage of each query that is open, by the query's name."""
+        return {name: query.lineage for name, query in list(self._open.items())}
+
+    def settings(self) -> dict[str, str]:
+        """The Spark settings that cut data, as they are now."""
+        conf = self.spark.conf
+        return {name: str(conf.get(name, None)) for name in CUTTING}
+
+    def partitions_of(self, size: int) -> int:
+        """In how many partitions a batch of about so many bytes is cut that begins now.
+
+        A replay takes the number of its row.
+        """
+        if self.pipeline.partitions:
+            return self.pipeline.partitions
+        return batch.partitions_of_batch(
+            size, self._asked_cores or self.spark.sparkContext.defaultParallelism, settings.spark().most_partitions
+        )
+
+    @cached_property
+    def _asked_cores(self) -> int | None:
+        """Of a cluster what it is asked for: executors come and go.
+
+        Asked once: Python reads a setting of Spark's by a call for each.
+        """
+        return cluster_cores(dict(self.spark.sparkContext.getConf().getAll()))
+
+    def declaration_hash(self, query: str) -> str:
+        """The fingerprint of what decides a query's results."""
+        return declarations.fingerprint(self.pipeline, query)
+
+    def declared(self, query: str) -> Declared:
+        """What a query is declared as, to be kept in the log."""
+        parts = declarations.parts(self.pipeline, query)
+        return Declared(self.instance, query, self.declaration_hash(query), parts)
+
+    def check_declarations(self) -> None:
+        """Before a run reads anything: raise Refused when one of its queries can't go on as it is declared now, or
+        would write to what a drop has left."""
+        places = targets(self.pipeline, self.instance)
+        Drops(self.database).refuse_left(self.instance, places)
+        for query in self.pipeline.queries():
+            live = Lineages(self.database).live(self.instance, query)  # type: ignore[misc]
+            if live:
+                now = self.declared(query)
+                Declarations(self.database).check(live, now)  # type: ignore[misc]
+
+    def kept_declaration(self, query: str) -> str:
+        """The fingerprint of a query's declaration, which is kept in the log. A backfill makes windows under it."""
+        now = self.declared(query)
+        Declarations(self.database).keep(now)
+        return now.hash
+
+    def target_suffix(self) -> str:
+        """What a bounded run adds to the name of a target, so that it has targets of its own."""
+        return self.instance.removeprefix(self.pipeline.name)

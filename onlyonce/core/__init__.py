@@ -1,0 +1,15 @@
+"""Pure decisions. They use the standard library only: no clock, no randomness, no files, no sockets.
+
+| module    | decides                                                                       |
+|-----------|-------------------------------------------------------------------------------|
+| batch     | what the log fixes of a batch, and what a replay must repeat                  |
+| windows   | which windows hold an event time                                              |
+| frontier  | what is closed, what is late                                                  |
+| units     | what is committed together, and whether a replay is the same data             |
+| errors    | who must act after an error                                                   |
+| runs      | what a command reports at its end, and how outputs fail apart                 |
+| locations | where things are                                                              |
+
+The words are those of docs/reference/glossary.md: record, event time, system time, watermark, window,
+pane, allowed lateness, batch, lineage, unit, epoch, generation, frontier, max event time (`tide` in the code).
+"""

@@ -1,0 +1,88 @@
+"""The alerts: records that do not add up, lag over a bound, duplicates near the dedup horizon. Pure.
+
+A cause is one thing that is wrong (`kind`, `subject`). It is told once, and again only after it has cleared. Who calls
+it: `onlyonce.operate.alerts`. Errors: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from onlyonce.core.errors import OnlyonceError
+from onlyonce.core.gc import NearHorizon
+
+
+@dataclass(frozen=True)
+class Lag:
+    """How far a stage is behind."""
+
+    pipeline: str
+    stage: str
+    system_lag_seconds: float
+    batches_waiting: int
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One thing that is wrong."""
+
+    kind: str
+    subject: str
+    what: str
+
+    def text(self) -> str:
+        """What happened, what it means for the data, what to do next: three lines, as all errors."""
+        data, hint = MEANING[self.kind]
+        return str(OnlyonceError(f"{self.kind}: {self.what}", data=data, hint=hint))
+
+    def message(self) -> dict[str, str]:
+        """What a hook gets, as plain values. `text` is all of it."""
+        data, hint = MEANING[self.kind]
+        return {**vars(self), "data": data, "next": hint, "text": self.text()}
+
+
+MEANING = {
+    "conservation": (
+        "records have no fate, or two; what is committed was not changed",
+        "onlyonce audit names each; look at it before anything runs: onlyonce pause PIPELINE",
+    ),
+    "lag": (
+        "nothing is lost; results come late",
+        "onlyonce lag names the slow stage, onlyonce doctor what is stuck",
+    ),
+    "near horizon": (
+        "none was counted twice yet; a re-delivery that comes a little later would be",
+        "lengthen dedup_horizon of the pipeline; onlyonce collect shows how near they came",
+    ),
+}
+
+
+def causes(
+    broken: Iterable[tuple[str, str]], lag: Iterable[Lag], near: Iterable[NearHorizon], lag_seconds: float
+) -> Iterator[Cause]:
+    """All that is wrong now. `broken` are (lineage or output, finding) of the audit, the others rows of the views."""
+    by_subject: dict[str, list[str]] = {}
+    for subject, finding in broken:
+        by_subject.setdefault(subject, []).append(finding)
+    for subject, findings in by_subject.items():
+        more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+        yield Cause("conservation", subject, findings[0] + more)
+    for stage in lag:
+        if stage.system_lag_seconds > lag_seconds:
+            what = (
+                f"input waits for {stage.stage} of {stage.pipeline} for {_minutes(stage.system_lag_seconds)} "
+                f"(bound: {_minutes(lag_seconds)}), {stage.batches_waiting} batches"
+            )
+            yield Cause("lag", f"{stage.pipeline}/{stage.stage}", what)
+    for row in near:
+        what = (
+            f"{row.near_the_edge} of {row.duplicate} duplicates of {row.pipeline} were caught in the "
+            "oldest tenth of "
+            "its dedup horizon"
+        )
+        yield Cause("near horizon", row.pipeline, what)
+
+
+def _minutes(seconds: float) -> str:
+    return f"{float(seconds) / 60:.0f} min"

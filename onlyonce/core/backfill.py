@@ -1,0 +1,215 @@
+"""Decides which windows a backfill recomputes, which rows it reads for them, and when it must not run. Pure.
+
+A backfill of [from, to) recomputes the windows that *start* in it. So two neighbouring intervals share no window,
+whatever the windows' size. Times are whole microseconds since 1970, UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from math import ceil
+from zoneinfo import ZoneInfo
+
+from onlyonce.core.batch import to_micros, to_time
+from onlyonce.core.errors import Refused, Retryable
+from onlyonce.core.windows import Fixed, Joined, Micros, Session, Window, micros, own, reach
+
+FIRST, LAST = (micros(time - datetime(1970, 1, 1)) for time in (datetime.min, datetime.max))
+"""The times that Python, PostgreSQL and Delta have."""
+
+
+class OpenWindows(Retryable):
+    """An open window is a matter of time: the same backfill passes once the stream has closed it."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """The windows that start in [start, stop)."""
+
+    start: Micros
+    stop: Micros
+
+    @classmethod
+    def of(cls, start: datetime, stop: datetime, windows: Iterable[Window | None] = ()) -> Span:
+        """Return the span between two times.
+
+        A time without a zone is in the zone of the windows. Raise Refused for an empty span, and if the windows have
+        several zones."""
+        if start.tzinfo is None or stop.tzinfo is None:
+            start, stop = (time if time.tzinfo else time.replace(tzinfo=_zone(windows)) for time in (start, stop))
+        # Python compares two times of one zone by the wall clock, which shows some times twice and skips others.
+        span = cls(_micros(start), _micros(stop))
+        if span.start >= span.stop:
+            raise Refused(f"backfill of {start} to {stop}: there is no window", hint="--from must be before --to")
+        if not FIRST <= span.start <= span.stop <= LAST:
+            raise Refused(
+                f"backfill of {start} to {stop}: a time is outside the years 1 to 9999 in UTC",
+                data="nothing was read or written",
+                hint="give the first and the last day that have windows; onlyonce.windows has them",
+            )
+        return span
+
+    @property
+    def times(self) -> tuple[datetime, datetime]:
+        """Both ends as times in UTC."""
+        return _time(self.start), _time(self.stop)
+
+    def __str__(self) -> str:
+        # Not %Y: on Linux it has no zeros before a year below 1000.
+        return "--".join(f"{time.year:04}{time:-%m-%dT%H:%M:%S}{_fraction(time)}Z" for time in self.times)
+
+    def holds(self, start: Micros) -> bool:
+        """Whether a window that starts there is recomputed."""
+        return self.start <= start < self.stop
+
+    def hull(self, windows: Iterable[tuple[Micros, Micros]]) -> Span:
+        """The span widened to the starts of those windows that reach into it, or into such a window, and so on."""
+        known, touching = list(windows), list[tuple[Micros, Micros]]()
+        low, high, count = self.start, self.stop, -1
+        while len(touching) != count:
+            count = len(touching)
+            touching = [(start, end) for start, end in known if start < high and end > low]
+            low, high = min([low, *(w[0] for w in touching)]), max([high, *(w[1] for w in touching)])
+        return Span(low, max([self.stop, *(start + 1 for start, _ in touching)]))
+
+
+def _zone(windows: Iterable[Window | None]) -> ZoneInfo:
+    zones = sorted({window.timezone if isinstance(window, Fixed) else "UTC" for window in windows})
+    if len(zones) != 1:
+        raise Refused(
+            f"the windows are of several time zones ({', '.join(zones)}), and --from or --to has none",
+            data="nothing was read or written",
+            hint="name one output by --output, or write the zone: 2013-01-01T00:00Z or 2013-01-01T00:00+01:00",
+        )
+    return ZoneInfo(zones[0])
+
+
+def rows_of(window: Window, span: Span) -> tuple[Micros, Micros]:
+    """The event times [low, high) that the windows of a span can hold: of fixed windows just them, of sliding ones also
+    some that are in windows outside only, of sessions a first guess on both sides, of joins as far as their reach.
+    """
+    if isinstance(window, Session):
+        margin = 8 * micros(window.gap)
+        return span.start - margin, span.stop + margin
+    # Of fixed windows one ends where the next begins.
+    plain = own(window)
+    low = plain.last_end(span.start - 1) if isinstance(plain, Fixed) else span.start
+    return low - reach(window), plain.last_end(span.stop - 1) + reach(window)
+
+
+def with_neighbours(window: Joined, span: Span, late: Iterable[tuple[Micros, Micros]]) -> Span:
+    """The span of a join widened to the windows of all rows that its records may belong to.
+
+    Where such a neighbour has late records that are not folded in yet, the span goes on to its neighbours too: so all
+    late records of a span have all their rows when it is computed again."""
+    known = [start for start, _ in late]
+    inner, wide = span, _neighbours(window, span)
+    while more := [start for start in known if wide.holds(start) and not inner.holds(start)]:
+        inner = Span(min(inner.start, *more), max(inner.stop, *(start + 1 for start in more)))
+        wide = _neighbours(window, inner)
+    return wide
+
+
+def _neighbours(window: Joined, span: Span) -> Span:
+    low, high = rows_of(window, span)
+    return Span(min(span.start, window.assign(low)[0][0]), max(span.stop, window.assign(high - 1)[0][0] + 1))
+
+
+def closed_part(output: str, window: Window, span: Span, closed_until: Micros | None, *, open_rows: bool) -> Span:
+    """The part of a span whose windows the stream has closed and written. Raises OpenWindows when there is none, or
+    when the rest has rows: half of what was asked for would look like all of it.
+
+    An open window without rows is left to the stream in silence: there is nothing to recompute. A session may begin
+    anywhere, so here only its start is judged; its end is when it is computed.
+    """
+    if closed_until is None:
+        raise still_open(output, span, span.stop, None)
+    first_open = closed_until if isinstance(window, Session) else own(window).assign(closed_until)[0][0]
+    if span.stop <= first_open:
+        return span
+    if open_rows or span.start >= first_open:
+        raise still_open(output, span, span.stop, closed_until)
+    return Span(span.start, first_open)
+
+
+def still_open(output: str, span: Span, end: Micros, closed_until: Micros | None) -> Retryable:
+    """The error for windows that the stream may still change or has not written."""
+    closed = "none is closed yet" if closed_until is None else f"closed are those that end by {_minute(closed_until)}"
+    return OpenWindows(
+        f"output {output}: windows of {span} (up to {_minute(end)}) are still open: {closed}",
+        data="nothing was written; open windows belong to the stream, which will write them once",
+        hint="choose an earlier --to, or let the stream run on first (onlyonce run PIPELINE; with --close when the "
+        "input has ended)",
+    )
+
+
+def spans(windows: Iterable[tuple[Micros, Micros]]) -> list[Span]:
+    """Spans that hold the starts of these windows: one for each run of windows that touch."""
+    found: list[Span] = []
+    reach = None
+    for start, end in sorted(windows):
+        if reach is not None and start <= reach:
+            found[-1] = Span(found[-1].start, start + 1)
+        else:
+            found.append(Span(start, start + 1))
+        reach = end if reach is None else max(reach, end)
+    return found
+
+
+def _micros(time: datetime) -> Micros:
+    found = to_micros(time)
+    assert found is not None
+    return found
+
+
+def _time(value: Micros) -> datetime:
+    found = to_time(value)
+    assert found is not None
+    return found
+
+
+def _minute(value: Micros) -> str:
+    return f"{_time(value):%Y-%m-%d %H:%M:%S}Z"
+
+
+def _fraction(time: datetime) -> str:
+    return f".{time.microsecond:06}" if time.microsecond else ""
+
+
+# How much of what waits in `events` the next batch of an output takes. Pure.
+#
+# Who calls it: `onlyonce.outputs.events`, `onlyonce.outputs.events`. No errors.
+
+
+Size = tuple[int, int]
+"""The number of data files of a commit, and their bytes."""
+
+
+def first_files(waiting: Iterable[Size], most_bytes: int, most_commits: int) -> int | None:
+    """The number of files of as many whole commits as fit, of those that wait in their order; None where all of them
+    fit.
+
+    The first commit is always taken, however large: the rows of a batch of receive are in one batch of an output.
+    Commits without files are none of receive's. Reads no further than it must.
+    """
+    files = size = commits = 0
+    for more, bytes_ in waiting:
+        if not more:
+            continue
+        if commits and (size + bytes_ > most_bytes or commits == most_commits):
+            return files
+        files, size, commits = files + more, size + bytes_, commits + 1
+    return None
+
+
+def records_of_part(waiting: int, record_bytes: float, most_bytes: int, steps: int) -> int | None:
+    """How many of the records that wait a part of a first reading has at most; None where it has all of them.
+
+    steps   how many parts there can be, this one included. Where they are too few for parts of `most_bytes`, parts are
+            larger, and alike.
+    """
+    if steps <= 1 or waiting * record_bytes <= most_bytes:
+        return None
+    return max(1, int(most_bytes / record_bytes), ceil(waiting / steps))

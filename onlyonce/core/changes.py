@@ -1,0 +1,429 @@
+"""Compares two texts of a function: they are the same code if only layout and comments differ. Pure."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from onlyonce.core.errors import Refused
+
+
+def same_code(one: str, other: str) -> bool:
+    """Whether two functions differ in layout and comments at most."""
+    return one == other or _plain(one) == _plain(other)
+
+
+def _plain(source: str) -> str:
+    try:
+        tree = ast.parse(source.strip())
+    except SyntaxError:  # a method or lambda, cut out of its line
+        return source
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+    return ast.dump(tree)
+
+
+# What each kind of change of a declaration needs, and why. Pure: a table.
+#
+# Who reads it: `plan`, which finds the changes; `tests/spark/outputs/test_changes.py` tries each of them on Spark.
+
+
+class Need(StrEnum):
+    """What a change needs before its results are those of the new declaration alone."""
+
+    NOTHING = "nothing"
+    BACKFILL = "a backfill"
+    LINEAGE = "a new lineage"
+    BOTH = "a new lineage, a backfill"
+    NAME = "another name"
+
+    @property
+    def stops(self) -> bool:
+        """Whether a run under the old lineage would mix two declarations, or die in Spark."""
+        return self in (Need.LINEAGE, Need.BOTH, Need.NAME)
+
+
+CONSEQUENCES: dict[str, tuple[Need, str]] = {
+    "column added": (Need.NOTHING, "`events` gets the column at the next run; records from before have null there"),
+    "column removed": (Need.NOTHING, "`events` keeps the column, null from now on; its field counts as unknown"),
+    "column type": (Need.NAME, "`events` holds one type for a column: give the new one another name"),
+    "record_id": (Need.NOTHING, "but a re-delivery of what was kept before the change is not recognised any more"),
+    "record_id or place": (
+        Need.NAME,
+        "what is kept is known one way, what comes would be known another: declare a pipeline of another name",
+    ),
+    "event_time": (
+        Need.NAME,
+        "the max event time, frontiers and closed windows are of the old column: declare a pipeline of another name",
+    ),
+    "max_ahead": (Need.NOTHING, "what was invalid by the old bound stays so until: onlyonce release"),
+    "max_record_bytes": (
+        Need.NOTHING,
+        "from the next batch on; what was invalid by the old bound is kept as its beginning only",
+    ),
+    "inbox": (Need.NOTHING, "the next run asks whether its files were moved, or are others: onlyonce inbox"),
+    "max_files_a_batch": (Need.NOTHING, "files that are registered stay in the batch that they were given"),
+    "format": (
+        Need.NAME,
+        "files that are registered were counted by the old one: declare a pipeline of another name, with an inbox "
+        "of its own",
+    ),
+    "topic": (Need.NAME, "offsets of one topic say nothing of another source: declare a pipeline of another name"),
+    "beside": (Need.NOTHING, "from the next batch on; a record id that it gives is another id from then on"),
+    "isolation": (Need.NOTHING, "from the next batch on; what was passed over is not looked at again"),
+    "subscription": (Need.NOTHING, "but what waits in the old one is not landed any more, and its ids are its own"),
+    "one source or several": (
+        Need.NAME,
+        "the order of the batches is in another registry: declare a pipeline of another name",
+    ),
+    "source added": (
+        Need.NOTHING,
+        "the watermark waits for it: it stays where it is until the source has sent records as far, or nothing "
+        "for its idle_after",
+    ),
+    "source added, never idle": (
+        Need.NOTHING,
+        "the watermark waits for it: it stays where it is until the source has sent records as far; without an "
+        "idle_after it waits for ever",
+    ),
+    "source retired": (
+        Need.NOTHING,
+        "it holds the watermark back no more: windows that waited for it alone close with the next run. What is "
+        "registered of it must be taken in "
+        "before; declared again under this name, it goes on where it stopped",
+    ),
+    "another kind of source": (
+        Need.NAME,
+        "positions in the one say nothing of the other: give the new source another name",
+    ),
+    "source's schema": (Need.NOTHING, "from the next batch of the source on"),
+    "source's columns": (
+        Need.NOTHING,
+        "from the next batch of the source on; a record id that is made otherwise is another id",
+    ),
+    "source's idle_after": (Need.NOTHING, "from the next look on: the watermark waits for the source for so long"),
+    "mode to exactly_once": (
+        Need.NOTHING,
+        "before its first batch the next run puts the ids of one dedup horizon into the catalog, from `events`",
+    ),
+    "mode to at_least_once": (Need.NOTHING, "from the next batch on; what has begun ends as it began"),
+    "output added": (Need.NOTHING, "its stream reads `events` from the start"),
+    "output removed": (Need.NOTHING, "its table stays; declared again under this name, it goes on where it stopped"),
+    "made added": (
+        Need.BACKFILL,
+        "it is made from windows that close from now on; a backfill adds those closed before",
+    ),
+    "result added, no window": (Need.NOTHING, "it has rows from now on; what the function gave before is not in it"),
+    "made removed": (Need.NOTHING, "its table stays; what closes meanwhile is missing there if it is declared again"),
+    "transform, no state": (
+        Need.BACKFILL,
+        "rows from now on are of the new function; those written before are of the old",
+    ),
+    "transform, no window": (Need.NOTHING, "rows from now on are of the new function; those written before stay"),
+    "transform, totals": (Need.LINEAGE, "its state holds sums of the old function; a new life sums up all of `events`"),
+    "transform": (Need.BOTH, "open windows hold state of the old function: Spark refuses it or mixes both"),
+    "made transform": (Need.BACKFILL, "windows that close from now on are of the new function"),
+    "window": (Need.BOTH, "the state has windows of the old size, which Spark would go on to write beside the new"),
+    "lateness": (
+        Need.LINEAGE,
+        "Spark's watermark has its own memory: rows in time by the new lateness would be dropped",
+    ),
+    "panes": (Need.LINEAGE, "what is final is another matter in early panes; a new life writes what is open anew"),
+    "trigger": (Need.NOTHING, "from the next batch on"),
+    "session": (
+        Need.NAME,
+        "sessions that go over the change can't be told apart: a new output reads `events` from the start",
+    ),
+    "join": (
+        Need.NAME,
+        "its state has rows of the old join, and its table rows that a new one would write again: a new output "
+        "reads `events` from the start",
+    ),
+    "state": (
+        Need.LINEAGE,
+        "Spark keeps the state and the timers of the processor as it was: a new life reads all of `events`, and "
+        "its rows take the place of those that are there",
+    ),
+    "state, sent": (
+        Need.NAME,
+        "Spark keeps the state and the timers of the processor as it was, and what is sent can't be taken back: a "
+        "new output reads `events` from the start",
+    ),
+    "state or none": (
+        Need.NAME,
+        "with a state of its own and without is another result: a new output reads `events` from the start",
+    ),
+    "processor": (
+        Need.NOTHING,
+        "rows from now on are of the new processor, over the state that the old one has left; where that means "
+        "something else now, change state_version",
+    ),
+    "window or none": (
+        Need.NAME,
+        "with windows and without is another result: a new output reads `events` from the start",
+    ),
+    "from_output": (
+        Need.NAME,
+        "whose windows it is made of is another matter: a new output reads `events` from the start",
+    ),
+    "upstream": (
+        Need.BACKFILL,
+        "windows that close from now on are made of rows of the new function of an output before this one; those "
+        "written before are of the old",
+    ),
+    "target": (Need.BACKFILL, "the new target gets windows from now on; a backfill puts those closed before there too"),
+    "target, no window": (Need.NAME, "the new target would have rows from now on only: a new output reads all"),
+    "sink": (Need.NAME, "the rows that are there were written another way: name a new table, or a new output"),
+    "stable_input": (Need.NOTHING, "from the next batch on"),
+    "late": (Need.NOTHING, "from the end of the next run on"),
+    "on_backfill": (Need.NOTHING, "from the next backfill on"),
+    "lookups": (
+        Need.NOTHING,
+        "from the next batch on; what is written saw the old table: onlyonce backfill … --lookups now",
+    ),
+    "on_backfill, correct": (
+        Need.NAME,
+        "what each window added is kept from the first row of a table on, or not at all",
+    ),
+}
+"""Kind of change → what it needs, and why. See `plan` for how an output's options come to a kind."""
+
+
+# What each change of a declaration needs: nothing, a backfill, a new lineage, or another name. Pure.
+#
+# Two declarations are compared by the parts of their identity (`onlyonce/api/identity.py`), which the log keeps
+# once for each hash. `consequences.CONSEQUENCES` says what each change needs; `tests/spark/outputs/test_changes.py`
+# tries each of them on Spark.
+
+
+Parts = Mapping[str, Any]
+PLACE = "file and position"
+"""The identity's record_id where a record is its place."""
+DEFAULT = "the default"
+NONE = "none"
+
+
+@dataclass(frozen=True)
+class Change:
+    """One part of a declaration that differs from what has run."""
+
+    query: str
+    part: str
+    before: str | None
+    after: str | None
+    need: Need
+    why: str
+
+
+def changes(query: str, before: Parts, after: Parts, *, stateless: bool = False) -> list[Change]:
+    """How two declarations of a query differ, and what each difference needs. Layout and comments are no difference."""
+    if query == "receive":
+        return list(_receive_changes(before, after))
+    return list(_output_changes(query, before["outputs"], after["outputs"], stateless))
+
+
+def check_goes_on(query: str, lineage: str, found: list[Change]) -> None:
+    """Let a run go on under the lineage that is there; raises Refused when it would mix two declarations."""
+    stops = [change for change in found if change.need.stops]
+    if not stops:
+        return
+    first = stops[0]
+    pipeline = lineage.split("/")[0]
+    raise Refused(
+        f"{first.part} of {pipeline} has changed ({_short(first.before)} → {_short(first.after)}), and lineage "
+        f"{lineage} "
+        "has run under the old one",
+        data=f"nothing was read or written. {first.why}",
+        hint=f"put it back and choose another name for what is new, as `onlyonce plan {pipeline}` says"
+        if any(change.need is Need.NAME for change in stops)
+        else f"`onlyonce plan {pipeline}` says what it needs; with --apply --yes it does it",
+    )
+
+
+def _receive_changes(before: Parts, after: Parts) -> Iterator[Change]:
+    if ("inputs" in before) != ("inputs" in after):
+        was, now = (", ".join(parts["inputs"]) if "inputs" in parts else None for parts in (before, after))
+        yield _change("receive", "sources", was, now, "one source or several")
+        return
+    old, new = dict(before["columns"]), dict(after["columns"])
+    for name in [*old, *(column for column in new if column not in old)]:
+        was, now = old.get(name), new.get(name)
+        if was != now:
+            kind = "column added" if was is None else "column removed" if now is None else "column type"
+            yield _change("receive", f"column {name}", was, now, kind)
+    moved = PLACE in (before["record_id"], after["record_id"])
+    for part in ("record_id", "event_time", "max_ahead"):
+        if before[part] != after[part]:
+            kind = "record_id or place" if part == "record_id" and moved else part
+            yield _change("receive", part, text(before[part]), text(after[part]), kind)
+    if "inputs" in after:
+        yield from _input_changes(before, after)
+    else:
+        yield from _source_changes(before["source"], after["source"], "")
+    # The mode comes from the batch row and from the declaration: it is no part of the identity.
+    was, now = before.get("mode"), after.get("mode")
+    if was and now and was != now and not moved:
+        yield _change("receive", "mode", was, now, f"mode to {now}")
+
+
+def _input_changes(before: Parts, after: Parts) -> Iterator[Change]:
+    """Compare the sources of a pipeline that has several."""
+    if before["id_space"] != after["id_space"]:
+        yield _change("receive", "id_space", before["id_space"], after["id_space"], "record_id")
+    old, new = before["inputs"], after["inputs"]
+    for name in [*old, *(name for name in new if name not in old)]:
+        was, now = old.get(name), new.get(name)
+        if was is None:
+            kind = "source added" if "idle_after" in now else "source added, never idle"
+            yield _change("receive", f"source {name}", None, now["source"]["kind"], kind)
+        elif now is None:
+            yield _change("receive", f"source {name}", was["source"]["kind"], None, "source retired")
+        elif was["source"]["kind"] != now["source"]["kind"]:
+            yield _change(
+                "receive", f"source {name}", was["source"]["kind"], now["source"]["kind"], "another kind of source"
+            )
+        else:
+            yield from _source_changes(was["source"], now["source"], f" of source {name}")
+            for part, absent in (("schema", DEFAULT), ("columns", NONE), ("idle_after", NONE)):
+                if was.get(part) != now.get(part):
+                    yield _change(
+                        "receive",
+                        f"{part} of source {name}",
+                        text(was.get(part), absent),
+                        text(now.get(part), absent),
+                        f"source's {part}",
+                    )
+
+
+def _source_changes(before: Parts, after: Parts, of: str) -> Iterator[Change]:
+    topics = before["kind"] == after["kind"] == "kafka"
+    for part, kind, absent, compared in (
+        ("inbox", "inbox", DEFAULT, True),
+        ("max_files_a_batch", "max_files_a_batch", NONE, True),
+        ("topic", "topic", NONE, True),
+        ("key", "beside", NONE, topics),
+        ("headers", "beside", NONE, topics),
+        ("envelope", "beside", NONE, topics),
+        ("isolation", "isolation", NONE, topics),
+        ("subscription", "subscription", NONE, True),
+        ("format", "format", NONE, True),
+        ("max_record_bytes", "max_record_bytes", DEFAULT, True),
+    ):
+        was, now = before.get(part), after.get(part)
+        if compared and was != now:
+            yield _change("receive", part + of, text(was, absent), text(now, absent), kind)
+
+
+def _output_changes(query: str, before: Parts, after: Parts, stateless: bool) -> Iterator[Change]:
+    for name in [*before, *(output for output in after if output not in before)]:
+        old, new = before.get(name), after.get(name)
+        if old is None or new is None:
+            kind = "made added" if old is None else "made removed"
+            if kind == "made added" and "window" not in after[query]:
+                kind = "result added, no window"
+            yield _change(query, f"output {name}", None if old is None else name, None if new is None else name, kind)
+            continue
+        for part, kind in _kinds(old, new, root=name == query, stateless=stateless):
+            yield _change(query, f"{part} of output {name}", text(old.get(part), None), text(new.get(part), None), kind)
+
+
+def _kinds(old: Parts, new: Parts, *, root: bool, stateless: bool) -> Iterator[tuple[str, str]]:
+    """Yield each option that differs, with its kind of change."""
+    none = "window" not in old or "window" not in new
+    session = any(one.get("window", {}).get("kind") == "session" for one in (old, new))
+    joins, states = ("join" in old or "join" in new), ("stateful" in old or "stateful" in new)
+    state = _of_state(old, new)
+    for part in ("stateful", "state"):
+        if old.get(part) != new.get(part):
+            yield part, state
+    if old.get("join") != new.get("join"):
+        yield "join", "join"
+    if not same_code(old["source"], new["source"]):
+        yield (
+            "source",
+            "join"
+            if joins
+            else "processor"
+            if states
+            else _of_transform(root=root, stateless=stateless, none=none, session=session),
+        )
+    if old["from_output"] == new["from_output"] and not same_code(old.get("upstream", ""), new.get("upstream", "")):
+        yield "upstream", "upstream"
+    if old["from_output"] != new["from_output"]:
+        yield "from_output", "from_output"
+    triggers = all(isinstance(one["panes"], Mapping) for one in (old, new))
+    early = not all(one["panes"] in ("on_time", "at_close") for one in (old, new))
+    for part in ("window", "lateness", "panes"):
+        if old.get(part) != new.get(part):
+            if part == "panes" and triggers:
+                yield part, "trigger"
+                continue
+            wanted = "window or none" if part == "window" and none else "session" if session else part
+            yield (
+                part,
+                "join" if joins else state if states else "window or none" if part == "window" and early else wanted,
+            )
+    if old["target"] != new["target"]:
+        yield "target", "target, no window" if (none or states) and root else "target"
+    else:
+        for part in ("write", "keys", "newest_by", "deletes", "files"):
+            if old.get(part) != new.get(part):
+                yield part, "sink"
+    for part in ("stable_input", "late", "on_backfill"):
+        if old[part] != new[part]:
+            kept = part == "on_backfill" and "correct" in (old[part], new[part])
+            yield part, "on_backfill, correct" if kept and old["target"] == new["target"] else part
+    if old.get("lookups") != new.get("lookups"):
+        yield "lookups", "lookups"
+    if not same_code(old.get("reject", ""), new.get("reject", "")):
+        yield "reject", _of_transform(root=root, stateless=stateless, none=none, session=session)
+
+
+def text(part: Any, absent: str | None = NONE) -> str | None:
+    """Return one part of an identity as people read it: `fixed(size=1:00:00)`, `shop, day`."""
+    if part is None:
+        return absent
+    if isinstance(part, Mapping):
+        options = [f"{key}={text(value)}" for key, value in part.items() if key != "kind"]
+        return f"{part['kind']}({', '.join(options)})" if "kind" in part else ", ".join(options)
+    if isinstance(part, list):
+        return ", ".join(
+            str(text(one)) if isinstance(one, Mapping) else " ".join(one) if isinstance(one, list) else str(one)
+            for one in part
+        )
+    return str(part)
+
+
+def _of_state(old: Parts, new: Parts) -> str:
+    if ("stateful" in old) != ("stateful" in new):
+        return "state or none"
+    return "state" if new["target"].startswith(("delta:", "postgres:")) else "state, sent"
+
+
+def _of_transform(*, root: bool, stateless: bool, none: bool, session: bool) -> str:
+    if not root:
+        return "made transform"
+    if stateless:
+        return "transform, no window" if none else "transform, no state"
+    return "transform, totals" if none else "session" if session else "transform"
+
+
+def _change(query: str, part: str, before: str | None, after: str | None, kind: str) -> Change:
+    if part.startswith(("source of", "reject of", "upstream of")):
+        before, after = _only(before, after), _only(after, before)
+    return Change(query, part, before, after, *CONSEQUENCES[kind])
+
+
+def _only(one: str | None, other: str | None) -> str:
+    """The lines of a function that the other one does not have."""
+    known = set((other or "").splitlines())
+    return "\n".join(line.strip() for line in (one or "").splitlines() if line not in known)
+
+
+def _short(value: str | None) -> str:
+    text = " ".join((value or "none").split())
+    return text if len(text) <= 60 else text[:57] + "…"

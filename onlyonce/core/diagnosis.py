@@ -1,0 +1,580 @@
+"""A finding of `onlyonce doctor`: what is stuck, what that means for the data, and how it is safely repaired. Pure.
+
+`onlyonce.core.diagnosis` and `onlyonce.core.diagnosis` make findings. `onlyonce.operate.doctor` carries
+out their repairs. Errors: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Literal
+
+from onlyonce.core.errors import OnlyonceError
+from onlyonce.core.stuck import (
+    Begun,
+    BegunBackfill,
+    BegunBatch,
+    BegunRelease,
+    GivenUpRows,
+    InputAhead,
+    LiveQuery,
+    LostLongRun,
+    OpenSubscription,
+    OrphanUnits,
+    OutputDown,
+    SinkAway,
+    UndeliveredRows,
+    UnevenBucket,
+    WaitingFiles,
+    Waits,
+)
+
+By = Literal[
+    "person",
+    "run",
+    "backfill",
+    "release",
+    "lineage",
+    "migrate",
+    "filter",
+    "ids",
+    "files",
+    "drop",
+    "finalize",
+    "deliver",
+    "arrivals",
+]
+FIX = "onlyonce doctor --fix"
+
+
+@dataclass(frozen=True)
+class Repair:
+    """The exact command, and what does it when `--fix` is given: an entry point with arguments, or a person.
+
+    for_good   it can't be taken back: it takes something away, if only a checkpoint's life, or sends rows outside. Done
+               with `--yes` alone
+    """
+
+    command: str
+    by: By = "person"
+    arguments: tuple[Any, ...] = ()
+    for_good: bool = False
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is stuck: which kind, where, what happened, what it means for the data, and the repair."""
+
+    kind: str
+    where: str
+    what: str
+    data: str
+    repair: Repair
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What makes two looks see the same thing."""
+        return self.kind, self.where
+
+    def row(self) -> dict[str, Any]:
+        """As plain values, for a table and for JSON."""
+        by_fix = "no" if self.repair.by == "person" else "with --yes" if self.repair.for_good else "yes"
+        return {
+            "finding": self.kind, "where": self.where, "what": self.what, "data": self.data,
+            "repair": self.repair.command, "fix": by_fix,
+        }  # fmt: skip
+
+
+def new_life(target: str) -> Repair:
+    """The way out for a lineage that can't go on. It gives its checkpoint up, so somebody must say yes."""
+    return Repair(f"onlyonce lineage new {target} --yes", "lineage", (target,), for_good=True)
+
+
+def views_missing(missing: Iterable[str]) -> Finding:
+    """Return the finding of a database that lacks tables, or has the views of another version."""
+    return Finding(
+        "missing views", "PostgreSQL", f"the database lacks: {', '.join(missing)}",
+        "none; the next run makes them, and until then this can't look further", Repair(FIX, "migrate"),
+    )  # fmt: skip
+
+
+def half_dropped(instance: str, query: str | None, places: list[str]) -> Finding:
+    """A drop was killed: the log has forgotten what is still there."""
+    arguments = (instance, *(("--output", query) if query else ()), "--yes")
+    command = f"onlyonce drop {' '.join(arguments)}"
+    what = f"a drop has not ended; still to be removed: {', '.join(places)}"
+    return Finding(
+        "begun drop", instance, what, "none; the log knows it no more", Repair(command, "drop", arguments, True)
+    )
+
+
+def wider_permissions(where: str, found: int, allowed: int) -> Finding:
+    """Other users of the machine may enter a folder of the embedded home."""
+    return Finding(
+        "permissions", where, f"its permissions are {found:o}: other users of this machine may enter or read it",
+        "none is lost; they may read records, logs and state", Repair(f"chmod {allowed:o} {where}"),
+    )  # fmt: skip
+
+
+def shared_account(where: str, account: str) -> Finding:
+    """The embedded server's data belongs to an account that other services have too."""
+    command = f"onlyonce down && useradd --system postgres && chown --recursive postgres: {where} && onlyonce up"
+    return Finding(
+        "permissions", where, f"it belongs to the account {account}, which other services of this machine may have too",
+        "none is lost; such a service may read and change the database's files", Repair(command),
+    )  # fmt: skip
+
+
+def other_version(where: str, what: str) -> Finding:
+    """An installed part does not fit another one."""
+    return Finding("versions", where, what, "runs fail, or go by what nobody has tested", Repair("make env"))
+
+
+# Finds work that waits for a command which has not run: a lost long run, an output that has stopped, files without
+# final names, rows of the outbox, messages of Pub/Sub.
+#
+# Pure.
+#
+# None of this work is half done. A finding names the command that should have run, and the doctor may run it. Work that
+# waits only for a short time is no finding, since its task or schedule may just be late.
+#
+# Who calls it: `onlyonce.core.diagnosis`. Errors: none. Not promised: that the command helps; a target may
+# still refuse.
+
+
+HOUR = timedelta(hours=1).total_seconds()
+DAY = timedelta(days=1).total_seconds()
+
+
+def waiting(
+    rows: Waits, declared: Collection[str], at_work: Collection[str], grace_seconds: float
+) -> Iterator[Finding]:
+    """What has waited for too long.
+
+    `at_work`: instances with a driver.
+    """
+    for run in rows.long_runs:
+        if run.instance not in at_work and run.quiet_seconds >= grace_seconds:
+            yield _lost(run, declared)
+    for output in rows.down:
+        yield _down(output, declared)
+    for files in rows.files:
+        if files.waiting_seconds > HOUR:
+            yield _files(files)
+    for given_up in rows.given_up:
+        yield _given_up(given_up, declared)
+    for undelivered in rows.undelivered:
+        if undelivered.quiet_seconds > HOUR and not undelivered.at_work:
+            yield _undelivered(undelivered, declared)
+    for subscription in rows.subscriptions:
+        if subscription.held_seconds > DAY:
+            yield _held(subscription, declared)
+    for ahead in rows.ahead:
+        yield _ahead(ahead)
+    for away in rows.away:
+        if away.batch.lineage.rsplit("/", 2)[0] not in at_work and away.batch.quiet_seconds >= grace_seconds:
+            yield _not_asked(away)
+
+
+def _ahead(row: InputAhead) -> Finding:
+    name = row.instance
+    what = (
+        f"the ingestion time of {name} is {_long(row.ahead_seconds)} ahead of PostgreSQL's clock: a driver's "
+        "clock was wrong"
+    )
+    data = (
+        "nothing is lost or doubled; until then no id is removed, no idle source is passed over, and `max_ahead` "
+        "accepts later event times. The repair lets "
+        "what is registered count as arrived now: the ids of these batches stay in the catalog until then; ids "
+        "that were removed stay removed, and a watermark "
+        "that an accepted event time has moved does not move back"
+    )
+    return Finding("ingestion time ahead", name, what, data, Repair(f"{FIX} --yes", "arrivals", (name,), for_good=True))
+
+
+def _lost(row: LostLongRun, declared: Collection[str]) -> Finding:
+    name = row.instance
+    what = (
+        f"the long run of {name} is lost: the heartbeat of attempt {row.attempt} on {row.driver} ended "
+        f"{_long(row.quiet_seconds)} ago, and nobody has started it again"
+    )
+    data = "nothing is lost or doubled; what comes waits until a long run or a drain takes it in"
+    # A drain does not end a long run, so without the stop this would be found for ever.
+    command = (
+        f"onlyonce run {name} --forever, or its DAG in the mode forever. If it is not to go on: "
+        f"onlyonce stop {name} --shell, then onlyonce run {name}"
+    )
+    return Finding("lost long run", name, what, data, _by_hand(row.pipeline, declared, command))
+
+
+def _down(row: OutputDown, declared: Collection[str]) -> Finding:
+    where = f"{row.instance}/{row.output}"
+    what = f"output {where} of the long run stands still: {row.why}"
+    data = "nothing is lost or doubled; the other outputs go on, and what this one owes stays in `events`"
+    command = (
+        f"mend that (the driver's log has all of the error); then onlyonce stop {row.instance}, and start it again, "
+        "unless it is up again by itself"
+    )
+    return Finding("output stands still", where, what, data, _by_hand(row.pipeline, declared, command))
+
+
+def _files(row: WaitingFiles) -> Finding:
+    where = f"{row.instance}/{row.output}"
+    what = (
+        f"{row.files} file(s) of {where} in {row.place} wait for their final names, the first for "
+        f"{_long(row.waiting_seconds)}"
+    )
+    data = "nothing is lost; their batches are committed, and whoever reads the files lacks these rows until then"
+    name = row.pipeline
+    return Finding(
+        "files without final names", where, what, data, Repair(f"onlyonce finalize {name}", "finalize", (name,))
+    )
+
+
+def _given_up(row: GivenUpRows, declared: Collection[str]) -> Finding:
+    where = f"{row.instance}/{row.output}"
+    dead = row.state == "dead"
+    words = "dead letter(s): they are not sent again" if dead else "row(s) that the server rejects"
+    what = f"the outbox has {row.rows} {words} of {where}; the last answer: {row.answer}"
+    data = "they are kept in the outbox and not known to be at their target; later rows of their keys may have gone on"
+    if row.unanswered:
+        data += f". {row.unanswered} of them had an attempt without an answer, and may be there"
+    command = f"when the cause is gone: onlyonce deliver {row.instance} --output {row.output} --retry-dead"
+    return Finding(
+        "dead letters" if dead else "rejected rows", where, what, data, _by_hand(row.pipeline, declared, command)
+    )
+
+
+def _undelivered(row: UndeliveredRows, declared: Collection[str]) -> Finding:
+    where, name = f"{row.instance}/{row.output}", row.instance
+    what = (
+        f"{row.rows} row(s) of {where} wait in the outbox, and nobody has tried to send one for "
+        f"{_long(row.quiet_seconds)}"
+    )
+    data = "nothing is lost; they are not at their target yet, and are sent in order, each under its own key"
+    command = f"onlyonce deliver {name}"
+    repair = Repair(command, "deliver", (name,), for_good=True)
+    if row.pipeline not in declared:
+        repair = _by_hand(row.pipeline, declared, command)
+    return Finding("undelivered rows", where, what, data, repair)
+
+
+def _held(row: OpenSubscription, declared: Collection[str]) -> Finding:
+    what = (
+        f"{row.messages} landed message(s) of {row.subscription} are not known to be acknowledged, the first for "
+        f"{_long(row.held_seconds)}"
+    )
+    data = (
+        "nothing is lost or doubled: they may come again, so no record id seen since then is collected, and the "
+        "catalog "
+        f"of {row.pipeline} grows"
+    )
+    ends = f"{row.lapses_at:%Y-%m-%dT%H:%M:%SZ}"
+    command = f"onlyonce land {row.pipeline} acknowledges what comes again; it ends by itself at {ends}"
+    return Finding("held catalog", row.subscription, what, data, _by_hand(row.pipeline, declared, command))
+
+
+def _not_asked(row: SinkAway) -> Finding:
+    data = "whether that sink has rows of the begun batch is not known, so it begins not anew, and no new life is made"
+    where, error = f"{row.batch.lineage}/{row.batch.batch_id}", row.error
+    return Finding("sink away", where, error.what, data, Repair(error.hint))
+
+
+def _by_hand(pipeline: str, declared: Collection[str], command: str) -> Repair:
+    if pipeline in declared:
+        return Repair(command)
+    return Repair(f"declare {pipeline} again (ONLYONCE_PIPELINES), then: {command}")
+
+
+def _long(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))
+
+
+# Decides what is stuck, what that means for the data, and how it is safely repaired. Pure: rows in, findings out.
+#
+# A healthy platform has no finding, whether it works or is idle. Work is not stuck while a driver of its instance has a
+# database session, or was heard of within the grace time. A driver that is just starting has no session yet. Then its
+# work counts as stuck, and a second run may be started beside it; that does no harm.
+#
+# Who calls it: `onlyonce.operate.doctor`. Errors: none. Not promised: that a repair succeeds. It is a command that may
+# fail like any other.
+
+
+RESTORE = "restore PostgreSQL, the tables and the checkpoints from one moment"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What was seen. `queries`, `begun`, `orphans`, `uneven` and `waits` are rows of the log.
+
+    checkpoints    what is wrong with the checkpoint of a lineage
+    landed         (lineage, table) → the highest batch of the lineage that a Delta table holds
+    vouched        instance → the version of `events` that the log vouches for; `events` → the one that is there
+    unreadable     path of a Delta table → why it can't be read
+    forgotten      folder → why the log should know of it
+    changed        lineage → why it can't go on as its query is declared now
+    redeclared     lineages whose begun batch began under another declaration than today's
+    filters        (instance, chunk, ids) of damaged filters
+    temporaries    instance, or a store's prefix → files that a killed process left
+    tables         (pipeline, output) → why its table can't take its rows
+    functions      pipeline → why its functions let no run begin, such as one that is missing
+    skipped        pipeline → folders below its inbox that no run reads, in words
+    """
+
+    declared: frozenset[str]
+    queries: Sequence[LiveQuery] = ()
+    begun: Begun = field(default_factory=Begun)
+    orphans: Sequence[OrphanUnits] = ()
+    uneven: Sequence[UnevenBucket] = ()
+    vouched: Mapping[str, int] = field(default_factory=dict)
+    events: Mapping[str, int] = field(default_factory=dict)
+    checkpoints: Mapping[str, OnlyonceError] = field(default_factory=dict)
+    landed: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    forgotten: Mapping[str, str] = field(default_factory=dict)
+    changed: Mapping[str, OnlyonceError] = field(default_factory=dict)
+    redeclared: frozenset[str] = frozenset()
+    filters: list[tuple[str, Any, int]] = field(default_factory=list)
+    temporaries: Mapping[str, list[str]] = field(default_factory=dict)
+    waits: Waits = field(default_factory=Waits)
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    tables: Mapping[tuple[str, str], OnlyonceError] = field(default_factory=dict)
+    functions: Mapping[str, OnlyonceError] = field(default_factory=dict)
+
+
+def findings(seen: Evidence, grace_seconds: float) -> list[Finding]:
+    """All that is stuck; what must be mended first comes first."""
+    # A driver opens the queries of its instance one after the other, so none of them is left as long as one has a
+    # session.
+    at_work = {query.instance for query in seen.queries if query.at_work}
+    resting = {query.lineage: query for query in seen.queries if query.instance not in at_work}
+    first = [*_forgotten(seen, resting), *_lives(seen, resting)]
+    blocked = {finding.where for finding in first}
+    later = [
+        *_begun(seen, resting, blocked, grace_seconds),
+        *_catalog(seen),
+        *_left(seen, at_work),
+        *_skipped(seen),
+        *_functions(seen),
+        *_tables(seen),
+    ]
+    return [*first, *later, *waiting(seen.waits, seen.declared, at_work, grace_seconds)]
+
+
+def _lives(seen: Evidence, resting: Mapping[str, LiveQuery]) -> Iterator[Finding]:
+    """Lineages whose next run would be refused."""
+    ahead = {lineage for (lineage, _), batch in seen.landed.items() if _is_ahead(resting.get(lineage), batch)}
+    for lineage, query in resting.items():
+        if lineage in ahead:
+            continue
+        target = f"{query.instance}/{query.query}"
+        if query.state == "damaged":
+            what = (
+                f"lineage {lineage} is marked damaged: Spark dropped rows as late that the platform had judged in time"
+            )
+            data = "what it wrote before is in the log; its open windows may lack rows, and no run of it begins"
+            yield Finding("damaged lineage", lineage, what, data, new_life(target))
+        elif lineage in seen.checkpoints:
+            error = seen.checkpoints[lineage]
+            way_out = new_life(target) if "onlyonce lineage new" in error.hint else Repair(error.hint)
+            data = "no run of it begins, so what came since is in no result; what is committed stays as it is"
+            yield Finding("checkpoint", lineage, error.what, data, way_out)
+        elif lineage in seen.changed:
+            error = seen.changed[lineage]
+            data = f"no run of {query.pipeline} begins. {error.data}"
+            yield Finding("changed declaration", lineage, error.what, data, Repair(f"onlyonce plan {query.pipeline}"))
+
+
+def _forgotten(seen: Evidence, resting: Mapping[str, LiveQuery]) -> Iterator[Finding]:
+    """The log and the tables are of different moments."""
+    data = "the tables hold rows that the log does not vouch for; a new life would write them again"
+    for (lineage, table), batch in seen.landed.items():
+        query = resting.get(lineage)
+        if _is_ahead(query, batch):
+            assert query is not None
+            what = (
+                f"the table {table} holds batch {batch} of lineage {lineage}, but the log knows none after "
+                f"{query.begun}"
+            )
+            yield Finding(
+                "log behind the tables", lineage, what, data, Repair(f"PostgreSQL is of an older backup: {RESTORE}")
+            )
+    for folder, reason in seen.forgotten.items():
+        what = f"{folder}: {reason}"
+        yield Finding(
+            "log behind the tables", folder, what, data,
+            Repair(f"PostgreSQL was emptied or is another one (ONLYONCE_DATABASE_URL): {RESTORE}"),
+        )  # fmt: skip
+    for path, reason in seen.unreadable.items():
+        data = "no run can read or write it"
+        yield Finding(
+            "unreadable table", path, f"the Delta table {path} can't be read: {reason}", data, Repair(RESTORE)
+        )
+    readable = {i: v for i, v in seen.vouched.items() if not any(p.endswith(f"/{i}/events") for p in seen.unreadable)}
+    for instance, version in readable.items():
+        if seen.events.get(instance, -1) < version:
+            there = f"version {seen.events[instance]}" if instance in seen.events else "no table"
+            what = f"the log vouches for version {version} of `events` of {instance}, but there is {there}"
+            data = "rows of committed batches are not in `events`: outputs and backfills would miss them without a word"
+            yield Finding("tables behind the log", instance, what, data, Repair(RESTORE))
+
+
+def _is_ahead(query: LiveQuery | None, batch: int) -> bool:
+    return query is not None and batch > (-1 if query.begun is None else query.begun)
+
+
+def _begun(seen: Evidence, resting: Mapping[str, LiveQuery], blocked: set[str], grace: float) -> Iterator[Finding]:
+    """What began, did not end, and has no driver at work."""
+    for batch in seen.begun.batches:
+        query = resting.get(batch.lineage)
+        if query is None or batch.quiet_seconds < grace:
+            continue
+        where = f"{batch.lineage}/{batch.batch_id}"
+        repair = _run(seen, query, batch, blocked)
+        what = f"batch {where} began (run {batch.run_id}), is not committed, and no driver of its lineage is at work"
+        data = "nothing is lost or doubled, but what it read is in no result yet, and what comes after it waits"
+        yield Finding("begun batch", where, what, data, repair)
+        if batch.dead:
+            what = f"{batch.dead} unit(s) of batch {where} are committed by epoch {batch.epochs}, whose driver is dead"
+            data = _half_written(query)
+            yield Finding("units of a dead epoch", where, what, data, repair)
+    for close in seen.begun.closes:
+        query = resting.get(close.lineage)
+        if query is not None and close.quiet_seconds >= grace:
+            where = f"{close.lineage}/close/{close.close_no}"
+            what = f"close {where} began (run {close.run_id}) and is not in the log as done"
+            data = "windows that it would close stay open; nothing is lost"
+            yield Finding("begun close", where, what, data, _run(seen, query, None, blocked))
+    for backfill in seen.begun.backfills:
+        if not backfill.at_work and backfill.quiet_seconds >= grace:
+            yield _backfill(seen, backfill)
+    for release in seen.begun.releases:
+        if release.quiet_seconds >= grace:
+            yield _release(seen, release)
+
+
+def _half_written(query: LiveQuery) -> str:
+    if query.query == "receive":
+        return (
+            "their ids are in the catalog, and their rows may not be in `events` yet; a replay sees that and "
+            "writes them"
+        )
+    return (
+        "a reader of a PostgreSQL sink sees these rows before the rest of their batch; a replay compares the units and "
+        "goes on, so none is there twice"
+    )
+
+
+def _run(seen: Evidence, query: LiveQuery, batch: BegunBatch | None, blocked: set[str]) -> Repair:
+    pipeline, instance = query.pipeline, query.instance
+    arguments = (pipeline, "--bounded") if instance != pipeline else (pipeline,)
+    command = f"onlyonce run {' '.join(arguments)}"
+    others = {q.lineage for q in seen.queries if q.instance == instance}
+    if batch and batch.units and query.lineage in seen.redeclared:
+        return Repair(f"put the declaration back as it was ({batch.declaration_hash}), then: {command}")
+    if pipeline not in seen.declared:
+        return Repair(f"declare {pipeline} again (ONLYONCE_PIPELINES), then: {command}")
+    if stuck := sorted(blocked & (others | {instance})):
+        return Repair(f"first the repair of {stuck[0]}, then: {command}")
+    return Repair(command, "run", arguments)
+
+
+def _backfill(seen: Evidence, backfill: BegunBackfill) -> Finding:
+    instance, output = backfill.instance, backfill.output
+    what = f"the backfill {backfill.lineage} began (run {backfill.run_id}), and its driver has ended"
+    data = "one sink of these windows may have the new generation and another the old; each shows a whole one"
+    times = tuple(f"{time:%Y-%m-%dT%H:%M:%SZ}" for time in (backfill.window_from, backfill.window_to))
+    arguments: tuple[str, ...] = (instance, "--output", output, "--from", times[0], "--to", times[1])
+    by: By = "backfill"
+    if backfill.asked_by != "person":
+        arguments, by = (instance,), "run"
+    command = f"onlyonce {by} {' '.join(arguments)}"
+    repair = (
+        Repair(command, by, arguments) if instance in seen.declared else Repair(f"declare {instance}, then: {command}")
+    )
+    return Finding("begun backfill", backfill.lineage, what, data, repair)
+
+
+def _release(seen: Evidence, release: BegunRelease) -> Finding:
+    where = f"{release.instance}, release {release.release_no}"
+    what = f"release {release.release_no} of {release.instance} took its rows and has put no file into the inbox"
+    data = "these rows can't be released by another; they go in once, when it is finished"
+    arguments = (release.instance, f"--{release.kind}", "--yes")
+    command = f"onlyonce release {' '.join(arguments)}"
+    known = release.instance in seen.declared
+    repair = Repair(command, "release", arguments) if known else Repair(f"declare {release.instance}, then: {command}")
+    return Finding("begun release", where, what, data, repair)
+
+
+def _catalog(seen: Evidence) -> Iterator[Finding]:
+    for row in seen.uneven:
+        where = f"{row.lineage}, bucket {row.bucket}"
+        place = (row.instance, row.lineage, row.bucket)
+        repair = Repair(FIX, "ids", place)
+        what = f"the catalog has {row.there} ids of {where}, and its batches have kept {row.said}"
+        if row.there < row.said and not row.unknown:
+            data = "a re-delivery of a record whose id is missing would be kept a second time"
+        elif row.unknown:
+            data = "a record whose id is there without a batch is taken for a duplicate, and may be in no result"
+            repair = Repair(
+                "a person must look: was the log restored, or a batch deleted by hand? onlyonce trace tells of a record"
+            )
+        else:
+            data = "none: ids that are there twice cost look-ups only"
+        yield Finding("uneven catalog", where, what, data, repair)
+    by_instance: dict[str, list[Any]] = {}
+    for instance, key, _ in seen.filters:
+        by_instance.setdefault(instance, []).append(key)
+    for instance, keys in by_instance.items():
+        what = (
+            f"{len(keys)} chunk(s) of the catalog of {instance} without a filter, or with one that fails its checksum"
+        )
+        data = "none: the ids are whole, and each look-up that meets such a chunk makes its filter again"
+        yield Finding("damaged filters", instance, what, data, Repair(FIX, "filter", (instance, *keys)))
+
+
+def _left(seen: Evidence, at_work: set[str]) -> Iterator[Finding]:
+    for row in seen.orphans:
+        where = f"{row.lineage}/{row.batch_id}"
+        what = f"{row.units} unit(s) of {where} are in the log, and no batch of them is"
+        data = "rows may be in a sink of which nobody knows what they belong to"
+        yield Finding("units without a batch", where, what, data, Repair("onlyonce audit; then a person must look"))
+    for instance, files in seen.temporaries.items():
+        if files and instance not in at_work:
+            what = f"{len(files)} file(s) that a killed process left, the first: {files[0]}"
+            data = "none: nobody reads them; they take room"
+            repair = Repair(f"{FIX} --yes", "files", tuple(files), for_good=True)
+            yield Finding("stale temporaries", instance, what, data, repair)
+
+
+def _functions(seen: Evidence) -> Iterator[Finding]:
+    """Yield the pipelines with functions that let no run begin, unless a changed declaration says so already."""
+    known = {error.what for error in seen.changed.values()}
+    for pipeline, error in seen.functions.items():
+        if error.what not in known:
+            data = (
+                f"no run of {pipeline} begins, so what comes is in no result until then; what is committed stays as it "
+                "is"
+            )
+            yield Finding("refused function", pipeline, error.what, data, Repair(error.hint))
+
+
+def _tables(seen: Evidence) -> Iterator[Finding]:
+    """Yield the tables that can't take the rows of their outputs as they are now."""
+    data = (
+        "no batch of this output begins; receive and the other outputs go on, and its rows follow once the table "
+        "can take them"
+    )
+    for (pipeline, output), error in seen.tables.items():
+        yield Finding("refused table", f"{pipeline}/{output}", error.what, data, Repair(error.hint))
+
+
+def _skipped(seen: Evidence) -> Iterator[Finding]:
+    """Folders below an inbox that no run reads."""
+    for pipeline, what in seen.skipped.items():
+        yield Finding(
+            "skipped folders", pipeline, what, "what these folders hold is in no result; everything else is complete",
+            Repair("declare Files(recursive=True) to read them, or move them out of the inbox"),
+        )  # fmt: skip

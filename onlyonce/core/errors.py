@@ -1,0 +1,243 @@
+"""Shows the characters of a text that a terminal would obey or that can't be printed: records, file names and errors
+may have any.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import re
+import sysconfig
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+HIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""C0, DEL and C1; line separators; changes of direction, by which a name reads as another one; halves of surrogate
+pairs. Java reads the pattern as Python does."""
+_LAYOUT = "\n\t"
+
+
+def visible(text: str) -> str:
+    r"""Return the text with hidden characters as `\x1b` or `\u202e`. Line breaks and tabs stay."""
+    return HIDDEN.sub(lambda one: one[0] if one[0] in _LAYOUT else _written(one), text)
+
+
+def in_line(text: str) -> str:
+    """Return the text with all hidden characters written out, line breaks and tabs too."""
+    return HIDDEN.sub(_written, text)
+
+
+def in_json(text: str) -> str:
+    """Return JSON with the escapes of JSON for its hidden characters.
+
+    Line breaks stay: within strings JSON escapes them itself.
+    """
+    return HIDDEN.sub(lambda one: one[0] if one[0] in _LAYOUT else f"\\u{ord(one[0]):04x}", text)
+
+
+def _written(one: re.Match[str]) -> str:
+    code = ord(one[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+# Every error of the platform. The class tells who must act.
+#
+# | class              | who must act                                   | exit code |
+# |--------------------|------------------------------------------------|-----------|
+# | Retryable          | the same command, run again                    | 75        |
+# | Superseded         | nobody: another driver is at work              | 69        |
+# | CommitStateUnknown | the platform: read the log, then decide        | 75        |
+# | Refused            | the caller: the request is wrong, see the hint | 64        |
+# | InvariantBroken    | a person: stop, look at the data named         | 70        |
+#
+# `FunctionFails` is a Refused for the author of a function. `Unexpected` stands for an error that the platform does not
+# know. It is a Retryable, since it is safe to run the command again.
+
+
+class OnlyonceError(Exception):
+    """Something went wrong. Base of all errors that the platform raises itself.
+
+    `what` happened, what it means for the `data`, and the `hint`: what to do next. The three are
+    printed as three lines and never longer than a screen.
+    """
+
+    exit_code = 1
+
+    def __init__(self, what: str, *, data: str = "", hint: str = "") -> None:
+        # What happened may quote a record or the name of a file.
+        super().__init__(visible(what))
+        self.what = visible(what)
+        self.data = visible(data)
+        self.hint = visible(hint)
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        if self.data:
+            lines.append(f"  data: {self.data}")
+        if self.hint:
+            lines.append(f"  next: {self.hint}")
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Errors cross from Spark's workers to the driver by pickle; keyword arguments need help there.
+        return (_rebuild, (type(self), self.what, self.data, self.hint))
+
+
+def _rebuild(kind: type[OnlyonceError], what: str, data: str, hint: str) -> OnlyonceError:
+    return kind(what, data=data, hint=hint)
+
+
+class Retryable(OnlyonceError):
+    """A part that is needed was away. Nothing is half done; the same command may run again."""
+
+    exit_code = 75
+
+
+class DatabaseAway(Retryable):
+    """The log or a sink's database did not answer. The platform asks again by itself, for a bounded time."""
+
+
+class Superseded(OnlyonceError):
+    """A newer driver, or a new life, has taken the lineage. This one stops; what it had committed before stays."""
+
+    exit_code = 69
+
+
+class CommitStateUnknown(OnlyonceError):
+    """The answer to a COMMIT was lost. It is neither done nor failed until the log has been read."""
+
+    exit_code = 75
+
+
+class Refused(OnlyonceError):
+    """The request is wrong, and nothing was done. The hint names the right call."""
+
+    exit_code = 64
+
+
+class FunctionFails(Refused):
+    """A function of the user's fails on rows that it meets: a retry meets them again."""
+
+
+class Unexpected(Retryable):
+    """Nobody has thought of this. Nothing was committed that was not whole, so the same command may run again."""
+
+
+class InvariantBroken(OnlyonceError):
+    """What must hold does not. The platform stops before it makes things worse; a person must look."""
+
+    exit_code = 70
+
+
+EXIT_CODES: dict[int, type[OnlyonceError]] = {
+    kind.exit_code: kind for kind in (CommitStateUnknown, Retryable, Superseded, Refused, InvariantBroken)
+}
+
+
+# Finds the line of the user's own code that an error comes from: `file:line`, or None if no line of the traceback is
+# the user's.
+#
+# Pure.
+#
+# Who calls it: whatever tells a user of an error in a declaration or a function. Not promised: the exact line of an
+# expression that is written over several lines; Python and Spark may name its first or its last one.
+
+
+# As Python has imported it: a frame's file is no path that links were followed in.
+OURS = str(Path(__file__).absolute().parents[1]) + "/"
+_LIBRARY_FOLDERS = tuple(str(sysconfig.get_path(name)) + "/" for name in ("purelib", "platlib"))
+_NEVER = (OURS, "<")
+_PYTHON = str(sysconfig.get_path("stdlib")) + "/"
+_LIBRARIES = (
+    "/pyspark/",
+    "/py4j/",
+    "pyspark.zip",
+    "/cloudpickle/",
+    "/pandas/",
+    "/numpy/",
+    "/pyarrow/",
+    "/delta/",
+    "/deltalake/",
+    "/fastavro/",
+    "/fsspec/",
+    "/tenacity/",
+    "/sqlalchemy/",
+    "/psycopg2/",
+    "/structlog/",
+    "/click/",
+    "/typer/",
+    "/rich/",
+    "/httpx/",
+    "/pydantic",
+)
+"""What stands between our code and a function, or calls ours. Other libraries may be a team's own, installed beside
+them."""
+_CALLED = re.compile(r"was called from\n(\S+\.py):(\d+)")
+"""How Spark tells on which line an expression of a plan was written (`onlyonce.engine.failures`)."""
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+
+
+def is_users(file: str) -> bool:
+    """Whether code is a user's: neither ours, nor Python's, nor a library's."""
+    return not _is_never(file) and not file.startswith(_LIBRARY_FOLDERS)
+
+
+def _is_never(file: str) -> bool:
+    """Code that is nobody's of a team: ours, Python's, and that of the libraries which call and are called by a
+    function."""
+    of_python = file.startswith(_PYTHON) and "-packages/" not in file
+    return file.startswith(_NEVER) or of_python or any(name in file for name in _LIBRARIES)
+
+
+def _innermost(places: list[tuple[str, int | str]]) -> str | None:
+    """Of the lines that an error has passed, outermost first: a team's functions may be installed beside the
+    libraries."""
+    inward = [place for place in reversed(places) if not _is_never(place[0])]
+    chosen = next((place for place in inward if is_users(place[0])), inward[0] if inward else None)
+    return f"{chosen[0]}:{chosen[1]}" if chosen else None
+
+
+def origin_in_python(error: BaseException) -> str | None:
+    """The innermost line of the user's that an exception has passed; of a file that can't be read as Python, the line
+    in it."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    return _innermost([(one.filename, one.lineno or 0) for one in traceback.extract_tb(error.__traceback__)])
+
+
+def raised_by_user(error: BaseException) -> bool:
+    """Whether it was the user's own code that has raised an error, and not ours."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and not frames[-1].filename.startswith(_NEVER)
+
+
+def origin_in_file(error: BaseException, file: Path) -> str:
+    """The innermost line of one file, where there is one; else the file."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__)
+    return next((f"{file}:{one.lineno}" for one in reversed(frames) if one.filename == str(file)), str(file))
+
+
+def origin_in_text(text: str) -> str | None:
+    """The same of what Spark tells as text: the line of an expression, or the innermost of a Python worker's
+    traceback."""
+    return _innermost(_CALLED.findall(text)) or _innermost(_FRAME.findall(text))
+
+
+def origin_of_caller(frame: FrameType | None) -> str | None:
+    """The line of the user's that has called us."""
+    while frame is not None:
+        if is_users(frame.f_code.co_filename):
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        frame = frame.f_back
+    return None
+
+
+def origin_of_function(function: Callable[..., Any]) -> str | None:
+    """Where a function of the user's begins."""
+    code = getattr(function, "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else None

@@ -1,0 +1,160 @@
+"""Tells an error of a user's function in three lines: where it is, which column is missing and which one has a similar
+name, and what to do.
+
+Pure.
+
+Who calls it: `outputs.results`, which calls the function, and `session.failures`, which reads Spark's errors.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+
+from onlyonce.core import errors
+from onlyonce.core.errors import FunctionFails, OnlyonceError, Refused, Retryable
+
+_UNRESOLVED = re.compile(
+    r"\[(?:UNRESOLVED_COLUMN|FIELD_NOT_FOUND|UNRESOLVED_USING_COLUMN_FOR_JOIN)[\w.]*\]"
+    r"[^`]*`((?:[^`]|``)+(?:`\.`[^`]+)*)`"
+)
+_PROPOSED = re.compile(r"Did you mean one of the following\? \[(.*?)\]")
+_ATTRIBUTE = re.compile(r"(?:has no attribute|Attribute|attribute) [`'\"](\w+)[`'\"]")
+_SQLSTATE = re.compile(r"\[[A-Z][A-Z0-9_.]+\] (.+?)\.? (?:Use `try|If necessary|Correct the value|SQLSTATE)", re.DOTALL)
+_OF_DATA = re.compile(r"SQLSTATE: 22\w{3}")
+"""By the standard of SQL: a value that an expression can't take."""
+MEND = "mend the function; a retry gives the same error"
+
+
+def error_of_code(whose: str, error: BaseException, columns: Iterable[str], at: str | None = None) -> Refused:
+    """The refusal of a function that fails as it builds its plan.
+
+    `columns` are those that it gets, `at` is where it begins.
+    """
+    place, text = errors.origin_in_python(error) or at, str(error)
+    where = f"{place}: " if place else ""
+    data = "nothing of it was written; what it owes stays in `events`"
+    missing, known = missing_column(text, list(columns))
+    if missing is None:
+        told = (text.strip().splitlines() or [""])[0][:500]
+        return Refused(f"{where}{whose} fails: {type(error).__name__}: {told}", data=data, hint=MEND)
+    close = difflib.get_close_matches(missing, known, n=1, cutoff=0.4) or known[:1]
+    guess = f"did you mean {close[0]!r}? " if close else ""
+    return Refused(
+        f"{where}{whose} asks for the column {missing!r}, which is not there",
+        data=data,
+        hint=f"{guess}There is: {', '.join(known)}",
+    )
+
+
+def missing_column(text: str, columns: list[str]) -> tuple[str | None, list[str]]:
+    """The column that an error is about, and those that were there; (None, …) where it is about no column."""
+    if found := _UNRESOLVED.search(text):
+        proposed = _PROPOSED.search(text)
+        known = (
+            [name.strip().strip("`").replace("`.`", ".") for name in proposed[1].split(", ")] if proposed else columns
+        )
+        return found[1].replace("`.`", "."), known
+    found = _ATTRIBUTE.search(text)
+    if found and difflib.get_close_matches(found[1], columns, n=1):
+        return found[1], columns
+    return None, columns
+
+
+def error_of_rows(text: str) -> FunctionFails | None:
+    """The error of an expression on the values of a row (a cast, a division), where Spark's text says whose line it
+    is."""
+    place = errors.origin_in_text(text) if "== DataFrame ==" in text and _OF_DATA.search(text) else None
+    if place is None:
+        return None
+    found = _SQLSTATE.search(text)
+    told = " ".join((found[1] if found else text.strip().splitlines()[0]).split())
+    return fails(place, told)
+
+
+def fails(place: str | None, told: str) -> FunctionFails:
+    """A function that fails on its rows."""
+    return FunctionFails(
+        f"{f'{place}: ' if place else ''}a function of yours fails on its rows: {told[:300]}",
+        data="nothing of this batch was written; what it owes stays where it was read",
+        hint=MEND,
+    )
+
+
+# What an object store says where it does not do what it was asked, by whatever client: obstore, delta-rs, Arrow or
+# Hadoop.
+#
+# Pure.
+#
+# Who calls it: `onlyonce.tables.stores`, and `onlyonce.engine.failures` for what Spark hands on as text. No errors.
+
+
+NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
+NO_OBJECT = ("NoSuchKey", "BlobNotFound")
+SHUT_OUT = (
+    *NO_BUCKET,
+    "XAdminUserNotFound",
+    "InvalidAccessKeyId",
+    "AccessDenied",
+    "SignatureDoesNotMatch",
+    "ExpiredToken",
+    "InvalidToken",
+)
+"""Codes of a store for a bucket or a key that it does not know, or no more, whatever status it gives them."""
+AWAY = (
+    "SlowDown",
+    "ServiceUnavailable",
+    "InternalError",
+    "Unable to execute HTTP request",
+    "Acquire operation took longer than",
+)
+"""Of one that is busy or away, after all that its client has tried."""
+_CLIENTS = (
+    "software.amazon.awssdk",
+    "<Code>",
+    "Generic S3 error",
+    "Generic GCS error",
+    "Generic MicrosoftAzure error",
+    "AWS Error",
+)
+_CODE = re.compile(rf"\b({'|'.join(SHUT_OUT)})(?:Exception)?\b")
+_PLACE = re.compile(r"\bs3a?://([^/\s'`\"]+)")
+
+
+def store_refused(where: str, code: str | None) -> Refused:
+    """Of a store that does not let us in, or has no such bucket."""
+    if code in NO_BUCKET:
+        return Refused(
+            f"the bucket of {where} is not there",
+            data="nothing was written that is not whole",
+            hint="make the bucket, or correct its name, or what leads there (of S3 AWS_REGION and AWS_ENDPOINT_URL)",
+        )
+    return Refused(
+        f"{where} does not let us in" + (f": {code}" if code else ""),
+        data="nothing was written that is not whole",
+        hint="look at the credentials, by the standard variables or the role of this machine, and at what they "
+        "may do with the bucket: "
+        "list, get, put and delete",
+    )
+
+
+def store_away(where: str, said: str) -> Retryable:
+    """Of a store that does not answer, or says that it can't now."""
+    return Retryable(
+        f"{where} does not answer as a store does: {said[:200]}",
+        data="nothing was written that is not whole",
+        hint="run the same command again; if it stays so, look at what leads there (of S3 AWS_ENDPOINT_URL and "
+        "AWS_REGION)",
+    )
+
+
+def store_failure_of_text(text: str) -> OnlyonceError | None:
+    """What the text of an error says of a store; None where it is of something else."""
+    if not any(mark in text for mark in _CLIENTS):
+        return None
+    place = _PLACE.search(text)
+    where = f"s3://{place[1]}" if place else "the object store"
+    if code := _CODE.search(text):
+        return store_refused(where, code[1])
+    return store_away(where, text.strip().splitlines()[0]) if any(mark in text for mark in AWAY) else None

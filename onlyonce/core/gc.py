@@ -1,0 +1,222 @@
+"""Garbage collection: decides which ids of the catalog are old enough to be removed. Pure, and without a clock.
+
+Ids are kept for the dedup horizon before the oldest record that is not committed. The bound never moves back, and it
+stands still while the platform is down. So the horizon is measured in *lived* time: between two neighbouring buckets
+with committed batches at most `PAUSE` is counted, however long an outage, a silent source or a step of the clock took.
+After an outage of horizon + 1 hour the ids from before it are still there, also for the tenth batch of the backlog. A
+clock that leaps by a year removes at most an hour's worth of ids.
+
+The ids that stay are merged (`to_merge`). A look-up probes each chunk, so many small chunks become a few large ones, by
+levels of size, as in a log-structured merge tree (O'Neil et al., 1996; the size-tiered compaction of Bigtable and
+Cassandra).
+
+Who calls it: `onlyonce.operate.gc`, and receive's driver between two batches. Errors: none. Not promised: that ids
+are removed as soon as they may be. Of a source that sends once a day, (horizon / PAUSE) deliveries are kept.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AnySet
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import accumulate, groupby, pairwise
+
+BUCKET = timedelta(minutes=10)
+"""System time is cut into buckets of this length."""
+PAUSE = 6
+"""The most buckets (an hour) that a gap between two buckets with committed batches counts towards the horizon."""
+
+FULL = 1_000_000
+"""The most ids of a merged chunk: 16 MB, and a filter of 2.4 MB. One that is more than half full is left as it is."""
+CROWD = 8
+"""So many chunks of like size are merged in a bucket that still grows; in a closed one, two small ones of any size."""
+LARGE, MANY = FULL // CROWD, 4 * CROWD
+"""A chunk of more than LARGE ids is small no more. To write an id again costs 400 ns of processors, and one filter less
+saves each later id 4: so large ones are merged where there are MANY of them, and in a closed bucket where there are
+CROWD, since that is asked for a day."""
+BETWEEN_BATCHES = FULL // 2
+"""After so many ids receive's driver merges no more until its next batch: what that takes is about a second."""
+
+
+@dataclass(frozen=True)
+class NearHorizon:
+    """How many of a pipeline's duplicates were caught near the edge of its dedup horizon, and when the last one was."""
+
+    pipeline: str
+    near_the_edge: int
+    duplicate: int
+    last: datetime | None
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the log says of one instance, in buckets.
+
+    floor        the floor as it is stored
+    committed    the buckets of committed receive batches; those below the floor may be left out
+    uncommitted  the buckets of begun receive batches
+    begun_with   the floors that begun receive batches were given
+    unacknowledged   the buckets in which messages were landed that may be delivered again
+    newest       the bucket of the last arrival, before which those of other batches lie; later ones are of a clock that
+                 was wrong, and count once time has come as far. None: the last bucket
+    """
+
+    floor: int = 0
+    committed: Iterable[int] = field(default_factory=tuple)
+    uncommitted: Iterable[int] = field(default_factory=tuple)
+    begun_with: Iterable[int] = field(default_factory=tuple)
+    unacknowledged: Iterable[int] = field(default_factory=tuple)
+    newest: int | None = None
+
+
+def horizon_buckets(horizon: timedelta) -> int:
+    """The horizon in whole buckets, rounded up."""
+    return -(-horizon // BUCKET)
+
+
+def edge_buckets(horizon: timedelta) -> int:
+    """The oldest tenth of the horizon, in whole buckets: a duplicate caught there came nearly too late to be told."""
+    return -(-horizon_buckets(horizon) // 10)
+
+
+def floor(known: Known, horizon: int) -> int:
+    """The new floor: buckets below it may go. Never below the stored one."""
+    arrived = {bucket for bucket in known.committed if known.newest is None or bucket <= known.newest}
+    lived = _behind(sorted(arrived, reverse=True), horizon)
+    bounds = [*known.uncommitted, *known.begun_with, *known.unacknowledged]
+    wanted = known.floor if lived is None else min([lived, *bounds])
+    return max(known.floor, wanted)
+
+
+def _behind(committed: list[int], horizon: int) -> int | None:
+    """The bucket whose age, in lived time, is the horizon; from the newest bucket backwards."""
+    if not committed:
+        return None
+    age = 0
+    for newer, older in pairwise(committed):
+        step = min(newer - older, PAUSE)
+        if age + step > horizon:
+            return newer - (horizon - age)
+        age += step
+    return committed[-1] - (horizon - age)
+
+
+@dataclass(frozen=True, order=True)
+class Part:
+    """A chunk of a committed batch. Parts of one lineage, layout and partition hold ids of one remainder."""
+
+    lineage: str
+    partitions: int
+    partition: int
+    batch_id: int
+    ids: int
+
+
+def level(ids: int) -> int:
+    """The level of a chunk by its size: from CROWD to the power of it up to that of the next one."""
+    return (max(ids, 1).bit_length() - 1) // (CROWD.bit_length() - 1)
+
+
+def to_merge(parts: Iterable[Part], *, closed: bool) -> list[Part]:
+    """The parts of one bucket that become one chunk next, in the order of their batches; none when all is well.
+
+    The chunk takes the number of the last of them, and all are of committed batches. So each batch that can
+    still look up comes after all of them, and sees either the parts or the chunk; and no chunk ever holds the
+    ids of a batch that can still be replayed, which would take its own records for duplicates.
+
+    In a bucket that grows, CROWD parts of one level make a chunk of a higher level. So a partition has fewer than CROWD
+    small chunks of each level and fewer than MANY large ones, however many batches there were, and an id is written
+    once for each level.
+    """
+    small = sorted(part for part in parts if part.ids <= FULL // 2)
+    for _, layout in groupby(small, lambda part: (part.lineage, part.partitions, part.partition)):
+        for some, crowd in _groups(list(layout), closed=closed):
+            fitting = _fitting(some)
+            if len(fitting) >= crowd or len(fitting) < len(some):
+                return fitting
+    return []
+
+
+def _groups(parts: list[Part], *, closed: bool) -> Iterator[tuple[list[Part], int]]:
+    """The parts that may be merged with each other, and how many of them it takes."""
+    large = [part for part in parts if part.ids > LARGE]
+    others = [part for part in parts if part.ids <= LARGE]
+    if len(large) >= (CROWD if closed else MANY):
+        yield (parts if closed else large), 2
+    if closed:
+        yield others, 2
+    else:
+        by_level = sorted(others, key=lambda part: level(part.ids))  # a stable sort: the order of the batches stays
+        yield from ((list(some), CROWD) for _, some in groupby(by_level, lambda part: level(part.ids)))
+
+
+def _fitting(parts: list[Part]) -> list[Part]:
+    """The first parts that fit into one chunk: all, or at least two, since each is half full at most."""
+    sizes = accumulate(part.ids for part in parts)
+    return [part for part, size in zip(parts, sizes, strict=True) if size <= FULL]
+
+
+# Decides over which closed buckets one Bloom filter is made, so that a look-up asks few filters.
+#
+# Pure, and without a clock.
+#
+# The ranges are blocks of 8, 64, 512, … buckets that begin at a multiple of their length, as the levels of a
+# log-structured merge tree: one of 64 takes the place of its eight of 8. So of n live buckets at most seven blocks of
+# each length are asked, at either end of the horizon, and an id is put into a filter once for each length. A block of
+# more than `FULL` ids stays as shorter ones: from there on a look-up asks one filter for each `FULL / STEP` to `FULL`
+# ids, or the chunks' own, since a filter must be made in memory and kept by a worker.
+#
+# Who calls it: `catalog.range_filters`. Errors: none. Not promised: that a block is made as soon as it may be.
+
+
+Range = tuple[int, int]
+"""The first and the last bucket."""
+Chunks = dict[int, int]
+"""The number of ids of some chunks, by the hash of their ids."""
+
+STEP = 8
+LEVELS = 6
+"""The longest block is of 8 to the power of 6 buckets, five years."""
+FULL_FILTER = 4_000_000
+"""The most ids of one filter: 19 MB, and some 400 MB while it is made."""
+AT_ONCE = 50_000_000
+"""After so many ids a collection makes no further filter until the next time: what that takes is about half a
+minute."""
+
+
+def wanted_ranges(
+    chunks: Mapping[int, Chunks], known: Mapping[Range, AnySet[int]], floor: int, newest: int
+) -> list[Range]:
+    """The blocks to make a filter of, the longest first: closed (below `newest`), whole above the `floor`, of several
+    chunks, and not covered by one that is `known`, with the chunks that are in it.
+
+    `chunks` are those of one partition, by bucket.
+
+    A block that the floor has reached is not made again: its filter still answers for the chunks that are left.
+    """
+    there: dict[Range, AnySet[int]] = dict(known)
+    found = []
+    for level in range(LEVELS, 0, -1):
+        for block, inside in _blocks(chunks, STEP**level):
+            closed = floor <= block[0] and block[1] < newest
+            fits = len(inside) > 1 and sum(inside.values()) <= FULL_FILTER
+            if closed and fits and not _covered(block, inside, there):
+                there[block] = inside.keys()
+                found.append(block)
+    return found
+
+
+def _blocks(chunks: Mapping[int, Chunks], length: int) -> Iterator[tuple[Range, Chunks]]:
+    blocks: dict[int, Chunks] = defaultdict(dict)
+    for bucket in sorted(chunks):
+        blocks[bucket // length].update(chunks[bucket])
+    for number, inside in blocks.items():
+        yield (number * length, (number + 1) * length - 1), inside
+
+
+def _covered(block: Range, inside: Chunks, there: Mapping[Range, AnySet[int]]) -> bool:
+    return any(
+        first <= block[0] and block[1] <= last and inside.keys() <= hashes for (first, last), hashes in there.items()
+    )

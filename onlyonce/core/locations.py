@@ -1,0 +1,223 @@
+"""A location of data: a path of a file system, or a URL of an object store. Pure.
+
+A `Url` is joined, named and compared as a path is, so most code does not ask which of the two it has. What is there,
+only a store says (`onlyonce.tables.stores`). Errors: Refused for a URL that is not one of the kinds below, or that
+carries a secret.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from onlyonce.core import stored_names
+from onlyonce.core.errors import Refused
+from onlyonce.core.ownership import FOLDER
+
+SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs", "abfss": "abfss"}
+"""The kinds of URL that there are, and how each is written in a table and in a log: one object has one name."""
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+_WHOLE = re.compile(r"([a-z0-9]+)://([^/?#]+)(?:/([^?#]*))?")
+
+
+@dataclass(frozen=True, order=True)
+class Url:
+    """An object, or all objects below it.
+
+    `root` is scheme and bucket (of abfss container and account); `key` has no slash at its ends.
+    """
+
+    root: str
+    key: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.root}/{self.key}" if self.key else self.root
+
+    def __truediv__(self, name: str | PurePosixPath) -> Url:
+        return self.joinpath(str(name))
+
+    def joinpath(self, *names: str) -> Url:
+        """The location below, as `Path.joinpath`; an absolute name is none below."""
+        assert not any(name.startswith("/") for name in names), names
+        return Url(self.root, str(PurePosixPath(self.key).joinpath(*names)))
+
+    def with_name(self, name: str) -> Url:
+        """The location beside, as `Path.with_name`."""
+        return Url(self.root, str(PurePosixPath(self.key).with_name(name)))
+
+    def relative_to(self, other: Url) -> PurePosixPath:
+        """The way from a location above, as `Path.relative_to`; raises ValueError where that is not above."""
+        if other.root != self.root:
+            raise ValueError(f"{self} is not below {other}")
+        return PurePosixPath(self.key).relative_to(other.key)
+
+    @property
+    def name(self) -> str:
+        """The last part of the key."""
+        return PurePosixPath(self.key).name
+
+    @property
+    def parent(self) -> Url:
+        """The location above."""
+        above = str(PurePosixPath(self.key).parent)
+        return Url(self.root, "" if above == "." else above)
+
+    @property
+    def scheme(self) -> str:
+        """How the store is spoken to: s3, gs or abfss."""
+        return self.root.partition(":")[0]
+
+
+Location = Path | Url
+
+
+def on_disk(at: Location) -> Path:
+    """The location as a path, for what only a file system can do so far. Raises Refused for a URL."""
+    if isinstance(at, Path):
+        return at
+    raise Refused(
+        f"the data is at {at.root}, and this works with data on a file system only so far",
+        data="nothing was read or written",
+        hint="docs/how-to/object-store.md has what works with data in a store; Spark, delta-rs and DuckDB read "
+        "the tables there",
+    )
+
+
+def below(at: Location, above: Location) -> PurePosixPath:
+    """The way from a location above, which is of the same kind. Raises ValueError where that is not above."""
+    if isinstance(at, Url):
+        assert isinstance(above, Url)
+        return at.relative_to(above)
+    assert not isinstance(above, Url)
+    return PurePosixPath(at.relative_to(above))
+
+
+def is_s3(at: Location) -> bool:
+    """Whether it is in an S3, Amazon's or another."""
+    return isinstance(at, Url) and at.scheme == "s3"
+
+
+def is_url(text: str) -> bool:
+    """Whether a text is a URL, and no path."""
+    return _URL.match(text) is not None
+
+
+def location(text: str, whose: str = "a location") -> Location:
+    """A path or a URL as somebody wrote it.
+
+    Raises Refused for a URL of another kind, and for one with a query, a fragment or a login.
+    """
+    kind = _URL.match(text)
+    if kind is None:
+        return Path(text).expanduser()
+    parts = _WHOLE.fullmatch(text)
+    scheme = SCHEMES.get(kind[1])
+    if (
+        parts is None
+        or scheme is None
+        or ("@" in parts[2] and scheme != "abfss")
+        or (parts[2].partition("@")[0].count(":"))
+    ):
+        raise Refused(
+            f"{whose} is {_without_login(text)!r}: not s3://bucket/prefix, gs://bucket/prefix or "
+            "abfss://container@account.dfs.core.windows.net/prefix",
+            data="nothing was read or written",
+            hint="a key, an endpoint or a region goes into the standard variables of the store "
+            "(AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, …), not into the URL",
+        )
+    names = [name for name in (parts[3] or "").split("/") if name]
+    if {".", ".."} & {*names}:
+        raise Refused(
+            f"{whose} is {text!r}: '.' and '..' are names like others in a store",
+            data="nothing was read or written",
+            hint="write the whole key",
+        )
+    return Url(f"{scheme}://{parts[2]}", "/".join(names))
+
+
+def _without_login(text: str) -> str:
+    return re.sub(r"//[^/@]*@", "//…@", text).partition("?")[0]
+
+
+# Checks of folders that people name.
+#
+# A folder is never a URL, but that of `Files`. The path of an inbox is absolute, so it is the same for whoever runs the
+# pipeline. Pure.
+
+
+URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+
+
+def check_folder(whose: str, named: str | None) -> None:
+    """Refuse a URL, of which a local folder with that name would become, and a name that no folder can have."""
+    if named and URL.match(named):
+        raise Refused(
+            f"{whose} is {named!r}, a URL: it would become a local folder of that name",
+            data="nothing was read or written",
+            hint="name a folder that is mounted wherever the pipeline runs, without file://. Of all places only "
+            "Files(inbox='s3://bucket/prefix'), Delta(path='s3://bucket/table'), "
+            "FileSink(path='s3://bucket/folder') and ONLYONCE_DATA may be in an object store",
+        )
+    if long := [part for part in (named or "").split("/") if FOLDER.size(part) > FOLDER.most]:
+        raise Refused(
+            f"{whose} has the part {long[0]!r}, which is longer than {FOLDER.most} bytes",
+            data="nothing was read or written",
+            hint="give the folder a shorter name: no file system has one this long",
+        )
+
+
+def check_inbox(whose: str, named: str | None) -> None:
+    """Refuse what is another folder for another user, or from another folder."""
+    check_folder(f"{whose}: inbox", named)
+    if named is not None and not named.startswith("/"):
+        raise Refused(
+            f"{whose}: inbox {named!r} is another folder for whoever runs it elsewhere, or as somebody else",
+            data="nothing was read or written",
+            hint="write the whole path, from / on; or leave it out: <home>/inbox/<pipeline>",
+        )
+
+
+# The folders in which attempts write data files of the platform's own tables.
+#
+# The folder's name tells whose it is. Pure.
+#
+# A data file counts when a commit names it. Once the transaction of an attempt is in the table, no further commit will
+# name a file of it: whoever tries again finds the transaction and adds nothing.
+
+
+_FOLDER = re.compile(r"(\d+)-([a-z]+)-(-?\d+)-[0-9a-f]{32}")
+NO_LIFE = "0"
+"""Stands for the life in the folder of a manifest, which all lives share. Lives count from 1."""
+HOUSEKEEPING = (stored_names.COMPACTION_BY, stored_names.RETENTION_BY)
+"""What rewrites or removes rows of `events` commits for life 0 of receive (`stored_names.housekeeping`)."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt at a commit: the life of receive (0 for a manifest, which all lives share), what is committed
+    (`events`, `close`, `files`), and the transaction's number."""
+
+    life: int
+    kind: str
+    version: int
+
+    def app_id(self, instance: str) -> str:
+        """The transaction id under which it commits."""
+        of_receive = self.life or self.kind in HOUSEKEEPING
+        written_by = stored_names.lineage(instance, "receive", self.life) if of_receive else instance
+        return stored_names.transaction(written_by, self.kind)
+
+
+def attempt_folder(app_id: str, version: int, random: str) -> str:
+    """The name of an attempt's folder."""
+    _, *below = app_id.split("/")
+    *_, life, kind = ("", NO_LIFE, *below)
+    named = stored_names.attempt_folder(life, kind, version, random)
+    return named if _FOLDER.fullmatch(named) else random
+
+
+def read_attempt(name: str) -> Attempt | None:
+    """Whose folder it is; None for one that is no attempt's, or of an older version, of which nothing is known."""
+    found = _FOLDER.fullmatch(name)
+    return Attempt(int(found[1]), found[2], int(found[3])) if found else None

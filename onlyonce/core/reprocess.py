@@ -1,0 +1,86 @@
+"""Decides which invalid and remnant rows a release takes in again together, and under which name. Pure.
+
+Rows are released in sets. A set is all rows of one batch that have the same reason, or one file that could not be read.
+The log's primary key lets each set be released at most once. So a release that is repeated, even months later, adds
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import PurePath
+from typing import Literal
+
+from onlyonce.core import stored_names
+from onlyonce.core.errors import Refused
+
+Kind = Literal["invalid", "remnant"]
+
+
+@dataclass(frozen=True, order=True)
+class RowSet:
+    """Rows of `events`: of one batch and reason. `file` names the one that could not be read, if that is what it is."""
+
+    lineage: str
+    batch_id: int
+    reason: str
+    file: str
+    rows: int
+
+    @property
+    def key(self) -> tuple[str, int, str, str]:
+        """What the log knows it by: a reason may quote a record, so the log keeps its hash."""
+        return self.lineage, self.batch_id, sha256(self.reason.encode()).hexdigest(), self.file
+
+
+def file_name(kind: Kind, number: int) -> str:
+    """The input file of a release: the same for every attempt, so that it is put into the inbox once."""
+    return stored_names.released_file(kind, number)
+
+
+def among(paths: Iterable[str]) -> list[str]:
+    """The files of releases among the files of a batch, which notes them."""
+    return sorted(path for path in paths if PurePath(path).name.startswith(stored_names.RELEASED_PREFIX))
+
+
+def sets(
+    rows: Iterable[tuple[str, int, str, str, int]], facts: Mapping[tuple[str, int], Mapping[str, str]]
+) -> list[RowSet]:
+    """(lineage, batch, reason, raw or '', rows) of `events` as sets. `facts` has the committed batches, each with the
+    files that it could not read; rows of other batches are not released yet."""
+    found: dict[tuple[str, int, str, str], int] = {}
+    for lineage, batch_id, reason, raw, count in rows:
+        if (lineage, batch_id) in facts:
+            is_file = facts[lineage, batch_id].get(raw) == reason
+            key = (lineage, batch_id, reason, raw if is_file else "")
+            found[key] = found.get(key, 0) + count
+    return sorted(RowSet(*key, count) for key, count in found.items())
+
+
+def chosen(
+    found: Iterable[RowSet], released: Iterable[tuple[str, int, str, str]], batch: int | None, reason: str | None
+) -> list[RowSet]:
+    """The sets that are asked for and were not released: of one batch, with a text in their reason, or all."""
+    gone = set(released)
+    return [
+        one
+        for one in found
+        if one.key not in gone
+        and batch in (None, one.batch_id)
+        and (reason is None or reason.lower() in one.reason.lower())
+    ]
+
+
+def check_worth_it(pipeline: str, kind: Kind, lines: int, still_invalid: int, example: str | None) -> None:
+    """Let a release pass of which at least one line is a record now. Raises Refused."""
+    if kind == "remnant" or lines == 0 or still_invalid < lines:
+        return
+    raise Refused(
+        f"each of the {lines:,} lines would be invalid again; the first because {example}",
+        data="nothing was released",
+        hint=f"correct the declaration of {pipeline} first, or choose with --batch and --reason; a record whose "
+        "content is wrong "
+        "must come anew from its source",
+    )

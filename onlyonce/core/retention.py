@@ -1,0 +1,319 @@
+"""Which commits to `events` may be compacted, and which of their files go together. Pure.
+
+Who calls it: `onlyonce.operate.compact`. No errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Protocol, TypeVar
+
+from onlyonce.core import stored_names
+from onlyonce.core.batch import to_time
+from onlyonce.core.errors import Refused
+from onlyonce.core.stored_names import FIRST_WINDOW
+from onlyonce.core.windows import Chained, Joined, Micros, Session, Window, first_start, longest, micros, own, reach
+
+TARGET_BYTES = 1 << 26
+"""How large a file becomes, as it lies on the disk. Its rows are in memory while they are sorted: some ten times as
+much."""
+SMALL_BYTES = TARGET_BYTES // 2
+"""A file of so much is left as it is."""
+FEW = 2
+"""Fewer files than this are left as they are."""
+WORTH = 4
+"""A file that has more than so many times the bytes of all smaller ones beside it is left for a later time: so a row is
+written again each time that the files have grown by a quarter, and not every hour."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A life of an output that may go on.
+
+    last            its last committed batch; None before the first
+    begun_after     the version of `events` after which that batch began to read; -1 for the beginning
+    read_upto       the version that it has read
+    starts_from     the version from which a new life would read; 0 for all that there is
+    first_reading   the version of the table with which it has begun to read in parts, where its last batch is such a
+                    part; else None
+    """
+
+    query: str
+    last: int | None
+    begun_after: int
+    read_upto: int
+    starts_from: int
+    first_reading: int | None = None
+
+
+def whole_buckets_from(ended: int, readers: Sequence[Reader], compacted: int = -1) -> tuple[int, str | None]:
+    """The version of `events` up to which commits may be compacted (-1: none), and the query that holds the next ones,
+    if one does.
+
+    `compacted`: up to where they are already. A life that would begin there begins with the table as it is, and holds
+    none of them.
+
+    Not those that receive has not ended. Not those that a query may read again, commit by commit: Spark repeats the
+    last batch when the checkpoint has not its end. Not those from which a new life would read on. What reads from the
+    beginning asks for no commit: it takes the table as it is.
+    """
+    found, by = ended, None
+    for reader in readers:
+        limit = until(replace(reader, starts_from=0) if reader.starts_from - 1 <= compacted else reader)
+        if limit is not None and limit < found:
+            found, by = limit, reader.query
+    return max(found, -1), by
+
+
+def until(reader: Reader) -> int | None:
+    """The last version whose commit a life, or a new one after it, does not read one by one again; None where it reads
+    none."""
+    holds = [reader.starts_from - 2] if reader.starts_from > 0 else []  # the stream begins at the version before
+    if reader.first_reading is not None:
+        holds.append(reader.first_reading)  # a part takes no commit by itself
+    elif reader.last is not None:
+        holds.append(reader.begun_after if reader.last else reader.read_upto)  # the first batch is repeated as a whole
+    return min(holds, default=None)
+
+
+class Sized(Protocol):
+    """A file that may go together with others."""
+
+    @property
+    def bytes(self) -> int: ...
+
+
+F = TypeVar("F", bound=Sized)
+
+
+def files_together(files: Sequence[F]) -> list[list[F]]:
+    """The small files that make one, in the order in which they are given: each group as large as a file may be."""
+    groups: list[list[F]] = [[]]
+    size = 0
+    for file in files:
+        if file.bytes >= SMALL_BYTES:
+            continue
+        if size + file.bytes > TARGET_BYTES:
+            groups.append([])
+            size = 0
+        groups[-1].append(file)
+        size += file.bytes
+    return [worth for group in groups if len(worth := _without_giants(group)) >= FEW]
+
+
+def _without_giants(group: list[F]) -> list[F]:
+    left = sum(file.bytes for file in group)
+    giants = set()
+    for at in sorted(range(len(group)), key=lambda at: group[at].bytes, reverse=True):
+        left -= group[at].bytes
+        if group[at].bytes <= WORTH * left:
+            break
+        giants.add(at)
+    return [file for at, file in enumerate(group) if at not in giants]
+
+
+# Which records of `events` may go: from before which event time, and up to which version; and what can't be had after
+# that.
+#
+# Pure.
+#
+# Whole days go (of UTC), by event time. A day goes when it is older than `keep_events`, and nothing asks for its
+# records by itself: the ids of its batches are collected (the dedup horizon), each output has read and closed its
+# windows, and no backfill or release under way reads it.
+#
+# Who calls it: `onlyonce.operate.compact` decides by it; a new life, a backfill, a release and `plan` are
+# refused by it. Times are whole microseconds since 1970, UTC.
+
+
+DAY = micros(timedelta(days=1))
+NOTHING = -1
+"""As a version: no commit."""
+
+
+@dataclass(frozen=True)
+class Hold:
+    """Who may still ask for records: those of commits after `upto`, and those from the event time `before` on (None:
+    none by their time)."""
+
+    by: str
+    upto: int
+    before: Micros | None = None
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What goes: records from before an event time, of the commits up to a version.
+
+    `held_by`: what keeps more than `keep_events` asks for.
+    """
+
+    before: Micros
+    upto: int
+    held_by: str | None = None
+
+
+def done_upto(reader: Reader) -> int:
+    """The version up to which an output's life, and the next one after it, need no record any more.
+
+    A first reading is of the table as it was, and its last batch may be begun again: until a batch behind it has ended
+    all records stay.
+    """
+    limit = until(reader) if reader.last and reader.first_reading is None else None
+    return NOTHING if limit is None else max(limit, NOTHING)
+
+
+def closed_before(window: Window, closed: Micros | None, late: Sequence[Micros] = ()) -> Micros:
+    """The event time before which all records are in windows that an output has closed and written.
+
+    `late`: the starts of windows that it will compute again by itself, for late records. A session is known when it has
+    closed: one that is open began some time before."""
+    if closed is None:
+        return 0
+    first = closed - micros(window.gap) if isinstance(window, Session) else own(window).assign(closed)[0][0]
+    return min([first - reach(window), *(start - first_moment(0, window) for start in late)])
+
+
+def reach_back(window: Window | None) -> Micros:
+    """How far before its start records may belong to a window: to a session its gap, since there it may have begun; to
+    a join its reach."""
+    return micros(window.gap) if isinstance(window, Session) else reach(window)
+
+
+def furthest(holds: Sequence[Hold]) -> Hold:
+    """The one that holds the most commits."""
+    return min(holds, key=lambda hold: hold.upto)
+
+
+def decide(
+    keep: timedelta,
+    now: Micros,
+    tide: Micros | None,
+    newest: Micros | None,
+    holds: Sequence[Hold],
+    kept_from: Micros | None,
+) -> Decision:
+    """What may go now.
+
+    `tide`: the largest event time of the commits that nothing holds; `newest`: of all. Where nothing more can go,
+    `before` is what it was (0: nothing has ever gone).
+
+    The clock counts where event times are ahead of it. Else event time does: of input of years ago the newest days are
+    kept.
+    """
+    upto = furthest(holds)
+    asked = _day(min(now, newest) - micros(keep)) if newest is not None else 0
+    by_commits = _day(min(now, tide) - micros(keep)) if tide is not None and upto.upto > NOTHING else 0
+    limits = [(by_commits, upto.by), *((_day(hold.before), hold.by) for hold in holds if hold.before is not None)]
+    before, by = min(limits, key=lambda limit: limit[0])
+    return Decision(max(before, kept_from or 0, 0), upto.upto, by if before < asked else None)
+
+
+def first_moment(kept_from: Micros, window: Window | None) -> Micros:
+    """The first start of a window whose records are all there, and those of the windows that are computed again with
+    it: of a join its neighbours."""
+    neighbours = longest(window) + reach(window) if isinstance(window, Joined) else 0
+    return kept_from + reach_back(window) + neighbours
+
+
+def refuse_span(output: str, start: Micros, first: Micros | None) -> None:
+    """Raise Refused for a backfill of windows whose records are removed. `first`: from where on they are all there."""
+    if first is None or start >= first:
+        return
+    raise Refused(
+        f"output {output}: windows from {said(start)} on were asked for, but the records from before {said(first)} "
+        "are removed from `events` (keep_events)",
+        data="nothing was written; the windows before that stay as they are, for they can't be computed again",
+        hint=f"--from {said(first)} is the first moment that there is",
+    )
+
+
+def refuse_start(instance: str, query: str, kept_from: Micros | None, start: dict[str, Any] | None) -> None:
+    """Raise Refused for a life that would read `events` from the beginning, where that is removed and nobody has said
+    that the rest will do."""
+    begins = start or {}
+    accepted = max(begins.get(stored_names.KEPT_FROM, -1), begins.get(FIRST_WINDOW, -1))
+    if (
+        kept_from is None
+        or query == "receive"
+        or begins.get(stored_names.START_VERSION, 0) > 0
+        or accepted >= kept_from
+    ):
+        return
+    raise Refused(
+        f"{instance}/{query} would read `events` from the beginning, but the records from before {said(kept_from)} "
+        "are removed (keep_events)",
+        data="nothing was read or written",
+        hint=f"onlyonce lineage new {instance}/{query} --from-kept --yes begins it with what there is, from "
+        f"{said(kept_from)} on; or put its checkpoint "
+        "back from a backup",
+    )
+
+
+def with_what_is_kept(window: Window | None, kept_from: Micros, first_window: Micros | None) -> dict[str, Any]:
+    """How a life begins for which the kept records will do: windows that want others are none of its own."""
+    start: dict[str, Any] = {stored_names.START_VERSION: 0, stored_names.KEPT_FROM: kept_from}
+    if window is None or isinstance(window, Session):
+        return start
+    return start | {
+        FIRST_WINDOW: max(
+            first_window or 0, first_start(window, kept_from + (reach(window) if isinstance(window, Chained) else 0))
+        )
+    }
+
+
+def given_up(
+    before: timedelta | None, after: timedelta | None, kept_from: Micros | None, decision: Decision | None
+) -> str | None:
+    """What another `keep_events` than that of the last removal means; None where it means nothing."""
+    if after is None or (before is not None and after > before):
+        return None if before is None else "from now on; what is removed does not come back"
+    if after == before or decision is None:
+        return None
+    if decision.before <= (kept_from or 0):
+        return "nothing is so old yet" + (f", or it is held by {decision.held_by}" if decision.held_by else "")
+    return (
+        f"the next `onlyonce maintain` removes the records from before {said(decision.before)} for good: "
+        "backfills, releases and new outputs "
+        "can't have them any more"
+    )
+
+
+def said(time: Micros) -> str:
+    """A moment as a command takes it."""
+    at = to_time(time)
+    assert at is not None
+    return at.isoformat().replace("+00:00", "Z")
+
+
+def _day(time: Micros) -> Micros:
+    return time // DAY * DAY
+
+
+# What another `keep_log` than before gives up, in words. Pure.
+#
+# Who calls it: `onlyonce.operate.plan`, and the reports that look at batches one by one.
+
+
+def log_given_up(before: timedelta | None, after: timedelta | None, limit: datetime | None) -> str | None:
+    """What another `keep_log` than that of the last cut means; None where it means nothing.
+
+    `limit`: batches of before that moment go; None: there are none.
+    """
+    if after is None or (before is not None and after > before):
+        return None if before is None else "from now on; what is cut from the log does not come back"
+    if after == before:
+        return None
+    if limit is None:
+        return "no batch of an output is so old yet"
+    return (
+        f"the next `onlyonce maintain` cuts the batches of outputs that were committed before {log_said(limit)} from "
+        "the log: their sums stay, by life and by window, but "
+        "onlyonce.batches, onlyonce.conservation and the page have them one by one no more"
+    )
+
+
+def log_said(time: datetime) -> str:
+    """A moment as the views show it."""
+    return f"{time:%Y-%m-%dT%H:%M:%SZ}"

@@ -1,0 +1,362 @@
+"""The names that are stored, and read again by a later version: an interface from format 1 on.
+
+Each section says where its names are stored and who reads them. A name that changes here makes other data unreadable,
+so a test compares each with a literal and the whole list with a hash. Names of SQL tables, views and columns are in
+`sql`; the same test has them as a list. Fields of some dataclasses are stored under their own names; the test lists
+them too. Names that live only within one Spark query are not here.
+"""
+
+from __future__ import annotations
+
+# Incarnations, batches and units.
+# Stored in the log (`lineages.lineage`, `units.unique_id`), in notes of commits, in messages and in result files.
+# Read by a replay, `onlyonce trace`, a sender's idempotency keys and the audit.
+
+
+def lineage(instance: str, query: str, life: int) -> str:
+    """Name one incarnation of a query."""
+    return f"{instance}/{query}/{life}"
+
+
+def batch(lineage: str, batch_id: int) -> str:
+    """Name a batch."""
+    return f"{lineage}/{batch_id}"
+
+
+def unit(lineage: str, batch_id: int, sink: str, partition: int) -> str:
+    """Name a unit."""
+    return f"{lineage}/{batch_id}/{sink}/{partition}"
+
+
+def idempotency_key(unit: str, seq: int, life: str) -> str:
+    """Name a row of the outbox for its receiver. `life`: the checkpoint's id, which no other platform has."""
+    return f"{unit}/{seq}@{life}"
+
+
+def unit_sequence(lineage: str, sink: str, partition: str, life: str) -> str:
+    """Name the units of one partition of all batches; a key in the topic that says what a Kafka sink has written."""
+    return f"{lineage}/{sink}/{partition}@{life}"
+
+
+def transactional_id(prefix: str, deliverer: str) -> str:
+    """Name a deliverer to Kafka, which fences an older one of the same name."""
+    return f"{prefix}/{deliverer}"
+
+
+# Transactions of Delta tables.
+# Stored as `txn.appId` in the logs of `events`, the manifests, staged rows and result tables. Read before each commit,
+# by `onlyonce reset` and by the doctor. A transaction's version is the batch, the marker or the number of the removal.
+EVENTS_BY = "events"
+MARKER_BY = "close"
+CONTROL_BY = "control"
+STAGED_BY = "staged"
+FILES_BY = "files"
+RANGES_BY = "ranges"
+TURNS_BY = "turns"
+COMPACTION_BY = "compaction"
+RETENTION_BY = "retention"
+USED_UP = "/used up"
+"""The end of the id of a second transaction, which says that the first has no rows."""
+
+
+def transaction(lineage: str, by: str) -> str:
+    """Name the transactions of a lineage to one of the platform's own tables."""
+    return f"{lineage}/{by}"
+
+
+def numbered(transaction: str, number: int) -> str:
+    """Name one transaction of a table of the platform's own; it is the `unit` of its note."""
+    return f"{transaction}/{number}"
+
+
+def receive_note(lineage: str, batch_id: int) -> str:
+    """Name what a batch of receive commits to `events`; it is the `unit` of its note."""
+    return f"{batch(lineage, batch_id)}/{EVENTS_BY}"
+
+
+def housekeeping(instance: str, by: str) -> str:
+    """Name the transactions that rewrite or remove rows of `events`; no incarnation of receive has number 0."""
+    return transaction(lineage(instance, "receive", 0), by)
+
+
+def writer(platform: object, lineage: str) -> str:
+    """Name a lineage in a result table, where other platforms may write too."""
+    return f"{platform}/{lineage}"
+
+
+def result_transaction(platform: object, lineage: str, output: str) -> str:
+    """Name the transactions of an output to its Delta table."""
+    return f"{writer(platform, lineage)}/{output}"
+
+
+# Notes of commits and marks on tables.
+# Stored in `commitInfo.userMetadata` of Delta, in properties of Delta and Iceberg tables, in comments of PostgreSQL and
+# MySQL tables, and in a file of a folder. Read before each commit, at each start, and by `onlyonce drop`.
+NOTE_APP_ID = "app_id"
+NOTE_VERSION = "version"
+NOTE_UNIT = "unit"
+WITHDRAWN = "withdrawn by: onlyonce lineage new"
+OWNER_PROPERTY = "onlyonce.owner"
+OWNER_FILE = "_onlyonce_owner"
+OWNER_NOTE = "written by onlyonce, platform "
+KEEPS_PROPERTY = "onlyonce.keeps"
+ICEBERG_PREFIX = "onlyonce."
+DELETED_NOTE = "onlyonce: keys of rows that were deleted from the table beside"
+BY_WINDOW_NOTE = "onlyonce: what each window has added to the sums of the table beside"
+DELETED_SUFFIX = "_deleted"
+BY_WINDOW_SUFFIX = "_by_window"
+
+
+# Locks and sessions.
+# Stored in `onlyonce_private.locks` and in `application_name` of PostgreSQL's sessions. Read by each driver that takes
+# a lock, and by the statements that end the sessions of older drivers (sql/migrations/platform.sql, MySQL's).
+
+
+def catalog_lock(instance: str) -> str:
+    """Name the lock under which chunks of an instance are dropped, merged or replaced."""
+    return f"catalog/{instance}"
+
+
+def buckets_lock(instance: str) -> str:
+    """Name the lock under which the tables of an instance's buckets are made."""
+    return f"buckets/{instance}"
+
+
+def long_run_lock(instance: str) -> str:
+    """Name the lock of the driver that runs a pipeline continuously."""
+    return f"long_run/{instance}"
+
+
+def deliverer_lock(name: str) -> str:
+    """Name the lock of an output's deliverer."""
+    return f"deliverer/{name}"
+
+
+def schema_lock(name: str) -> str:
+    """Name the lock under which the tables of a sink's schema are made."""
+    return f"schema/{name}"
+
+
+SESSION = "onlyonce"
+"""The session of a process that is no driver."""
+
+
+def driver_session(lineage_no: int, epoch: int | str) -> str:
+    """Name the sessions of one driver. `epoch` is `%` to match those of all drivers of an incarnation."""
+    return f"{SESSION}/{lineage_no}/{epoch}"
+
+
+def task_session(session: str, work: str) -> str:
+    """Name the session of one task of a driver."""
+    return f"{session}/{work}"
+
+
+# Columns of `events`, of staged rows and of Spark's state.
+# Stored in Parquet files and partition folders, and in Spark's checkpoints: state is kept by `oo_window`, and a
+# processor or a join keeps whole rows. Read by outputs, backfills, `onlyonce trace`, the audit and erasures.
+OO_PREFIX = "oo_"
+OO_KIND = "oo_kind"
+OO_HIGH = "oo_high"
+OO_LOW = "oo_low"
+OO_EVENT_TIME = "oo_event_time"
+OO_SYSTEM_TIME = "oo_system_time"
+OO_LINEAGE = "oo_lineage"
+OO_BATCH = "oo_batch"
+OO_PARTITION = "oo_partition"
+OO_FRONTIER = "oo_frontier"
+OO_REASON = "oo_reason"
+OO_RAW = "oo_raw"
+OO_UNKNOWN = "oo_unknown"
+OO_PLACE = "oo_place"
+OO_WINDOW = "oo_window"
+"""Not in `events`: the key of Spark's state, and a column that functions read."""
+
+OO_BYTES = "oo_bytes"
+"""Not a column: the entry of a file's footer that says how many bytes its rows take in memory."""
+
+# Values of `oo_kind`. Stored as folders (`oo_kind=kept`).
+KEPT = "kept"
+INVALID = "invalid"
+REMNANT = "remnant"
+CONTROL = "control"
+
+# Columns that the platform adds to result tables, or that a function's rows have for it.
+# Read by sinks, backfills, the audit, and people.
+WINDOW_START = "window_start"
+WINDOW_END = "window_end"
+WINDOW_DATE = "window_date"
+VALID_FROM = "valid_from"
+VALID_TO = "valid_to"
+IS_CURRENT = "is_current"
+
+# Columns of the manifests of sources (`files`, `ranges`, `turns`), and the same as keys of `batches.source_to`.
+# Read by a replay, by `onlyonce reset`, by the archive and by views.
+BATCH_NO = "batch_no"
+SOURCE_BATCH_NO = "source_batch_no"
+SOURCE = "source"
+SEEN_AT = "seen_at"
+FILES_COLUMNS = (
+    "batch_no long, path string, size long, modified_ns long, lines long, refusal string, root string, "
+    "cuts array<long>, quoted_within long"
+)
+PARTS_COLUMNS = f"{FILES_COLUMNS}, identity string, begins long, ends long, mark string"
+"""Of a source that is read in ranges of files or parts, or of objects, whose ETag is the mark."""
+RANGES_COLUMNS = (
+    "batch_no long, place string, topic_id string, part int, first long, until long, refusal string, asked string, "
+    "seen_at timestamp"
+)
+TURNS_COLUMNS = "batch_no long, source string, source_batch_no long, records long, known string, seen_at timestamp"
+MARK_TABLE = "table"
+MARK_AT = "at"
+MARK_SHARED = "shared"
+"""Keys in the `mark` of a file of a Delta table: the table's id, its location, and values that all rows share."""
+
+# Other keys of JSON in the log: `batches.source_from`, `source_to`, `facts`, `lineages.start_from`.
+# Read by a replay and by the next incarnation. Spark names the first two.
+RESERVOIR_VERSION = "reservoirVersion"
+RESERVOIR_INDEX = "index"
+FIRST_READING = "first_reading"
+LINES = "lines"
+LOST = "lost"
+OFFSETS = "offsets"
+STATELESS = "stateless"
+START_VERSION = "version"
+AFTER_BATCH_NO = "after_batch_no"
+COUNTED_UPTO = "counted_upto"
+CLOSED_BY = "closed_by"
+ROWS_FROM = "rows_from"
+FIRST_WINDOW = "first_window"
+KEPT_FROM = "kept_from"
+ANEW = "anew"
+LOOKUP_VERSION = "version"
+LOOKUP_TABLE = "table"
+"""Of each lookup in `batches.lookups` and `panes.lookups`."""
+
+
+# Airflow: DAGs, tags, tasks, assets, triggers and links.
+# Stored in Airflow's database. Read by Airflow, by people's own DAGs and alerts, by the demo and `onlyonce pause`.
+STREAM_TAG = "stream"
+BACKFILL_TAG = "backfill"
+ASSET_GROUP = "onlyonce"
+COMMITS_ROUTE = "commits"
+PAGE_ROUTE = "exactly-once"
+LONG_RUN_TRIGGER = "onlyonce.airflow.triggers.LongRunEnd"
+WINDOWS_TRIGGER = "onlyonce.airflow.triggers.OpenWindows"
+AUDIT_DAG = "audit"
+COLLECT_DAG = "collect"
+DELIVER_DAG = "deliver"
+FINALIZE_DAG = "finalize"
+MAINTAIN_DAG = "maintain"
+DRAIN_TASK = "drain"
+LAND_TASK = "land"
+DELIVER_TASK = "deliver"
+FINALIZE_TASK = "finalize"
+RECOMPUTE_TASK = "recompute"
+CONSERVATION_TASK = "conservation"
+ALERTS_TASK = "alerts"
+DOCTOR_TASK = "doctor"
+COLLECT_TASK = "drop_old_ids"
+MAINTAIN_TASK = "compact_closed_windows"
+
+
+def stream_id(pipeline: str, prefix: str | None = None) -> str:
+    """Name the DAG that drains a pipeline."""
+    return f"{prefix or ''}{pipeline}_stream"
+
+
+def backfill_id(pipeline: str, prefix: str | None = None) -> str:
+    """Name the DAG that computes a pipeline's closed windows again."""
+    return f"{prefix or ''}{pipeline}_backfill"
+
+
+def housekeeping_id(name: str, prefix: str | None = None) -> str:
+    """Name a DAG for all pipelines: `onlyonce_audit`, or with the prefix in the place of `onlyonce_`."""
+    return f"{'onlyonce_' if prefix is None else prefix}{name}"
+
+
+def pipeline_tag(pipeline: str) -> str:
+    """Name the tag of each DAG that drives a pipeline, whatever the DAG is called."""
+    return f"pipeline:{pipeline}"
+
+
+def deliver_task(pipeline: str) -> str:
+    """Name the task that sends for one pipeline in the DAG for all."""
+    return f"{DELIVER_TASK}_{pipeline}"
+
+
+def asset_alias(pipeline: str) -> str:
+    """Name what the tasks of a pipeline declare as their outlet."""
+    return f"{ASSET_GROUP}/{pipeline}"
+
+
+def asset(pipeline: str, output: str) -> str:
+    """Name an output's table as DAGs that follow it name it."""
+    return f"{pipeline}/{output}"
+
+
+def asset_uri(pipeline: str, output: str) -> str:
+    """Return an asset's address."""
+    return f"{ASSET_GROUP}://{pipeline}/{output}"
+
+
+# Folders and files, of the home, of ONLYONCE_DATA and of result folders.
+# Read by each run, `onlyonce doctor`, `drop`, `forget`, backups and people.
+DATA_FOLDER = "data"
+TABLES_FOLDER = "tables"
+RESULT_FILES_FOLDER = "files"
+INBOX_FOLDER = "inbox"
+CHECKPOINTS_FOLDER = "checkpoints"
+EVENTS_FOLDER = "events"
+STAGED_FOLDER = "staged"
+SOURCES_FOLDER = "sources"
+FILES_MANIFEST = "files"
+RANGES_MANIFEST = "ranges"
+TURNS_MANIFEST = "turns"
+BLOCKS_FOLDER = "blocks"
+TRIALS_FOLDER = "trials"
+LOOKUPS_FOLDER = "@lookups"
+INBOXES_FILE = "inboxes.json"
+FORMAT_FILE = "format"
+CLAIM_FILE = "onlyonce.json"
+CHECKS_FOLDER = "checks"
+DROPPED_PREFIX = ".dropped-"
+PARTIAL_SUFFIX = ".partial"
+PENDING_FOLDER = ".pending"
+PARTS_FOLDER = "parts"
+MANIFESTS_FOLDER = "_manifests"
+PULLED_PREFIX = "pubsub-"
+RELEASED_PREFIX = "released-"
+RESULT_FILE = "{prefix}-{window_start}-{window_end}-pane-{pane}-{shard}-of-{shards}.{ext}"
+NO_WINDOW = "global"
+
+
+def released_file(kind: str, number: int) -> str:
+    """Name the input file that holds released rows."""
+    return f"{RELEASED_PREFIX}{kind}-{number:06}.jsonl"
+
+
+def temporary_file(lineage_no: int, batch_id: int, output: str, partition: int, epoch: int, attempt: str) -> str:
+    """Name the files of one attempt of a sharded output, but for their number and extension."""
+    return f"{lineage_no}-{batch_id}-{output}-{partition}.epoch-{epoch}.{attempt}"
+
+
+def attempt_folder(life: int | str, kind: str, version: int, random: str) -> str:
+    """Name the folder in which one attempt writes data files of `events` or of a manifest."""
+    return f"{life}-{kind}-{version}-{random}"
+
+
+# Schemas and roles of PostgreSQL, and the prefix of tables in MySQL.
+# Read by `sql`, by people's clients and grants.
+VIEWS_SCHEMA = "onlyonce"
+PRIVATE_SCHEMA = "onlyonce_private"
+READER_ROLE = "onlyonce_reader"
+
+
+def catalog_table(instance_no: int) -> str:
+    """Name the table of an instance's record ids, a partition of `catalog_chunks`."""
+    return f"catalog_{instance_no}"
+
+
+def bucket_table(instance_no: int, bucket: int) -> str:
+    """Name the table of one bucket of an instance's record ids."""
+    return f"{catalog_table(instance_no)}_{bucket}"

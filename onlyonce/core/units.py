@@ -1,0 +1,118 @@
+"""The unit: the rows that are committed together.
+
+Its identity, its content, and what to do when it is already there. Pure.
+
+The identity is computed from what the unit is, and never from what happened: `flights/per_carrier/1/17/per_carrier/0`
+is lineage, batch, sink and partition. An attempt that finds its unit in the log compares the content that it meant to
+write with the content that is there (`compare`), because a replay may not have the same data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from math import isclose, isfinite
+
+from onlyonce.core import stored_names
+from onlyonce.core.errors import InvariantBroken
+
+FLOAT_TOLERANCE = 1e-9
+EVENTS = stored_names.EVENTS_BY
+"""The sink of receive's units."""
+RECEIVED = (
+    "the source gave other records than before, such as a file that was changed in place. Put the input back to "
+    "what it was and run again; "
+    "or start a new life, which reads the batch as it is now: onlyonce lineage new"
+)
+COMPUTED = (
+    "the code or its input is not deterministic (rand(), now(), a look-up that changes, an input file that "
+    "changed). Declare stable_input=True on the output, then the rows are staged and a replay reads those; "
+    "for this batch put the code or the input back to what it was and run again"
+)
+
+
+@dataclass(frozen=True)
+class UnitId:
+    """(lineage, batch, sink, partition). As text it is readable and unique for ever."""
+
+    lineage: str
+    batch_id: int
+    sink: str
+    partition: int
+
+    def __str__(self) -> str:
+        return stored_names.unit(self.lineage, self.batch_id, self.sink, self.partition)
+
+
+@dataclass(frozen=True)
+class FloatSum:
+    """The sum of the finite floats of a column, the sum of their absolute values, and how many are NaN, infinity and
+    minus infinity."""
+
+    total: float = 0.0
+    size: float = 0.0
+    nan: int = 0
+    high: int = 0
+    low: int = 0
+
+    def same_as(self, other: FloatSum) -> bool:
+        """Return whether both are sums of the same floats: each float may differ by FLOAT_TOLERANCE of itself, so a sum
+        may by as much of the absolute values.
+
+        The sum of a ledger is about 0, and only its rounding is left of it: it says nothing of what a difference means.
+        """
+        if (self.nan, self.high, self.low) != (other.nan, other.high, other.low) or not _close(self.size, other.size):
+            return False
+        if not (isfinite(self.total) and isfinite(other.total)):  # more than a double holds
+            return str(self.total) == str(other.total)
+        return abs(self.total - other.total) <= FLOAT_TOLERANCE * max(self.size, other.size)
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a unit holds, free of order: how many rows, a hash over the exact columns, sums of the floats.
+
+    Floats are apart because a sum of doubles differs in its last digits with the order of its terms; they are compared
+    with a relative tolerance, the rest exactly. `floats`: by the path of a column, or of what is inside a nested one.
+    """
+
+    rows: int
+    exact: str
+    floats: dict[str, FloatSum] = field(default_factory=dict)
+
+    def same_as(self, other: Content) -> bool:
+        """Whether both are the same data, floats within the tolerance."""
+        if (self.rows, self.exact, self.floats.keys()) != (other.rows, other.exact, other.floats.keys()):
+            return False
+        return all(value.same_as(other.floats[name]) for name, value in self.floats.items())
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The fates of the records that one receive unit saw, and the largest event time that it kept."""
+
+    kept: int = 0
+    invalid: int = 0
+    remnant: int = 0
+    duplicate: int = 0
+    unknown_fields: int = 0
+    largest: datetime | None = None
+
+
+def compare(unit: UnitId, there: Content, meant: Content) -> None:
+    """Let a replay pass that means the same data as the unit which is there; stop the job otherwise.
+
+    Called by every unit that finds itself in the log. Raises InvariantBroken.
+    """
+    if there.same_as(meant):
+        return
+    raise InvariantBroken(
+        f"unit {unit} is committed with {there.rows} rows (hash {there.exact}), but its replay gives "
+        f"{meant.rows} rows (hash {meant.exact})",
+        data="what was committed stays as it is; nothing of the replay was written",
+        hint=RECEIVED if unit.sink == EVENTS else COMPUTED,
+    )
+
+
+def _close(one: float, other: float) -> bool:
+    return one == other or isclose(one, other, rel_tol=FLOAT_TOLERANCE)

@@ -1,0 +1,443 @@
+"""What the options of a window can be. Pure: each check raises Refused."""
+
+from __future__ import annotations
+
+import difflib
+import zoneinfo
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from onlyonce.core.errors import Refused
+
+
+def positive(kind: str, name: str, value: timedelta) -> None:
+    """Raise Refused for a length that is none."""
+    if value <= timedelta(0):
+        raise Refused(f"{kind}({name}={value}): must be longer than zero", hint=f"give {name} as a positive timedelta")
+
+
+def within(kind: str, offset: timedelta, name: str, step: timedelta) -> None:
+    """Raise Refused for an offset that is not from zero to less than a step."""
+    if not timedelta(0) <= offset < step:
+        raise Refused(
+            f"{kind}(offset={offset}): must be from zero to less than the {name} of {step}",
+            hint=f"offset={offset % step!r} gives the same windows",
+        )
+
+
+def known_zone(name: str) -> None:
+    """Raise Refused for a time zone that this machine does not have, with the nearest that it has."""
+    try:
+        zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
+        known = sorted(zoneinfo.available_timezones())
+        close = difflib.get_close_matches(name, known, n=1)
+        guess = f"did you mean {close[0]!r}? " if close else ""
+        missing = "" if known else "this machine has no time zones: install the package tzdata. "
+        raise Refused(
+            f"Fixed(timezone={name!r}): no such time zone", hint=f"{guess}{missing}It is an IANA name: 'Europe/Berlin'"
+        ) from error
+
+
+# Windows over event time: fixed, sliding, sessions. Pure; times are whole microseconds since 1970, UTC.
+#
+# A window is `[start, end)`. The words and the arithmetic are Beam's (`FixedWindows`, `SlidingWindows`, `Sessions`).
+# Windows are aligned to the epoch in UTC, shifted by an offset, or (whole days only) to the wall clock of a time zone:
+# such a day has 23, 24 or 25 hours. Time zones are read by `zoneinfo`, from the system or from the package tzdata.
+
+
+Micros = int
+DAY = timedelta(days=1)
+_ZERO = timedelta(0)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_WALL_EPOCH = datetime(1970, 1, 1)
+
+
+def micros(delta: timedelta) -> Micros:
+    """The whole microseconds of a timedelta, exactly (no float in between)."""
+    return delta // timedelta(microseconds=1)
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Windows of one size, one after the other: `[n * size + offset, (n + 1) * size + offset)`.
+
+    size      how long each is
+    offset    where they begin, after the epoch: Fixed(7 days, offset=4 days) are weeks that begin on Monday
+    timezone  an IANA zone, for sizes of whole days: each begins at local midnight plus `offset` by the wall
+              clock. A start that the clock skips is as much later as the clock jumps; of one that it shows
+              twice the first counts
+    """
+
+    size: timedelta
+    offset: timedelta = _ZERO
+    timezone: str = "UTC"
+
+    def __post_init__(self) -> None:
+        positive("Fixed", "size", self.size)
+        within("Fixed", self.offset, "size", self.size)
+        if self.timezone == "UTC":
+            return
+        if self.size % DAY:
+            raise Refused(
+                f"Fixed(size={self.size}, timezone={self.timezone!r}): the size is not a whole number of days",
+                hint="only windows of whole days can follow a local clock; shift shorter windows by offset=",
+            )
+        known_zone(self.timezone)
+
+    @property
+    def in_utc(self) -> bool:
+        """Whether all windows are of exactly one size; else by the wall clock of a time zone."""
+        return self.timezone == "UTC"
+
+    def last_end(self, time: Micros) -> Micros:
+        """The end of the last window that holds `time`."""
+        if not self.in_utc:
+            return self._by_wall_clock(time)[1]
+        size = micros(self.size)
+        return time - (time - micros(self.offset)) % size + size
+
+    def assign(self, time: Micros) -> list[tuple[Micros, Micros]]:
+        """The windows that hold `time`."""
+        if not self.in_utc:
+            return [self._by_wall_clock(time)]
+        end = self.last_end(time)
+        return [(end - micros(self.size), end)]
+
+    def start_of(self, number: int) -> Micros:
+        """When window `number` begins, counted from the epoch."""
+        wall = _WALL_EPOCH + number * self.size + self.offset
+        return micros(wall.replace(tzinfo=zoneinfo.ZoneInfo(self.timezone)) - _EPOCH)
+
+    def _by_wall_clock(self, time: Micros) -> tuple[Micros, Micros]:
+        local = (_EPOCH + timedelta(microseconds=time)).astimezone(zoneinfo.ZoneInfo(self.timezone))
+        number = (local.replace(tzinfo=None) - self.offset - _WALL_EPOCH) // self.size
+        # A clock that is set back over a start shows the window before once more, and one set forward over a
+        # whole day leaves a window without an instant: the instants decide, not what the clock shows.
+        if time < self.start_of(number):
+            number -= 1
+        elif time >= self.start_of(number + 1):
+            number += 1
+        return self.start_of(number), self.start_of(number + 1)
+
+    @property
+    def per_record(self) -> int:
+        """In how many windows each record is."""
+        return 1
+
+    @property
+    def own(self) -> Fixed:
+        """The windows by a moment in them."""
+        return self
+
+    @property
+    def reach(self) -> Micros:
+        """How far outside a window records may belong to its rows."""
+        return 0
+
+    @property
+    def waits(self) -> Micros:
+        """What a window waits beside its output's lateness."""
+        return self.reach
+
+
+@dataclass(frozen=True)
+class Joined(Fixed):
+    """The fixed windows of joined rows: each row is in that of its left record, or of its right one where it has no
+    left.
+
+    A window is closed when no record in time can join one of its rows any more: `reach` after its end. So a record is
+    late iff its event time is at or before what is closed and the reach behind it.
+
+    within  the bound of the join
+    """
+
+    within: timedelta = _ZERO
+
+    @classmethod
+    def of(cls, window: Fixed, within: timedelta) -> Joined:
+        """The windows of a join with this bound."""
+        return cls(window.size, window.offset, window.timezone, within)
+
+    @property
+    def reach(self) -> Micros:
+        """The bound, and two milliseconds: Spark gives up a row in the millisecond after that in which its bound
+        ends."""
+        return micros(self.within) + 2_000
+
+
+@dataclass(frozen=True)
+class Timed(Joined):
+    """The fixed windows by which an output with state of its own counts its records; `within` is how far behind them
+    its timers are set.
+
+    They close, and records are late, as those of a join: by the record's own time.
+    """
+
+
+@dataclass(frozen=True)
+class Sliding:
+    """Windows of one size that overlap: a record is in each that holds its time, `size / slide` of them.
+
+    size    how long a window is; a multiple of slide
+    slide   one begins this often
+    offset  shifts them all: from 0 to slide
+    """
+
+    size: timedelta
+    slide: timedelta
+    offset: timedelta = _ZERO
+
+    def __post_init__(self) -> None:
+        positive("Sliding", "size", self.size)
+        positive("Sliding", "slide", self.slide)
+        within("Sliding", self.offset, "slide", self.slide)
+        if micros(self.size) % micros(self.slide):
+            raise Refused(
+                f"Sliding(size={self.size}, slide={self.slide}): the size is not a multiple of the slide",
+                hint="choose a slide that divides the size, so that each record is in the same number of windows",
+            )
+
+    def last_end(self, time: Micros) -> Micros:
+        """The end of the last window that holds `time`."""
+        return time - (time - micros(self.offset)) % micros(self.slide) + micros(self.size)
+
+    def assign(self, time: Micros) -> list[tuple[Micros, Micros]]:
+        """The windows that hold `time`, earliest first."""
+        size, slide = micros(self.size), micros(self.slide)
+        last = self.last_end(time)
+        ends = range(last - size + slide, last + 1, slide)
+        return [(end - size, end) for end in ends]
+
+    @property
+    def per_record(self) -> int:
+        """In how many windows each record is."""
+        return micros(self.size) // micros(self.slide)
+
+
+@dataclass(frozen=True)
+class Session:
+    """Bursts of one key that are more than `gap` apart. A lone record's session is `[time, time + gap)`; two that
+    touch are one, as Spark has it (Beam merges only what overlaps).
+
+    A record is late iff its event time is at or before what is closed: the merged end,
+    which Spark itself compares, lets a stream differ from its batch with no drop reported.
+
+    gap  how long a key is silent before its next record begins another session
+    """
+
+    gap: timedelta
+
+    def __post_init__(self) -> None:
+        positive("Session", "gap", self.gap)
+
+    def last_end(self, time: Micros) -> Micros:
+        """The end of the session of a lone record at `time`."""
+        return time + micros(self.gap)
+
+    @property
+    def per_record(self) -> int:
+        """In how many windows each record is."""
+        return 1
+
+
+Window = Fixed | Sliding | Session
+
+
+def reach(window: Window | None) -> Micros:
+    """How far from a window records may belong to its rows: of joins, and of windows that are made of others; 0 of
+    other windows."""
+    return window.reach if isinstance(window, Fixed) else 0
+
+
+def waits(window: Window) -> Micros:
+    """What a window waits beside the lateness of its output: a join for its reach, one that is made of others for
+    these."""
+    return window.waits if isinstance(window, Fixed) else 0
+
+
+def own(window: Fixed | Sliding) -> Fixed | Sliding:
+    """The windows by a moment in them, where a record's are others."""
+    return window.own if isinstance(window, Fixed) else window
+
+
+def first_start(window: Window, time: Micros) -> Micros:
+    """The first start of a window at or after `time`: the windows from there on hold nothing from before it."""
+    assert not isinstance(window, Session)
+    start, end = own(window).assign(time)[-1]
+    if start == time:
+        return start
+    return end if isinstance(window, Fixed) else start + micros(window.slide)
+
+
+def longest(window: Fixed | Sliding) -> Micros:
+    """No window is longer.
+
+    A day of a time zone may have some hours more, and where a zone's clock skipped a day, a day more.
+    """
+    zoned = isinstance(window, Fixed) and not window.in_utc
+    return micros(window.size) + (2 * micros(DAY) if zoned else 0)
+
+
+def any_ends(window: Fixed | Sliding, after: Micros, upto: Micros) -> bool:
+    """Whether a window ends later than `after` and not later than `upto`: each instant is in a window, the first of
+    which ends next."""
+    return window.assign(after)[0][1] <= upto
+
+
+# When an output writes a pane of a window that is still open: Beam's `AfterCount` and `AfterProcessingTime`, repeated,
+# accumulating.
+#
+# Pure.
+#
+# A pane has all records of its window so far. The records that came since the last one are *held*: counted, and in no
+# pane yet.
+
+
+Bounds = tuple[Micros, Micros]
+
+
+@dataclass(frozen=True)
+class AfterRecords:
+    """A pane with the batch in which a window has so many records more than its last pane had."""
+
+    records: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.records, int) or self.records < 1:
+            raise Refused(
+                f"AfterRecords({self.records!r}): not a number of records",
+                hint="AfterRecords(1000); panes='early' writes one with each batch",
+            )
+
+
+@dataclass(frozen=True)
+class AfterTime:
+    """A pane with the first batch that begins so much later than the one that brought a record which no pane has."""
+
+    time: timedelta
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.time, timedelta) or self.time <= timedelta(0):
+            raise Refused(
+                f"AfterTime({self.time!r}): not a length of time",
+                hint="AfterTime(timedelta(minutes=5)); panes='early' writes one with each batch",
+            )
+
+
+Trigger = AfterRecords | AfterTime
+
+
+@dataclass(frozen=True)
+class Held:
+    """How many records of a window no pane has, and when the batch began that brought the first of them."""
+
+    records: int
+    since: Micros
+
+
+def decide_panes(
+    trigger: Trigger, before: Mapping[Bounds, Held], met: Mapping[Bounds, int], closed: Micros | None, now: Micros
+) -> tuple[list[Bounds], dict[Bounds, Held | None]]:
+    """The open windows of which a batch writes a pane, and what is held of each window that it changes: None where
+    nothing is.
+
+    before   what the batches before have left of each window
+    met      how many records in time the batch has brought, by window
+    closed   up to where windows are closed with the batch: these have their last pane, and hold nothing
+    now      when the batch began, by its row
+    """
+    fired, after = [], dict[Bounds, Held | None]()
+    for window in sorted({*before, *(window for window, records in met.items() if records)}):
+        known = before.get(window, Held(0, now))
+        held = Held(known.records + met.get(window, 0), known.since)
+        if closed is not None and window[1] <= closed:
+            after[window] = None
+        elif _is_due(trigger, held, now):
+            fired.append(window)
+            after[window] = None
+        elif held != before.get(window):
+            after[window] = held
+    return fired, after
+
+
+def _is_due(trigger: Trigger, held: Held, now: Micros) -> bool:
+    if isinstance(trigger, AfterRecords):
+        return held.records >= trigger.records
+    return now - held.since >= micros(trigger.time)
+
+
+# The windows of an output that is made from another's closed windows.
+#
+# Pure; times are whole microseconds since 1970, UTC.
+#
+# A window counts by its last moment, a microsecond before its end. So the minutes of an hour are in that hour, and all
+# of them are closed when the hour ends.
+
+
+_ANY = Fixed(timedelta(days=1))
+
+
+@dataclass(frozen=True)
+class Chained(Fixed):
+    """Fixed windows over the closed windows of another output.
+
+    To the log a record is in the windows that hold the last moments of its own there.
+
+    upstream         the windows of that output
+    waits_before     its lateness
+    leaves_late_out  whether records that are late for it stay out of it, so that they never come here
+    """
+
+    upstream: Fixed | Sliding = _ANY
+    waits_before: timedelta = timedelta(0)
+    leaves_late_out: bool = True
+
+    @property
+    def own(self) -> Fixed:
+        """The windows themselves, by a moment in them and not by a record."""
+        return Fixed(self.size, self.offset, self.timezone)
+
+    @property
+    def waits(self) -> Micros:
+        """What all outputs before it wait: none of its windows closes before the windows that it is made of."""
+        return micros(self.waits_before) + (self.upstream.waits if isinstance(self.upstream, Fixed) else 0)
+
+    @property
+    def reach(self) -> Micros:
+        """How far before its start records may belong to a window: the windows that it is made of may begin before
+        it."""
+        before = self.upstream.reach if isinstance(self.upstream, Fixed) else 0
+        own = self.upstream.own if isinstance(self.upstream, Fixed) else self.upstream
+        return longest(own) + before
+
+    @property
+    def per_record(self) -> int:
+        """In how many pairs of a window and one that it is made of each record is."""
+        return self.upstream.per_record
+
+    def last_end(self, time: Micros) -> Micros:
+        """The end of the last window that a record at `time` belongs to."""
+        return self.own.last_end(self.upstream.last_end(time) - 1)
+
+    def assign(self, time: Micros) -> list[tuple[Micros, Micros]]:
+        """The window of each window before it that a record at `time` is in; one may be there several times."""
+        return [self._of(end) for _, end in self.upstream.assign(time)]
+
+    def through(self, time: Micros) -> Iterator[tuple[tuple[Micros, Micros], tuple[Micros, Micros]]]:
+        """(the window before it, the window) for a record at `time`."""
+        return ((bounds, self._of(bounds[1])) for bounds in self.upstream.assign(time))
+
+    def made_of(self, start: Micros, stop: Micros) -> tuple[Micros, Micros] | None:
+        """The starts [start, stop) of the windows that are made from those before it which start in [start, stop); None
+        where none starts there."""
+        before = self.upstream.own if isinstance(self.upstream, Fixed) else self.upstream
+        first = first_start(before, start)
+        if first >= stop:
+            return None
+        earliest, latest = before.assign(first)[-1], before.assign(stop - 1)[-1]
+        return self._of(earliest[1])[0], self._of(latest[1])[0] + 1
+
+    def _of(self, end: Micros) -> tuple[Micros, Micros]:
+        return self.own.assign(end - 1)[0]

@@ -1,1 +1,0 @@
-"""What a user declares of what is made of records, and where it goes."""

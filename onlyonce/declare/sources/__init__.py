@@ -1,1 +1,0 @@
-"""What a user declares of where records come from."""

@@ -1,0 +1,324 @@
+"""Tells Spark the line of the user's function for each expression of a plan, so that an error of the data can name that
+line.
+
+PySpark has this as a setting of the whole session (`dataFrameDebugging`). That would cost calls into the JVM for each
+of our own expressions too, in each batch. Here it is on only while a user's function builds its plan, once for a query.
+
+Who calls it: `outputs.results`. Not promised: a line, if a later PySpark has no such switch; then errors name only the
+function.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import structlog
+from pyspark.errors import utils
+
+from onlyonce import logs, settings, unexpected
+from onlyonce.core import errors, failures
+from onlyonce.core.errors import OnlyonceError, Retryable
+from onlyonce.core.runs import Report
+from onlyonce.engine.options import WITHOUT_MEMORY
+from onlyonce.environment import variable
+
+_SWITCH = "_enable_debugging_cache"
+_turn = Lock()
+_inside = 0
+
+
+@contextmanager
+def lines_known() -> Iterator[None]:
+    """Inside, expressions are made with their lines.
+
+    Queries build their plans on threads of their own: off again with the last of them.
+    """
+    _switched(+1)
+    try:
+        yield
+    finally:
+        _switched(-1)
+
+
+def _switched(by: int) -> None:
+    global _inside
+    with _turn:
+        _inside += by
+        # None: PySpark asks the session's setting again.
+        setattr(utils, _SWITCH, True if _inside else None)
+
+
+# Translates an error of Spark into one of ours. The cause is often several layers down, as text.
+
+
+_OURS = re.compile(r"onlyonce\.model\.errors\.(\w+): (.+?)(?:\n  data: (.*?))?(?:\n  next: (.*?))?(?:\n|$)")
+PLANNED = "another driver has planned batch"
+OTHER_DRIVER = (
+    PLANNED,
+    "CONCURRENT_STREAM_LOG_UPDATE",
+    # The same, as a failed query tells it: its message has lost the name of the condition.
+    "Multiple streaming queries are concurrently using",
+    "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY",
+)
+"""How Spark, or `context.working_copy`, says that somebody else writes into the checkpoint: later, or just as the first
+batch begins."""
+OUT_OF_MEMORY = (
+    "java.lang.OutOfMemoryError",
+    # The same, as a failed query tells it: its message has lost the name of the class.
+    "terminated with exception: Java heap space",
+    "terminated with exception: GC overhead limit exceeded",
+)
+NO_MEMORY = "Spark's memory was too small for a batch"
+MORE_MEMORY = (
+    "give it more and run the same command again: ONLYONCE_DRIVER_MEMORY with a local master, where the driver "
+    "does all the work (2g by default), else "
+    "ONLYONCE_EXECUTOR_MEMORY too; or less to do: ONLYONCE_OUTPUT_BATCH_BYTES bounds what an output reads at "
+    "once, max_files_a_batch what receive does"
+)
+NOTHING_HALF_DONE = "nothing is half done"
+NO_SPACE = "No space left on device"
+_FILE = re.compile(r"(?<![\w:/])/[\w./@=+-]+")
+_KNOWN: list[tuple[str, type[errors.OnlyonceError], str, str]] = [
+    *(
+        (
+            mark,
+            errors.Retryable,
+            "another driver wrote into the same checkpoint",
+            "run the same command again; the epoch decides which driver goes on",
+        )
+        for mark in OTHER_DRIVER
+    ),
+    (
+        "PATH_NOT_FOUND",
+        errors.Retryable,
+        "an input file vanished while its batch was read",
+        "run the same command again: the file becomes one invalid record, or is named if part of it is committed",
+    ),
+    (
+        "FAILED_READ_FILE.FILE_NOT_EXIST",
+        errors.Retryable,
+        "a file vanished while it was read",
+        "run the same command again: an input file becomes one invalid record, or is named if part of it is committed",
+    ),
+    *(
+        (
+            mark,
+            errors.Retryable,
+            "messages were deleted from the topic while their batch was read, or a broker has lost them",
+            "run the same command again: it tells which offsets are lost, or reads them all",
+        )
+        for mark in ("KAFKA_DATA_LOSS", "OffsetOutOfRangeException")
+    ),
+    (
+        "org.apache.kafka.common.errors.TimeoutException",
+        errors.Retryable,
+        "Kafka did not answer while a batch was read",
+        "run the same command again when the brokers are up",
+    ),
+    (
+        "Python worker exited unexpectedly",
+        errors.Retryable,
+        "a Python worker of Spark died, as often as a task may try",
+        "run the same command again. If it happens again, see who ends it: mostly the system, when memory is short",
+    ),
+    *((mark, errors.Retryable, NO_MEMORY, MORE_MEMORY) for mark in OUT_OF_MEMORY),
+    (
+        "JAVA_GATEWAY_EXITED",
+        errors.Retryable,
+        "Spark's JVM ended before it answered",
+        "what the JVM said stands above, or in the log that is named above. Run the same command again. If the JVM "
+        "ends again, look at its options "
+        "(JDK_JAVA_OPTIONS, JAVA_TOOL_OPTIONS, "
+        "spark-defaults.conf), since it ends at one that it does not know, and at the memory that is free "
+        "(ONLYONCE_DRIVER_MEMORY)",
+    ),
+    (
+        "CANNOT_LOAD_CHECKPOINT_FILE_MANAGER",
+        errors.Refused,
+        "Spark has no jar with which it writes checkpoints into the store (spark-hadoop-cloud): the folder of "
+        "S3's jars is older than this version",
+        "`make .venv/.made/s3` in a checkout brings it; in an image make the folder beside that of ONLYONCE_JARS "
+        "again. Then run the same command again",
+    ),
+]
+
+_OF_CODE = re.compile(
+    r"^(?:pyspark\.errors\.\S*\.)?((?:Analysis|Parse)Exception"
+    r"|(?:Attribute|Import|Index|Key|Name|Type|Value|ZeroDivision|Assertion)Error"
+    r"|ModuleNotFoundError): (.*)$",
+    re.MULTILINE,
+)
+"""What the last line of a Python traceback says when the code of a function is wrong, or meets a value that it can't
+take."""
+
+_OF_WORKER = ("PythonException", "PYTHON_EXCEPTION", "thrown from the Python worker")
+
+_DAMAGED = (
+    "CANNOT_LOAD_STATE_STORE",
+    "STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY",
+    "ChecksumException",
+    "Incomplete log file",
+    "Malformed log file",
+)
+_CHECKPOINT = re.compile(r"/data/([^/\s]+)/checkpoints/([^/\s]+)/")
+
+
+def translate(error: BaseException) -> BaseException:
+    """Our own error if one is at the bottom of it, else the error as it is."""
+    return known_failure(error) or _of_code(str(error)) or failures.error_of_rows(str(error)) or error
+
+
+def known_failure(error: BaseException) -> errors.OnlyonceError | None:
+    """Our own error if one is at the bottom of it, or one of ours for what is known to befall Spark, its files and its
+    brokers."""
+    if isinstance(error, errors.OnlyonceError):
+        return error
+    text = str(error)
+    if found := _OURS.search(text):
+        kind = getattr(errors, found[1], None)
+        if isinstance(kind, type) and issubclass(kind, errors.OnlyonceError):
+            return kind(found[2], data=found[3] or "", hint=found[4] or "")
+    if store := failures.store_failure_of_text(text):
+        return store
+    for mark, of_kind, what, hint in _KNOWN:
+        if mark in text:
+            return of_kind(what, data=NOTHING_HALF_DONE, hint=hint)
+    return _full(text) if NO_SPACE in text else _damaged(text)
+
+
+def _full(text: str) -> errors.Retryable:
+    """Name the file of the message, if it has one, and what is free in the folders that a run of this machine writes
+    to."""
+    named = _FILE.search(text.replace("file:", " "))
+    where = f" where {named[0]} is" if named else ""
+    folders = dict.fromkeys(
+        [
+            settings.home(),
+            *(Path(one) for one in (variable("SPARK_LOCAL_DIRS") or "").split(",") if one),
+            Path(tempfile.gettempdir()),
+        ]
+    )
+    free = ", ".join(f"{shutil.disk_usage(one).free // 1_000_000:,} MB in {one}" for one in folders if one.is_dir())
+    return errors.Retryable(
+        f"a disk is full{where}",
+        data=NOTHING_HALF_DONE,
+        hint=f"free space, then run the same command again. On this machine are free: {free}. If all of that is "
+        "enough, it is the disk of an executor",
+    )
+
+
+def _of_code(text: str) -> errors.FunctionFails | None:
+    found = _OF_CODE.search(text) if any(mark in text for mark in _OF_WORKER) else None
+    frames = re.findall(r'File "([^"]+)"', text[: found.start()]) if found else []
+    if not found or (frames and frames[-1].startswith(errors.OURS)):  # ours is a bug, and no fault of the function's
+        return None
+    return failures.fails(errors.origin_in_text(text[: found.start()]), f"{found[1]}: {found[2]}")
+
+
+def _damaged(text: str) -> errors.Refused | None:
+    # Spark names the file, never what to do; the lineage is in its path.
+    place = _CHECKPOINT.search(text)
+    if not any(mark in text for mark in _DAMAGED) or not (place or _DAMAGED[0] in text):
+        return None
+    query = f"{place[1]}/{place[2]}" if place else "PIPELINE/QUERY"
+    return errors.Refused(
+        f"the checkpoint of {query} is damaged: {text.strip().splitlines()[0][:300]}",
+        data="what is committed stays; the batch that found the damage has written nothing",
+        hint="restore the checkpoint from a copy of the same moment, or start a new life: onlyonce lineage new "
+        f"{query}",
+    )
+
+
+# Tells that Spark's JVM has ended under a driver, and why: what Python meets then is a connection that was refused.
+#
+# With a local master the JVM of the driver does the work of the tasks. If one of them finds no memory the JVM ends,
+# with an exit code of its own. Only who has started the JVM can ask for that code; under spark-submit Python is the
+# child, and knows only that nobody answers.
+#
+# Who calls it: `session.ending`. No errors of its own. Not promised: the reason, where the system has killed the JVM.
+
+
+PATIENCE_SECONDS = 10.0
+"""How long a JVM that answers no more may take to end, and one that is there to answer."""
+
+
+def jvm_lost(error: BaseException) -> Retryable | None:
+    """An error of ours if this driver's JVM is gone; None where it is there, or where the error is one of ours."""
+    if "pyspark" not in sys.modules or isinstance(error, OnlyonceError):
+        return None
+    from pyspark import SparkContext  # most commands do without
+
+    gateway = SparkContext._gateway
+    if gateway is None or not _refuses(gateway):
+        return None
+    process = getattr(gateway, "proc", None)
+    return told(_exit_code(process) if process else None)
+
+
+def told(code: int | None) -> Retryable:
+    """The error of a JVM that ended with this exit code; None: nobody knows it. Pure."""
+    if code in WITHOUT_MEMORY:
+        return Retryable(NO_MEMORY, data=NOTHING_HALF_DONE, hint=MORE_MEMORY)
+    how = "" if code is None else f" by signal {-code}" if code < 0 else f" with exit code {code}"
+    return Retryable(
+        f"Spark's JVM ended under this driver{how}",
+        data=NOTHING_HALF_DONE,
+        hint="mostly it is memory: the system ends a process when it is short of it (it says so in its own log), "
+        f"and Spark's JVM ends itself. {MORE_MEMORY}",
+    )
+
+
+def _exit_code(process: subprocess.Popen[bytes]) -> int | None:
+    with suppress(subprocess.TimeoutExpired):
+        return process.wait(PATIENCE_SECONDS)
+    return None
+
+
+def _refuses(gateway: Any) -> bool:
+    place = getattr(gateway, "java_parameters", None) or gateway.gateway_parameters
+    try:
+        socket.create_connection((place.address, place.port), PATIENCE_SECONDS).close()
+    except OSError:
+        return True
+    return False
+
+
+# The end of an application that spark-submit runs: its report in the log, or the three lines of an error and its exit
+# code.
+#
+# Who calls it: `run.stream`, `outputs.backfill`.
+
+
+log = structlog.get_logger()
+
+
+def ended_with(error: BaseException) -> OnlyonceError:
+    """An error as one of ours. What Spark handed over keeps its traceback in a file too, which the three lines name."""
+    return unexpected.told(jvm_lost(error) or translate(error))
+
+
+def run_application(main: Callable[[list[str]], Report]) -> None:
+    """Run an application with this process's arguments, to its end."""
+    from onlyonce.database import statements  # the command line imports this module, and no database
+
+    try:
+        statements.check_home()
+        found = main(sys.argv[1:])
+    except SystemExit as end:
+        sys.exit(unexpected.exit_code(end.code))  # type: ignore[arg-type]
+    except Exception as raised:
+        error = ended_with(raised)
+        log.error("failed", kind=type(error).__name__, what=error.what, data=error.data, next=error.hint)
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)
+    logs.tell(found)

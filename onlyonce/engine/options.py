@@ -1,0 +1,417 @@
+"""Names the settings whose values Spark shows on no page and writes to no event log."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import socket
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+from onlyonce import configuration, settings
+from onlyonce.core.errors import Refused
+from onlyonce.core.locations import Location, Url, is_s3
+from onlyonce.engine import state
+from onlyonce.environment import variable
+from onlyonce.tables import stores
+
+SETTING = "spark.redaction.regex"
+OURS = (
+    r"(?i)secret|password|token|access[._]?key|database_url"
+    r"|^spark\.(yarn\.appMasterEnv|kubernetes\.driverEnv|executorEnv)\."
+)
+"""Every variable of a driver or an executor is hidden: any of them may be one that a declaration names."""
+
+
+def merged_redaction(theirs: str | None) -> str:
+    """Return a pattern that hides what the team's own pattern hides, and what ours does."""
+    return OURS if not theirs or theirs == OURS else theirs if theirs.endswith(f"|{OURS}") else f"(?:{theirs})|{OURS}"
+
+
+# Reads the team's own `spark-defaults.conf`, from where spark-submit reads it. Our options are added to it.
+#
+# Who calls it: the Airflow operators and `onlyonce.engine.session`. Errors: OSError for a file that can't be read.
+
+
+_LOGGING = ("log4j2.properties", "log4j2.xml", "log4j2.yaml", "log4j2.json")
+_PAIR = re.compile(r"\s*([^\s=:]+)\s*[=:\s]\s*(.*?)\s*$")
+
+
+def spark_defaults(properties_file: str | None = None) -> dict[str, str]:
+    """The settings of a named file of properties, else those of spark-submit's own; none where there is no such
+    file."""
+    if properties_file:
+        return parsed(Path(properties_file).read_text())
+    found = next((path for folder in _folders() if (path := folder / "spark-defaults.conf").is_file()), None)
+    return parsed(found.read_text()) if found else {}
+
+
+def has_logging() -> bool:
+    """Whether the team has said what Spark logs, by a file beside its settings."""
+    return any((folder / name).is_file() for folder in _folders() for name in _LOGGING)
+
+
+def parsed(text: str) -> dict[str, str]:
+    """Java's properties, as far as Spark's are written: a key, then white space, `=` or `:`, then the value. Pure."""
+    lines = (line for line in text.splitlines() if line.strip() and line.lstrip()[0] not in "#!")
+    return {pair[1]: pair[2] for line in lines if (pair := _PAIR.match(line)) and pair[1].startswith("spark.")}
+
+
+def _folders() -> Iterator[Path]:
+    """Where spark-submit looks, in its order; one that is named is the only one."""
+    if named := variable("SPARK_CONF_DIR"):
+        yield Path(named)
+        return
+    if home := variable("SPARK_HOME"):
+        yield Path(home) / "conf"
+        return
+    if binary := shutil.which("spark-submit"):
+        yield Path(binary).resolve().parent.parent / "conf"
+    if (spec := importlib.util.find_spec("pyspark")) and spec.origin:
+        yield Path(spec.origin).parent / "conf"
+
+
+# Decides where Spark gets the jars of Delta and Kafka from: from a folder, or by their coordinates.
+#
+# A checkout has a folder that `make env` fills. An image has the folder that ONLYONCE_JARS names. Without a folder
+# Spark itself fetches them once (`spark.jars.packages`), in the versions of the installed packages pyspark and
+# delta-spark. Who calls it: `onlyonce.engine.options`. Errors: Refused for a folder that has no jar of Delta, and where
+# those packages are not installed.
+
+
+SCALA = "2.13"
+SDK = "2.35.4"
+"""The version of Amazon's SDK: of its parts that S3A uses, as in docker/s3.xml."""
+CLOUD = "4.1.2"
+"""The newest spark-hadoop-cloud that there is, as in docker/s3.xml; of it one class is used, the writer of
+checkpoints."""
+CLIENTS = {"gs": ("gcs-connector", "hadoop-gcp"), "abfss": ("hadoop-azure",)}
+"""Hadoop's clients of stores that no jars come for: how their files are named."""
+WITHOUT = (
+    "software.amazon.awssdk:bundle",
+    "org.apache.hadoop:hadoop-cloud-storage",
+    "org.apache.hadoop:hadoop-azure",
+    "org.apache.hadoop:hadoop-huaweicloud",
+    "org.apache.hadoop:hadoop-client-runtime",
+    "com.google.cloud.bigdataoss:gcs-connector",
+    "com.squareup.okhttp3:okhttp",
+    "com.squareup.okio:okio",
+    "org.eclipse.jetty:jetty-util",
+    "org.eclipse.jetty:jetty-util-ajax",
+    "joda-time:joda-time",
+    "com.fasterxml.jackson.core:jackson-databind",
+    "com.fasterxml.jackson.core:jackson-annotations",
+    "com.fasterxml.jackson.dataformat:jackson-dataformat-cbor",
+    "org.apache.httpcomponents:httpclient",
+    "org.apache.httpcomponents:httpcore",
+)
+"""What they would bring: all of the SDK in 690 MB, every other cloud, and what pyspark has."""
+
+
+def jars_of_session(folder: Path, *, s3: bool = False) -> dict[str, str]:
+    """The settings that bring the jars to the driver and to executors; those of S3 only where data is there, since each
+    jar makes a start longer."""
+    if list(folder.glob("delta-spark_*.jar")):
+        there = f"{folder}/*:{_of_s3(folder)}/*" if s3 else f"{folder}/*"
+        return {"spark.driver.extraClassPath": there, "spark.executor.extraClassPath": there}
+    if folder.exists() or settings.jars():
+        raise Refused(
+            f"the Delta jars are not in {folder}",
+            data="nothing was started",
+            hint="`make env` brings them; without the folder, and without ONLYONCE_JARS, Spark fetches them by "
+            "their coordinates",
+        )
+    if s3:
+        return {
+            "spark.jars.packages": ",".join([*coordinates(), *coordinates_of_s3()]),
+            "spark.jars.excludes": ",".join(WITHOUT),
+        }
+    return {"spark.jars.packages": ",".join(coordinates())}
+
+
+def refuse_without_client(at: Location, folder: Path, named: Iterable[str]) -> None:
+    """Of data in GCS or ADLS: see that somebody has brought the jar with which Spark gets there, into the folder or by
+    a setting (`named`)."""
+    clients = CLIENTS.get(at.scheme, ()) if isinstance(at, Url) else ()
+    if not clients or any(
+        client in text for client in clients for text in [*named, *(jar.name for jar in folder.glob("*.jar"))]
+    ):
+        return
+    raise Refused(
+        f"the data is in {at}, and Spark has no client of such a store: there is no jar {' or '.join(clients)}",
+        data="nothing was started",
+        hint=f"put it and what it needs into {folder}, or name it in spark.jars.packages; "
+        "docs/how-to/object-store.md says what was run there and what was not",
+    )
+
+
+def _of_s3(folder: Path) -> Path:
+    beside = folder.with_name(f"{folder.name}-s3")
+    if not list(beside.glob("hadoop-aws-*.jar")):
+        raise Refused(
+            f"the jars with which Spark reaches S3 are not in {beside}",
+            data="nothing was started",
+            hint="`make .venv/.made/s3` in a checkout brings them (12 MB); in an image put them beside the folder "
+            "of ONLYONCE_JARS",
+        )
+    return beside
+
+
+def coordinates() -> list[str]:
+    """The jars in Maven's coordinates, for the installed pyspark and delta-spark."""
+    try:
+        spark, delta = metadata.version("pyspark"), metadata.version("delta-spark")
+    except metadata.PackageNotFoundError as error:
+        raise Refused(
+            f"there is no folder of jars, and the package {error.name} is not installed, whose version says which "
+            "ones to fetch",
+            data="nothing was started",
+            hint="pip install 'onlyonce-pipelines[spark]', or name a folder with the jars: ONLYONCE_JARS",
+        ) from None
+    minor = ".".join(spark.split(".")[:2])
+    return [
+        f"io.delta:delta-spark_{minor}_{SCALA}:{delta}",
+        f"org.apache.spark:spark-sql-kafka-0-10_{SCALA}:{spark}",
+    ]
+
+
+def coordinates_of_s3() -> list[str]:
+    """The same of the jars with which Spark reaches S3, for the Hadoop that the installed pyspark brings."""
+    spec = find_spec("pyspark")
+    found = [*Path(spec.origin).parent.glob("jars/hadoop-client-api-*.jar")] if spec and spec.origin else []
+    if not found:
+        raise Refused(
+            "which Hadoop the installed pyspark brings can't be told: it has no jar hadoop-client-api",
+            data="nothing was started",
+            hint="name a folder with the jars: ONLYONCE_JARS, and beside it one with those of S3",
+        )
+    hadoop = found[0].stem.rpartition("-")[2]
+    parts = [f"software.amazon.awssdk:{part}:{SDK}" for part in ("s3", "s3-transfer-manager", "sts")]
+    return [f"org.apache.hadoop:hadoop-aws:{hadoop}", f"org.apache.spark:spark-hadoop-cloud_{SCALA}:{CLOUD}", *parts]
+
+
+# Decides which masters of Spark are accepted, and the address by which executors reach the driver.
+#
+# In deploy mode client the driver runs where it is started, so its jars, files and secrets are there. In deploy mode
+# cluster they must come in an image, in an archive, or by `--py-files`. Who calls it: `onlyonce.engine.options`,
+# `onlyonce.airflow.spark_job`. Errors: Refused for a master that can't work, before anything is started.
+
+
+LOOPBACK = "127.0.0.1"
+TAKEN = (
+    "local[N], spark://host:port, or yarn, with the driver here (deploy mode client); yarn or k8s:// with it "
+    "in the cluster"
+)
+
+
+def refuse_master(master: str, deploy_mode: str | None = None) -> None:
+    """Raise Refused, by name, for a master or a deploy mode that is not supported."""
+    kind = master.partition("://")[0].partition("[")[0]
+    if deploy_mode == "cluster" and kind in ("yarn", "k8s"):
+        return
+    if (deploy_mode or "client") != "client":
+        raise Refused(
+            f"Spark's deploy mode {deploy_mode} is not supported with the master {master}",
+            data="nothing was started",
+            hint=f"a standalone cluster takes no Python driver, a local master is no cluster. Supported: {TAKEN}",
+        )
+    if kind not in ("local", "spark", "yarn"):
+        raise Refused(
+            f"Spark's master {master} is not supported",
+            data="nothing was started",
+            hint="Spark Connect is not supported, and Kubernetes only with the driver in the cluster. Supported: "
+            f"{TAKEN}",
+        )
+
+
+def driver_host(master: str) -> str | None:
+    """The address at which executors find the driver: ONLYONCE_DRIVER_HOST; of a local master the loopback; of spark://
+    this machine's address on the way to the master.
+
+    None: Spark chooses, by this machine's name."""
+    if named := settings.spark().driver_host:
+        return named
+    if master.startswith("local"):
+        return LOOPBACK
+    found = re.match(r"spark://(\[[^]]+\]|[^:,/]+):(\d+)", master)
+    return _on_the_way_to(found[1].strip("[]"), int(found[2])) if found else None
+
+
+def _on_the_way_to(host: str, port: int) -> str | None:
+    try:
+        [(family, kind, _, _, address), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+        with socket.socket(family, kind) as way:
+            way.connect(address)  # of a datagram: nothing is sent
+            return str(way.getsockname()[0])
+    except OSError:
+        return None  # the master's name is not known here: Spark says so itself
+
+
+# The options that every Spark session of ours adds to the team's own settings.
+#
+# The JVM needs most of them before it starts, so `spark-submit` gets them as --conf. Who calls it:
+# `onlyonce.engine.session` and the Airflow operator in `onlyonce.airflow.spark_job`. Raises Refused when the
+# jars are missing.
+
+
+JARS = settings.jars() or Path(sys.prefix) / "jars"
+PACKAGE = Path(__file__)
+JAVA = "spark.driver.extraJavaOptions"
+_CATALOG = "spark.sql.catalog.spark_catalog"
+_ALWAYS = frozenset({"spark.sql.session.timeZone", "spark.sql.parquet.outputTimestampType", SETTING})
+"""Time zone and type decide what is written, and are of our own session only. The redaction has the team's own in
+it."""
+_MERGED = {
+    "spark.sql.extensions": ",",
+    "spark.jars.packages": ",",
+    "spark.driver.extraClassPath": ":",
+    "spark.executor.extraClassPath": ":",
+    JAVA: " ",
+}
+QUIETLY = "-Xlog:cds=off -Xlog:cds+dynamic=off"
+END_WITHOUT_MEMORY = "-XX:+ExitOnOutOfMemoryError"
+"""A JVM that has found no memory once ends, as a killed one does. Else Spark's own threads end one by one, and what the
+driver is told has nothing to do with memory."""
+WITHOUT_MEMORY = (3, 52)
+"""The exit codes of a JVM that found no memory: by that option, and by Spark where it was a task's."""
+LOGGING = "-Dlog4j2.configurationFile="
+"""Log4j's own name for the file that says what is logged."""
+
+
+def options(master: str, theirs: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What is added to a session's own settings (`theirs`), for spark-submit's --conf as for a session made here.
+
+    Raises Refused.
+
+    Nothing of theirs is replaced, but what decides which rows are written (`_ALWAYS`); class path and extensions are
+    merged.
+    """
+    theirs = theirs or {}
+    # Kubernetes starts a driver in its pod as one in client mode, and says by this that it is in the cluster.
+    in_pod = theirs.get("spark.kubernetes.submitInDriver") == "true"
+    mode = "cluster" if in_pod else theirs.get("spark.submit.deployMode", "client")
+    refuse_master(master, mode)
+    return added(_ours(master, mode, theirs) | _jars(theirs), theirs)
+
+
+def classes() -> Path:
+    """The classes of Spark as the JVM maps them (`onlyonce.engine.class_archive`).
+
+    Without the file, or with that of another JVM or class path, it loads them.
+    """
+    return JARS / ("spark-s3.jsa" if is_s3(settings.data_root()) else "spark.jsa")
+
+
+def added(ours: Mapping[str, str], theirs: Mapping[str, str]) -> dict[str, str]:
+    """Ours, less what is theirs to say, with what is both's.
+
+    Raises Refused for a catalog that has no Delta tables. Pure.
+    """
+    found = {key: value for key, value in ours.items() if key in _ALWAYS or key not in theirs}
+    for key, between in _MERGED.items():
+        if key in ours and key in theirs:
+            parts = [part for part in theirs[key].split(between) if part]
+            found[key] = between.join(dict.fromkeys([*parts, *ours[key].split(between)]))
+    catalog = theirs.get(_CATALOG, ours.get(_CATALOG))
+    if catalog != ours.get(_CATALOG):
+        raise Refused(
+            f"{_CATALOG} is {catalog}",
+            data="nothing was started",
+            hint="the platform's tables are Delta's and need Delta's catalog; give the other one a name of its own",
+        )
+    return {key: value for key, value in found.items() if theirs.get(key) != value}
+
+
+def _ours(master: str, mode: str, theirs: Mapping[str, str]) -> dict[str, str]:
+    found = {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        _CATALOG: "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.session.timeZone": "UTC",
+        SETTING: merged_redaction(theirs.get(SETTING)),
+        # As Delta's log and pyarrow have them; Spark's own default is older, and says nothing of its least and largest.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+        # A row may be a block of some thousand records.
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(1 << 26),
+        "spark.sql.streaming.numRecentProgressUpdates": "1000",
+        # Else each expression of a plan tells the JVM the line that it stands on: as many calls again as there are, in
+        # each batch.
+        "spark.python.sql.dataFrameDebugging.enabled": str(settings.spark().spark_lines).lower(),
+        **state.options(master, theirs),
+        **stores.options_of_spark(settings.data_root()),
+        **_said(),
+    }
+    if not master.startswith("local") and not _has_said_what_is_logged(theirs):
+        found.setdefault("spark.log.level", "ERROR")  # else the progress of each batch is in the task's log
+    if mode == "cluster":
+        return found | ({"spark.yarn.maxAppAttempts": "1"} if master.startswith("yarn") else {})
+    # With its scheme: without one it is a folder of whatever file system is the cluster's default.
+    found["spark.sql.warehouse.dir"] = (settings.home() / "spark-warehouse").as_uri()
+    if host := driver_host(master):
+        found["spark.driver.host"] = host
+    return {**_of_local(theirs), **found} if master.startswith("local") else found
+
+
+def _of_local(theirs: Mapping[str, str]) -> dict[str, str]:
+    """For one machine that does it all. A cluster has its own."""
+    found = {
+        "spark.driver.bindAddress": "127.0.0.1",
+        # The driver's port deserialises what it gets. With a local master Spark generates the secret itself.
+        "spark.authenticate": "true",
+        "spark.driver.memory": "2g",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if configuration.others_may_write(Path.cwd()):
+        found["spark.executorEnv.PYTHONSAFEPATH"] = "1"  # Spark starts its workers by `python -m`, in this folder
+    java = [END_WITHOUT_MEMORY, *([f"-XX:SharedArchiveFile={classes()} {QUIETLY}"] if classes().exists() else [])]
+    if PACKAGE.is_file() and not _has_said_what_is_logged(theirs):
+        java.append(LOGGING + PACKAGE.with_name("log4j2.properties").as_uri())
+    else:
+        found["spark.log.level"] = "ERROR"
+    if PACKAGE.is_file():  # else a task brings the package along as a zip, which Spark's daemon does not have
+        found["spark.python.daemon.module"] = "onlyonce.engine.worker_daemon"
+    return found | {JAVA: " ".join(java)}
+
+
+def _has_said_what_is_logged(theirs: Mapping[str, str]) -> bool:
+    """Return whether the team has a configuration of log4j."""
+    return "log4j" in theirs.get(JAVA, "") or has_logging()
+
+
+def _jars(theirs: Mapping[str, str]) -> dict[str, str]:
+    named = [theirs.get(key, "") for key in ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")]
+    refuse_without_client(settings.data_root(), JARS, named)
+    if any("delta-spark" in jars for jars in named) and not list(JARS.glob("delta-spark_*.jar")):
+        return {}
+    return jars_of_session(JARS, s3=is_s3(settings.data_root()))
+
+
+def _said() -> dict[str, str]:
+    """What somebody has said by a setting of ours: it holds for each master."""
+    asked = settings.spark()
+    found = {
+        "spark.driver.memory": asked.driver_memory,
+        "spark.executor.memory": asked.executor_memory,
+        "spark.sql.shuffle.partitions": asked.shuffle_partitions,
+        "spark.ui.enabled": asked.spark_ui,
+        "spark.log.level": asked.spark_log,
+    }
+    return {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in found.items()
+        if value is not None
+    }
+
+
+def with_retries(master: str) -> str:
+    """Spark's local mode gives up at the first failed task; `local[N,4]` tries it again, as a cluster does."""
+    if master.startswith("local[") and "," not in master:
+        return master[:-1] + ",4]"
+    return "local[1,4]" if master == "local" else master

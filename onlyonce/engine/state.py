@@ -1,0 +1,79 @@
+"""Where Spark keeps the open windows of the outputs, and in how many parts.
+
+RocksDB keeps state on the disk of the executor, and what has changed in a batch goes to the checkpoint (a changelog).
+So state may be larger than memory, and no garbage collector looks at it. All RocksDB stores of a process share one
+bounded memory, beside the JVM's. What an output was begun with stays for its life: Spark reads both the store and the
+number of partitions from the checkpoint, whatever is set by now (`tests/spark/outputs/test_state.py`).
+
+Who calls it: `onlyonce.engine.options`. Pure, but for the settings; Refused where one is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from onlyonce import settings
+from onlyonce.core.errors import Refused
+
+_STORE = "spark.sql.streaming.stateStore"
+PROVIDER = f"{_STORE}.providerClass"
+CHANGELOG = f"{_STORE}.rocksdb.changelogCheckpointing.enabled"
+UNLOAD = f"{_STORE}.unloadOnCommit"
+"""Whether a task ends its store with its batch. Only then is it certain that a driver which lives for less than a
+minute uploads a snapshot now and then, and removes old files: else a thread does it once a minute, and a store is
+loaded from the changes of all batches that ever were."""
+PARTITIONS = "spark.sql.shuffle.partitions"
+PROVIDERS = {
+    kind: f"org.apache.spark.sql.execution.streaming.state.{name}StateStoreProvider"
+    for kind, name in (("rocksdb", "RocksDB"), ("memory", "HDFSBacked"))
+}
+
+
+def options(master: str, theirs: Mapping[str, str]) -> dict[str, str]:
+    """The options of the state of all outputs."""
+    asked = settings.spark()
+    found = {PROVIDER: PROVIDERS[asked.state]}
+    if not master.startswith("local") and (cores := cluster_cores(theirs)):
+        found[PARTITIONS] = str(cores)
+    if asked.state == "rocksdb":
+        found |= {
+            CHANGELOG: "true",
+            f"{_STORE}.rocksdb.boundedMemoryUsage": "true",
+            f"{_STORE}.rocksdb.maxMemoryUsageMB": str(asked.state_memory),
+            # A count of all rows, which nobody asks for, reads each key before it is written.
+            f"{_STORE}.rocksdb.trackTotalNumberOfRows": "false",
+        }
+    return found
+
+
+def is_unsaid(master: str, partitions: str | None) -> bool:
+    """Whether nothing says in how many partitions a state begins: on a cluster Spark makes 200, for the life of the
+    output.
+
+    Pure.
+    """
+    return not master.startswith("local") and partitions is None
+
+
+def unsaid(output: str) -> Refused:
+    """What is raised before the first batch of such an output. Pure."""
+    return Refused(
+        f"nothing says in how many partitions the state of {output} is kept, and its first batch would fix Spark's "
+        "200 for its life",
+        data="the output has not begun; what was received stays",
+        hint="say how many cores it may have: spark.cores.max on spark://, else spark.executor.instances and "
+        "spark.executor.cores; or the number itself: "
+        "ONLYONCE_SHUFFLE_PARTITIONS. Then run the same command again",
+    )
+
+
+def cluster_cores(theirs: Mapping[str, str]) -> int | None:
+    """How many cores a cluster is asked for: of all its executors together, or the most that they may become.
+
+    None where nothing says so. Pure.
+    """
+    if most := theirs.get("spark.cores.max"):
+        return int(most)
+    dynamic = theirs.get("spark.dynamicAllocation.enabled") == "true"
+    executors = theirs.get("spark.dynamicAllocation.maxExecutors" if dynamic else "spark.executor.instances")
+    return int(executors) * int(theirs.get("spark.executor.cores", "1")) if executors else None

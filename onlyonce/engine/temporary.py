@@ -1,0 +1,114 @@
+"""The folder of what a driver on one machine keeps while it works: Spark's blocks, spilled rows and state, what the JVM
+unpacks, and copies of checkpoints.
+
+Each driver has a folder of its own below `<home>/tmp`, and holds a lock of the operating system on it for as long as
+its process lives. A killed driver leaves its folder and loses its lock, at the same instant. So the next driver that
+starts asks for each folder's lock, and deletes a folder of which it gets it. No age and no process id is looked at.
+
+Who calls it: the Airflow operator, which names the folder to spark-submit, `onlyonce.engine.session` and
+`onlyonce.context`. Errors: OSError where the home can't be written. Not promised: that a folder goes from
+a file system without locks. There nobody can be asked, and folders stay.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
+
+from onlyonce import settings
+from onlyonce.environment import variable
+
+BLOCKS = "spark.local.dir"
+JAVA = "spark.driver.extraJavaOptions"
+LOCK = "lock"
+_UNPACKED = "-Djava.io.tmpdir="
+
+_held: dict[Path, int] = {}
+"""The folders that this process holds, with the open file of the lock. The lock ends with the process, however it
+ends."""
+
+
+def root() -> Path:
+    """The folder of all drivers' folders."""
+    return settings.home() / "tmp"
+
+
+def added(master: str, ours: Mapping[str, str], theirs: Mapping[str, str]) -> dict[str, str]:
+    """Our options, and of a local master the driver's folder, which is made.
+
+    What the team has said of such folders stays.
+    """
+    found = dict(ours)
+    java = f"{theirs.get(JAVA, '')} {variable('JDK_JAVA_OPTIONS') or ''} {variable('JAVA_TOOL_OPTIONS') or ''}"
+    wanted = {
+        BLOCKS: BLOCKS not in theirs and variable("SPARK_LOCAL_DIRS") is None,
+        JAVA: _UNPACKED not in java and not re.search(r"\s", str(root())),
+    }
+    if not master.startswith("local") or not any(wanted.values()):
+        return found
+    folder = root() / f"driver-{uuid4().hex[:12]}"
+    folder.mkdir(parents=True)
+    if wanted[BLOCKS]:
+        found[BLOCKS] = str(folder)
+    if wanted[JAVA]:
+        before = found.get(JAVA, theirs.get(JAVA, ""))
+        found[JAVA] = f"{before} {_UNPACKED}{folder}".strip()
+    return found
+
+
+def hold(options: Mapping[str, str]) -> None:
+    """Hold the folder that a driver's options name, if it is one of ours, until this process ends; and delete those of
+    drivers that are gone."""
+    named = re.search(rf"{_UNPACKED}(\S+)", options.get(JAVA, ""))
+    for folder in {Path(name) for name in (options.get(BLOCKS), named and named[1]) if name}:
+        if folder.parent == root() and folder not in _held:
+            _hold(folder)
+    sweep()
+
+
+def of_driver() -> Path:
+    """A folder that goes with this driver: the one that it holds, or one that is made for it now."""
+    if not _held:
+        _hold(root() / f"driver-{uuid4().hex[:12]}")
+        sweep()
+    return next(iter(_held))
+
+
+def sweep() -> list[Path]:
+    """Delete the folders of drivers that are gone; gives them."""
+    gone = []
+    for folder in root().glob("driver-*") if root().is_dir() else ():
+        with suppress(OSError):  # held by its driver, just deleted by another one, or nobody can be asked
+            lock = _opened(folder)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder)
+                gone.append(folder)
+            finally:
+                os.close(lock)
+    return gone
+
+
+def _hold(folder: Path) -> None:
+    # Between spark-submit and this line nobody holds it. If another driver has deleted it meanwhile it is made again:
+    # nothing of worth was in it yet.
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = _opened(folder)
+        with suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(lock), (folder / LOCK).stat()):
+                _held[folder] = lock
+                return
+        os.close(lock)
+
+
+def _opened(folder: Path) -> int:
+    return os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

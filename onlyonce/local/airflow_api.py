@@ -1,0 +1,349 @@
+"""The address and login of Airflow: any Airflow, by its URL and a token or a login; by default the one of this
+platform's folder.
+
+| variable                                             | meaning                                          |
+|------------------------------------------------------|--------------------------------------------------|
+| ONLYONCE_AIRFLOW_URL, else AIRFLOW__API__BASE_URL    | the address of Airflow's API server              |
+| ONLYONCE_AIRFLOW_TOKEN, else AIRFLOW_CLI_TOKEN       | a token of its API; with it nobody logs in       |
+| ONLYONCE_AIRFLOW_USER, ONLYONCE_AIRFLOW_PASSWORD     | a login, for auth managers that have `/auth/token` |
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from onlyonce import settings
+from onlyonce.commitlog.drivers import LongRuns
+from onlyonce.commitlog.health import Health
+from onlyonce.core.errors import Refused, Retryable
+from onlyonce.core.runs import Report
+from onlyonce.core.stored_names import pipeline_tag
+from onlyonce.database.connect import Database
+from onlyonce.environment import variable
+from onlyonce.local import airflow_server
+
+
+@dataclass(frozen=True)
+class Address:
+    """An Airflow: its URL, and a token, or a user with a password.
+
+    The secrets are never printed. `own`: it is the embedded one.
+    """
+
+    url: str
+    user: str = ""
+    password: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
+    own: bool = False
+
+    @property
+    def on_loopback(self) -> bool:
+        """Whether it is on this machine: a proxy from the environment knows nothing of that address."""
+        return "://127.0.0.1" in self.url or "://localhost" in self.url or "://[::1]" in self.url
+
+
+def of_environment() -> Address:
+    """The Airflow that the environment names, or the embedded one. Raises Refused where another's login is missing."""
+    given = settings.airflow_login()
+    url = given.url or variable("AIRFLOW__API__BASE_URL")
+    token, user, password = given.token or variable("AIRFLOW_CLI_TOKEN") or "", given.user, given.password
+    own = f"http://127.0.0.1:{settings.airflow_port()}"
+    address = Address((url or own).rstrip("/"), user or airflow_server.USER, password, token)
+    if token or password:
+        return address
+    if address.url != own:
+        raise Refused(
+            f"no login is known for Airflow at {address.url}",
+            data="nothing was changed",
+            hint="set ONLYONCE_AIRFLOW_TOKEN, or ONLYONCE_AIRFLOW_USER and ONLYONCE_AIRFLOW_PASSWORD",
+        )
+    return Address(own, airflow_server.USER, airflow_server.password(), own=True)
+
+
+# A small client of Airflow's REST API: what the demo, `onlyonce pause` and the tests ask of it, and no more.
+#
+# Not `apache-airflow-client`, since that is for the Airflow of its own version: it checks each answer against its
+# models, and 3.3.2 wants fields of a DAG (`is_backfillable`, `timetable_periodic`) that an Airflow 3.2 does not send,
+# so `pause` would fail there.
+#
+# Errors: Retryable when Airflow does not answer or does not do a thing in time, Refused when it says no. Not promised:
+# paging; lists hold at most 100 entries.
+
+
+FINAL_STATES = frozenset({"success", "failed"})
+
+
+class AirflowApi:
+    """A session with an Airflow: by default the one that the environment names, or that of this platform's folder.
+
+    It logs in at its first call, unless it has a token.
+    """
+
+    def __init__(self, address: Address | None = None) -> None:
+        self._address = address or of_environment()
+        self.base_url = self._address.url
+        # A proxy from the environment knows nothing of this machine's loopback address.
+        self._client = httpx.Client(base_url=self.base_url, timeout=30, trust_env=not self._address.on_loopback)
+        if self._address.token:
+            self._client.headers["Authorization"] = f"Bearer {self._address.token}"
+        self._logged_in = bool(self._address.token)
+
+    def __enter__(self) -> AirflowApi:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._client.close()
+
+    def dags(self) -> list[dict[str, Any]]:
+        """The DAGs that Airflow has parsed."""
+        return list(self._call("GET", "dags", params={"limit": 100})["dags"])
+
+    def dags_with(self, tag: str) -> list[str]:
+        """The ids of the DAGs with a tag, whatever else there is."""
+        return [str(dag["dag_id"]) for dag in self._call("GET", "dags", params={"limit": 100, "tags": tag})["dags"]]
+
+    def import_errors(self) -> list[dict[str, Any]]:
+        """The DAG files that could not be imported, with the reason."""
+        return list(self._call("GET", "importErrors")["import_errors"])
+
+    def wait_for_dag(self, dag_id: str, patience: float = 120) -> None:
+        """Return when the DAG is parsed. Raises Retryable with the import error of DAG files, if any."""
+        end = time.monotonic() + patience
+        while dag_id not in {dag["dag_id"] for dag in self.dags()}:
+            if time.monotonic() > end:
+                errors = self.import_errors()
+                reason = errors[0]["stack_trace"].strip().splitlines()[-1] if errors else "no import error"
+                raise Retryable(
+                    f"Airflow has not parsed the DAG {dag_id} within {patience:.0f} s ({reason}).",
+                    data="nothing was started",
+                    hint="look at <ONLYONCE_HOME>/logs/dag-processor.log",
+                )
+            time.sleep(0.5)
+
+    def unpause(self, dag_id: str, paused: bool = False) -> None:
+        """Let the schedule of a DAG run, or hold it."""
+        self._call("PATCH", f"dags/{quote(dag_id)}", json={"is_paused": paused})
+
+    def trigger(self, dag_id: str, conf: dict[str, Any] | None = None) -> str:
+        """Start a run as a person would in the UI. Returns its id."""
+        body = {"logical_date": None, "conf": conf or {}}
+        return str(self._call("POST", f"dags/{quote(dag_id)}/dagRuns", json=body)["dag_run_id"])
+
+    def clear(self, dag_id: str, run_id: str) -> None:
+        """Clear all tasks of a run, so that they run again."""
+        body = {"dry_run": False, "dag_run_id": run_id, "only_failed": False, "reset_dag_runs": True}
+        self._call("POST", f"dags/{quote(dag_id)}/clearTaskInstances", json=body)
+
+    def running(self, dag_id: str) -> list[str]:
+        """The ids of a DAG's runs that are in progress."""
+        found = self._call("GET", f"dags/{quote(dag_id)}/dagRuns", params={"limit": 100, "state": "running"})
+        return [str(run["dag_run_id"]) for run in found["dag_runs"]]
+
+    def run_state(self, dag_id: str, run_id: str) -> str:
+        """queued, running, success or failed."""
+        return str(self._call("GET", _run(dag_id, run_id))["state"])
+
+    def task_states(self, dag_id: str, run_id: str) -> dict[str, str]:
+        """The state of each task of a run; 'none' before it is scheduled."""
+        return {task["task_id"]: task["state"] or "none" for task in self.tasks(dag_id, run_id)}
+
+    def tasks(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
+        """The task instances of a run as Airflow tells them (state, try_number, start and end)."""
+        return list(self._call("GET", _run(dag_id, run_id) + "/taskInstances")["task_instances"])
+
+    def task_log(self, dag_id: str, run_id: str, task_id: str, attempt: int = 1) -> str:
+        """The log of one attempt of a task, one event a line."""
+        path = f"{_run(dag_id, run_id)}/taskInstances/{quote(task_id)}/logs/{attempt}"
+        content = self._call("GET", path, params={"full_content": "true"})["content"]
+        return "\n".join(event if isinstance(event, str) else event["event"] for event in content)
+
+    def wait_for_run(
+        self,
+        dag_id: str,
+        run_id: str,
+        patience: float = 1800,
+        watch: Callable[[dict[str, str]], None] = lambda _: None,
+    ) -> str:
+        """Return the final state of a run; `watch` gets the states of its tasks every second."""
+        end = time.monotonic() + patience
+        while (state := self.run_state(dag_id, run_id)) not in FINAL_STATES:
+            if time.monotonic() > end:
+                raise Retryable(
+                    f"The run {run_id} of {dag_id} is still {state} after {patience:.0f} s.",
+                    data="it goes on; what it has committed stays",
+                    hint=f"look at {self.base_url}/dags/{dag_id}",
+                )
+            watch(self.task_states(dag_id, run_id))
+            time.sleep(1)
+        watch(self.task_states(dag_id, run_id))
+        return state
+
+    def _call(self, method: str, path: str, **arguments: Any) -> Any:
+        if not self._logged_in:
+            self._log_in()
+        response = self._send(method, f"/api/v2/{path}", **arguments)
+        if (
+            response.status_code == httpx.codes.UNAUTHORIZED and not self._address.token
+        ):  # the session's token has run out
+            self._log_in()
+            response = self._send(method, f"/api/v2/{path}", **arguments)
+        return _checked(response).json()
+
+    def _log_in(self) -> None:
+        body = {"username": self._address.user, "password": self._address.password}
+        token = _checked(self._send("POST", "/auth/token", json=body)).json()["access_token"]
+        self._client.headers["Authorization"] = f"Bearer {token}"
+        self._logged_in = True
+
+    def _send(self, method: str, url: str, **arguments: Any) -> httpx.Response:
+        try:
+            return self._client.request(method, url, **arguments)
+        except httpx.HTTPError as error:
+            raise Retryable(
+                f"Airflow at {self.base_url} does not answer: {error}",
+                data="what was committed is still there",
+                hint="`onlyonce up` starts it"
+                if self._address.own
+                else f"see that it runs, and that {self.base_url} is its address (ONLYONCE_AIRFLOW_URL)",
+            ) from error
+
+
+def _run(dag_id: str, run_id: str) -> str:
+    return f"dags/{quote(dag_id)}/dagRuns/{quote(run_id, safe='')}"
+
+
+def _checked(response: httpx.Response) -> httpx.Response:
+    if response.is_success:
+        return response
+    where = f"{response.request.method} {response.request.url.path}"
+    if response.is_server_error:
+        raise Retryable(f"Airflow failed at {where}: {response.text[:300]}", hint="run the same command again")
+    raise Refused(
+        f"Airflow refuses {where} ({response.status_code}): {response.text[:300]}",
+        data="nothing was changed",
+        hint="see that the DAG and the run exist, and that who asks may do it (ONLYONCE_AIRFLOW_TOKEN, or a user)",
+    )
+
+
+# Holds the schedules of a pipeline in Airflow, and lets them go on.
+#
+# A paused DAG starts no run and no further task. A task at work goes on to its end; a drain is one task, so its driver
+# ends as usual. Queued tasks, retries, and backfills that wait for open windows start when the DAG is resumed. Runs at
+# the shell are not held. Nothing is lost meanwhile: input waits in the inbox.
+#
+# Who calls it: `onlyonce pause` and `resume`. Errors: Retryable when Airflow does not answer, Refused when it has no
+# such DAG.
+
+
+def hold_schedules(pipeline: str, *, held: bool, api: AirflowApi | None = None) -> Report:
+    """Pause (or unpause) all DAGs of a pipeline, which are known by their tag; the report says which runs are in
+    progress."""
+    with api or AirflowApi() as session:
+        mine = session.dags_with(pipeline_tag(pipeline))
+        if not mine:
+            raise Refused(
+                f"Airflow at {session.base_url} has no DAG of {pipeline}",
+                data="nothing was changed",
+                hint=f"its DAGs have the tag {pipeline_tag(pipeline)}: give it to one that was written by hand; "
+                "ONLYONCE_AIRFLOW_URL names "
+                "another Airflow",
+            )
+        for name in mine:
+            session.unpause(name, paused=held)
+        rows = [
+            {"dag": name, "run": run, "its task": "goes on to its end"}
+            for name in mine
+            for run in session.running(name)
+        ]
+    facts = {"schedules": "held" if held else "run", "dags": ", ".join(mine)}
+    shown = {"in progress": rows} if rows and held else {}
+    return Report(f"{pipeline}: {'paused' if held else 'resumed'}", "pause", facts, shown)
+
+
+# Stops a pipeline: holds its schedules, asks a long run to stop, and waits for the end of the run at work.
+#
+# Nothing is killed.
+#
+# A long run ends after the batch at work. A drain ends when it has taken in what is there; it can't be asked to end
+# sooner. Queued tasks, retries, and backfills that wait for open windows start when the pipeline is resumed.
+#
+# Who calls it: `onlyonce stop`. Errors: Retryable when the patience ends first, or Airflow does not answer; Refused
+# when it has no such DAG. Not promised: that a driver is noticed whose session broke. It connects again at its next
+# statement.
+
+
+LOOK_EVERY_SECONDS = 1.0
+AT_WORK = ("running", "restarting")
+"""The states of a task that has a process. What is queued or deferred stays so while its DAG is held."""
+
+
+def stop_runs(
+    pipeline: str,
+    *,
+    patience_seconds: float,
+    airflow: Callable[[], AirflowApi] | None = AirflowApi,
+    watch: Callable[[list[str]], None] = lambda _: None,
+) -> Report:
+    """Hold the schedules, then return when nothing of the pipeline is at work; `watch` gets what is, at each look.
+
+    Without `airflow`, which opens a session with it, only the drivers in the log are waited for.
+    """
+    begun, held = time.monotonic(), ""
+    if airflow:
+        held = str(hold_schedules(pipeline, held=True, api=airflow()).facts["dags"])
+    database = Database(settings.database_url(), "onlyonce-stop", any_format=True)
+    # After its schedule is held, or Airflow would start the next one at once.
+    asked = LongRuns(database).ask_stop(pipeline)
+    while working := [
+        *_drivers(database, pipeline),
+        *(_tasks(held.split(", "), airflow) if airflow else []),
+    ]:
+        watch(working)
+        if time.monotonic() - begun > patience_seconds:
+            raise Retryable(
+                f"{pipeline} is still at work after {patience_seconds:.0f} s: {'; '.join(working)}",
+                data="it was not killed, and goes on to its end; "
+                + ("its schedules are held" if held else "no schedule was held"),
+                hint="run the same command again to go on waiting; `onlyonce resume` lets the schedules go on",
+            )
+        time.sleep(LOOK_EVERY_SECONDS)
+    facts = {
+        "schedules": f"held: {held}" if held else "not asked",
+        "long run": "asked to stop" if asked else "none",
+        "waited": f"{time.monotonic() - begun:.0f} s",
+    }
+    return Report(f"{pipeline}: stopped", f"stop__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", facts)
+
+
+def _drivers(database: Database, pipeline: str) -> Iterator[str]:
+    """The long run while it lives, and the lineages that have a driver with a session, each with how far it is."""
+    if (known := LongRuns(database).look(pipeline)) and known.alive:
+        yield f"the long run on {known.driver} has done {known.turns} turns"
+    for query in Health(database).queries():
+        if query.pipeline == pipeline and query.at_work:
+            yield f"{query.lineage} has committed batch {query.committed}"
+    for backfill in Health(database).begun().backfills:
+        if backfill.pipeline == pipeline and backfill.at_work:
+            yield f"{backfill.lineage} is recomputed"
+
+
+def _tasks(dags: list[str], airflow: Callable[[], AirflowApi]) -> list[str]:
+    # A driver that has just been submitted has no session yet, but its task is at work.
+    with airflow() as session:
+        return [
+            f"task {task['task_id']} of {dag}, {run_id}"
+            for dag in dags
+            for run_id in session.running(dag)
+            for task in session.tasks(dag, run_id)
+            if task["state"] in AT_WORK
+        ]

@@ -1,0 +1,334 @@
+"""The environment of Airflow's processes: settings, secrets, connections.
+
+Secrets are in files of mode 0600 and in the environment of our own processes, never on a command line. Who calls it:
+`onlyonce.local.airflow_server`, `onlyonce.local.airflow_api`, and tests that run Airflow's commands.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+
+import httpx
+import psycopg2
+from sqlalchemy.engine import URL, make_url
+
+from onlyonce import configuration, settings
+from onlyonce.core.errors import Retryable
+from onlyonce.environment import inherited, variable
+from onlyonce.local import processes
+
+USER = "admin"
+
+EVERYWHERE = {
+    "CORE__EXECUTOR": "LocalExecutor",
+    "CORE__PARALLELISM": "4",  # each task may be a JVM; a laptop bears a few
+    "CORE__LOAD_EXAMPLES": "False",
+    "CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+    "CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
+    "API__WORKERS": "1",
+    # No log servers run (see onlyonce.local.airflow_server); the default port may be another Airflow's.
+    "LOGGING__WORKER_LOG_SERVER_PORT": "1",
+    "LOGGING__TRIGGER_LOG_SERVER_PORT": "1",
+    # A new or changed declaration shows within seconds, not minutes.
+    "DAG_PROCESSOR__REFRESH_INTERVAL": "10",
+    "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "10",
+    "DAG_PROCESSOR__PARSING_PROCESSES": "1",
+    "DAG_PROCESSOR__PRINT_STATS_INTERVAL": "600",
+    # A task outlives an api-server that is killed and started again, and a machine that is busy.
+    "WORKERS__EXECUTION_API_RETRIES": "10",
+    "WORKERS__EXECUTION_API_RETRY_WAIT_MAX": "15",
+    "WORKERS__EXECUTION_API_TIMEOUT": "30",
+    # A task whose worker was killed is run again after two minutes instead of ten.
+    "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
+    "SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "60",
+}
+"""Airflow's settings that know nothing of the place: docker-compose.yml has the same (tests/compose compares them)."""
+
+
+def environment() -> dict[str, str]:
+    """This process's environment with everything that Airflow's processes and their tasks need.
+
+    Raises FileNotFoundError when the embedded PostgreSQL was never started.
+    """
+    home = settings.home()
+    airflow_home = settings.inside_home(home, "airflow")
+    password()
+    return {
+        **inherited(),
+        **_airflow(airflow_home, f"http://127.0.0.1:{settings.airflow_port()}"),
+        **_secrets(airflow_home),
+        **_connections(),
+        **_surroundings(home),
+    }
+
+
+def host_name() -> str:
+    """The name of this machine for Airflow: it uses it to reach a task's log, and DNS may not know it."""
+    return "127.0.0.1"
+
+
+def password() -> str:
+    """The password of the user `admin`, made before Airflow would make one and print it to a log."""
+    return processes.read_or_make_secret(password_file(), lambda: {USER: secrets.token_urlsafe(12)})[USER]
+
+
+def password_file() -> Path:
+    """Return the file that holds the password, readable by its owner only."""
+    return settings.home() / "airflow" / "simple_auth_manager_passwords.json.generated"
+
+
+def airflow_url(driver: str) -> str:
+    """The URL of Airflow's own database for a driver. It holds a password: never log it."""
+    url = make_url((settings.home() / "postgres" / "airflow.url").read_text().strip())
+    if driver.endswith("+asyncpg"):
+        url = url.set(query={})  # asyncpg knows no require_auth
+    return url.set(drivername=driver).render_as_string(hide_password=False)
+
+
+def _airflow(airflow_home: Path, address: str) -> dict[str, str]:
+    options = EVERYWHERE | {
+        "CORE__DAGS_FOLDER": str(settings.ROOT / "dags"),
+        "CORE__PLUGINS_FOLDER": str(settings.ROOT / "plugins"),
+        "CORE__HOSTNAME_CALLABLE": f"{__name__}.host_name",
+        "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(airflow_home / password_file().name),
+        "CORE__EXECUTION_API_SERVER_URL": f"{address}/execution/",
+        "DATABASE__SQL_ALCHEMY_CONN": airflow_url("postgresql+psycopg2"),
+        "DATABASE__SQL_ALCHEMY_CONN_ASYNC": airflow_url("postgresql+asyncpg"),
+        "API__HOST": "127.0.0.1",
+        "API__PORT": str(settings.airflow_port()),
+        "API__BASE_URL": address,
+        "LOGGING__BASE_LOG_FOLDER": str(airflow_home / "logs"),
+    }
+    return {"AIRFLOW_HOME": str(airflow_home), **{f"AIRFLOW__{key}": value for key, value in options.items()}}
+
+
+def _secrets(airflow_home: Path) -> dict[str, str]:
+    # Fixed, so that what one process signs the next one reads, also after a restart.
+    made = processes.read_or_make_secret(airflow_home / "secrets.json", _new_secrets)
+    return {
+        "AIRFLOW__CORE__FERNET_KEY": made["fernet"],
+        "AIRFLOW__API__SECRET_KEY": made["api"],
+        "AIRFLOW__API_AUTH__JWT_SECRET": made["jwt"],
+    }
+
+
+def _new_secrets() -> dict[str, str]:
+    from cryptography.fernet import Fernet  # slow to import, and needed once
+
+    return {
+        "fernet": Fernet.generate_key().decode(),
+        "api": secrets.token_urlsafe(32),
+        "jwt": secrets.token_urlsafe(64),
+    }
+
+
+def _connections() -> dict[str, str]:
+    # As JSON: a master such as local[*] or k8s://https://host is no part of a URL.
+    spark = {"conn_type": "spark", "host": settings.master(), "extra": {"spark-binary": "spark-submit"}}
+    database = _connection_fields(make_url(settings.database_url()))
+    return {
+        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(spark),
+        "AIRFLOW_CONN_ONLYONCE_DB": json.dumps(database),
+    }
+
+
+def _connection_fields(url: URL) -> dict[str, object]:
+    return {
+        "conn_type": "postgres",
+        "host": url.host,
+        "port": url.port,
+        "login": url.username,
+        "password": url.password,
+        "schema": url.database,
+        "extra": dict(url.query),
+    }
+
+
+def _surroundings(home: Path) -> dict[str, str]:
+    old_path = variable("PATH") or ""
+    old_modules = variable("PYTHONPATH")
+    loopback = "127.0.0.1,localhost"
+    no_proxy = ",".join(filter(None, [variable("NO_PROXY") or variable("no_proxy"), loopback]))
+    return {
+        "ONLYONCE_HOME": str(home),
+        # Airflow's processes don't work in the folder of the project.
+        "ONLYONCE_PIPELINES": os.pathsep.join(map(str, settings.pipeline_files())),
+        **({"ONLYONCE_CONFIG": str(config)} if (config := configuration.file()) else {}),
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), old_path]),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(settings.ROOT), old_modules])),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONUNBUFFERED": "1",
+        # Tasks reach Airflow's API on the loopback address, never through a proxy.
+        "NO_PROXY": no_proxy,
+        "no_proxy": no_proxy,
+    }
+
+
+# Airflow's four processes, owned by us: `airflow standalone` leaves two of them behind on SIGTERM.
+#
+# Each runs in a session of its own, with a pid file in `<home>/run` and a log in `<home>/logs`. All settings come from
+# the environment (`environment()`); no file of Airflow's is edited.
+#
+# Who calls it: `onlyonce.local.platform` and the tests. Errors: Refused (taken port), Retryable (a process ended or was
+# not healthy in time). Not promised: that a task which ran at `stop` ends well. Its driver is asked to end, then
+# killed; Airflow runs it again, and the commit protocol makes that without effect on the result.
+
+
+# The log server of scheduler and triggerer serves other machines; here the files are at hand.
+COMMANDS = {
+    "api-server": ["api-server"],
+    "scheduler": ["scheduler", "--skip-serve-logs"],
+    "dag-processor": ["dag-processor"],
+    "triggerer": ["triggerer", "--skip-serve-logs"],
+}
+_PARTS = ("metadatabase", "scheduler", "dag_processor", "triggerer")
+_START_PATIENCE = 240.0
+_DRIVER_PATIENCE = 20.0
+_STOP_PATIENCE = 8.0
+_API_PATIENCE = 5.0
+
+Progress = Callable[[str], None]
+
+
+def _silent(_: str) -> None:
+    pass
+
+
+def require_port() -> None:
+    """Raises Refused when a stranger has the port; does nothing when our own api-server runs."""
+    if processes.find("api-server", settings.home()) is None:
+        processes.require_free_port(settings.airflow_port(), "Airflow's UI and API", "ONLYONCE_AIRFLOW_PORT")
+
+
+def start(progress: Progress = _silent) -> None:
+    """Start what does not run and wait until all is healthy. PostgreSQL must be up."""
+    home = settings.home()
+    if is_running() and _unhealthy() == []:
+        return
+    require_port()
+    variables = environment()
+    _migrate(home, variables, progress)
+    _launch([name for name in COMMANDS if name != "scheduler"], home, variables)
+    _await(lambda: [part for part in _unhealthy() if part == "api-server"], home, progress)
+    # Last: a task that starts before the API answers is counted as failed.
+    _launch(["scheduler"], home, variables)
+    _await(_unhealthy, home, progress)
+
+
+def stop(progress: Progress = _silent) -> None:
+    """End the four processes, the drivers of their tasks, and whatever they left. Nothing remains.
+
+    The api-server goes before the drivers, so that no task that we end is recorded as failed: to Airflow
+    it is still running, and the next scheduler finds it without a worker and runs it again.
+    """
+    home = settings.home()
+    running = {name: process for name in COMMANDS if (process := processes.find(name, home))}
+    if running:
+        progress("Airflow stops")
+    api_server = running.pop("api-server", None)
+    processes.ask(running.values())  # the scheduler starts nothing from now on, and waits for its tasks
+    processes.stop([api_server] if api_server else [], _API_PATIENCE)
+    _stop_drivers(home, progress)
+    processes.stop(running.values(), _STOP_PATIENCE)
+    # Whatever was started in the meantime carries the mark too: look until there is nothing.
+    for _ in range(5):
+        rest = processes.ours(home)
+        if not rest:
+            break
+        processes.stop(rest, patience=5)
+    if rest := processes.ours(home):
+        raise Retryable(
+            f"Processes of Airflow do not end: {', '.join(str(process.pid) for process in rest)}.",
+            data="nothing is lost: what they did not commit will be done again",
+            hint="wait until their disk or network answers, then run `onlyonce down` again",
+        )
+    for name in COMMANDS:
+        processes.forget(name, home)
+
+
+def is_running() -> bool:
+    """Whether all four processes live (not: whether they are healthy)."""
+    return all(processes.find(name, settings.home()) for name in COMMANDS)
+
+
+def _stop_drivers(home: Path, progress: Progress) -> None:
+    """Asked first, so that Spark removes its temporary files; what it has not committed is done again."""
+    drivers = processes.drivers(home)
+    if drivers:
+        progress(f"{len(drivers)} Spark driver(s) stop; the next start runs their tasks again")
+        processes.stop(drivers, _DRIVER_PATIENCE)
+
+
+def _migrate(home: Path, variables: dict[str, str], progress: Progress) -> None:
+    """`airflow db migrate`, which takes seconds, only for another Airflow or another database."""
+    stamp = home / "airflow" / "migrated"
+    wanted = f"{metadata.version('apache-airflow')} {_database_identity()}\n"
+    if stamp.exists() and stamp.read_text() == wanted:
+        return
+    progress("Airflow makes its tables (at the first start only)")
+    done = subprocess.run(
+        [sys.executable, "-m", "airflow", "db", "migrate"],
+        env=processes.marked(variables, home),
+        cwd=home,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    log = settings.inside_home(home, "logs") / "airflow-migrate.log"
+    log.write_text(done.stdout + done.stderr)
+    if done.returncode:
+        raise Retryable(
+            f"`airflow db migrate` failed: {processes.last_line(log)}",
+            data="the platform's own database is not touched by it",
+            hint=f"look at {log}, then run the same command again",
+        )
+    stamp.write_text(wanted)
+
+
+def _database_identity() -> str:
+    with contextlib.closing(psycopg2.connect(airflow_url("postgresql"))) as session, session.cursor() as cursor:
+        cursor.execute("SELECT system_identifier FROM pg_control_system()")
+        row = cursor.fetchone()
+    return str(row[0]) if row else "unknown"
+
+
+def _launch(names: list[str], home: Path, variables: dict[str, str]) -> None:
+    for name in names:
+        if processes.find(name, home) is None:
+            processes.spawn(name, [sys.executable, "-m", "airflow", *COMMANDS[name]], variables, home)
+
+
+def _await(unhealthy: Callable[[], list[str]], home: Path, progress: Progress) -> None:
+    end = time.monotonic() + _START_PATIENCE
+    while missing := unhealthy():
+        ended = [name for name in COMMANDS if processes.has_ended(name, home)]
+        if ended or time.monotonic() > end:
+            name = ended[0] if ended else missing[0].replace("_", "-")
+            log = home / "logs" / f"{name}.log"
+            raise Retryable(
+                f"Airflow's {name} {'ended' if ended else 'was not healthy in time'}: {processes.last_line(log)}",
+                data="what was committed is still there",
+                hint=f"look at {log}, then `onlyonce down` and `onlyonce up`",
+            )
+        progress("Airflow starts; it waits for " + ", ".join(missing))
+        time.sleep(0.5)
+
+
+def _unhealthy() -> list[str]:
+    """The parts that are not healthy yet, by Airflow's own word; empty when all are."""
+    url = f"http://127.0.0.1:{settings.airflow_port()}/api/v2/monitor/health"
+    try:
+        # A proxy from the environment knows nothing of this machine's loopback address.
+        health = httpx.get(url, timeout=5, trust_env=False).json()
+    except (httpx.HTTPError, ValueError):
+        return ["api-server"]
+    return [part for part in _PARTS if (health.get(part) or {}).get("status") != "healthy"]

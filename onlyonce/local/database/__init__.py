@@ -1,1 +1,0 @@
-"""The embedded PostgreSQL: its account, its cluster, its server."""

@@ -1,0 +1,181 @@
+"""Publishes a data set to the topic of a pipeline's subscription: messages in arrival order, with re-deliveries mixed
+in.
+
+Which records, in which order and how often is fixed by the arguments, as for files (`deliver`). A re-delivery is what a
+publisher does that sends twice: a new message with the same attribute. A pipeline that goes by the message id takes it
+for another record.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from onlyonce.api.messages import Kafka
+from onlyonce.api.sources import PubSub
+from onlyonce.core.errors import Refused, Retryable
+from onlyonce.local import feed as local_feed
+from onlyonce.sources import pubsub
+
+AT_ONCE = 500
+"""Messages of one request; Pub/Sub takes 1000, and 10 MB."""
+TICKS = 20
+"""With a rate: so many requests a second at most."""
+ANSWER_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Published:
+    """What a feed has sent."""
+
+    topic: str
+    messages: int
+    distinct: int
+    duplicates: int
+
+
+def feed_pubsub(
+    pipeline: str, source: PubSub, *, duplicates: float, seed: int, files: int | None, records: int | None,
+    rate: float | None = None,
+) -> Published:  # fmt: skip
+    """Publish the pipeline's data set, `rate` messages a second if that is given. Called by the command line and tests.
+
+    Raises Refused for an unknown data set or an argument out of range, and when the subscription is not there, with
+    nothing published: what is published before it exists is not delivered to it. Not promised: that the same call again
+    adds nothing; one that was killed has published a part.
+    """
+    arrivals, parts = local_feed.delivered(pipeline, duplicates=duplicates, seed=seed, files=files, records=records)
+    with pubsub.Subscription(source) as subscription:
+        topic = subscription.facts().topic
+    order = np.concatenate(parts)
+    payloads = local_feed.json_lines(arrivals)[order]
+    ids = record_ids(arrivals, local_feed.DATA_SETS[pipeline].record_id)[order]
+    named = source.record_id_attribute
+    messages = [
+        {"data": payload.encode(), "attributes": {named: one} if named else {}}
+        for payload, one in zip(payloads, ids, strict=True)
+    ]
+    with pubsub.publishing() as client:
+        for part in paced(messages, rate):
+            client.publish(topic=topic, messages=part, timeout=ANSWER_SECONDS)
+    return Published(topic, len(messages), len(arrivals), len(messages) - len(arrivals))
+
+
+def record_ids(arrivals: pd.DataFrame, columns: tuple[str, ...]) -> np.ndarray:
+    """The value of the attribute for each record: its id columns, joined by a bar."""
+    return np.array(arrivals[list(columns)].astype(str).agg("|".join, axis=1), dtype=object)
+
+
+def paced(messages: list[dict[str, object]], rate: float | None) -> Iterator[list[dict[str, object]]]:
+    """Parts of the messages, each no sooner than its first message is due."""
+    size = AT_ONCE if rate is None else max(1, min(AT_ONCE, round(rate / TICKS)))
+    begun = time.monotonic()
+    for start in range(0, len(messages), size):
+        if rate is not None:
+            time.sleep(max(0.0, begun + start / rate - time.monotonic()))
+        yield messages[start : start + size]
+
+
+# Writes a data set to the topic of a pipeline: messages in arrival order, with re-deliveries mixed in.
+#
+# Which records, in which order and how often is fixed by the arguments, as for files (`deliver`). The key of a message
+# is its record id, so all deliveries of a record are in one partition, in their order; over partitions the order is
+# whatever the reader makes of it.
+
+
+MILLION = 1_000_000
+
+# The client tells each lost connection on stderr; what comes of it is in the error.
+_quiet = logging.getLogger("onlyonce.local.feed_messages")
+_quiet.addHandler(logging.NullHandler())
+_quiet.propagate = False
+
+
+@dataclass(frozen=True)
+class Produced:
+    """What a feed has written."""
+
+    topic: str
+    messages: int
+    distinct: int
+    duplicates: int
+
+
+def feed_kafka(
+    pipeline: str, source: Kafka, *, duplicates: float, seed: int, files: int | None, records: int | None,
+    rate: float | None = None,
+) -> Produced:  # fmt: skip
+    """Write the pipeline's data set to its topic, `rate` messages a second if that is given.
+
+    Called by the command line.
+
+    Raises Refused for an unknown data set, an argument out of range, a topic that is not there, or brokers that want
+    options; Retryable while they don't answer. Not promised: that the same call again adds nothing; one that was killed
+    has written a part.
+    """
+    arrivals, parts = local_feed.delivered(pipeline, duplicates=duplicates, seed=seed, files=files, records=records)
+    order = np.concatenate(parts)
+    values = local_feed.json_lines(arrivals)[order]
+    keys = record_ids(arrivals, local_feed.DATA_SETS[pipeline].record_id)[order]
+    client = _producer(source)
+    failed: list[str] = []
+
+    def told(error: Any, _: Any) -> None:
+        if error is not None:
+            failed.append(str(error))
+
+    for part in paced([{"key": k, "value": v} for k, v in zip(keys, values, strict=True)], rate):
+        for message in part:
+            client.produce(source.topic, on_delivery=told, **message)
+        client.poll(0)
+    if client.flush(ANSWER_SECONDS) or failed:
+        raise Retryable(
+            f"Kafka at {source.servers} has not taken all messages: {failed[0] if failed else 'no answer'}",
+            data="a part of the data set is in the topic; the same feed again writes all of it again, as re-deliveries",
+            hint="run the same command again when the brokers are up",
+        )
+    return Produced(source.topic, len(values), len(arrivals), len(values) - len(arrivals))
+
+
+def _producer(source: Kafka) -> Any:
+    if source.schema_ids or source.of_envelope:
+        raise Refused(
+            f"the feed writes JSON and keys of text, and topic {source.topic} is declared as {source.layout()}",
+            hint="write to such a topic with a producer of your own, and the serializer of its format",
+        )
+    if source.options:
+        raise Refused(
+            f"the feed writes to plain brokers only, and topic {source.topic} is declared with "
+            f"{', '.join(source.options)}",
+            hint="its client has other names for these options; write to such a topic with a producer of your own",
+        )
+    try:
+        from confluent_kafka import KafkaException, Producer
+    except ImportError as error:
+        raise Refused(
+            "the package confluent-kafka is not installed", hint="pip install 'onlyonce-pipelines[kafka]'"
+        ) from error
+    client = Producer(
+        {
+            "bootstrap.servers": source.servers, "enable.idempotence": True, "compression.type": "lz4", "linger.ms": 50,
+            "queue.buffering.max.messages": 10 * MILLION,
+        },
+        logger=_quiet,
+    )  # fmt: skip
+    try:
+        topic = client.list_topics(source.topic, timeout=ANSWER_SECONDS).topics[source.topic]
+    except KafkaException as error:
+        raise Retryable(
+            f"Kafka at {source.servers} does not answer: {error}",
+            data="nothing was written",
+            hint="run the same command again when the brokers are up",
+        ) from error
+    if topic.error is not None:
+        raise Refused(f"there is no topic {source.topic!r} at {source.servers}: {topic.error}", hint="make it first")
+    return client

@@ -1,1 +1,0 @@
-"""The local Airflow: its environment, its processes, its API and its schedules."""

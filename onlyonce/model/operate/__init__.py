@@ -1,1 +1,0 @@
-"""Decisions of what people ask and repair: findings, plans, alerts, collection, drops."""

@@ -1,1 +1,0 @@
-"""Decisions about windows that a backfill computes again, and about rows that a release takes in again."""

@@ -1,1 +1,0 @@
-"""Decisions about a run: a long one, and one in which an output fails."""

@@ -1,1 +1,0 @@
-"""Decisions about files of sinks and rows that are sent."""

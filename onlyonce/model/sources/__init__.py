@@ -1,1 +1,0 @@
-"""Decisions about what is read: which lines are plain."""

@@ -1,1 +1,0 @@
-"""A changed declaration: what it needs, and how that is carried out."""

@@ -1,0 +1,287 @@
+"""What a condition on a pipeline's columns asks of the lines of each of its sources.
+
+A source of several has columns of its own. A column of the pipeline that is one of them under another name, or a
+constant, is known from a line. One that is computed is not, so lines of that source are not searched; the receipt names
+the source and the column. Who calls it: the search of input. No errors.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+from uuid import uuid4
+
+from onlyonce import settings
+from onlyonce.api import ddl
+from onlyonce.api import load as declarations
+from onlyonce.api import pipeline as api_pipeline
+from onlyonce.api.pipeline import Custom, DeltaSource, Growing, Kafka, Pipeline
+from onlyonce.core.erasure import COMPARED, NOT_SEARCHED, Condition, Left, Mentions
+from onlyonce.core.locations import Location, Url
+from onlyonce.failpoints import passing
+from onlyonce.sources import discovery, file_bytes, folders, listing
+from onlyonce.tables import stores
+from onlyonce.tables.stores import Entry
+
+
+class Asked(NamedTuple):
+    """A source as if it were the pipeline's only one, and the condition on its own columns: None if none of its lines
+    fits.
+
+    `computed` names a column that no line shows.
+    """
+
+    source: Pipeline
+    condition: Condition | None
+    computed: str | None = None
+
+
+def source_conditions(pipeline: Pipeline, condition: Condition) -> Iterator[Asked]:
+    """Yield each source with its condition."""
+    for source in api_pipeline.each_input(pipeline):
+        condition = replace(condition, aliases=source.aliases)
+        if source.part is None or not source.part.columns:
+            yield Asked(source, condition)
+        else:
+            yield _asked(source, {column: made.strip() for column, _, made in source.part.columns}, condition)
+
+
+def source_mentions(pipeline: Pipeline, condition: Condition) -> Mentions:
+    """Return the test of a condition, which knows the names that the sources have for its columns."""
+    names = {name: {name} for name in condition.values}
+    for source in api_pipeline.each_input(pipeline):
+        made = {column: made.strip().strip("`") for column, _, made in source.part.columns} if source.part else {}
+        for name, known in names.items():
+            own = made.get(name, name)
+            known |= {own, source.aliases.get(own, own)}
+    return Mentions(condition, {name: tuple(known) for name, known in names.items()})
+
+
+def _asked(source: Pipeline, made: dict[str, str], condition: Condition) -> Asked:
+    own = ddl.types(source.schema)
+    values, kinds = {}, {}
+    for name, value in condition.values.items():
+        column = made[name].strip("`")
+        if column in own and own[column] in COMPARED:
+            values[column], kinds[column] = value, own[column]
+        elif made[name].upper() == "NULL":
+            return Asked(source, None)
+        elif (constant := _constant(made[name])) is None:
+            return Asked(source, None, name)
+        elif constant != value:
+            return Asked(source, None)
+    return Asked(source, replace(condition, values=values, kinds=kinds))
+
+
+def _constant(made: str) -> str | None:
+    """Return the value of a string or whole number in Spark's SQL; None of any other expression."""
+    if len(made) > 1 and made[0] == made[-1] == "'" and not set("'\\") & set(made[1:-1]):
+        return made[1:-1]
+    return made if made.lstrip("-").isdecimal() else None
+
+
+# Records of input files are blanked: each is as long as before, so files keep their size, their time and the places of
+# all other records.
+#
+# So the registry knows the file as it was, nothing is read again, and a record that is identified by its place keeps
+# its id. A record that is blanked is `invalid` to a later bounded run over all input. Of CSV the quotes stay, and line
+# feeds within become spaces: without its quotes, a stray quote of another record could be closed by a later one. A file
+# is written beside itself under a hidden name, and takes its place at once: a kill leaves the one or the other.
+#
+# Who calls it: `forget`. Errors: OSError. Files that are compressed, that grow, or have columns (Parquet, Avro) stay,
+# and the search at the end names them.
+
+
+MARK = "forget"
+SPACES = b" " * 256
+SPACES_AND_QUOTES = SPACES[:34] + b'"' + SPACES[35:]
+"""What takes the place of each byte."""
+
+
+@dataclass(frozen=True)
+class Lines:
+    """A file with records that are meant: the bytes [first, until) of each. `with_quotes`: their quotes stay."""
+
+    path: Path
+    places: list[tuple[int, int]]
+    source: str = ""
+    with_quotes: bool = False
+
+
+def found_in_files(pipeline: Pipeline, condition: Condition) -> list[Lines]:
+    """The files of a pipeline, in its inbox and in the archive, with such lines.
+
+    Those in a store have `input_objects`.
+    """
+    found = []
+    for source, asked, _ in source_conditions(pipeline, condition):
+        if asked is None or not plain_input(source):
+            continue
+        for path in _files(source):
+            if not _packed(path):
+                with path.open("rb") as file:
+                    meant = input_places(file, asked, csv_columns(source), discovery.quoted_within(source))
+                    found.append(
+                        Lines(path, meant, source.part.name if source.part else "", source.source.format == "csv")
+                    )
+    return [one for one in found if one.places]
+
+
+def csv_columns(source: Pipeline) -> list[str] | None:
+    """Return the columns of records of CSV; None for JSON, whose lines name them."""
+    return source.columns() if source.source.format == "csv" else None
+
+
+def blank_files(lines: Lines) -> None:
+    """Put spaces in the place of these records."""
+    for left in lines.path.parent.glob(f".{lines.path.name}.{MARK}-*"):
+        left.unlink(missing_ok=True)  # of a killed attempt
+    before = lines.path.stat()
+    content = bytearray(lines.path.read_bytes())
+    for first, until in lines.places:
+        content[first:until] = content[first:until].translate(SPACES_AND_QUOTES if lines.with_quotes else SPACES)
+    new = lines.path.with_name(f".{lines.path.name}.{MARK}-{uuid4().hex}")
+    # Of mode 600 from its first byte on: a kill may leave it.
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+        file.write(content)
+        if os.geteuid() == 0:  # else the file is this user's own
+            os.fchown(file.fileno(), before.st_uid, before.st_gid)
+        os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode))
+    os.utime(new, ns=(before.st_atime_ns, before.st_mtime_ns))
+    stores.sync(new)
+    passing("forget-before-file")
+    new.replace(lines.path)
+    stores.sync(lines.path.parent)
+
+
+def left_in_files(pipeline: Pipeline, condition: Condition) -> Iterator[Left]:
+    """Yield what of the input the search at the end does not read.
+
+    It reads all files and objects of an inbox and of the archive.
+    """
+    for source, _, computed in source_conditions(pipeline, condition):
+        if computed and source.part:
+            why = f"{NOT_SEARCHED} by {computed}, which is computed from other columns"
+            yield Left(f"input of the source {source.part.name}", why, "delete the lines of these records")
+        if isinstance(source.source, DeltaSource):
+            yield Left(
+                f"rows of the table {source.source.where}",
+                NOT_SEARCHED,
+                "delete them there, then VACUUM: its change data and old versions have them until then",
+            )
+        if isinstance(source.source, Custom):
+            yield Left("what the reader of the source reads from", NOT_SEARCHED, "delete them there")
+    for name in inputs_sharing(pipeline):
+        yield Left(f"data of the pipeline {name}, which reads the same inbox", NOT_SEARCHED, f"onlyonce forget {name}")
+
+
+def inputs_sharing(pipeline: Pipeline) -> list[str]:
+    """The other declared pipelines that read the same inbox."""
+    others = declarations.load().values()
+    return sorted(
+        other.name
+        for other in others
+        if other.name != pipeline.name and {*api_pipeline.folders(pipeline)} & {*api_pipeline.folders(other)}
+    )
+
+
+def plain_input(pipeline: Pipeline) -> bool:
+    return not isinstance(pipeline.source, Kafka | Custom | Growing) and pipeline.source.format in ("json", "csv")
+
+
+def in_folders(pipeline: Pipeline) -> bool:
+    """Return whether the pipeline's records are lines of files in a folder, so each record has a line."""
+    return all(
+        plain_input(source) and not api_pipeline.in_store(source) for source in api_pipeline.each_input(pipeline)
+    )
+
+
+def _packed(path: Path) -> bool:
+    return file_bytes.packing_of(path.name) is not None or path.name.lower().endswith(file_bytes.LEFT_ALONE)
+
+
+def inbox_of(pipeline: Pipeline) -> Location:
+    """The folder or prefix of its input."""
+    found = api_pipeline.folder(pipeline)
+    assert found is not None
+    return found
+
+
+def _files(pipeline: Pipeline) -> Iterator[Path]:
+    archive = settings.archive()
+    # Files of several sources are not archived.
+    archived = (
+        folders.files(archive / pipeline.name, recursive=True)
+        if isinstance(archive, Path) and not pipeline.part
+        else []
+    )
+    yield from (path for path in (*_there(pipeline), *archived) if path.is_file() and not path.is_symlink())
+
+
+def _there(pipeline: Pipeline) -> list[Path]:
+    inbox = inbox_of(pipeline)
+    return folders.files(inbox, recursive=folders.is_recursive(pipeline)) if isinstance(inbox, Path) else []
+
+
+def input_places(
+    content: IO[bytes], condition: Condition, columns: list[str] | None, quoted_within: int | None
+) -> list[tuple[int, int]]:
+    """The bytes [first, until) of the records that are meant."""
+    layout = None if columns is None else "csv"
+    found = []
+    for at, record in file_bytes.count_records(content, quoted_within):
+        ended = record.removesuffix(b"\n").removesuffix(b"\r")
+        # Most lines have neither the value nor an escape, and need no parser.
+        if condition.may_be_in(ended, layout) and condition.fits_bytes(ended, columns):
+            found.append((at, at + len(ended)))
+    return found
+
+
+# Find the objects of an inbox in a store that have lines which an erasure means, since nothing is erased before they
+# are taken in.
+#
+# They stay: an object that is written again has another ETag, by which the manifest would refuse it as replaced. The
+# search at the end names them, and a person deletes them.
+#
+# All objects are read, packed ones too. Who calls it: `forget`. Errors: Changed for one that is replaced meanwhile;
+# those of the store. No object is written or deleted.
+
+
+def found_in_objects(pipeline: Pipeline, condition: Condition) -> list[Url]:
+    """The objects with such lines, and those that are damaged, by name."""
+    each = source_conditions(pipeline, condition)
+    return sorted(
+        one
+        for source, asked, _ in each
+        if asked and api_pipeline.in_store(source) and plain_input(source)
+        for one in _found(source, asked)
+    )
+
+
+def _found(source: Pipeline, condition: Condition) -> list[Url]:
+    inbox, held = api_pipeline.folder(source), list[Url]()
+    assert isinstance(inbox, Url)
+    with ThreadPoolExecutor(listing.AT_ONCE) as pool:
+        for page in listing.object_pages(inbox, folders.of(source)):
+            holds = pool.map(lambda one: _holds(one, condition, source), page)
+            held += [one.at for one, is_one in zip(page, holds, strict=True) if is_one and isinstance(one.at, Url)]
+    return held
+
+
+def _holds(entry: Entry, condition: Condition, source: Pipeline) -> bool:
+    name = str(entry.at)
+    try:
+        with listing.opened(listing.FileAt(name, entry.bytes, entry.etag), file_bytes.packing_of(name)) as content:
+            lines: Any = content
+            return bool(input_places(lines, condition, csv_columns(source), discovery.quoted_within(source)))
+    except FileNotFoundError:
+        return False
+    except Exception as error:
+        if file_bytes.packing_of(name) and file_bytes.is_damage(error):
+            return True
+        raise

@@ -1,0 +1,478 @@
+"""Search the platform's own tables for what mentions a condition, and rewrite the tables from which an erasure has
+deleted rows.
+
+PostgreSQL leaves deleted rows on the pages of a table and of its indexes, and VACUUM FULL makes new files without them.
+No statistics are kept of the columns that have values of records. Errors: DatabaseAway; Retryable while an older
+transaction still sees the deleted rows.
+"""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import gzip
+import io
+import re
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import accumulate, chain
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import parquet
+from sqlalchemy import Connection
+
+from onlyonce import settings
+from onlyonce.api import pipeline as api_pipeline
+from onlyonce.api.pipeline import Output, Pipeline
+from onlyonce.commitlog import erasures
+from onlyonce.commitlog.erasures import Erasures
+from onlyonce.commitlog.lineages import Lineages
+from onlyonce.core import line_values, records, stored_names
+from onlyonce.core.erasure import ESCAPES, Left, Mentions, decodings, encoded
+from onlyonce.core.errors import Retryable
+from onlyonce.core.locations import Location
+from onlyonce.database.connect import Database, Session, run
+from onlyonce.engine import temporary
+from onlyonce.failpoints import passing
+from onlyonce.lookups import copies
+from onlyonce.operate import erase_rows
+from onlyonce.run import reset
+from onlyonce.sinks import registry
+from onlyonce.sinks.base.stored import File, Rows, below, file_at
+from onlyonce.sinks.postgres import sink_postgres
+from onlyonce.sources import file_bytes
+from onlyonce.tables import checkpoint, statistics, stores
+from onlyonce.tables.checkpoint import NotDecoded
+
+SEEN = re.compile(r"([1-9]\d*) dead row versions cannot be removed yet")
+GO = {
+    "alerts": "the alert deletes them once their cause has gone",
+    "long_runs": "the next long run of the pipeline replaces them",
+    "looks": "the next onlyonce doctor replaces them",
+    "rejected": "an onlyonce backfill of their windows replaces them, and keep_events removes them",
+}
+"""When rows of a table of the platform are gone that quote a record: by the table's name."""
+STAY = "keep_log cuts the log of batches, and onlyonce drop deletes all rows of a pipeline"
+STATEMENTS_GO = "a superuser removes it by pg_stat_statements_reset()"
+
+
+def found_stored(database: Database, pipeline: Pipeline, mentions: Mentions) -> Iterator[Rows]:
+    """Yield each table of the platform with rows that mention the condition, or with statistics that do."""
+    collected = f"onlyonce collect deletes them after {settings.keep_units_days()} days (ONLYONCE_KEEP_UNITS_DAYS)"
+    goes = GO | {"driver_runs": collected, "outbox": f"once they are delivered, {collected}"}
+    for schema in erasures.OWN_SCHEMAS:
+        for name in Erasures(database).tables(schema):
+            table = (schema, name)
+            if count := run(database, lambda conn: sink_postgres.counted(conn, table, mentions, pipeline.name)):  # noqa: B023
+                yield Rows(f"table {'.'.join(table)}", count, goes.get(name, STAY))
+            if count := run(database, lambda conn: sink_postgres.in_statistics(conn, table, mentions)):  # noqa: B023
+                yield Rows(f"pg_stats of {'.'.join(table)}", count, sink_postgres.STATISTICS_GO)
+    if count := sum(map(mentions.in_string, Erasures(database).statements())):
+        yield Rows("pg_stat_statements", count, STATEMENTS_GO)
+
+
+def rewrite_stored(database: Database, tables: Sequence[str]) -> None:
+    """Write tables of the platform into new files, without the rows that were deleted from them."""
+    session = Session(database)
+    try:
+        for table in tables:
+            session.ask(lambda conn: _rewritten(conn, table))  # noqa: B023 - it is called here
+    finally:
+        session.close()
+
+
+def _rewritten(connection: Connection, table: str) -> None:
+    notices: list[str] = connection.connection.driver_connection.notices  # type: ignore[union-attr]
+    notices.clear()
+    Erasures(connection).rewrite(table)
+    if any(SEEN.search(notice) for notice in notices):
+        raise Retryable(
+            f"an older transaction still sees rows that were deleted from {table}",
+            data="the rows are deleted, and their bytes are on the table's pages until it ends",
+            hint="let that transaction end (a backup, or a session that is idle in a transaction); then run the "
+            "same command again",
+        )
+
+
+# Decode each format in which a value may be stored, and count the parts of it that mention a condition.
+#
+# - Parquet, known by `PAR1`: a part is a row, so also what its footer says of the rows.
+# - Avro, known by `Obj\x01`: a part is a record.
+# - Spark's state (changelog, delta, snapshot), known by `LZ4Block` or Zstandard: a part is the decompressed file.
+# - a snapshot of RocksDB, known as zip: a part is a file in it.
+# - a table of RocksDB, known by its footer: a part is an entry.
+# - gzip, bzip2, Zstandard, known by their first bytes: a part is what is in it, decoded again.
+# - Delta's log, JSON, CSV, logs and any other text (UTF-8, UTF-16, Latin-1): a part is a line, or a record of
+#   CSV, with JSON's, CSV's and a URL's escapes undone.
+# - anything else: a part is the bytes.
+#
+# Errors: NotDecoded for a format that no decoder reads, and for a compressed file that is damaged. No file is changed.
+
+
+LZ4_BLOCK = b"LZ4Block"
+"""How lz4-java's LZ4BlockOutputStream begins each block."""
+LZ4_HEADER = 21
+LZ4_STORED = 0x10
+DAMAGE = (ValueError, IndexError, EOFError, OSError, zlib.error, zipfile.BadZipFile, pa.ArrowException, OverflowError)
+Decoder = Callable[[bytes, Mentions], int]
+
+
+def count_mentions(content: bytes, mentions: Mentions) -> int:
+    """Return how many parts mention the condition.
+
+    Raise NotDecoded for a format that no decoder reads, and for damage.
+    """
+    form, decoder = next(
+        ((form, decoder) for begins, form, decoder in FORMATS if content.startswith(begins)), ("", None)
+    )
+    decoder = decoder or (_state_table if checkpoint.is_state_table(content) else _text)
+    try:
+        return decoder(content, mentions)
+    except DAMAGE:
+        found = _text(content, mentions) or _opaque(content, mentions)
+        if form and not found and not line_values.is_utf8(content):
+            raise NotDecoded(f"damaged {form}") from None
+        return found
+
+
+def _parquet(content: bytes, mentions: Mentions) -> int:
+    parts = parquet.ParquetFile(pa.BufferReader(content)).iter_batches()
+    return sum(mentions.in_row(row) for part in parts for row in _possible(part, mentions).to_pylist())
+
+
+def _possible(part: pa.RecordBatch, mentions: Mentions) -> pa.RecordBatch:
+    """Return the rows of which a string column may have the longest value. Most rows go by Arrow, without Python."""
+    if not (value := mentions.longest_string):
+        return part
+    either = pa.repeat(pa.scalar(False), part.num_rows)
+    for column in part.columns:
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+            for sought in (value, *ESCAPES):
+                either = pc.or_(either, pc.fill_null(pc.match_substring(column, sought), False))
+            for bytes_of in encoded(value):
+                either = pc.or_(
+                    either, pc.fill_null(pc.match_substring(column, bytes_of.hex(), ignore_case=True), False)
+                )
+        elif not (pa.types.is_primitive(column.type) or pa.types.is_decimal(column.type)):
+            return part
+    return part.filter(either)
+
+
+def _avro(content: bytes, mentions: Mentions) -> int:
+    try:
+        import fastavro
+    except ImportError:
+        raise NotDecoded("Avro, without fastavro") from None
+    return sum(
+        mentions.in_row(one if isinstance(one, dict) else {"": one}) for one in fastavro.reader(io.BytesIO(content))
+    )
+
+
+def _lz4_blocks(content: bytes, mentions: Mentions) -> int:
+    found, at = bytearray(), 0
+    while content[at : at + len(LZ4_BLOCK)] == LZ4_BLOCK:
+        token = content[at + 8]
+        stored, size = (int.from_bytes(content[at + begin : at + begin + 4], "little") for begin in (9, 13))
+        at += LZ4_HEADER
+        block = content[at : at + stored]
+        found += block if token & 0xF0 == LZ4_STORED or not size else bytes(pa.Codec("lz4_raw").decompress(block, size))
+        at += stored
+    return count_mentions(bytes(found), mentions) or int(mentions.in_bytes(bytes(found)))
+
+
+def _zip(content: bytes, mentions: Mentions) -> int:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        return sum(count_mentions(archive.read(name), mentions) for name in archive.namelist())
+
+
+def _state_table(content: bytes, mentions: Mentions) -> int:
+    # A key and its value are one row of the state: some values may be in the one, the others in the other.
+    return sum(mentions.in_bytes(key + b"\0" + value) for key, value in checkpoint.state_entries(content)) or _opaque(
+        content, mentions
+    )
+
+
+def _zstandard(content: bytes, mentions: Mentions) -> int:
+    with pa.CompressedInputStream(pa.BufferReader(content), "zstd") as stream:
+        return count_mentions(stream.read(), mentions)
+
+
+def _text(content: bytes, mentions: Mentions) -> int:
+    string = content
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        with suppress(UnicodeDecodeError):
+            string = content.decode("utf-16").encode()
+    is_text = line_values.is_utf8(string)
+    if is_text and b"\0" in string:
+        return _opaque(content, mentions)
+    # A line of any other text is a record by the rule of CSV too.
+    each = (one for _, one in file_bytes.count_records(io.BytesIO(string), records.DEFAULT))
+    if is_text:
+        return sum(mentions.in_string(one.decode()) for one in each)
+    return sum(any(map(mentions.in_string, decodings(one))) for one in each) or _opaque(content, mentions)
+
+
+def _opaque(content: bytes, mentions: Mentions) -> int:
+    return int(mentions.in_file(content))
+
+
+def _unread(name: str) -> Decoder:
+    def decoder(content: bytes, mentions: Mentions) -> int:
+        raise NotDecoded(name)
+
+    return decoder
+
+
+FORMATS: tuple[tuple[bytes, str, Decoder], ...] = (
+    (b"PAR1", "Parquet", _parquet),
+    (b"Obj\x01", "Avro", _avro),
+    (LZ4_BLOCK, "LZ4", _lz4_blocks),
+    (b"PK\x03\x04", "zip", _zip),
+    (b"\x28\xb5\x2f\xfd", "Zstandard", _zstandard),
+    (b"\x1f\x8b", "gzip", lambda content, mentions: count_mentions(gzip.decompress(content), mentions)),
+    (b"BZh", "bzip2", lambda content, mentions: count_mentions(bz2.decompress(content), mentions)),
+    (b"\x04\x22\x4d\x18", "", _unread("an LZ4 frame")),
+    (b"\x82SNAPPY\0", "", _unread("Snappy")),
+    (b"ZV\x01", "", _unread("LZF")),
+    (b"ORC", "", _unread("ORC")),
+)
+
+
+# Search all that the platform stores for what mentions a condition, each format decoded: files, tables and logs of a
+# pipeline, and what databases have.
+#
+# Who calls it: `forget`, before anything is erased and at the end; the receipt names each place that is found then.
+# Errors: those of the stores and databases. Nothing is changed.
+
+
+NOT_ALL = ("postgres", "data", "files", "inbox", "tables")
+"""Folders of the home of which other pipelines have a part. `stored_rows` reads what the embedded server has."""
+NO_RUN = "delete it: no later run needs it"
+NEXT_DRIVER = "the next driver that starts deletes it once its own driver has ended"
+TEMPORARY = "onlyonce collect deletes it once it is older than ONLYONCE_KEEP_TEMPORARIES_HOURS"
+COPY = "delete the row in the table that is looked up: onlyonce collect deletes its copies once no batch asks for them"
+NOT_OURS = "this input is not ours to change: delete it"
+NAME = (
+    "a name is not ours to change, since the log of batches knows the file by it: rename or delete the file or folder"
+)
+OURS = {
+    "checkpoints": "Spark deletes it once 100 later batches of this output have ended",
+    "events": "the records are of other persons, or are in files of an attempt that may still be committed, which "
+    "onlyonce collect deletes",
+}
+"""When a file in a folder of a pipeline's data is gone."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Something that mentions the condition, or may: `unread` names a format that is not decoded.
+
+    `goes`: when it is gone.
+    """
+
+    at: str
+    parts: int
+    goes: str
+    unread: str | None = None
+
+    def left(self) -> Left:
+        """Return what the receipt says of it: the place, how much it is, and when it goes."""
+        return Left(
+            self.at,
+            f"{self.unread}, which is not decoded" if self.unread else f"{self.parts} part(s) with these values",
+            self.goes,
+        )
+
+
+def search_everything(database: Database, pipeline: Pipeline, mentions: Mentions) -> list[Place]:
+    """Return each file, object and table with parts that mention the condition, and each file and folder whose name
+    does."""
+    targets = [
+        (registry.stored_of(database, pipeline, output), erase_rows.window_goes(pipeline, output))
+        for output in pipeline.outputs
+    ]
+    targets += [
+        (registry.stored_of_lookup(database, lookup), None) for output in pipeline.outputs for lookup in output.lookups
+    ]
+    results = (replace(file, goes=goes or file.goes) for one, goes in targets for file in one.files())
+    files = {file.at: file for file in (*_files(pipeline), *results)}
+    in_tables = (replace(rows, goes=goes or rows.goes) for one, goes in targets for rows in one.rows(mentions))
+    rows = chain(found_stored(database, pipeline, mentions), in_tables)
+    places = [
+        *(place for file in files.values() if (place := search_file(file, mentions))),
+        *(Place(one.at, one.count, one.goes) for one in rows),
+    ]
+    return sorted([*places, *_names(files, mentions)], key=lambda one: one.at)
+
+
+def _names(files: Iterable[str], mentions: Mentions) -> Iterator[Place]:
+    """Yield each file and folder whose own name mentions the condition, with the number of files in it."""
+    own, known, counted = f"{settings.home()}/", dict[str, bool](), Counter[str]()
+    for at in files:
+        for path in accumulate(at.split("/"), "{}/{}".format):
+            name = path.rpartition("/")[2]
+            if name not in known:
+                known[name] = mentions.in_string(name)
+            if known[name] and not own.startswith(f"{path}/"):
+                counted[path] += 1
+    yield from (Place(f"the name of {path}", count, NAME) for path, count in counted.items())
+
+
+def search_file(file: File, mentions: Mentions) -> Place | None:
+    """Return what a file mentions; None for nothing, and for a file that is gone by now."""
+    try:
+        parts = count_mentions(file.read(), mentions)
+    except FileNotFoundError:
+        return None
+    except NotDecoded as error:
+        return Place(file.at, 0, file.goes, str(error))
+    return Place(file.at, parts, file.goes) if parts else None
+
+
+def search_own(pipeline: Pipeline) -> list[Location]:
+    """Return the folders and prefixes below which only this pipeline's runs write."""
+    return [settings.data_location(pipeline.name), settings.blocks_dir(pipeline.name)]
+
+
+def _files(pipeline: Pipeline) -> Iterator[File]:
+    """Yield the files of the platform, of input and of logs in which a pipeline's records may be, and those that killed
+    writers have left."""
+    for root in (*search_own(pipeline), *api_pipeline.folders(pipeline)):
+        for at in stores.of(root).unfinished(root):
+            yield file_at(at, TEMPORARY) if Path(str(at)).is_file() else File(str(at), bytes, NAME)
+    home = settings.home()
+    for name in stores.of(home).names(home):
+        if name not in NOT_ALL:
+            yield from below(home / name, NEXT_DRIVER if name == "tmp" else NO_RUN)
+    data = settings.data_location(pipeline.name)
+    for file in below(data, TEMPORARY):
+        yield replace(
+            file,
+            goes=next((goes for folder, goes in OURS.items() if file.at.startswith(f"{data}/{folder}/")), TEMPORARY),
+        )
+    yield from below(settings.blocks_dir(pipeline.name), TEMPORARY)
+    yield from below(copies.home_of_copies(), COPY)
+    for inbox in api_pipeline.folders(pipeline):
+        yield from below(inbox, NOT_OURS)
+    archive = settings.archive()
+    if archive is not None:
+        yield from below(archive / pipeline.name, NO_RUN)
+
+
+# Remove what mentions erased records and no later run needs: state, old versions of tables, statistics, temporary
+# files, lines of logs.
+#
+# - Spark's state of an output: a new incarnation begins, which reads `events` without the records; checkpoints of
+# closed
+#   ones are deleted.
+# - Delta tables of outputs, and `events`: VACUUM of all old versions of outputs at once; least and largest values go
+# from
+#   the log.
+# - temporaries of a FileSink (`.pending`): deleted, unless an attempt may still commit them.
+# - files of killed writers (`.partial`): deleted.
+# - logs in the home: the line is overwritten with spaces.
+# - folders of drivers that are gone, kept samples: deleted.
+#
+# Who calls it: `forget`. Each step searches for what is left of it, so it may be killed and run again. Errors: those of
+# the stores, of Delta and of a new incarnation.
+
+
+LOGS = ("logs", "airflow")
+"""Folders of the home with logs: ours, and those of the Airflow that we start."""
+SAMPLES = stored_names.CHECKS_FOLDER
+
+
+def refuse_leftovers(database: Database, pipeline: Pipeline, mentions: Mentions) -> None:
+    """Raise Refused, with the date, if an output needs a new incarnation and `events` no longer reaches back to where
+    it would begin."""
+    for output in _renewed(database, pipeline, mentions):
+        reset.new(f"{pipeline.name}/{output.name}", start=_start(output))
+
+
+def remove_leftovers(database: Database, pipeline: Pipeline, mentions: Mentions) -> None:
+    """Remove all of it."""
+    for output in _renewed(database, pipeline, mentions):
+        reset.new(f"{pipeline.name}/{output.name}", yes=True, start=_start(output))
+    passing("forget-after-state")
+    _closed_checkpoints(database, pipeline, mentions)
+    for output in pipeline.outputs:
+        registry.stored_of(database, pipeline, output).clean(
+            mentions, lambda file: search_file(file, mentions) is not None
+        )
+    statistics.remove_statistics(
+        settings.data_location(pipeline.name) / stored_names.EVENTS_FOLDER, lambda at: _mentions(at, mentions)
+    )
+    for root in search_own(pipeline):
+        for at in stores.of(root).unfinished(root):
+            if isinstance(at, Path) and at.is_file() and _mentions(at, mentions):
+                at.unlink()
+    temporary.sweep()
+    for at in _mentioned(settings.home() / SAMPLES, mentions):
+        stores.of(at).delete(at)
+    for folder in LOGS:
+        for at in _mentioned(settings.home() / folder, mentions):
+            if isinstance(at, Path):
+                _blank_lines(at, mentions)
+
+
+def _renewed(database: Database, pipeline: Pipeline, mentions: Mentions) -> Iterator[Output]:
+    """Yield the outputs whose live incarnation has state with the records.
+
+    Of a join the state stays, since a new incarnation would write its rows twice.
+    """
+    for root in pipeline.roots():
+        live = Lineages(database).live(pipeline.name, root.name)
+        if live is None:
+            continue
+        if not reset.is_start_possible(root):
+            continue
+        state = _checkpoints(pipeline, root) / str(live.life) / "state"
+        if any(True for _ in _mentioned(state, mentions)):
+            yield root
+
+
+def _start(output: Output) -> dict[str, int] | None:
+    """An aggregate without windows sums up all that ever came."""
+    return {"version": 0} if output.window is None and output.stateful is None else None
+
+
+def _closed_checkpoints(database: Database, pipeline: Pipeline, mentions: Mentions) -> None:
+    for root in pipeline.roots():
+        live = Lineages(database).live(pipeline.name, root.name)
+        folder = _checkpoints(pipeline, root)
+        for life in [*stores.of(folder).names(folder)]:
+            closed = live is None or life != str(live.life)
+            if closed and any(True for _ in _mentioned(folder / life, mentions)):
+                stores.of(folder).clear(folder / life)
+
+
+def _checkpoints(pipeline: Pipeline, root: Output) -> Location:
+    return settings.data_location(pipeline.name) / stored_names.CHECKPOINTS_FOLDER / root.name
+
+
+def _blank_lines(log: Path, mentions: Mentions) -> None:
+    """A program may append to the file meanwhile: the bytes before its end stay where they are."""
+    with log.open("r+b") as file:
+        at = 0
+        for line in file.read().splitlines(keepends=True):
+            kept = line.rstrip(b"\r\n")
+            if mentions.in_string(kept.decode("utf-8", "replace")):
+                file.seek(at)
+                file.write(b" " * len(kept))
+            at += len(line)
+
+
+def _mentioned(folder: Location, mentions: Mentions) -> Iterator[Location]:
+    for entry in [*stores.of(folder).entries(folder)]:
+        if _mentions(entry.at, mentions):
+            yield entry.at
+
+
+def _mentions(at: Location, mentions: Mentions) -> bool:
+    return search_file(file_at(at, NO_RUN), mentions) is not None

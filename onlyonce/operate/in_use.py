@@ -1,0 +1,170 @@
+"""What is under way over `events`: batches that Spark has planned or the log has begun, and backfills. No Spark.
+
+A reader that began a while ago may want files that were in the table then, and a query that was killed may begin its
+batch again at any time: so both hold the files and the log of the table. Who calls it: `compaction`, `collect`. Errors:
+OSError for a checkpoint that can't be read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from math import ceil
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake.exceptions import DeltaError
+
+from onlyonce import settings
+from onlyonce.catalog.expiry import Collector
+from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.cuts import Compactions, Life
+from onlyonce.commitlog.removals import Settled
+from onlyonce.core import stored_names
+from onlyonce.core.batch import is_part, read_upto
+from onlyonce.core.locations import Location
+from onlyonce.core.stored_names import BATCH_NO, OO_BATCH, OO_LINEAGE
+from onlyonce.database.connect import Database, Scope
+from onlyonce.sources import record_id
+from onlyonce.tables import checkpoint, opening, stores, table_files
+
+
+def hours_under_way(database: Database, instance: str) -> float:
+    """For how long what is under way has been: a reader of that age may want files that were in the table when it
+    began."""
+    oldest = Batches(database).oldest_begun()
+    ages = [oldest / 3600, *_planned(database, instance), *_begun(database, instance)]
+    return float(ceil(max(ages)) + 1) if max(ages) > 0 else 0.0
+
+
+def first_batches(database: Database, instance: str) -> Iterator[tuple[str, int]]:
+    """The queries whose first batch their checkpoints have not ended, each with the version of which Spark may read the
+    whole table again."""
+    for one, folder in _lives(database, instance):
+        if checkpoint.last(folder, "commits") < 0 <= checkpoint.last(folder, "offsets"):
+            yield one.query, read_upto(checkpoint.offsets(folder, 0)[0])
+
+
+def _planned(database: Database, instance: str) -> Iterator[float]:
+    """The ages, in hours, of batches that Spark has planned and not ended."""
+    for _, folder in _lives(database, instance):
+        planned = checkpoint.last(folder, "offsets")
+        if planned > checkpoint.last(folder, "commits"):
+            yield _age(folder / "offsets" / str(planned))
+
+
+def _begun(database: Database, instance: str) -> Iterator[float]:
+    """The ages, in hours, of lives that read in parts what there was when they began: of each part Spark opens a file
+    of then."""
+    for one, folder in _lives(database, instance):
+        if is_part(one.source_from) or is_part(one.source_to):
+            yield _age(folder / "metadata")
+
+
+def _age(file: Location) -> float:
+    there = stores.of(file).look(file)
+    if there is None:
+        raise FileNotFoundError(str(file))
+    return (time.time() - there.modified) / 3600
+
+
+def _lives(database: Database, instance: str) -> list[tuple[Life, Location]]:
+    known = Compactions(database).queries(instance)
+    home = settings.data_location(instance) / stored_names.CHECKPOINTS_FOLDER
+    return [(one, home / one.query / str(one.life)) for one in known if one.query != "receive"]
+
+
+# Removes staged rows (stable input) of batches that were committed some time ago. Without a JVM.
+#
+# Only a replay reads the staged rows of its batch, and a committed batch is not replayed. They stay for one more day,
+# for people who want to look at them. The table's log keeps its transaction numbers; the files are removed after
+# Delta's own week for old readers.
+#
+# Who calls it: `onlyonce.operate.gc`, an erasure. Errors: none; if another writer is at work on a table it is left
+# for the next time. Not promised: that everything is removed at once.
+
+
+def remove(settled: list[Settled], *, at_once: bool = False) -> int:
+    """Remove the staged rows of these lineages up to their batches; gives the number of data files that were let go.
+
+    `at_once`: from the disk too, though somebody may be reading them. Raises DeltaError then, where they can't be."""
+    return sum(_remove(one, path, at_once=at_once) for one in settled for path in tables(one.instance, one.output))
+
+
+def tables(instance: str, output: str) -> list[Location]:
+    """Return the tables of an output's staged rows: one for each declaration under which it has staged rows."""
+    folder = settings.data_location(instance) / stored_names.STAGED_FOLDER / output
+    return [folder / name for name in sorted(stores.of(folder).names(folder)) if opening.any_in(folder / name)]
+
+
+def _remove(one: Settled, path: Location, *, at_once: bool) -> int:
+    table = opening.table(path)
+    there = [part for part in table.partitions() if part[OO_LINEAGE] == one.lineage]
+    if not any(int(part[OO_BATCH]) <= one.upto for part in there):
+        return 0
+    lineage = one.lineage.replace("'", "''")
+    try:
+        done = table.delete(f"{OO_LINEAGE} = '{lineage}' AND {OO_BATCH} <= {one.upto}")
+        table.vacuum(0 if at_once else None, dry_run=False, enforce_retention_duration=not at_once)
+    except DeltaError:
+        if at_once:
+            raise
+        return 0
+    return int(done["num_removed_files"])
+
+
+# Which files of an inbox an instance has taken in, by the registry of its source and by the log. No Spark.
+#
+# Only the files that are there are asked for, however many have come and gone. Who calls it: `archive`, and
+# `erase.in_use`. Errors: those of the connection, and DeltaError where the registry can't be read.
+
+
+Mark = tuple[int, int]
+"""Size and time of change, as the registry has them."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file as it was registered, where it is now.
+
+    committed   its batch is
+    was_read    and the file could be read. What could not is counted as one invalid record; the file itself is for a
+                person to look at
+    passed_by   no batch reads it: it was there before the first one, and was not wanted
+    """
+
+    path: str
+    mark: Mark
+    committed: bool
+    was_read: bool
+    passed_by: bool
+
+
+def entries_taken_in(
+    scope: Scope, instance: str, there: Collection[Location], source: str | None = None
+) -> list[Entry]:
+    """The registry's entries of these files; one that was replaced or registered by a later life has several.
+
+    `source`: which of several sources reads them.
+    """
+    data = settings.data_location(instance)
+    table = (data / stored_names.SOURCES_FOLDER / source if source else data) / stored_names.FILES_MANIFEST
+    if not there or not opening.any_in(table):
+        return []
+    moved, wanted = record_id.moved_inboxes_of(instance.partition("@")[0]), {str(path) for path in there}
+    named = pc.is_in(
+        pc.replace_substring_regex(pc.field("path"), pattern="^.*/", replacement=""),
+        value_set=pa.array(sorted({path.name for path in there})),
+    )
+    columns = ["path", "size", "modified_ns", BATCH_NO, "refusal"]
+    rows = table_files.dataset_of_events(table).filter(named).to_table(columns=columns).to_pylist()
+    committed = Collector(scope).committed_cuts(instance, sorted({row[BATCH_NO] for row in rows}), source)
+    found = []
+    for row in rows:
+        unreadable = committed.get(row[BATCH_NO])
+        was_read = unreadable is not None and row["path"] not in unreadable and row["refusal"] is None
+        mark = (row["size"], row["modified_ns"])
+        place = record_id.place_in_inbox(row["path"], moved)
+        found.append(Entry(place, mark, unreadable is not None, was_read, row[BATCH_NO] < 0))
+    return [entry for entry in found if entry.path in wanted]

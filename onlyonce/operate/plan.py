@@ -1,0 +1,387 @@
+"""Batches that a killed driver has left half written, for `onlyonce plan`: a declaration can change once they have
+ended.
+
+A batch without a unit begins anew under the changed declaration. One with units ends as it was declared. Where the
+change asks for a new life, this withdraws what readers have not seen (`onlyonce.run.reset`); only what they have
+seen must end before. The run and the new life refuse these; the plan tells them before anything is done.
+
+Who calls it: `onlyonce.operate.plan`. Errors: those of `authorities.look`, where a database that may have a unit
+can't be asked. Not promised: that no driver is at work, which may end its batch meanwhile.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Literal
+
+from onlyonce import logs, settings
+from onlyonce.api import identity
+from onlyonce.api import load as declarations
+from onlyonce.api.pipeline import Output, Pipeline
+from onlyonce.asked import parse
+from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.cuts import KeepEvents, LogCuts
+from onlyonce.commitlog.lineages import Declarations, Lineages, Made, Ran
+from onlyonce.commitlog.new_lives import NewLives
+from onlyonce.commitlog.removals import Removals
+from onlyonce.core import retention, stored_names
+from onlyonce.core.batch import to_micros, to_time
+from onlyonce.core.changes import CONSEQUENCES, Change, Need, Parts, changes
+from onlyonce.core.errors import OnlyonceError, Refused
+from onlyonce.core.runs import Report
+from onlyonce.core.stored_names import FIRST_WINDOW
+from onlyonce.core.windows import Fixed, Micros, first_start
+from onlyonce.database.connect import Database
+from onlyonce.database.migrate import migrate
+from onlyonce.engine.state import PROVIDERS
+from onlyonce.operate import compact as log_cut
+from onlyonce.outputs import backfill
+from onlyonce.run import reset, stream
+from onlyonce.tables import checkpoint, stores
+
+HINT = "run once with the declaration (and transform) as it was, so that the batch ends; then change it and plan again"
+
+
+def half_written_told(
+    database: Database, pipeline: Pipeline, ran: Iterable[Ran], begun_anew: Container[str]
+) -> list[str]:
+    """A sentence for each query whose batch must end first. `begun_anew`: the queries that get a new life."""
+    return [text for one in ran if (text := _half_written_told(database, pipeline, one, begun_anew))]
+
+
+def _half_written_told(database: Database, pipeline: Pipeline, ran: Ran, begun_anew: Container[str]) -> str | None:
+    begun, committed = Lineages(database).last_batches(ran.lineage)
+    if begun is None or begun == committed:
+        return None
+    under = Batches(database).find_begun(ran.lineage, begun).plan.declaration_hash
+    if under == declarations.fingerprint(pipeline, ran.query):
+        return None
+    found = NewLives(database).left_so_far(ran.lineage, pipeline.name, ran.query, begun)
+    there = found.units
+    if ran.query in begun_anew:
+        left = reset.left_by_batch(pipeline.name, found)
+        seen = {one.sink for one in left if one.must_stay and reset.is_written(one, begun)}
+        there = [unit for unit in there if unit.sink in seen]
+    if not there:
+        return None
+    return (
+        f"batch {ran.lineage}/{begun} is half written: {len(there)} of its units are committed under declaration "
+        f"{under}"
+    )
+
+
+# Outputs that keep their open windows otherwise than the settings say, for `onlyonce plan`: only a new life changes it.
+#
+# Spark reads from the checkpoint where a query keeps its state and in how many partitions. Who calls it:
+# `onlyonce.operate.plan`. Errors: OSError for a checkpoint that can't be read. Not promised: what a cluster's
+# own settings say of the partitions; where ours say nothing, nothing is told of them.
+
+
+def kept_state_told(instance: str, staying: Iterable[Ran]) -> list[str]:
+    """A sentence for each query whose life goes on with another state than the settings say."""
+    return [text for one in staying if one.query != "receive" and (text := _kept_state_told(instance, one))]
+
+
+def _kept_state_told(instance: str, ran: Ran) -> str | None:
+    folder = (
+        settings.data_location(instance) / stored_names.CHECKPOINTS_FOLDER / ran.query / ran.lineage.rsplit("/", 1)[1]
+    )
+    there = checkpoint.state_of(folder) if any(stores.of(folder).names(folder / "state")) else None
+    if there is None:
+        return None
+    asked = settings.spark()
+    kept = next((kind for kind, provider in PROVIDERS.items() if provider == there.provider), there.provider)
+    differs = [f"state is {kept}, and the settings say {asked.state}"] if kept != asked.state else []
+    if asked.shuffle_partitions not in (None, there.partitions):
+        differs.append(f"it is in {there.partitions} partitions, and the settings say {asked.shuffle_partitions}")
+    return (
+        f"{ran.lineage}: {', '.join(differs)}; onlyonce lineage new {instance}/{ran.query} changes it"
+        if differs
+        else None
+    )
+
+
+# The steps that a changed declaration needs: new lives, a run, backfills. Pure.
+#
+# The log tells which windows need a backfill: those that readers see and that an older declaration has made. So the
+# plan of a half finished change has what is left, and the plan of a finished one is empty.
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command. `start` is what a new life begins with beside what the log says."""
+
+    kind: Literal["lineage", "run", "backfill"]
+    command: str
+    arguments: tuple[str, ...]
+    start: dict[str, Any] = field(default_factory=dict)
+
+
+def new_life_step(
+    instance: str, root: Output, found: Iterable[Change], last_start: Micros | None, last_end: Micros | None
+) -> Step | None:
+    """The new life that the changes of an output ask for, if any; where its newest closed window starts, and its last
+    written one ends."""
+    asking = [change for change in found if change.need in (Need.LINEAGE, Need.BOTH)]
+    if not asking:
+        return None
+    changed = {change.part.split(" of ")[0] for change in asking}
+    start: dict[str, Any] = {}
+    if root.stateful:
+        start = {}  # it is always from the start: `onlyonce.run.reset`
+    elif root.window is None:
+        start = {"version": 0}  # its state sums up all that ever came
+    elif "window" in changed and last_end is not None:
+        start = {FIRST_WINDOW: first_start(root.window, last_end)}
+    elif "lateness" in changed and last_start is not None:
+        # What waits longer now would come in time for windows that are written.
+        start = {FIRST_WINDOW: last_start + 1}
+    target = f"{instance}/{root.name}"
+    by_hand = f"onlyonce lineage new {target} --yes"
+    command = f"onlyonce plan {instance} --apply --yes   (a new life of {target})" if start else by_hand
+    return Step("lineage", command, (target,), start)
+
+
+def run_step(instance: str) -> Step:
+    """The run that gives new lives their first batch."""
+    return Step("run", f"onlyonce run {instance}", (instance,))
+
+
+def backfill_step(
+    instance: str,
+    root: Output,
+    now: str,
+    parts: Parts,
+    made: Sequence[Made],
+    first_window: Micros | None,
+    kept_from: Micros | None = None,
+) -> Step | None:
+    """The backfill of the windows that an older declaration has made, if there are any.
+
+    `first_window` is where those of the new declaration begin, if its windows differ from the old. Windows that start
+    before `kept_from` stay as they are: not all of their records are there.
+    """
+    old = [m for m in made if m.hash != now and m.parts is not None and outdated(root.name, m.parts, parts)]
+    if not old or root.window is None:
+        return None
+    # A window belongs to a backfill by its start; those of fixed size may be told by their ends, which reads better.
+    past_last = max(m.upto if isinstance(root.window, Fixed) else m.last + timedelta(microseconds=1) for m in old)
+    stop = max(to_micros(past_last) or 0, first_window or 0)
+    start = max(to_micros(min(m.first for m in old)) or 0, kept_from or 0)
+    if start >= stop:
+        return None
+    times = ("--from", _text(start), "--to", _text(stop))
+    arguments = (instance, "--output", root.name, *times)
+    return Step("backfill", f"onlyonce backfill {' '.join(arguments)}", arguments)
+
+
+def outdated(query: str, made_under: Parts, now: Parts) -> bool:
+    """Whether windows that were made under one declaration differ from those that another would make."""
+    return any(change.need in (Need.BACKFILL, Need.BOTH) for change in changes(query, made_under, now))
+
+
+def _text(time: Micros) -> str:
+    at = to_time(time)
+    assert at is not None
+    return at.isoformat().replace("+00:00", "Z")
+
+
+# Entry point: compare what is declared with what has run, and say what each difference needs before anything runs.
+#
+# It reads the log, but no data, and needs no Spark. The declared functions are imported for their source. With `apply`
+# it does what is needed, in order: new lives, one run, backfills. Each is a command of its own that may be killed and
+# run again; a new plan then says what is left.
+
+
+FOR_EVER = "for ever"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What has changed in a pipeline, what is to be done, what can't be told or only a new life changes, and which
+    batches must end before anything is done."""
+
+    pipeline: str
+    found: list[Change]
+    todo: list[Step]
+    unknown: list[str]
+    half_written: list[str]
+
+
+def main(argv: list[str]) -> Report:
+    """Plan one pipeline or all; with --apply --yes do what one needs. Raises the platform's errors."""
+    asked = parse("plan", argv)
+    known = declarations.load(asked.pipelines)
+    chosen = [declarations.one(asked.pipeline, asked.pipelines)] if asked.pipeline else list(known.values())
+    database = Database(settings.database_url())
+    migrate(database.url)
+    plans = [made(database, pipeline) for pipeline in chosen]
+    if not asked.apply:
+        return report(plans)
+    if not asked.pipeline:
+        raise Refused("--apply is for one pipeline", hint="name it: onlyonce plan PIPELINE --apply --yes")
+    if not asked.yes:
+        return report(plans, ["nothing was done yet: add --yes"] if plans[0].todo else [])
+    return apply(database, chosen[0], plans[0], asked)
+
+
+def made(database: Database, pipeline: Pipeline) -> Plan:
+    """The plan of a pipeline, by the log."""
+    ran = {r.query: r for r in Declarations(database).all_that_ran(pipeline.name)}
+    found: list[Change] = []
+    unknown: list[str] = []
+    for last in ran.values():
+        found += _changes(pipeline, last, unknown)
+    lives = Declarations(database).lives(pipeline.name)
+    if "receive" in ran:
+        new = [root.name for root in pipeline.roots() if root.name not in lives]
+        need, why = CONSEQUENCES["output added"]
+        kept = Removals(database).kept_from(pipeline.name)
+        if kept is not None:
+            why = (
+                f"records from before {retention.said(kept)} are removed: `onlyonce lineage new {pipeline.name}/… "
+                "--from-kept --yes` begins it"
+            )
+        found += [Change(n, f"output {n}", None, n, need, why) for n in new]
+        found += _retention(database, pipeline) + _log(database, pipeline)
+    waiting = [root.name for root in pipeline.roots() if root.name in lives and root.name not in ran]
+    begun_anew = {change.query for change in found if change.need in (Need.LINEAGE, Need.BOTH)}
+    roots = {"receive", *(root.name for root in pipeline.roots())}
+    going_on = [last for last in ran.values() if last.query in roots]
+    half = half_written_told(database, pipeline, going_on, begun_anew)
+    unknown += kept_state_told(pipeline.name, [last for last in going_on if last.query not in begun_anew])
+    return Plan(pipeline.name, found, _todo(database, pipeline, lives, found, waiting), unknown, half)
+
+
+def apply(database: Database, pipeline: Pipeline, plan: Plan, asked: Namespace) -> Report:
+    """Do the steps of a plan; what a later run must do is a warning. Raises Refused for what needs another name."""
+    if names := [change for change in plan.found if change.need is Need.NAME]:
+        raise Refused(
+            f"{names[0].part} of {pipeline.name} can't change under this name",
+            data="nothing was done",
+            hint=f"{names[0].why}. Put it back, or declare the new one beside it",
+        )
+    if plan.half_written:
+        raise Refused(plan.half_written[0], data="nothing was done; the committed units stay", hint=HINT)
+    logs.configure(pipeline=pipeline.name, run_id=asked.run_id)
+    common = ["--run-id", asked.run_id, *(["--master", asked.master] if asked.master else [])]
+    common += [word for file in asked.pipelines or [] for word in ("--pipelines", str(file))]
+    done: list[dict[str, Any]] = []
+    warnings: list[str] = []
+    for step in plan.todo:
+        try:
+            _do(step, common)
+            done.append({"done": step.command})
+        except OnlyonceError as error:
+            if step.kind != "backfill":
+                raise
+            warnings.append(f"{step.command}: {error.what}. {error.hint}")
+    left = made(database, pipeline)
+    tables = {"done": done, "left": _rows([left])["steps"]}
+    return Report(f"{pipeline.name}: the plan is carried out", asked.run_id, {"steps": len(done)}, tables, warnings)
+
+
+def report(plans: list[Plan], warnings: list[str] | None = None) -> Report:
+    """Changes and steps as tables."""
+    facts = {"pipelines": len(plans), "changes": sum(len(p.found) for p in plans)}
+    facts["steps"] = sum(len(p.todo) for p in plans)
+    unknown = [text for plan in plans for text in plan.unknown]
+    unknown += [f"{text}: {HINT}" for plan in plans for text in plan.half_written]
+    return Report("what the changed declarations need", "plan", facts, _rows(plans), unknown + (warnings or []))
+
+
+def _changes(pipeline: Pipeline, last: Ran, unknown: list[str]) -> list[Change]:
+    roots = [root.name for root in pipeline.roots()]
+    if last.query != "receive" and last.query not in roots:
+        kind = "from_output" if last.query in [o.name for o in pipeline.outputs] else "output removed"
+        return [Change(last.query, f"output {last.query}", last.query, None, *CONSEQUENCES[kind])]
+    if last.parts is None:
+        if last.hash != declarations.fingerprint(pipeline, last.query):
+            unknown.append(
+                f"{last.lineage} ran under declaration {last.hash}, which was not kept yet: it can't be compared"
+            )
+        return []
+    now = declarations.parts(pipeline, last.query)
+    now |= {"mode": identity.mode(pipeline)} if last.query == "receive" else {}
+    return changes(last.query, last.parts, now, stateless=last.stateless)
+
+
+def _retention(database: Database, pipeline: Pipeline) -> list[Change]:
+    """What another `keep_events` gives up."""
+
+    before, kept = Removals(database).last_keep(pipeline.name), Removals(database).kept_from(pipeline.name)
+    keep = pipeline.keep_events
+    decision = KeepEvents(database).decide(pipeline, keep) if keep else None
+    why = retention.given_up(before, keep, kept, decision)
+    if why is None:
+        return []
+    now = str(keep or FOR_EVER)
+    return [Change("receive", "keep_events", str(before or FOR_EVER), now, Need.NOTHING, why)]
+
+
+def _log(database: Database, pipeline: Pipeline) -> list[Change]:
+    """What another `keep_log` gives up."""
+    before = LogCuts(database).kept(pipeline.name).keep
+    limit, lives, _ = log_cut.is_log_cut_due(database, pipeline) if pipeline.keep_log else (None, [], [])
+    why = retention.log_given_up(before, pipeline.keep_log, limit if lives else None)
+    if why is None:
+        return []
+    now = str(pipeline.keep_log or FOR_EVER)
+    return [Change("receive", "keep_log", str(before or FOR_EVER), now, Need.NOTHING, why)]
+
+
+def _todo(
+    database: Database, pipeline: Pipeline, there: dict[str, dict[str, Any]], found: list[Change], waiting: list[str]
+) -> list[Step]:
+    lives: list[Step] = []
+    again: list[Step] = []
+    for root in pipeline.roots():
+        of_root = [change for change in found if change.query == root.name]
+        life = _life(database, pipeline, root, of_root)
+        lives += [life] if life else []
+        start = life.start if life else there.get(root.name, {})
+        again += _backfill(database, pipeline, root, start.get(FIRST_WINDOW))
+    added = [c for c in found if c.need is Need.NOTHING and c.part == f"output {c.query}" and c.after]
+    runs = [run_step(pipeline.name)] if lives or waiting or added else []
+    return [*lives, *runs, *again]
+
+
+def _life(database: Database, pipeline: Pipeline, root: Output, of_root: list[Change]) -> Step | None:
+    start, end = Declarations(database).last_final(pipeline.name, root.name)
+    return new_life_step(pipeline.name, root, of_root, to_micros(start), to_micros(end))
+
+
+def _backfill(database: Database, pipeline: Pipeline, root: Output, first_window: int | None) -> list[Step]:
+    windows = Declarations(database).made(pipeline.name, root.name, root.name)
+    if not windows:
+        return []
+    now, parts = declarations.fingerprint(pipeline, root.name), declarations.parts(pipeline, root.name)
+    kept = Removals(database).kept_from(pipeline.name)
+    first = None if kept is None else retention.first_moment(kept, root.window)
+    step = backfill_step(pipeline.name, root, now, parts, windows, first_window, first)
+    return [step] if step else []
+
+
+def _do(step: Step, common: list[str]) -> None:
+    if step.kind == "lineage":
+        reset.new(step.arguments[0], yes=True, start=step.start)
+    elif step.kind == "run":
+        stream.main([*step.arguments, *common])
+    else:
+        backfill.main([*step.arguments, *common])
+
+
+def _rows(plans: list[Plan]) -> dict[str, list[dict[str, Any]]]:
+    return {
+        "changes": [
+            {
+                "pipeline": plan.pipeline, "query": c.query, "what": c.part, "before": c.before, "after": c.after,
+                "needs": str(c.need), "why": c.why,
+            }
+            for plan in plans for c in plan.found
+        ],
+        "steps": [{"pipeline": plan.pipeline, "command": step.command} for plan in plans for step in plan.todo],
+    }  # fmt: skip

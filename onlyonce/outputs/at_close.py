@@ -1,0 +1,322 @@
+"""The records in time of the windows that close with a batch, read by the driver: of few records a job costs more than
+they do, and so does a plan with bounds in it, which Spark compiles anew for each batch.
+
+What is late is told by the model's rule (`placed`), as Spark's expressions tell it (`windowing.is_late`). So a batch
+may be read either way.
+
+Who calls it: `raw_windows`. Errors: OSError. Not promised: that few records are read here. Columns of nested types are
+left to Spark, windows of a chain, and records that take more bytes than the driver holds: a file says how many its rows
+take (`event_files`), so it is not opened in vain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import BooleanType, DateType, NumericType, StringType, StructType, TimestampType
+
+from onlyonce.api.pipeline import FileSink, Output, Pipeline
+from onlyonce.commitlog.backfills import Backfills
+from onlyonce.commitlog.batches import Batches, Received
+from onlyonce.context import Query, RunContext
+from onlyonce.core.batch import read_upto, to_time
+from onlyonce.core.errors import Refused
+from onlyonce.core.frontier import closed_until
+from onlyonce.core.locations import Location
+from onlyonce.core.stored_names import KEPT, OO_EVENT_TIME, OO_FRONTIER, OO_KIND, OO_SYSTEM_TIME, OO_WINDOW
+from onlyonce.core.windows import Bounds, Chained, Fixed, Session, Sliding, Window, any_ends, longest, micros, reach
+from onlyonce.engine import driver_rows, session
+from onlyonce.outputs import windows
+from onlyonce.outputs import windows as outputs_windows
+from onlyonce.outputs.results import Versions
+from onlyonce.outputs.stateless import STATELESS
+from onlyonce.receive import events
+from onlyonce.records import left_out
+from onlyonce.tables import arrow_files
+
+SEEN = f"{OO_EVENT_TIME} timestamp, {OO_SYSTEM_TIME} timestamp"
+"""The platform's columns that a function may see, beside the window."""
+BOUNDS = "oo_start timestamp, oo_end timestamp"
+FRONTIER = OO_FRONTIER
+PLAIN = (BooleanType, DateType, NumericType, StringType, TimestampType)
+"""Types of columns that Arrow reads as Spark does."""
+
+
+def read_closing_rows(
+    context: RunContext, root: Output, received: list[Received], closing: tuple[int, int]
+) -> DataFrame | None:
+    """The records of these batches of receive that are in time in a window which ends in
+    an interval, in microseconds, with their `oo_window`; None where that is for Spark."""
+    assert root.window is not None
+    shown = StructType(session.schema_of(context.pipeline.schema).fields + session.schema_of(SEEN).fields)
+    if (
+        not driver_rows.are_few(sum(one.kept for one in received))
+        or any(one.compacted for one in received)
+        or isinstance(root.window, Chained)
+    ):
+        return None
+    if not all(isinstance(field.dataType, PLAIN) for field in shown.fields):
+        return None
+    with_bounds = StructType(shown.fields + session.schema_of(BOUNDS).fields)
+    wanted = to_arrow_schema(with_bounds, timezone="UTC")
+    parts = _held(events.kept_files(context.events, received), wanted, root.window, micros(root.lateness), closing)
+    if parts is None:
+        return None
+    frame = context.spark.createDataFrame(pa.Table.from_batches(parts, wanted), with_bounds)
+    window = F.struct(F.col("oo_start").alias("start"), F.col("oo_end").alias("end"))
+    return frame.withColumn(OO_WINDOW, window).drop("oo_start", "oo_end")
+
+
+def _held(
+    files: list[Location], wanted: pa.Schema, window: Window, lateness: int, closing: tuple[int, int]
+) -> list[pa.RecordBatch] | None:
+    """Return the records of some files, once for each closing window; None if the files' rows, or the records, take
+    more bytes than the driver holds."""
+    to_read, to_hold = driver_rows.room(), driver_rows.room()
+    parts = []
+    for file in files:
+        with arrow_files.opened(file) as opened:
+            if not to_read.take(events.bytes_of(opened.metadata)):
+                return None
+            for part in _of_file(opened, wanted, window, lateness, closing):
+                if not to_hold.take(part.nbytes):
+                    return None
+                parts.append(part)
+    return parts
+
+
+def _of_file(
+    opened: parquet.ParquetFile, wanted: pa.Schema, window: Window, lateness: int, closing: tuple[int, int]
+) -> Iterator[pa.RecordBatch]:
+    before, now = closing
+    there = [name for name in opened.schema_arrow.names if name in wanted.names]
+    for part in opened.iter_batches(columns=[*there, FRONTIER]):
+        for starts, ends, late in left_out.judged_rows(part, window, lateness):
+            mine = ~late & (ends > before) & (ends <= now)
+            if mine.any():
+                yield _shaped(part.filter(pa.array(mine)), wanted, starts[mine], ends[mine])
+
+
+def _shaped(rows: pa.RecordBatch, wanted: pa.Schema, starts: left_out.Times, ends: left_out.Times) -> pa.RecordBatch:
+    """With the columns as they are declared now: a file may be older than one of them."""
+    bounds: dict[str, np.ndarray[Any, Any]] = {"oo_start": starts, "oo_end": ends}
+    columns = []
+    for field in wanted:
+        if field.name in bounds:
+            columns.append(pa.array(bounds[field.name]).cast(field.type))
+        elif field.name in rows.schema.names:
+            columns.append(rows.column(field.name).cast(field.type))
+        else:
+            columns.append(pa.nulls(rows.num_rows, field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=wanted)
+
+
+# Windows of a query that keeps no state.
+#
+# The records of a window are read from `events` when it closes: of an output's files, and where `panes` asks for it.
+#
+# Spark would give rows of files in the batch that reads them, so a window would be spread over many batches; and what
+# it keeps a state for it gives a batch after the one that closes the window. Here the stream only tells how far it has
+# come. The batch that closes a window reads all its rows at once. The versions of `events` that the batch has read fix
+# these rows, so a replay reads the same. The log tells which batches of receive have records of the windows that close
+# (`window_counts`): their files are read, without a look at the table. Where the log has only sums of them, another
+# life has met some, or they are more than FEW, the table is read.
+#
+# Who calls it: `outputs`. Errors: Refused for sessions, since a record alone does not tell its session.
+
+
+Ends = tuple[int | None, int | None]
+"""Windows whose ends are later than the first, and not later than the second, in microseconds. First None: all up to
+the second. Second None: none."""
+FEW = 256
+"""Batches of receive whose files are found by the log: an entry of Delta's log is read for each."""
+
+
+def as_they_come(root: Output, *, stateless: bool) -> bool:
+    """Whether an output's rows are written by the batches that read them, so that a window is written in parts: those
+    of a join and of a processor too.
+
+    (A bounded run has one batch, and says nothing of state.)"""
+    if isinstance(root.window, Chained) or root.panes == "at_close":
+        return False
+    return root.gives_as_it_comes or (stateless and not root.is_early and not isinstance(root.sink, FileSink))
+
+
+def are_of(pipeline: Pipeline, root: Output, *, stateless: bool) -> bool:
+    """Whether an output's rows wait for their windows to close. Raises Refused where they can't."""
+    if isinstance(root.window, Chained) or root.panes == "at_close":
+        return True
+    if not stateless or root.window is None or root.is_early:
+        return False
+    made = [output.name for output in pipeline.made_from(root) if isinstance(output.sink, FileSink)]
+    if made and not isinstance(root.sink, FileSink):
+        raise Refused(
+            f"output {made[0]}: {root.name} gives rows as they come, so there is no time at which a window's files "
+            "are complete",
+            data="nothing was written",
+            hint="declare it as an output of its own, without from_output: then its windows are written when they "
+            "close",
+        )
+    if isinstance(root.sink, FileSink) and isinstance(root.window, Session):
+        raise Refused(
+            f"output {root.name}: records that are not aggregated have no session of their own",
+            data="nothing was written",
+            hint=f"aggregate by {OO_WINDOW}, or give the output fixed or sliding windows",
+        )
+    return isinstance(root.sink, FileSink)
+
+
+def closing_ends(context: RunContext, root: Output, after: int | None, versions: Versions) -> Ends:
+    """Which windows close between two versions of `events`, of which the second is the last of `versions`.
+
+    After None: all that are closed.
+    """
+    before, now = (None if version is None else closed_at(context, root, version) for version in (after, versions.upto))
+    return before, now
+
+
+def closes_any(root: Output, ends: Ends) -> bool:
+    """Whether a window can have one of these ends."""
+    before, now = ends
+    assert isinstance(root.window, Fixed | Sliding)
+    if before is None or isinstance(root.window, Chained):
+        return now is not None and now != before
+    return now is not None and any_ends(root.window, before, now)
+
+
+def closed_by(context: RunContext, query: Query, root: Output, ends: Ends, versions: Versions) -> DataFrame:
+    """The rows in time of the windows with these ends, as of the last of `versions`."""
+    assert root.window is not None
+    assert not isinstance(root.window, Session)
+    before, now = ends
+    received = _met_by(context, query, root, ends, versions)
+    if received is not None and before is not None and now is not None:
+        few = read_closing_rows(context, root, received, (before, now))
+        if few is not None:
+            return few
+    if received is None:
+        rows = events.rows_as_of(context, versions.upto).filter(f"{OO_KIND} = '{KEPT}'")
+    else:
+        rows = events.rows_kept(context.spark, context.events, events.schema(context.pipeline), received)
+    kept = outputs_windows.assign(rows.filter(_may_close(root.window, before, now)), root.window)
+    end = F.unix_micros(f"{OO_WINDOW}.end")
+    closing = F.lit(False) if now is None else end <= F.lit(now)
+    if before is not None:
+        closing = closing & (end > F.lit(before))
+    return kept.filter(closing & ~outputs_windows.is_late(root.window, root.lateness))
+
+
+def _met_by(
+    context: RunContext, query: Query, root: Output, closing: Ends, versions: Versions
+) -> list[Received] | None:
+    """The batches of receive in which all records in time are of the windows that end in (before, now]; None if that is
+    for the table to tell."""
+    window, (before, now) = root.window, closing
+    assert isinstance(window, Fixed | Sliding)
+    if before is None or now is None:
+        return None
+    if not closes_any(root, closing):
+        return []
+    met = Batches(query.database).met_first(context.instance, query.lineage, root.name, (before, now), longest(window))
+    if met is not None and not met.told:
+        return None
+    first = versions.after if met is None else min(versions.after, read_upto(met.source_from))
+    received = Batches(query.database).received(context.instance, first, versions.upto)
+    return received if len(received) <= FEW else None
+
+
+def _may_close(window: Fixed | Sliding, before: int | None, now: int | None) -> Column:
+    """Which records may be in a window that ends in (before, now], by their event times alone: so files without any are
+    not opened."""
+    if now is None or now == before:
+        return F.lit(False)
+    found = F.col(OO_EVENT_TIME) < F.timestamp_micros(F.lit(now))
+    if before is not None:
+        found = found & (F.col(OO_EVENT_TIME) > F.timestamp_micros(F.lit(before - longest(window) - reach(window))))
+    return found
+
+
+def of(context: RunContext, root: Output, windows: list[Bounds], upto: int) -> DataFrame:
+    """The rows in time of some windows, as of a version of `events`."""
+    assert root.window is not None
+    first, last = min(start for start, _ in windows), max(end for _, end in windows)
+    time = F.col(OO_EVENT_TIME)
+    near = (time >= F.timestamp_micros(F.lit(first))) & (time < F.timestamp_micros(F.lit(last)))
+    rows = events.rows_as_of(context, upto).filter(f"{OO_KIND} = '{KEPT}'").filter(near)
+    bounds = [((to_time(start), to_time(end)),) for start, end in windows]
+    wanted = context.spark.createDataFrame(bounds, f"{OO_WINDOW} struct<start: timestamp, end: timestamp>")
+    inside = outputs_windows.assign(rows, root.window).join(F.broadcast(wanted), OO_WINDOW, "left_semi")
+    return inside.filter(~outputs_windows.is_late(root.window, root.lateness))
+
+
+def closed_at(context: RunContext, root: Output, version: int) -> int | None:
+    """Up to where the output's windows are closed at a version of `events`."""
+    assert root.window is not None
+    known = Backfills(context.database).frontier_at(context.instance, version)
+    return closed_until(known, root.window, micros(root.lateness))
+
+
+# Whether an output's function asks the watermark only for windows that have ended.
+#
+# Spark plans one batch more, without rows, whenever the watermark has moved: a whole pass over the state. An
+# aggregation by `oo_window` finds nothing there to write unless a window has ended. So its watermark moves from end to
+# end (`windowing.last_closed`). Anything else that keeps state, such as timers of the function's own, may wait for a
+# time inside a window, and has the exact one.
+#
+# Who calls it: `reading`. No errors. Not promised: that it knows each plan that would do; one that it does not know has
+# the exact watermark.
+
+
+def asks_watermark(window: Window | None, by: Callable[[windows.Until], tuple[DataFrame, DataFrame]]) -> DataFrame:
+    """What an output's function makes of its rows, under the watermark that does for it.
+
+    `by` gives the rows and what becomes of them under one of the two.
+    """
+    rows, result = by(windows.last_closed)
+    if window is None or is_asked_at_ends(rows, result):
+        return result
+    return by(windows.closed_until)[1]
+
+
+def is_asked_at_ends(rows: DataFrame, result: DataFrame) -> bool:
+    """Whether what a function has made of its rows keeps no state, or only that of one aggregation by the window that
+    they had."""
+    keeping = list(_keeping_state(_plan(result)))
+    return not keeping or (len(keeping) == 1 and _groups_by(keeping[0], _window(rows)))
+
+
+def _plan(frame: DataFrame) -> Any:
+    return frame._jdf.queryExecution().analyzed()  # type: ignore[operator]
+
+
+def _each(sequence: Any) -> Iterator[Any]:
+    return (sequence.apply(number) for number in range(sequence.size()))
+
+
+def _keeping_state(node: Any) -> Iterator[Any]:
+    if not node.isStreaming():
+        return
+    streams = [child for child in _each(node.children()) if child.isStreaming()]
+    # A union of streams keeps no state; a join of them does.
+    if node.nodeName() not in STATELESS or (len(streams) > 1 and node.nodeName() != "Union"):
+        yield node
+    for child in streams:
+        yield from _keeping_state(child)
+
+
+def _window(rows: DataFrame) -> int:
+    return next(int(column.exprId().id()) for column in _each(_plan(rows).output()) if column.name() == OO_WINDOW)
+
+
+def _groups_by(node: Any, window: int) -> bool:
+    if node.nodeName() != "Aggregate":
+        return False
+    by = _each(node.groupingExpressions())
+    return any(one.nodeName() == "AttributeReference" and int(one.exprId().id()) == window for one in by)

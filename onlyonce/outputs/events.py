@@ -1,0 +1,541 @@
+"""What is made from the closed windows of a backfill's outputs: it is computed anew with them. No Spark.
+
+Who calls it: `backfill`, `recompute`. Errors: OpenWindows where windows further down could not have what the backfill
+puts in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+import structlog
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from onlyonce import settings
+from onlyonce.api.pipeline import Output, Pipeline
+from onlyonce.commitlog import backfills
+from onlyonce.commitlog.backfills import Backfills
+from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.cuts import Compactions
+from onlyonce.commitlog.removals import Removals
+from onlyonce.context import ONE_BATCH, WHAT_IS_THERE, OnBatch, Query, RunContext
+from onlyonce.core import backfill as model
+from onlyonce.core import retention, stored_names
+from onlyonce.core.backfill import Size, Span, first_files, records_of_part
+from onlyonce.core.batch import FIRST_READING, Batch, first_reading, is_part, read_upto, to_time
+from onlyonce.core.frontier import closed_until
+from onlyonce.core.locations import Location
+from onlyonce.core.stored_names import (
+    CLOSED_BY,
+    CONTROL,
+    KEPT,
+    OO_BATCH,
+    OO_FRONTIER,
+    OO_KIND,
+    OO_LINEAGE,
+    OO_WINDOW,
+    RESERVOIR_VERSION,
+)
+from onlyonce.core.windows import Bounds, Chained, Session, micros
+from onlyonce.database.connect import Database
+from onlyonce.outputs import at_close, results, windows
+from onlyonce.outputs.results import Versions
+from onlyonce.receive import events
+from onlyonce.tables import checkpoint, opening, rewrite
+
+
+def spans_below(pipeline: Pipeline, root: Output, span: Span) -> Iterator[tuple[Output, Span]]:
+    """The windows that are made from those of a span, by output, each after the one that it is made from."""
+    known = {root.name: span}
+    for output in pipeline.downstream(root):
+        assert isinstance(output.window, Chained)
+        before = known.get(str(output.from_output))
+        made = output.window.made_of(before.start, before.stop) if before else None
+        if made:
+            known[output.name] = Span(*made)
+            yield output, known[output.name]
+
+
+def check_below(database: Database, pipeline: Pipeline, root: Output, span: Span) -> None:
+    """Raise OpenWindows for windows further down that are open, where late records never come by themselves: when such
+    a window closes it has the records in time, and not what a backfill has put in before."""
+    for output, made in spans_below(pipeline, root, span):
+        assert isinstance(output.window, Chained)
+        if output.window.leaves_late_out:
+            backfills.closed_reach(database, pipeline.name, output, made)
+
+
+def closed_part(database: Database, instance: str, output: Output, span: Span) -> Span | None:
+    """The part of a span whose windows an output has closed; the others are made when they close.
+
+    None where none has.
+    """
+    assert output.window is not None
+    closed = Backfills(database).reach(instance, output.name).closed_until(output)
+    try:
+        return model.closed_part(output.name, output.window, span, closed, open_rows=False)
+    except model.OpenWindows:
+        return None
+
+
+# The closed windows whose late records are not yet in their result, by the commit log. No Spark.
+
+
+log = structlog.get_logger()
+
+
+def late_spans(
+    database: Database, pipeline: Pipeline, instance: str, root: Output, within: Span | None = None
+) -> list[Span]:
+    """Return the spans that a backfill recomputes to include late records: one span for each run of touching windows.
+
+    A window of a chain waits until the outputs before it have included their late records. `within`: only windows that
+    start in this span.
+    """
+    late = [window for window in late_windows(database, instance, root) if within is None or within.holds(window[0])]
+    return model.spans(_ready(database, pipeline, instance, root, late))
+
+
+def late_windows_of_stream(database: Database, pipeline: Pipeline, instance: str, root: Output) -> list[Span]:
+    """Return the spans that the stream itself recomputes: those of an output with late='recompute'."""
+    return late_spans(database, pipeline, instance, root) if root.late == "recompute" else []
+
+
+def late_windows(database: Database, instance: str, root: Output) -> list[tuple[int, int]]:
+    """Return the (start, end) of the windows with late records that no backfill has included, in microseconds.
+
+    Windows whose other records `keep_events` has removed are left out, and the log says how many."""
+    found, kept = Backfills(database).late_windows(instance, root.name), Removals(database).kept_from(instance)
+    first = 0 if kept is None else retention.first_moment(kept, root.window)
+    gone = sum(start < first for start, _ in found)
+    if gone:
+        log.warning("late records stay out: the others of their windows are removed", output=root.name, windows=gone)
+    return [window for window in found if window[0] >= first]
+
+
+def _ready(
+    database: Database, pipeline: Pipeline, instance: str, root: Output, late: list[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    before = pipeline.upstream(root)
+    if not late or not before:
+        return late
+    waiting = [window for one in before for window in Backfills(database).late_windows(instance, one.name)]
+    return [window for window in late if not any(start < window[1] and end > window[0] for start, end in waiting)]
+
+
+# Finds the windows and sessions that are final by the log.
+#
+# A new life of an output reads their rows again, and must not write them again.
+#
+# Who calls it: `outputs`. No errors of its own.
+
+
+def read_from(context: RunContext, start: int, files: int = events.UNSPLIT) -> DataFrame:
+    """The stream of `events` from a version on, which may be the next one that is written.
+
+    Delta's begins at one that is there: at the one before, whose rows are left out. Where commits from there on are
+    compacted it begins with all that the table has: their rows are the same, and in one batch, as those of old versions
+    would be."""
+    first = begins_at(context, start)
+    if first is None:
+        return read_behind(context, start - 1, files)
+    stream = events.stream(context.spark, context.events, first, files)
+    known = Batches(context.database).received(context.instance, start - 2, start - 1)
+    for one in known:
+        known_row = (F.col(OO_LINEAGE) == one.lineage) & (F.col(OO_BATCH) == one.batch_id)
+        stream = stream.filter((F.col(OO_KIND) == CONTROL) | ~known_row)
+    return stream
+
+
+def read_behind(context: RunContext, version: int, files: int = events.UNSPLIT) -> DataFrame:
+    """The stream of `events` that begins with the table as it is, without the rows of batches up to a version."""
+    stream = events.stream(context.spark, context.events, None, files)
+    before = Compactions(context.database).last_in(context.instance, version)
+    return stream.filter((F.col(OO_KIND) == CONTROL) | ~events.rows_in_batches(before))
+
+
+def begins_at(context: RunContext, start: int) -> int | None:
+    """The commit to `events` at which such a stream begins; None: with the table as it is."""
+    first = max(start - 1, 0)
+    return None if first <= Compactions(context.database).compacted(context.instance) else first
+
+
+def without_final(
+    context: RunContext, query: Query, root: Output, rows: DataFrame, since: int | None = None
+) -> DataFrame:
+    """A new life reads again what its oldest open window needs; windows that are final by the log stay out.
+
+    `since`: all the rows are of later versions of `events` than this one. They are late for what had closed by then, so
+    only what has closed after it is asked of the log: few windows, however many there are in all.
+    """
+    return restart_without(context, query, root, rows, query.lineage, since)
+
+
+def read_before(context: RunContext, query: Query, start: int) -> int:
+    """A version of `events` than which all rows are later that a life reads from now on.
+
+    `start`: the version from which it once began.
+
+    What its committed batches have read is behind it, but for the last one, which Spark may repeat. So a life asks for
+    few final windows at each start after its first ones, however many there were when it began.
+    """
+    return max(start - 1, Batches(context.database).read_before(query.lineage))
+
+
+def restart_without(
+    context: RunContext, query: Query, root: Output, rows: DataFrame, but: str, since: int | None = None
+) -> DataFrame:
+    """The rows of windows that no life but this lineage has closed."""
+    if not root.has_windows or isinstance(root.window, Session):
+        return rows
+    after = None if since is None else _closed(context, root, since)
+    final = Batches(context.database).final_windows(context.instance, root.name, but, after)
+    if query.first_window is not None:
+        rows = rows.filter(F.col(f"{OO_WINDOW}.start") >= F.timestamp_micros(F.lit(query.first_window)))
+    schema = f"{OO_WINDOW} struct<start: timestamp, end: timestamp>"
+    known = context.spark.createDataFrame([(window,) for window in final], schema)
+    return rows.join(F.broadcast(known), OO_WINDOW, "left_anti")
+
+
+def not_written(context: RunContext, query: Query, root: Output, result: DataFrame) -> DataFrame:
+    """A new life makes all sessions again, since a record alone has no window; those that were written stay out."""
+    if CLOSED_BY not in query.start_from or not isinstance(root.window, Session):
+        return result
+    closed = _closed(context, root, int(query.start_from[CLOSED_BY]))
+    if closed is None:
+        return result
+    return result.filter(windows.after_merge(F.col(f"{OO_WINDOW}.end") > F.timestamp_micros(F.lit(closed))))
+
+
+def _closed(context: RunContext, root: Output, version: int) -> int | None:
+    """Up to where the output's windows were closed at a version of `events`."""
+    assert root.window is not None
+    known = Backfills(context.database).frontier_at(context.instance, version)
+    return closed_until(known, root.window, micros(root.lateness))
+
+
+# The first reading of `events` by an output where its commits are compacted: whole commits of receive, in batches of a
+# bounded size.
+#
+# docs/specification/outputs.md.
+#
+# A stream that begins at compacted commits begins with the table as it is, its *snapshot*. Delta can cut that by files,
+# but a file has rows of many commits. So here the platform says what a part is: the receive batches of the versions
+# (after, upto], whose rows are found by their batch, as everywhere else (`past_rows`). Of Delta's stream a part takes
+# the step only, and none of the rows: one file of the snapshot. The rows of the part are read from the table and joined
+# to the step. Its control row is the frontier of its last version, by the log.
+#
+# The last step has the files that are left, and what has come since: it is the query as its trigger says, without the
+# rows that the parts had. So Spark goes on from it by itself, also with a batch without rows for the windows that have
+# ended.
+#
+# The position of a part in the log (`source_to`) is the one that the stream would have between these two commits. So
+# whoever asks the log how far an output has read finds whole commits, and a batch that is repeated reads what the log
+# says. Of a part that Spark has planned and the log has not begun nothing is written yet; where it ends is decided
+# anew.
+#
+# Who calls it: `backlog`, `reading`. Errors: those of Spark and of Delta's log. Not promised: as many parts as the
+# snapshot has files.
+
+
+Offset = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A batch of a first reading.
+
+    number     the batch
+    versions   of `events` that it reads
+    files      how many files of the snapshot Spark is to take for it
+    last       whether it is the last step: the parts before it have read the whole snapshot
+    before     the position at which the part before has ended
+    """
+
+    number: int
+    versions: Versions
+    files: int
+    last: bool
+    before: Offset | None
+
+
+def next_part(context: RunContext, query: Query, start: int) -> Part | None:
+    """What a query reads in its next batch, which may be one that is to be repeated; None where that is no part of a
+    first reading.
+
+    start   the version of `events` from which a query without a batch reads
+    """
+    planned, ended = (checkpoint.last(query.folder, kind) for kind in ("offsets", "commits"))
+    number = max(planned, ended + 1)
+    known = _logged(query, number)
+    before = known.plan.source_from if known else _ended(query, number - 1)
+    if number and not is_part(before):
+        return None
+    after = read_upto(before) if before else start - 1
+    if known is not None:
+        last = not is_part(known.plan.source_to)
+        again = Part(number, Versions(after, read_upto(known.plan.source_to)), 1, last, before)
+        return again if number or not last else None
+    if planned == number:
+        return _planned(context, number, after, checkpoint.offsets(query.folder, number)[0], before)
+    if before is None and begins_at(context, start) is not None:
+        return None
+    return _new(context, number, after, checkpoint.offsets(query.folder, planned)[0] if before else None, before)
+
+
+def _new(context: RunContext, number: int, after: int, offset: Offset | None, before: Offset | None) -> Part | None:
+    """A part that Spark has not planned.
+
+    `offset`: where in the snapshot the part before has ended; None for the first, whose snapshot is what there is now.
+    """
+    newest, snapshot = first_reading(before), _files(context, offset)
+    left = len(snapshot) - (int(offset[stored_names.RESERVOIR_INDEX]) + 1 if offset else 0)
+    if newest is not None and after >= newest:
+        return Part(number, Versions(after, newest), left, last=True, before=before)
+    upto = _ends(context, after, newest, snapshot, left - 1)
+    if upto is None:
+        upto = newest
+    return None if upto is None else Part(number, Versions(after, upto), 1, last=False, before=before)
+
+
+def _planned(context: RunContext, number: int, after: int, offset: Offset, before: Offset | None) -> Part | None:
+    """A part that Spark has planned, and the log does not know."""
+    left = _left(context, offset)
+    if not left:
+        return Part(number, Versions(after, read_upto(offset)), 1, last=True, before=before) if before else None
+    newest = int(offset[RESERVOIR_VERSION])
+    upto = _ends(context, after, newest, _files(context, offset), left)
+    return Part(number, Versions(after, newest if upto is None else upto), 1, last=False, before=before)
+
+
+def _ends(context: RunContext, after: int, newest: int | None, snapshot: list[rewrite.File], steps: int) -> int | None:
+    """The version with which a part ends that begins behind `after`; None where all that is left fits, or no other part
+    can be.
+
+    `steps`: how many there can be, with this one.
+    """
+    kept = [file for file in snapshot if file.partition[OO_KIND] == KEPT]
+    size, rows = sum(file.bytes for file in kept), sum(file.rows or 0 for file in kept)
+    upto = Compactions(context.database).ended(context.instance, newest)
+    waiting = Compactions(context.database).records(context.instance, after, upto)
+    most = records_of_part(waiting, size / rows if rows else 0.0, settings.spark().output_batch_bytes, steps)
+    if most is None:
+        return None
+    return Compactions(context.database).holds(context.instance, after, upto, most)
+
+
+def first_position(context: RunContext, part: Part, offset: Offset) -> Offset | None:
+    """The position that the log has for a part, given Spark's; None where Spark has planned something else than was
+    meant, and the part is to begin anew."""
+    left, newest = _left(context, offset), int(offset[RESERVOIR_VERSION])
+    if part.last:
+        return None if left else offset
+    if not left or (left == 1 and part.versions.upto < newest):  # no other part can follow, and rows are left
+        return None
+    return offset | {RESERVOIR_VERSION: part.versions.upto + 1, stored_names.RESERVOIR_INDEX: -1, FIRST_READING: newest}
+
+
+def first_rows(context: RunContext, part: Part, files: int) -> DataFrame:
+    """What a stream of `events` would give of these versions: their kept rows, and one control row.
+
+    For the last step what a stream gives behind them.
+    """
+    if part.last:
+        return read_behind(context, part.versions.after, files)
+    stream = events.stream(context.spark, context.events, None, files)
+    # A batch has exactly one step, whatever its files have; control rows are few.
+    few = stream.filter(f"{OO_KIND} = '{CONTROL}'").select(OO_KIND).coalesce(1)
+    step = F.broadcast(few.mapInArrow(_one, "oo_step boolean"))
+    after, upto = (
+        Compactions(context.database).last_in(context.instance, version)  # type: ignore[misc]
+        for version in (part.versions.after, part.versions.upto)
+    )
+    table = context.spark.read.format("delta").load(str(context.events))
+    kept = table.filter((F.col(OO_KIND) == KEPT) & events.rows_in_batches(upto, after))
+    known = Backfills(context.database).frontier_at(context.instance, part.versions.upto)
+    times = [F.lit(to_time(value)).cast("timestamp").alias(name) for name, value in asdict(known).items()]
+    fixed = {OO_KIND: F.lit(CONTROL), OO_FRONTIER: F.struct(*times)}
+    control = context.spark.range(1).select(
+        *(fixed.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name) for field in stream.schema)
+    )
+    # The stream comes once into it, as into what is read otherwise: Spark counts a query's sources, and refuses a
+    # checkpoint of another number.
+    return control.unionByName(kept).crossJoin(step).select(*stream.columns)
+
+
+def _one(batches_of_rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _ in batches_of_rows:
+        pass
+    yield pa.record_batch({"oo_step": [True]})
+
+
+def _logged(query: Query, number: int) -> Batch | None:
+    return Batches(query.database).logged(query.lineage, number)
+
+
+def _ended(query: Query, number: int) -> Offset | None:
+    """The position at which a batch has ended by the log; None for one before the first."""
+    earlier = _logged(query, number) if number >= 0 else None
+    return earlier.plan.source_to if earlier else None
+
+
+def _left(context: RunContext, offset: Offset) -> int:
+    """How many files of its snapshot a query has not read at an offset of Spark's."""
+    return (
+        len(_files(context, offset)) - int(offset[stored_names.RESERVOIR_INDEX]) - 1
+        if offset.get("isStartingVersion")
+        else 0
+    )
+
+
+def _files(context: RunContext, offset: Offset | None) -> list[rewrite.File]:
+    """The data files of a query's snapshot; without an offset those that there are now."""
+    table = opening.table(context.events, version=int(offset[RESERVOIR_VERSION]) if offset else None)
+    return rewrite.rewritten_files(table, ())
+
+
+# What waits for an output is read in batches of a bounded size. docs/specification/outputs.md.
+#
+# Delta ends a batch after a number of files, also in the middle of a commit; and one number holds for a query from its
+# start to its end. So where more waits than one batch may have, the commits that wait are counted, and the query is
+# started for one batch with exactly the files of those that fit. The next batch is planned by another start, with its
+# own number. Once the rest fits the query goes on as its trigger says.
+#
+# The log of `events` is counted from behind what the checkpoint has planned, so a kill between two parts changes
+# nothing: a planned part is read again as it is, and the next one may be cut otherwise.
+#
+# What a query reads of commits that are compacted is cut by `first_reading`.
+#
+# Who calls it: `outputs`. Errors: OSError, and those of Delta's log.
+
+
+class Again(Exception):
+    """The query is to end between two batches, and to be started again. Its text says why."""
+
+
+Turn = Callable[[Query, int, Part | None], None]
+
+
+def in_parts(context: RunContext, query: Query, start: int, turn: Turn) -> None:
+    """Run an output's query to its end: `turn` runs it once, with the number of files that end a batch, and with what
+    it reads first of what is compacted, if that is cut.
+
+    Raises what that raises.
+
+    start   the version of `events` from which a query without a batch reads
+    """
+    while True:
+        part = next_part(context, query, start)
+        files = part.files if part and not part.last else _backlog_files(context, query, start)
+        if files is not None:
+            files = part.files if part else files
+            said = {"upto": part.versions.upto} if part else {"files": files}
+            query.log.info("more waits than one batch may have: it is cut", **said)
+        try:
+            if files is None:
+                return turn(query, events.UNSPLIT, part)
+            turn(replace(query, trigger=ONE_BATCH), files, part)
+        except Again as why:
+            query.log.info(str(why))
+
+
+def watch_backlog(context: RunContext, query: Query, on_batch: OnBatch) -> OnBatch:
+    """The work of a batch of a query that takes what there is.
+
+    At its end Again is raised where the query stays up and its next batch would have too much: the log has the end of
+    this one, and Spark's checkpoint has not, so it is consumed once more."""
+
+    def work(frame: DataFrame, batch_id: int) -> None:
+        on_batch(frame, batch_id)
+        if query.trigger not in (WHAT_IS_THERE, ONE_BATCH) and _backlog_files(context, query, 0) is not None:
+            raise Again("fell behind: what waits is cut")
+
+    return work
+
+
+def backlog_positions(
+    context: RunContext, query: Query, batch_id: int, part: Part | None
+) -> tuple[dict[str, Any] | None, dict[str, Any], str]:
+    """The positions between which a batch of a stream reads, as the log is to have them, and the hash of what Spark has
+    planned.
+
+    Raises Again where that is another part than was meant."""
+    offset, offsets_hash = checkpoint.offsets(query.written, batch_id)
+    if part is None or batch_id > part.number:
+        return checkpoint.offsets(query.written, batch_id - 1)[0] if batch_id else None, offset, offsets_hash
+    position = first_position(context, part, offset) if batch_id == part.number else None
+    if position is None:
+        raise Again("Spark has planned another part of a first reading than was meant")
+    return part.before, position, offsets_hash
+
+
+def _backlog_files(context: RunContext, query: Query, start: int) -> int | None:
+    planned = checkpoint.last(query.folder, "offsets")
+    if planned >= 0:
+        first: int | None = read_upto(checkpoint.offsets(query.folder, planned)[0]) + 1
+    else:
+        first = begins_at(context, start)
+    most = settings.spark()
+    return (
+        None
+        if first is None
+        else first_files(_waiting(context.events, first), most.output_batch_bytes, most.output_batch_commits)
+    )
+
+
+def _waiting(path: Location, first: int) -> Iterator[Size]:
+    for version in count(first):
+        try:
+            files = opening.added(path, version)
+        except FileNotFoundError:
+            return
+        yield len(files), sum(file.bytes for file in files)
+
+
+# What an output's function makes of `events`: of the rows as a stream, or of the windows that close with a batch.
+#
+# Who calls it: `outputs`, `finishing`. Errors: those of the function, and Refused.
+
+
+def event_stream(
+    context: RunContext, query: Query, root: Output, start: int, files: int = events.UNSPLIT, part: Part | None = None
+) -> DataFrame:
+    """An output's rows, made of what `events` has from a version on, or of a part of a first reading that is cut."""
+    read = first_rows(context, part, files) if part else read_from(context, start, files)
+    if root.gets_whole_windows:  # its batches read the windows that they write from `events`
+        return read
+
+    def by(until: windows.Until) -> tuple[DataFrame, DataFrame]:
+        rows = windows.in_stream(read, root, until)
+        if query.start_from:
+            rows = without_final(context, query, root, rows, read_before(context, query, start))
+        return rows, not_written(context, query, root, results.applied(context, root, rows))
+
+    # A join or a processor gives rows at any time, not only at ends of windows.
+    return by(windows.closed_until)[1] if root.gives_as_it_comes else at_close.asks_watermark(root.window, by)
+
+
+def closing_stream(
+    context: RunContext, query: Query, root: Output, versions: Versions, batch_id: int, also: Sequence[Bounds] = ()
+) -> DataFrame:
+    """The rows of the windows that close with this batch, and of others that are open.
+
+    The first of a new life has all that no earlier one has written.
+    """
+    anew = bool(query.start_from) and batch_id == 0
+    after = None if anew else versions.after
+    ends = at_close.closing_ends(context, root, after, versions)
+    rows = at_close.closed_by(context, query, root, ends, versions)
+    if also:
+        rows = rows.unionByName(at_close.of(context, root, list(also), versions.upto), allowMissingColumns=True)
+    if query.start_from:
+        rows = without_final(context, query, root, rows, after)
+    made = results.applied(context, root, rows)
+    # An aggregate without a group gives a row even for no records. Where no window closes there is none to give a row
+    # for.
+    return made if also or at_close.closes_any(root, ends) else made.limit(0)

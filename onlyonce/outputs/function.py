@@ -1,0 +1,291 @@
+"""Calls a user's function, and tells an error of its code at the function's own line.
+
+Who calls it: `results`, `rejecting`. Errors: those of `function_errors.of_code`; any other error as it is.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType
+
+from onlyonce.api import load
+from onlyonce.api.pipeline import Output, Pipeline
+from onlyonce.commitlog.removals import REJECTED
+from onlyonce.core import errors, failures
+from onlyonce.core.backfill import Span
+from onlyonce.core.errors import Refused
+from onlyonce.core.stored_names import (
+    OO_BATCH,
+    OO_EVENT_TIME,
+    OO_FRONTIER,
+    OO_HIGH,
+    OO_LINEAGE,
+    OO_LOW,
+    OO_SYSTEM_TIME,
+    OO_WINDOW,
+    WINDOW_END,
+    WINDOW_START,
+)
+from onlyonce.core.windows import Session, micros
+from onlyonce.engine import failures as engine_failures
+from onlyonce.engine.session import quoted
+from onlyonce.outputs import windows
+
+CODE_ERRORS = (
+    AnalysisException,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    NameError,
+    TypeError,
+    ValueError,
+)
+"""What a function raises whose code is wrong, as it builds its plan: a repeat raises it again."""
+
+
+@contextmanager
+def calling(whose: str, function: Callable[..., Any], columns: list[str]) -> Iterator[None]:
+    """Inside, what is wrong in the function's code is told as the user's error. `columns` are those that it gets."""
+    try:
+        with engine_failures.lines_known():
+            yield
+    except CODE_ERRORS as error:
+        raise failures.error_of_code(whose, error, columns, errors.origin_of_function(function)) from error
+
+
+# Records that an output rejects: its function for that (`reject`) gives each one a reason, or null.
+#
+# They do not reach the output's own function.
+#
+# A record is rejected by its own columns, so a replay, a new life and a backfill reject the same ones. The stream
+# leaves them out (`accepted`). The look that counts a batch's records, by the commits of receive, finds them a second
+# time (`met`), and the end of the batch notes them in the log. A late record is late, whatever the function would say
+# of it; a backfill that takes it in asks the function.
+#
+# Who calls it: `results`, `window_log`, `recompute`, and `check`. Errors: Refused for a function that gives no column
+# of texts, at its line.
+
+
+NOTHING = "nothing was written"
+REASON = "oo_rejected"
+PLACED = (OO_EVENT_TIME, OO_FRONTIER, OO_HIGH, OO_LOW, OO_LINEAGE, OO_BATCH)
+LONGEST = 500
+"""Signs of a reason that are kept."""
+MOVING = ("current_timestamp(", "current_date(", "current_time(", "localtimestamp(", "now(")
+"""Spark's expressions that give another value in each query, and count as deterministic."""
+
+
+def accepted_rows(pipeline: Pipeline, output: Output, rows: DataFrame) -> DataFrame:
+    """The rows that an output's function is to get."""
+    return rows.filter(rejection_reason(pipeline, output, rows).isNull()) if output.reject else rows
+
+
+def rejection_reason(pipeline: Pipeline, output: Output, rows: DataFrame) -> Column:
+    """Why each row is rejected; null where it is not. Raises Refused."""
+    if not output.reject:
+        return F.lit(None).cast("string")
+    function = load.reject(output)
+    seen = rows.select(*map(quoted, [*pipeline.columns(), OO_EVENT_TIME, OO_SYSTEM_TIME]))
+    with calling(f"output {output.name}: {output.reject}", function, seen.columns):
+        given = function(seen)
+        if not isinstance(given, Column):
+            raise _refused(
+                output,
+                f"gave {type(given).__name__}, not a Column",
+                "return F.when(condition, 'the reason'): null where a record is not rejected",
+            )
+        kind = seen.select(given.alias(REASON)).schema[0].dataType
+    if not isinstance(kind, StringType):
+        raise _refused(
+            output,
+            f"gave a column of the type {kind.simpleString()}, and a reason is a text",
+            "return F.when(condition, 'the reason')",
+        )
+    return given
+
+
+def check_reject(pipeline: Pipeline, output: Output, rows: DataFrame) -> None:
+    """Raise Refused for a function that may say of a record now one thing and now another, as far as Spark knows it."""
+    if not output.reject:
+        return
+    plan: Any = rows.select(rejection_reason(pipeline, output, rows).alias(REASON))._jdf.queryExecution().analyzed()  # type: ignore[operator]
+    told = plan.expressions().toString()
+    if not plan.deterministic() or any(name in told for name in MOVING):
+        raise _refused(
+            output,
+            "is not deterministic (rand, uuid, the time now, …): a record could be neither rejected nor used",
+            f"decide by the record's own columns; {OO_SYSTEM_TIME} is when it came",
+        )
+
+
+def rejections_met(pipeline: Pipeline, root: Output, kept: DataFrame) -> pa.Table:
+    """What an output has met with these records: by window the (record, window) pairs in time and late, and one row for
+    each that is rejected.
+
+    Rows of one look: in each the times are microseconds, `rejected` counts the row's own record.
+    """
+    rows = _told(pipeline, root, kept)
+    if root.window is None:
+        judged = rows.withColumns(
+            {"late": F.lit(False), WINDOW_START: F.lit(None).cast("long"), WINDOW_END: F.lit(None).cast("long")}
+        )
+    else:
+        judged = windows.judged(rows, root.window, root.lateness).withColumns(windows.bounds())
+    session = F.lit(isinstance(root.window, Session))
+    late, rejected = F.col("late"), ~F.col("late") & F.col(REASON).isNotNull()
+    time = F.unix_micros(OO_EVENT_TIME)
+    groups = judged.groupBy(WINDOW_START, WINDOW_END, *_whose(rejected)).agg(
+        F.count_if(~late & ~rejected).alias("in_time"),
+        F.count_if(late).alias("late"),
+        F.count_if(rejected).alias("rejected"),
+        F.min(F.when(late & session, time)).alias("late_from"),
+        F.max(F.when(late & session, time)).alias("late_to"),
+    )
+    return groups.toArrow()
+
+
+def rejected_of_span(pipeline: Pipeline, root: Output, kept: DataFrame, span: Span) -> pa.Table:
+    """The rejected pairs of the windows that start in a span, late ones too: as `met` has them."""
+    assert root.window is not None
+    rows = _told(pipeline, root, kept).filter(F.col(REASON).isNotNull())
+    if isinstance(root.window, Session):
+        begins = F.unix_micros(OO_EVENT_TIME)
+        placed = rows.withColumns({WINDOW_START: begins, WINDOW_END: begins})
+    else:
+        placed = windows.assign(rows, root.window).withColumns(windows.bounds())
+    inside = placed.filter((F.col(WINDOW_START) >= span.start) & (F.col(WINDOW_START) < span.stop))
+    groups = inside.groupBy(WINDOW_START, WINDOW_END, *_whose(F.lit(True))).agg(F.count("*").alias("rejected"))
+    return groups.toArrow()
+
+
+def rejected_rows_of(root: Output, found: pa.Table) -> pa.Table:
+    """Rejected pairs as the log has them (`REJECTED`).
+
+    A session has no end yet: the window is the one that the record alone would have.
+    """
+    told = {name: found.column(name) for name in found.column_names} | {"rows": found.column("rejected")}
+    if isinstance(root.window, Session):
+        told |= {WINDOW_START: told["event_time"], WINDOW_END: pc.add(told["event_time"], micros(root.window.gap))}
+    told["reason"] = pc.replace_substring(told["reason"], "\0", "\ufffd")
+    return pa.table([told[name] for name in REJECTED.names], REJECTED.names).cast(REJECTED)
+
+
+def _told(pipeline: Pipeline, root: Output, kept: DataFrame) -> DataFrame:
+    """The platform's columns of the records, and why each is rejected."""
+    return kept.select(*PLACED, rejection_reason(pipeline, root, kept).alias(REASON))
+
+
+def _whose(rejected: Column) -> list[Column]:
+    """What is told of a rejected record; null of all others, which are only counted."""
+    told = {
+        "event_time": F.unix_micros(OO_EVENT_TIME),
+        OO_HIGH: F.coalesce(OO_HIGH, F.lit(0)),
+        OO_LOW: F.coalesce(OO_LOW, F.lit(0)),
+        "received_as": F.col(OO_LINEAGE),
+        "received_in": F.col(OO_BATCH),
+        "reason": F.left(F.col(REASON), F.lit(LONGEST)),
+    }
+    return [F.when(rejected, column).alias(name) for name, column in told.items()]
+
+
+def _refused(output: Output, what: str, hint: str) -> Refused:
+    at = errors.origin_of_function(load.reject(output))
+    return Refused(f"{f'{at}: ' if at else ''}output {output.name}: {output.reject} {what}", data=NOTHING, hint=hint)
+
+
+# Several results of one function: `def f(rows): return {"good": …, "odd": …}`.
+#
+# They are one frame until they are written.
+#
+# An output without a transform is a result of the function of the output that it is `from_output`. The results go
+# together as one frame, so that one query, one batch and one reading of the function's rows make them all. Each row
+# says whose it is (`oo_result`); its columns have the result's name before theirs (`odd:cents`), but for the window,
+# which all have. No struct: staged rows take a new column as other tables do.
+#
+# Who calls it: `results`. Errors: Refused for a result without an output, an output without a result, and results that
+# can't be one stream.
+
+
+RESULT, WINDOW = "oo_result", OO_WINDOW
+
+
+def names_of_results(pipeline: Pipeline, root: Output) -> list[str]:
+    """The outputs whose rows the function of `root` gives; one where it gives a DataFrame.
+
+    In an order that does not depend on that of the declaration: Spark finds the state of a result by its place in the
+    plan."""
+    return sorted([root.name, *(made.name for made in pipeline.made_from(root) if made.is_result)])
+
+
+def check_results(root: Output, wanted: list[str], given: dict[Any, Any], at: str) -> None:
+    """Raise Refused unless the function has given exactly the results that have an output.
+
+    `at` is the function's line, or empty.
+    """
+    for name in given:
+        if name not in wanted:
+            close = difflib.get_close_matches(str(name), wanted, n=1)
+            raise Refused(
+                f"{at}output {root.name}: {root.transform} gives a result {name!r}, and no output takes it",
+                data=NOTHING,
+                hint=(f"did you mean {close[0]!r}? " if close else "")
+                + f"Declare Output(name={name!r}, from_output={root.name!r}, sink=…), without a transform; the "
+                "output's own rows are the "
+                f"result {root.name!r}",
+            )
+    if missing := [name for name in wanted if name not in given]:
+        raise Refused(
+            f"{at}output {missing[0]}: {root.transform} gives no result of this name; it gives "
+            f"{', '.join(map(repr, given))}",
+            data=NOTHING,
+            hint="let the function return a DataFrame for each output, by its name",
+        )
+
+
+def united_results(
+    root: Output, given: dict[str, DataFrame], at: str, stateless: Callable[[DataFrame], bool]
+) -> DataFrame:
+    """All results as one frame. Raises Refused for a stream of which some results keep a state and others do not."""
+    if any(frame.isStreaming for frame in given.values()):
+        kinds = {name: stateless(frame) for name, frame in given.items()}
+        if len(set(kinds.values())) > 1:
+            first, other = (next(name for name, kind in kinds.items() if kind is wanted) for wanted in (True, False))
+            raise Refused(
+                f"{at}output {root.name}: {root.transform} gives {first!r} record by record and {other!r} by "
+                "aggregation: rows of the one come "
+                "at once, those of the other when their window closes, so no batch has both",
+                data=NOTHING,
+                hint=f"give {first!r} an Output of its own with a transform, or aggregate it by {OO_WINDOW} as well",
+            )
+    shared = [WINDOW] if root.window else []
+    tagged = [_tagged(name, given[name], shared) for name in sorted(given)]
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), tagged)
+
+
+def results_are_united(rows: DataFrame) -> bool:
+    """Whether a frame has several results."""
+    return RESULT in rows.columns
+
+
+def result_of(name: str, rows: DataFrame) -> DataFrame:
+    """The rows of one result, with its own columns."""
+    mark = f"{name}:"  # no name of an output has a colon
+    own = [F.col(quoted(column)).alias(column.removeprefix(mark)) for column in rows.columns if column.startswith(mark)]
+    return rows.filter(F.col(RESULT) == name).select(*[column for column in rows.columns if column == WINDOW], *own)
+
+
+def _tagged(name: str, frame: DataFrame, shared: list[str]) -> DataFrame:
+    own = [F.col(quoted(column)).alias(f"{name}:{column}") for column in frame.columns if column not in shared]
+    return frame.select(*shared, F.lit(name).alias(RESULT), *own)

@@ -1,0 +1,510 @@
+"""Writes a small batch of an output in the driver: one Spark job gives its rows, and the driver writes them as a task
+would.
+
+Otherwise a batch is two jobs: one that looks at its rows, and one that writes them. Each takes a part of a second,
+however few rows it has, and a task in Python has a session in the database of its own.
+
+Only of few records, and of an output alone, whose sink can take rows so. A function that gives a row for a record at
+most has few rows then. Of any other, of windows that close for example, the driver asks for no more than MOST rows: if
+there are more, tasks write them. So they do if a row takes more bytes than its share of what the driver holds
+(`driver_rows`). What comes of a state is held, since it is read only once. The unit and its content are those of the
+tasks, so a replay may go the other way.
+
+Who calls it: `outputs`. Errors: those of the sink. What is away or in doubt is left to Spark's tasks after a warning,
+since they try again. Not promised: that a small batch is written here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Protocol, cast
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from onlyonce import context as onlyonce_context
+from onlyonce.api.outputs import ANEW, check_anew
+from onlyonce.api.pipeline import Output
+from onlyonce.commitlog.batches import WRITTEN, Batches
+from onlyonce.commitlog.ends import Counted, OutputEnds
+from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.releases import State, States
+from onlyonce.context import Query, RunContext, drain_query
+from onlyonce.core import batch, stored_names
+from onlyonce.core.batch import Batch, Outcome, Plan, check_output, read_upto
+from onlyonce.core.errors import FunctionFails, InvariantBroken, Refused, Retryable
+from onlyonce.core.frontier import Frontier
+from onlyonce.core.runs import first_line
+from onlyonce.core.stored_names import (
+    COUNTED_UPTO,
+    KEPT,
+    OO_EVENT_TIME,
+    OO_KIND,
+    OO_WINDOW,
+    RESERVOIR_VERSION,
+    ROWS_FROM,
+)
+from onlyonce.core.units import Content
+from onlyonce.database.connect import Database
+from onlyonce.engine import driver_rows, session, state
+from onlyonce.failpoints import passing
+from onlyonce.outputs import at_close, culprit, lookups, results, stateless, window_log, windows
+from onlyonce.outputs import events as outputs_events
+from onlyonce.outputs.events import Part
+from onlyonce.outputs.results import Step, Versions
+from onlyonce.outputs.window_log import Fired
+from onlyonce.receive import events
+from onlyonce.sinks.base import content, held_values
+from onlyonce.sinks.registry import WritesInDriver
+from onlyonce.tables import commit as tables_commit
+
+MOST = 10_000
+"""So many rows the driver takes of a function that may give more rows than it has records."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """How many rows were written, and how many of them are in each window (`WRITTEN`)."""
+
+    rows: int
+    windows: pa.Table
+
+
+def written_in_driver(
+    context: RunContext,
+    query: Query,
+    steps: list[results.Step],
+    batch: Batch,
+    versions: Versions,
+    frame: DataFrame,
+    held: ExitStack,
+) -> Written | None:
+    """Write a batch's rows; None where that is for Spark's tasks. `frame` is read once, or is held from then on."""
+    step = steps[0]
+    if len(steps) > 1 or not isinstance(step.writer, WritesInDriver):
+        return None
+    records = _records(context, query, step, batch, versions)
+    if records is None or not driver_rows.are_few(records):
+        return None
+    bounded = not step.adds_no_rows
+    if bounded and not batch.plan.facts.get(stored_names.STATELESS):
+        frame = results.hold(held, frame)
+    plain = results.flat(results.rows_of(step.output, frame, context.seen.frames))
+    wanted = None if results.newer(step.output.sink, plain.columns) else step.writer.exported(batch, plain)
+    if wanted is None or {*results.WINDOW} & {*plain.columns} - {*wanted.columns}:
+        return None
+    most = MOST + 1 if bounded else records
+    rows = driver_rows.fetched(session.frame_of_local_rows(wanted.limit(most)) if bounded else wanted, most)
+    if rows is None or (bounded and rows.num_rows > MOST):
+        return None
+    passing("output-consumed")
+    content = _content(plain, rows)
+    try:
+        lengths = step.writer.lengths()
+        with held_values.named(step.output, plain, lengths, outside=held_values.any_outside(rows, lengths)):
+            step.writer.write(batch, rows, content)
+    except (OSError, Retryable) as error:
+        query.log.warning("a small batch could not be written by the driver; Spark's tasks try", problem=str(error))
+        return None
+    return Written(content.rows, _windows(rows))
+
+
+def _content(plain: DataFrame, rows: pa.Table) -> Content:
+    tally = content.tally_of(rows.column_names, [*content.floats(plain.schema)])
+    for part in rows.to_batches():
+        tally.add(part)
+    return tally.content()
+
+
+def _records(context: RunContext, query: Query, step: results.Step, batch: Batch, versions: Versions) -> int | None:
+    """Return how many records a batch has; None if the log does not count them by batch, or if its rows are not for the
+    driver."""
+    root = step.output
+    if context.bounded or root.stable_input:
+        return None
+    if batch.plan.source_from is None and query.start_from:
+        return None  # a new life reads again what an earlier one has counted
+    received = Batches(query.database).received(context.instance, versions.after, versions.upto)
+    return sum(one.kept for one in received)
+
+
+def _windows(rows: pa.Table) -> pa.Table:
+    if results.WINDOW[0] not in rows.column_names:
+        return WRITTEN.empty_table()
+    groups = rows.select(results.WINDOW).group_by(results.WINDOW).aggregate([([], "count_all")])
+    return groups.rename_columns({"count_all": "rows"}).select(WRITTEN.names).cast(WRITTEN)
+
+
+# Takes the rows of earlier lives out of the target of an output with state of its own, when a new life is to begin from
+# the start.
+#
+# Such a life reads `events` from the beginning with no state, and its rows take the place of all that were there. They
+# are taken out before its first batch begins; until one has begun, each start of the life does it again.
+#
+# | a driver ends             | then                                                              |
+# |---------------------------|-------------------------------------------------------------------|
+# | before the rows are out   | the next start takes them out                                     |
+# | behind that               | the next start takes out nothing                                  |
+# | once a batch has begun    | the batch is in the log, and the rows are its own: they stay      |
+#
+# A driver of this life that was overtaken finds in the transaction that takes rows out that its epoch is old
+# (PostgreSQL), or takes out the files that were there before it asked for its epoch (Delta), and these are of earlier
+# lives.
+#
+# Who calls it: `outputs`. Errors: Superseded; Refused for a sink that was changed to one whose rows stay.
+
+
+class Clearing(Protocol):
+    """A sink whose rows can be taken out."""
+
+    def clear(self, has_begun: Callable[[], bool]) -> None:
+        """Take out all rows that are there now, unless the life that asks has begun a batch."""
+
+
+def clear_target(query: Query, root: Output, steps: list[Step]) -> None:
+    """Take the rows out, where the query's life begins from the start and has begun no batch."""
+    if not (root.stateful and query.start_from.get(ANEW)) or _has_begun(query):
+        return
+    for step in steps:
+        check_anew(f"output {step.output.name}", step.output)
+        passing("anew-before-clear")
+        cast(Clearing, step.writer).clear(partial(_has_begun, query))
+        passing("anew-after-clear")
+        query.log.info("rows of earlier lives are taken out", output=step.output.name)
+
+
+def _has_begun(query: Query) -> bool:
+    return Lineages(query.database).has_begun(query.driver)
+
+
+# Looks at what Spark tells of a query's state: notes how large it is, and detects rows that Spark itself has dropped as
+# late, which must never happen.
+#
+# Spark counts such rows only afterwards, in the progress of a query, so the drop can be detected but not prevented. The
+# progress is checked before each next batch, and a lineage that has lost rows writes nothing more.
+#
+# Who calls it: `outputs`, by `query`. Errors: InvariantBroken, at the first check that finds such rows.
+
+
+class Dropped:
+    """What was seen of a query's progress.
+
+    Spark keeps the last of it only, so a query that stays up is looked at often.
+    """
+
+    def __init__(self, database: Database, lineage: str) -> None:
+        self._database, self._lineage = database, lineage
+        self._seen = ""
+
+    def look(self, running: StreamingQuery) -> None:
+        """Look at the progress that has come since the last look.
+
+        Raises InvariantBroken, and marks the lineage as damaged.
+        """
+        new = self._new(running)
+        self._note(new)
+        dropped = sum(state.numRowsDroppedByWatermark() for one in new for state in one.stateOperators())
+        if not dropped:
+            return
+        Lineages(self._database).set_state(self._lineage, "damaged")
+        raise InvariantBroken(
+            f"lineage {self._lineage}: Spark dropped {dropped} rows as late that the platform had judged in time",
+            data="windows written by this run may lack rows; the lineage is marked damaged and won't run again",
+            hint=f"does the transform change {OO_EVENT_TIME} or {OO_WINDOW}? Correct it, then: onlyonce lineage new "
+            + self._lineage.rsplit("/", 1)[0],
+        )
+
+    def _note(self, new: list[Any]) -> None:
+        for progress in reversed(new):
+            told = [_state(number, one) for number, one in enumerate(progress.stateOperators())]
+            if told:
+                States(self._database).note(self._lineage, progress.batchId(), told)
+
+    def _new(self, running: StreamingQuery) -> list[Any]:
+        # As the JVM has it, and only what is new: Python's form of all that Spark keeps costs thousands of calls.
+        found: list[Any] = []
+        for progress in reversed(running._jsq.recentProgress()):
+            if progress.timestamp() <= self._seen:
+                break
+            found.append(progress)
+        if found:
+            self._seen = found[0].timestamp()
+        return found
+
+
+def _state(number: int, told: Any) -> State:
+    more = told.customMetrics()
+
+    def metric(name: str) -> int | None:
+        return int(more.get(name)) if more.containsKey(name) else None
+
+    return State(
+        number,
+        told.operatorName(),
+        told.numRowsUpdated(),
+        told.numRowsRemoved(),
+        metric("numRegisteredTimers"),
+        metric("numDeletedTimers"),
+        metric("rocksdbSstFileSize"),
+        told.memoryUsedBytes(),
+    )
+
+
+# Outputs: from `events` to the sinks. One streaming query for each output that reads `events` itself.
+#
+# docs/specification/output-batch.md has its steps. A batch is always consumed, also if everything of it is already
+# written: a stateful query whose plan is skipped fails at its next start. Measuring the rows of the root consumes the
+# batch. Where nothing is measured, or only rows that an earlier attempt has staged, a count consumes it.
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What an output does around each batch where receive is at work beside it.
+
+    Where receive has ended there is nothing to do.
+
+    before   until the rows of these versions are vouched for by the log
+    after    once the batch is ended
+    """
+
+    before: Callable[[Query, Versions], None] = lambda _, __: None
+    after: Callable[[], None] = lambda: None
+
+
+def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
+    """Write what an output, and those made from it, owe for what is in `events`. Called by `onlyonce.run.queries`."""
+    query = context.open_query(root.name)
+    context = lookups.versions_of_next_batch(context, query, root)
+    start = int(query.start_from.get(stored_names.START_VERSION, 0))
+    result = outputs_events.event_stream(context, query, root, start)
+    plain = root.gets_whole_windows or stateless.is_stateless(result)
+    if plain and ROWS_FROM in query.start_from:
+        start = int(query.start_from[ROWS_FROM])
+        result = outputs_events.event_stream(context, query, root, start)
+    if not plain:
+        _refuse_unsaid(context, query, root)
+    raw = at_close.are_of(context.pipeline, root, stateless=plain)
+    steps = results.steps_of(
+        context, query, root, window_log.trigger_shape(context, root) if root.gets_whole_windows else result
+    )
+    clear_target(query, root, steps)
+    mode = "update" if root.panes == "early" else "append"
+    met: list[Versions] = []
+
+    def on_batch(context: RunContext, query: Query, part: Part | None, frame: DataFrame, batch_id: int) -> None:
+        versions, plan = _plan(context, query, root, batch_id, part)
+        met[:] = [versions]
+        beside.before(query, versions)
+        if raw:  # the stream keeps no state, so nothing is amiss when its own frame is not read
+            frame = outputs_events.closing_stream(context, query, root, versions, batch_id)
+        _batch(context, query, steps, frame, replace(plan, facts={stored_names.STATELESS: plain}), versions)
+        beside.after()
+
+    def turn(query: Query, files: int, part: Part | None) -> None:
+        if part:  # its rows are those of whole batches in the log
+            beside.before(query, part.versions)
+        now = lookups.versions_of_next_batch(context, query, root)
+        with onlyonce_context.working_copy_of(query.folder) if plain else nullcontext() as copy:
+            query = replace(query, copy=copy)
+            same = now is context and files == events.UNSPLIT and part is None and copy is None
+            reads = replace(now, spark=onlyonce_context.working_copy_session(now.spark)) if copy else now
+            rows = result if same else outputs_events.event_stream(reads, query, root, start, files, part)
+            work = outputs_events.watch_backlog(
+                now, query, lookups.watched_lookups(now, root, partial(on_batch, now, query, part))
+            )
+            drain_query(query, rows, mode, work, Dropped(context.database, query.lineage).look)
+
+    try:
+        outputs_events.in_parts(context, query, start, turn)
+    except AnalysisException as error:
+        raise refusal(root, error) from error
+    except FunctionFails as error:
+        raise culprit.named(context, root, error, met) from error
+
+
+def _refuse_unsaid(context: RunContext, query: Query, root: Output) -> None:
+    """Before the first batch of a state whose number of partitions nobody has said."""
+    spark = context.spark
+    unsaid = state.is_unsaid(spark.sparkContext.master, spark.conf.get(state.PARTITIONS, None))
+    if unsaid and Lineages(query.database).last_batches(query.lineage)[0] is None:
+        raise state.unsaid(f"{context.pipeline.name}/{root.name}")
+
+
+def drain_bounded(context: RunContext, root: Output) -> None:
+    """The same for a bounded run: one batch over all of `events`, where nothing is late."""
+    query = context.open_query(root.name)
+    context = lookups.versions_of_next_batch(context, query, root)
+    upto = tables_commit.latest(context.events)
+    rows = context.spark.read.format("delta").load(str(context.events))
+    result = results.applied(context, root, windows.in_batch(rows, root))
+    steps = results.steps_of(context, query, root, result)
+    with culprit.searched(context, root, lambda: rows.filter(f"{OO_KIND} = '{KEPT}'")):
+        versions = Versions(-1, upto)
+        plan = _plan_of(context, query, root, 0, versions, None, {RESERVOIR_VERSION: upto}, f"events@{upto}")
+        _batch(context, query, steps, result, plan, versions)
+
+
+def _plan(context: RunContext, query: Query, root: Output, batch_id: int, part: Part | None) -> tuple[Versions, Plan]:
+    before, offset, offsets_hash = outputs_events.backlog_positions(context, query, batch_id, part)
+    # A new life meets rows again that an earlier one has counted.
+    counted = int(query.start_from.get(COUNTED_UPTO, -1))
+    versions = Versions(read_upto(before) if before else counted, read_upto(offset))
+    return versions, _plan_of(context, query, root, batch_id, versions, before, offset, offsets_hash)
+
+
+def _plan_of(
+    context: RunContext,
+    query: Query,
+    root: Output,
+    batch_id: int,
+    versions: Versions,
+    before: Any,
+    offset: dict[str, Any],
+    offsets_hash: str,
+) -> Plan:
+    received = Batches(query.database).received(context.instance, versions.after, versions.upto)
+    return Plan(
+        lineage=query.lineage,
+        batch_id=batch_id,
+        source_from=before,
+        source_to=offset,
+        offsets_hash=offsets_hash,
+        partitions=context.partitions_of(batch.A_RECORD * sum(one.kept for one in received)),
+        system_time=datetime.now(UTC),
+        bucket=0,
+        settings=context.settings(),
+        mode=context.mode,
+        declaration_hash=context.declaration_hash(root.name),
+        lookups=context.seen.versions,
+    )
+
+
+def _batch(
+    context: RunContext, query: Query, steps: list[results.Step], frame: DataFrame, plan: Plan, versions: Versions
+) -> None:
+    passing("output-before-begin")
+    known = Frontier() if context.bounded else None
+
+    def landed() -> bool:
+        return any(step.writer.landed(plan) for step in steps)
+
+    batch = Batches(query.database).begin(query.driver, context.instance, plan, known, landed)
+    passing("output-after-begin")
+    with ExitStack() as held:
+        if batch.committed:
+            results.hold(held, frame).count()
+            passing("output-consumed")
+            return
+        fired = (
+            window_log.fired_panes(context, query, steps[0].output, batch, versions)
+            if steps[0].output.trigger and not context.bounded
+            else None
+        )
+        commit(context, query, steps, batch, versions, fired.rows if fired else frame, held, fired)
+    passing("output-after-end")
+
+
+def commit(
+    context: RunContext,
+    query: Query,
+    steps: list[results.Step],
+    batch: Batch,
+    versions: Versions,
+    rows: DataFrame,
+    held: ExitStack,
+    fired: Fired | None = None,
+) -> None:
+    """Write the rows of a begun batch to all its sinks, and end it.
+
+    `fired`: what they are of, where the output has a trigger.
+    """
+    if few := written_in_driver(context, query, steps, batch, versions, rows, held):
+        _tell(query, batch, steps[0].output, few.rows, 0)
+        _end(context, query, steps, batch, versions, {steps[0].output.name: few.windows}, 0, fired)
+        return
+    windows: dict[str, pa.Table] = {}
+    again = 0
+
+    def of_output(output: Output, of_root: DataFrame) -> DataFrame:
+        return results.rows_held(held, output, of_root, context.seen.frames)
+
+    for step, made in results.rows_of_steps(context, query, batch, steps, rows, held, of_output):
+        windows[step.output.name], more_again = _write(query, step, batch, made)
+        again += more_again
+    _end(context, query, steps, batch, versions, windows, again, fired)
+
+
+def _write(query: Query, step: results.Step, batch: Batch, rows: DataFrame) -> tuple[pa.Table, int]:
+    """Write one output's rows; gives each window of theirs with its number of rows, and how many rows were written once
+    more than they should be."""
+    lengths = step.writer.lengths()
+    found = results.measured(rows, step.output.sink, lengths)
+    passing("output-consumed")
+    with held_values.named(step.output, found.rows, lengths, outside=found.outside):
+        again = step.writer.write(batch, found.rows, found.content)
+    _tell(query, batch, step.output, found.content.rows, again)
+    return found.windows, again
+
+
+def _tell(query: Query, batch: Batch, output: Output, rows: int, again: int) -> None:
+    query.log.info("written", unit=f"{batch.plan.lineage}/{batch.plan.batch_id}/{output.name}", rows=rows, again=again)
+
+
+def _end(
+    context: RunContext,
+    query: Query,
+    steps: list[results.Step],
+    batch: Batch,
+    versions: Versions,
+    windows: Mapping[str, pa.Table],
+    again: int,
+    fired: Fired | None,
+) -> None:
+    root = steps[0].output
+    received = window_log.received(context, query, versions)
+    met = fired.met if fired else window_log.counted_batch(context, query, root, received)
+    outcome = Outcome(
+        in_time=met.count("in_time"), late=met.count("late"), rejected=met.count("rejected") if root.reject else None,
+        written_again=again if batch.at_least_once else None,
+    )  # fmt: skip
+    kept = sum(r.kept for r in received)
+    pairs = kept * (root.window.per_record if root.window else 1)
+    check_output(f"{batch.plan.lineage}/{batch.plan.batch_id}", pairs, outcome)
+
+    passing("output-before-end")
+    OutputEnds(query.database).end(
+        query.driver,
+        context.instance,
+        root,
+        batch,
+        [partial(step.writer.end, batch=batch) for step in steps],
+        Counted(met.windows, met.rejected if root.reject else None, fired.held if fired else None),
+        window_log.written(context, [step.output for step in steps], batch, versions, windows),
+        outcome,
+    )
+    query.log.info(
+        "batch committed",
+        unit=f"{batch.plan.lineage}/{batch.plan.batch_id}",
+        in_time=outcome.in_time,
+        late=outcome.late,
+        windows=sum(made.num_rows for made in windows.values()),
+        **({"rejected": outcome.rejected} if root.reject else {}),
+    )
+
+
+def refusal(root: Output, error: AnalysisException) -> Exception:
+    """What Spark says of a stream that it can't run, as a refusal where its cause is known; else as it is."""
+    if "watermark" not in first_line(error).lower():  # what follows is the plan, which has one always
+        return error
+    return Refused(
+        f"output {root.name}: Spark finds no watermark on what {root.made_by} groups by",
+        data="nothing was written",
+        hint=f"group by {OO_WINDOW} as you get it; a window or event time that you compute again loses its watermark. "
+        "An output without a window can't aggregate in on-time panes: give it a window, or panes='early'",
+    )

@@ -1,0 +1,481 @@
+"""Values that describe the windows which are computed again, and the choice of their rows from a bounded read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial, reduce
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import structlog
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from onlyonce.api.outputs import what_to_do
+from onlyonce.api.pipeline import Output
+from onlyonce.commitlog import backfills
+from onlyonce.commitlog.backfills import AskedBy, Backfills, Counts, Reach, Request
+from onlyonce.commitlog.cuts import Compactions
+from onlyonce.commitlog.ends import SeenLookups
+from onlyonce.commitlog.removals import Removals
+from onlyonce.context import Query, RunContext
+from onlyonce.core import backfill as model
+from onlyonce.core import retention
+from onlyonce.core.backfill import Span
+from onlyonce.core.batch import Batch, Plan, to_micros
+from onlyonce.core.errors import Refused
+from onlyonce.core.stored_names import KEPT, OO_EVENT_TIME, OO_KIND, OO_WINDOW, RESERVOIR_VERSION, WINDOW_START
+from onlyonce.core.windows import Chained, Joined, Micros, Session, Sliding, micros
+from onlyonce.engine import encoding
+from onlyonce.failpoints import passing
+from onlyonce.lookups import tables
+from onlyonce.lookups.seen import NOTHING, Seen, Versions
+from onlyonce.outputs import culprit, function, results, windows
+from onlyonce.outputs import events as outputs_events
+from onlyonce.receive import events
+from onlyonce.receive import events as receive_events
+from onlyonce.sinks.base import held_values
+from onlyonce.sinks.registry import SinkWriter
+
+
+@dataclass(frozen=True)
+class Part:
+    """The windows that start in a span, and the tables that they see."""
+
+    span: Span
+    seen: Seen
+
+
+@dataclass(frozen=True)
+class Parts:
+    """All windows of a backfill."""
+
+    parts: tuple[Part, ...]
+
+    def over(
+        self, context: RunContext, rows: DataFrame, function: Callable[[RunContext, DataFrame], DataFrame]
+    ) -> DataFrame:
+        """A function over the rows (with `oo_window`) of each part, with the tables of that part, put together."""
+        if len(self.parts) == 1:
+            return function(replace(context, seen=self.parts[0].seen), rows)
+        made = [
+            function(replace(context, seen=part.seen), rows.filter(starts_in(F.col(f"{OO_WINDOW}.start"), part.span)))
+            for part in self.parts
+        ]
+        return reduce(DataFrame.unionByName, made)
+
+    def versions_at(self, starts: pa.ChunkedArray) -> pa.Array:
+        """What the windows that start at these times see, as the log keeps it: JSON; null without lookups."""
+        seen = [json.dumps(part.seen.versions) if part.seen.versions else None for part in self.parts]
+        begun = np.searchsorted(
+            [part.span.start for part in self.parts], starts.cast(pa.int64()).to_numpy(), side="right"
+        )
+        return pa.array(seen, pa.string()).take(pa.array(np.maximum(begun - 1, 0)))
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """The new rows of the windows that start in `span`.
+
+    counts   how many (record, window) pairs in time and late they were made of; None: by the log, as the stream met
+             them
+    parts    what its windows see of the output's lookups
+    """
+
+    rows: DataFrame
+    span: Span
+    counts: Counts | None = None
+    parts: Parts = Parts(())
+
+
+def between(rows: DataFrame, low: int, high: int) -> DataFrame:
+    """The rows with event times in [low, high), in microseconds."""
+    time = F.col(OO_EVENT_TIME)
+    return rows.filter((time >= F.timestamp_micros(F.lit(low))) & (time < F.timestamp_micros(F.lit(high))))
+
+
+def starts_in(column: Any, span: Span) -> Any:
+    """Whether a window's start is in the span."""
+    return (column >= F.timestamp_micros(F.lit(span.start))) & (column < F.timestamp_micros(F.lit(span.stop)))
+
+
+# Windows of a chain computed anew: which records come through the outputs before.
+#
+# docs/specification/backfill-computation.md.
+#
+# An output before that leaves late records out has them only where a backfill has put them in; so their windows and
+# versions of `events` are asked of the log.
+#
+# Who calls it: `recompute`. No errors of its own.
+
+
+def comes_through(context: RunContext, root: Output, span: Span) -> Column:
+    """Whether a record is in the rows of the output before, as they are now: in time there, or put in by a backfill;
+    and so on up the chain."""
+    assert isinstance(root.window, Chained)
+    outputs = reversed(context.pipeline.upstream(root))
+    reading = Span(*model.rows_of(root.window, span))
+    there = [
+        ~F.col(f"{at}.late") | _put_in(context, before, F.col(f"{at}.window.start"), reading)
+        for at, before in zip(windows.leaving_chain(root.window), outputs, strict=False)
+    ]
+    return reduce(Column.__and__, there, F.lit(True))
+
+
+def _put_in(context: RunContext, before: Output, start: Column, span: Span) -> Column:
+    found = F.lit(False)
+    for part, version in Backfills(context.database).done(context.instance, before.name, span):
+        last = Compactions(context.database).last_in(context.instance, version)  # type: ignore[misc]
+        found = found | (starts_in(start, part) & events.rows_in_batches(last))
+    return found
+
+
+# Which versions of its lookups a backfill sees: those that each window saw when it was last written ('then'), or the
+# newest ('now').
+#
+# The log keeps the versions with each window (`panes`). Windows with the same ones, one after the other, are a part:
+# the functions are applied to the rows of each part with its tables. A window without a result belongs to the part
+# before it.
+#
+# Who calls it: `recompute`. Errors: Refused for a version that is gone, for sessions that saw several, for more parts
+# than Spark plans well.
+
+
+Which = Literal["then", "now"]
+MOST = 50
+"""Parts of a backfill: each is a plan of its own, which Spark puts together."""
+
+
+def lookup_parts_of(context: RunContext, root: Output, span: Span, which: Which) -> Parts:
+    """The windows of a backfill by what they see. Raises Refused."""
+    lookups = context.pipeline.lookups(root)
+    if not lookups:
+        return Parts((Part(span, NOTHING),))
+    newest = tables.newest(lookups)
+    found = [] if which == "now" else _written(context, root, span)
+    cut = _cut(span, found, newest) if found else [(span, newest)]
+    _refuse_many(context, root, span, [versions for _, versions in cut])
+    parts = []
+    for part, versions in cut:
+        tables.refuse_gone(
+            {n: lookups[n] for n in lookups if versions[n] != newest[n]}, versions, _hint(context, root, span)
+        )
+        parts.append(Part(part, tables.as_of(context.spark, lookups, versions)))
+    if newest in [versions for _, versions in cut]:
+        tables.check_keys(lookups, tables.as_of(context.spark, lookups, newest))
+    return Parts(tuple(parts))
+
+
+def _written(context: RunContext, root: Output, span: Span) -> list[tuple[Micros, Versions]]:
+    """What the windows of a span saw when they were last written, in the order of their start."""
+    seen = SeenLookups(context.database).of_windows(context.instance, root.name, span)
+    return [(to_micros(start) or 0, versions) for start, versions in seen]
+
+
+def _cut(span: Span, found: list[tuple[Micros, Versions]], newest: Versions) -> list[tuple[Span, Versions]]:
+    """The span cut where the versions change; a lookup that a window has not seen then is as it is now."""
+    cut: list[tuple[Micros, Versions]] = []
+    for start, versions in found:
+        known = {name: versions.get(name, newest[name]) for name in newest}
+        if not cut or cut[-1][1] != known:
+            cut.append((start if cut else span.start, known))
+    ends = [start for start, _ in cut[1:]] + [span.stop]
+    return [(Span(start, end), versions) for (start, versions), end in zip(cut, ends, strict=True)]
+
+
+def _refuse_many(context: RunContext, root: Output, span: Span, seen: list[Versions]) -> None:
+    if len(seen) > 1 and isinstance(root.window, Session):
+        what = "sessions saw different versions of its lookups, and late rows may merge them"
+    elif len(seen) > MOST:
+        what = (
+            f"windows saw {len(seen)} versions of its lookups one after the other, and a backfill takes {MOST} at most"
+        )
+    else:
+        return
+    raise Refused(
+        f"output {root.name}: its {what}",
+        data="nothing was written",
+        hint=f"backfill shorter intervals; or with today's tables: {_now(context, root, span)}",
+    )
+
+
+def _hint(context: RunContext, root: Output, span: Span) -> str:
+    return (
+        "windows that are made again with lookups as of then need it: bring that version of the table back; or "
+        "make them with today's: "
+        f"{_now(context, root, span)}"
+    )
+
+
+def _now(context: RunContext, root: Output, span: Span) -> str:
+    start, stop = (f"{time:%Y-%m-%dT%H:%M:%SZ}" for time in span.times)
+    return f"onlyonce backfill {context.instance} --output {root.name} --from {start} --to {stop} --lookups now"
+
+
+# Sessions of a backfill.
+#
+# A session may begin before the first row that is read, and late rows may join sessions that were apart.
+#
+# Only the user's function knows the key of a session, so the edges are found by computing: more rows are read at both
+# ends until no session of the span touches the edge of what was read. A session that late rows have changed may reach
+# out of the span. Then the span is widened to the old sessions that it has swallowed, whose rows would else stay.
+
+
+FURTHER = 4
+"""By how much the margin of what is read grows when a session reaches its edge."""
+
+Windows = list[tuple[Micros, Micros]]
+
+
+def recomputed_sessions(
+    context: RunContext, root: Output, asked: Span, span: Span, reach: Reach, kept: DataFrame
+) -> Recomputed:
+    """The sessions that start in the span, widened to what has merged.
+
+    Raises OpenWindows when one that starts in what was asked for is still open.
+    """
+    assert isinstance(root.window, Session)
+    rows, widened = kept, span
+    while True:
+        rows = _wide_enough(context, root, widened, kept)
+        before, widened = widened, widened.hull(_changed(context, root, rows))
+        if widened == before:
+            break
+    result = _sessions(context, root, rows)
+    inside = result.filter(windows.after_merge(starts_in(F.col(f"{OO_WINDOW}.start"), widened)))
+    closed = reach.closed_until(root)
+    to_be_closed = Span(widened.start, max(widened.stop, asked.stop))
+    wanted = result.filter(windows.after_merge(starts_in(F.col(f"{OO_WINDOW}.start"), to_be_closed)))
+    last = wanted.agg(F.max(F.unix_micros(f"{OO_WINDOW}.end")).alias("end")).collect()[0].end
+    if last is not None and (closed is None or last > closed):
+        raise model.still_open(root.name, widened, last, closed)
+    return Recomputed(inside, widened, _counted(root, function.accepted_rows(context.pipeline, root, rows), widened))
+
+
+def _counted(root: Output, rows: DataFrame, span: Span) -> Counts:
+    """Counted where the late rows are, at their own event times: the log knows them by the hour only."""
+    assert root.window is not None
+    late = windows.is_late(root.window, root.lateness)
+    in_span = rows.filter(starts_in(F.col(OO_EVENT_TIME), span))
+    found = in_span.agg(F.count_if(~late).alias("in_time"), F.count_if(late).alias("late")).collect()[0]
+    return {"in_time": found.in_time, "late": found.late}
+
+
+def _sessions(context: RunContext, root: Output, rows: DataFrame) -> DataFrame:
+    assert root.window is not None
+    return results.applied(context, root, windows.assign(rows, root.window))
+
+
+def _wide_enough(context: RunContext, root: Output, span: Span, kept: DataFrame) -> DataFrame:
+    """The rows around a span such that each of its sessions is whole."""
+    assert isinstance(root.window, Session)
+    gap = micros(root.window.gap)
+    low, high = model.rows_of(root.window, span)
+    oldest, newest = _ends(kept.agg(*_extremes(OO_EVENT_TIME, OO_EVENT_TIME)))
+    while True:
+        rows = between(kept, low, high)
+        sessions = _sessions(context, root, rows)
+        touches = (F.unix_micros(f"{OO_WINDOW}.start") < span.stop) & (F.unix_micros(f"{OO_WINDOW}.end") > span.start)
+        touching = sessions.filter(windows.after_merge(touches))
+        start, end = _ends(touching.agg(*_extremes(f"{OO_WINDOW}.start", f"{OO_WINDOW}.end")))
+        cut_low = start is not None and start < low + gap and oldest is not None and low > oldest
+        cut_high = end is not None and end >= high and newest is not None and high <= newest
+        if not cut_low and not cut_high:
+            return rows
+        low = low - FURTHER * (span.start - low) if cut_low else low
+        high = high + FURTHER * (high - span.stop) if cut_high else high
+
+
+def _changed(context: RunContext, root: Output, rows: DataFrame) -> Windows:
+    """The sessions, old and new, that differ with the late rows and without them. Few: late rows are few."""
+    assert root.window is not None
+    in_time = _comparable(_sessions(context, root, rows.filter(~windows.is_late(root.window, root.lateness))))
+    both = _comparable(_sessions(context, root, rows))
+    ends = both.exceptAll(in_time).unionByName(in_time.exceptAll(both)).select("start", "end")
+    return [(row.start, row.end) for row in ends.distinct().collect()]
+
+
+def _comparable(sessions: DataFrame) -> DataFrame:
+    """Return each row as JSON, with the ends of its session: Spark compares no maps and no variants."""
+    ends = [F.unix_micros(f"{OO_WINDOW}.start").alias("start"), F.unix_micros(f"{OO_WINDOW}.end").alias("end")]
+    return sessions.select(*ends, encoding.json_object(sessions.schema).alias("row"))
+
+
+def _extremes(first: str, last: str) -> list[Any]:
+    return [F.min(F.unix_micros(first)).alias("first"), F.max(F.unix_micros(last)).alias("last")]
+
+
+def _ends(frame: DataFrame) -> tuple[Micros | None, Micros | None]:
+    row = frame.collect()[0]
+    return row.first, row.last
+
+
+# Recomputes closed windows of an output from `events`, now with late rows, and replaces the old rows.
+#
+# It uses the functions of the stream (`results`, the sinks) over a bounded read of what the stream has read.
+# docs/specification/backfill-computation.md has its rules.
+
+
+log = structlog.get_logger()
+
+
+def recompute(
+    context: RunContext, root: Output, span: Span, asked_by: AskedBy = "person", lookups: Which = "then"
+) -> None:
+    """Make the next generation of the windows of an output that start in the span, and of those made from it; with its
+    lookups as each window saw them when it was last written, or as they are now.
+
+    Raises OpenWindows when the stream has not closed them all, Refused when a sink can't take them back.
+    """
+    chain = [root, *context.pipeline.made_from(root)]
+    todo = {output.name: what_to_do(output) for output in chain}
+    asked = span
+    reach, span = backfills.closed_reach(context.database, context.instance, root, asked)
+    wide = _widened(context, root, span)
+    if wide != span:
+        reach, wide = backfills.closed_reach(context.database, context.instance, root, wide)
+    parts = lookup_parts_of(context, root, span, lookups)
+    hash = context.kept_declaration(root.name)
+    back = retention.reach_back(root.window)
+    request = Request(
+        context.instance, root.name, span, asked_by, hash, back, lookups if context.pipeline.lookups(root) else None
+    )
+    driver = Backfills(context.database).open_lineage(request, context.run_id)
+    query = Query(driver, context.folder, driver.session(context.database), {})
+    number = Backfills(query.database).begin(driver, request, reach.consumed)
+    passing("backfill-after-begin")
+    query.log.info("backfill begun", windows=str(span), events=reach.consumed)
+    with ExitStack() as held:
+        seeing = replace(context, seen=parts.parts[-1].seen)
+        held.enter_context(culprit.searched(seeing, root, lambda: _kept(context, root, wide, reach)))
+        made = _computed(context, root, asked, wide, reach, parts)
+        if made.span != span:
+            Backfills(query.database).widen(driver, request, number, made.span)
+        batch = _batch(context, query, number, request, reach)
+        panes, writers = _write_span(seeing, query, chain, todo, batch, made, held)
+        # The log counted each pair when the stream met it: to count again is to read all rows once more.
+        met = made.counts or Backfills(query.database).met(request, made.span, reach.consumed)
+        written = panes[root.name]
+        counts = met | {"windows": written.num_rows, "rows": pc.sum(written.column("rows")).as_py() or 0}
+        rejected = _rejected(context, root, made.span, reach)
+        passing("backfill-before-end")
+        ends = [partial(writer.end, batch=batch) for writer in writers]
+        Backfills(query.database).end(driver, request, number, made.span, panes, counts, rejected, ends)
+    query.log.info("backfill committed", unit=f"{driver.lineage}/{number}", **counts)
+    passing("backfill-after-end")
+
+
+def with_those_below(context: RunContext, root: Output, span: Span, lookups: Which = "then") -> None:
+    """The same, and then of the closed windows that are made from these, in the order of the chain."""
+    recompute(context, root, span, lookups=lookups)
+    for output, made in outputs_events.spans_below(context.pipeline, root, span):
+        closed = outputs_events.closed_part(context.database, context.instance, output, made)
+        if closed:
+            recompute(context, output, closed, lookups=lookups)
+
+
+def fold_late(context: RunContext, root: Output) -> None:
+    """Recompute the windows of an output with late='recompute' that have late rows not folded in yet."""
+    for span in outputs_events.late_windows_of_stream(context.database, context.pipeline, context.instance, root):
+        with suppress(model.OpenWindows):  # a late row may be of a session that is still open: the next run's
+            recompute(context, root, span, "late rows")
+
+
+def _computed(context: RunContext, root: Output, asked: Span, span: Span, reach: Reach, parts: Parts) -> Recomputed:
+    kept = _kept(context, root, span, reach)
+    if root.join:
+        made = results.applied(context, root, kept).filter(starts_in(F.col(f"{OO_WINDOW}.start"), span))
+        return Recomputed(made, span, parts=parts)
+    if isinstance(root.window, Session):
+        [one] = parts.parts
+        found = recomputed_sessions(replace(context, seen=one.seen), root, asked, span, reach, kept)
+        return replace(found, parts=parts)
+    rows = windows.assign(kept, root.window)  # type: ignore[arg-type]
+    if isinstance(root.window, Chained):
+        rows = rows.filter(starts_in(F.col(f"{OO_WINDOW}.start"), span) & comes_through(context, root, span))
+    if isinstance(root.window, Sliding):
+        rows = rows.filter(starts_in(F.col(f"{OO_WINDOW}.start"), span))
+    made = parts.over(context, rows, lambda of_part, some: results.applied(of_part, root, some))
+    return Recomputed(made, span, parts=parts)
+
+
+def _widened(context: RunContext, root: Output, span: Span) -> Span:
+    """What is computed again for a span: of a join its neighbours too, where its records have rows."""
+    if not isinstance(root.window, Joined):
+        return span
+    back = retention.first_moment(0, root.window)
+    Removals(context.database).refuse_span(context.instance, root.name, span.start, back)
+    return model.with_neighbours(
+        root.window, span, outputs_events.late_windows(context.database, context.instance, root)
+    )
+
+
+def _kept(context: RunContext, root: Output, span: Span, reach: Reach) -> DataFrame:
+    """The records that may be in the windows of a span; of sessions, which reach out of it, all."""
+    kept = receive_events.rows_as_of(context, reach.consumed).filter(f"{OO_KIND} = '{KEPT}'")
+    return kept if isinstance(root.window, Session) else between(kept, *model.rows_of(root.window, span))  # type: ignore[arg-type]
+
+
+def _rejected(context: RunContext, root: Output, span: Span, reach: Reach) -> pa.Table | None:
+    """The records of the windows that the output rejects as it is declared now, late ones too."""
+    if not root.reject:
+        return None
+    return function.rejected_rows_of(
+        root, function.rejected_of_span(context.pipeline, root, _kept(context, root, span, reach), span)
+    )
+
+
+def _batch(context: RunContext, query: Query, number: int, request: Request, reach: Reach) -> Batch:
+    """What the sinks need to know. One partition, so that a sink's windows change in one transaction."""
+    plan = Plan(
+        lineage=query.lineage, batch_id=number, source_from=None, source_to={RESERVOIR_VERSION: reach.consumed},
+        offsets_hash="", partitions=1, system_time=datetime.now(UTC), bucket=0, settings={}, mode="exactly_once",
+        declaration_hash=request.declaration_hash,
+    )  # fmt: skip
+    return Batch(plan, reach.frontier, 0, "begun", replayed=False)
+
+
+def _write_span(
+    context: RunContext,
+    query: Query,
+    chain: list[Output],
+    todo: dict[str, str],
+    batch: Batch,
+    made: Recomputed,
+    held: ExitStack,
+) -> tuple[dict[str, pa.Table], list[SinkWriter]]:
+    """Write each output of the chain; gives the windows of each, and the writers of the sinks that were written."""
+    panes, writers = {}, []
+    steps = results.steps_of(context, query, chain[0], made.rows)
+
+    def of_output(output: Output, of_root: DataFrame) -> DataFrame:
+        return _rows_of(context, held, output, of_root, made.parts)
+
+    for step, mine in results.rows_of_steps(context, query, batch, steps, made.rows, held, of_output):
+        lengths = step.writer.lengths()
+        found = results.measured(mine, step.output.sink, lengths)
+        with held_values.named(step.output, found.rows, lengths, outside=found.outside):
+            if todo[step.output.name] in ("replace", "correct"):
+                step.writer.replace(batch, found.rows, found.content, made.span)
+            elif todo[step.output.name] == "resend":
+                step.writer.write(batch, found.rows, found.content)
+        if todo[step.output.name] != "skip":
+            writers.append(step.writer)
+        unit = f"{batch.plan.lineage}/{batch.plan.batch_id}/{step.output.name}"
+        query.log.info("written", unit=unit, rows=found.content.rows, how=todo[step.output.name])
+        windows = found.windows.append_column("lookups", made.parts.versions_at(found.windows.column(WINDOW_START)))
+        panes[step.output.name] = windows if todo[step.output.name] != "skip" else windows.slice(0, 0)
+    return panes, writers
+
+
+def _rows_of(context: RunContext, held: ExitStack, output: Output, rows: DataFrame, parts: Parts) -> DataFrame:
+    if not output.made_beside or output.is_result:
+        return results.rows_of(output, rows)
+    made = parts.over(context, rows, lambda of_part, some: results.rows_of(output, some, of_part.seen.frames))
+    return results.hold(held, made)

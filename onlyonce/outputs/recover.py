@@ -1,0 +1,153 @@
+"""Finishes an output's batch that has written to some of its sinks and then lost its checkpoint.
+
+It works from `events`. docs/specification/incarnation.md.
+
+A bounded read computes once more what the stream would have written. The log has the versions that the batch read, the
+declaration and the number of partitions; `events` has each row with the frontier that it met. The same writers write
+the rows under the same names. So a unit that is there is compared and skipped, and a missing one is written.
+
+| the output | its rows of a batch that has read (after, upto] of `events` |
+|---|---|
+| keeps no state | the rows in time of these versions; files: of the windows that close with them |
+| fixed and sliding windows | those that the frontier of `after` closes and that are not final by the log |
+| sessions | those that end between the frontier that the batch before wrote by, and that of `after` |
+
+(Spark closes windows by what the batches *before* have read.) Who calls it: `onlyonce.run.reset`. Errors: Refused if
+the batch can't be computed from `events`; InvariantBroken if the sink has other rows.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from onlyonce.api.pipeline import Output
+from onlyonce.commitlog.backfills import Backfills
+from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.ends import SeenLookups
+from onlyonce.context import Query, RunContext
+from onlyonce.core import stored_names
+from onlyonce.core.batch import Batch, Plan, closes_between, read_upto
+from onlyonce.core.errors import Refused
+from onlyonce.core.frontier import closed_until
+from onlyonce.core.stored_names import CLOSED_BY, COUNTED_UPTO, KEPT, OO_BATCH, OO_KIND, OO_LINEAGE, OO_WINDOW
+from onlyonce.core.windows import Session, micros
+from onlyonce.outputs import at_close, events, lookups, results, window_log, windows
+from onlyonce.outputs import query as outputs_query
+from onlyonce.outputs.results import Versions
+from onlyonce.receive import events as receive_events
+
+ANY_LIFE = ""
+"""Stands for a lineage that is none, where the windows of all lives are asked for."""
+
+
+def finish(context: RunContext, query: Query, root: Output, number: int) -> None:
+    """Write what is missing of a begun batch, and end it.
+
+    The driver of `query` has the highest epoch wherever it may commit.
+    """
+    batch = Batches(query.database).find_begun(query.lineage, number)
+    if context.declaration_hash(root.name) != batch.plan.declaration_hash:
+        raise Refused(
+            f"batch {query.lineage}/{number} is half written under another declaration than the present one",
+            data="what it has written stays; nothing was changed",
+            hint="put the declaration (and transform) back as it was and ask for the new life again; then change it",
+        )
+    plan = batch.plan
+    between = closes_between(plan, _earlier(query, number), int(query.start_from.get(CLOSED_BY, -1)))
+    context = lookups.versions_as_begun(context, query, root, plan.lookups, number)
+    after = read_upto(plan.source_from) if plan.source_from else int(query.start_from.get(COUNTED_UPTO, -1))
+    versions = Versions(after, read_upto(plan.source_to))
+    fired = (
+        window_log.fired_panes(context, query, root, batch, versions) if root.trigger and not context.bounded else None
+    )
+    frame = fired.rows if fired else _rows(context, query, root, batch, versions, between)
+    steps = results.steps_of(context, query, root, frame)
+    with ExitStack() as held:
+        outputs_query.commit(context, query, steps, batch, versions, frame, held, fired)
+    query.log.info("finished without its checkpoint", unit=f"{query.lineage}/{number}")
+
+
+def _earlier(query: Query, number: int) -> Plan | None:
+    """Return what the batch before was to do; None before the first."""
+    return Batches(query.database).find_begun(query.lineage, number - 1).plan if number else None
+
+
+def _rows(
+    context: RunContext, query: Query, root: Output, batch: Batch, versions: Versions, between: tuple[int, int]
+) -> DataFrame:
+    """The rows of the batch, as its stream would have given them."""
+    if context.bounded:
+        return results.applied(context, root, windows.in_batch(_events(context, versions.upto), root))
+    stateless = bool(batch.plan.facts.get(stored_names.STATELESS))
+    if at_close.are_of(context.pipeline, root, stateless=stateless):
+        return events.closing_stream(context, query, root, versions, batch.plan.batch_id)
+    if stateless:
+        return _as_read(context, query, root, versions)
+    if root.window is None or root.panes == "early":
+        raise Refused(
+            f"batch {batch.plan.lineage}/{batch.plan.batch_id} is half written, and what it wrote depends on the "
+            "state of its stream",
+            data="what it has written stays; nothing was changed",
+            hint="put the checkpoint back as it was and run once, so that the batch ends; then ask for a new life",
+        )
+    if other := _other_lookups(query, batch):
+        raise Refused(
+            f"batch {batch.plan.lineage}/{batch.plan.batch_id} is half written, and its windows have rows that met "
+            "other versions of its lookups "
+            f"(batch {other})",
+            data="what it has written stays; nothing was changed",
+            hint="put the checkpoint back as it was and run once, so that the batch ends; then ask for a new life",
+        )
+    kept = _in_time(root, _events(context, versions.upto))
+    return _closing(context, query, root, kept, *between)
+
+
+def _other_lookups(query: Query, batch: Batch) -> int | None:
+    """A batch before this one that saw other versions of the lookups: the state of this one may have rows of both."""
+    plan = batch.plan
+    return SeenLookups(query.database).others(plan.lineage, plan.batch_id)
+
+
+def _as_read(context: RunContext, query: Query, root: Output, versions: Versions) -> DataFrame:
+    received = Batches(query.database).received(context.instance, versions.after, versions.upto)
+    schema = f"{OO_LINEAGE} string, {OO_BATCH} bigint"
+    read = context.spark.createDataFrame([(one.lineage, one.batch_id) for one in received], schema)
+    rows = _events(context, versions.upto).join(F.broadcast(read), [OO_LINEAGE, OO_BATCH], "left_semi")
+    if root.window is not None:
+        rows = _in_time(root, rows)
+    if query.start_from:
+        rows = events.without_final(context, query, root, rows)
+    return results.applied(context, root, rows)
+
+
+def _closing(context: RunContext, query: Query, root: Output, kept: DataFrame, before: int, now: int) -> DataFrame:
+    assert root.window is not None
+    opened, closed = (_closed(context, root, version) for version in (before, now))
+    end = F.unix_micros(f"{OO_WINDOW}.end")
+    if isinstance(root.window, Session):
+        result = results.applied(context, root, kept)
+        # A plain filter of a session's end would be pushed below the merge, where each record has one of its own.
+        inside = (end <= F.lit(closed)) if opened is None else (end <= F.lit(closed)) & (end > F.lit(opened))
+        return result.filter(F.coalesce(F.when(F.spark_partition_id() >= 0, inside), F.lit(False)))
+    kept = events.restart_without(context, query, root, kept, ANY_LIFE)
+    return results.applied(context, root, kept.filter(end <= F.lit(closed)))
+
+
+def _closed(context: RunContext, root: Output, version: int) -> int | None:
+    assert root.window is not None
+    known = Backfills(context.database).frontier_at(context.instance, version)
+    return closed_until(known, root.window, micros(root.lateness))
+
+
+def _in_time(root: Output, kept: DataFrame) -> DataFrame:
+    assert root.window is not None
+    if isinstance(root.window, Session):
+        return windows.assign(kept.filter(~windows.is_late(root.window, root.lateness)), root.window)
+    return windows.assign(kept, root.window).filter(~windows.is_late(root.window, root.lateness))
+
+
+def _events(context: RunContext, version: int) -> DataFrame:
+    return receive_events.rows_as_of(context, version).filter(f"{OO_KIND} = '{KEPT}'")

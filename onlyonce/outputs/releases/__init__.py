@@ -1,1 +1,0 @@
-"""Records that were left out, given back to the input."""

@@ -1,0 +1,421 @@
+"""Outputs made from another's closed windows, with windows of their own: the rows of their functions are made of
+`events`, as those of any output.
+
+A record has with it through which windows it comes: `oo_window` is that of the output, `oo_through` that of the output
+before it, with whether the record met it closed there, and in it the same of the one before that. So the records of an
+output's windows are chosen first, by the log's rule of lateness. Then the functions are called, the first of the chain
+first, each on the rows of the one before it.
+
+Who calls it: `windowing`, `results`, `recompute`. No errors of its own. Not promised: that a function is called once
+for a window; each output after it calls it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date, timedelta
+from functools import reduce
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from onlyonce.api.pipeline import Output
+from onlyonce.core import stored_names
+from onlyonce.core.batch import to_time
+from onlyonce.core.errors import Refused
+from onlyonce.core.frontier import MILLI
+from onlyonce.core.stored_names import (
+    CONTROL,
+    KEPT,
+    OO_EVENT_TIME,
+    OO_FRONTIER,
+    OO_KIND,
+    OO_WINDOW,
+    WINDOW_END,
+    WINDOW_START,
+)
+from onlyonce.core.windows import Chained, Fixed, Joined, Session, Sliding, Window, micros, reach, waits
+from onlyonce.engine.session import quoted
+
+THROUGH = "oo_through"
+
+
+def with_step(rows: DataFrame, window: Chained, met_closed: Column) -> DataFrame:
+    """Records that are in windows of the output before, with those noted as what they come through."""
+    step = [F.col(OO_WINDOW).alias("window"), met_closed.alias("late")]
+    step += [F.col(THROUGH).alias("before")] if isinstance(window.upstream, Chained) else []
+    return rows.withColumn(THROUGH, F.struct(*step))
+
+
+def left_out_of_chain(window: Chained) -> Column:
+    """Whether an output before leaves a record out, by its own lateness: it does not come through."""
+    return reduce(Column.__or__, [F.col(f"{at}.late") for at in leaving_chain(window)], F.lit(False))
+
+
+def leaving_chain(window: Chained, at: str = THROUGH) -> list[str]:
+    """Where a record has the windows of the outputs before that leave late ones out, the nearest first."""
+    if not window.leaves_late_out:
+        return []
+    return [at, *(leaving_chain(window.upstream, f"{at}.before") if isinstance(window.upstream, Chained) else [])]
+
+
+def chained_before(rows: DataFrame, window: Chained) -> DataFrame:
+    """The records as the output before has them: in its windows."""
+    found = rows.withColumn(OO_WINDOW, F.col(f"{THROUGH}.window"))
+    if isinstance(window.upstream, Chained):
+        return found.withColumn(THROUGH, F.col(f"{THROUGH}.before"))
+    return found.drop(THROUGH)
+
+
+# Windows and lateness as Spark expressions.
+#
+# The rule is that of `onlyonce/core/frontier.py`; a test holds the two equal.
+#
+# In an output's stream only control rows advance Spark's watermark, never data rows: a watermark that data rows advance
+# drops rows that are in time.
+#
+# Windows in UTC are Spark's own. Spark has no days of a time zone; they are computed here. Spark accepts any
+# struct<start, end> as a window if its metadata has a watermark, and compares its `end`.
+
+
+BARRIER = f"case when spark_partition_id() >= 0 then {OO_KIND} <> '{CONTROL}' else false end"
+"""Removes control rows behind the watermark node. An ordinary filter would be pushed below that node, and
+the watermark would never see them; this expression the optimizer can't move or fold."""
+
+CHECKED = (date(2000, 1, 1), date(2040, 1, 1))
+"""For these years Java and Python must have the same rules for a time zone. Older ones are corrected now and then."""
+
+Until = Callable[[Window, timedelta], Column]
+"""Up to where the windows of an output are closed, by their kind and its lateness: `closed_until` or `last_closed`."""
+
+_agreed: set[Fixed] = set()
+
+
+def closed_until(window: Window, lateness: timedelta) -> Column:
+    """Up to where an output's windows are closed, from a row's `oo_frontier`; null while nothing is."""
+    behind = waits(window)
+    tide = _down(_micros(f"{OO_FRONTIER}.tide") - F.lit(micros(lateness) + behind))
+    ended = _up(_last_end(window, _micros(f"{OO_FRONTIER}.ended")))
+    silent = F.least(
+        _up(_last_end(window, _micros(f"{OO_FRONTIER}.silent_tide"))),
+        F.when(
+            F.col(f"{OO_FRONTIER}.silent_tide").isNotNull(),
+            _down(_micros(f"{OO_FRONTIER}.silent_clock") - F.lit(behind)),
+        ),
+    )
+    return F.timestamp_micros(F.greatest(tide, ended, silent))
+
+
+def is_late(window: Window, lateness: timedelta) -> Column:
+    """Whether a (record, window) pair met a closed window; a session compares the event time, a join too, with its
+    reach.
+
+    Of a chain also whether an output before it has left the record out."""
+    late = met_closed(window, lateness)
+    return late | left_out_of_chain(window) if isinstance(window, Chained) else late
+
+
+def met_closed(window: Window, lateness: timedelta) -> Column:
+    """The same of one output of a chain by itself."""
+    if isinstance(window, Joined):
+        return F.coalesce(F.col(OO_EVENT_TIME) <= taken_until(window, lateness), F.lit(False))
+    compared = F.col(OO_EVENT_TIME) if isinstance(window, Session) else F.col(f"{OO_WINDOW}.end")
+    return F.coalesce(compared <= closed_until(window, lateness), F.lit(False))
+
+
+def taken_until(window: Window, lateness: timedelta) -> Column:
+    """Up to which event time a record is late for a join: there is Spark's watermark, so that it drops no record in
+    time and gives up all rows of a window that is closed."""
+    return closed_until(window, lateness) + _interval(reach(window))
+
+
+def after_merge(condition: Column) -> Column:
+    """A condition on whole sessions.
+
+    Spark pushes a plain one below their merge, where each record has a session of its own: there it would leave records
+    out, and give shorter sessions."""
+    return F.coalesce(F.when(F.spark_partition_id() >= 0, condition), F.lit(False))
+
+
+def assign(frame: DataFrame, window: Window) -> DataFrame:
+    """Give each row its `oo_window`: struct<start, end>; one row for each window that holds it."""
+    if isinstance(window, Session):
+        return frame.withColumn(OO_WINDOW, F.session_window(OO_EVENT_TIME, _span(window.gap)))
+    if isinstance(window, Chained):
+        before = assign(frame, window.upstream)
+        through = with_step(before, window, met_closed(window.upstream, window.waits_before))
+        return of_closed(through, window.own, f"{OO_WINDOW}.end")
+    if isinstance(window, Fixed) and not window.in_utc:
+        start, end = _bounds(frame.sparkSession, window, _micros(OO_EVENT_TIME))
+        bounds = F.struct(F.timestamp_micros(start).alias("start"), F.timestamp_micros(end).alias("end"))
+        # As F.window does: the mark of the watermark goes over from the time to the window.
+        mark = frame.schema[OO_EVENT_TIME].metadata
+        return frame.select("*", bounds.alias(OO_WINDOW, metadata=mark))
+    step = _span(_step(window))
+    return frame.withColumn(OO_WINDOW, F.window(OO_EVENT_TIME, _span(window.size), step, _span(window.offset)))
+
+
+def of_closed(rows: DataFrame, window: Fixed, end: str) -> DataFrame:
+    """Rows of closed windows with the window that holds the last moment of theirs. `end`: where theirs ends."""
+    start, stop = _bounds(rows.sparkSession, window, _micros(end) - 1)
+    return rows.withColumn(
+        OO_WINDOW, F.struct(F.timestamp_micros(start).alias("start"), F.timestamp_micros(stop).alias("end"))
+    )
+
+
+def last_closed(window: Window, lateness: timedelta) -> Column:
+    """The end of the last window that is closed.
+
+    The same windows end by then as by `closed_until`, but it moves only when one more closes; sessions may end at any
+    time, and have `closed_until`."""
+    closed = closed_until(window, lateness)
+    if isinstance(window, Session):
+        return closed
+    until = F.unix_micros(closed)
+    if isinstance(window, Fixed) and not window.in_utc:
+        return F.timestamp_micros(_up(_by_wall_clock(window, until)[0]))
+    over = F.pmod(until - F.lit(micros(window.offset) + micros(window.size)), F.lit(micros(_step(window))))
+    return F.timestamp_micros(_up(until - over))
+
+
+def in_stream(events: DataFrame, output: Output, until: Until = closed_until) -> DataFrame:
+    """The rows that an output's function gets: those in time, with their window, under the right watermark: `until`,
+    from each control row."""
+    if output.window is None:
+        return events.filter(f"{OO_KIND} = '{KEPT}'")
+    controls = events.filter(f"{OO_KIND} = '{CONTROL}'")
+    closing = until(output.window, output.lateness) + _interval(reach(output.window) + micros(output.lateness))
+    controls = controls.withColumn(OO_EVENT_TIME, closing)
+    controls = controls.withWatermark(OO_EVENT_TIME, _span(output.lateness)).filter(BARRIER)
+    rows = events.filter(f"{OO_KIND} = '{KEPT}'")
+    # The control branch first: a union takes the watermark of its first branch.
+    if isinstance(output.window, Joined):
+        return controls.unionByName(rows.filter(~is_late(output.window, output.lateness)))
+    if isinstance(output.window, Session):
+        rows = rows.filter(~is_late(output.window, output.lateness))
+        return assign(controls.unionByName(rows), output.window)
+    joined = assign(controls.unionByName(rows), output.window)
+    return joined.filter(~is_late(output.window, output.lateness))
+
+
+def in_batch(events: DataFrame, output: Output) -> DataFrame:
+    """The same rows for a bounded read, where nothing is late."""
+    kept = events.filter(f"{OO_KIND} = '{KEPT}'")
+    return kept if output.window is None or output.gives_as_it_comes else assign(kept, output.window)
+
+
+def counted(kept: DataFrame, window: Window, lateness: timedelta) -> DataFrame:
+    """(oo_window, in_time, late) of the kept rows of a batch, in (record, window) pairs; of sessions also the first and
+    the last event time of the late ones, late_from and late_to, in microseconds."""
+    keyed = judged(kept, window, lateness).select(OO_WINDOW, OO_EVENT_TIME, "late")
+    late = F.col("late")
+    of_session = F.when(late & F.lit(isinstance(window, Session)), _micros(OO_EVENT_TIME))
+    return keyed.groupBy(OO_WINDOW).agg(
+        F.count_if(~late).alias("in_time"),
+        F.count_if(late).alias("late"),
+        F.min(of_session).alias("late_from"),
+        F.max(of_session).alias("late_to"),
+    )
+
+
+def judged(kept: DataFrame, window: Window, lateness: timedelta) -> DataFrame:
+    """The kept rows of a batch, once for each window, with whether they are late."""
+    if isinstance(window, Session):
+        # Sessions merge, so a lone record has no window of its own yet: counted by the hour of its event.
+        placed = kept.withColumn(OO_WINDOW, F.window(OO_EVENT_TIME, "1 hour"))
+    else:
+        placed = assign(kept, window)
+    return placed.withColumn("late", is_late(window, lateness))
+
+
+def bounds() -> dict[str, Column]:
+    """The start and the end of `oo_window`, in microseconds: collected as datetimes they would be in the driver's own
+    time zone."""
+    return {WINDOW_START: F.unix_micros(f"{OO_WINDOW}.start"), WINDOW_END: F.unix_micros(f"{OO_WINDOW}.end")}
+
+
+def _interval(length: int) -> Column:
+    return F.expr(f"interval {length} microseconds")
+
+
+def _micros(name: str) -> Column:
+    return F.unix_micros(F.col(name))
+
+
+def _down(time: Column) -> Column:
+    return time - F.pmod(time, F.lit(MILLI))
+
+
+def _up(time: Column) -> Column:
+    return time + F.pmod(-time, F.lit(MILLI))
+
+
+def _bounds(spark: SparkSession, window: Fixed, time: Column) -> tuple[Column, Column]:
+    """(start, end) in microseconds of the fixed window of a moment."""
+    if not window.in_utc:
+        _check_zone(spark, window)
+        return _by_wall_clock(window, time)
+    start = time - F.pmod(time - F.lit(micros(window.offset)), F.lit(micros(window.size)))
+    return start, start + F.lit(micros(window.size))
+
+
+def _last_end(window: Window, time: Column) -> Column:
+    if isinstance(window, Chained):
+        return _last_end(window.own, _last_end(window.upstream, time) - 1)
+    if isinstance(window, Session):
+        return time + F.lit(micros(window.gap))
+    if isinstance(window, Fixed) and not window.in_utc:
+        return _by_wall_clock(window, time)[1]
+    over = F.pmod(time - F.lit(micros(window.offset)), F.lit(micros(_step(window))))
+    return time - over + F.lit(micros(window.size))
+
+
+def _step(window: Fixed | Sliding) -> timedelta:
+    return window.size if isinstance(window, Fixed) else window.slide
+
+
+def _by_wall_clock(window: Fixed, time: Column) -> tuple[Column, Column]:
+    """(start, end) in microseconds, as `Fixed` has it. A wall clock is a timestamp as if its zone were UTC."""
+    size = F.lit(micros(window.size))
+    shown = F.unix_micros(F.from_utc_timestamp(F.timestamp_micros(time), F.lit(window.timezone)))
+    wall = shown - F.lit(micros(window.offset))
+    midnight = wall - F.pmod(wall, size)
+    before, after = time < _start_at(window, midnight), time >= _start_at(window, midnight + size)
+    midnight = F.when(before, midnight - size).when(after, midnight + size).otherwise(midnight)
+    return _start_at(window, midnight), _start_at(window, midnight + size)
+
+
+def _start_at(window: Fixed, midnight: Column) -> Column:
+    begins = F.timestamp_micros(midnight + F.lit(micros(window.offset)))
+    return F.unix_micros(F.to_utc_timestamp(begins, F.lit(window.timezone)))
+
+
+def _check_zone(spark: SparkSession, window: Fixed) -> None:
+    """Spark asks Java's tables of time zones, the model Python's: two versions may differ, and so would results."""
+    if window in _agreed:
+        return
+    first, last = ((day - date(1970, 1, 1)) // window.size for day in CHECKED)
+    start = _start_at(window, F.col("id") * F.lit(micros(window.size)))
+    try:
+        found = spark.range(first, last, 1, 1).select("id", start.alias("start")).collect()
+    except PySparkException as error:
+        raise _other_zone(window, "Java doesn't know it") from error
+    for row in found:
+        if row.start != window.start_of(row.id):
+            raise _other_zone(
+                window, f"a window begins at {to_time(window.start_of(row.id))} or at {to_time(row.start)}"
+            )
+    _agreed.add(window)
+
+
+def _other_zone(window: Fixed, what: str) -> Refused:
+    return Refused(
+        f"Java and Python have different rules for the time zone {window.timezone}: {what}",
+        data="nothing was written",
+        hint="bring both to the same version of the time zone data: update Java, and the system's or the package "
+        "tzdata",
+    )
+
+
+def _span(delta: timedelta) -> str:
+    return f"{micros(delta)} microseconds"
+
+
+# Joins the two sides of a join.
+#
+# As a stream it is Spark's own join of two streams, as a batch its plain join: with one condition.
+#
+# Spark keeps the rows of each side in its state until its watermark says that no partner can come. That watermark is
+# the platform's (`windowing`): both sides carry it in their event time, from the same control rows. So no row in time
+# is behind it, and rows without a partner come once.
+#
+# Who calls it: `results`. Errors: Refused for sides that can't be joined. Not promised: the order of rows.
+
+
+TIME = OO_EVENT_TIME
+OWN = stored_names.OO_PREFIX
+SPARKS = {"inner": "inner", "left": "left_outer", "right": "right_outer", "full": "full_outer"}
+
+
+def joined_sides(output: Output, left: DataFrame, right: DataFrame) -> DataFrame:
+    """The rows of a join with their window, the key, the other columns of the left side and those of the right."""
+    assert output.join is not None
+    assert output.window is not None
+    on = output.join.on
+    _check_names(output, left, right)
+    # Each side has names of its own: of one stream Spark would else take the second side for another reading of it.
+    pairs = _named("left", left).join(_named("right", right), _near(output), SPARKS[output.join.kind])
+    placed = pairs.withColumn(TIME, F.coalesce(_of("left", TIME), _of("right", TIME)))
+    return assign(placed, output.window).select(
+        OO_WINDOW,
+        *[F.coalesce(_of("left", key), _of("right", key)).alias(key) for key in on],
+        *[
+            _of(side, name).alias(name)
+            for side, frame in (("left", left), ("right", right))
+            for name in _others(frame, on)
+        ],
+    )
+
+
+def check_join_side(output: Output, function: str, side: Any, at: str, *, stateless: bool) -> None:
+    """Raise Refused for what a function gives that can't be a side. `at`: its line, or empty."""
+    what = f"{at}output {output.name}: "
+    assert output.join is not None
+    if not isinstance(side, DataFrame):
+        raise Refused(
+            f"{what}{function} gave {type(side).__name__}, not a DataFrame",
+            data=NOTHING,
+            hint="let it return the rows of its side",
+        )
+    if missing := [name for name in (*output.join.on, TIME) if name not in side.columns]:
+        raise Refused(
+            f"{what}the side {function} has no column {missing[0]}",
+            data=NOTHING,
+            hint=f"rows are joined by {', '.join(output.join.on)} and {TIME}: keep them as you get them",
+        )
+    if not stateless:
+        raise Refused(
+            f"{what}the side {function} aggregates, or keeps other state of the stream",
+            data=NOTHING,
+            hint="a side selects records and computes columns; aggregate the joined rows in an output of their "
+            "own, or in the table",
+        )
+
+
+NOTHING = "nothing was written"
+
+
+def _check_names(output: Output, left: DataFrame, right: DataFrame) -> None:
+    assert output.join is not None
+    on = output.join.on
+    plain = {name.lower() for name in _others(left, on)}
+    if both := [name for name in _others(right, on) if name.lower() in plain]:
+        raise Refused(
+            f"output {output.name}: both sides of the join have a column {both[0]!r}",
+            data=NOTHING,
+            hint=f'rename it in one: F.col("{both[0]}").alias("…"), or leave it out',
+        )
+
+
+def _near(output: Output) -> Column:
+    assert output.join is not None
+    bound = F.expr(f"interval {micros(output.join.within)} microseconds")
+    mine, other = _of("left", TIME), _of("right", TIME)
+    keys = [_of("left", key) == _of("right", key) for key in output.join.on]
+    # Spark's join of two streams finds a null equal to a null, unless it is told not to (full outer joins, 4.2).
+    keys += [_of(side, key).isNotNull() for key in output.join.on for side in ("left", "right")]
+    return reduce(Column.__and__, [*keys, mine >= other - bound, mine <= other + bound])
+
+
+def _others(side: DataFrame, on: tuple[str, ...]) -> list[str]:
+    return [name for name in side.columns if name not in on and not name.startswith(OWN)]
+
+
+def _named(side: str, frame: DataFrame) -> DataFrame:
+    return frame.select(*[F.col(quoted(name)).alias(f"{side}:{name}") for name in frame.columns])
+
+
+def _of(side: str, name: str) -> Column:
+    return F.col(quoted(f"{side}:{name}"))

@@ -1,0 +1,309 @@
+"""Decides, between two batches of receive, that the watermark of a pipeline with several sources goes on without some
+of them.
+
+A source that has had nothing for its `idle_after` is idle, and one that was retired is none any more. Where the others
+are further, that is a close: its row fixes the new tide and which sources are idle, so a replay of what comes sees the
+same. docs/specification/watermark-marker.md.
+
+Who calls it: `receive`, which holds its batches meanwhile. No errors of its own. Not promised: that a source is found
+idle at the moment when it is: a look must have found nothing of it since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import structlog
+from pyspark.sql import DataFrame
+
+from onlyonce import context as onlyonce_context
+from onlyonce.catalog import chunks as catalog
+from onlyonce.catalog.merging import Merging
+from onlyonce.commitlog.batches import Batches, Closes
+from onlyonce.commitlog.lineages import Driver, Lineages, Turns
+from onlyonce.context import Query, RunContext, drain_query
+from onlyonce.core import gc, stored_names
+from onlyonce.core.batch import BY_POSITION, EXACTLY_ONCE, Batch, Outcome, Plan, to_micros
+from onlyonce.core.errors import CommitStateUnknown, Retryable
+from onlyonce.core.frontier import Frontier, Tides, closed_until
+from onlyonce.core.stored_names import AFTER_BATCH_NO
+from onlyonce.core.windows import Micros, micros
+from onlyonce.database.connect import Database
+from onlyonce.failpoints import passing
+from onlyonce.receive import at_least_once, batch_files, events, exchange
+from onlyonce.sources import all_sources, folders
+from onlyonce.sources.source_files import NO_BATCH
+from onlyonce.tables import checkpoint, own_tables
+from onlyonce.tables import commit as tables_commit
+
+
+def looked_idle(context: RunContext, database: Database) -> tuple[Frontier, Tides] | None:
+    """The frontier and how far each source has come, where the pipeline gets further without those that are idle or
+    retired; else None."""
+    now, known, taken_in = Batches(database).standing(context.instance)
+    if not known.of or context.looked_at is None:
+        return None
+    # Not the clock of now: what has come since the last look is not known yet.
+    clock = to_micros(context.looked_at)
+    assert clock is not None
+    idle_after = {name: one.idle_after for name, one in context.pipeline.inputs.items()}
+    tides = known.declared(idle_after, clock).fallen_idle(clock, idle_after, context.source().behind(taken_in))
+    least = tides.least()
+    if least is None or (now.tide is not None and least <= now.tide):
+        return None
+    return replace(now, tide=least), tides
+
+
+# Merges the catalog as it grows. Receive's driver does it between two batches, for a bounded number of ids each time.
+#
+# docs/specification/id-catalog.md. The chunks of a bucket are a log-structured merge tree
+# (`model/operate/collecting.to_merge`): the number of filters that a look-up asks grows with the logarithm of the ids,
+# and not with the batches. The bucket of the batch is merged by levels. With the first batch of a new bucket the one
+# before is closed, and its levels become one.
+#
+# Who calls it: `receive`, when a batch is committed. If the database refuses or is too busy, the merge is left for the
+# next batch or the next collection; both go on from what they find. Raises Superseded, and InvariantBroken for chunks
+# that don't add up. Not promised: that everything is merged. While a collector works, this module does nothing.
+
+
+log = structlog.get_logger()
+
+
+def merge_catalog(database: Database, driver: Driver, instance: str, plan: Plan) -> int:
+    """Merge what the committed batch of this plan has made crowded; gives how many ids were written again."""
+    merged = 0
+    try:
+        with Merging.once(database) as merging:
+            crowds = list(merging.grown(plan.lineage, plan.batch_id, plan.bucket))
+        while crowds and merged < gc.BETWEEN_BATCHES:
+            with Lineages.once(database) as lineages:
+                lineages.check_epoch(driver.lineage, driver.epoch)
+                parts = Merging(lineages.scope).merge_if_free(instance, crowds[0])
+            if parts:
+                passing("merge-after-commit")
+            else:
+                del crowds[0]
+            merged += sum(part.ids for part in parts)
+    except (Retryable, CommitStateUnknown) as error:
+        log.warning("the catalog is merged later", lineage=plan.lineage, batch=plan.batch_id, problem=error.what)
+    return merged
+
+
+# Receive: from the source to `events`. Each pipeline has one streaming query for it.
+#
+# docs/specification/receive-batch.md has its steps. Exactly once takes one exchange, one pass and one Delta commit for
+# each batch. At-least-once mode and ids by position are in `at_least_once`.
+
+
+def drain(context: RunContext) -> None:
+    """Take in what is there, batch by batch. Called by `onlyonce.run.queries`."""
+    begin(context)
+    register(context)
+    take_in(context)
+
+
+def begin(context: RunContext) -> None:
+    """Before anything is registered or read: the table `events`, and the end of a close that was left open."""
+    query = context.open_query("receive")
+    if context.blocks:
+        exchange.clear_blocks(context.blocks, query.driver.epoch)
+    events.make(context.spark, context.events, context.pipeline)
+    if _close_is_open(context, query):
+        _close(context, query, "silent", Frontier())  # what it says is in the log already
+
+
+def register(context: RunContext) -> int:
+    """Put what is new in the source into the registry; gives how many entries."""
+    query = context.open_query("receive")
+    context.check_clock()
+    now = datetime.now(UTC)
+    known = set(context.skipped)
+    added = context.source().register(context.spark, query.driver, now, context.corrected)
+    context.looked_at = now
+    if new := context.skipped - known:
+        query.log.warning("folders skipped", what=folders.told(new))
+    if added:
+        query.log.info("registered", unit=f"{query.lineage}/files", entries=added)
+    passing("receive-registered")
+    return added
+
+
+def take_in(context: RunContext) -> None:
+    """Take in what is registered, batch by batch."""
+    query = context.open_query("receive")
+    taken_in = Batches(query.database).last_taken_in(context.instance)
+    query.log.info("to take in", records=context.source().records_after(taken_in))
+    with onlyonce_context.working_copy_of(query.folder) as copy:
+        worked = replace(query, copy=copy)
+
+        def on_batch(frame: DataFrame, batch_id: int) -> None:
+            with context.receiving:
+                ended = _batch(context, worked, frame, batch_id)
+                context.receiving.notify_all()
+            if ended is not None:  # the outputs go on meanwhile
+                merge_catalog(query.database, query.driver, context.instance, ended)
+
+        spark = onlyonce_context.working_copy_session(context.spark) if copy else context.spark
+        stream = context.source().stream(spark, int(query.start_from.get(stored_names.START_VERSION, 0)))
+        drain_query(worked, stream, "append", on_batch)
+
+
+def something_waits(context: RunContext) -> bool:
+    """Whether the registry has a batch that receive has not committed."""
+    taken_in = Batches(context.open_query("receive").database).last_taken_in(context.instance)
+    return context.source().last_batch() not in (None, taken_in)
+
+
+def idle(context: RunContext) -> None:
+    """Of several sources: see which are idle, and let the watermark go on without them.
+
+    Not within a batch; others may wait.
+    """
+    query = context.open_query("receive")
+    if not context.pipeline.sources or looked_idle(context, query.database) is None:
+        return
+    with context.receiving:  # no batch comes between the look and its close
+        after = looked_idle(context, query.database)
+        if after is not None:
+            _close(context, query, "idle", *after)
+
+
+def close(context: RunContext, *, ended: bool) -> None:
+    """Declare the input ended, or close by silence if it has been silent long enough; when it changes anything.
+
+    A source of which something registered waits to be read is not silent. Only the caller registers, so where nothing
+    waits no batch of receive comes meanwhile.
+    """
+    query = context.open_query("receive")
+    if not ended and (context.pipeline.idle_after is None or something_waits(context)):
+        return
+    now = Batches(query.database).frontier(context.instance)
+    tides = Turns(query.database).known(context.instance) if context.pipeline.sources else None
+    # Of several sources some may be ahead of the pipeline: what they have sent is to close too.
+    reached = now.after_batch(tides.furthest()) if tides else now
+    after = reached.declared_ended() if ended else _silence(context, reached)
+    if after is not None and _closes_more(context, now, after, reached.tide):
+        _close(context, query, "ended" if ended else "silent", replace(after, tide=now.tide), tides)
+
+
+def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: int) -> Plan | None:
+    """Gives the plan of a batch that has added to the catalog."""
+    source = context.source()
+    listed = source.listed(context.spark, registered)
+    plan = _plan(
+        context, query, batch_id, listed, context.corrected.of(source.registry, listed.batch_no, listed.seen_at)
+    )
+    known = Frontier() if context.bounded else None
+    if plan.mode == EXACTLY_ONCE:
+        at_least_once.catch_up_catalog(query.database, query.driver, context.instance, context.events, context.pipeline)
+    passing("receive-before-begin")
+
+    def landed() -> bool:
+        return at_least_once.landed(context.events, query.lineage, batch_id)
+
+    batch = Batches(query.database).begin(query.driver, context.instance, plan, known, landed, context.pipeline.sources)
+    passing("receive-after-begin")
+    if batch.committed:
+        return None
+    if listed.empty or listed.batch_no <= query.start_from.get(AFTER_BATCH_NO, NO_BATCH):
+        _skip(query, batch)
+        return None
+    lines, must = listed.lines(batch.plan.facts)
+    commit = tables_commit.Commit(
+        stored_names.transaction(query.lineage, stored_names.EVENTS_BY), batch_id,
+        stored_names.receive_note(query.lineage, batch_id), query.driver.epoch,
+        batch.plan.offsets_hash,
+    )  # fmt: skip
+    written = own_tables.append(
+        lambda folder: batch_files.write_batch(context, query, batch, lines, folder), context.appended(), commit
+    )
+    version = own_tables.exactly(context.events, written)
+    passing("receive-after-delta")
+    _end(context, query, batch, must, version)
+    passing("receive-after-end")
+    return None if batch.without_catalog else batch.plan
+
+
+def _skip(query: Query, batch: Batch) -> None:
+    """A batch that an earlier life has committed (`onlyonce lineage new`), or of nothing: ended with nothing in it."""
+    nothing = Outcome(read=0, kept=0, invalid=0, remnant=0, duplicate=0, unknown_fields=0)
+    Batches(query.database).end(query.driver, batch, nothing)
+
+
+def _plan(context: RunContext, query: Query, batch_id: int, listed: all_sources.Cut, arrived: datetime) -> Plan:
+    offset, offsets_hash = checkpoint.offsets(query.written, batch_id)
+    before = checkpoint.offsets(query.written, batch_id - 1)[0] if batch_id else None
+    return Plan(
+        lineage=query.lineage,
+        batch_id=batch_id,
+        source_from=before,
+        source_to={**offset, **listed.summary()},
+        offsets_hash=offsets_hash,
+        partitions=context.partitions_of(listed.size()),
+        system_time=arrived,
+        bucket=int(arrived.timestamp()) // catalog.BUCKET_SECONDS,
+        settings=context.settings(),
+        mode=BY_POSITION if context.pipeline.by_position else context.mode,
+        declaration_hash=context.declaration_hash("receive"),
+        facts=listed.unreadable(),
+    )
+
+
+def _end(context: RunContext, query: Query, batch: Batch, must: Callable[[int], int], version: int) -> None:
+    passing("receive-before-end")
+    if batch.without_catalog:
+        total = at_least_once.end(
+            query.database, query.driver, batch, context.events, must, version, bounded=context.bounded
+        )
+    else:
+        read = must(Batches(query.database).fated(batch.plan))
+        total = Batches(query.database).end_receive(query.driver, batch, read, version, bounded=context.bounded)
+    unit = f"{query.lineage}/{batch.plan.batch_id}"
+    query.log.info("batch committed", unit=unit, **total)
+
+
+def _silence(context: RunContext, now: Frontier) -> Frontier | None:
+    idle = context.pipeline.idle_after
+    last = Batches(context.database).last_arrival(context.instance)
+    clock = datetime.now(UTC)
+    if idle is None or last is None or clock - last < idle:
+        return None
+    return now.fallen_silent(int(clock.timestamp() * 1_000_000), micros(idle))
+
+
+def _closes_more(context: RunContext, now: Frontier, after: Frontier, reached: Micros | None) -> bool:
+    for output in context.pipeline.roots():
+        if output.window is not None and reached is not None:
+            lateness = micros(output.lateness)
+            before = closed_until(now, output.window, lateness)
+            then = closed_until(after, output.window, lateness)
+            limit = output.window.last_end(reached)
+            if then is not None and (before is None or before < min(then, limit)):
+                return True
+    return False
+
+
+def _close_is_open(context: RunContext, query: Query) -> bool:
+    return Closes(query.database).is_open(query.driver)
+
+
+def _close(context: RunContext, query: Query, kind: str, after: Frontier, tides: Tides | None = None) -> None:
+    """docs/specification/watermark-marker.md: begin, one control row under a transaction id of its own, end.
+
+    Never within a batch of receive.
+    """
+    with context.receiving:
+        number, kind, after = Closes(query.database).begin(query.driver, kind, after, tides)
+        passing("close-after-begin")
+        app_id = stored_names.transaction(query.lineage, stored_names.MARKER_BY)
+        commit = tables_commit.Commit(
+            app_id, number, stored_names.numbered(app_id, number), query.driver.epoch, after.content
+        )
+        version = events.add_control(context.events, commit, query.lineage, -number, after, datetime.now(UTC))
+        passing("close-after-delta")
+        Closes(query.database).end(query.driver, number, version)
+        query.log.info("input closed", unit=commit.unit, kind=kind)
+        passing("close-after-end")
+        context.receiving.notify_all()

@@ -1,0 +1,193 @@
+"""The unit of one receive task: it decides the fate of each record, in one transaction.
+
+It sees only the columns that decide, 24 bytes for each record, and not the record. A whole partition is judged and its
+unit committed before the first fate is given to the caller. It is a witness unit, since the rows themselves go to Delta
+(docs/specification/unit.md). Who calls it: `receive_task`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from onlyonce.catalog import chunks as catalog
+from onlyonce.catalog import filters, look_up
+from onlyonce.catalog.filters import Ids
+from onlyonce.catalog.look_up import Seen
+from onlyonce.commitlog import units
+from onlyonce.commitlog.units import Units
+from onlyonce.core.batch import to_time
+from onlyonce.core.errors import InvariantBroken
+from onlyonce.core.units import EVENTS, Content, Counts, UnitId
+from onlyonce.database.connect import Database
+from onlyonce.engine.worker import attempt_name, session_of
+from onlyonce.failpoints import passing
+
+CANDIDATE, INVALID, SEED = 0, 1, 2
+"""What a record is before it is judged; each partition has one seed, which becomes its control row."""
+KEPT, DUPLICATE, REMNANT = 0, 3, 4
+"""What becomes of it; an invalid row and the seed keep their code."""
+
+NO_LOOK_UPS = catalog.LookUps()
+
+Columns = tuple[pa.Array, pa.Array, pa.Array, pa.Array, pa.Array, pa.Array]
+
+
+@dataclass(frozen=True)
+class Work:
+    """All that a task needs to know; the driver fixes it from the batch row."""
+
+    database: Database
+    place: catalog.Place
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Records:
+    """The deciding columns of a partition, as arrays of one length."""
+
+    code: NDArray[np.int8]
+    high: NDArray[np.uint64]
+    low: NDArray[np.uint64]
+    time: NDArray[np.int64]
+    payload: NDArray[np.int64]
+    unknown: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The fates of one batch of columns; of all of its partition the number, and the largest event time that is
+    kept."""
+
+    fates: NDArray[np.int8]
+    partition: int
+    largest: int | None
+
+
+def judge(work: Work) -> Callable[[Iterator[Columns]], Iterator[Verdict]]:
+    """(code, high, low, time, payload, unknown) of a partition, in batches → the verdict on each."""
+
+    def run_task(batches: Iterator[Columns]) -> Iterator[Verdict]:
+        sizes, records = _gather(batches)
+        if not sizes:
+            return
+        place = replace(work.place, partition=_partition(records))
+        # One session for both: to open one takes 10 ms of processors, as much as to ask for some hundred thousand ids.
+        with session_of(work.database, _unit(place)) as database:
+            here = replace(work, database=database, place=place)
+            fates, counts = _fates(here, records)
+            _commit(here, records, fates, counts)
+        passing("receive-unit-after-commit")
+        for part in np.split(fates, np.cumsum(sizes)[:-1]):
+            yield Verdict(part, place.partition, counts.largest)
+
+    return run_task
+
+
+@dataclass(frozen=True)
+class _Tally:
+    kept: int
+    invalid: int
+    duplicate: int
+    unknown_fields: int
+    largest: int | None
+    remnant: int = 0
+    took: catalog.LookUps = NO_LOOK_UPS
+
+
+def _gather(batches: Iterator[Columns]) -> tuple[list[int], Records]:
+    sizes, parts = [], []
+    for columns in batches:
+        sizes.append(len(columns[0]))
+        parts.append([column.to_numpy(zero_copy_only=False) for column in columns])
+    joined = [np.concatenate(column) for column in zip(*parts, strict=True)] if parts else [np.array([])] * 6
+    code, high, low, time, payload, unknown = joined
+    numbers = [column.astype(np.int64, copy=False) for column in (high, low, time, payload)]
+    return sizes, Records(
+        code.astype(np.int8, copy=False),
+        numbers[0].view(np.uint64),
+        numbers[1].view(np.uint64),
+        numbers[2],
+        numbers[3],
+        unknown.astype(bool, copy=False),
+    )
+
+
+def _partition(records: Records) -> int:
+    # The seed carries its partition's number: in band, so it is right whatever Spark did to the plan.
+    seeds = np.flatnonzero(records.code == SEED)
+    if len(seeds) != 1:
+        raise InvariantBroken(
+            f"a receive task has {len(seeds)} partitions of the batch instead of one",
+            data="nothing of this attempt was committed",
+            hint="Spark has coalesced or split a pinned exchange: report this with the Spark version",
+        )
+    return int(records.high[seeds[0]])
+
+
+def _fates(work: Work, records: Records) -> tuple[NDArray[np.int8], _Tally]:
+    if work.place.is_remnant:
+        fates = records.code.copy()
+        rows = np.flatnonzero(records.code == CANDIDATE)
+        # Nobody can tell any more which of them were kept before: none is delivered, none is lost.
+        fates[rows] = REMNANT
+        return fates, _Tally(0, int((records.code == INVALID).sum()), 0, 0, None, remnant=len(rows))
+    return fates_of(records, lambda ids: look_up.look_up(work.database, work.place, ids))
+
+
+def fates_of(records: Records, look_up: Callable[[Ids], Seen]) -> tuple[NDArray[np.int8], _Tally]:
+    """The fate of each record, by what a look-up says of the ids. `onlyonce.testing` has one without a catalog."""
+    fates = records.code.copy()
+    rows = np.flatnonzero(records.code == CANDIDATE)
+    invalid = int((records.code == INVALID).sum())
+    ids = (records.high[rows], records.low[rows])
+    new = filters.first_of_each(ids, records.time[rows], records.payload[rows])
+    seen = look_up(ids)
+    new &= ~seen.found
+    fates[rows[~new]] = DUPLICATE
+    times = records.time[rows[new]]
+    return fates, _Tally(
+        kept=int(new.sum()),
+        invalid=invalid,
+        duplicate=int((~new).sum()),
+        unknown_fields=int(records.unknown[rows[new]].sum()),
+        largest=int(times.max()) if len(times) else None,
+        took=seen.took,
+    )
+
+
+def _commit(work: Work, records: Records, fates: NDArray[np.int8], tally: _Tally) -> None:
+    place = work.place
+    unit = _unit(place)
+    kept = fates == KEPT
+    content = Content(tally.kept + tally.invalid + tally.remnant, _content_hash(records, fates))
+    counts = Counts(
+        kept=tally.kept, invalid=tally.invalid, remnant=tally.remnant, duplicate=tally.duplicate,
+        unknown_fields=tally.unknown_fields, largest=to_time(tally.largest),
+    )  # fmt: skip
+    ids = (records.high[kept], records.low[kept])
+    stored, filtered = filters.pack(ids), filters.make(ids)
+    wanted = units.Claim(unit, work.epoch, attempt_name(), "witness")
+    chunk = None if place.is_remnant else units.Chunk(place, stored, filtered)  # its bucket may be gone
+    if Units(work.database).commit_received(wanted, content, counts, chunk, tally.took):
+        look_up.remember(work.database, place, stored, filtered)
+
+
+def _unit(place: catalog.Place) -> UnitId:
+    return UnitId(place.lineage, place.batch_id, EVENTS, place.partition)
+
+
+def _content_hash(records: Records, fates: NDArray[np.int8]) -> str:
+    # Order-free: each row is mixed into 64 bits, and the rows are added and xored up. splitmix64's constants.
+    with np.errstate(over="ignore"):
+        mixed = records.high * np.uint64(0x9E3779B97F4A7C15) ^ records.low * np.uint64(0xBF58476D1CE4E5B9)
+        mixed ^= records.payload.view(np.uint64) * np.uint64(0x94D049BB133111EB) ^ fates.astype(np.uint64)
+        mixed ^= mixed >> np.uint64(31)
+        mixed *= np.uint64(0xD6E8FEB86659FD93)
+        mixed ^= mixed >> np.uint64(32)
+    total = int(mixed.sum(dtype=np.uint64))
+    return f"{total:016x}{int(np.bitwise_xor.reduce(mixed)):016x}"

@@ -1,0 +1,408 @@
+"""New lives of outputs whose rows depend on the state of their stream: a new stream would not have it.
+
+A processor's output is computed from the start: the new life reads `events` from the beginning, and its rows take the
+place of all that were there (`onlyonce.outputs.query`). Of a join it is refused.
+
+Who calls it: `onlyonce.run.reset`. Errors: Refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+from onlyonce import settings
+from onlyonce.api import load as declarations
+from onlyonce.api.outputs import ANEW, Output, check_anew
+from onlyonce.api.pipeline import unknown
+from onlyonce.commitlog import lineages, units
+from onlyonce.commitlog.batches import Batches
+from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.new_lives import Begun, LeftUnits, NewLives, Start
+from onlyonce.commitlog.removals import Removals
+from onlyonce.commitlog.units import Authorities, Unit
+from onlyonce.core import retention, stored_names
+from onlyonce.core.errors import Refused, Retryable
+from onlyonce.core.locations import Location
+from onlyonce.core.runs import Report
+from onlyonce.core.stored_names import BATCH_NO, FIRST_WINDOW, SOURCE_BATCH_NO
+from onlyonce.core.windows import Micros
+from onlyonce.database.connect import Database
+from onlyonce.sources import listing
+from onlyonce.tables import opening
+from onlyonce.tables.table_files import beside, is_ours
+
+AskedStart = dict[str, Any] | None
+
+
+def start_asked(instance: str, query: str, start: AskedStart) -> AskedStart:
+    """What a new life begins with beside what the log says; `start` is what a changed declaration asks for."""
+    known = declarations.load().get(instance.partition("@")[0])
+    root = next((output for output in known.roots() if output.name == query), None) if known else None
+    if root and root.join:
+        raise Refused(
+            f"{instance}/{query} is a join: which of its rows are written is in the state of its stream, and a new "
+            "life would not have that",
+            data="nothing was changed; the rows that are written stay",
+            hint="put its checkpoint back from a backup; or declare the join under another name, with a target of "
+            "its own: it reads `events` from "
+            "the start",
+        )
+    if root is None or root.stateful is None:
+        return start
+    check_anew(f"{instance}/{query}", root)
+    return (start or {}) | {"version": 0, ANEW: True}
+
+
+def is_start_possible(root: Output) -> bool:
+    """Return whether a new life of an output writes no row twice."""
+    try:
+        if root.stateful:
+            check_anew(root.name, root)
+    except Refused:
+        return False
+    return root.join is None
+
+
+# A life of an output that begins with what retention has left of `events`, because a person says that this will do.
+# docs/specification/removal.md.
+#
+# An output that is new, one that keeps totals, and sessions read `events` from the beginning. Where that is removed
+# they are refused, until `onlyonce lineage new --from-kept` says so. Windows that start before what is kept are none of
+# such a life's. Totals and the first sessions are of the kept records alone.
+#
+# Who calls it: `onlyonce.run.reset`. Errors: Refused where nothing is removed, and for what is not declared.
+
+
+def kept_start_of(instance: str, query: str, kept: Micros | None, begins: Start | None) -> Start:
+    """What a new life begins with beside what the log says; nothing more where it would begin later anyway."""
+    root = _root(instance, query)
+    if kept is None:
+        raise Refused(
+            f"{instance}: no record of `events` is removed", data="nothing was changed", hint="leave --from-kept out"
+        )
+    if (begins or {}).get("version", 0) > 0:
+        return {}
+    return retention.with_what_is_kept(root.window, kept, (begins or {}).get(FIRST_WINDOW))
+
+
+def first_kept(database: Database, target: str, *, yes: bool) -> Report | None:
+    """Register the first life of a new output; None where it has a life."""
+    instance, _, query = target.strip("/").partition("/")
+    start = NewLives(database).first(
+        instance, query, lambda kept: kept_start_of(instance, query, kept, None), register=yes
+    )
+    if start is None:
+        return None
+    facts = {"instance": instance, "query": query, "starts from": retention.said(start[stored_names.KEPT_FROM])}
+    title = f"{target}: its first life" if yes else f"{target}: what its first life would be (add --yes)"
+    return Report(title, "lineage new" if yes else "dry run", facts)
+
+
+def _root(instance: str, query: str) -> Output:
+    pipeline = declarations.one(instance)
+    roots = {root.name: root for root in pipeline.roots()}
+    if query not in roots:
+        raise unknown("output that reads `events`", query, sorted(roots))
+    return roots[query]
+
+
+# Withdraws an output's batch that began, did not end, and has lost its checkpoint.
+#
+# First it finds what the batch has left in the sinks.
+#
+# | left in the sink                                    | seen by a reader | a new life        |
+# |-----------------------------------------------------|------------------|-------------------|
+# | nothing, or units without rows                      | no               | writes the rows   |
+# | Delta: a witness whose transaction is not there     | no               | writes the rows   |
+# | files that no batch has given a pane                | no               | writes them anew  |
+# | an upsert, a history, rows at least once            | yes              | writes over them  |
+# | an append, an increment, rows in the outbox         | yes              | would write twice |
+#
+# In the last case the batch must be finished (`onlyonce.outputs.recover`). In all others it is withdrawn as a
+# whole.
+#
+# Who calls it: `onlyonce.run.reset`, after it has raised the epoch in each database of the lineage. PostgreSQL
+# refuses units of an older epoch. A Delta table can't, so the batch's transaction id is used up there before its unit
+# is removed.
+
+
+WRITTEN_OVER = ("upsert", "history", "FileSink(")
+"""How `declared` has the sinks whose rows a new life puts others in the place of, or that no reader has been shown."""
+
+
+@dataclass(frozen=True)
+class Left:
+    """Rows of a batch that one sink may hold. `app_id`: their transaction id if they are in a Delta table."""
+
+    sink: str
+    write: str
+    table: Location | None
+    app_id: str
+
+    @property
+    def must_stay(self) -> bool:
+        """Whether a new life would write them once more."""
+        return not self.write.startswith(WRITTEN_OVER)
+
+
+def left_by_batch(instance: str, found: LeftUnits) -> list[Left]:
+    """What a begun batch has left in its sinks, with rows and where readers see them, or may yet by a fenced driver's
+    hand."""
+    with_rows = {unit.sink: unit for unit in found.units if unit.rows and unit.kind != "plain"}
+    return [
+        _left(instance, unit, found.declared, stored_names.result_transaction(found.platform, found.lineage, sink))
+        for sink, unit in with_rows.items()
+    ]
+
+
+def is_written(one: Left, batch_id: int) -> bool:
+    """Whether rows are there: always where they are in the unit's transaction, of a Delta table by its own."""
+    return one.table is None or batch_holds(one.table, one.app_id, batch_id)
+
+
+def batch_holds(path: Location, app_id: str, batch_id: int) -> bool:
+    """Return whether a Delta table has the rows of a transaction: the transaction is in the table's snapshot, and was
+    not used up by `take`.
+
+    The history comes last: its owner may clean it. It outlives a transaction only if
+    `delta.setTransactionRetentionDuration` is set.
+    """
+    if not opening.any_in(path):
+        return False
+    table = opening.table(path)
+    if _has(table, app_id, batch_id):
+        return not _has(table, app_id + stored_names.USED_UP, batch_id)
+    notes = [
+        note
+        for note in map(_note, table.history())
+        if (note.get(stored_names.NOTE_APP_ID), note.get(stored_names.NOTE_VERSION)) == (app_id, batch_id)
+    ]
+    return any(note.get(stored_names.NOTE_UNIT) != stored_names.WITHDRAWN for note in notes)
+
+
+def _has(table: DeltaTable, app_id: str, batch_id: int) -> bool:
+    there = table.transaction_version(app_id)
+    return there is not None and there >= batch_id
+
+
+def take_all_back(path: Location, app_id: str, batch_id: int) -> None:
+    """The same as `take`, and first of the table that keeps what was deleted, unless the batch's deletes are there:
+    they come before its rows."""
+    if is_ours(beside(path)) and not batch_holds(beside(path), app_id, batch_id):
+        take_back(beside(path), app_id, batch_id)
+    take_back(path, app_id, batch_id)
+
+
+def take_back(path: Location, app_id: str, batch_id: int) -> None:
+    """Commit nothing under a transaction, so that a fenced driver's rows can't land by it.
+
+    Raises Retryable when another commit came in between, also one that landed just these rows; Refused for a table that
+    takes no commit of ours."""
+    if not opening.any_in(path):
+        return
+    table = opening.table(path)
+    if batch_holds(path, app_id, batch_id):
+        raise _between(path, f"a driver that was at work has committed batch {batch_id}")
+    if _has(table, app_id, batch_id):
+        return  # taken before, by a new life that did not come to its end
+    mark = CommitProperties(
+        custom_metadata={"userMetadata": _mark(app_id, batch_id)},
+        app_transactions=[Transaction(name, batch_id) for name in (app_id, app_id + stored_names.USED_UP)],
+    )
+    try:
+        table.create_write_transaction(
+            [], "append", table.schema(), table.metadata().partition_columns, commit_properties=mark
+        )
+    except CommitFailedError as error:
+        raise _between(path, str(error).splitlines()[0]) from error
+    except DeltaError as error:
+        raise Refused(
+            f"the table {path} can't be guarded against a driver that was at work: {str(error).splitlines()[0]}",
+            data="nothing was withdrawn",
+            hint="is the table of a version that deltalake can't write? Take that feature out of it, or put the "
+            "checkpoint back",
+        ) from error
+
+
+def _between(path: Location, told: str) -> Retryable:
+    return Retryable(
+        f"another commit to {path} came in between: {told}",
+        data="nothing was withdrawn",
+        hint="run the same command again",
+    )
+
+
+def _mark(app_id: str, batch_id: int) -> str:
+    return opening.text(
+        {
+            stored_names.NOTE_APP_ID: app_id,
+            stored_names.NOTE_VERSION: batch_id,
+            stored_names.NOTE_UNIT: stored_names.WITHDRAWN,
+        }
+    )
+
+
+def _note(entry: dict[str, Any]) -> dict[str, Any]:
+    try:
+        found = json.loads(entry.get("userMetadata") or "{}")
+    except ValueError:
+        return {}  # a commit by somebody else
+    return found if isinstance(found, dict) else {}
+
+
+def _left(instance: str, unit: Unit, declared: dict[str, dict[str, str]], app_id: str) -> Left:
+    told = declared.get(unit.sink, {"write": "", "target": ""})
+    kind, _, where = told["target"].partition(":")
+    _, at, number = instance.partition("@")
+    table = settings.table_location(where + at + number) if (unit.kind, kind) == ("witness", "delta") else None
+    return Left(unit.sink, told["write"], table, app_id)
+
+
+# Entry point: begin a new life of a query whose checkpoint is lost, swapped or damaged.
+#
+# Refusals name this command as the way out.
+#
+# Receive goes on from the logged offsets. An output reads `events` from the first row of its oldest open window, and
+# leaves out windows that are final by the log. An output that keeps totals reads all of `events`. No Spark: the next
+# run makes the checkpoint.
+
+
+def new(target: str, *, yes: bool = False, start: dict[str, Any] | None = None, from_kept: bool = False) -> Report:
+    """Close the live lineage of INSTANCE/QUERY and register the next. Raises Refused.
+
+    Without `yes` it only says what it would do. Drivers of the old life are fenced first, in each database in which
+    they may commit; DatabaseAway where one does not answer. `start` is what a changed declaration asks of the new life
+    beside what the log says (`onlyonce.operate.plan`). `from_kept`: where `events` has no beginning any more,
+    what is kept will do (`kept_start`).
+    """
+    instance, _, query = target.strip("/").partition("/")
+    start = start_asked(instance, query, start)
+    database = units.database_of(None)
+    if from_kept and (first := first_kept(database, target, yes=yes)):
+        return first
+    old = NewLives(database).old(instance, query)
+    if query == "receive":
+        _refuse_forgotten(database, instance, old.lineage)
+    plan = NewLives(database).begins_at(instance, query, old.lineage, start)
+    if from_kept:
+        start = (start or {}) | kept_start_of(instance, query, Removals(database).kept_from(instance), plan)
+        plan = (plan or {}) | start
+    Removals(database).refuse_life(instance, query, plan)
+    facts = {"instance": instance, "query": query, "old": old.lineage, "starts from": str(plan or "the beginning")}
+    if not yes:
+        return Report(f"{target}: what a new life would do (add --yes)", "dry run", facts)
+    driver = Lineages(database).bump(old, "lineage new")
+    Authorities(database).refuse_forgotten(driver)
+    Authorities(database).fence(driver)
+    if query == "receive":
+        _fence_events(database, instance, driver)
+    else:
+        _settle_outputs(database, driver, instance, query, anew=ANEW in (start or {}))
+    made = NewLives(database).begin(instance, query, driver, start)
+    return Report(f"{target}: a new life", "lineage new", facts | {"new": made})
+
+
+def _refuse_forgotten(database: Database, instance: str, lineage: str) -> None:
+    """A log restored from an older backup than `events`: a new life would take in again what is there."""
+    path = settings.data_location(instance) / stored_names.EVENTS_FOLDER
+    there = (
+        opening.table(path).transaction_version(stored_names.transaction(lineage, stored_names.EVENTS_BY))
+        if opening.any_in(path)
+        else None
+    )
+    begun = Lineages(database).last_batches(lineage)[0]
+    if there is not None and there > (-1 if begun is None else begun):
+        raise Refused(
+            f"the table {path} holds batch {there} of lineage {lineage}, but the log knows none after {begun}",
+            data="nothing was changed; a new life would write the records of the forgotten batches again",
+            hint="PostgreSQL was restored from an older backup: restore it, the tables and the checkpoints from "
+            "one moment",
+        )
+
+
+def _settle_outputs(database: Database, driver: lineages.Driver, instance: str, query: str, *, anew: bool) -> None:
+    """A batch that began and did not end: finished where its sinks hold what a new life would write once more, else
+    made ready to be withdrawn; always where the new life takes all rows out of the target."""
+    for row in NewLives(database).begun(driver.lineage):
+        left = left_by_batch(instance, NewLives(database).left(driver, instance, query, row.batch_id))
+        staying = [one.sink for one in left if one.must_stay and not anew and is_written(one, row.batch_id)]
+        if staying:
+            _finish_output(database, driver, instance, query, row.batch_id)
+            continue
+        for one in left:
+            if one.table is not None and not is_written(one, row.batch_id):
+                take_all_back(one.table, one.app_id, row.batch_id)
+
+
+def _finish_output(database: Database, driver: lineages.Driver, instance: str, query: str, batch_id: int) -> None:
+    """Rows of it are where a new life would write them once more: what is missing of it is written too, and it ends."""
+    from onlyonce.context import Query, RunContext
+    from onlyonce.engine import session
+    from onlyonce.outputs import recover
+
+    pipeline = declarations.one(instance.partition("@")[0])
+    root = pipeline.output(query)
+    old = NewLives(database).old(instance, query)
+    context = RunContext(
+        session.start(f"onlyonce lineage new {instance}/{query}"), pipeline, instance, driver.run_id, database
+    )
+    recover.finish(
+        context, Query(driver, context.folder, driver.session(database), old.start_from or {}), root, batch_id
+    )
+
+
+def _fence_events(database: Database, instance: str, driver: lineages.Driver) -> None:
+    """Take the transaction of a begun receive batch, so that a zombie's Delta commit can't land any more.
+
+    If the commit is there already, the batch is not withdrawn but ended.
+    """
+    path = settings.data_location(instance) / stored_names.EVENTS_FOLDER
+    app_id = stored_names.transaction(driver.lineage, stored_names.EVENTS_BY)
+    for row in NewLives(database).begun(driver.lineage):
+        if batch_holds(path, app_id, row.batch_id):
+            _finish(database, driver, row, opening.table(path), path)
+        else:
+            take_back(path, app_id, row.batch_id)
+
+
+def _finish(database: Database, driver: lineages.Driver, row: Begun, table: DeltaTable, path: Location) -> None:
+    """The rows of a begun receive batch are in `events`, and all units that it has in the log: end it."""
+    found = Batches(database).find_begun(driver.lineage, row.batch_id)
+    unit = f'"{driver.lineage}/{row.batch_id}/events"'
+    version = next(int(e["version"]) for e in table.history() if unit in str(e.get("userMetadata")))
+    must = _must(path.parent, row.source_to, found.plan.facts)
+    if found.without_catalog:
+        from onlyonce.receive import at_least_once
+
+        at_least_once.end(database, driver, found, path, must, version)
+        return
+    read = must(Batches(database).fated(found.plan))
+    Batches(database).end_receive(driver, found, read, version, bounded=False)
+
+
+def _must(folder: Location, source_to: dict[str, Any], facts: dict[str, Any]) -> Callable[[int], int]:
+    """How many records a batch must have, given how many have a fate.
+
+    Of a topic the offsets are the most that there can be: without Spark nobody counts the gaps that transactions leave.
+    """
+    if stored_names.OFFSETS in source_to:
+        most = int(source_to[stored_names.LINES]) + int(source_to.get(stored_names.LOST, 0)) + len(facts)
+        return lambda fated: min(fated, most)
+    of_source = lineages.SOURCE in source_to
+    registry = folder / stored_names.SOURCES_FOLDER / source_to[lineages.SOURCE] if of_source else folder
+    read = _records(
+        registry / stored_names.FILES_MANIFEST, int(source_to[SOURCE_BATCH_NO if of_source else BATCH_NO]), facts
+    )
+    return lambda _: read
+
+
+def _records(registry: Location, batch_no: int, unreadable: dict[str, Any]) -> int:
+    """How many records a batch of the registry must have."""
+    files = opening.table(registry).to_pyarrow_table(columns=["path", "lines"], filters=[(BATCH_NO, "=", batch_no)])
+    return listing.records(((row["path"], row["lines"]) for row in files.to_pylist()), unreadable)

@@ -1,0 +1,221 @@
+"""State which values the types of a sink can't hold, and refuse a row that has one by its column and value.
+
+The domain of values is that of `events`: dates and times of the years 1 to 9999. A function may compute others, and a
+sink may hold less. A database refuses what it can't hold, but names neither the row nor, always, the column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date, datetime
+from functools import partial, reduce
+from operator import or_
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DateType,
+    DoubleType,
+    FloatType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from onlyonce.api.pipeline import MySQL, Output, Postgres, Sink
+from onlyonce.core import conversions
+from onlyonce.core.column_types import Length
+from onlyonce.core.errors import Refused
+from onlyonce.engine import encoding
+from onlyonce.engine.failures import translate
+from onlyonce.engine.session import quoted
+
+Lengths = Mapping[str, Length]
+"""The columns of a table that take values up to a length."""
+LONGEST = 100
+"""Characters of a value that an error shows."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Values that a sink can't hold.
+
+    `kinds`: the types that have them; `outside`: whether a value is one; `says`: what they are; `column`: the one that
+    has the limit, if not each does."""
+
+    kinds: tuple[type[DataType], ...]
+    outside: Callable[[Column, DataType], Column]
+    says: str
+    nested: bool = True
+    column: str | None = None
+
+
+def _outside_years(column: Column, kind: DataType) -> Column:
+    of_kind = date if isinstance(kind, DateType) else datetime
+    first, last = of_kind.min.isoformat(), of_kind.max.isoformat()
+    zone = "Z" if isinstance(kind, TimestampType) else ""
+    return ~column.between(F.lit(first + zone).cast(kind), F.lit(last + zone).cast(kind))
+
+
+YEARS = Limit((DateType, TimestampType, TimestampNTZType), _outside_years, "a year outside 1 to 9999")
+NUL = Limit(
+    (StringType,),
+    lambda column, _: F.contains(column, F.lit("\0")),
+    "the NUL character, which no text or jsonb of PostgreSQL has",
+)
+NOT_FINITE = Limit(
+    (FloatType, DoubleType), lambda column, _: F.isnan(column) | (F.abs(column) == float("inf")),
+    "NaN or infinity, which no FLOAT or DOUBLE of MySQL has", nested=False,
+)  # fmt: skip
+
+
+def limits(sink: Sink, lengths: Lengths) -> tuple[Limit, ...]:
+    """Return what the types of a sink, and the columns of its table, can't hold of the values that a function may
+    give."""
+    own = (NUL,) if isinstance(sink, Postgres) else (NOT_FINITE,) if isinstance(sink, MySQL) else ()
+    return (YEARS, *own, *_of_lengths(lengths))
+
+
+def _of_lengths(lengths: Lengths) -> Iterator[Limit]:
+    for name, length in lengths.items():
+        says = (
+            f"more than {length.most:,} {'bytes' if length.in_bytes else 'characters'}: it is {length.kind} in "
+            "the table"
+        )
+        yield Limit((StringType, BinaryType), partial(_longer, length=length), says, nested=False, column=name)
+
+
+def _longer(column: Column, kind: DataType, length: Length) -> Column:
+    size = F.octet_length(column) if length.in_bytes or isinstance(kind, BinaryType) else F.char_length(column)
+    return size > length.most
+
+
+def outside(schema: StructType, lengths: Lengths) -> Column | None:
+    """Return whether a row has a value that is judged before any row is written; None if no column can have one.
+
+    These are times that no sink takes, and what is longer than its column: a database cuts spaces from the end of a
+    longer string without an error.
+    """
+    first = (YEARS, *_of_lengths(lengths))
+    found = [
+        _any(F.col(quoted(field.name)), field.dataType, limit)
+        for field in schema.fields
+        for limit in first
+        if _limits(limit, field)
+    ]
+    return reduce(or_, found) if found else None
+
+
+def any_outside(rows: pa.Table, lengths: Lengths) -> bool:
+    """Return the same of rows in memory. Nested columns are not searched: a small batch has them as strings."""
+    times = (column for column in rows.columns if pa.types.is_date32(column.type) or pa.types.is_timestamp(column.type))
+    return any(map(_most_outside, times)) or any(
+        _longest(rows.column(name), one) > one.most for name, one in lengths.items() if name in rows.column_names
+    )
+
+
+def _longest(column: pa.ChunkedArray, length: Length) -> int:
+    in_bytes = length.in_bytes or not pa.types.is_string(column.type)
+    return pc.max(pc.binary_length(column) if in_bytes else pc.utf8_length(column)).as_py() or 0
+
+
+def _most_outside(column: pa.ChunkedArray) -> bool:
+    a_day, whole = (1, pa.int32()) if pa.types.is_date32(column.type) else (86_400_000_000, pa.int64())
+    most = pc.min_max(column.cast(whole))
+    return most["min"].is_valid and not (
+        conversions.FIRST_DAY * a_day <= most["min"].as_py()
+        and most["max"].as_py() < (conversions.LAST_DAY + 1) * a_day
+    )
+
+
+@contextmanager
+def named(output: Output, rows: DataFrame, lengths: Lengths, *, outside: bool = False) -> Iterator[None]:
+    """Inside, a sink's refusal names the column, the value and the row if the cause is a value that the sink can't
+    hold.
+
+    If the rows are known to have one (`outside`), refuse them before anything is written."""
+    if outside and (found := _first(output, rows, lengths)):
+        raise found
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(translate(error), Refused) or (found := _first(output, rows, lengths)) is None:
+            raise
+        raise found from error
+
+
+def _first(output: Output, rows: DataFrame, lengths: Lengths) -> Refused | None:
+    """Return the refusal of the first row with a value that the sink can't hold; None if no row has one."""
+    wrong = [
+        (field, limit)
+        for field in rows.schema.fields
+        for limit in limits(output.sink, lengths)
+        if _limits(limit, field)
+    ]
+    if not wrong:
+        return None
+    outside = [_any(F.col(quoted(field.name)), field.dataType, limit) for field, limit in wrong]
+    shown = [F.substring(_text(field), 1, LONGEST) for field in rows.schema.fields]
+    found = rows.filter(reduce(or_, outside)).select(F.array(*outside), F.array(*shown)).limit(1).collect()
+    if not found:
+        return None
+    flags, texts = found[0]
+    field, limit = wrong[flags.index(True)]
+    row = dict(zip(rows.columns, texts, strict=True))
+    record = ", ".join(f"{name}={row[name]}" for name in output.sink.keys or rows.columns)
+    return Refused(
+        f"output {output.name}: column {field.name} is {row[field.name]!r} ({field.dataType.simpleString()}), and "
+        f"its sink can't hold {limit.says}. The row is {record!r}",
+        data="nothing of this row's unit was written",
+        hint="let the function give another value, or reject the record",
+    )
+
+
+def _limits(limit: Limit, field: StructField) -> bool:
+    return (limit.column is None or limit.column.lower() == field.name.lower()) and _has(field.dataType, limit)
+
+
+def _has(kind: DataType, limit: Limit) -> bool:
+    if isinstance(kind, limit.kinds):
+        return True
+    if not limit.nested:
+        return False
+    if isinstance(kind, StructType):
+        return any(_has(field.dataType, limit) for field in kind.fields)
+    if isinstance(kind, MapType):
+        return _has(kind.keyType, limit) or _has(kind.valueType, limit)
+    return isinstance(kind, ArrayType) and _has(kind.elementType, limit)
+
+
+def _any(column: Column, kind: DataType, limit: Limit) -> Column:
+    """Return whether a value, or one inside it, is outside a limit; false for a null."""
+    if isinstance(kind, StructType):
+        parts = [
+            _any(column.getField(field.name), field.dataType, limit)
+            for field in kind.fields
+            if _has(field.dataType, limit)
+        ]
+    elif isinstance(kind, ArrayType):
+        inside = kind.elementType
+        parts = [F.exists(column, lambda value: _any(value, inside, limit))]
+    elif isinstance(kind, MapType):
+        sides = ((F.map_keys(column), kind.keyType), (F.map_values(column), kind.valueType))
+        parts = [_any(side, ArrayType(inside), limit) for side, inside in sides if _has(inside, limit)]
+    else:
+        parts = [limit.outside(column, kind)]
+    return reduce(or_, [F.coalesce(part, F.lit(False)) for part in parts])
+
+
+def _text(field: StructField) -> Column:
+    column = F.col(quoted(field.name))
+    return encoding.json(column, field.dataType) if encoding.is_nested(field.dataType) else column.cast("string")

@@ -1,0 +1,183 @@
+"""Opens tables of Iceberg catalogs, which pyiceberg's own configuration describes. Without a JVM.
+
+Who calls it: the Iceberg sink, and whoever reads or drops its tables. Errors: Refused for a catalog that is not
+configured, Retryable while a catalog or its store does not answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from pyiceberg import exceptions
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table
+from pyiceberg.utils.config import Config
+from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError
+
+from onlyonce.core.errors import Refused, Retryable
+from onlyonce.core.ownership import PROPERTY as OWNER
+from onlyonce.core.ownership import Place
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+AWAY = (
+    exceptions.ServerError,
+    exceptions.ServiceUnavailableError,
+    exceptions.TooManyRequestsError,
+    exceptions.CommitStateUnknownException,
+    exceptions.WaitingForLockException,
+    OperationalError,
+    InterfaceError,
+    OSError,
+)
+"""What a catalog or store raises that may answer another time. An error of HTTP is an OSError, too."""
+DENIED = (exceptions.UnauthorizedError, exceptions.ForbiddenError, exceptions.OAuthError)
+WRONG = (ValueError, ArgumentError, exceptions.NotInstalledError)
+"""What pyiceberg raises of a configuration that can't work, or of a package that it needs for it."""
+
+
+def catalog(name: str) -> Catalog:
+    """The catalog of that name, by the configuration as it is now."""
+    with answering(name):
+        given = Config().get_catalog_config(name)
+        if not given:
+            raise Refused(
+                f"no Iceberg catalog {name!r} is configured here",
+                data="nothing was read or written",
+                hint=f"describe it in .pyiceberg.yaml, or by PYICEBERG_CATALOG__{name.upper()}__URI and its "
+                "companions, where drivers run. docs/how-to/iceberg.md",
+            )
+        try:
+            # A session that the server has ended since the last batch is made anew.
+            return load_catalog(name, **{"pool_pre_ping": "true", **given})
+        except WRONG as error:
+            raise Refused(
+                f"the Iceberg catalog {name!r} can't be opened as it is configured here: {_first(error)}",
+                data="nothing was read or written",
+                hint="put pyiceberg's configuration right, or install the package that it names. "
+                "docs/how-to/iceberg.md",
+            ) from error
+
+
+@contextmanager
+def open_catalog(name: str) -> Iterator[Catalog]:
+    """The same for a moment; its connections are closed then."""
+    found = catalog(name)
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+@contextmanager
+def answering(where: str) -> Iterator[None]:
+    """Inside, what the catalog or the store can't answer now is Retryable."""
+    try:
+        yield
+    except DENIED as error:
+        raise Refused(
+            f"the Iceberg catalog lets nobody in to {where}: {_first(error)}",
+            data="nothing of this was read or written",
+            hint="see the credentials in pyiceberg's configuration, and what they may do",
+        ) from error
+    except AWAY as error:
+        raise Retryable(
+            f"the Iceberg catalog or store of {where} does not answer: {_first(error)}",
+            data="the table has all of a batch or nothing; the next attempt asks it",
+            hint="see that catalog and store can be reached from here, then run the same command again",
+        ) from error
+
+
+def _first(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+
+
+def find_table(among: Catalog, name: str) -> Table | None:
+    """A table; None where it is not there."""
+    with answering(name):
+        try:
+            return among.load_table(name)
+        except (exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError):
+            return None
+
+
+def table(among: Catalog, place: Place, output: str) -> Table:
+    """The table that an output writes to. Raises Refused where it is gone since the run began."""
+    found = find_table(among, place.where)
+    if found is None:
+        raise Refused(
+            f"output {output}: {place.where} is gone from the catalog {place.variable}",
+            data="nothing was written: a new table would hold the newest rows only, while the log says that all "
+            "are there",
+            hint="put the table back; the next start says how to make it again",
+        )
+    return found
+
+
+def of_target(place: Place) -> Table | None:
+    """Return a target's table; None if it is not in its catalog."""
+    with open_catalog(str(place.variable)) as among:
+        return find_table(among, place.where)
+
+
+def table_id(place: Place) -> str | None:
+    """Return the id that a target's table got when it was made; None if it is not in its catalog."""
+    found = of_target(place)
+    return str(found.metadata.table_uuid) if found else None
+
+
+def table_frame(place: str) -> pd.DataFrame | None:
+    """All rows of a target's table in memory; None where it is not there."""
+    at = Place(place)
+    with open_catalog(str(at.variable)) as found, answering(at.where):
+        there = find_table(found, at.where)
+        return there.scan().to_pandas() if there else None
+
+
+def drop_table(place: Place) -> None:
+    """Take a target's table out of its catalog, with its files; nothing where it is gone."""
+    gone = suppress(exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError)
+    with open_catalog(str(place.variable)) as found, answering(place.where), gone:
+        found.purge_table(place.where)
+
+
+# Whose a table of an Iceberg catalog is, as the table itself says: by whatever name of its catalog it is reached, and
+# from whatever platform.
+#
+# The log's own claim (`onlyonce.commitlog.dropping`) knows a target by its text, and this platform only. Who calls
+# it: `sink_iceberg`. Errors: Refused for the table of another output, Retryable where another commit came in between.
+# Not promised: that two which claim at one moment are both told at once; one of them is told at its next batch.
+
+
+def claim_table(table: Table, owner: str) -> None:
+    """Make a table the output's own, if it is nobody's."""
+    check_owner(table, owner)
+    if OWNER in table.properties:
+        return
+    try:
+        with answering(table.location()), table.transaction() as change:
+            change.set_properties({OWNER: owner})
+    except CommitFailedException as error:
+        raise Retryable(
+            f"{'.'.join(table.name())}: another commit came in between as the table was claimed",
+            data="nothing was written",
+            hint="run the same command again",
+        ) from error
+    check_owner(table, owner)
+
+
+def check_owner(table: Table, owner: str) -> None:
+    """Raise Refused for the table of another output."""
+    there = table.properties.get(OWNER, owner)
+    if there != owner:
+        raise Refused(
+            f"the Iceberg table {'.'.join(table.name())} belongs to {there}, by its property {OWNER}; this is {owner}",
+            data="nothing was written; a backfill of one would remove the rows of the other",
+            hint="give this output another table. If that output is gone, or its platform, and its rows may stay "
+            "beside these, take the property out of the table",
+        )

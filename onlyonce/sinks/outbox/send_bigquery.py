@@ -1,0 +1,475 @@
+"""The rows of the outbox as the Arrow batches that BigQuery's Storage Write API takes. Pure.
+
+A row is a line of JSON, and Arrow's own reader makes columns of many lines at once, by the types of the table. A name
+that the table lacks, or a value of another kind, is an error, never left out.
+
+Who calls it: `bigquery_stream`. Errors: Refused for a type that does not travel, and for rows that the table can't
+hold.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, ClassVar, Protocol, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import requests
+from pyarrow import json as arrow_json
+from urllib3.exceptions import NewConnectionError
+
+from onlyonce import environment
+from onlyonce.api.pipeline import BigQuery, BigQueryStream
+from onlyonce.core.delivery import Answer, Guarantee, Room, Row, Unsent, asked_pause, of_each, told
+from onlyonce.core.errors import OnlyonceError, Refused, Retryable
+from onlyonce.failpoints import passing
+
+TYPES = {
+    "STRING": pa.string(),
+    "JSON": pa.string(),
+    "GEOGRAPHY": pa.string(),
+    "INT64": pa.int64(),
+    "DOUBLE": pa.float64(),
+    "BOOL": pa.bool_(),
+    "TIMESTAMP": pa.timestamp("us", "UTC"),
+    "DATETIME": pa.timestamp("us"),
+    "DATE": pa.date32(),
+    "NUMERIC": pa.decimal128(38, 9),
+    "BIGNUMERIC": pa.decimal256(76, 38),
+}
+REQUEST_BYTES = 5_000_000
+"""A request may have 10 MB; an Arrow batch is about as large as its JSON."""
+
+
+def schema_of(fields: Iterable[Any], table: str) -> pa.Schema:
+    """The columns of a table as Arrow has them, by its schema in BigQuery. Raises Refused."""
+    return pa.schema([pa.field(field.name, _type(field, field.name, table, inside=False)) for field in fields])
+
+
+def _type(field: Any, path: str, table: str, *, inside: bool) -> pa.DataType:
+    kind = field.type_.name
+    if kind == "STRUCT":
+        found: Any = pa.struct([(f.name, _type(f, f"{path}.{f.name}", table, inside=True)) for f in field.fields])
+    else:
+        found = TYPES.get(kind)
+    if found is None or (kind == "DATE" and (inside or field.mode.name == "REPEATED")):
+        raise Refused(
+            f"column {path} of {table} is {kind}, which does not travel from JSON to a write stream",
+            data="nothing was sent; the rows wait in the outbox",
+            hint="make it a STRING of the table, or send by insert ids: BigQuery(…)",
+        )
+    return pa.list_(found) if field.mode.name == "REPEATED" else found
+
+
+def requests_of_rows(rows: Iterable[Row], schema: pa.Schema, unit: str) -> Iterator[pa.RecordBatch]:
+    """The rows in their order, in batches of at most REQUEST_BYTES of JSON, or of one row. Raises Refused."""
+    lines: list[str] = []
+    size = 0
+    for row in rows:
+        length = len(row.payload.encode())
+        if lines and size + length > REQUEST_BYTES:
+            yield _batch(lines, schema, unit)
+            lines, size = [], 0
+        lines.append(row.payload)
+        size += length
+    if lines:
+        yield _batch(lines, schema, unit)
+
+
+def _batch(lines: list[str], schema: pa.Schema, unit: str) -> pa.RecordBatch:
+    # Arrow's reader knows no dates: they are read as texts.
+    read = pa.schema([pa.field(f.name, pa.string() if pa.types.is_date(f.type) else f.type) for f in schema])
+    options = arrow_json.ParseOptions(explicit_schema=read, unexpected_field_behavior="error")
+    text = "\n".join(lines).encode()
+    try:
+        table = arrow_json.read_json(
+            io.BytesIO(text), arrow_json.ReadOptions(use_threads=False, block_size=len(text) + 1), options
+        )
+        columns = [
+            pc.cast(table.column(f.name), f.type) if pa.types.is_date(f.type) else table.column(f.name) for f in schema
+        ]
+    except pa.ArrowInvalid as error:
+        raise Refused(
+            f"unit {unit}: the table can't hold its rows: {' '.join(str(error).split())}",
+            data="nothing of this unit is in the table; it waits in the outbox, and all after it",
+            hint="add the column to the table, or give it the type of the rows (NaN and bytes do not travel); "
+            "then: onlyonce deliver",
+        ) from error
+    [batch] = pa.Table.from_arrays(columns, schema=schema).combine_chunks().to_batches()
+    return batch
+
+
+# Streaming inserts into BigQuery: up to 500 rows are one `insertAll`, each with the insert id that was stored with the
+# row.
+#
+# The server drops a row whose insert id it has just seen, at best effort and for about a minute. The client's own
+# retries are off, since each attempt is noted in the log before it is made, so that a lost answer is known to be lost.
+
+
+ROWS = 500
+"""Google advises this; the API's limit is 50,000."""
+
+"""A request may have 10 MB, and what the client makes of a row is longer than the row."""
+ROW_BYTES = 9_000_000
+OVERHEAD = 100
+TOO_BUSY = {"rateLimitExceeded", "quotaExceeded", "stopped"}
+LOST_INSIDE = {"backendError", "internalError", "timeout"}
+
+
+class BigQuerySender:
+    """Sends rows to one table."""
+
+    ordered = False
+    ahead = 10_000
+
+    def __init__(self, sink: BigQuery, client: Any) -> None:
+        self._sink, self._client = sink, client
+        self.under_way = sink.at_once
+        self.room = Room(ROWS, REQUEST_BYTES)
+
+    def size(self, row: Row) -> int:
+        """The client writes what is not ASCII as \\uXXXX."""
+        return len(row.payload.encode("ascii", "backslashreplace")) + OVERHEAD
+
+    def send(self, rows: Sequence[Row]) -> list[Answer]:
+        """One `insertAll`; rows that the server rejects keep no others out. Raises Unsent."""
+        if self.size(rows[0]) > ROW_BYTES:
+            return [Answer("invalid", f"the row has more than the {ROW_BYTES} bytes that fit into a request")]
+        from google.api_core.exceptions import GoogleAPICallError
+        from google.auth.exceptions import GoogleAuthError, TransportError
+
+        try:
+            rejected = self._client.insert_rows_json(
+                self._sink.table,
+                [row_of(row.payload) for row in rows],
+                row_ids=[row.insert_id for row in rows],
+                skip_invalid_rows=True,
+                retry=None,
+                timeout=self._sink.timeout.total_seconds(),
+            )
+        except GoogleAPICallError as error:
+            return of_each(_of_request(error), len(rows))
+        except TransportError as error:
+            raise Unsent(told(f"no access token: {error}")) from error
+        except GoogleAuthError as error:
+            return [Answer("not now", told(str(error)), held="wrong")] * len(rows)
+        except requests.RequestException as error:
+            if _no_connection(error):
+                raise Unsent(told(str(error))) from error
+            return [Answer("unknown", told(f"no answer: {error}"))] * len(rows)
+        except ValueError as error:  # an answer that was cut off
+            return [Answer("unknown", told(f"no answer: {error}"))] * len(rows)
+        by_row = {entry["index"]: entry["errors"] for entry in rejected}
+        return [_of_row(by_row.get(number)) for number in range(len(rows))]
+
+
+def row_of(payload: str) -> Any:
+    """Return a row as the client takes it.
+
+    A number that a float would change is a string, which BigQuery reads as a number.
+    """
+    return json.loads(payload, parse_float=_number)
+
+
+def _number(written: str) -> float | str:
+    nearest = float(written)
+    return nearest if Decimal(repr(nearest)) == Decimal(written) else written
+
+
+@contextmanager
+def opened_inserts(sink: BigQuery) -> Iterator[BigQuerySender]:
+    """A sender with its client, by Google's default credentials; none for an emulator. Raises Refused."""
+    try:
+        from google.auth.credentials import AnonymousCredentials
+        from google.auth.exceptions import DefaultCredentialsError
+        from google.cloud import bigquery
+    except ImportError as error:
+        raise Refused(
+            "the package google-cloud-bigquery is not installed",
+            data="nothing was sent; its rows wait in the outbox",
+            hint="install onlyonce-pipelines[bigquery] where `onlyonce deliver` runs",
+        ) from error
+    # The emulator's variable is Google's own; anonymous credentials are for nobody else.
+    credentials = AnonymousCredentials() if environment.variable("BIGQUERY_EMULATOR_HOST") else None  # type: ignore[no-untyped-call]
+    try:
+        client = bigquery.Client(project=sink.table.rsplit(".", 2)[0], credentials=credentials)
+    except DefaultCredentialsError as error:
+        raise Refused(
+            f"no credentials for BigQuery: {told(str(error))}",
+            data="nothing was sent; its rows wait in the outbox",
+            hint="set GOOGLE_APPLICATION_CREDENTIALS where `onlyonce deliver` runs",
+        ) from error
+    try:
+        yield BigQuerySender(sink, client)
+    finally:
+        client.close()
+
+
+def _of_request(error: Any) -> Answer:
+    """The answer to each row of a request that was refused as a whole."""
+    code = int(error.code or 0)
+    reasons = {str(detail.get("reason")) for detail in error.errors or [] if isinstance(detail, dict)}
+    headers = getattr(error.response, "headers", None) or {}
+    pause = asked_pause(headers.get("Retry-After", ""), datetime.now(UTC))
+    text = told(f"{code} {', '.join(sorted(reasons))} {error.message}")
+    if code in (408, 429) or reasons & TOO_BUSY:
+        return Answer("not now", text, pause)
+    if code in (401, 403, 404):
+        return Answer("not now", text, held="wrong")
+    return Answer("no", text) if 400 <= code < 500 else Answer("unknown", text, pause)
+
+
+def _of_row(errors: Sequence[dict[str, Any]] | None) -> Answer:
+    if not errors:
+        return Answer("delivered", "200")
+    reasons = {str(error.get("reason")) for error in errors}
+    text = told("; ".join(f"{e.get('reason')}: {e.get('message')} {e.get('location') or ''}".strip() for e in errors))
+    if reasons & LOST_INSIDE:
+        return Answer("unknown", text)
+    return Answer("not now", text) if reasons <= TOO_BUSY else Answer("invalid", text)
+
+
+def _no_connection(error: requests.RequestException) -> bool:
+    """Whether the request never left: nobody took the connection."""
+    cause = error.args[0] if error.args else None
+    return isinstance(error, requests.ConnectTimeout) or isinstance(getattr(cause, "reason", None), NewConnectionError)
+
+
+# BigQuery by the Storage Write API: each unit is one pending stream, whose rows have offsets and become visible as one.
+#
+# A unit has one stream for as long as it waits, and the outbox has its name before a row is sent. So whoever comes
+# after a lost answer or a killed process goes on in the same stream: rows at an offset that the server has already are
+# refused there (ALREADY_EXISTS), a stream that is committed is committed (STREAM_ALREADY_COMMITTED), and two that write
+# at once write the same rows at the same offsets. A stream is committed only if the server, when it ends the stream,
+# counts as many rows in it as the unit has.
+#
+# Who calls it: `onlyonce.sinks.outbox.deliver`. Errors: Refused for a table, an account or rows that can't work, and
+# for a stream that the server has forgotten; Unsent where a request was refused for now; Retryable where its answer was
+# lost. Not promised: an order of the rows.
+
+
+T = TypeVar("T")
+EMULATOR = "BIGQUERY_STORAGE_EMULATOR_HOST"
+"""host:port of an emulator, spoken to without TLS and without credentials."""
+WAITS = {"data": "nothing of this unit is in the table; it waits in the outbox, and all after it"}
+
+
+class Streams(Protocol):
+    """Where the name of a unit's stream is kept."""
+
+    def find(self, unit: str) -> str | None:
+        """The stream that a unit was sent to, or is being sent to.
+
+        Raises Refused for a unit that was sent in another way.
+        """
+
+    def note(self, unit: str, stream: str) -> None:
+        """Keep it, before the first row is sent. Raises Superseded."""
+
+
+class BigQueryStreamTarget:
+    """Writes units to one table."""
+
+    guarantee: ClassVar[Guarantee] = "exactly_once"
+
+    def __init__(self, sink: BigQueryStream, client: Any, streams: Streams) -> None:
+        self._client, self._streams, self._timeout = client, streams, sink.timeout.total_seconds()
+        project, dataset, table = sink.table.rsplit(".", 2)
+        self._table, self._parent = sink.table, f"projects/{project}/datasets/{dataset}/tables/{table}"
+
+    def committed(self, unit: str) -> bool:
+        """Whether the unit's stream is committed: the server says so."""
+        name = self._streams.find(unit)
+        return name is not None and bool(self._ask(lambda: self._look(name), unit).commit_time)
+
+    def write(self, unit: str, rows: Iterator[Row]) -> None:
+        """All rows at their offsets, then the end of the stream, then its commit."""
+        name = self._streams.find(unit) or self._new(unit)
+        number = self._append(unit, name, rows)
+        passing("bigquery-after-rows")
+        counted = self._ask(lambda: self._client.finalize_write_stream(name=name, **self._once), unit).row_count
+        passing("bigquery-after-end")
+        if counted != number:
+            # Requests of another size have met those of an earlier attempt. Nobody commits this stream, since everybody
+            # counts.
+            self._new(unit)
+            raise Unsent(
+                f"unit {unit}: its stream has {counted} rows of {number}",
+                hint="nothing to do: it is sent anew, in another stream; onlyonce deliver",
+                **WAITS,
+            )
+        self._commit(unit, name)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._client.transport.close()
+
+    @property
+    def _once(self) -> dict[str, Any]:
+        """The client's own retries are off: an answer that was lost is known to be lost."""
+        return {"retry": None, "timeout": self._timeout}
+
+    def _new(self, unit: str) -> str:
+        from google.cloud.bigquery_storage_v1 import types
+
+        pending = types.WriteStream(type_=types.WriteStream.Type.PENDING)
+        made = self._ask(
+            lambda: self._client.create_write_stream(parent=self._parent, write_stream=pending, **self._once), unit
+        )
+        passing("bigquery-after-stream")
+        self._streams.note(unit, made.name)
+        passing("bigquery-after-note")
+        return str(made.name)
+
+    def _look(self, name: str) -> Any:
+        from google.cloud.bigquery_storage_v1 import types
+
+        asked = types.GetWriteStreamRequest(name=name, view=types.WriteStreamView.FULL)
+        return self._client.get_write_stream(request=asked, **self._once)
+
+    def _append(self, unit: str, name: str, rows: Iterator[Row]) -> int:
+        """Give the number of the unit's rows.
+
+        Those that the stream has already are not sent into it again: the server refuses them.
+        """
+        found = self._ask(lambda: self._look(name), unit)
+        schema = schema_of(found.table_schema.fields, self._table)
+        offset = 0
+        for batch in requests_of_rows(rows, schema, unit):
+            self._append_one(unit, name, offset, schema, batch)
+            offset += batch.num_rows
+        return offset
+
+    def _append_one(self, unit: str, name: str, offset: int, schema: pa.Schema, batch: pa.RecordBatch) -> None:
+        from google.cloud.bigquery_storage_v1 import types
+
+        arrow = types.AppendRowsRequest.ArrowData(
+            writer_schema=types.ArrowSchema(serialized_schema=schema.serialize().to_pybytes()),
+            rows=types.ArrowRecordBatch(serialized_record_batch=batch.serialize().to_pybytes()),
+        )
+        request = types.AppendRowsRequest(write_stream=name, offset=offset, arrow_rows=arrow)
+        answer = self._ask(
+            lambda: next(iter(self._client.append_rows(iter([request]), **self._once))), unit, there=_HAS_IT
+        )
+        passing("bigquery-after-append")
+        if answer is not None and answer.row_errors:
+            first = answer.row_errors[0]
+            raise Refused(
+                f"unit {unit}: {self._table} rejects row {offset + first.index}: {told(first.message)}",
+                hint="make the function's rows fit the table, or change the table; then: onlyonce deliver", **WAITS,
+            )  # fmt: skip
+        if answer is not None and answer.error.code and not _stored(answer.error):
+            raise self._meant(answer.error.code, answer.error.message, unit)
+
+    def _commit(self, unit: str, name: str) -> None:
+        from google.cloud.bigquery_storage_v1 import types
+
+        asked = types.BatchCommitWriteStreamsRequest(parent=self._parent, write_streams=[name])
+        answer = self._ask(lambda: self._client.batch_commit_write_streams(request=asked, **self._once), unit)
+        codes = types.StorageError.StorageErrorCode
+        wrong = [error for error in answer.stream_errors if error.code != codes.STREAM_ALREADY_COMMITTED]
+        if wrong:
+            raise Refused(
+                f"unit {unit}: its stream can't be committed: {codes(wrong[0].code).name} "
+                f"{told(wrong[0].error_message)}",
+                hint="look at the cause; then: onlyonce deliver",
+                **WAITS,
+            )
+        if not answer.commit_time and not answer.stream_errors:
+            raise Retryable(
+                f"unit {unit}: nobody said when its stream was committed", data="its rows wait", hint="onlyonce deliver"
+            )
+
+    def _ask(self, request: Callable[[], T], unit: str, there: frozenset[str] = frozenset()) -> Any:
+        """One request. None where the server says that what was asked is done already."""
+        from google.api_core.exceptions import GoogleAPICallError
+        from google.auth.exceptions import GoogleAuthError
+
+        try:
+            return request()
+        except GoogleAPICallError as error:
+            name = error.grpc_status_code.name if error.grpc_status_code else ""
+            if name in there:
+                return None
+            raise self._meant(
+                error.grpc_status_code.value[0] if error.grpc_status_code else 0, str(error), unit
+            ) from error
+        except GoogleAuthError as error:
+            raise Unsent(
+                told(f"no access token: {error}"), hint="look at the account; then: onlyonce deliver", **WAITS
+            ) from error
+
+    def _meant(self, code: int, text: str, unit: str) -> OnlyonceError:
+        """What an error of the server means for the unit."""
+        if code == NOT_FOUND:
+            return Refused(
+                f"unit {unit}: BigQuery does not find {self._table}, or the stream of the unit: {told(text)}",
+                data="whether its rows are in the table can't be asked any more, if it had a stream: see "
+                "onlyonce.outbox, stream",
+                hint="make the table, or name another one: what waits then goes there whole. If only the stream "
+                "is gone, look for the rows first",
+            )
+        if code == EXHAUSTED:
+            return Unsent(
+                f"unit {unit}: BigQuery takes nothing for now: {told(text)}", hint="onlyonce deliver, later", **WAITS
+            )
+        if code in WRONG:
+            return Refused(
+                f"unit {unit}: BigQuery does not take it: {told(text)}",
+                hint="correct the table, the account's rights or the function's rows; then: onlyonce deliver", **WAITS,
+            )  # fmt: skip
+        return Retryable(
+            f"unit {unit}: no answer of BigQuery that tells whether it was done: {told(text)}",
+            data="its rows wait in the outbox; at the next attempt the server is asked for its stream",
+            hint="onlyonce deliver",
+        )
+
+
+NOT_FOUND, ALREADY_EXISTS, EXHAUSTED = 5, 6, 8
+_HAS_IT = frozenset({"ALREADY_EXISTS"})
+WRONG = {3, 7, 9, 11, 12, 16}
+"""INVALID_ARGUMENT, PERMISSION_DENIED, FAILED_PRECONDITION, OUT_OF_RANGE, UNIMPLEMENTED, UNAUTHENTICATED."""
+
+
+def _stored(error: Any) -> bool:
+    """Whether an answer in the stream says that the server has these rows."""
+    return bool(error.code == ALREADY_EXISTS)
+
+
+@contextmanager
+def opened_stream(sink: BigQueryStream, streams: Streams) -> Iterator[BigQueryStreamTarget]:
+    """A target with its client, by Google's default credentials; none for an emulator. Raises Refused."""
+    try:
+        import grpc
+        from google.auth.exceptions import DefaultCredentialsError
+        from google.cloud.bigquery_storage_v1 import BigQueryWriteClient
+        from google.cloud.bigquery_storage_v1.services.big_query_write.transports import BigQueryWriteGrpcTransport
+    except ImportError as error:
+        raise Refused(
+            "the package google-cloud-bigquery-storage is not installed",
+            data="nothing was sent; its rows wait in the outbox",
+            hint="install onlyonce-pipelines[bigquery] where `onlyonce deliver` runs",
+        ) from error
+    emulator = environment.variable(EMULATOR)
+    try:
+        client = (
+            BigQueryWriteClient(transport=BigQueryWriteGrpcTransport(channel=grpc.insecure_channel(emulator)))
+            if emulator
+            else BigQueryWriteClient()
+        )
+    except DefaultCredentialsError as error:
+        raise Refused(
+            f"no credentials for BigQuery: {told(str(error))}",
+            data="nothing was sent; its rows wait in the outbox",
+            hint="set GOOGLE_APPLICATION_CREDENTIALS where `onlyonce deliver` runs",
+        ) from error
+    target = BigQueryStreamTarget(sink, client, streams)
+    try:
+        yield target
+    finally:
+        target.close()

@@ -1,0 +1,407 @@
+"""Makes and checks the compacted topic of unit names, and reads it to its end.
+
+Called by `onlyonce.sinks.outbox.send_kafka`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from typing import Any
+from uuid import uuid4
+
+from onlyonce import environment
+from onlyonce.api.pipeline import KafkaSink
+from onlyonce.core import conversions, stored_names
+from onlyonce.core.delivery import Guarantee, Row, Unsent, told
+from onlyonce.core.errors import CommitStateUnknown, InvariantBroken, Refused, Superseded
+
+TRANSACTION = "transaction.timeout.ms"
+ANSWER_SECONDS = 30.0
+
+
+def settings_of(text: str) -> dict[str, Any]:
+    """librdkafka's settings: JSON, or the brokers alone. Raises Refused."""
+    if not text.lstrip().startswith("{"):
+        return {"bootstrap.servers": text.strip()}
+    try:
+        return dict(json.loads(text))
+    except ValueError as error:
+        raise Refused(
+            "the settings of a Kafka sink are not JSON", data="nothing was sent", hint="host:port,…"
+        ) from error
+
+
+def too_large(connection: str, unit: str, rows: int, seconds: float) -> Refused:
+    """The error for a unit whose transaction brokers would end before it is whole, at each attempt."""
+    return Refused(
+        f"unit {unit} is too large for one transaction of Kafka: after {seconds:.0f} s {rows} of its rows were "
+        "sent, and the "
+        "brokers end a transaction that takes longer",
+        data="the transaction was undone; its rows wait in the outbox, and all after them",
+        hint=f"allow more: {TRANSACTION} in the JSON of {connection} (brokers bound it by "
+        "transaction.max.timeout.ms), then: "
+        "onlyonce deliver. For later units: smaller batches, or more partitions",
+    )
+
+
+def read_back(settings: dict[str, Any], topic: str, units: str, patience: float) -> dict[str, dict[str, Any]]:
+    """The last unit of each partition of each lineage.
+
+    The caller's producer has ended its own old transaction; those of others in the same topic are awaited. Raises
+    Refused for a topic that is missing or forgets, Unsent."""
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient(settings)
+    known = admin.list_topics(timeout=patience).topics
+    if topic not in known:
+        raise Refused(
+            f"Kafka has no topic {topic}",
+            data="nothing was sent; the rows wait in the outbox",
+            hint="make it, with as many partitions as its readers need; then: onlyonce deliver",
+        )
+    if units not in known:
+        _make(admin, units, patience)
+    _check(admin, units, patience)
+    partitions = list(admin.list_topics(units, timeout=patience).topics[units].partitions)
+    return _read(settings, units, partitions, patience)
+
+
+def _make(admin: Any, units: str, patience: float) -> None:
+    from confluent_kafka import KafkaException
+    from confluent_kafka.cimpl import NewTopic
+
+    new = NewTopic(units, num_partitions=1, replication_factor=-1, config={"cleanup.policy": "compact"})
+    try:
+        admin.create_topics([new], operation_timeout=patience)[units].result(patience)
+    except KafkaException as error:
+        if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
+            raise
+    end = time.monotonic() + patience
+    while units not in admin.list_topics(timeout=patience).topics:
+        if time.monotonic() > end:
+            raise Unsent(f"topic {units} was made and can't be seen", data="nothing was sent", hint="onlyonce deliver")
+        time.sleep(0.05)
+
+
+def configuration(settings: dict[str, Any], topic: str) -> dict[str, str] | None:
+    """Return the settings of a topic; None if the broker does not tell them."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    try:
+        return _configuration(AdminClient(settings), topic, ANSWER_SECONDS)
+    except KafkaException:
+        return None
+
+
+def _configuration(admin: Any, topic: str, patience: float) -> dict[str, str]:
+    from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]
+
+    asked = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    return {name: one.value for name, one in admin.describe_configs([asked])[asked].result(patience).items()}
+
+
+def _check(admin: Any, units: str, patience: float) -> None:
+    policy = _configuration(admin, units, patience)["cleanup.policy"]
+    if policy != "compact":
+        raise Refused(
+            f"topic {units} has cleanup.policy={policy}, so it would forget which units are committed",
+            data="nothing was sent; the rows wait in the outbox",
+            hint="set cleanup.policy=compact, or name another units_topic",
+        )
+
+
+def _read(settings: dict[str, Any], units: str, partitions: list[int], patience: float) -> dict[str, dict[str, Any]]:
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+    from confluent_kafka.cimpl import KafkaError
+
+    plain = {"group.id": f"onlyonce-{uuid4()}", "enable.auto.commit": False}
+    # The end as it is now, open transactions of others included: a reader of what is committed would stop before them.
+    looking: Any = Consumer(settings | plain | {"isolation.level": "read_uncommitted"})
+    try:
+        places = [TopicPartition(units, partition) for partition in partitions]
+        ends = {p.partition: looking.get_watermark_offsets(p, timeout=patience) for p in places}
+    finally:
+        looking.close()
+    left = {partition: high for partition, (low, high) in ends.items() if high > low}
+    there: dict[str, dict[str, Any]] = {}
+    reader: Any = Consumer(settings | plain | {"isolation.level": "read_committed", "enable.partition.eof": True})
+    try:
+        reader.assign([TopicPartition(units, partition, OFFSET_BEGINNING) for partition in left])
+        end = time.monotonic() + patience
+        while left:
+            if time.monotonic() > end:
+                raise Unsent(
+                    f"topic {units} could not be read to its end in {patience:.0f} s",
+                    data="nothing was sent; the rows wait in the outbox",
+                    hint="another output's transaction is open there, until it ends; then: onlyonce deliver",
+                )
+            message = reader.poll(1.0)
+            if message is None:
+                continue
+            if message.error() is None:
+                there[message.key().decode()] = json.loads(message.value())
+            elif message.error().code() != KafkaError._PARTITION_EOF:
+                raise KafkaException(message.error())
+            position = reader.position([TopicPartition(units, message.partition())])[0].offset
+            if max(position, message.offset()) >= left.get(message.partition(), 0):
+                left.pop(message.partition(), None)
+    finally:
+        reader.close()
+    return there
+
+
+# Kafka: a unit is one transaction.
+#
+# The same transaction writes the unit's name to a compacted topic. A deliverer reads that topic at its start, and so
+# knows what is committed.
+#
+# The transactional id belongs to the output. So opening the producer fences that of an older deliverer, and ends its
+# transaction, before the topic is read. A key of the compacted topic is lineage, sink and partition, and its value is
+# the last unit. The units of a partition come in order, so one record for each partition is enough.
+
+
+LOG = logging.getLogger("onlyonce.kafka")
+FLUSH_EVERY = 10_000
+LEAST_TRANSACTION_SECONDS = 300.0
+"""How long a transaction may stay open, at least: it holds a whole unit, and brokers end what takes longer. They allow
+15 minutes."""
+FENCED = {"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"}
+WRONG = {
+    "UNKNOWN_TOPIC_OR_PART",
+    "_UNKNOWN_TOPIC",
+    "TOPIC_AUTHORIZATION_FAILED",
+    "MSG_SIZE_TOO_LARGE",
+    "_AUTHENTICATION",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+    "CLUSTER_AUTHORIZATION_FAILED",
+    "INVALID_TRANSACTION_TIMEOUT",
+    "POLICY_VIOLATION",
+}
+
+
+class KafkaTarget:
+    """One topic, for one deliverer."""
+
+    guarantee: Guarantee = "exactly_once"
+
+    def __init__(
+        self,
+        sink: KafkaSink,
+        producer: Any,
+        there: dict[str, dict[str, Any]],
+        seconds: float = LEAST_TRANSACTION_SECONDS,
+    ) -> None:
+        self._sink, self._producer, self._there, self._seconds = sink, producer, there, seconds
+
+    def committed(self, unit: str) -> bool:
+        """By what the compacted topic had when this deliverer began, and what it has written since.
+
+        Raises InvariantBroken.
+        """
+        place, batch = place_of(unit)
+        last = self._there.get(place)
+        if last is None or last["batch"] < batch:
+            return False
+        if last["batch"] > batch:
+            raise InvariantBroken(
+                f"topic {self._sink.topic} has batch {last['batch']} of {place}, and the log would send batch {batch}",
+                data="nothing was sent; the topic has more than the log knows of",
+                hint="was the log restored from an older backup? Then compare the topic with onlyonce.outbox by hand",
+            )
+        return True
+
+    def write(self, unit: str, rows: Iterator[Row]) -> None:
+        """One transaction.
+
+        Raises Unsent where it was undone, Superseded where another deliverer has taken over, Refused, and
+        CommitStateUnknown where the answer to the commit was lost: the next deliverer asks the topic."""
+        from confluent_kafka import KafkaException
+
+        try:
+            with _errors_of_the_client():
+                self._producer.begin_transaction()
+                self._produce(unit, rows)
+        except (KafkaException, BufferError) as error:
+            self._undo(error)
+        except BaseException:
+            self._abort()
+            raise
+        try:
+            with _errors_of_the_client():
+                self._producer.commit_transaction(self._sink.timeout.total_seconds())
+        except KafkaException as error:
+            if error.args[0].txn_requires_abort():
+                self._undo(error)
+            raise_if_final(error, self._sink)
+            raise CommitStateUnknown(
+                f"Kafka's answer to the commit of unit {unit} was lost: {told(str(error))}",
+                data="the transaction is whole in the topic, or it never will be",
+                hint="onlyonce deliver reads the topic and decides",
+            ) from error
+        place, batch = place_of(unit)
+        self._there[place] = {"batch": batch}
+
+    def _produce(self, unit: str, rows: Iterator[Row]) -> None:
+        failed: list[Any] = []
+
+        def came(error: Any, _message: Any) -> None:
+            if error is not None:
+                failed.append(error)
+
+        number, digest, begun = 0, hashlib.sha256(), time.monotonic()
+        for number, row in enumerate(rows, 1):
+            if time.monotonic() - begun > self._seconds:
+                raise too_large(self._sink.connection, unit, number, self._seconds)
+            digest.update(row.payload.encode())
+            self._put(self._sink.topic, message_key(row, self._sink), row.payload, headers(unit, row, self._sink), came)
+            if number % FLUSH_EVERY == 0:
+                self._flush(failed)
+        place, batch = place_of(unit)
+        note = {"unit": unit, "batch": batch, "rows": number, "sha256": digest.hexdigest()}
+        self._put(self._sink.units, place, json.dumps(note), [], came)
+        self._flush(failed)
+
+    def _put(self, topic: str, key: str | None, value: str, of_row: list[tuple[str, bytes | None]], came: Any) -> None:
+        while True:
+            try:
+                self._producer.produce(topic, value.encode(), key, headers=of_row, on_delivery=came)
+            except BufferError:  # the queue is full: let some go
+                self._producer.poll(0.1)
+            else:
+                self._producer.poll(0)
+                return
+
+    def _flush(self, failed: list[Any]) -> None:
+        from confluent_kafka import KafkaException
+
+        left = self._producer.flush(self._sink.timeout.total_seconds())
+        if failed:
+            raise KafkaException(failed[0])
+        if left:
+            raise BufferError(f"{left} message(s) were not taken in {self._sink.timeout}")
+
+    def _undo(self, error: Exception) -> None:
+        """End the transaction without effect, and say why."""
+        self._abort()
+        raise_if_final(error, self._sink)
+        raise Unsent(
+            f"Kafka did not take the rows: {told(str(error))}",
+            data="the transaction was undone; they wait in the outbox",
+            hint="is the broker up? Then: onlyonce deliver",
+        ) from error
+
+    def _abort(self) -> None:
+        from confluent_kafka import KafkaException
+
+        # Where that fails, whoever comes next ends it by opening the producer, or the broker does by its timeout.
+        with suppress(KafkaException), _errors_of_the_client():
+            self._producer.abort_transaction(self._sink.timeout.total_seconds())
+
+    def close(self) -> None:
+        """Whatever is not committed by now never will be."""
+        from confluent_kafka import KafkaException
+
+        with suppress(KafkaException), _errors_of_the_client():  # a producer that was fenced says so once more
+            self._producer.purge()
+            self._producer.flush(1.0)
+
+
+@contextmanager
+def _errors_of_the_client() -> Iterator[None]:
+    """A fatal error is raised out of the call in which the client learns of it.
+
+    When it reports a message in the same call, all that arrives is a SystemError, with the error as its cause."""
+    try:
+        yield
+    except SystemError as error:
+        raise error.__cause__ or error from None
+
+
+@contextmanager
+def opened_producer(sink: KafkaSink, deliverer: str) -> Iterator[KafkaTarget]:
+    """The topic with a producer that has fenced those before it. Raises Refused, Unsent."""
+    try:
+        from confluent_kafka import KafkaException, Producer
+    except ImportError as error:
+        raise Refused(
+            "the package confluent-kafka is not installed",
+            data="nothing was sent; its rows wait in the outbox",
+            hint="install onlyonce-pipelines[kafka] where `onlyonce deliver` runs",
+        ) from error
+    connection = environment.variable(sink.connection)
+    if connection is None:
+        raise Refused(
+            f"the environment variable {sink.connection} of a Kafka sink is not set",
+            data="nothing was sent; its rows wait in the outbox",
+            hint=f"set {sink.connection} to the brokers, host:port,…, where `onlyonce deliver` runs",
+        )
+    settings, patience = settings_of(connection), sink.timeout.total_seconds()
+    allowed = {TRANSACTION: int(max(patience, LEAST_TRANSACTION_SECONDS) * 1000)}
+    own = {"transactional.id": stored_names.transactional_id(sink.prefix, deliverer), "partitioner": "murmur2_random"}
+    own["message.timeout.ms"] = str(int(patience * 1000))
+    seconds = float((allowed | settings)[TRANSACTION]) / 1000
+    try:
+        producer = Producer({"message.max.bytes": 100_000_000, "linger.ms": 5} | allowed | settings | own, logger=LOG)
+        producer.init_transactions(patience)
+        there = read_back(settings, sink.topic, sink.units, patience)
+    except KafkaException as error:
+        raise_if_final(error, sink)
+        raise Unsent(
+            f"Kafka does not answer: {told(str(error))}",
+            data="nothing was sent; the rows wait in the outbox",
+            hint=f"is the broker up, and {sink.connection} right? Then: onlyonce deliver",
+        ) from error
+    with closing(KafkaTarget(sink, producer, there, seconds)) as target:
+        yield target
+
+
+def raise_if_final(error: Exception, sink: KafkaSink) -> None:
+    """Raise Superseded or Refused where trying again would not help."""
+    name = error.args[0].name() if error.args and hasattr(error.args[0], "name") else ""
+    if name in FENCED:
+        raise Superseded(
+            f"another deliverer writes to topic {sink.topic} under the same transactional id",
+            data="the transaction of this one was undone; its rows wait in the outbox",
+            hint="nothing to do; if it is another platform's, give each a prefix of its own",
+        ) from error
+    if name in WRONG:
+        raise Refused(
+            f"Kafka refuses what is sent to topic {sink.topic}: {told(str(error))}",
+            data="the transaction was undone; its rows wait in the outbox, and all after them",
+            hint="mend the topic (is it there? may it be written? max.message.bytes?), then: onlyonce deliver",
+        ) from error
+
+
+def place_of(unit: str) -> tuple[str, int]:
+    """(lineage, sink and partition, with the lineage's own id; the number of the batch) of a unit's name."""
+    path, _, life = unit.rpartition("@")  # a lineage of a backfill has one, too
+    lineage, batch, sink, partition = path.rsplit("/", 3)
+    return stored_names.unit_sequence(lineage, sink, partition, life), int(batch)
+
+
+def message_key(row: Row, sink: KafkaSink) -> str | None:
+    """Of one column its text, of several JSON. A null key is none."""
+    if not sink.keys or row.key is None:
+        return None
+    if len(sink.keys) > 1:
+        return row.key
+    return _string(next(iter(conversions.parsed(row.key).values())))
+
+
+def headers(unit: str, row: Row, sink: KafkaSink) -> list[tuple[str, bytes | None]]:
+    """Unit and number, by which a reader that is not read_committed can tell rows; and what was declared."""
+    found = [("onlyonce-unit", unit.encode()), ("onlyonce-seq", str(row.seq).encode())]
+    values = conversions.parsed(row.payload) if sink.headers else {}
+    declared = [(name, _string(values.get(name))) for name in sink.headers]
+    return [*found, *((name, None if value is None else value.encode()) for name, value in declared)]
+
+
+def _string(value: Any) -> str | None:
+    """Return a value as the row has it: a decimal that goes through a float would be another one's key."""
+    return None if value is None else conversions.text(value)

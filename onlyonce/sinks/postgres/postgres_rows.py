@@ -1,0 +1,356 @@
+"""Upserts that keep the newest row of each key by its columns (`newest_by`), and remove rows (`deletes`):
+`<table>_deleted` keeps what was deleted.
+
+A key has a row in the table, or its key and position in `<table>_deleted`: never both, and always those of its newest
+change. So whatever comes later is compared with the newest, also where that one has deleted the row. All is one
+transaction, that of the unit's claim.
+
+A key is in one partition of a batch, and the batches of an output come one after the other, so no two units write one
+key at once.
+
+Who calls it: `postgres_unit`, with the rows of a unit in the table `arriving`. Errors: those of PostgreSQL; a null
+among the columns that put changes in order, or among the keys of rows that may be deleted, is one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg2
+import pyarrow as pa
+from psycopg2 import sql
+
+from onlyonce.core.errors import InvariantBroken
+from onlyonce.core.ownership import POSTGRES
+from onlyonce.core.stored_names import IS_CURRENT, VALID_FROM, VALID_TO, WINDOW_END, WINDOW_START
+from onlyonce.core.units import UnitId
+from onlyonce.failpoints import passing
+
+STAGE = "CREATE TEMP TABLE arriving ON COMMIT DROP AS SELECT {columns} FROM {target} WITH NO DATA"
+"""Only the columns that the function gives: a default, an identity or a generated value of another column is for the
+target to compute."""
+MARK = "ALTER TABLE arriving ADD COLUMN {deletes} boolean"
+NEVER_NULL = "ALTER TABLE arriving {columns}"
+ONE_A_KEY = "CREATE UNIQUE INDEX ON arriving ({keys})"
+OUTDATED = """
+DELETE FROM arriving USING {there} AS there
+WHERE {same_key} AND {there_is_newer}
+"""
+REMEMBER = """
+INSERT INTO {deleted} ({keys}, {newest_by})
+SELECT {keys}, {newest_by} FROM arriving WHERE {deletes}
+ON CONFLICT ({keys}) DO UPDATE SET {moved}
+"""
+DELETE = "DELETE FROM {target} AS there USING arriving WHERE {same_key} AND arriving.{deletes}"
+FORGET = "DELETE FROM {deleted} AS there USING arriving WHERE {same_key} AND NOT arriving.{deletes}"
+NEWER = " WHERE {target_is_unknown} OR {target_is_older}"
+"""A row whose position is null is of before there were positions: it gives way."""
+
+
+UNWRITTEN = """
+SELECT count(*) FROM arriving
+WHERE {written} AND NOT EXISTS (SELECT FROM {target} AS there WHERE {same_or_null} AND {there_is_as_new})
+"""
+UNDELETED = "SELECT count(*) FROM {target} AS there JOIN arriving ON {same_key} WHERE arriving.{deletes}"
+
+
+class Twice(Exception):
+    """Two rows of a unit have the same keys and are equally new."""
+
+
+def stage_newest(
+    cursor: Any,
+    target: sql.Composable,
+    columns: Iterable[str],
+    keys: tuple[str, ...],
+    newest_by: tuple[str, ...],
+    deletes: str | None,
+    *needed: str,
+) -> None:
+    """Make the table `arriving`, for the rows of a unit, with the `columns` that are stored.
+
+    `needed`: further columns that may not be null.
+    """
+    cursor.execute(sql.SQL(STAGE).format(target=target, columns=listed(columns)))
+    if not newest_by:
+        return
+    whole = [*newest_by, *needed]
+    if deletes is not None:
+        cursor.execute(sql.SQL(MARK).format(deletes=sql.Identifier(deletes)))
+        whole += [*keys, deletes]
+    alterations = [
+        sql.SQL("ALTER COLUMN {} SET NOT NULL").format(sql.Identifier(name)) for name in dict.fromkeys(whole)
+    ]
+    cursor.execute(sql.SQL(NEVER_NULL).format(columns=sql.SQL(", ").join(alterations)))
+
+
+def delete_older(
+    cursor: Any,
+    table: tuple[str, str],
+    keys: tuple[str, ...],
+    newest_by: tuple[str, ...],
+    deletes: str,
+    types: pa.Schema,
+) -> int:
+    """Drop outdated rows of `arriving`, then delete what its other rows say; leaves those that are to be written.
+
+    Return how many rows stayed in the target because a trigger kept them. Raise Twice for two rows of the same keys:
+    that one is deleted and one written would show nowhere else."""
+    schema, name = table
+    target, beside = sql.Identifier(schema, name), sql.Identifier(schema, POSTGRES.deleted(name))
+    same = [sql.SQL("there.{0} = arriving.{0}").format(sql.Identifier(key)) for key in keys]
+    names = {
+        "target": target,
+        "deleted": beside,
+        "deletes": sql.Identifier(deletes),
+        "keys": listed(keys),
+        "newest_by": listed(newest_by),
+        "same_key": sql.SQL(" AND ").join(same),
+        "there_is_newer": _compared("there", ">", "arriving", newest_by, types),
+        "moved": sql.SQL(", ").join(
+            [sql.SQL("{0} = excluded.{0}").format(sql.Identifier(column)) for column in newest_by]
+        ),
+    }
+    try:
+        cursor.execute(sql.SQL(ONE_A_KEY).format(**names))
+    except psycopg2.errors.UniqueViolation as error:
+        raise Twice from error
+    for there in (target, beside):
+        cursor.execute(sql.SQL(OUTDATED).format(there=there, **names))
+    for statement in (REMEMBER, DELETE, FORGET, UNDELETED):
+        cursor.execute(sql.SQL(statement).format(**names))
+    passing("postgres-unit-after-delete")
+    return int(cursor.fetchall()[0][0])
+
+
+def unwritten_keys(
+    cursor: Any,
+    target: sql.Composable,
+    keys: Iterable[str],
+    newest_by: tuple[str, ...],
+    deletes: str | None,
+    types: pa.Schema,
+) -> int:
+    """Return how many rows of `arriving` are not in the target, nor newer ones of their keys.
+
+    Without `newest_by` a row of the key is enough. The rows have been written just now.
+    """
+    same = [sql.SQL("there.{0} IS NOT DISTINCT FROM arriving.{0}").format(sql.Identifier(key)) for key in keys]
+    written = sql.SQL("NOT arriving.{}").format(sql.Identifier(deletes)) if deletes else sql.SQL("true")
+    as_new = _compared("there", ">=", "arriving", newest_by, types) if newest_by else sql.SQL("true")
+    statement = sql.SQL(UNWRITTEN).format(
+        target=target, written=written, same_or_null=sql.SQL(" AND ").join(same), there_is_as_new=as_new
+    )
+    cursor.execute(statement)
+    return int(cursor.fetchall()[0][0])
+
+
+def left_newest(deletes: str | None) -> sql.Composable:
+    """The condition of the rows that are to be written."""
+    return sql.SQL("") if deletes is None else sql.SQL("WHERE NOT {}").format(sql.Identifier(deletes))
+
+
+@contextmanager
+def one_a_place(unit: UnitId, place: Iterable[str]) -> Iterator[None]:
+    """Tell of two rows of a unit that are in one place. Raises InvariantBroken."""
+    try:
+        yield
+    except (psycopg2.errors.CardinalityViolation, Twice) as error:
+        raise InvariantBroken(
+            f"unit {unit}: two rows have the same keys ({', '.join(place)})",
+            data="nothing of this unit was written",
+            hint="the keys must identify a row of the transform's result: group by all of them",
+        ) from error
+
+
+def newer_rows(newest_by: tuple[str, ...], types: pa.Schema) -> sql.Composable:
+    """The condition under which an arriving row replaces the one of its keys."""
+    unknown = sql.SQL("target.{} IS NULL").format(sql.Identifier(newest_by[0]))
+    return sql.SQL(NEWER).format(
+        target_is_unknown=unknown, target_is_older=_compared("target", "<=", "excluded", newest_by, types)
+    )
+
+
+def _compared(one: str, how: str, other: str, columns: Iterable[str], types: pa.Schema) -> sql.Composable:
+    sides = [sql.SQL(", ").join([ordered(side, column, types) for column in columns]) for side in (one, other)]
+    return sql.SQL("({}) {} ({})").format(sides[0], sql.SQL(how), sides[1])
+
+
+def ordered(side: str, column: str, types: pa.Schema) -> sql.Composable:
+    """A column as rows are put in order by it."""
+    # Texts by their bytes, as Spark has put them in order within the batch, and not by the language of the database.
+    kind = types.field(column).type
+    by_bytes = ' COLLATE "C"' if pa.types.is_string(kind) or pa.types.is_large_string(kind) else ""
+    return sql.SQL("{}.{}" + by_bytes).format(sql.Identifier(side), sql.Identifier(column))
+
+
+def listed(names: Iterable[str]) -> sql.Composable:
+    """Names, one behind the other."""
+    return sql.SQL(", ").join(map(sql.Identifier, names))
+
+
+# Histories (SCD type 2): each change is a version of its key's row, with the time from which and to which it held.
+#
+# A version holds until the next one of its key begins, by the order of `newest_by`; the last one is current. A delete
+# is no version: it ends the one before it, and is kept in `<table>_deleted`. So a change that comes late finds its
+# place: after a unit's rows are in, the ends of all versions of its keys are computed anew from both tables. All is one
+# transaction, that of the unit's claim. What was written before is written over itself.
+#
+# A key is in one partition of a batch, and the batches of an output come one after the other, so no two units write one
+# key at once.
+#
+# Who calls it: `postgres_unit`, with the rows of a unit in the table `arriving`. Errors: those of PostgreSQL; Twice for
+# two different changes of a key at one position. Not promised: that times grow. Where the source's clock went back, a
+# version ends before it begins.
+
+
+ENDS = {VALID_TO: "timestamp with time zone", IS_CURRENT: "boolean"}
+"""The columns that the platform computes, and their types."""
+ONE_A_POSITION = "CREATE UNIQUE INDEX ON arriving ({identity})"
+ADD = (
+    "INSERT INTO {target} ({columns}) SELECT {columns} FROM arriving {versions} ON CONFLICT ({identity}) DO "
+    "UPDATE SET {values}"
+)
+REMEMBER_HISTORY = """
+INSERT INTO {deleted} ({kept}) SELECT {kept} FROM arriving WHERE {deletes}
+ON CONFLICT ({identity}) DO UPDATE SET valid_from = excluded.valid_from
+"""
+COUNT = "SELECT count(*) FROM arriving {versions}"
+FIND_ENDS = """
+WITH found AS (
+    SELECT {identity}, lead(valid_from) OVER later AS valid_to, lead(true) OVER later IS NULL AS is_current
+    FROM (
+        SELECT {kept} FROM {target} WHERE ({keys}) IN (SELECT {keys} FROM arriving)
+        {ended}
+    ) AS change
+    WINDOW later AS (PARTITION BY {keys} ORDER BY {ordered})
+), changed AS (
+    SELECT found.* FROM found JOIN {target} AS target ON {same}
+    WHERE (target.valid_to, target.is_current) IS DISTINCT FROM (found.valid_to, found.is_current)
+), written AS (
+    UPDATE {target} AS target SET valid_to = found.valid_to, is_current = found.is_current
+    FROM changed AS found WHERE {same} RETURNING 1
+)
+SELECT (SELECT count(*) FROM changed) - (SELECT count(*) FROM written)
+"""
+ENDED = "UNION ALL SELECT {kept} FROM {deleted} WHERE ({keys}) IN (SELECT {keys} FROM arriving)"
+
+
+def write_history(
+    cursor: Any,
+    table: tuple[str, str],
+    columns: Iterable[str],
+    keys: tuple[str, ...],
+    newest_by: tuple[str, ...],
+    deletes: str | None,
+    types: pa.Schema,
+) -> int:
+    """Put the rows of `arriving` in their places.
+
+    `columns`: those that are stored. Return how many rows a trigger of the table has dropped.
+    """
+    schema, name = table
+    identity = (*keys, *newest_by)
+    names: dict[str, sql.Composable] = {
+        "target": sql.Identifier(schema, name),
+        "deleted": sql.Identifier(schema, POSTGRES.deleted(name)),
+        "columns": listed(columns),
+        "identity": listed(identity),
+        "keys": listed(keys),
+        "deletes": sql.Identifier(deletes or ""),
+        "kept": listed(dict.fromkeys((*identity, VALID_FROM))),  # the versions may be in order by when they begin
+        "values": sql.SQL(", ").join(
+            [sql.SQL("{0} = excluded.{0}").format(sql.Identifier(c)) for c in columns if c not in identity]
+        ),
+        "same": sql.SQL(" AND ").join([sql.SQL("target.{0} = found.{0}").format(sql.Identifier(c)) for c in identity]),
+        "versions": sql.SQL("WHERE NOT {}").format(sql.Identifier(deletes)) if deletes else sql.SQL(""),
+    }
+    names["ended"] = sql.SQL(ENDED).format(**names) if deletes else sql.SQL("")
+    names["ordered"] = sql.SQL(", ").join([ordered("change", column, types) for column in newest_by])
+    try:
+        cursor.execute(sql.SQL(ONE_A_POSITION).format(**names))
+    except psycopg2.errors.UniqueViolation as error:
+        raise Twice from error
+    cursor.execute(sql.SQL(ADD).format(**names))
+    written = cursor.rowcount
+    cursor.execute(sql.SQL(COUNT).format(**names))
+    dropped = int(cursor.fetchall()[0][0]) - written
+    if deletes:
+        cursor.execute(sql.SQL(REMEMBER_HISTORY).format(**names))
+    passing("postgres-unit-after-delete")
+    cursor.execute(sql.SQL(FIND_ENDS).format(**names))
+    return dropped + int(cursor.fetchall()[0][0])
+
+
+# Increments that can be corrected: `<table>_by_window` keeps what each window has added to the sums.
+#
+# The stream's unit keeps its rows there and adds them. A backfill's unit removes what its windows had added, keeps the
+# new rows, and adds the difference, all in one transaction. So a second attempt finds no difference.
+
+
+WINDOW = (WINDOW_START, WINDOW_END)
+ADD_UP = "{column} = coalesce(target.{column}, 0) + coalesce(excluded.{column}, 0)"
+"""How a number is added to the row of its keys."""
+
+STAGE_SUMS = "CREATE TEMP TABLE {staged} (LIKE {by_window}) ON COMMIT DROP"
+TAKE_OUT = """
+WITH taken AS (DELETE FROM {by_window} WHERE window_start >= %s AND window_start < %s RETURNING *)
+INSERT INTO gone SELECT * FROM taken
+"""
+KEEP = "INSERT INTO {by_window} SELECT * FROM arriving"
+ADD_SUMS = """
+INSERT INTO {target} AS target ({columns})
+SELECT {keys}, {sums}
+FROM (SELECT {columns} FROM arriving UNION ALL SELECT {keys}, {taken} FROM gone) AS change
+GROUP BY {keys}
+ON CONFLICT ({keys}) DO UPDATE SET {updates}
+"""
+
+COUNT_SUMS = """
+SELECT count(*) FROM (
+    SELECT FROM (SELECT {keys} FROM arriving UNION ALL SELECT {keys} FROM gone) AS change GROUP BY {keys}
+) AS one_a_key
+"""
+
+
+def write_sums(
+    cursor: Any,
+    table: tuple[str, str],
+    keys: tuple[str, ...],
+    windows: tuple[str, ...] | None,
+    copy: Callable[[sql.Composable], object],
+) -> int:
+    """Add the rows that `copy` puts into the table it is given.
+
+    `windows`: the span whose rows are replaced. Return how many sums a trigger of the table has dropped.
+
+    Called by a unit's task, in its transaction. A key of which nothing is left keeps a row, of zeros.
+    """
+    schema, name = table
+    by_window = sql.Identifier(schema, POSTGRES.by_window(name))
+    for staged in ("arriving", "gone"):
+        cursor.execute(sql.SQL(STAGE_SUMS).format(staged=sql.Identifier(staged), by_window=by_window))
+    if windows is not None:
+        cursor.execute(sql.SQL(TAKE_OUT).format(by_window=by_window), windows)
+        passing("postgres-unit-after-delete")
+    copy(sql.Identifier("arriving"))
+    cursor.execute(sql.SQL(KEEP).format(by_window=by_window))
+    cursor.execute(sql.SQL("SELECT * FROM arriving LIMIT 0"))
+    columns = [column.name for column in cursor.description if column.name not in WINDOW or column.name in keys]
+    values = [sql.Identifier(column) for column in columns if column not in keys]
+    comma = sql.SQL(", ")
+    names = {
+        "target": sql.Identifier(schema, name),
+        "columns": comma.join([*map(sql.Identifier, keys), *values]),
+        "keys": comma.join(map(sql.Identifier, keys)),
+        "sums": comma.join([sql.SQL("sum({})").format(v) for v in values]),
+        "taken": comma.join([sql.SQL("-{}").format(v) for v in values]),
+        "updates": comma.join([sql.SQL(ADD_UP).format(column=v) for v in values]),
+    }
+    cursor.execute(sql.SQL(ADD_SUMS).format(**names))
+    written = cursor.rowcount
+    cursor.execute(sql.SQL(COUNT_SUMS).format(**names))
+    passing("postgres-unit-after-rows")
+    return int(cursor.fetchall()[0][0]) - written

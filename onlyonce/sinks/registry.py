@@ -1,0 +1,277 @@
+"""Claims an output's target before its table is made, and notices if somebody has deleted the table.
+docs/specification/target.md.
+
+The log knows the targets of this platform. What another platform has written is known by the note in the table or
+folder itself (`model.sinks.owner`).
+
+Who calls it: `results`, for runs and backfills. Errors: Refused for the target of another output or platform, and for a
+deleted table; Retryable while its database or store is away. Not promised: anything about sinks to which rows are sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Protocol, runtime_checkable
+
+import pyarrow as pa
+from deltalake.exceptions import DeltaError
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+from sqlalchemy import Connection
+
+from onlyonce import settings
+from onlyonce.api import target_identity
+from onlyonce.api.outputs import Lookup
+from onlyonce.api.pipeline import Delta, FileSink, Iceberg, MySQL, Output, Pipeline, Postgres, Sent, target
+from onlyonce.commitlog import units
+from onlyonce.commitlog.dropping import Drops, Targets
+from onlyonce.context import Query, RunContext
+from onlyonce.core import ownership
+from onlyonce.core.backfill import Span
+from onlyonce.core.batch import Batch, Plan
+from onlyonce.core.errors import Refused, Retryable
+from onlyonce.core.ownership import TABLES, Place
+from onlyonce.core.units import Content
+from onlyonce.database import mysql
+from onlyonce.database.connect import Database, Scope, run
+from onlyonce.sinks.base.held_values import Lengths
+from onlyonce.sinks.base.stored import Stored
+from onlyonce.sinks.delta.sink_delta import StoredInDelta
+from onlyonce.sinks.files.file_stores import store_of
+from onlyonce.sinks.files.sink_files import StoredInFiles
+from onlyonce.sinks.mysql.sink_mysql import StoredInMySQL
+from onlyonce.sinks.outbox.sink_outbox import StoredOutside
+from onlyonce.sinks.postgres.sink_postgres import StoredInPostgres
+from onlyonce.tables import commit, opening
+
+
+@contextmanager
+def claimed(context: RunContext, output: Output) -> Iterator[None]:
+    """Around the making of an output's table: the target is this output's alone, however it is spelled, and what was
+    made once is not made again without a word."""
+    declared, suffix = Place(target(context.pipeline, output)), context.target_suffix()
+    if declared.kind not in TABLES:
+        yield
+        return
+    identity, place = target_identity.identity(declared, _database, suffix), declared.of_run(suffix)
+    made = Targets(context.database).claim(context.instance, output.name, place, identity)
+    again = (
+        "make it again from `events`: take the output out of the declaration, "
+        f"onlyonce drop {context.pipeline.name} --output {output.name} --tables --yes, and declare it again"
+    )
+    if made.at is not None and not _is_there(place):
+        raise Refused(
+            f"output {output.name}: {place.where} is gone; it was there since {made.at:%Y-%m-%d %H:%M}",
+            data="nothing was written: a new table would hold the newest rows only, while the log says that all "
+            "are there",
+            hint=f"put it back from a copy; or {again}",
+        )
+    if made.table_id is not None:
+        ownership.refuse_replaced(
+            f"output {output.name}: {place.where}",
+            made.table_id,
+            _table_id(place),
+            f"put the old table back from a copy; or {again}, which removes this table",
+        )
+    ownership.refuse_other_owner(_note(place), context.platform, output.name, place.where)
+    yield
+    if made.at is None:
+        _put_note(place, ownership.owner_note(context.platform))
+        ownership.refuse_other_owner(
+            _note(place), context.platform, output.name, place.where
+        )  # two platforms may have come at once
+        Targets(context.database).made(context.instance, output.name, _table_id(place))
+
+
+def _database(variable: str | None) -> str:
+    return Targets(Database(units.url_of(variable))).database()
+
+
+def _is_there(place: Place) -> bool:
+    if place.kind == "delta":
+        return commit.exists(settings.table_location(place.where))
+    if place.kind == "files":
+        return True  # each window has files of its own, which the log names
+
+    if place.kind == "iceberg":
+        from onlyonce.sinks.iceberg import iceberg_catalogs  # with it comes pyiceberg, an extra
+
+        return iceberg_catalogs.of_target(place) is not None
+
+    def look(connection: Connection) -> bool:
+        if place.kind == "mysql":
+            return bool(mysql.tables(connection, place.where))
+        schema, table = place.where.split(".", 1)
+        cursor = connection.connection.cursor()
+        cursor.execute("SELECT to_regclass(format('%%I.%%I', %s, %s)) IS NOT NULL", (schema, table))
+        [(there,)] = cursor.fetchall()
+        return bool(there)
+
+    return run(_at(place), look)
+
+
+def _table_id(place: Place) -> str | None:
+    """Return the id that a Delta or Iceberg table got when it was made. None for other places.
+
+    A database's table has none that stays: a rewrite of the table by its owner, and a restore, make another oid. Its
+    units are in the same database, and a unit that is there is never written again, whatever became of the rows.
+    """
+    if place.kind == "delta":
+        at = settings.table_location(place.where)
+        return str(opening.table(at).metadata().id) if commit.exists(at) else None
+    if place.kind == "iceberg":
+        from onlyonce.sinks.iceberg import iceberg_catalogs  # with it comes pyiceberg, an extra
+
+        return iceberg_catalogs.table_id(place)
+    return None
+
+
+def _note(place: Place) -> str | None:
+    """Return what a target says of itself: a property in Delta, a comment in a database, a file in a folder.
+
+    None if there is no note.
+    """
+    if place.kind == "delta":
+        at = settings.table_location(place.where)
+        return opening.table(at).metadata().configuration.get(ownership.PROPERTY) if commit.exists(at) else None
+    if place.kind == "postgres":
+        schema, table = place.where.split(".", 1)
+        return Drops(_at(place)).note_of(schema, table)
+    if place.kind == "mysql":
+        there = run(_at(place), lambda connection: mysql.tables(connection, place.where))
+        return there[0].note if there else None
+    if place.kind == "files":
+        with _reached(place):
+            return store_of(place.where).note()
+    return None  # an Iceberg table names its owner by `iceberg.owners`
+
+
+def _put_note(place: Place, note: str) -> None:
+    """Put the note into a table that has none.
+
+    A comment of a team stays; so does a table that this account or library can't alter.
+    """
+    if _note(place):
+        return
+    if place.kind == "delta":
+        with suppress(
+            DeltaError
+        ):  # a feature that deltalake does not write: its transaction ids are this platform's all the same
+            opening.set_property(settings.table_location(place.where), ownership.PROPERTY, note)
+    elif place.kind == "postgres":
+        schema, table = place.where.split(".", 1)
+        Drops(_at(place)).put_note(schema, table, note)
+    elif place.kind == "mysql":
+        run(_at(place), lambda connection: mysql.put_note(connection, place.where, note))
+    elif place.kind == "files":
+        with _reached(place):
+            store_of(place.where).put_note(note)
+
+
+@contextmanager
+def _reached(place: Place) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise Retryable(
+            f"{place.where}: {error}", data="nothing was written there",
+            hint="see that the folder or store can be reached and written, then run the same command again",
+        ) from error  # fmt: skip
+
+
+def _at(place: Place) -> Database:
+    return Database(units.url_of(place.variable))
+
+
+# The interface of a sink, and the choice of an output's sink.
+
+
+class SinkWriter(Protocol):
+    """One output's sink under one driver. Each method may be called again for the same batch."""
+
+    def prepare(self, schema: StructType) -> None:
+        """Before the first batch: make the target if it is missing, see that it fits. Raises Refused."""
+
+    def lengths(self) -> Lengths:
+        """Return the columns of the table that take values up to a length, after `prepare`."""
+
+    def write(self, batch: Batch, rows: DataFrame, content: Content) -> int:
+        """Commit the rows of a batch as units. Rows that are there already are compared, not written again.
+
+        Of an at-least-once batch they are written plainly; gives how many are there once more than they should be.
+        """
+
+    def landed(self, plan: Plan) -> bool:
+        """Whether an attempt at an at-least-once batch has written anything."""
+
+    def replace(self, batch: Batch, rows: DataFrame, content: Content, span: Span) -> None:
+        """Commit the rows in place of those whose windows start in the span, as one: a reader sees all or nothing."""
+
+    def end(self, scope: Scope, batch: Batch) -> None:
+        """In the transaction that ends the batch: see that its units are in the platform's log."""
+
+
+@runtime_checkable
+class WritesInDriver(Protocol):
+    """A sink whose writer gets the rows of a small batch from the driver, and those of a large one from Spark's tasks:
+    the same rows, and the same function."""
+
+    def exported(self, batch: Batch, rows: DataFrame) -> DataFrame | None:
+        """Return the rows as the writer gets them, with their HASH; None if they are for Spark's tasks."""
+
+    def write(self, batch: Batch, rows: DataFrame | pa.Table, content: Content) -> int:
+        """Write as every sink does. `rows` are a frame that the function gave, or the rows of `exported` in memory."""
+
+
+def writer_for(context: RunContext, query: Query, output: Output) -> SinkWriter:
+    """The writer of an output's declared sink."""
+    from onlyonce.sinks.delta.sink_delta import DeltaWriter
+    from onlyonce.sinks.files.sink_files import FilesWriter
+    from onlyonce.sinks.mysql.sink_mysql import MySQLWriter
+    from onlyonce.sinks.outbox.sink_outbox import OutboxWriter
+    from onlyonce.sinks.postgres.sink_postgres import PostgresWriter
+
+    if isinstance(output.sink, Sent):
+        return OutboxWriter(context, query, output)
+    if isinstance(output.sink, FileSink):
+        return FilesWriter(context, query, output)
+    if isinstance(output.sink, MySQL):
+        return MySQLWriter(context, query, output)
+    if isinstance(output.sink, Iceberg):
+        return _iceberg(context, query, output)
+    return (DeltaWriter if isinstance(output.sink, Delta) else PostgresWriter)(context, query, output)
+
+
+def _iceberg(context: RunContext, query: Query, output: Output) -> SinkWriter:
+    from onlyonce.sinks.iceberg.sink_iceberg import IcebergWriter  # with it comes pyiceberg, an extra
+
+    return IcebergWriter(context, query, output)
+
+
+# The choice of what says what an output's target, or a table that a lookup reads, stores.
+
+
+def stored_of(database: Database, pipeline: Pipeline, output: Output) -> Stored:
+    """Return what the target of an output stores."""
+    sink, where = output.sink, target(pipeline, output)
+    if isinstance(sink, Delta):
+        return StoredInDelta(settings.table_location(where.partition(":")[2]))
+    if isinstance(sink, FileSink):
+        return StoredInFiles(database, sink.place(where, ""))
+    if isinstance(sink, Postgres):
+        return StoredInPostgres(database, sink)
+    if isinstance(sink, MySQL):
+        return StoredInMySQL(database, sink)
+    if isinstance(sink, Iceberg):
+        from onlyonce.sinks.iceberg.sink_iceberg import StoredInIceberg  # with it comes pyiceberg, an extra
+
+        return StoredInIceberg(where)
+    return StoredOutside(sink)
+
+
+def stored_of_lookup(database: Database, lookup: Lookup) -> Stored:
+    """Return what the table of a lookup stores. It is only read: nothing of it is cleaned."""
+    if isinstance(lookup.table, Postgres):
+        return StoredInPostgres(database, lookup.table)
+    return StoredInDelta(settings.table_location(str(lookup.table.path)))

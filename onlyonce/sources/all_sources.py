@@ -1,0 +1,360 @@
+"""Several sources as one: their batches are taken in one after the other, in an order that is written down once.
+
+Each source has a registry of its own, below the instance's folder `sources`. The table `turns` has the order of all
+their batches: of each its number there, its source, and its number in that registry. Receive streams `turns`, so a
+replay, a second driver and a new life read the same batch of the same source, and a look-up in the catalog knows which
+batches came before, whatever source they are of. Batches that are found at one look take turns.
+
+What a crash between a registry and `turns` leaves has no turn yet: the next look gives it one. Who calls it: `sources`.
+Errors: those of the sources; Refused for input of a source that is not declared any more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from operator import itemgetter
+from typing import Any, Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from onlyonce import settings
+from onlyonce.api.messages import Kafka
+from onlyonce.api.pipeline import DeltaSource, Pipeline
+from onlyonce.commitlog.lineages import SOURCE, Driver
+from onlyonce.core import stored_names
+from onlyonce.core.batch import EPOCH, NOTHING, Corrections
+from onlyonce.core.errors import Refused, Superseded
+from onlyonce.core.locations import Location
+from onlyonce.core.stored_names import BATCH_NO, SEEN_AT, SOURCE_BATCH_NO
+from onlyonce.engine import session
+from onlyonce.failpoints import passing
+from onlyonce.sources import delta_log, discovery, manifest, source_files
+from onlyonce.sources.discovery import NO_BATCH, Registered
+from onlyonce.sources.lines import Lines
+from onlyonce.sources.manifest import Reading, Readings
+from onlyonce.sources.source_files import Inbox
+from onlyonce.sources.source_kafka import Bounds, topic_of
+from onlyonce.tables import commit
+from onlyonce.tables.commit import Own
+
+SCHEMA = stored_names.TURNS_COLUMNS
+# `known`: of each source the number of its last batch that has a turn by now, so the last turn alone says what is new.
+LOOKS = 5
+
+
+@dataclass(frozen=True)
+class Several:
+    """The sources of an instance by name, and the table `turns`."""
+
+    pipeline: Pipeline
+    instance: str
+    table: Location
+    sources: Mapping[str, Any]  # of `sources.Source`, which imports this module
+
+    def register(self, spark: SparkSession, driver: Driver, now: datetime, corrected: Corrections = NOTHING) -> int:
+        """Let each source register what is new, and give their batches turns; gives how many entries."""
+        commit.make(self.table, session.schema_of(SCHEMA), spark, [], commit.KEEP_ALL)
+        added = sum(source.register(spark, driver, now, corrected) for source in self.sources.values())
+        for _ in range(LOOKS):
+            # Before the look at what is known: what another driver adds after it makes the transaction's number taken.
+            app_id = stored_names.transaction(self.instance, stored_names.TURNS_BY)
+            number = (commit.version(self.table, app_id) or 0) + 1
+            rows = self._new(corrected)
+            passing("receive-before-turns")
+            if not rows or manifest.append(Own(self.table), SCHEMA, rows, driver, number, app_id):
+                return added
+        raise Superseded(
+            f"{self.table}: another driver gives turns to the same batches, {LOOKS} times in a row",
+            data="each batch has one turn, by whichever driver was first",
+            hint="nothing to do while the other one runs",
+        )
+
+    @property
+    def registry(self) -> str:
+        """What the log calls the table `turns`."""
+        return manifest.name(self.table)
+
+    def last_batch(self) -> int | None:
+        """The number of the last turn; None before the first."""
+        return manifest.last_batch(self.table)
+
+    def records_after(self, batch_no: int | None) -> int:
+        """About how many records the batches behind that one have."""
+        return sum(manifest.after(self.table, batch_no, ["records"])["records"].to_pylist())
+
+    def behind(self, batch_no: int | None) -> Collection[str]:
+        """The sources with batches behind that one."""
+        return set(manifest.after(self.table, batch_no, ["source"])["source"].to_pylist())
+
+    def stream(self, spark: SparkSession, start: int) -> DataFrame:
+        """The turns as a stream, one at a time."""
+        return manifest.stream(spark, self.table, start)
+
+    def listed(self, spark: SparkSession, batch: DataFrame) -> Taken:
+        """The batch whose turn it is."""
+        rows = batch.withColumn(SEEN_AT, F.unix_micros(SEEN_AT)).collect()
+        if not rows:
+            return Taken(None, None, NO_BATCH, datetime.now(EPOCH.tzinfo))
+        [turn] = rows
+        self.pipeline.of_source(turn.source)  # is it declared?
+        cut = self.sources[turn.source].batch(spark, turn.source_batch_no)
+        return Taken(cut, turn.source, turn.batch_no, EPOCH + timedelta(microseconds=turn.seen_at))
+
+    def batch(self, spark: SparkSession, batch_no: int) -> Taken:
+        """The same of one turn by its number."""
+        return self.listed(spark, manifest.batch(spark, self.table, batch_no))
+
+    def _new(self, corrected: Corrections = NOTHING) -> list[tuple[Any, ...]]:
+        """A turn for each batch that has none."""
+        last = self._last_turn()
+        known: dict[str, int] = json.loads(last["known"]) if last else {}
+        found = {name: self._of_source(name, known.get(name), corrected) for name in self.sources}
+        turns, reached = [], corrected.of(self.registry, last[BATCH_NO], last[SEEN_AT]) if last else None
+        for number, (name, source_batch_no, records, at) in enumerate(
+            _in_turns(found), last[BATCH_NO] + 1 if last else 0
+        ):
+            known[name] = source_batch_no
+            # Ingestion time never moves back: it decides what may be collected. A source may have been registered by an
+            # earlier run that was killed.
+            reached = max(at, reached or at)
+            turns.append((number, name, source_batch_no, records, json.dumps(known), reached))
+        return turns
+
+    def _last_turn(self) -> dict[str, Any] | None:
+        entries = manifest.last(self.table, [BATCH_NO, "known", SEEN_AT])
+        turns: list[dict[str, Any]] = [] if entries is None else entries.to_pylist()
+        return max(turns, key=itemgetter(BATCH_NO), default=None)
+
+    def _of_source(self, name: str, known: int | None, corrected: Corrections) -> deque[tuple[Any, ...]]:
+        source = self.sources[name]
+        return deque(
+            (name, number, records, corrected.of(source.registry, number, seen))
+            for number, records, seen in source.batches_after(known)
+        )
+
+
+def _in_turns(found: Mapping[str, deque[tuple[Any, ...]]]) -> Iterator[tuple[Any, ...]]:
+    """A batch of each source after the other, as long as there are any: none keeps the others waiting."""
+    while any(found.values()):
+        for batches in found.values():
+            if batches:
+                yield batches.popleft()
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A batch of one of several sources, under the number and the system time of its turn.
+
+    Without a cut: no batch was registered yet.
+    """
+
+    cut: Any  # a `sources.Cut`
+    source: str | None
+    batch_no: int
+    seen_at: datetime
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to read."""
+        return self.cut is None or self.cut.empty
+
+    def size(self) -> int:
+        """About how many bytes it has."""
+        return 0 if self.cut is None else int(self.cut.size())
+
+    def summary(self) -> dict[str, Any]:
+        """What the batch row says of it."""
+        if self.cut is None:
+            return {BATCH_NO: self.batch_no}
+        told = self.cut.summary()
+        return {**told, BATCH_NO: self.batch_no, SOURCE: self.source, SOURCE_BATCH_NO: told[BATCH_NO]}
+
+    def unreadable(self) -> dict[str, Any]:
+        """What of it can't be read at the moment when the batch begins."""
+        return {} if self.cut is None else dict(self.cut.unreadable())
+
+    def lines(self, facts: dict[str, Any]) -> tuple[Lines, Callable[[int], int]]:
+        """Its lines; and, given how many records have a fate, how many must."""
+        found: tuple[Lines, Callable[[int], int]] = self.cut.lines(facts)
+        return found
+
+
+# The interface between receive and a source, and the choice of a pipeline's source.
+#
+# Every source has a registry (`registry`). New input is noted there and cut into batches once. A batch may be read any
+# number of times, and gives the same input each time.
+
+
+class Cut(Protocol):
+    """One batch of a registry."""
+
+    @property
+    def batch_no(self) -> int:
+        """Its number in the registry; NO_BATCH where nothing was registered yet."""
+
+    @property
+    def seen_at(self) -> datetime:
+        """Its system time."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to read."""
+
+    def size(self) -> int:
+        """About how many bytes it has; packed ones count by their lines.
+
+        It decides in how many partitions the batch is cut, and nothing else.
+        """
+
+    def summary(self) -> dict[str, Any]:
+        """What the batch row says of it."""
+
+    def unreadable(self) -> dict[str, Any]:
+        """What of it can't be read at the moment when the batch begins."""
+
+    def lines(self, facts: dict[str, Any]) -> tuple[Lines, Callable[[int], int]]:
+        """Its lines; and, given how many records have a fate, how many must."""
+
+
+class Source(Protocol):
+    """Where the records of an instance come from."""
+
+    @property
+    def registry(self) -> str:
+        """What the log calls its registry."""
+
+    def register(self, spark: SparkSession, driver: Driver, now: datetime, corrected: Corrections = NOTHING) -> int:
+        """Note what is new; gives how many entries. `corrected`: when the entries of before have arrived."""
+
+    def last_batch(self) -> int | None:
+        """The number of the last batch that was registered; None before the first."""
+
+    def records_after(self, batch_no: int | None) -> int:
+        """About how many records the batches behind that one have, for whoever waits. Nothing is decided by it."""
+
+    def behind(self, batch_no: int | None) -> Collection[str]:
+        """The names of the sources with batches behind that one; none where the pipeline has one source."""
+
+    def stream(self, spark: SparkSession, start: int) -> DataFrame:
+        """The registry as a stream, a batch at a time."""
+
+    def listed(self, spark: SparkSession, batch: DataFrame) -> Cut:
+        """What a batch of that stream names."""
+
+    def batch(self, spark: SparkSession, batch_no: int) -> Cut:
+        """The same of one batch by its number, of those that are registered."""
+
+
+def source_of(
+    pipeline: Pipeline,
+    instance: str,
+    max_files: int | None,
+    bounds: Bounds | None = None,
+    readings: Readings | None = None,
+    skipped: set[str] | None = None,
+) -> Source:
+    """The source of an instance.
+
+    `bounds` are those of a bounded run; `readings` what a run has read of the registries; `skipped` gets the folders
+    below an inbox that a listing skips."""
+    if pipeline.sources:
+        views = {name: pipeline.of_source(name) for name in pipeline.sources}
+        each = {
+            name: source_of(
+                view, instance, None if isinstance(view.source, Kafka) else max_files, bounds, readings, skipped
+            )
+            for name, view in views.items()
+        }
+        return Several(pipeline, instance, settings.data_location(instance) / stored_names.TURNS_MANIFEST, each)
+    if isinstance(pipeline.source, Kafka):
+        if max_files:
+            raise Refused(
+                f"{pipeline.name} reads a topic: it has no files to count",
+                hint="Kafka(max_offsets_a_batch=…) in the declaration says how much one batch takes",
+            )
+        return topic_of(pipeline, pipeline.source, instance, bounds, readings)
+    return _Files(pipeline, source_files.inbox_of(pipeline, instance, max_files, skipped), readings)
+
+
+@dataclass(frozen=True)
+class _Files:
+    pipeline: Pipeline
+    inbox: Inbox
+    readings: Readings | None = None
+
+    @property
+    def registry(self) -> str:
+        return manifest.name(self.inbox.table)
+
+    def register(self, spark: SparkSession, driver: Driver, now: datetime, corrected: Corrections = NOTHING) -> int:
+        return source_files.register(spark, self.inbox, driver, now, self._reading(), corrected)
+
+    def _reading(self) -> Reading[Registered]:
+        return manifest.reading_of(
+            self.readings, self.inbox.table, lambda: discovery.reading(self.inbox.table, self.pipeline)
+        )
+
+    def last_batch(self) -> int | None:
+        if not commit.exists(self.inbox.table):
+            return None
+        there = self._reading().look()
+        return None if there.empty else there.batches - 1
+
+    def records_after(self, batch_no: int | None) -> int:
+        return sum(manifest.after(self.inbox.table, batch_no, ["lines"])["lines"].to_pylist())
+
+    def behind(self, batch_no: int | None) -> Collection[str]:
+        return ()
+
+    def batches_after(self, batch_no: int | None) -> list[tuple[int, int, datetime]]:
+        """(number, records, system time) of each batch behind that one, in order."""
+        return manifest.batches(manifest.after(self.inbox.table, batch_no, [BATCH_NO, "lines", SEEN_AT]), "lines")
+
+    def stream(self, spark: SparkSession, start: int) -> DataFrame:
+        return source_files.stream(spark, self.inbox, start)
+
+    def listed(self, spark: SparkSession, batch: DataFrame) -> Cut:
+        return _Listed(self.pipeline, spark, source_files.listed(batch, self.inbox.moved))
+
+    def batch(self, spark: SparkSession, batch_no: int) -> Cut:
+        return self.listed(spark, manifest.batch(spark, self.inbox.table, batch_no))
+
+
+@dataclass(frozen=True)
+class _Listed:
+    pipeline: Pipeline
+    spark: SparkSession
+    found: source_files.Listed
+
+    @property
+    def batch_no(self) -> int:
+        return self.found.batch_no
+
+    @property
+    def seen_at(self) -> datetime:
+        return self.found.seen_at
+
+    @property
+    def empty(self) -> bool:
+        return not self.found.files
+
+    def size(self) -> int:
+        return self.found.size()
+
+    def summary(self) -> dict[str, Any]:
+        said = self.found.summary()
+        return (
+            said | delta_log.read_versions(self.found.files) if isinstance(self.pipeline.source, DeltaSource) else said
+        )
+
+    def unreadable(self) -> dict[str, Any]:
+        return source_files.unreadable(self.pipeline, self.found.files)
+
+    def lines(self, facts: dict[str, Any]) -> tuple[Lines, Callable[[int], int]]:
+        lines, read = source_files.lines(self.spark, self.pipeline, self.found.files, facts)
+        return lines, lambda _: read

@@ -1,0 +1,341 @@
+"""Where the table is that a source reads by the name that a catalog of Spark's has for it.
+
+Who calls it: `source_files`, at each look. Errors: Refused for a name that the catalog does not have, and for what is
+no Delta table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from onlyonce import settings
+from onlyonce.api.declaration import declared_at
+from onlyonce.api.pipeline import Pipeline
+from onlyonce.api.sources import EARLIEST, DeltaSource
+from onlyonce.core import locations, stored_names, table_versions
+from onlyonce.core.errors import Refused
+from onlyonce.core.locations import Location, is_url, location
+from onlyonce.core.records import Damaged
+from onlyonce.core.stored_names import BATCH_NO, SEEN_AT
+from onlyonce.core.table_versions import DataFile
+from onlyonce.engine import session
+from onlyonce.sources import manifest, typed_files
+from onlyonce.sources.listing import FileAt, InputFile
+from onlyonce.tables import opening, stores
+
+
+def catalog_location(spark: SparkSession, source: DeltaSource) -> Location:
+    """The folder, or prefix, of the table. Raises Refused."""
+    try:
+        kind, where = session.described_table(spark, str(source.table))
+    except AnalysisException as error:
+        raise Refused(
+            f"{declared_at(source)}DeltaSource: Spark finds no Delta table {source.table!r} "
+            f"({str(error).splitlines()[0][:200]})",
+            data="nothing was read or written",
+            hint="spark.sql.catalog.… in spark-defaults.conf, or the conf of the task, configures a catalog; SHOW "
+            "TABLES lists what it has",
+        ) from error
+    if kind != "delta":
+        raise Refused(
+            f"{declared_at(source)}DeltaSource: {source.table!r} is a table of {kind}, and no Delta table",
+            data="nothing was read or written",
+            hint="read it with a source of your own (docs/how-to/own-source.md)",
+        )
+    return session.place_of_table(where, f"{declared_at(source)}DeltaSource: the table {source.table!r}")
+
+
+# Entries of a registry that stand for data files of a Delta table: how far they know the table, how they are cut into
+# batches, and whether their files are still there.
+#
+# `identity` is version and file, `mark` the table's id and what all rows of the file share, `ends` the version behind
+# the page that it was found on.
+#
+# Who calls it: `discovery`, `source_files`, `table_log`. Errors: Refused for a file that is gone. No Spark.
+
+
+@dataclass(frozen=True)
+class Read:
+    """How far the registry knows the table: up to version `until`, of the table with that id, which was at `at`; and
+    what it says of its batches."""
+
+    table_id: str | None = None
+    until: int | None = None
+    at: str | None = None
+    batches: int = 0
+    last_seen: datetime | None = None
+
+
+def read_until(table: Location) -> Read:
+    """What the last append to the registry says."""
+    entries = manifest.last(table, [BATCH_NO, "ends", "mark", SEEN_AT])
+    if entries is None:
+        return Read()
+    last: Any = (pc.max(entries[name]).as_py() for name in (BATCH_NO, "ends", SEEN_AT))
+    number, until, seen_at = last
+    mark = json.loads(entries["mark"][0].as_py())
+    return Read(mark[stored_names.MARK_TABLE], until, mark[stored_names.MARK_AT], number + 1, seen_at)
+
+
+def batched_versions(files: Iterable[InputFile], most: int) -> Iterator[list[InputFile]]:
+    """Groups of at most `most` files, in order.
+
+    None has a file twice, as that may come back (RESTORE) or go again (changes): what can't be read of a batch is known
+    by its path."""
+    group: list[InputFile] = []
+    paths = set[str]()
+    for file in files:
+        if len(group) == most or file.path in paths:
+            yield group
+            group, paths = [], set()
+        group.append(file)
+        paths.add(file.path)
+    if group:
+        yield group
+
+
+def read_versions(files: Iterable[InputFile]) -> dict[str, int]:
+    """The last version that a batch has, and the newest of its table now, for people; nothing where there is none."""
+    found = list(files)
+    if not found:
+        return {}
+    said = {"version": max(int(file.identity.partition("/")[0]) for file in found)}
+    at = Path(json.loads(found[0].mark)[stored_names.MARK_AT])
+    return said | {"newest": opening.table(at).version()} if opening.any_in(at) else said
+
+
+def check_table_there(pipeline: Pipeline, file: InputFile) -> None:
+    """See that a registered data file is there as it was. Raises Refused: rows that are not read would be lost."""
+    if not file.size:
+        return  # it stands for versions without rows
+    at = location(file.path) if is_url(file.path) else Path(file.path)
+    there = stores.of(at).look(at)
+    if there is None:
+        raise vanished_versions(pipeline, file.path, file.identity.partition("/")[0])
+    if there.bytes != file.size:
+        raise Refused(
+            f"{pipeline.name}: the data file {file.path} had {file.size} bytes and has {there.bytes}; Delta never "
+            "changes a file",
+            data="nothing of its batch is committed",
+            hint="somebody wrote into the table's folder: put the file back as it was",
+        )
+
+
+def vanished_versions(pipeline: Pipeline, path: str, version: str) -> Refused:
+    """The refusal of a data file that is gone with rows that were not read."""
+    return Refused(
+        f"{pipeline.name}: {path}, which version {version} of the table has added, is not there any more: VACUUM "
+        "takes away what a compaction or a delete has replaced",
+        data=f"the rows of version {version} that were in it are not read; nothing of its batch is committed",
+        hint="bring the file back from a backup, then run again. Without it: a pipeline of another name, with a "
+        "later start. Vacuum less eagerly than this pipeline runs",
+    )
+
+
+# What the versions of a Delta table have that is not registered yet, a page of versions at a time.
+#
+# No Spark, and nothing is written.
+#
+# A look begins behind the page that the last append to the registry was found on (`table_entries`), so it reads the
+# entries of that append, and no others.
+#
+# Who calls it: `discovery`, `source_files`. Errors: Refused for whatever can't be read without losing rows.
+
+
+PAGE = 100
+"""How many versions are looked at before what they have is registered."""
+IDLE_MS = 86_400_000
+"""Versions without rows that span so long are registered as a batch of nothing: their entries may be gone from the log
+one day."""
+AT_ONCE = 4
+
+
+def log_location(source: DeltaSource) -> Location:
+    """Where the table of a declared path is."""
+    return locations.location(source.where) if is_url(source.where) else settings.table_location(source.where)
+
+
+def log_pages(pipeline: Pipeline, at: Location, there: Read) -> Iterator[list[InputFile]]:
+    """The data files of the versions that are not read yet, page by page; no page is empty.
+
+    `at`: where the table is now.
+    """
+    table = _Table.opened(pipeline, at, there)
+    begin = table.begin
+    while begin < table.end:
+        found, until = table.page(begin)
+        if found:
+            yield table.entries(found, until)
+        begin = until
+
+
+@dataclass(frozen=True)
+class _Table:
+    """The table as it is now: versions from `begin` up to `end` are to be looked at."""
+
+    pipeline: Pipeline
+    at: Location
+    table_id: str
+    types: Mapping[str, str]
+    begin: int
+    end: int
+
+    @classmethod
+    def opened(cls, pipeline: Pipeline, at: Location, there: Read) -> _Table:
+        source = pipeline.source
+        assert isinstance(source, DeltaSource)
+        try:
+            now = opening.table(at)
+        except TableNotFoundError:
+            raise Refused(
+                f"{declared_at(source)}the table of {pipeline.name}, {at}, is not there",
+                data="nothing was read or written",
+                hint="run what writes it first, or correct the path",
+            ) from None
+        table_id, end = str(now.metadata().id), now.version() + 1
+        _check_same(pipeline, at, there, table_id, end)
+        if unreadable := opening.unreadable_by_file(now):
+            raise Refused(
+                f"{at} has {', '.join(unreadable)}, under which its data files can't be read one by one",
+                data="nothing was read or written",
+                hint="read it with a source of your own (docs/how-to/own-source.md), or copy it into a table without",
+            )
+        begin = there.until if there.until is not None else 0 if source.start == EARLIEST else int(source.start)
+        if begin > end:
+            raise Refused(
+                f"{declared_at(source)}DeltaSource: start={begin}, and {at} is at version {end - 1}",
+                data="nothing was read or written",
+                hint=f"start={end} begins with the next one",
+            )
+        return cls(pipeline, at, table_id, _types(now), begin, end)
+
+    def page(self, begin: int) -> tuple[list[tuple[DataFile, int]], int]:
+        """The files (with their commit's time) of a page of versions, and the version behind it.
+
+        A page ends before a version that is refused, so that what came before is read."""
+        found: list[tuple[DataFile, int]] = []
+        first_ms = last_ms = 0
+        for version in range(begin, min(begin + PAGE, self.end)):
+            try:
+                actions = self._actions(version)
+                files = self._files(version, actions)
+            except Refused:
+                if found:
+                    return found, version
+                raise
+            last_ms = table_versions.committed_ms(actions)
+            first_ms = first_ms or last_ms
+            found += [(file, last_ms) for file in files]
+        until = min(begin + PAGE, self.end)
+        if not found and (until - begin == PAGE or last_ms - first_ms >= IDLE_MS):
+            found = [(DataFile(until - 1, "", ()), last_ms)]
+        return found, until
+
+    def entries(self, found: list[tuple[DataFile, int]], until: int) -> list[InputFile]:
+        """The files with their numbers of rows, each read to its end."""
+        with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
+            return list(pool.map(lambda one: self._entry(one[0], one[1], until), found))
+
+    def _files(self, version: int, actions: list[dict[str, Any]]) -> list[DataFile]:
+        source, name = self.pipeline.source, str(self.at)
+        assert isinstance(source, DeltaSource)
+        set_to = table_versions.table_id(actions)
+        if set_to not in (None, self.table_id):
+            raise Refused(
+                f"{self.at}: with version {version} it was another table than it is now (id {set_to}, now "
+                f"{self.table_id})",
+                data=f"versions before {version} are read; nothing of {version} or later is",
+                hint="read the table with a pipeline of another name, and a start at the version that made it "
+                "what it is now, or later: DESCRIBE HISTORY shows which",
+            )
+        if source.changes:
+            return table_versions.changed(name, version, actions, lambda: self._has_feed(version))
+        return table_versions.appended(name, version, actions, ignore_deletes=source.ignore_deletes)
+
+    def _has_feed(self, version: int) -> bool:
+        told = opening.table(self.at, version).metadata().configuration.get(table_versions.FEED, "false")
+        return bool(told == "true")
+
+    def _actions(self, version: int) -> list[dict[str, Any]]:
+        try:
+            return opening.actions(self.at, version)
+        except FileNotFoundError:
+            first = opening.first(self.at)
+            raise Refused(
+                f"{self.at}: version {version} is not read, and its log now begins at version {first}",
+                data=f"what versions {version} to {(first or version + 1) - 1} have appended can't be told from "
+                "older rows: it would be lost",
+                hint="bring the log's entries back from a backup; or read on with a pipeline of another name and "
+                f"start={first}, without those rows. "
+                "delta.logRetentionDuration of the table says how long entries stay",
+            ) from None
+
+    def _entry(self, file: DataFile, committed_ms: int, until: int) -> InputFile:
+        source = self.pipeline.source
+        assert isinstance(source, DeltaSource)
+        shared = table_versions.beside(file, self.types, committed_ms if source.changes else None)
+        shared = [one for one in shared if one[0] in self.types or one[0] in self.pipeline.columns()]
+        mark = json.dumps(
+            {
+                stored_names.MARK_TABLE: self.table_id,
+                stored_names.MARK_AT: str(self.at),
+                stored_names.MARK_SHARED: shared,
+            }
+        )
+        at = self.at / file.path
+        path = str(at)
+        if not file.path:
+            return InputFile(path, 0, 0, 0, None, file.identity, until, until, mark)
+        there = stores.of(at).look(at)
+        if there is None:
+            raise vanished_versions(self.pipeline, path, str(file.version))
+        try:
+            typed_files.check_shared(path, [one for one in shared if one[0] in self.pipeline.columns()])
+            lines, refusal = typed_files.counter(self.pipeline, typed_files.shared_columns_of(mark))(FileAt(path)), None
+        except FileNotFoundError:
+            raise vanished_versions(self.pipeline, path, str(file.version)) from None
+        except Damaged as error:
+            lines, refusal = 0, str(error)
+        return InputFile(
+            path, there.bytes, round(there.modified * 1_000_000_000), lines, refusal, file.identity, until, until, mark
+        )
+
+
+def _types(table: DeltaTable) -> dict[str, str]:
+    fields = json.loads(table.schema().to_json())["fields"]
+    return {field["name"]: field["type"] for field in fields if field["name"] in table.metadata().partition_columns}
+
+
+def _check_same(pipeline: Pipeline, at: Location, there: Read, table_id: str, end: int) -> None:
+    source = pipeline.source
+    if isinstance(source, DeltaSource) and source.table and there.at not in (None, str(at)):
+        raise Refused(
+            f"the table {source.table} of {pipeline.name} is at {at} now, and was at {there.at}",
+            data="nothing of it was read; what was read of it stays",
+            hint="point the catalog's table at its old place; or read the new one with a pipeline of another name",
+        )
+    if there.table_id not in (None, table_id):
+        raise Refused(
+            f"{at} is another table than the one that {pipeline.name} reads (id {table_id}, not {there.table_id})",
+            data="nothing of it was read; what was read of the old one stays",
+            hint="put the old table back, or read the new one with a pipeline of another name",
+        )
+    if there.until is not None and there.until > end:
+        raise Refused(
+            f"{at} is at version {end - 1}, and {pipeline.name} has read up to version {there.until - 1}: it was "
+            "put back to an older state",
+            data="nothing was read; a version with a number that was read may have other rows now",
+            hint="put the newer state back, or read the table with a pipeline of another name",
+        )

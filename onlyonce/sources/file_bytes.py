@@ -1,0 +1,407 @@
+"""Opens a file that somebody else has put into a folder.
+
+Only a regular file is opened: no link is followed, and no pipe is waited for.
+
+Otherwise anybody who may write to an inbox could make the driver read any file that its user may read. Who calls it:
+whatever lists or reads an inbox. Errors: NoFile, and OSError. Not promised: protection from hard links, which can't be
+told from the file itself; and from folders of a recursive inbox that are swapped for a link between the look when a
+batch begins and its reading.
+"""
+
+from __future__ import annotations
+
+import bz2
+import errno
+import gzip
+import io
+import os
+import re
+import stat
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from onlyonce.core.line_values import BARE, QUOTED
+from onlyonce.core.locations import Url, location
+from onlyonce.tables import stores
+
+KINDS = (
+    (stat.S_ISLNK, "a symbolic link, which is not followed; links=True of the source allows them"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device file"),
+    (stat.S_ISBLK, "a device file"),
+    (stat.S_ISDIR, "a folder"),
+)
+
+
+class NoFile(OSError):
+    """It is there, and is no regular file."""
+
+
+def kind_of_file(mode: int) -> str | None:
+    """What a name stands for, by its mode; None for a regular file."""
+    return next((told for is_it, told in KINDS if is_it(mode)), None)
+
+
+def opened_file(path: str) -> int:
+    """The descriptor of a regular file, to read from it."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _no_file(path, stat.S_IFLNK) from error
+        raise
+    if (mode := os.fstat(file).st_mode) and not stat.S_ISREG(mode):
+        os.close(file)
+        raise _no_file(path, mode)
+    return file
+
+
+@contextmanager
+def by_descriptor(path: str) -> Iterator[str]:
+    """Yield a name of an opened regular file for a library that opens by name, which then opens the same file, whatever
+    has taken its place."""
+    descriptor = opened_file(path)
+    try:
+        yield f"/dev/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
+
+
+def is_directly_below(path: str, inbox: str) -> bool:
+    """Return whether no folder between an inbox and a file is a link. Links above the inbox are its owner's."""
+    below = os.path.dirname(path).removeprefix(inbox)  # noqa: PTH120 - as it is written
+    return os.path.realpath(inbox + below) == os.path.realpath(inbox).rstrip("/") + below.rstrip("/")
+
+
+def place_of_file(path: str, *, links: bool) -> str:
+    """Where a file is opened: itself, or, where links are allowed, what it names."""
+    return os.path.realpath(path) if links else path
+
+
+def _no_file(path: str, mode: int) -> NoFile:
+    return NoFile(errno.EINVAL, f"it is {kind_of_file(mode)}", path)
+
+
+# An object as a file to be read: each read is a GET of a range, of the content that was listed and of no other.
+#
+# Who calls it: the reader of lines, on executors, and the listing, on the driver. Errors: Changed where the object was
+# replaced; FileNotFoundError; those of the store. In memory is one piece.
+
+
+PIECE = 1 << 23
+"""How much a request asks for at least, as far as there is so much."""
+
+
+class ObjectFile(io.RawIOBase):
+    """The content of an object with this size and ETag, from `name`, its URL. It has no descriptor."""
+
+    def __init__(self, name: str, size: int, etag: str) -> None:
+        self.name, self.size, self.etag = name, size, etag
+        at = location(name)
+        assert isinstance(at, Url)
+        self._at, self._store = at, stores.of(at)
+        self._place = self._begin = 0
+        self._piece = b""
+
+    def again(self) -> ObjectFile:
+        """The same from its begin, as a file of its own."""
+        return ObjectFile(self.name, self.size, self.etag)
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def seekable(self) -> bool:
+        """It is."""
+        return True
+
+    def tell(self) -> int:
+        """Where the next read begins."""
+        return self._place
+
+    def seek(self, at: int, whence: int = io.SEEK_SET) -> int:
+        """Go to a place; nothing is asked for."""
+        self._place = at + {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self.size}[whence]
+        return self._place
+
+    def readinto(self, into: Any) -> int:
+        """What comes next, up to the size of `into`."""
+        data = self._next(min(len(into), self.size - self._place))
+        into[: len(data)] = data
+        self._place += len(data)
+        return len(data)
+
+    def _next(self, wanted: int) -> bytes:
+        if wanted <= 0:
+            return b""
+        skipped = self._place - self._begin
+        if not 0 <= skipped <= len(self._piece) - wanted:
+            end = min(self._place + max(wanted, PIECE), self.size)
+            self._piece, self._begin, skipped = (
+                self._store.read_range(self._at, self._place, end, self.etag),
+                self._place,
+                0,
+            )
+        return self._piece[skipped : skipped + wanted]
+
+
+# Packed files: which names say that a file is one, and its content as a file.
+#
+# Each ending stands for one format: gzip, bzip2, Zstandard. A file may be several packed streams, one behind the other.
+# Who calls it: the listing, the reader of lines, `onlyonce init`. Errors: `is_damage` tells those of a file that is cut
+# short or damaged from those of a disk. Not promised: that damage is noticed which the format has no checksum for.
+
+
+LEFT_ALONE = (".deflate", ".lz4", ".snappy", ".passthrough")
+"""Names that Spark's reader would unpack, and we don't."""
+
+
+class Zstandard(io.RawIOBase):
+    """The content of a Zstandard file.
+
+    To go back means to begin anew: the reader of lines does it once, behind a header.
+    """
+
+    def __init__(self, packed: IO[bytes]) -> None:
+        self._packed = packed
+        self._begin()
+
+    def _begin(self) -> None:
+        self._packed.seek(0)
+        # Arrow closes what it reads, with a stream that is given up.
+        of_its_own: Any = self._packed
+        of_its_own = (
+            of_its_own.again()
+            if isinstance(of_its_own, ObjectFile)
+            else os.fdopen(os.dup(self._packed.fileno()), "rb", buffering=0)
+        )
+        self._content, self._at = pa.CompressedInputStream(of_its_own, "zstd"), 0
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def fileno(self) -> int:
+        """That of the packed file."""
+        return self._packed.fileno()
+
+    def tell(self) -> int:
+        """The place in the content."""
+        return self._at
+
+    def readinto(self, into: Any) -> int:
+        """What comes next, up to the size of `into`."""
+        data = self._content.read(len(into))
+        into[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def seek(self, at: int, whence: int = io.SEEK_SET) -> int:
+        """Go to a place of the content."""
+        assert whence == io.SEEK_SET
+        if at < self._at:
+            self._begin()
+        while self._at < at and self.read(min(at - self._at, 1 << 20)):
+            pass
+        return self._at
+
+
+FORMATS: dict[str, Callable[[Any], Any]] = {
+    ".gz": lambda packed: gzip.GzipFile(fileobj=packed), ".bz2": bz2.BZ2File, ".zst": Zstandard,
+}  # fmt: skip
+
+
+def packing_of(name: str) -> str | None:
+    """The ending by which a file is packed; None of one that is not."""
+    return next((ending for ending in FORMATS if name.lower().endswith(ending)), None)
+
+
+def unpacked_content(packed: IO[bytes], ending: str) -> Any:
+    """The content of an open file, as a file to be read: `read`, `readline`, `seek`, `tell`, `fileno`, `close`."""
+    return FORMATS[ending](packed)
+
+
+def is_damage(error: BaseException) -> bool:
+    """Whether it says that a file is cut short or damaged. A disk's errors have a number."""
+    return isinstance(error, (EOFError, zlib.error)) or (isinstance(error, OSError) and error.errno is None)
+
+
+# Find where the records of a file end: bytes in, offsets out. Pure.
+#
+# A record of JSON is a line. A record of CSV is one by RFC 4180, so a quoted value of it may hold line feeds. A quote
+# that is malformed, or that no quote closes within a number of bytes, makes the line on which its record begins a
+# record of its own, which is invalid. Reading resumes at the next line.
+#
+# A line with an even number of quotes on which a record begins is that record, however its quotes stand. So only a line
+# with an odd number can begin a record of several lines, and those behind it are compared with the grammar until the
+# quote is closed or malformed.
+
+
+PIECE_OF_RECORDS = 1 << 22
+NEWLINE, QUOTE = b'\n"'
+FIELD = f"(?:{QUOTED}|{BARE})"
+REST = '[^"]*+(?:""[^"]*+)*+'
+"""Of a value with quotes, whatever comes behind the first and before the last."""
+OPENING, INNER, CLOSING = (
+    re.compile(pattern.encode("latin-1"))
+    for pattern in (
+        f'(?:\xef\xbb\xbf)?(?:{FIELD},)*+"{REST}',
+        f'{REST}(?:",(?:{FIELD},)*+"{REST})?',
+        f'{REST}"(?:,{FIELD})*+\r?\n?',
+    )
+)
+"""The first, a middle and the last line of a record, each with its end. A byte-order mark before the first quote is no
+part of the value."""
+
+Ends = NDArray[np.int64]
+
+
+class Lines:
+    """The ends of records that are lines, in a file that is read from byte `begin` on."""
+
+    def __init__(self, begin: int = 0) -> None:
+        self._at = self._line = begin
+
+    def add(self, data: bytes) -> Ends:
+        """Return the end of each record that ends for certain, given the bytes that come next."""
+        ends: Ends = np.flatnonzero(np.frombuffer(data, np.uint8) == NEWLINE) + (self._at + 1)
+        self._at += len(data)
+        self._line = int(ends[-1]) if len(ends) else self._line
+        return ends
+
+    def finish(self) -> Ends:
+        """Return the ends that are left at the end of the file, where the last line may have no line feed."""
+        return np.arange(self._at, self._at + (self._at > self._line), dtype=np.int64)
+
+
+class CsvRecords(Lines):
+    """The ends of records of CSV.
+
+    `begin` is where a record begins; an open quote is closed within `most` bytes of its record.
+    """
+
+    def __init__(self, most: int, begin: int = 0) -> None:
+        super().__init__(begin)
+        self._most = most
+        self._held, self._quotes = list[bytes](), 0  # the line that has no end yet, and how many quotes it has
+        self._open: int | None = None  # where the record with the open quote begins
+        self._waiting: Ends = np.zeros(0, np.int64)  # the ends of lines since then
+
+    def add(self, data: bytes) -> Ends:
+        """Return the end of each record that ends for certain, given the bytes that come next."""
+        line, at = self._line, self._at
+        ends = super().add(data)
+        if self._open is not None or self._quotes or b'"' in data:
+            ends = self._decided(line, ends, data, at)
+        if self._line > line:
+            self._held = []
+        if self._at - self._line <= self._most:
+            self._held.append(data[max(self._line - at, 0) :])
+        return ends
+
+    def finish(self) -> Ends:
+        """Return the ends that are left at the end of the file: an open quote is not closed any more."""
+        last = super().finish()
+        if (
+            self._open is not None
+            and self._quotes & 1
+            and self._at - self._open <= self._most
+            and CLOSING.fullmatch(b"".join(self._held))
+        ):
+            return last
+        return np.concatenate([self._waiting, last])
+
+    def _decided(self, line: int, ends: Ends, data: bytes, at: int) -> Ends:
+        """Return the ends without those of lines within a record; those behind an open quote wait.
+
+        `line`: where the first line begins.
+        """
+        found = list(self._several(line, ends, data, at))
+        if self._open is not None and self._at - self._open > self._most:
+            self._open = None
+        every = np.concatenate([self._waiting, ends])
+        within = np.zeros(len(every) + 1, np.int64)
+        within[np.searchsorted(every, [begin for begin, _ in found], "right")] += 1
+        within[np.searchsorted(every, [end for _, end in found])] -= 1
+        every = every[np.cumsum(within[:-1]) == 0]
+        decided = len(every) if self._open is None else int(np.searchsorted(every, self._open, "right"))
+        self._waiting = every[decided:]
+        return every[:decided]
+
+    def _several(self, line: int, ends: Ends, data: bytes, at: int) -> Iterator[tuple[int, int]]:
+        """Yield where each record of several lines begins and ends, if it ends in `data`."""
+        lines, odd = self._quoted(data, at, ends)
+        openers = np.flatnonzero(odd)
+        if self._open is None and not len(openers):
+            return
+        # The first line with an odd number from each line on; numbers of Python, since there is one step for each such
+        # line.
+        opener = np.append(openers, len(lines))[np.searchsorted(openers, np.arange(len(lines) + 1))].tolist()
+        begins, stops, is_odd = np.concatenate([[line], ends])[lines].tolist(), ends[lines].tolist(), odd.tolist()
+        number = 0
+        while (number := opener[number] if self._open is None else number) < len(lines):
+            begin, end = begins[number], stops[number]
+            if self._open is None:
+                self._open = begin if self._is(OPENING, begin, begin, end, data, at) else None
+            elif is_odd[number]:
+                record, self._open = self._open, None
+                if not self._is(CLOSING, record, begin, end, data, at):
+                    continue  # a record may begin on this line
+                yield record, end
+            elif not self._is(INNER, self._open, begin, end, data, at):
+                self._open = None
+            number += 1
+
+    def _quoted(self, data: bytes, at: int, ends: Ends) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return the numbers of the lines with quotes that end in these bytes, and whether each has an odd number of
+        them."""
+        quotes = np.flatnonzero(np.frombuffer(data, np.uint8) == QUOTE) + at
+        before = np.searchsorted(quotes, ends) + self._quotes
+        counts = np.diff(before, prepend=0)
+        self._quotes += len(quotes) - (int(before[-1]) if len(ends) else 0)
+        lines = np.flatnonzero(counts)
+        return lines, (counts[lines] & 1).astype(bool)
+
+    def _is(self, pattern: re.Pattern[bytes], record: int, begin: int, end: int, data: bytes, at: int) -> bool:
+        """Return whether the line [begin, end) fits, and the record up to there is not too large."""
+        if end - record - 1 > self._most:
+            return False
+        if begin < at:
+            return bool(pattern.fullmatch(b"".join([*self._held, data[: end - at]])))
+        return bool(pattern.fullmatch(data, begin - at, end - at))
+
+
+def record_end_reader(quoted_within: int | None, begin: int = 0) -> Lines:
+    """Return what finds the ends of records: of CSV if its quoted values end within a number of bytes, else of
+    lines."""
+    return Lines(begin) if quoted_within is None else CsvRecords(quoted_within, begin)
+
+
+def count_records(content: IO[bytes], quoted_within: int | None) -> Iterator[tuple[int, bytes]]:
+    """Yield each record of a file with its place and its end. In memory is what is read at once, or one record."""
+    found, pieces, begin = record_end_reader(quoted_within), list[bytes](), 0
+    data = b"begin"
+    while data:
+        data = content.read(PIECE_OF_RECORDS)
+        pieces.append(data)
+        if len(ends := found.add(data) if data else found.finish()):
+            whole, at = b"".join(pieces), begin
+            for end in ends.tolist():
+                yield begin, whole[begin - at : end - at]
+                begin = end
+            pieces = [whole[begin - at :]]
+
+
+def record_ends_of(content: IO[bytes], quoted_within: int | None) -> Iterator[Ends]:
+    """Yield the ends of all records of a file, some at a time."""
+    ends = record_end_reader(quoted_within)
+    while piece := content.read(PIECE_OF_RECORDS):
+        yield ends.add(piece)
+    yield ends.finish()

@@ -1,2 +1,0 @@
-"""Files as a source: listing an inbox, files that grow, reading lines by ranges of bytes, typed files (Parquet,
-Avro)."""

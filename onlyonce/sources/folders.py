@@ -1,0 +1,116 @@
+"""Folders below an inbox: which are read, and which are skipped and reported.
+
+Names that begin with . or _ are temporary, as in Spark: such files and folders are left alone without a word. Any other
+folder is read with `recursive`; without it, it is skipped, and its name is noted for the console, the log and the
+doctor. A link to a folder is never followed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+from onlyonce.api import pipeline as api_pipeline
+from onlyonce.api.pipeline import Custom, DeltaSource, Kafka, Pipeline
+from onlyonce.api.sources import Files
+from onlyonce.core.locations import Location, Url
+from onlyonce.tables import stores
+from onlyonce.tables.stores import Entry
+
+HIDDEN = (".", "_")
+NAMED = 20
+"""So many skipped folders are named in a message at most."""
+MOST = 100_000
+"""So many objects are listed at most for the doctor; a run lists them all."""
+
+
+@dataclass(frozen=True)
+class Folders:
+    """What becomes of the folders below an inbox.
+
+    recursive   read what they hold
+    skipped     the folders that a listing has skipped; it adds to them
+    """
+
+    recursive: bool = False
+    skipped: set[str] = field(default_factory=set)
+
+    def entries(self, folder: str, *, links: bool) -> Iterator[os.DirEntry[str]]:
+        """Yield what may be a file, in no order. A folder that vanishes meanwhile had nothing."""
+        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as found:
+            for entry in found:
+                if entry.name.startswith(HIDDEN):
+                    continue
+                if not _is_folder(entry, links=links):
+                    yield entry
+                elif self.recursive and not entry.is_symlink():
+                    yield from self.entries(entry.path, links=links)
+                else:
+                    self.skipped.add(entry.path)
+
+    def holds(self, prefix: Url, entry: Entry) -> bool:
+        """Return whether an object below a prefix is input; note the folder of one that is skipped."""
+        names = str(entry.at).removeprefix(str(prefix)).removeprefix("/").split("/")
+        if any(not name or name.startswith(HIDDEN) for name in names):
+            return False
+        if len(names) > 1 and not self.recursive:
+            self.skipped.add(f"{prefix}/{names[0]}")
+            return False
+        return True
+
+
+def of(pipeline: Pipeline, skipped: set[str] | None = None) -> Folders:
+    """Return what becomes of the folders below the inbox of a pipeline with one source."""
+    return Folders(is_recursive(pipeline), set() if skipped is None else skipped)
+
+
+def files(folder: Path, *, recursive: bool) -> list[Path]:
+    """Return what is directly in a folder, or at any depth, and may be input, by name."""
+    return sorted(Path(entry.path) for entry in Folders(recursive).entries(str(folder), links=False))
+
+
+def is_recursive(pipeline: Pipeline) -> bool:
+    """Return whether a pipeline with one source reads the folders below its inbox."""
+    return isinstance(pipeline.source, Files) and pipeline.source.recursive
+
+
+def skipped(pipeline: Pipeline) -> list[str]:
+    """Return the folders that the next run will skip, of all sources; of a prefix by its first objects."""
+    found: set[str] = set()
+    for view in api_pipeline.each_input(pipeline):
+        inbox = None if isinstance(view.source, Kafka | Custom | DeltaSource) else api_pipeline.folder(view)
+        if inbox is not None and not is_recursive(view):
+            found |= _skipped(inbox)
+    return sorted(found)
+
+
+def _skipped(inbox: Location) -> set[str]:
+    folders = Folders()
+    if isinstance(inbox, Url):
+        for entry in islice(stores.of(inbox).entries(inbox), MOST):
+            folders.holds(inbox, entry)
+    else:
+        for _ in folders.entries(str(inbox), links=True):
+            pass
+    return folders.skipped
+
+
+def told(names: Iterable[str]) -> str:
+    """Return skipped folders in words."""
+    each = sorted(names)
+    more = f", and {len(each) - NAMED:,} more" if len(each) > NAMED else ""
+    return (
+        f"{len(each):,} folder(s) below the inbox are skipped, and nothing in them is read: "
+        f"{', '.join(each[:NAMED])}{more}"
+    )
+
+
+def _is_folder(entry: os.DirEntry[str], *, links: bool) -> bool:
+    try:
+        return entry.is_dir(follow_symlinks=links)
+    except OSError:  # a link in a circle
+        return False

@@ -1,0 +1,253 @@
+"""Files that grow: their identity, how far they reach in whole records, and which part of them is new.
+
+A file is identified by its inode, the inode's birth, and its first line. So a rename changes nothing, and a new file
+under an old name is another file. The last bytes that were read of a file are remembered (`mark`). If the file no
+longer has them at that place, it was cut short or rewritten, and it is refused for good. No Spark and no table: the
+registry remembers.
+
+Who calls it: `source_files`. Errors: none for a single file. Not promised: on a file system that records no birth, that
+a new file is told from an old one if it has the same inode and the same first line.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import xxhash
+
+from onlyonce.api.sources import Start, before_start
+from onlyonce.sources import file_bytes
+from onlyonce.sources.folders import Folders
+from onlyonce.sources.listing import Csv, InputFile, accept, cuts_at, printable
+from onlyonce.sources.record_id import inode, of_open, opened
+
+MARK = 1 << 10
+PIECE = 1 << 20
+THREADS = 4
+CUT = (
+    "the file was cut short or rewritten in place: it has not got what was read of it, up to byte {ends}. Nothing "
+    "more of it "
+    "is read; rotate by renaming, or put a copy of what it holds in under another name"
+)
+
+
+@dataclass(frozen=True)
+class Known:
+    """What was read of a file: up to where, and the mark of its last bytes. Of one that was refused nothing is read."""
+
+    ends: int
+    mark: str
+    refused: bool = False
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """After how many bytes a range ends, and, of CSV, within how many bytes of a record its quotes are closed."""
+
+    most_bytes: int
+    quoted_within: int | None
+
+
+def new_ranges(
+    folder: Path,
+    known: Mapping[str, Known],
+    most_bytes: int,
+    *,
+    with_packed: bool = False,
+    links: bool = False,
+    folders: Folders | None = None,
+    quoted_within: int | None = None,
+) -> list[InputFile]:
+    """What each file of the folder has beyond what is known of it, in ranges of whole records; the oldest change
+    first."""
+    asked = _Asked(most_bytes, quoted_within)
+    found = sorted(
+        _there(folder, with_packed, links=links, folders=folders or Folders()),
+        key=lambda one: (one.modified_ns, one.path),
+    )
+    with ThreadPoolExecutor(max_workers=THREADS) as pool:
+        looks = pool.map(lambda one: list(_new(one, known, asked)), found)
+        ranges = [one for of_file in looks for one in of_file]
+    # A file that is renamed while we list may be found under both names.
+    return list({(one.identity, one.begins, one.refusal is None): one for one in ranges}.values())
+
+
+def at_start(
+    folder: Path, start: Start, *, with_packed: bool = False, links: bool = False, quoted_within: int | None = None
+) -> list[InputFile]:
+    """What lies before the start: of each file that was there, all of its whole records."""
+    everything = new_ranges(folder, {}, 1 << 62, with_packed=with_packed, links=links, quoted_within=quoted_within)
+    return [one for one in everything if one.refusal is None and before_start(start, one.modified_ns)]
+
+
+def batched(ranges: Iterable[InputFile], most_bytes: int, most_files: int) -> Iterator[list[InputFile]]:
+    """Groups of ranges, each of so many bytes at most (a record may go over it), and with no file twice."""
+    group: list[InputFile] = []
+    held = 0
+    for one in ranges:
+        length, names = one.ends - one.begins, {other.path for other in group}
+        if group and (held + length > most_bytes or len(group) == most_files or one.path in names):
+            yield group
+            group, held = [], 0
+        group.append(one)
+        held += length
+    if group:
+        yield group
+
+
+def located(file: InputFile, *, links: bool = False) -> tuple[str, str | None]:
+    """Where the file of a range is now, and why the range can't be read, if so.
+
+    Called when its batch begins and is read.
+    """
+    for path in _places(file, links=links):
+        with suppress(OSError), opened(path) as now:
+            size = os.fstat(now).st_size
+            if of_open(now, path) != file.identity:
+                continue
+            is_packed = file_bytes.packing_of(file.path) is not None
+            same = size == file.size if is_packed else size >= file.ends and _mark(now, file.ends) == file.mark
+            return path, None if same else CUT.format(ends=file.ends)
+    return file.place, "the file vanished before it was read"
+
+
+def _places(file: InputFile, *, links: bool) -> Iterator[str]:
+    # The folder is looked through only for one that was renamed.
+    yield file_bytes.place_of_file(file.place, links=links)
+    for one in _there(Path(file.place).parent, True, links=links, folders=Folders()):
+        if one.inode == inode(file.identity).number:
+            yield one.place
+
+
+@dataclass(frozen=True)
+class _There:
+    """What the folder has: its name, where it is opened, and, of what is no file, its kind."""
+
+    path: str
+    place: str
+    modified_ns: int
+    inode: int
+    kind: str | None
+
+
+def _there(folder: Path, with_packed: bool, *, links: bool, folders: Folders) -> list[_There]:
+    found = []
+    for entry in folders.entries(str(folder), links=links):
+        with suppress(OSError):
+            if file_bytes.packing_of(entry.name) and not with_packed:
+                continue
+            now = entry.stat(follow_symlinks=links)
+            place = file_bytes.place_of_file(entry.path, links=links)
+            found.append(_There(entry.path, place, now.st_mtime_ns, now.st_ino, file_bytes.kind_of_file(now.st_mode)))
+    return found
+
+
+def _new(one: _There, known: Mapping[str, Known], asked: _Asked) -> Iterator[InputFile]:
+    path, number = one.path, one.inode
+    if printable(path) != path:
+        yield from _refused(
+            printable(path), f"{number}-name", known, "the file's name is not UTF-8; give it another name"
+        )
+        return
+    if one.kind:
+        yield from _refused(path, f"{number}-kind", known, f"it is no file, but {one.kind}")
+        return
+    try:
+        with opened(one.place) as file:
+            now = os.fstat(file)
+            who = of_open(file, path)
+            if who is None or (seen := known.get(who, Known(0, ""))).refused:
+                return
+            made = InputFile(
+                path,
+                now.st_size,
+                now.st_mtime_ns,
+                0,
+                None,
+                who,
+                seen.ends,
+                seen.ends,
+                seen.mark,
+                quoted_within=asked.quoted_within,
+            )
+            yield from (
+                _of_packed(made, one, known, asked)
+                if file_bytes.packing_of(path)
+                else _of_open(file, made, seen, asked)
+            )
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        # Once it can be read it has another identity, and is read.
+        yield from _refused(path, f"{number}-closed", known, f"the file can't be read: {error.strerror}")
+
+
+def _refused(path: str, who: str, known: Mapping[str, Known], reason: str) -> Iterator[InputFile]:
+    if who not in known:
+        yield InputFile(path, 0, 0, 0, reason, who, mark=who)
+
+
+def _of_open(file: int, made: InputFile, seen: Known, asked: _Asked) -> Iterator[InputFile]:
+    if seen.ends and (made.size < seen.ends or _mark(file, seen.ends) != seen.mark):
+        yield replace(made, refusal=CUT.format(ends=seen.ends))
+        return
+    one = made
+    for ends in _ends(file, seen.ends, made.size, asked.quoted_within):
+        while len(ends):
+            # A range is whole with the record that reaches so many bytes.
+            whole = int(np.searchsorted(ends, one.begins + asked.most_bytes))
+            mine, ends = ends[: whole + 1], ends[whole + 1 :]
+            one = replace(
+                one,
+                ends=int(mine[-1]),
+                lines=one.lines + len(mine),
+                cuts=(*one.cuts, *_cuts(one, mine, asked.quoted_within)),
+            )
+            if one.ends - one.begins >= asked.most_bytes:
+                yield _marked(file, one)
+                one = replace(made, begins=one.ends, ends=one.ends)
+    if one.lines:
+        yield _marked(file, one)
+
+
+def _ends(file: int, start: int, size: int, quoted_within: int | None) -> Iterator[file_bytes.Ends]:
+    """Yield the ends of the records in [start, size) that end for certain: the begin of a line waits, and so does a
+    record whose quote is open."""
+    found, at = file_bytes.record_end_reader(quoted_within, start), start
+    while at < size and (data := os.pread(file, min(PIECE, size - at), at)):
+        yield found.add(data)
+        at += len(data)
+
+
+def _cuts(one: InputFile, ends: file_bytes.Ends, quoted_within: int | None) -> Iterator[int]:
+    return iter(()) if quoted_within is None else cuts_at(ends, one.cuts[-1] if one.cuts else one.begins)
+
+
+def _marked(file: int, one: InputFile) -> InputFile:
+    return replace(one, mark=_mark(file, one.ends), cuts=tuple(cut for cut in one.cuts if cut < one.ends))
+
+
+def _of_packed(made: InputFile, one: _There, known: Mapping[str, Known], asked: _Asked) -> Iterator[InputFile]:
+    if made.identity in known:
+        if made.size != made.ends:
+            yield replace(made, refusal="the packed file changed under its name; give new data a new name")
+        return
+    file = accept(
+        one.place,
+        made.path,
+        made.size,
+        made.modified_ns,
+        None if asked.quoted_within is None else Csv(asked.quoted_within),
+    )
+    yield replace(file, identity=made.identity, begins=0, ends=made.size, mark=f"{made.size}")
+
+
+def _mark(file: int, end: int) -> str:
+    begin = max(0, end - MARK)
+    return xxhash.xxh64_hexdigest(os.pread(file, end - begin, begin))

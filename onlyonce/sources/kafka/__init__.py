@@ -1,1 +1,0 @@
-"""A topic as a source: what the broker has, which ranges a batch reads, and reading them."""

@@ -1,0 +1,268 @@
+"""Asks a broker about a topic, by the client that is on Spark's class path. Runs on the driver.
+
+The same client and the same options as Spark's own connector, so that TLS and passwords are given once.
+Errors: Refused for a topic or an option that is not there, Retryable while the brokers do not answer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from onlyonce import environment
+from onlyonce.api.declaration import declared_at
+from onlyonce.api.messages import FROM_ENVIRONMENT, Kafka
+from onlyonce.core import records as core_records
+from onlyonce.core.batch import to_micros
+from onlyonce.core.errors import Refused, Retryable
+from onlyonce.sources import record_id
+from onlyonce.sources.kafka_offsets import Range, Seen
+from onlyonce.sources.values.parse import BESIDE
+
+ANSWER_MS = "30000"
+"""How long the brokers may take to answer, unless the declaration says so (default.api.timeout.ms)."""
+NONE_SO_LATE = -1
+
+
+def options(source: Kafka) -> dict[str, str]:
+    """The options of Kafka's client, with what the environment holds for secrets. Never log them. Raises Refused."""
+    found = {name.removeprefix("kafka."): resolved(name, value) for name, value in source.options.items()}
+    return found | {"bootstrap.servers": source.servers}
+
+
+def look(spark: SparkSession, source: Kafka) -> Seen:
+    """The topic's id, its first offsets, and the ends of what may be read.
+
+    Raises Refused where there is no such topic.
+    """
+    found = find(spark, source)
+    if found is None:
+        raise Refused(
+            f"{declared_at(source)}there is no topic {source.topic!r} at {source.servers}",
+            data="nothing was read or written",
+            hint=f"make it: kafka-topics.sh --bootstrap-server {source.servers} --create --topic {source.topic} "
+            "--partitions 4; or correct the declaration",
+        )
+    return found
+
+
+def find(spark: SparkSession, source: Kafka) -> Seen | None:
+    """The same; None where there is no such topic."""
+    with _admin(spark, source) as asking:
+        described = asking.described()
+        if described is None:
+            return None
+        parts = sorted(one.partition() for one in described.partitions())
+        return Seen(described.topicId().toString(), asking.offsets(parts, "earliest"), asking.offsets(parts, "latest"))
+
+
+def at(spark: SparkSession, source: Kafka, time: datetime, seen: Seen) -> dict[int, int]:
+    """By partition the first offset whose message has this time or a later one; the end where there is none."""
+    with _admin(spark, source) as asking:
+        found = asking.offsets(sorted(seen.latest), "forTimestamp", (to_micros(time) or 0) // 1000)
+    return {
+        part: seen.latest[part] if offset == NONE_SO_LATE else min(offset, seen.latest[part])
+        for part, offset in found.items()
+    }
+
+
+def may_be_compacted(spark: SparkSession, source: Kafka) -> bool:
+    """Return whether the broker may remove messages of the topic whose keys came again.
+
+    If the account may not ask, it may.
+    """
+    try:
+        with _admin(spark, source) as asking:
+            return "compact" in asking.configuration()["cleanup.policy"].split(",")
+    except Refused:
+        return True
+
+
+def configuration(spark: SparkSession, source: Kafka) -> dict[str, str]:
+    """Return the settings of a topic. Raises Refused or Retryable if the broker does not tell them."""
+    with _admin(spark, source) as asking:
+        return asking.configuration()
+
+
+class _Asking:
+    def __init__(self, jvm: Any, gateway: Any, source: Kafka, admin: Any) -> None:
+        self._jvm, self._gateway, self._source, self._admin = jvm, gateway, source, admin
+
+    def described(self) -> Any:
+        names = self._jvm.java.util.ArrayList()
+        names.add(self._source.topic)
+        try:
+            return self._admin.describeTopics(names).allTopicNames().get().get(self._source.topic)
+        except Py4JJavaError as error:
+            if "UnknownTopicOrPartitionException" in str(error):
+                return None
+            raise
+
+    def configuration(self) -> dict[str, str]:
+        config = self._jvm.org.apache.kafka.common.config
+        topic = config.ConfigResource(config.ConfigResource.Type.TOPIC, self._source.topic)
+        wanted = self._jvm.java.util.ArrayList()
+        wanted.add(topic)
+        found = self._admin.describeConfigs(wanted).all().get().get(topic)
+        entries = self._jvm.java.util.ArrayList(
+            found.entries()
+        )  # a collection of the JVM that is no list can't be gone through here
+        return {str(entry.name()): str(entry.value()) for entry in entries}
+
+    def offsets(self, parts: list[int], which: str, *argument: int) -> dict[int, int]:
+        kafka = self._jvm.org.apache.kafka
+        isolation = getattr(kafka.common.IsolationLevel, self._source.isolation.upper())
+        places = {part: kafka.common.TopicPartition(self._source.topic, part) for part in parts}
+        wanted = self._jvm.java.util.HashMap()
+        for place in places.values():
+            wanted.put(place, getattr(kafka.clients.admin.OffsetSpec, which)(*argument))
+        answer = self._admin.listOffsets(wanted, kafka.clients.admin.ListOffsetsOptions(isolation)).all().get()
+        return {part: int(answer.get(place).offset()) for part, place in places.items()}
+
+
+@contextmanager
+def _admin(spark: SparkSession, source: Kafka) -> Iterator[_Asking]:
+    context: Any = spark.sparkContext
+    jvm, gateway = context._jvm, context._gateway
+    properties = jvm.java.util.Properties()
+    for name, value in (
+        {"default.api.timeout.ms": ANSWER_MS, "request.timeout.ms": ANSWER_MS} | options(source)
+    ).items():
+        properties.setProperty(name, value)
+    admin = None
+    try:
+        admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
+        yield _Asking(jvm, gateway, source, admin)
+    except Py4JJavaError as error:
+        raise _told(source, error) from error
+    finally:
+        if admin is not None:
+            admin.close()
+
+
+def _told(source: Kafka, error: Py4JJavaError) -> Refused | Retryable:
+    causes = [error.java_exception]
+    while causes[-1].getCause() is not None:
+        causes.append(causes[-1].getCause())
+    kinds = [cause.getClass().getSimpleName() for cause in causes]
+    message = str(causes[-1].getMessage())
+    # A certificate that nobody has vouched for is told by the layers below, in words of their own.
+    refused = [kind for kind in kinds if any(mark in kind for mark in ("Authentication", "Authorization", "Config"))]
+    if refused:
+        return Refused(
+            f"Kafka at {source.servers} refuses: {refused[0]}: {message}",
+            data="nothing was read or written",
+            hint="correct the options of the declaration, or what the variables that they name hold",
+        )
+    return Retryable(
+        f"Kafka at {source.servers} does not answer: {kinds[-1]}: {message}",
+        data="nothing was read or written",
+        hint="run the same command again when the brokers are up",
+    )
+
+
+def resolved(name: str, value: str) -> str:
+    """The value of an option, or what the variable holds that it names.
+
+    It may be a secret: never log it. Raises Refused.
+    """
+    if not value.startswith(FROM_ENVIRONMENT):
+        return value
+    variable = value.removeprefix(FROM_ENVIRONMENT)
+    held = environment.variable(variable)
+    if held is None:
+        raise Refused(
+            f"the environment variable {variable} of the option {name} is not set",
+            data="nothing was read or written",
+            hint=f"set {variable} where the driver runs",
+        )
+    return held
+
+
+# Reads ranges of a topic by Spark's own connector, as a bounded read that is the same at each attempt.
+#
+# Who calls it: `source_kafka`. Errors: Refused for a secret that is not in the environment. If a range is deleted
+# during the read its task fails (`failOnDataLoss`), which `failures` translates.
+
+
+VALUE, KEY = "oo_value", "oo_key"
+TOMBSTONE = "the message has no value (a tombstone)"
+
+
+def read_messages(spark: SparkSession, source: Kafka, ranges: list[Range]) -> DataFrame:
+    """The messages of some ranges, as the connector gives them."""
+    first, until = ({str(one.part): getattr(one, end) for one in ranges} for end in ("first", "until"))
+    reader = spark.read.format("kafka").option("assign", json.dumps({source.topic: [one.part for one in ranges]}))
+    reader = reader.option("startingOffsets", json.dumps({source.topic: first}))
+    reader = reader.option("endingOffsets", json.dumps({source.topic: until}))
+    # All cores, also where there are fewer partitions: the id of a message does not depend on the cut.
+    reader = reader.option("minPartitions", spark.sparkContext.defaultParallelism)
+    reader = reader.option("failOnDataLoss", "true").option("includeHeaders", str(bool(source.headers)).lower())
+    for name, value in options(source).items():
+        reader = reader.option(f"kafka.{name}", value)
+    return reader.option("kafka.isolation.level", source.isolation).load()
+
+
+def read_records(spark: SparkSession, source: Kafka, ranges: list[Range]) -> DataFrame:
+    """The messages that are records.
+
+    Of changes by Debezium a tombstone is none: the delete before it has said the same.
+    """
+    found = read_messages(spark, source, ranges)
+    return found.where(F.col("value").isNotNull()) if source.of_envelope else found
+
+
+def read_values(spark: SparkSession, source: Kafka, ranges: list[Range]) -> DataFrame:
+    """The same as (oo_line, oo_refused, oo_file, oo_position), and the columns that get the key and headers.
+
+    A value or key in a format (`declare.message_formats`) comes as bytes, in VALUE and KEY; `kafka_schemas` reads it
+    on. An envelope comes whole; `kafka_changes` takes it apart.
+    """
+    files = F.create_map(*[F.lit(x) for one in ranges for x in (one.part, record_id.of_file(one.place))])
+    packed = {"value": VALUE, "key": KEY}
+    packed = {part: name for part, name in packed.items() if part in source.schema_ids}
+    # Some producers end a value with a line feed.
+    value = F.rtrim(F.col("value").cast("string"), F.lit("\r\n"))
+    beside = {name: _header(name) for name in source.headers}
+    if isinstance(source.key, str):
+        beside = {source.key: F.col("key").cast("string"), **beside}
+    sized = [F.col("value"), *([F.col("key")] if "key" in packed else []), *beside.values()]
+    size: Column = sum((F.coalesce(F.octet_length(text), F.lit(0)) for text in sized), F.lit(0))
+    over = size > source.max_record_bytes
+    bad = F.when(over, _too_large(source, size)).when(F.col("value").isNull(), F.lit(TOMBSTONE))
+    if "value" in packed:
+        value = F.when(over, F.hex(F.substring("value", 1, core_records.BEGINNING // 2))).otherwise(F.lit(""))
+    else:
+        value = F.when(over, F.substring(value, 1, core_records.BEGINNING)).otherwise(value)
+    for name, text in beside.items():
+        named = f"key (column {name})" if name == source.key else f"header {name}"
+        unfit = ~F.is_valid_utf8(text) | F.contains(text, F.lit("\0"))
+        # Without its bytes: `oo_raw` has the message's value only, by which an erasure finds the record.
+        bad = bad.when(unfit, F.lit(f"the message's {named} is no text that can be stored"))
+    return read_records(spark, source, ranges).select(
+        F.coalesce(value, F.lit("")).alias("oo_line"),
+        bad.alias("oo_refused"),
+        files[F.col("partition")].alias("oo_file"),
+        F.col("offset").alias("oo_position"),
+        *[F.when(~over, beside[name]).alias(f"{BESIDE}{name}") for name in source.beside if name in beside],
+        *[F.when(~over, F.col(part)).alias(name) for part, name in packed.items()],
+    )
+
+
+def _too_large(source: Kafka, size: Column) -> Column:
+    place = F.concat(F.lit(f"{source.topic}/"), F.col("partition"), F.lit(" at offset "), F.col("offset"))
+    told = core_records.record_too_large("the message of %s", "%s", source.max_record_bytes)
+    return F.format_string(told, place, size)
+
+
+def _header(name: str) -> Column:
+    # The last of several of one name, as Kafka's own clients take it.
+    named = F.filter(F.col("headers"), lambda one: one["key"] == name)
+    return F.try_element_at(named, F.lit(-1))["value"].cast("string")

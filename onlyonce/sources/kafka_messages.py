@@ -1,0 +1,334 @@
+"""Turns the messages of a task into rows: by the schema of each, in whole arrays, with a reason for each that can't be
+read.
+
+The messages of one schema are converted together. Where that fails they are halved until those that fail stand alone,
+so a bad message costs some calls, and its neighbours nothing.
+
+Who calls it: `kafka_schemas`. Errors: none of a message, each has a row; those of a machine that lacks memory or a
+library. A row depends on its message and its schema alone, never on its neighbours, so a replay gives the same however
+it is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from onlyonce.api.messages import JsonSchema, Kafka, MessageFormat
+from onlyonce.api.pipeline import Pipeline, split_ddl
+from onlyonce.core.errors import Refused
+from onlyonce.core.records import Damaged
+from onlyonce.core.stored_names import OO_REASON
+from onlyonce.engine import worker
+from onlyonce.engine.session import quoted
+from onlyonce.engine.worker import Batches
+from onlyonce.sources import kafka_admin, message_formats, protobuf_messages, schema_registry
+from onlyonce.sources.kafka_admin import KEY, VALUE
+from onlyonce.sources.kafka_offsets import Range
+from onlyonce.sources.lines import LINE_COLUMN
+from onlyonce.sources.message_formats import Columns, Wanted
+from onlyonce.sources.schema_registry import Schema
+from onlyonce.sources.values import coercion
+from onlyonce.sources.values.parse import BESIDE
+
+KINDS = {"AVRO": "Avro", "PROTOBUF": "Protobuf", "JSON": "JSON Schema"}
+UNFRAMED = "the message's {part} does not begin with a zero byte and the id of a schema"
+UNLIKE = "the message's {part} is not what schema {number} says"
+NO_FAULT_OF_A_MESSAGE = (MemoryError, ImportError)
+"""The machine's: elsewhere the message would be read."""
+Convert = Callable[[pa.Array], Columns]
+
+
+@dataclass(frozen=True)
+class Part:
+    """The value or the key of a message, its format, the schemas that there are by id, and what is wanted of it.
+
+    `envelope`: it is Debezium's.
+    """
+
+    name: str
+    format: MessageFormat
+    schemas: Mapping[int, Schema]
+    unknown: Mapping[int, str]
+    wanted: Wanted
+    envelope: bool = False
+
+
+@dataclass(frozen=True)
+class Read:
+    """What has become of a part of each message: the wanted columns, its schema's id, why it can't be read, and what is
+    not declared."""
+
+    columns: pa.RecordBatch
+    ids: pa.Array
+    reasons: pa.Array
+    rest: pa.Array
+
+
+def decoding_reader(part: Part) -> Callable[[pa.Array], Read]:
+    """What reads a part of messages, as bytes; a null is left alone."""
+    converters: dict[int, Convert | str] = {}
+
+    def read(messages: pa.Array) -> Read:
+        ids = message_formats.schema_ids(messages)
+        there = messages.is_valid().to_numpy(zero_copy_only=False)
+        pieces = [_without(part, np.flatnonzero(~there), None)]
+        for number in np.unique(ids[there]).tolist():
+            rows = np.flatnonzero(there & (ids == number))
+            if number not in converters:
+                converters[number] = _converter(part, number)
+            pieces += _of_schema(
+                part, converters[number], number, message_formats.message_bodies(messages.take(pa.array(rows))), rows
+            )
+        rows = np.concatenate([of for of, _ in pieces])
+        batch = pa.concat_batches([one for _, one in pieces]).take(pa.array(np.argsort(rows)))
+        columns = pa.RecordBatch.from_arrays(batch.columns[:-2], schema=part.wanted.schema)
+        known = pa.array(ids, mask=ids == message_formats.NONE).cast(pa.int64())
+        # An id is four bytes without a sign, and the column an int: no registry has given out more.
+        return Read(columns, known.cast(pa.int32(), safe=False), batch.column(-2), batch.column(-1))
+
+    return read
+
+
+Piece = tuple[NDArray[np.int64], pa.RecordBatch]
+
+
+def _converter(part: Part, number: int) -> Convert | str:
+    """What converts messages of a schema; or why none can be read."""
+    if number == message_formats.NONE:
+        return UNFRAMED.format(part=part.name)
+    if number in part.unknown:
+        return part.unknown[number]
+    schema = part.schemas[number]
+    try:
+        if schema.kind != part.format.kind:
+            raise Damaged(f"it is {KINDS.get(schema.kind, schema.kind)}, and declared is {KINDS[part.format.kind]}")
+        if isinstance(part.format, JsonSchema):
+            return message_formats.json_converter(schema, part.wanted, validate=part.format.validate)
+        if part.envelope:
+            return message_formats.envelope_converter(schema)
+        of = message_formats if part.format.kind == "AVRO" else protobuf_messages
+        return of.converter(schema, part.wanted)
+    except NO_FAULT_OF_A_MESSAGE:
+        raise
+    except Exception as error:  # a schema may be of a kind that nobody has thought of
+        told = str(error) if isinstance(error, Damaged) else f"it can't be read ({type(error).__name__})"
+        return f"schema {number} of the message's {part.name} does not fit the declaration: {told}"
+
+
+def _of_schema(
+    part: Part, convert: Convert | str, number: int, bodies: pa.Array, rows: NDArray[np.int64]
+) -> list[Piece]:
+    if isinstance(convert, str):
+        return [_without(part, rows, convert)]
+    try:
+        found = convert(bodies)
+    except NO_FAULT_OF_A_MESSAGE:
+        raise
+    except Exception as error:  # the readers raise whatever a damaged byte leads them to
+        if len(rows) == 1:
+            told = f"the message's {part.name} by schema {number}: {error}" if isinstance(error, Damaged) else None
+            return [_without(part, rows, told or UNLIKE.format(part=part.name, number=number))]
+        half = len(rows) // 2
+        halves = ((bodies[:half], rows[:half]), (bodies[half:], rows[half:]))
+        return [piece for body, of in halves for piece in _of_schema(part, convert, number, body, of)]
+    return [
+        (
+            rows,
+            _piece(
+                part,
+                found.batch.columns,
+                pa.nulls(len(rows), pa.string()),
+                pa.repeat(pa.scalar(found.rest, pa.string()), len(rows)),
+            ),
+        )
+    ]
+
+
+def _without(part: Part, rows: NDArray[np.int64], reason: str | None) -> Piece:
+    """Rows of which nothing was read."""
+    empty = [pa.nulls(len(rows), field.type) for field in part.wanted.fields]
+    return rows, _piece(
+        part, empty, pa.repeat(pa.scalar(reason, pa.string()), len(rows)), pa.nulls(len(rows), pa.string())
+    )
+
+
+def _piece(part: Part, columns: list[pa.Array], reasons: pa.Array, rest: pa.Array) -> pa.RecordBatch:
+    ours = [pa.field(OO_REASON, pa.string()), pa.field("oo_rest", pa.string())]
+    return pa.RecordBatch.from_arrays([*columns, reasons, rest], schema=pa.schema([*part.wanted.fields, *ours]))
+
+
+# Messages whose value or key is written by a schema of a registry: which schemas a batch has, and its messages as rows.
+#
+# The driver looks which schema ids the messages of a batch name, by one more read of their first five bytes, and asks
+# the registry for those. So tasks need no registry and no secrets, and what a batch does not find is a fact of its row:
+# a replay decides the same, whatever the registry has by then.
+#
+# Who calls it: `source_kafka`. Errors: those of `schema_registry`; Refused for a schema that was there when the batch
+# began, and for very many that the registry does not know.
+
+
+MOST_UNKNOWN = 1000
+"""Ids in one batch that the registry does not know. A topic that has more is written by something else than
+serializers. Of those that it knows there may be any number."""
+Ids = dict[str, list[int]]
+"""By 'value' and 'key', which schemas the messages of a batch name."""
+
+
+def named_schema(spark: SparkSession, source: Kafka, ranges: list[Range]) -> Ids:
+    """Which schemas the messages of some ranges name."""
+    parts = [*source.registered]
+    if not parts or not ranges:
+        return {part: [] for part in parts}
+    framed = [
+        F.when(F.substring(part, 1, 1) == F.lit(b"\0"), F.substring(part, 1, message_formats.HEAD)).alias(part)
+        for part in parts
+    ]
+    heads = kafka_admin.read_messages(spark, source, ranges).select(*framed).distinct().toArrow()
+    ids = {part: message_formats.schema_ids(pc.cast(heads[part].combine_chunks(), pa.binary())) for part in parts}
+    return {part: sorted({*ids[part].tolist()} - {message_formats.NONE}) for part in parts}
+
+
+def unknown_schemas(source: Kafka, ids: Ids) -> dict[str, Any]:
+    """What the registry has no schema of, as facts of the batch's row. Raises Refused for too many."""
+    of = source.registered
+    found = {part: schema_registry.unknown(of[part], numbers, MOST_UNKNOWN) for part, numbers in ids.items()}
+    if any(len(numbers) > MOST_UNKNOWN for numbers in found.values()):
+        raise Refused(
+            f"one batch of topic {source.topic} names more than {MOST_UNKNOWN} schemas that the registry does not "
+            "know: its messages are not framed as declared",
+            data="nothing of the batch was read; no record became invalid",
+            hint="see what is in the topic; a declaration without value= reads plain JSON",
+        )
+    return {
+        _fact(part, number): {
+            "reason": f"the message's {part} has the schema id {number}, which the registry does not know",
+            "schema": number,
+        }
+        for part, numbers in found.items()
+        for number in numbers
+    }
+
+
+def rows_of_messages(
+    messages: DataFrame, pipeline: Pipeline, source: Kafka, ids: Ids, facts: Mapping[str, Any]
+) -> DataFrame:
+    """Messages as `kafka_reader.values` gives them → rows as `gives` says."""
+    parts = [_part(pipeline, source, part, ids[part], facts) for part in source.registered]
+    schema = gives(pipeline, source, envelope=False)
+    wanted = coercion.declared(schema)
+
+    def of_task(batches: Batches) -> Batches:
+        readers = {one.name: decoding_reader(one) for one in parts}
+        for batch in batches:
+            found = {name: read(batch.column(_packed(name))) for name, read in readers.items()}
+            yield _row_batch(batch, found, source, wanted)
+
+    return worker.mapped(messages, of_task, schema)
+
+
+def gives(pipeline: Pipeline, source: Kafka, *, envelope: bool = True) -> str:
+    """The columns of `rows`, in DDL: the declared ones, or a line of JSON with what comes beside it.
+
+    `envelope`: when the one of a change is taken apart.
+    """
+    if source.format != "json":
+        return f"{coercion.BESIDE}, {pipeline.schema}"
+    typed = dict(zip(coercion.declared(pipeline.schema).names, split_ddl(pipeline.schema), strict=True))
+    beside = [
+        f"{quoted(BESIDE + name)} {typed[name].strip().partition(' ')[2]}"
+        for name in source.beside
+        if envelope or name not in source.of_envelope
+    ]
+    return ", ".join([LINE_COLUMN, *beside])
+
+
+def _part(pipeline: Pipeline, source: Kafka, part: str, ids: Iterable[int], facts: Mapping[str, Any]) -> Part:
+    of = source.registered[part]
+    no = {number: str(facts[_fact(part, number)]["reason"]) for number in ids if _fact(part, number) in facts}
+    schemas = {}
+    for number in {*ids} - no.keys():
+        found = schema_registry.find(of, number)
+        if found is None:
+            raise Refused(
+                f"the registry has no schema {number} any more, which a message's {part} of topic {source.topic} names",
+                data="the batch was begun when the schema was there, and waits for it; nothing was skipped",
+                hint="put the schema back under its id (a registry restores what was deleted softly), then run "
+                "the same command again",
+            )
+        schemas[number] = found
+    if part == "value" and source.of_envelope:
+        return Part(part, of, schemas, no, message_formats.WANTED, envelope=True)
+    declared = coercion.declared(pipeline.schema)
+    here = source.key_columns if part == "key" else [name for name in declared.names if name not in source.beside]
+    fields = [] if isinstance(of, JsonSchema) else [declared.field(name) for name in here]
+    needed = [name for name in (*pipeline.record_id, pipeline.event_time) if name in {field.name for field in fields}]
+    elsewhere = tuple(name for name in declared.names if name not in here)
+    return Part(part, of, schemas, no, Wanted(tuple(fields), tuple(needed), elsewhere))
+
+
+def _fact(part: str, number: int) -> str:
+    return f"the {part}'s schema {number}"
+
+
+def _packed(part: str) -> str:
+    return VALUE if part == "value" else KEY
+
+
+def _row_batch(batch: pa.RecordBatch, found: Mapping[str, Read], source: Kafka, wanted: pa.Schema) -> pa.RecordBatch:
+    reason, line = batch.column("oo_refused"), batch.column("oo_line")
+    here: dict[str, pa.Array] = {}
+    for part, read in found.items():
+        reason = pc.coalesce(reason, read.reasons)
+        here |= dict(zip(read.columns.schema.names, read.columns.columns, strict=True))
+        here[source.schema_ids[part]] = read.ids
+    if "value" in found:
+        # Of what can't be read all bytes are kept, but of a message that is too large, which has how it begins.
+        value, too_large = batch.column(VALUE), pc.not_equal(line, "")
+        text = _text(value, found["value"], source)
+        is_text = text.is_valid()
+        packed = pc.and_(reason.is_valid(), pc.invert(pc.or_(is_text, too_large)))
+        line = pc.if_else(too_large, line, pc.if_else(packed, _hex(value, packed), text))
+    here |= {name: batch.column(f"{BESIDE}{name}") for name in source.headers}
+    if isinstance(source.key, str):
+        here[source.key] = batch.column(f"{BESIDE}{source.key}")
+    if source.format == "json":
+        here = {f"{BESIDE}{name}": column for name, column in here.items()}
+    else:
+        here["oo_rest"] = found["value"].rest
+    here |= {
+        "oo_line": line,
+        "oo_refused": reason,
+        "oo_file": batch.column("oo_file"),
+        "oo_position": batch.column("oo_position"),
+    }
+    return pa.RecordBatch.from_arrays(
+        [here[name].cast(wanted.field(name).type) for name in wanted.names], schema=wanted
+    )
+
+
+def _text(values: pa.Array, read: Read, source: Kafka) -> pa.Array:
+    """Each message as a line; null of one that is no text. Framed JSON is one, whatever its schema says of it."""
+    if source.format != "json":
+        return pa.nulls(len(values), pa.string())
+    if source.of_envelope:
+        return read.columns.column(message_formats.TEXT)
+    text = pc.ascii_rtrim(
+        pc.fill_null(message_formats.message_bodies(values), b"").view(pa.string()), characters="\r\n"
+    )
+    return pc.if_else(read.ids.is_valid(), text, pa.scalar(None, pa.string()))
+
+
+def _hex(values: pa.Array, which: pa.Array) -> pa.Array:
+    if not which.true_count:
+        return pa.nulls(len(values), pa.string())
+    texts = iter([value.hex().upper() if value is not None else "" for value in values.filter(which).to_pylist()])
+    return pa.array([next(texts) if one else None for one in which.to_pylist()], pa.string())

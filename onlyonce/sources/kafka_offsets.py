@@ -1,0 +1,185 @@
+"""Decides which ranges of offsets of a topic are read. Pure.
+
+It is given what the broker says (`Seen`) and what the registry remembers (`Known`), and returns ranges of offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from onlyonce.api.messages import Kafka
+from onlyonce.core.errors import Refused
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the broker says of a topic: its id, and by partition its first offset and the end of what may be read."""
+
+    topic_id: str
+    earliest: Mapping[int, int]
+    latest: Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the registry remembers: the topic's first id and its last, and by partition where the next batch goes on."""
+
+    first_id: str
+    topic_id: str
+    next: Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class Range:
+    """Offsets [first, until) of one partition, or with a `refusal` one lost range.
+
+    `place` names the partition in record ids: 'topic/partition', with '@' and the topic's id for a topic that was made
+    again.
+    """
+
+    place: str
+    topic_id: str
+    part: int
+    first: int
+    until: int
+    refusal: str | None = None
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets are to be read."""
+        return 0 if self.refusal else self.until - self.first
+
+
+def new_ranges(source: Kafka, known: Known | None, seen: Seen, started: Mapping[int, int]) -> list[Range]:
+    """What is new in a topic. `started` is where the first run begins, by partition; later ones don't ask for it.
+
+    At the first run each partition has a range, also an empty one: it stores where the source began. Raises Refused for
+    lost messages, unless they are to be skipped: then a range with a refusal stands for each loss.
+    """
+    if known is None:
+        return [
+            _range(source, seen, seen.topic_id, part, min(max(started[part], seen.earliest[part]), end), end)
+            for part, end in sorted(seen.latest.items())
+        ]
+    again = known.topic_id != seen.topic_id
+    lost = _made_again(source, known, seen) if again else []
+    goes_on = {} if again else known.next
+    found = []
+    for part, end in sorted(seen.latest.items()):
+        first, earliest = goes_on.get(part, seen.earliest[part] if again else 0), seen.earliest[part]
+        if first > end:
+            raise _shorter(source, part, first, end)
+        if first < earliest:
+            reason = (
+                f"offsets {first} to {earliest - 1} of {source.topic}/{part} were deleted by the broker before "
+                "they were read"
+            )
+            lost.append(_range(source, seen, known.first_id, part, first, earliest, reason))
+        if part not in goes_on or max(first, earliest) < end:
+            found.append(_range(source, seen, known.first_id, part, max(first, earliest), end))
+    if lost and source.on_loss == "stop":
+        raise _loss(source, [str(one.refusal) for one in lost])
+    return lost + found
+
+
+def cut(ranges: Iterable[Range], size: int) -> list[list[Range]]:
+    """Batches of at most about `size` offsets: each has the same share of every partition, in order."""
+    ranges = list(ranges)
+    plain = [one for one in ranges if one.refusal is None]
+    batches = max(1, -(-sum(one.offsets for one in plain) // size))
+    found: list[list[Range]] = [[one for one in ranges if one.refusal is not None or not one.offsets]]
+    found += [[] for _ in range(batches - 1)]
+    for one in plain:
+        edges = [one.first + one.offsets * number // batches for number in range(batches + 1)]
+        for batch, first, until in zip(found, edges, edges[1:], strict=False):
+            if first < until:
+                batch.append(replace(one, first=first, until=until))
+    return [batch for batch in found if batch]
+
+
+def lost_since(source: Kafka, ranges: Iterable[Range], seen: Seen | None) -> dict[str, Any]:
+    """What of a registered batch can't be read any more, by place: why, and from where on it can.
+
+    None: no such topic.
+    """
+    found: dict[str, Any] = {}
+    for one in ranges:
+        if one.offsets == 0:
+            continue
+        if seen is None or seen.topic_id != one.topic_id:
+            reason = (
+                f"offsets {one.first} to {one.until - 1} of {one.place} went with the topic, which was deleted "
+                "before they were read"
+            )
+            found[one.place] = {"reason": reason, "from": one.until}
+        elif seen.earliest[one.part] > one.first:
+            upto = min(seen.earliest[one.part], one.until)
+            reason = (
+                f"offsets {one.first} to {upto - 1} of {one.place} were deleted by the broker before they were read"
+            )
+            found[one.place] = {"reason": reason, "from": upto}
+    return found
+
+
+def readable(ranges: Iterable[Range], facts: Mapping[str, Any]) -> list[Range]:
+    """What of a batch is read, by the facts of its row."""
+    found = [
+        replace(one, first=facts[one.place]["from"]) if one.place in facts else one
+        for one in ranges
+        if one.refusal is None
+    ]
+    return [one for one in found if one.offsets > 0]
+
+
+def refuse_lost(source: Kafka, facts: Mapping[str, Any]) -> None:
+    """Raises Refused where messages of a registered batch are lost and the declaration says to stop."""
+    lost = [fact["reason"] for _, fact in sorted(facts.items()) if "from" in fact]
+    if lost and source.on_loss == "stop":
+        raise _loss(source, lost)
+
+
+def _range(
+    source: Kafka, seen: Seen, first_id: str, part: int, first: int, until: int, refusal: str | None = None
+) -> Range:
+    life = "" if seen.topic_id == first_id else f"@{seen.topic_id}"
+    return Range(f"{source.topic}/{part}{life}", seen.topic_id, part, first, until, refusal)
+
+
+def _made_again(source: Kafka, known: Known, seen: Seen) -> list[Range]:
+    return [
+        _range(
+            source,
+            seen,
+            known.first_id,
+            part,
+            0,
+            0,
+            f"topic {source.topic} was deleted and made again: what its partition {part} held from offset {first} "
+            "on was not read",
+        )
+        for part, first in sorted(known.next.items())
+    ]
+
+
+def _loss(source: Kafka, reasons: list[str]) -> Refused:
+    shown = "; ".join(reasons[:5]) + (f"; and {len(reasons) - 5} more" if len(reasons) > 5 else "")
+    return Refused(
+        f"messages of topic {source.topic} are lost: {shown}",
+        data="nothing was skipped; what was read before is as it was",
+        hint="if they can be sent again, send them (to their partitions' end). Then go on behind the loss: "
+        "Kafka(on_loss='skip') "
+        "in the declaration; each lost range becomes one invalid record that says so. Remove it after one run, if "
+        "you like",
+    )
+
+
+def _shorter(source: Kafka, part: int, first: int, end: int) -> Refused:
+    return Refused(
+        f"topic {source.topic}: partition {part} ends at offset {end}, but was read up to {first}",
+        data="the broker has forgotten messages that it had given out; new ones would get offsets that were read "
+        "already",
+        hint="restore the topic; or delete it and make it again (then it has another id, and on_loss='skip' reads it "
+        "from its begin), or declare a pipeline of another name",
+    )

@@ -1,0 +1,406 @@
+"""Takes Debezium's envelopes apart as an expression over a column of lines (`onlyonce/core/line_values.py`).
+
+No parser of the JVM reads them.
+
+An envelope in Avro comes as JSON (`formats.avro_envelopes`), so what a change is does not depend on how it was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.functions import arrow_udf
+from pyspark.sql.types import StringType, StructField, StructType, TimestampType
+
+from onlyonce.api.messages import Debezium, Kafka
+from onlyonce.api.pipeline import Pipeline
+from onlyonce.commitlog.lineages import Driver
+from onlyonce.core import batch, line_values, stored_names
+from onlyonce.core.batch import EPOCH, NOTHING, Corrections
+from onlyonce.core.errors import Refused, Superseded
+from onlyonce.core.line_values import Change
+from onlyonce.core.locations import Location
+from onlyonce.core.records import RecordPlaces
+from onlyonce.core.stored_names import BATCH_NO, SEEN_AT
+from onlyonce.engine import session
+from onlyonce.sources import kafka_admin, kafka_messages, record_id
+from onlyonce.sources import manifest as readings
+from onlyonce.sources.kafka_offsets import Known, Range, Seen, cut, lost_since, new_ranges, readable, refuse_lost
+from onlyonce.sources.lines import LINE_COLUMN, Lines
+from onlyonce.sources.values.parse import BESIDE, NOT_UTF8
+from onlyonce.tables import commit, opening
+
+READ = "oo_change"
+INSTANT = pa.timestamp("us", "UTC")
+KINDS = {
+    "reason": StringType(),
+    "row": StringType(),
+    "op": StringType(),
+    "position": StringType(),
+    "time": TimestampType(),
+}
+
+
+def rows_of_changes(messages: DataFrame, declared: Debezium, columns: Collection[str], *, keyed: bool) -> DataFrame:
+    """Return lines with the row of each envelope, and the envelope's columns next to them.
+
+    A refused message keeps all of its text.
+
+    `columns`: the declared ones. `keyed`: columns come from the message's key, so a delete needs no row before it.
+    """
+    of_envelope = {declared.op: "op", declared.position: "position", declared.time: "time"}
+    of_row = [name for name in columns if name not in of_envelope]
+    read = messages.withColumn(READ, _reader(of_row, declared.unavailable, keyed)(F.col("oo_line")))
+    refused = F.coalesce("oo_refused", F.col(f"{READ}.reason"))
+    line = F.when(refused.isNotNull(), F.col("oo_line")).otherwise(F.col(f"{READ}.row"))
+    return read.select(
+        line.alias("oo_line"),
+        refused.alias("oo_refused"),
+        *[name for name in messages.columns if name not in ("oo_line", "oo_refused")],
+        *[F.col(f"{READ}.{part}").alias(f"{BESIDE}{name}") for name, part in of_envelope.items()],
+    )
+
+
+def _reader(columns: Collection[str], placeholder: str, keyed: bool) -> Callable[[Column], Column]:
+    def read(lines: pa.Array) -> pa.Array:
+        of_line = line_values.envelope_reader(columns, placeholder, keyed=keyed)
+        changes = [_change(line, of_line) for line in lines.cast(pa.binary()).to_pylist()]
+        kinds = [INSTANT if name == "time" else pa.string() for name in KINDS]
+        parts = (
+            [pa.array(part, kind) for part, kind in zip(zip(*changes, strict=True), kinds, strict=True)]
+            if changes
+            else [pa.nulls(0, kind) for kind in kinds]
+        )
+        return pa.StructArray.from_arrays(parts, names=list(KINDS))
+
+    return arrow_udf(read, StructType([StructField(name, kind) for name, kind in KINDS.items()]))
+
+
+def _change(line: bytes | None, read: Callable[[str], Change]) -> Change:
+    if line is None:
+        return Change(None)
+    try:
+        return read(line.decode())
+    except UnicodeDecodeError:
+        return Change(NOT_UTF8)
+
+
+# One batch of a topic: its ranges of offsets, what of it can't be read, and its messages as lines or rows.
+#
+# Who calls it: `source_kafka` makes it, receive reads it. Errors: Refused for lost messages, and those of
+# `kafka_schemas`.
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """The ranges of one batch, the batch's number in the registry, and its system time."""
+
+    pipeline: Pipeline
+    source: Kafka
+    spark: SparkSession
+    ranges: list[Range]
+    batch_no: int
+    seen_at: datetime
+    _named: dict[tuple[Range, ...], kafka_messages.Ids] = field(default_factory=dict, repr=False, compare=False)
+    _gone: list[dict[str, Any]] = field(default_factory=list, repr=False, compare=False)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to read: such a batch only stores where the source began."""
+        return not any(one.offsets or one.refusal for one in self.ranges)
+
+    def size(self) -> int:
+        """About how many bytes they have, by the number of offsets."""
+        return batch.A_RECORD * sum(one.offsets for one in self.ranges)
+
+    def summary(self) -> dict[str, Any]:
+        """What the batch row says of them."""
+        offsets = {one.place: [one.first, one.until] for one in self.ranges if one.refusal is None}
+        said = {
+            BATCH_NO: self.batch_no,
+            stored_names.LINES: sum(one.offsets for one in self.ranges),
+            stored_names.OFFSETS: offsets,
+        }
+        lost = sum(one.refusal is not None for one in self.ranges)
+        said |= {stored_names.LOST: lost} if lost else {}
+        named = self._schemas_now()
+        return {**said, "schemas": named} if named else said
+
+    def unreadable(self) -> dict[str, Any]:
+        """What of it is lost at the moment when the batch begins, and which schemas the registry does not know.
+
+        The batch row keeps it, so that a replay decides the same."""
+        return self._lost_now() | kafka_messages.unknown_schemas(self.source, self._schemas_now())
+
+    def _lost_now(self) -> dict[str, Any]:
+        if not self._gone:
+            self._gone.append(lost_since(self.source, self.ranges, kafka_admin.find(self.spark, self.source)))
+        return self._gone[0]
+
+    def _schemas_now(self) -> kafka_messages.Ids:
+        # Where messages are lost and the declaration says to stop, nothing is read.
+        if not self.source.registered or (self._lost_now() and self.source.on_loss == "stop"):
+            return {}
+        return self._schemas(readable(self.ranges, self._lost_now()))
+
+    def lines(self, facts: dict[str, Any]) -> tuple[Lines, Callable[[int], int]]:
+        """The messages as (oo_line, oo_refused, oo_file, oo_position) with key and headers; and how many there must be.
+
+        Where each offset has a message that is told by the offsets. Where transactions or compaction leave gaps, the
+        ranges are read once more and counted, without parsing: another way than by the fates, so conservation is no
+        tautology. A compacted topic may have fewer messages by then; then no message that is there is without a fate.
+        Raises Refused for lost messages, unless they are to be skipped.
+        """
+        refuse_lost(self.source, facts)
+        left, lost = readable(self.ranges, facts), self._lost(facts)
+        frame = self.spark.createDataFrame([("", *one) for one in lost], session.schema_of(LINE_COLUMN))
+        if left:
+            messages = self._messages(left, facts)
+            frame = frame.unionByName(messages, allowMissingColumns=True) if lost else messages
+        else:
+            frame = frame.unionByName(self.spark.createDataFrame([], self._gives()), allowMissingColumns=True)
+
+        def must(fated: int) -> int:
+            offsets = sum(one.offsets for one in left) + len(lost)
+            if fated == offsets:
+                return offsets
+            now = len(lost) + (kafka_admin.read_records(self.spark, self.source, left).count() if left else 0)
+            return fated if now < fated < offsets and self._compacted() else now
+
+        return Lines([], frame, shrinks=self._compacted, places=self._places()), must
+
+    def _compacted(self) -> bool:
+        return kafka_admin.may_be_compacted(self.spark, self.source)
+
+    def _messages(self, left: list[Range], facts: dict[str, Any]) -> DataFrame:
+        source = self.source
+        messages = kafka_admin.read_values(self.spark, source, left)
+        if source.registered:
+            messages = kafka_messages.rows_of_messages(messages, self.pipeline, source, self._schemas(left), facts)
+        if not isinstance(source.value, Debezium):
+            return messages
+        return rows_of_changes(messages, source.value, self.pipeline.named().values(), keyed="key" in source.registered)
+
+    def _schemas(self, left: list[Range]) -> kafka_messages.Ids:
+        # Of a batch that begins they are asked for twice, before its row and behind it.
+        if tuple(left) not in self._named:
+            self._named[tuple(left)] = kafka_messages.named_schema(self.spark, self.source, left)
+        return self._named[tuple(left)]
+
+    def _gives(self) -> StructType:
+        source = self.source
+        if source.registered:
+            return session.schema_of(kafka_messages.gives(self.pipeline, source))
+        kinds = dict.fromkeys(source.beside, "string") | source.of_envelope
+        return session.schema_of(", ".join([LINE_COLUMN, *(f"{BESIDE}{name} {kind}" for name, kind in kinds.items())]))
+
+    def _places(self) -> RecordPlaces:
+        return RecordPlaces({record_id.of_file(one.place): one.place for one in self.ranges}, "offset")
+
+    def _lost(self, facts: dict[str, Any]) -> list[tuple[str, int, int]]:
+        # A place below zero is that of no message.
+        found = [(str(one.refusal), one.place, one.first) for one in self.ranges if one.refusal is not None]
+        found += [
+            (facts[one.place]["reason"], one.place, one.first)
+            for one in self.ranges
+            if one.place in facts and one.offsets
+        ]
+        return [(reason, record_id.of_file(place), -1 - first) for reason, place, first in found]
+
+
+# A topic of Kafka, read by a registry of offsets.
+#
+# The driver appends new ranges of offsets, in batches, to the Delta table `ranges`. Receive streams that table and has
+# Spark's connector read each batch's ranges as a bounded read. The connector's own stream can't tell that a topic was
+# made again, that a range was lost, or where a new life goes on.
+
+
+SCHEMA = stored_names.RANGES_COLUMNS
+LOOKS = 5
+NO_BATCH = -1
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The part of a topic that a bounded run reads, by the times of its messages; None: no bound."""
+
+    start: datetime | None = None
+    end: datetime | None = None
+
+    def __str__(self) -> str:
+        return "--".join(time.astimezone(UTC).isoformat() if time else "" for time in (self.start, self.end))
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic as the source of one instance, and the table `ranges` that remembers its offsets.
+
+    `readings`: what the run has read of its registries.
+    """
+
+    pipeline: Pipeline
+    source: Kafka
+    instance: str
+    table: Location
+    bounds: Bounds | None = None
+    readings: readings.Readings | None = None
+
+    def register(self, spark: SparkSession, driver: Driver, now: datetime, corrected: Corrections = NOTHING) -> int:
+        """Append what is new in the topic to the registry; gives the number of new ranges.
+
+        A bounded run reads what was there at its first look, so that a retry reads the same. Raises Refused for lost
+        messages, and for another range than the one that an unfinished bounded run has.
+        """
+        commit.make(self.table, session.schema_of(SCHEMA), spark, [], commit.KEEP_ALL)
+        reading = readings.reading_of(
+            self.readings,
+            self.table,
+            lambda: readings.Reading(self.table, _entries, session.schema_of(SCHEMA).names, _more),
+        )
+        for _ in range(LOOKS):
+            # As of one look: what another driver adds after it makes the transaction's number taken.
+            app_id = stored_names.transaction(self.instance, stored_names.RANGES_BY)
+            entries = reading.look()
+            number = (reading.table.transaction_version(app_id) or 0) + 1
+            if self.bounds is not None and entries.num_rows:
+                _refuse_other(self.instance, self.bounds, str(entries["asked"][0]))
+                return 0
+            found = self._new(spark, _known(entries))
+            if not found:
+                return 0
+            last, seen = readings.last_entry(entries)
+            arrival = corrected.following(now, self.registry, last, seen)
+            rows = _rows(last, cut(found, self.source.max_offsets_a_batch), str(self.bounds or ""), arrival)
+            if readings.append(reading.table, SCHEMA, rows, driver, number, app_id):
+                return len(rows)
+        raise Superseded(
+            f"{self.table}: another driver registers the same topic, {LOOKS} times in a row",
+            data="each range is registered once, by whichever driver was first",
+            hint="nothing to do while the other one runs",
+        )
+
+    @property
+    def registry(self) -> str:
+        """What the log calls the table `ranges`."""
+        return readings.name(self.table)
+
+    def last_batch(self) -> int | None:
+        """The number of the last batch that was registered; None before the first."""
+        return readings.last_batch(self.table)
+
+    def records_after(self, batch_no: int | None) -> int:
+        """About how many messages the batches behind that one have."""
+        found = readings.after(self.table, batch_no, ["first", "until"]).to_pylist()
+        return sum(one["until"] - one["first"] for one in found)
+
+    def behind(self, batch_no: int | None) -> Collection[str]:
+        """One source has no others."""
+        return ()
+
+    def batches_after(self, batch_no: int | None) -> list[tuple[int, int, datetime]]:
+        """(number, messages, system time) of each batch behind that one, in order."""
+        entries = readings.after(self.table, batch_no, [BATCH_NO, "first", "until", SEEN_AT])
+        return readings.batches(
+            entries.append_column("messages", pc.subtract(entries["until"], entries["first"])), "messages"
+        )
+
+    def stream(self, spark: SparkSession, start: int) -> DataFrame:
+        """The registry as a stream, a batch at a time."""
+        return readings.stream(spark, self.table, start)
+
+    def listed(self, spark: SparkSession, batch: DataFrame) -> Ranges:
+        """The ranges of a batch of that stream."""
+        # Times leave Spark as numbers: collected as datetimes they would be in the driver's own time zone.
+        rows = sorted(batch.withColumn(SEEN_AT, F.unix_micros(SEEN_AT)).collect(), key=lambda r: (r.place, r.first))
+        ranges = [Range(r.place, r.topic_id, r.part, r.first, r.until, r.refusal) for r in rows]
+        if not rows:
+            return Ranges(self.pipeline, self.source, spark, [], NO_BATCH, datetime.now(UTC))
+        return Ranges(
+            self.pipeline, self.source, spark, ranges, rows[0].batch_no, EPOCH + timedelta(microseconds=rows[0].seen_at)
+        )
+
+    def batch(self, spark: SparkSession, batch_no: int) -> Ranges:
+        """The same of one batch by its number, of those that are registered."""
+        return self.listed(spark, readings.batch(spark, self.table, batch_no))
+
+    def waiting(self, spark: SparkSession) -> list[Range]:
+        """What a run would register now; writes nothing."""
+        entries = _entries(self.table) if commit.exists(self.table) else None
+        return self._new(spark, _known(entries) if entries else None)
+
+    def _new(self, spark: SparkSession, known: Known | None) -> list[Range]:
+        seen = kafka_admin.look(spark, self.source)
+        if known is None:
+            return new_ranges(self.source, None, self._bounded(spark, seen), self._started(spark, seen))
+        return new_ranges(self.source, known, seen, {})
+
+    def _started(self, spark: SparkSession, seen: Seen) -> dict[int, int]:
+        start = self.bounds.start if self.bounds and self.bounds.start else self.source.start
+        if isinstance(start, datetime):
+            return kafka_admin.at(spark, self.source, start, seen)
+        # "All input" of a bounded run is more than what comes from now on.
+        return dict(seen.latest if start == "latest" and self.bounds is None else seen.earliest)
+
+    def _bounded(self, spark: SparkSession, seen: Seen) -> Seen:
+        if self.bounds is None or self.bounds.end is None:
+            return seen
+        return Seen(seen.topic_id, seen.earliest, kafka_admin.at(spark, self.source, self.bounds.end, seen))
+
+
+def topic_of(
+    pipeline: Pipeline,
+    source: Kafka,
+    instance: str,
+    bounds: Bounds | None = None,
+    found: readings.Readings | None = None,
+) -> Topic:
+    """The topic of a pipeline, by the registry of an instance. `found`: what the run has read of its registries."""
+    return Topic(
+        pipeline, source, instance, readings.folder(pipeline, instance) / stored_names.RANGES_MANIFEST, bounds, found
+    )
+
+
+def _entries(table: Location) -> pa.Table:
+    return _in_order(pa.table(opening.table(table).to_pyarrow_table(columns=session.schema_of(SCHEMA).names)))
+
+
+def _more(there: pa.Table, entries: pa.Table) -> pa.Table:
+    return pa.concat_tables([there, _in_order(entries).cast(there.schema)])
+
+
+def _in_order(entries: pa.Table) -> pa.Table:
+    return entries.sort_by([(BATCH_NO, "ascending"), ("first", "ascending")])
+
+
+def _known(entries: pa.Table) -> Known | None:
+    if not entries.num_rows:
+        return None
+    first_id, last_id = entries["topic_id"][0].as_py(), entries["topic_id"][-1].as_py()
+    of_last = entries.filter(pc.equal(entries["topic_id"], last_id)).group_by("part").aggregate([("until", "max")])
+    goes_on = dict(zip(of_last["part"].to_pylist(), of_last["until_max"].to_pylist(), strict=True))
+    return Known(first_id, last_id, goes_on)
+
+
+def _rows(last: int | None, batches: list[list[Range]], asked: str, now: datetime) -> list[tuple[Any, ...]]:
+    begin = 0 if last is None else last + 1
+    return [
+        (begin + number, one.place, one.topic_id, one.part, one.first, one.until, one.refusal, asked, now)
+        for number, batch in enumerate(batches)
+        for one in batch
+    ]
+
+
+def _refuse_other(instance: str, bounds: Bounds, asked: str) -> None:
+    if str(bounds) != asked:
+        raise Refused(
+            f"the bounded run {instance} is not finished, and reads {asked}; asked is {bounds}",
+            data="nothing was read or written",
+            hint="finish it first by the same command; the next bounded run is another one",
+        )

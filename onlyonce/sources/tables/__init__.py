@@ -1,1 +1,0 @@
-"""A Delta table as a source: what its versions append or change."""

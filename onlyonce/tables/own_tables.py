@@ -1,0 +1,219 @@
+"""Which columns of a Parquet file are worth a dictionary. Who calls it: who writes data files by Arrow. No errors."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import tenacity
+from deltalake import CommitProperties, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.transaction import AddAction
+
+from onlyonce.core import locations
+from onlyonce.core.errors import InvariantBroken, Retryable
+from onlyonce.core.locations import Location
+from onlyonce.failpoints import passing
+from onlyonce.tables import arrow_files, opening, statistics, stores
+from onlyonce.tables import commit as tables_commit
+from onlyonce.tables.commit import Appended, Own
+
+SAMPLE = 4096
+"""The first rows of a file, by which its columns are judged."""
+
+
+def worth_it(rows: pa.Table) -> list[str]:
+    """The columns in whose first rows a value is there twice, on the average. One of ids would be made for nothing."""
+    return [name for name in rows.column_names if _repeats(rows.column(name).slice(0, SAMPLE))]
+
+
+def _repeats(column: pa.ChunkedArray) -> bool:
+    return not pa.types.is_nested(column.type) and 2 * pc.count_distinct(column, mode="all").as_py() <= len(column)
+
+
+# Appends to Delta tables in two steps: first the data files, then one entry in the log that names them.
+#
+# Tasks write the files into a folder of their attempt, which nobody reads. Then the driver names the files in one
+# commit by delta-rs, under the transaction id. Flink's Delta connector works the same way. Spark's own writer computes
+# the state of the whole table before each commit, to see whether the transaction id is there: three jobs, most of a
+# small batch's time. No commit names the files of a killed attempt, so they hold no rows. A collection removes them
+# (`onlyonce.tables.attempt_files`).
+#
+# Who calls it: `receive`, `at_least_once`, `registry` for the platform's own tables; `delta_append` for a user's table
+# whose features it knows. Errors: those of `delta.once`. Not promised: the names of the files.
+
+
+BETWEEN = 200
+"""How often a commit is tried while others come between. The files are there already, so a try takes a moment. Each
+lost try is a commit of somebody else's: of four writers that each commit as fast as they can, one loses 20 times in a
+row in one of some three hundred commits (0.75 to the power of 20)."""
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A new data file, and the value of each partition column as the log has it (None: null)."""
+
+    at: Location
+    partition: Mapping[str, str | None]
+
+
+Files = Sequence[Location | DataFile]
+"""New data files of a table. Of one that is a location alone, the folders around it name the partition; only the
+platform's own tables have such files."""
+
+
+def append(
+    write: Callable[[Location], Files],
+    to: Appended,
+    commit: tables_commit.Commit,
+    *,
+    replayed: bool = False,
+    form: opening.Form | None = None,
+) -> int | None:
+    """Append the files that `write` puts into the folder which it is given, once; return the table's version as
+    `delta.once` does.
+
+    `write` is not called if an earlier attempt has committed. For `replayed` see `delta.once`. `form`: the form in
+    which a user's table was checked (`opening.form`). Raise Retryable if a try of the commit finds another."""
+
+    def once() -> int | None:
+        return _commit(to, commit, sorted(write(to.at / folder(commit)), key=str), form)
+
+    return tables_commit.once(to.at, commit, once, replayed=replayed, table=to)
+
+
+def append_rows(
+    files: Sequence[Sequence[Mapping[str, Any]]],
+    at: Location | Appended,
+    commit: tables_commit.Commit,
+    partition: Mapping[str, str] | None = None,
+) -> int:
+    """Append a few rows once to a table of the platform's own, one data file for each sequence of them and in this
+    order; return the version.
+
+    `at`: the table, or as of a look. No JVM needed.
+    """
+    values = dict(partition or {})
+    to = at if isinstance(at, Appended) else Own(at)
+
+    def write() -> int | None:
+        schema = pa.schema(field for field in pa.schema(to.table.schema().to_arrow()) if field.name not in values)
+        place = to.at.joinpath(folder(commit), *(f"{name}={value}" for name, value in values.items()))
+        names = [place / f"part-{number:05}.parquet" for number in range(len(files))]
+        for rows, file in zip(files, names, strict=True):
+            arrow_files.write(file, pa.Table.from_pylist(list(rows), schema=schema))
+        return _commit(to, commit, names)
+
+    return exactly(to.at, tables_commit.once(to.at, commit, write, table=to))
+
+
+def exactly(path: Location, version: int | None) -> int:
+    """Return the version of a commit to one of the platform's own tables, whose rows are read by it.
+
+    Raise InvariantBroken if its entry is gone.
+    """
+    if version is None:
+        raise InvariantBroken(
+            f"{path}: the log has no entry of a commit that was written",
+            data="the rows are in the table; nothing was written now",
+            hint="the log of this table is the platform's and nothing else may remove its entries: restore "
+            "_delta_log from a backup",
+        )
+    return version
+
+
+def folder(commit: tables_commit.Commit) -> str:
+    """The name of a new folder for the files of an attempt."""
+    return locations.attempt_folder(commit.app_id, commit.version, uuid4().hex)
+
+
+def _commit(to: Appended, commit: tables_commit.Commit, files: Files, form: opening.Form | None = None) -> int | None:
+    """Name the files in the log; gives the version that has them, None when the transaction was there.
+
+    `delta.once` has just looked, so the first try takes the table as it is. delta-rs is not to try by itself: then a
+    commit that it acknowledges is the next version, and nobody reads it again."""
+    for attempt in tries(to.at):
+        with attempt:
+            if attempt.retry_state.attempt_number > 1:
+                there = to.look().transaction_version(commit.app_id)
+                if there is not None and there >= commit.version:
+                    return None  # a lost answer, or another driver's: `delta.once` looks whose
+            table = to.table
+            if form is not None:
+                opening.refuse_changed(table, to.at, form)
+            properties = CommitProperties(
+                custom_metadata={"userMetadata": commit.note(), "isBlindAppend": True},
+                app_transactions=[Transaction(commit.app_id, commit.version, int(time.time() * 1000))],
+                max_commit_retries=0,
+            )
+            by = table.metadata().partition_columns
+            indexed = statistics.columns(table)
+            passing("table-before-commit")
+            actions = [added(to.at, file, indexed) for file in files]
+            new = table.version() + 1
+            table.create_write_transaction(
+                actions,
+                "append",
+                table.schema(),
+                by,
+                commit_properties=properties,
+                post_commithook_properties=tables_commit.afterwards(new),
+            )
+            to.committed(commit.app_id, commit.version, actions)
+            return new
+    return None
+
+
+def tries(path: Location) -> Iterator[tenacity.AttemptManager]:
+    """The tries of a commit between which others may come; each is to look at the table anew.
+
+    Raises Retryable where they come for ever.
+    """
+    try:
+        yield from tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(CommitFailedError),
+            stop=tenacity.stop_after_attempt(BETWEEN),
+            wait=tenacity.wait_random(0, 0.2),
+            reraise=True,
+        )
+    except CommitFailedError as error:
+        raise Retryable(
+            f"{path}: a commit was tried {BETWEEN} times, and others committed to the table each time ({error})",
+            data="nothing of this commit is in the table",
+            hint="run the same command again; it happens beside a writer that never pauses",
+        ) from error
+    except DeltaError:
+        # Some of delta-rs's errors leave out what the store has said: it says so again where it lets nobody in, or is
+        # gone.
+        next(stores.of(path).names(path / opening.LOG), None)
+        raise
+
+
+def added(
+    path: Location, file: Location | DataFile, indexed: Sequence[statistics.Column], *, data_change: bool = True
+) -> AddAction:
+    """Return what a commit says of a new data file in an attempt's folder.
+
+    `indexed`: the columns by which readers skip files.
+    """
+    new = file if isinstance(file, DataFile) else _in_folders(path, file)
+    entry, footer = arrow_files.end(new.at)
+    found = opening.text(statistics.of(footer, indexed))
+    return AddAction(
+        str(new.at.relative_to(path)),  # type: ignore[arg-type]
+        entry.bytes,
+        dict(new.partition),
+        int(entry.modified * 1000),
+        data_change,
+        found,
+    )
+
+
+def _in_folders(path: Location, file: Location) -> DataFile:
+    folders = file.relative_to(path).parts[1:-1]  # type: ignore[arg-type]
+    return DataFile(file, dict(part.split("=", 1) for part in folders))

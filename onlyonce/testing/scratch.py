@@ -1,0 +1,383 @@
+"""A PostgreSQL of its own in a folder of its own, platforms on it, and their runs: whole, or killed at a fail-point.
+
+Who calls it: `onlyonce.testing.crashtest` and the tests. Nothing here touches the platform of the environment.
+Not promised: runs on a cluster; a kill reaches the processes of this machine only.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from unittest import mock
+from uuid import uuid4
+
+import psutil
+import psycopg2
+from sqlalchemy import RootTransaction
+from sqlalchemy.engine import make_url
+from tenacity import wait_none
+
+from onlyonce import failpoints, settings
+from onlyonce.commitlog.lineages import Driver, Lineages
+from onlyonce.core.batch import Plan
+from onlyonce.core.errors import OnlyonceError
+from onlyonce.core.locations import Location, location
+from onlyonce.database import connect, statements
+from onlyonce.database.connect import Database, forget_connections
+from onlyonce.database.migrate import migrate
+from onlyonce.environment import inherited
+from onlyonce.local import postgres, processes
+from onlyonce.settings import ROOT, within
+
+JOB_TIMEOUT = 300
+NOT_OURS = ("ONLYONCE_ARCHIVE", "ONLYONCE_ADMIN_URL")
+"""What a run of a scratch platform must not see: it would move files, or reach another server."""
+ONE_BY_ONE = {"ONLYONCE_OUTPUTS_AT_ONCE": "1"}
+"""In the order of the declaration, so that the nth pass of a fail-point is the same in each run."""
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass(frozen=True)
+class Server:
+    """A PostgreSQL, by the folder of its platform."""
+
+    folder: Path
+
+    def url(self, role: str, database: str | None = None) -> str:
+        """The URL of a role, for its own or another database."""
+        url = (self.folder / "postgres" / f"{role}.url").read_text().strip()
+        return url if database is None else make_url(url).set(database=database).render_as_string(hide_password=False)
+
+    def new_database(self) -> str:
+        """A fresh database, owned by the writer."""
+        name = f"scratch_{uuid4().hex[:12]}"
+        self._do(f'CREATE DATABASE "{name}" OWNER onlyonce_writer')
+        return name
+
+    def drop(self, name: str) -> None:
+        """End a database with its sessions; what is dropped is not written to disk when the server stops."""
+        self._do(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+    def _do(self, statement: str) -> None:
+        session = psycopg2.connect(self.url("admin").replace("+psycopg2", ""))
+        session.autocommit = True
+        session.cursor().execute(statement)
+        session.close()
+
+
+@contextmanager
+def server(prefix: str, *, keep: bool = False) -> Iterator[Server]:
+    """A server in a new folder, stopped and removed in the end; `keep` leaves the folder."""
+    # Others may pass through it: as root the server is another account.
+    folder = Path(tempfile.mkdtemp(prefix=prefix)).resolve()
+    folder.chmod(0o711)
+    home = {"ONLYONCE_HOME": str(folder), "ONLYONCE_PG_PORT": str(free_port())}
+    try:
+        with within(home):
+            postgres.start()
+        yield Server(folder)
+    finally:
+        with within(home):
+            postgres.stop()
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+MODULES = {"stream": "onlyonce.run.stream", "backfill": "onlyonce.outputs.backfill"}
+"""The jobs that are killed, as Python starts them."""
+
+
+@dataclass(frozen=True)
+class ScratchPlatform:
+    """A platform with a folder and a database of its own."""
+
+    home: Path
+    environment: dict[str, str]
+    database: str = ""
+
+    @property
+    def data(self) -> Location:
+        """Where its tables and checkpoints are: its folder, or a prefix of a store."""
+        return location(self.environment.get("ONLYONCE_DATA") or str(self.home))
+
+    def start(
+        self, *arguments: str, job: str = "stream", master: str = "local[2]", **environment: str
+    ) -> subprocess.Popen[str]:
+        """Start a run (or another job) in a process and session of its own."""
+        command = [sys.executable, "-m", MODULES[job], *arguments, "--master", master]
+        ours = {name: value for name, value in inherited().items() if name not in NOT_OURS}
+        return subprocess.Popen(
+            command, cwd=ROOT, start_new_session=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            env=ours | ONE_BY_ONE | self.environment | environment,
+        )  # fmt: skip
+
+    def run_whole(
+        self, *arguments: str, master: str = "local[2]", timeout: float | None = JOB_TIMEOUT, **environment: str
+    ) -> tuple[int, str]:
+        """Run to the end in a process of its own; gives exit code and output. Raises subprocess.TimeoutExpired."""
+        return _await(self.start(*arguments, master=master, **environment), timeout)
+
+    def run_killed(
+        self,
+        point: str,
+        *arguments: str,
+        nth: int = 1,
+        action: str = "kill",
+        job: str = "stream",
+        master: str = "local[2]",
+        timeout: float | None = JOB_TIMEOUT,
+    ) -> tuple[int, str]:
+        """Run until a fail-point strikes at its nth pass in this run; gives exit code and output.
+
+        Raises subprocess.TimeoutExpired, when the run was ended.
+        """
+        folder = self.home / "failpoints"
+        folder.mkdir(exist_ok=True)
+        (folder / point).unlink(missing_ok=True)
+        armed = {"ONLYONCE_FAILPOINTS": f"{point}:{nth}:{action}", "ONLYONCE_FAILPOINT_DIR": str(folder)}
+        return _await(self.start(*arguments, job=job, master=master, **armed), timeout)
+
+    def struck(self, point: str) -> int:
+        """How often a fail-point was passed by the last run that was to be killed there."""
+        passes = self.home / "failpoints" / point
+        return passes.stat().st_size if passes.exists() else 0
+
+    def passes(
+        self, *arguments: str, master: str = "local[2]", timeout: float | None = JOB_TIMEOUT
+    ) -> tuple[list[str], int, str]:
+        """The fail-points that an undisturbed run passes, in order, each as often as it does; its exit code and
+        output."""
+        record = self.home / "passes"
+        code, output = self.run_whole(*arguments, master=master, timeout=timeout, ONLYONCE_FAILPOINT_RECORD=str(record))
+        return record.read_text().split() if record.exists() else [], code, output
+
+
+def _await(process: subprocess.Popen[str], timeout: float | None) -> tuple[int, str]:
+    try:
+        output, _ = process.communicate(timeout=timeout)
+        return process.returncode, output
+    finally:
+        if process.poll() is None:  # too late, or Ctrl-C, which does not reach a session of its own
+            _end(psutil.Process(process.pid))
+            process.communicate()
+
+
+def _end(driver: psutil.Process) -> None:
+    # The JVM and the Python workers first: without their parent they could not be told from others.
+    processes.stop([*driver.children(recursive=True), driver], patience=0)
+
+
+# A platform's database for a test. The test changes it by the product's functions and reads it by plain SQL.
+
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Log:
+    """One platform's database: what tests do with it by the product's functions, and look at by plain SQL."""
+
+    server: Server
+    name: str
+    database: Database = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "database", Database(self.url))
+
+    @property
+    def url(self) -> str:
+        """The writer's URL."""
+        return self.server.url("writer", self.name)
+
+    def start(self, instance: str = "shop", query: str = "receive") -> Driver:
+        """A driver as it starts: instance and lineage registered, the epoch bumped."""
+        Lineages(self.database).add_instance(instance, instance.split("@")[0])
+        lineage = Lineages(self.database).register(instance, query, uuid4())
+        return Lineages(self.database).bump(lineage, "run")
+
+    def restart(self, driver: Driver) -> Driver:
+        """The next driver of the same lineage."""
+        instance, query, _ = driver.lineage.rsplit("/", 2)
+        return self.start(instance, query)
+
+    def rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        """The rows of a statement by the writer, in a session of its own."""
+        return ask(self.url, statement, *values)
+
+    def multiset(self, statement: str) -> Counter[tuple[Any, ...]]:
+        """The same as a multiset."""
+        return Counter(self.rows(statement))
+
+
+def ask(url: str, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+    """The rows of a statement, committed, in a session of its own."""
+    session = psycopg2.connect(url.replace("+psycopg2", ""))
+    try:
+        with session, session.cursor() as cursor:
+            cursor.execute(statement, values or None)
+            return cursor.fetchall() if cursor.description else []
+    finally:
+        session.close()
+
+
+def plan_of(driver: Driver, batch_id: int = 0, **changed: Any) -> Plan:
+    """What a driver means to do in a batch."""
+    plain: dict[str, Any] = {
+        "lineage": driver.lineage, "batch_id": batch_id, "source_from": None, "source_to": {"version": batch_id},
+        "offsets_hash": f"hash {batch_id}", "partitions": 2, "system_time": NOON, "bucket": 7,
+        "settings": {"spark.sql.shuffle.partitions": "2"}, "mode": "exactly_once", "declaration_hash": "d1",
+    }  # fmt: skip
+    return Plan(**plain | changed)
+
+
+@contextmanager
+def platform(server: Server, home: Path) -> Iterator[Log]:
+    """A platform of its own on a server, which is that of the environment meanwhile."""
+    log = Log(server, server.new_database())
+    migrate(log.url)
+    with settings.within({"ONLYONCE_HOME": str(home), "ONLYONCE_DATABASE_URL": log.url}):
+        statements.make_home()
+        yield log
+    forget_connections()
+    server.drop(log.name)
+
+
+# Real processes for the conformance suite: forks of the test, killed or stopped at a fail-point; and answers that get
+# lost.
+
+
+Work = Callable[[], None]
+PATIENCE = 20.0
+LOOK_EVERY = 0.01
+SESSIONS = (
+    "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND "
+    "backend_type = 'client backend'"
+)
+
+
+class Processes:
+    """Forks of this process, which have all modules already. Their passes are counted in a folder of this test."""
+
+    def __init__(self, log: Log, folder: Path) -> None:
+        self._log, self._folder, self._number = log, folder, 0
+
+    def points(self, work: Work) -> list[str]:
+        """The fail-points that a piece of work passes, each once, in their order."""
+        record = self._folder / "points"
+        record.unlink(missing_ok=True)
+        with mock.patch.object(failpoints, "RECORD", str(record)):
+            work()
+        return list(dict.fromkeys(record.read_text().split()))
+
+    def killed(self, work: Work, point: str) -> None:
+        """Do it in a process that is killed at a point; waits until PostgreSQL knows that it is gone."""
+        _, status = os.waitpid(self.started(work, point, "kill-process"), 0)
+        assert os.WIFSIGNALED(status), f"{point} was not passed: exit {os.waitstatus_to_exitcode(status)}"
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        self._alone()
+
+    def stopped(self, work: Work, point: str) -> int:
+        """Do it in a process that stands still at a point; gives it."""
+        child = self.started(work, point, "stop")
+        _, status = os.waitpid(child, os.WUNTRACED)
+        assert os.WIFSTOPPED(status), f"{point} was not passed"
+        return child
+
+    def ended_or_waiting(self, child: int) -> None:
+        """Wait until it has ended, or waits for a lock in PostgreSQL."""
+        _await_end(lambda: self._has_ended(child) or self._waits(), "the twin neither ends nor waits")
+
+    def ends(self, *children: int) -> list[int]:
+        """Let them go on, and wait for their ends; gives their exit codes."""
+        for child in children:
+            os.kill(child, signal.SIGCONT)
+        found = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        self._alone()
+        return found
+
+    def started(self, work: Work, point: str = "", action: str = "") -> int:
+        """Do it in a process of its own, struck at a point or not."""
+        self._number += 1
+        if child := os.fork():
+            return child
+        try:
+            counts = self._folder / f"{self._number}"
+            counts.mkdir()
+            os.environ["ONLYONCE_FAILPOINT_DIR"] = str(counts)
+            failpoints._POINTS = {point: (1, action)} if point else {}
+            work()
+            os._exit(0)
+        except OnlyonceError as error:
+            os._exit(error.exit_code)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+
+    def _has_ended(self, child: int) -> bool:
+        return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def _waits(self) -> bool:
+        return bool(self._log.rows(f"{SESSIONS} AND wait_event_type = 'Lock'"))
+
+    def _alone(self) -> None:
+        """Until no transaction is open of a process that has ended: its locks go with it."""
+        _await_end(
+            lambda: not self._log.rows(f"{SESSIONS} AND xact_start IS NOT NULL"), "a killed process left a transaction"
+        )
+
+
+def _await_end(condition: Callable[[], object], otherwise: str) -> None:
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, otherwise
+        time.sleep(LOOK_EVERY)
+
+
+def answers_lost() -> Iterator[AbstractContextManager[None]]:
+    """The n-th COMMIT of a piece of work loses its answer, for each n, arrived or not. Ends when a piece has fewer."""
+    for nth in range(1000):
+        for arrived in (True, False):
+            seen = [0]
+            yield _lost(nth, arrived, seen)
+            if seen[0] <= nth:
+                return
+    raise AssertionError("so many commits are no unit")
+
+
+@contextmanager
+def _lost(nth: int, arrived: bool, seen: list[int]) -> Iterator[None]:
+    commit = RootTransaction.commit
+
+    def losing(self: RootTransaction) -> None:
+        seen[0] += 1
+        if seen[0] - 1 != nth:
+            return commit(self)
+        if arrived:
+            commit(self)
+        raise psycopg2.OperationalError("the answer was lost")
+
+    no_pause = mock.patch.object(connect, "wait_exponential_jitter", return_value=wait_none())
+    # A task may fail: it is tried again.
+    with mock.patch.object(RootTransaction, "commit", losing), no_pause, suppress(OnlyonceError):
+        yield
