@@ -369,7 +369,7 @@ def ask_stop(supervisor: str) -> bool:
 
 def at_work(pipeline: str) -> bool:
     """Whether any driver of the pipeline has a session with the log."""
-    found = _module("commitlog.operate.health").Health(database()).queries()
+    found = _module("commitlog.health").Health(database()).queries()
     return any(query.at_work for query in found if query.pipeline == pipeline)
 
 
@@ -379,7 +379,7 @@ def database(url: str | None = None) -> Any:
 
 
 def _long_runs(url: str | None = None) -> Any:
-    return _module("commitlog.long_runs").LongRuns(database(url))
+    return _module("commitlog.drivers").LongRuns(database(url))
 
 
 def _module(name: str) -> Any:

@@ -37,7 +37,7 @@ COMMANDS = sorted(words(get_command(app)))
 JOBS = sorted(
     str(path.relative_to(ROOT).with_suffix("")).replace("/", ".")
     for path in (ROOT / "onlyonce").rglob("*.py")
-    if re.search(r"^    (job_main|ending)\.run\(main\)", path.read_text(), re.MULTILINE)
+    if re.search(r"^    (job_main\.run|failures\.run_application)\(main\)", path.read_text(), re.MULTILINE)
 )
 
 
