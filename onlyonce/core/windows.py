@@ -338,7 +338,7 @@ class Held:
 def decide_panes(
     trigger: Trigger, before: Mapping[Bounds, Held], met: Mapping[Bounds, int], closed: Micros | None, now: Micros
 ) -> tuple[list[Bounds], dict[Bounds, Held | None]]:
-    """Return the open windows of which a batch writes a pane, and the new `Held` of each window that changes.
+    """Return the open windows whose pane a batch writes, and the new `Held` of each window that changes.
 
     `Held` is None if all records of the window are in a pane.
 
