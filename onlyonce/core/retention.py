@@ -45,7 +45,7 @@ class Reader:
 
 
 def whole_buckets_from(ended: int, readers: Sequence[Reader], compacted: int = -1) -> tuple[int, str | None]:
-    """Return the version up to which commits to `events` may be compacted (-1: none), and the query that holds the rest.
+    """Return the version up to which commits to `events` may be compacted (-1: none), and the query that holds more.
 
     Three kinds of commits are not compacted:
 
