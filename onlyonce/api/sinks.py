@@ -345,8 +345,8 @@ class Delta:
                among them, the row of the later window stays, whichever comes first. 'history' (SCD type 2) as
                `Postgres` has it
     keys       what identifies a row of an upsert, and whose history it is
-    newest_by  for an upsert without windows, the columns that decide which row of a key is the newest, as `Postgres` has
-               it
+    newest_by  for an upsert without windows, the columns that decide which row of a key is the newest, as
+               `Postgres` has it
     table      its name in a Spark catalog, 'sales.orders' or 'lake.sales.orders', for readers: each run checks that the
                catalog has this table under that name, and registers it if the name is free. A bounded run's table has
                no name
@@ -513,8 +513,8 @@ class FileSink:
     path        the folder; by default <home>/files/<pipeline>/<output>. Or a URL of an object store
                 (s3://bucket/folder)
     format      'jsonl', 'csv', 'text' (one string column), 'parquet', 'avro', or a writer of your own as
-                'module:function': it gets a binary file, a pyarrow schema and the record batches of one shard, of which
-                there may be none
+                'module:function': it gets a binary file, a pyarrow schema and the record batches of one shard, which
+                may be none
     shards      how many files each window has
     keys        rows of the same values are in the same shard; by default the hash of the whole row decides
     naming      the final name in the folder, made of {prefix}, {window_start}, {window_end}, {pane}, {shard}, {shards}

@@ -355,9 +355,9 @@ class Files:
                         run and the doctor report it
     max_files_a_batch   how many files one batch takes at most; with their sorted names it fixes the batches
     format              'json': an object on each line. 'csv': the declared columns in order, separated by commas; a
-                        string with a comma, quote or line feed in double quotes, a quote doubled; nothing between commas
-                        is null. 'parquet', 'avro': columns by name. A file is `invalid` as a file if the type of a
-                        column does not fit the declared one, if the record id or the event time is missing, or if the
+                        string with a comma, quote or line feed in double quotes, a quote doubled; nothing between
+                        commas is null. 'parquet', 'avro': columns by name. A file is `invalid` as a file if the type of
+                        a column does not fit the declared one, if the record id or the event time is missing, or if the
                         file is cut short or damaged
     header              csv: the first line of each file has the names of the declared columns; a file with other names
                         there is `invalid` as a file
