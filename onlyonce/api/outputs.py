@@ -146,8 +146,9 @@ ANEW = stored_names.ANEW
 
 @declaration
 class Stateful:
-    """The user's own processor with state and timers for each key: Spark's `StatefulProcessor`, for
-    `transformWithStateInPandas`.
+    """The user's own processor with state and timers for each key.
+
+    It is Spark's `StatefulProcessor`, for `transformWithStateInPandas`.
 
     processor      'module:Class', made without arguments. It gets the records of a key as pandas frames, in order of
                    event time, and yields frames

@@ -95,8 +95,9 @@ def refuse_own_tables(pipelines: Iterable[Pipeline]) -> None:
 
 
 def refuse_shared(pipelines: Iterable[Pipeline]) -> None:
-    """Raise Refused if two outputs write to one table or folder, to one inside another, or to a table that the platform
-    derives from another output's table."""
+    """Raise Refused if two outputs write to one table or folder, or to one inside another.
+
+    Also if an output writes to a table that the platform derives from another output's table."""
     declared = sorted(
         (identity(place, by_address), f"{pipeline.name}/{output.name}")
         for pipeline in pipelines

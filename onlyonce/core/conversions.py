@@ -298,7 +298,7 @@ def floating(kind: str) -> Convert:
 
 
 def decimal(precision: int, scale: int) -> Convert:
-    """A number, also within a JSON string, that has no more digits before and behind the point than the type; zeros at
+    """A number, also within a JSON string, that has no more digits before and after the point than the type; zeros at
     its end do not count.
 
     Nothing is rounded."""
@@ -333,7 +333,7 @@ def day(value: Any, more: More) -> date:
 
 def instant(value: Any, more: More) -> datetime:
     """ISO 8601 with a date: YYYY-MM-DD, or with T or a space and HH:MM, HH:MM:SS or HH:MM:SS and a point and a fraction
-    of a second; behind a time of day Z, an offset of at most 18 hours (+HH, +HHMM, +HH:MM), or nothing, which is UTC.
+    of a second; after a time of day Z, an offset of at most 18 hours (+HH, +HHMM, +HH:MM), or nothing, which is UTC.
 
     Or a JSON number: seconds since 1970. What is finer than a microsecond is cut towards the past. The years are 1 to
     9999. A time of day without a date, digits in a string, and the name of a zone are none."""
@@ -343,7 +343,7 @@ def instant(value: Any, more: More) -> datetime:
 
 
 def wall_clock(value: Any, more: More) -> datetime:
-    """The same without a zone; a value with a zone, and a number, are none."""
+    """ISO 8601 as for timestamp, without a zone; a value with a zone, and a number, are none."""
     clock, zone = _clock(value)
     if zone is not None:
         raise Unfit("it has a time zone, and the type has none")
@@ -400,12 +400,12 @@ def structure(fields: Mapping[str, Convert]) -> Convert:
 
 
 def formatted(kind: str, form: str) -> Convert:
-    """What `formats` of the declaration names for a column, and what the type takes anyway.
+    """The form that `formats` of the declaration names for a column, and all forms that the type takes anyway.
 
     `epoch_s`, `epoch_ms`, `epoch_us`, `epoch_ns`: a number, also within a JSON string, is that count since 1970. A
     pattern such as `%d/%m/%Y %H:%M`: a string, or a number as it is written, is a time by it, and a number is nothing
     else. `%m`, `%d`, `%H`, `%I`, `%M` and `%S` take one digit or two, and `%f` one to nine, unless digits of another
-    directive follow or stand before; `%y` is 1969 to 2068; names are English; without `%z` it is UTC."""
+    directive are next to it; `%y` is 1969 to 2068; names are English; without `%z` it is UTC."""
     own = SCALARS[kind]
     if form in EPOCHS:
         places = EPOCHS[form]

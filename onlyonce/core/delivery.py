@@ -2,7 +2,7 @@
 
 Pure. There are five kinds of answer. What matters for the data is whether the target may have the row: for
 *delivered* it has the row, for *not now* and *no* it does not. For *unknown* this is not known, so the row is sent
-again under the same key, and the attempt is counted. *invalid* is a row that the target can never take.
+again under the same key, and the attempt is counted. For *invalid* the target rejects the row itself.
 
 A request may have several rows. Its answer holds for each of them, except *no*: one bad row may have caused it.
 """

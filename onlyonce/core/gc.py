@@ -160,7 +160,7 @@ def _fitting(parts: list[Part]) -> list[Part]:
 #
 # The ranges are blocks of 8, 64, 512, … buckets that begin at a multiple of their length, as the levels of a
 # log-structured merge tree: a block of 64 replaces its eight blocks of 8. So a look-up over n live buckets reads at
-# most seven blocks of each length at either end of the horizon, and an id is put into a filter once for each length. A
+# most seven blocks of each length at either end of the horizon. An id is put into a filter once for each length. A
 # block of more than `FULL_FILTER` ids is not made: a filter must be built in memory and kept by a worker. There a
 # look-up reads the filters of the shorter blocks or of the chunks.
 

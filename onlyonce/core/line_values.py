@@ -476,7 +476,7 @@ def floating(value: float) -> str:
 
 
 def decimal(value: Decimal) -> str:
-    """All digits of its scale behind the point, no exponent: `1.50` of decimal(12,2). Zero has no sign."""
+    """All digits of its scale after the point, no exponent: `1.50` of decimal(12,2). Zero has no sign."""
     return format(value if value else abs(value), "f")
 
 
@@ -486,7 +486,7 @@ def day(value: date) -> str:
 
 
 def time(value: datetime) -> str:
-    """`YYYY-MM-DD HH:MM:SS` in UTC; behind it a fraction of a second without zeros at its end, if there is one."""
+    """`YYYY-MM-DD HH:MM:SS` in UTC; after it a fraction of a second without zeros at its end, if there is one."""
     plain = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
     whole_seconds = plain.replace(microsecond=0).isoformat(sep=" ")
     return f"{whole_seconds}.{plain.microsecond:06}".rstrip("0") if plain.microsecond else whole_seconds

@@ -205,15 +205,15 @@ def decide(
 
 
 def first_moment(kept_from: Micros, window: Window | None) -> Micros:
-    """Return the first start of a window that has all its records, and the windows recomputed with it have theirs.
+    """Return the first start of a window whose records are all kept.
 
-    A join's windows are recomputed with their neighbours."""
+    A join's windows are recomputed with their neighbours, whose records must be kept too."""
     neighbours = longest(window) + reach(window) if isinstance(window, Joined) else 0
     return kept_from + reach_back(window) + neighbours
 
 
 def refuse_span(output: str, start: Micros, first: Micros | None) -> None:
-    """Raise Refused for a backfill of windows whose records are removed. `first`: the first window that has its own."""
+    """Raise Refused for a backfill of windows whose records are removed. `first`: the first start with all."""
     if first is None or start >= first:
         return
     raise Refused(

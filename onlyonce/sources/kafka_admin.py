@@ -242,7 +242,7 @@ def read_values(spark: SparkSession, source: Kafka, ranges: list[Range]) -> Data
     for name, text in beside.items():
         named = f"key (column {name})" if name == source.key else f"header {name}"
         unfit = ~F.is_valid_utf8(text) | F.contains(text, F.lit("\0"))
-        # Only the declared columns, not the message's bytes: by the value in `oo_raw` an erasure finds the record.
+        # The reason must not quote these bytes: `oo_raw` has only the value, so an erasure would not find them.
         bad = bad.when(unfit, F.lit(f"the message's {named} is no text that can be stored"))
     return read_records(spark, source, ranges).select(
         F.coalesce(value, F.lit("")).alias("oo_line"),

@@ -233,8 +233,9 @@ def rows_of_messages(
 
 
 def gives(pipeline: Pipeline, source: Kafka, *, envelope: bool = True) -> str:
-    """Return the columns of `rows_of_messages` in DDL: the declared ones, or a line of JSON with the message's other
-    columns.
+    """Return the columns of `rows_of_messages` in DDL.
+
+    They are the declared ones, or a line of JSON with the message's other columns.
 
     `envelope`: whether the columns of a change's envelope are included.
     """
