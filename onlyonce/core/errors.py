@@ -1,6 +1,17 @@
 """The errors of the platform, the line of user code that an error comes from, and safe printing of any text. Pure.
 
-The class of an error decides who must act.
+The class of an error decides who must act:
+
+| class              | who must act                                   | exit code |
+|--------------------|------------------------------------------------|-----------|
+| Retryable          | the same command, run again                    | 75        |
+| Superseded         | no one: another driver is running              | 69        |
+| CommitStateUnknown | the platform: read the log, then decide        | 75        |
+| Refused            | the caller: the request is wrong, see the hint | 64        |
+| InvariantBroken    | a person: stop, look at the data named         | 70        |
+
+`FunctionFails` is a Refused for the author of a function. `Unexpected` stands for an error that the platform does not
+know. It is a Retryable, since it is safe to run the command again.
 """
 
 from __future__ import annotations
@@ -42,18 +53,6 @@ def in_json(text: str) -> str:
 def _written(one: re.Match[str]) -> str:
     code = ord(one[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
-
-
-# | class              | who must act                                   | exit code |
-# |--------------------|------------------------------------------------|-----------|
-# | Retryable          | the same command, run again                    | 75        |
-# | Superseded         | no one: another driver is running              | 69        |
-# | CommitStateUnknown | the platform: read the log, then decide        | 75        |
-# | Refused            | the caller: the request is wrong, see the hint | 64        |
-# | InvariantBroken    | a person: stop, look at the data named         | 70        |
-#
-# `FunctionFails` is a Refused for the author of a function. `Unexpected` stands for an error that the platform does not
-# know. It is a Retryable, since it is safe to run the command again.
 
 
 class OnlyonceError(Exception):
