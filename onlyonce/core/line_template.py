@@ -1,6 +1,6 @@
 """Recognise plain lines by regular expressions. A plain line is a flat JSON object of declared keys. Pure.
 
-`exact` matches lines that Arrow reads as the conversion table does (`onlyonce/sources/values`). It exists if all
+`exact` matches lines that Arrow reads as the conversion table does (`core/conversions.py`). It exists if all
 declared types have an exact form. RE2, which runs it, needs time in proportion to the line for any expression.
 `layout` is the common form of the lines of one program: a block of them is read without an expression for each line.
 """
