@@ -1,8 +1,4 @@
-"""Outputs that are made from another's closed windows and have windows of their own: what is refused, and which windows
-they have.
-
-Pure.
-"""
+"""Outputs with own windows that are made from another output's closed windows: their checks and their windows. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +12,9 @@ from onlyonce.core.windows import Chained, Fixed, Session, Window
 
 
 def with_windows(pipeline: str, outputs: Sequence[Output]) -> tuple[Output, ...]:
-    """The outputs of a pipeline, each of a chain with windows that know those before them.
+    """Return the outputs of a pipeline; the windows of a chained output then know those upstream.
 
-    Raises Refused for a circle, and for windows that can't be.
+    Raise Refused for a circle of outputs, and for windows that can't be chained.
     """
     known = {output.name: output for output in outputs}
     done: dict[str, Output] = {}
@@ -41,12 +37,12 @@ def with_windows(pipeline: str, outputs: Sequence[Output]) -> tuple[Output, ...]
 
 
 def in_order(roots: Sequence[Output]) -> list[Output]:
-    """Outputs with a query each, as they are declared, but each behind the one whose closed windows it is made from."""
+    """Return the outputs with their own queries in declared order, but each after its upstream outputs."""
     return sorted(roots, key=lambda root: _depth(root.window))
 
 
 def check_chain(made: Output, before: Output) -> None:
-    """Raise Refused for what an output with windows of its own can't have, or the one from whose windows it is made."""
+    """Raise Refused for options that an output with own windows, or its upstream output, can't have."""
     where = f"output {made.name} (from_output={before.name})"
     again = "its function is called again on the records of each window that is made from its windows"
     if made.is_result:
@@ -85,8 +81,7 @@ def check_chain(made: Output, before: Output) -> None:
 
 
 def refuse_as_they_come(where: str, before: Output) -> None:
-    """Raise Refused for an output from which none can be made: its rows come at any time, and not when a window
-    closes."""
+    """Raise Refused for an upstream output whose rows come at any time, not when a window closes."""
     if before.join:
         raise Refused(
             f"{where}: a join gives its rows as they come, and not by closed windows", hint="read the table of the join"
@@ -99,7 +94,7 @@ def refuse_as_they_come(where: str, before: Output) -> None:
 
 
 def _of(made: Output, before: Output) -> Output:
-    """An output with its windows as a chain's, if it has windows of its own."""
+    """Return an output with its windows as a chain's, if it has its own windows."""
     window = made.window.own if isinstance(made.window, Chained) else made.window
     if window is None or window == _plain(before.window):
         return made if window is made.window else _with(made, window)
@@ -120,7 +115,7 @@ def _of(made: Output, before: Output) -> Output:
 
 
 def _with(made: Output, window: Window | None) -> Output:
-    # Not by its constructor: it stands where its user has written it.
+    # Not by the constructor, which would note another declaration site than the user's.
     found = copy.copy(made)
     object.__setattr__(found, "window", window)
     return found

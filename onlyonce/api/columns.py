@@ -1,4 +1,4 @@
-"""Names of columns in the source that differ from the declared ones, and which names a declared column can have.
+"""Which names and forms a declared column can have, and how its name in the source may differ. Pure.
 
 `events` is a Delta table of Parquet files, and Parquet's writers refuse some characters in a name. A source may have
 any name.
@@ -46,8 +46,7 @@ def named_in_source(columns: Iterable[str], aliases: Mapping[str, str]) -> dict[
 
 
 def check_aliases(whose: str, columns: list[str], aliases: Mapping[str, str], source: Source) -> None:
-    """Raise Refused for an alias of no column, for two columns of one name in the source, and for a source without such
-    names."""
+    """Raise Refused for an alias of no column, for two columns with one source name, and for a source without names."""
     if not aliases:
         return
     for column in aliases:
@@ -89,17 +88,14 @@ def _without_names(source: Source) -> str | None:
     return None
 
 
-# Which forms of times a declaration may name for its columns (`formats`).
-#
-# What they mean is in the conversion table.
+# Which forms of times a declaration may name for its columns (`formats`). The conversion table defines their meaning.
 
 
 TIMES = {"date": "date", "timestamp": "timestamp", "timestamp_ltz": "timestamp", "timestamp_ntz": "timestamp_ntz"}
 
 
 def check_time_forms(whose: str, schema: str, formats: Mapping[str, str], source: Source) -> None:
-    """Raise Refused for a form of a column that is no time, for a form that is none, and for a source whose columns
-    have types of their own."""
+    """Raise Refused for a form of a column that is no time, for an invalid form, and for a source with own types."""
     if formats and (isinstance(source, (Custom, DeltaSource)) or source.format in IN_COLUMNS):
         told = "a schema" if isinstance(source, Kafka) else "types"
         raise Refused(

@@ -1,9 +1,7 @@
-"""Checks the types of declared columns without a JVM.
+"""Check the types of declared columns without a JVM.
 
-A type that Spark does not have is refused, and the most similar one is named.
-
-Who calls it: `Pipeline`, when it is made. Not promised: that Spark takes every type that passes here (`decimal(50,2)`
-passes, and Spark refuses it). The check before a run asks Spark itself.
+A type that Spark does not have is refused, and the most similar one is named. Spark may still refuse a type that passes
+here, such as `decimal(50,2)`; the check before a run asks Spark itself.
 """
 
 from __future__ import annotations
@@ -66,14 +64,14 @@ OTHER_NAMES = {
     "uuid": "string",
     "object": "struct",
 }
-"""What other systems call them."""
+"""The names of types in other systems."""
 SAME_TYPE = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint", "real": "float"}
 _QUOTED = re.compile(r"\s*`((?:[^`]|``)+)`\s*:?\s*(.*?)\s*", re.DOTALL)
 _TYPE = re.compile(r"\s*(\w+)\s*(?:([<(])(.*)[>)])?(.*)", re.DOTALL)
 
 
 def check(whose: str, parts: list[str]) -> None:
-    """Raise Refused for a column without a type, or with one that is none.
+    """Raise Refused for a column without a type, or with an unknown one.
 
     `parts` are the definitions of the columns.
     """
@@ -85,7 +83,7 @@ def check(whose: str, parts: list[str]) -> None:
 
 
 def types(schema: str) -> dict[str, str]:
-    """The type of each column, as Spark writes it, in order."""
+    """Return the type of each column, as Spark writes it, in order."""
     return dict(_typed(part) for part in split(schema))
 
 
@@ -96,7 +94,7 @@ def _typed(part: str) -> tuple[str, str]:
 
 
 def named(part: str) -> tuple[str, str]:
-    """The name of a column, and what stands behind it: its type."""
+    """Return the name of a column, and the rest of its definition: its type."""
     if quoted := _QUOTED.fullmatch(part):
         return quoted[1].replace("``", "`"), quoted[2]
     name, *kind = part.split(None, 1)
@@ -136,8 +134,10 @@ def fields(kind: str) -> Iterator[str]:
 
 
 def scalars(schema: str) -> Iterator[tuple[str, str]]:
-    """Yield the path and type of each column that is no array, map or struct, and of each such part within one: a field
-    by its name behind a point, the elements of an array and the values of a map by the path of the whole."""
+    """Yield the path and type of each scalar column and of each scalar part of a nested one.
+
+    The path of a struct's field ends with a point and the field's name. The elements of an array and the values of a
+    map have the path of the whole column."""
     for name, kind in map(named, split(schema)):
         yield from _within(name, kind)
 
@@ -154,14 +154,13 @@ def _within(path: str, kind: str) -> Iterator[tuple[str, str]]:
 
 
 def _field(part: str) -> tuple[str, str]:
-    """Return the name and type of a field, with a colon between them or without."""
+    """Return the name and type of a field, with or without a colon between them."""
     name, mark, kind = part.strip().partition(":")
     return (name.strip(), kind) if mark and " " not in name.strip() and not _QUOTED.fullmatch(part) else named(part)
 
 
 def split(text: str) -> list[str]:
-    """The parts between commas; those inside <> and (), of a name in backticks, and of a comment's text, don't
-    separate."""
+    """Return the parts between commas. Commas inside <>, (), backticks or a comment's text do not separate."""
     parts, depth, current, quote = [], 0, "", ""
     for sign in text:
         if sign in "'`":

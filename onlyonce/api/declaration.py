@@ -1,8 +1,8 @@
-"""A field that is given one or several, and read as a tuple: `record_id="id"`, `record_id=("carrier", "flight")`,
-`keys=["shop"]`.
+"""What every declaration does: it refuses an unknown option or value, and names the most similar known one.
 
-For type checkers it is a descriptor: what may be given is another type than what is read. `declaration` makes the
-tuple.
+A field may take one value or several, and is read as a tuple: `record_id="id"`, `record_id=("carrier", "flight")`,
+`keys=["shop"]`. For type checkers such a field is a descriptor: it is set with another type than it is read with.
+`declaration` makes the tuple.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 if TYPE_CHECKING:
 
     class Several(Generic[T]):
-        """One T, or a list or tuple of them; read as a tuple."""
+        """One T, or a list or tuple of T; read as a tuple."""
 
         @overload
         def __get__(self, made: None, of: type) -> Several[T]: ...
@@ -39,18 +39,18 @@ else:
 
 
 def is_several(annotation: object) -> bool:
-    """Whether a dataclass's field, by its annotation as text, is one of these."""
+    """Return whether a dataclass's field takes several values, by its annotation as a string."""
     return str(annotation).startswith("Several[")
 
 
 def as_tuple(given: Any) -> Any:
-    """One name, or one output, where several may be given: a text is no row of letters."""
+    """Return one value, or several, as a tuple. A string is one value, not a sequence of characters."""
     if given is None or isinstance(given, tuple):
         return given
     return tuple(given) if isinstance(given, list) else (given,)
 
 
-# What every declaration does: it refuses an unknown option or value, and names the most similar one that is known.
+# The decorator and the checks of values.
 
 
 AT = "_declared_at"
@@ -59,7 +59,7 @@ NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def declaration(cls: type[T]) -> type[T]:
-    """A frozen, keyword-only dataclass that answers an unknown option with "did you mean"."""
+    """Make a class a frozen, keyword-only dataclass that answers an unknown option with "did you mean"."""
     made: Any = dataclass(frozen=True, kw_only=True)(cls)
     known = [f.name for f in fields(made)]
     several = [f.name for f in fields(made) if is_several(f.type)]
@@ -70,7 +70,7 @@ def declaration(cls: type[T]) -> type[T]:
             close = difflib.get_close_matches(option, known, n=1)
             guess = f"did you mean {close[0]!r}? " if close else ""
             raise Refused(f"{cls.__name__}: unknown option {option!r}", hint=f"{guess}It has: {', '.join(known)}")
-        # Where it stands, for whoever tells of it later. No field: two that say the same are the same.
+        # Where the declaration is written, for later errors. It is no field, so two equal declarations stay equal.
         object.__setattr__(self, AT, errors.origin_of_caller(sys._getframe(1)))
         try:
             plain(self, **{name: as_tuple(value) if name in several else value for name, value in options.items()})
@@ -82,13 +82,13 @@ def declaration(cls: type[T]) -> type[T]:
 
 
 def declared_at(made: Any) -> str:
-    """Where a declaration stands, as 'file:line: '; empty where no file of the user's has made it."""
+    """Return where a declaration is written, as 'file:line: '; empty if no file of the user's has made it."""
     at = getattr(made, AT, None)
     return f"{at}: " if at else ""
 
 
 def unknown(kind: str, name: str, known: list[str]) -> Refused:
-    """The refusal of a name that is not there, with the nearest that is."""
+    """Return the refusal of an unknown name, with the most similar known one."""
     close = difflib.get_close_matches(name, known, n=1)
     guess = f"did you mean {close[0]!r}? " if close else ""
     there = ", ".join(known) or "none"
@@ -96,7 +96,7 @@ def unknown(kind: str, name: str, known: list[str]) -> Refused:
 
 
 def check_name(kind: str, name: str) -> None:
-    """Refuse what can't be a name in SQL, in a path and in a DAG's id."""
+    """Raise Refused for a name that can't be used in SQL, in a path and in a DAG's id."""
     if not NAME.fullmatch(name):
         raise Refused(
             f"{kind} name {name!r} can't be one",
@@ -105,7 +105,7 @@ def check_name(kind: str, name: str) -> None:
 
 
 def check_one_of(whose: str, option: str, value: str, known: tuple[str, ...]) -> None:
-    """Refuse a value that the option doesn't know, with the nearest that it knows."""
+    """Raise Refused for a value that the option does not have, with the most similar one."""
     if value not in known:
         close = difflib.get_close_matches(str(value), known, n=1)
         guess = f"did you mean {close[0]!r}? " if close else ""

@@ -1,6 +1,6 @@
-"""Sees that a function takes what its output gives it: the rows, and each lookup by its name.
+"""Check that a function takes what its output passes to it, and find the schema of a processor's state.
 
-Who calls it: `onlyonce.check`, and `onlyonce.testing`. Errors: Refused, at the line of the function.
+A function gets the rows, and each lookup by its name. Errors name the line of the function or class.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ NOTHING = "nothing was read or written"
 
 
 def check_parameters(output: Output, function: Callable[..., Any]) -> None:
-    """Raise Refused for a lookup that is no parameter, and for a parameter that nothing is given to."""
+    """Raise Refused for a lookup that is no parameter, and for a required parameter that gets no value."""
     try:
         parameters = list(inspect.signature(function).parameters.values())[1:]
-    except (TypeError, ValueError):  # built in C: it has no signature that could be read
+    except (TypeError, ValueError):  # built in C: it has no readable signature
         return
     given = [lookup.name for lookup in output.lookups]
     named = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
@@ -49,10 +49,10 @@ def check_parameters(output: Output, function: Callable[..., Any]) -> None:
 
 
 def check_reject(output: Output, function: Callable[..., Any]) -> None:
-    """Raise Refused for a function for rejections that takes more than the rows."""
+    """Raise Refused for a function for rejections that needs more than the rows."""
     try:
         more = list(inspect.signature(function).parameters.values())[1:]
-    except (TypeError, ValueError):  # built in C: it has no signature that could be read
+    except (TypeError, ValueError):  # built in C: it has no readable signature
         return
     where = f"{at}: " if (at := errors.origin_of_function(function)) else ""
     for parameter in more:
@@ -68,19 +68,19 @@ def check_reject(output: Output, function: Callable[..., Any]) -> None:
             )
 
 
-# Finds the schema of a processor's state: calls its `init` with a handle that only notes what it is asked for.
+# The schema of a processor's state: its `init` is called with a handle that only notes the requested state.
 #
-# Who calls it: `loading`, for the fingerprint. Imports the user's module, so Spark too. Errors: Refused, at the line of
-# the class. Not promised: state that `init` does not ask for. Spark lets it be asked for there only.
+# The schema is part of the fingerprint. Spark allows requests for state in `init` only. This imports the user's module,
+# and so Spark.
 
 
 NOTHING_DONE = "nothing was read or written"
 
 
 def made_processor(name: str, of: str, processor: Any) -> Any:
-    """A processor of that class, `name` as it is declared.
+    """Return a processor of the user's class; `name` is the class as it is declared.
 
-    `of`: what says whose it is. Raises Refused for a class that is none.
+    `of` names the declaration in errors. Raise Refused for a class that is no processor.
     """
     at = f"{where}: " if (where := errors.origin_of_function(processor)) else ""
     if not (isinstance(processor, type) and _is_processor(processor)):
@@ -93,7 +93,7 @@ def made_processor(name: str, of: str, processor: Any) -> Any:
         return processor()
     except OnlyonceError:
         raise
-    except Exception as error:  # the class is the user's: whatever it raises
+    except Exception as error:  # the class is the user's and may raise anything
         raise Refused(
             f"{at}{of}: {name} can't be made: {type(error).__name__}: {error}",
             data=NOTHING_DONE,
@@ -102,14 +102,14 @@ def made_processor(name: str, of: str, processor: Any) -> Any:
 
 
 def described_state(name: str, of: str, processor: Any) -> str:
-    """The state as text, one line for each variable by its name. Raises Refused."""
+    """Return the state as text, one line for each variable by its name. Raise Refused."""
     at = f"{where}: " if (where := errors.origin_of_function(processor)) else ""
     one, noted = made_processor(name, of, processor), _Noted(f"{at}{of}: {name}")
     try:
         one.init(noted)
     except OnlyonceError:
         raise
-    except Exception as error:  # the class is the user's: whatever it raises
+    except Exception as error:  # the class is the user's and may raise anything
         raise Refused(
             f"{at}{of}: the init of {name} fails where it is only asked for its state: {type(error).__name__}: {error}",
             data=NOTHING_DONE,
@@ -119,12 +119,12 @@ def described_state(name: str, of: str, processor: Any) -> str:
 
 
 def _is_processor(kind: type) -> bool:
-    """By the names of its bases: DAG files, which load declarations, don't import Spark."""
+    """Return whether a class is a processor, by the names of its bases: DAG files load declarations without Spark."""
     return any(base.__name__ == "StatefulProcessor" and base.__module__.startswith("pyspark.") for base in kind.__mro__)
 
 
 class _Noted:
-    """A handle as `init` gets one."""
+    """A handle for `init` that notes the requested state."""
 
     def __init__(self, of: str) -> None:
         self.state: dict[str, str] = {}

@@ -1,12 +1,12 @@
 """The identity of a declaration: all that decides a query's results, as plain parts under literal keys. Pure.
 
-The log keeps these parts, `onlyonce plan` compares two declarations by them, and the hash of a batch is made of them.
-Strings, numbers, booleans, lists and mappings only, as JSON has them. A key or a kind is a literal here, so no class,
-attribute or default of the code can change what is stored. An option with the value that its absence means is left out,
-so an option that is added later changes nothing.
+The log keeps these parts, `onlyonce plan` compares two declarations by them, and the hash of a batch is computed from
+them. They are strings, numbers, booleans, lists and mappings only, as in JSON. Each key and kind is a literal here, so
+no class, attribute or default of the code can change what is stored. An option whose value is its default is left out,
+so a later version can add an option without changing an identity.
 
-An option that decides no result (how often a row is sent, where a source begins) is not read here: it may change under
-a begun batch.
+An option that decides no result (how often a row is sent, where a source begins) is not part of the identity: it may
+change under a begun batch.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from onlyonce.core.shards import NAMING
 from onlyonce.core.windows import AfterRecords, AfterTime, Chained, Fixed, Joined, Session, Sliding, Timed
 
 VERSION = 1
-"""Of the parts. Another one makes another identity of each declaration, so it changes only together with the format of
-the platform."""
+"""The version of the parts. Another version changes the identity of each declaration, so it changes only with the
+platform's format."""
 ZERO = timedelta(0)
 Parts = dict[str, Any]
 
@@ -50,7 +50,7 @@ def digest(parts: Mapping[str, Any]) -> str:
 def receive_parts(pipeline: Pipeline) -> Parts:
     """Return what decides the fate of a record.
 
-    The mode is not among it: a batch ends in the mode in which it began, which its row has.
+    The mode is left out: a batch ends in the mode in which it began, which its row has.
     """
     return {
         "version": VERSION,
@@ -71,7 +71,7 @@ def mode(pipeline: Pipeline) -> str:
 def output_parts(
     pipeline: Pipeline, query: str, sources: Mapping[str, str], rejects: str = "", upstream: str = "", state: str = ""
 ) -> Parts:
-    """Return what decides the results of an output and of those made from it.
+    """Return what decides the results of an output and of the outputs made from it.
 
     sources   the text of each output's functions
     rejects   the text of the function by which the output rejects rows
@@ -130,7 +130,7 @@ def _columns(pipeline: Pipeline) -> list[list[str]]:
 
 
 def _typed(schema: str) -> list[list[str]]:
-    # A list, since a file of CSV has its columns in the declared order.
+    # A list, since a CSV file has its columns in the declared order.
     return [[name, kind] for name, kind in ddl.types(schema).items()]
 
 
@@ -384,7 +384,7 @@ def _plain(where: str, value: Any) -> Any:
 
 
 def _given(**parts: Any) -> Parts:
-    """Return the parts that are given; None means that an option has the value that its absence means."""
+    """Return the parts that are not None; None means that an option has its default."""
     return {key: value for key, value in parts.items() if value is not None}
 
 

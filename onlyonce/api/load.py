@@ -1,4 +1,4 @@
-"""Which pipelines read the output tables of others. Pure."""
+"""Load the files with declarations, check the pipelines together, find their functions, and compute fingerprints."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Followed = tuple[str, str]
 
 
 def followed(pipeline: Pipeline, all_pipelines: Iterable[Pipeline]) -> list[Followed]:
-    """The outputs whose tables a pipeline reads, by the path as both name it."""
+    """Return the outputs whose tables a pipeline reads, compared by the path that both declare."""
     read = _tables(pipeline)
     return [
         (other.name, output.name)
@@ -40,9 +40,9 @@ def followed(pipeline: Pipeline, all_pipelines: Iterable[Pipeline]) -> list[Foll
 
 
 def check_following(pipelines: Sequence[Pipeline]) -> None:
-    """Refuse pipelines that read, by way of others or at once, what they write: each run would start the next for ever.
+    """Raise Refused for pipelines that read, directly or by way of others, what they write: runs would never end.
 
-    And those that read the appends of a table whose rows are replaced."""
+    Refuse also a pipeline that reads the appends of a table whose rows are replaced."""
     by_name = {one.name: one for one in pipelines}
     before = {one.name: [name for name, _ in followed(one, pipelines)] for one in pipelines}
     for one in pipelines:
@@ -64,7 +64,7 @@ def check_following(pipelines: Sequence[Pipeline]) -> None:
 
 
 def _tables(pipeline: Pipeline) -> dict[str, DeltaSource]:
-    """The sources that are tables, by the target that an output which writes them has."""
+    """Return the sources that are tables, by the target of an output that would write the table."""
     sources = [one.source for one in pipeline.inputs.values()] or [pipeline.source]
     return {
         f"delta:{source.path.rstrip('/')}": source
@@ -93,7 +93,7 @@ def _check_appends(pipeline: Pipeline, other: Pipeline, output: str) -> None:
         )
 
 
-# Refuses a recursive inbox above another inbox, the archive, or a table or folder that onlyonce writes: what is there
+# A recursive inbox must not be above another inbox, the archive, or a table or folder that onlyonce writes: their files
 # would be read as its input.
 
 
@@ -150,7 +150,7 @@ def _is_below(at: Location, above: Location) -> bool:
     return str(at).startswith(f"{str(above).rstrip('/')}/")
 
 
-# Loads the files with declarations, finds the transforms that they name, and makes the fingerprints of both.
+# The declared pipelines and their functions.
 
 
 NOTHING_DONE = "nothing was read or written"
@@ -158,10 +158,10 @@ IT_IS = "it is 'module:function', the module importable from the folder of the d
 
 
 def load(files: list[Path] | None = None) -> dict[str, Pipeline]:
-    """The declared pipelines by name. Imports no Spark: DAG files call it too.
+    """Return the declared pipelines by name. This imports no Spark, since DAG files call it too.
 
-    Raises Refused for a file that is missing or wrong, for two pipelines of one name, two outputs of one target,
-    pipelines that read in a circle, or an inbox that is read with the folders below it and has another one there.
+    Raise Refused for a missing or wrong file, two pipelines with one name, two outputs with one target, or pipelines
+    that read in a circle. Also if an inbox that is read with the folders below it has another inbox there.
     """
     found: dict[str, Pipeline] = {}
     for path in files or settings.pipeline_files():
@@ -181,7 +181,7 @@ def load(files: list[Path] | None = None) -> dict[str, Pipeline]:
 
 
 def one(name: str, files: list[Path] | None = None) -> Pipeline:
-    """The declared pipeline of that name; raises Refused with the nearest that is there."""
+    """Return the declared pipeline of that name. Raise Refused with the most similar existing name."""
     pipelines = load(files)
     if name not in pipelines:
         raise unknown("pipeline", name, sorted(pipelines))
@@ -189,11 +189,9 @@ def one(name: str, files: list[Path] | None = None) -> Pipeline:
 
 
 def check_loaded() -> None:
-    """Load all declarations of the settings, and see that their functions are written.
+    """Load all declarations of the settings, and check that their functions are defined.
 
-    Imports no Spark: a DAG file calls it.
-
-    Raises Refused as `load`, and for the first function that is not there.
+    This imports no Spark, since a DAG file calls it. Raise Refused as `load`, and for the first missing function.
     """
     for pipeline in load().values():
         for output in with_function(pipeline.outputs):
@@ -204,42 +202,42 @@ def check_loaded() -> None:
 
 
 def with_function(outputs: Iterable[Output]) -> list[Output]:
-    """The outputs that have functions of their own: a result of another one's has none."""
+    """Return the outputs that have their own functions: a result of another output's function has none."""
     return [output for output in outputs if not output.is_result]
 
 
 def transform(output: Output) -> Callable[..., Any]:
-    """The function that an output names; of a join its left side's.
+    """Return the function that an output names; for a join the function of its left side.
 
-    Imports its module, so Spark too. Raises Refused.
+    This imports the function's module, and so Spark. Raise Refused.
     """
     return function(output, output.functions[0])
 
 
 def function(output: Output, name: str) -> Callable[..., Any]:
-    """One of the functions that an output names. Raises Refused."""
+    """Return one of the functions that an output names. Raise Refused."""
     found: Callable[..., Any] = named(name, _subject(output, name), data=NOTHING_DONE, hint=IT_IS)
     return found
 
 
 def functions(output: Output) -> list[Callable[..., Any]]:
-    """Those that make its rows: its function, or the two sides of its join. Raises Refused."""
+    """Return the functions that make an output's rows: its own, or the two sides of its join. Raise Refused."""
     return [function(output, name) for name in output.functions] if output.join else [transform(output)]
 
 
 def reject(output: Output) -> Callable[..., Any]:
-    """The function that says which rows an output rejects; the output has one.
+    """Return the function that decides which rows an output rejects; the output must have one.
 
-    Imports its module, so Spark too. Raises Refused.
+    This imports the function's module, and so Spark. Raise Refused.
     """
     found: Callable[..., Any] = named(output.reject, _subject_of_reject(output), data=NOTHING_DONE, hint=IT_IS)
     return found
 
 
 def state(output: Output) -> str:
-    """The schema of the state that an output's processor keeps; empty where it has none.
+    """Return the schema of the state that an output's processor keeps; empty if it has no processor.
 
-    Imports its module, so Spark too. Raises Refused.
+    This imports the processor's module, and so Spark. Raise Refused.
     """
     if output.stateful is None:
         return ""
@@ -256,7 +254,7 @@ def _subject_of_reject(output: Output) -> str:
 
 
 def source_files(output: Output) -> list[str]:
-    """The files that an output's functions are written in, where they have one."""
+    """Return the files in which an output's functions are written, if they have one."""
     found = []
     for function in [*functions(output), *([reject(output)] if output.reject else [])]:
         with suppress(TypeError):
@@ -283,7 +281,7 @@ def parts(pipeline: Pipeline, query: str) -> dict[str, Any]:
 
 
 def _upstream(output: Output) -> str:
-    """What an output decides of those that are made from its closed windows, beside their windows."""
+    """Return what an output decides about the outputs made from its closed windows, except their windows."""
     return "\n".join(
         [output.name, *map(_source, functions(output)), *([_source(reject(output))] if output.reject else [])]
     )
@@ -306,7 +304,7 @@ def _pipelines_of(named: Path) -> list[Pipeline]:
 
 
 def _file_of(named: Path) -> Path | None:
-    """The file of a module: what is no file, and has no .py, may be the name of one (`my_project.pipelines`)."""
+    """Return the file of a module: a name without .py that is no file may be a module (`my_project.pipelines`)."""
     try:
         found = importlib.util.find_spec(named.name) if named.suffix != ".py" else None
     except (ImportError, ValueError):  # no such package
@@ -315,7 +313,7 @@ def _file_of(named: Path) -> Path | None:
 
 
 def _import(path: Path) -> ModuleType:
-    # A user's transforms lie beside their declarations, or in the package that both are in.
+    # A user's transforms are in the folder of their declarations, or in the package that both belong to.
     for folder in {path.parent, _above_package(path)} if path.parent != settings.ROOT / "jobs" else ():
         if str(folder) not in sys.path:
             sys.path.insert(0, str(folder))
@@ -323,8 +321,8 @@ def _import(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise Refused(f"{path} is no Python file", hint="declarations are Python: PIPELINES = [Pipeline(…)]")
     module = importlib.util.module_from_spec(spec)
-    # Known by its name while it is read (a dataclass looks there), and not longer: cloudpickle would send what it
-    # defines to the executors by that name, which they don't know.
+    # Registered by name only while it is read (a dataclass looks itself up there). Else cloudpickle would refer to its
+    # definitions by that name, which executors don't know.
     sys.modules[spec.name] = module
     try:
         spec.loader.exec_module(module)
@@ -341,18 +339,18 @@ def _import(path: Path) -> ModuleType:
 
 
 def _package(path: Path) -> str:
-    """Where the file is one of a package's that was imported, its package: `from . import` works in it."""
+    """Return the prefix of a file's package if that is imported, so that `from . import` works in the file."""
     package = ".".join(path.parent.relative_to(_above_package(path)).parts)
     return f"{package}." if package in sys.modules else ""
 
 
 def _above_package(path: Path) -> Path:
-    """The folder from which the package of a file is imported; its own folder where it is in none."""
+    """Return the folder from which a file's package is imported; its own folder if it is in no package."""
     return next(folder for folder in path.parents if not (folder / "__init__.py").is_file())
 
 
 def _mend(error: Exception, path: Path) -> str:
-    # Where there is no folder `jobs` it is `jobs` itself that is not found.
+    # If there is no folder `jobs`, the module that is not found is `jobs` itself.
     old = isinstance(error, ModuleNotFoundError) and str(error.name).partition(".")[0] == "jobs"
     if old and "jobs.model" in path.read_text():
         return "declarations import the package now: from onlyonce import Pipeline, Output, Files, Delta, Fixed, …"

@@ -1,6 +1,6 @@
-"""How the value and the key of a Kafka message are written, where a schema registry knows.
+"""A topic of Kafka as a source, and how its messages are written: Avro, Protobuf, JSON Schema, Debezium, JSON.
 
-Pure data, checked when made.
+Pure data, checked when it is made. `onlyonce.sources.kafka_offsets` decides about the topic's offsets.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ class Avro:
 
     Columns by name.
 
-    registry    the schema registry: its URL, or 'env:NAME' for what the variable NAME holds where the driver runs
-    schema_id   the declared column, an int, that gets the id of the record's schema. By default schema_id, of a key
+    registry    the schema registry: its URL, or 'env:NAME' for the value of the variable NAME where the driver runs
+    schema_id   the declared column, an int, that gets the id of the record's schema. By default schema_id, for a key
                 key_schema_id
-    columns     of a key: the declared columns that come from it and not from the value; one, where its schema is no
-                record
+    columns     for a key: the declared columns that come from the key and not from the value; one column, if the
+                key's schema is no record
     options     of confluent-kafka's SchemaRegistryClient, such as {'basic.auth.user.info': 'env:REGISTRY_LOGIN'}.
                 Secrets are given by 'env:NAME' only. They stay on the driver: tasks are sent the schemas
 
-    A column whose type does not fit the declared one, or none for the record id or the event time: every record of that
-    schema is `invalid`, and the reason names both types. So is a record whose schema id the registry does not know.
+    A schema is refused for a column whose type does not fit the declared one, and for a missing record id or event
+    time: every record of that schema is `invalid`, and the reason names both types. A record whose schema id the
+    registry does not have is `invalid` too.
     """
 
     kind: ClassVar[str] = "AVRO"
@@ -55,7 +56,7 @@ class Protobuf:
 
     Options as `Avro` has them.
 
-    A field without presence (proto3) has its default where nothing was written, never null. An enum is a string, a
+    A field without presence (proto3) has its default if the writer left it out, never null. An enum is a string, a
     google.protobuf.Timestamp a timestamp, a wrapper (StringValue) its value or null.
     """
 
@@ -71,12 +72,12 @@ class Protobuf:
 
 @declaration
 class JsonSchema:
-    """A JSON object behind the id of its JSON Schema.
+    """A JSON object after the id of its JSON Schema, for a message's value only.
 
-    It is read like plain JSON; options as `Avro` has them. Of a value only.
+    It is read like plain JSON; options as `Avro` has them.
 
-    validate    a value that its own schema forbids is `invalid`, with what the schema says. False: the declared types
-                alone decide
+    validate    a value that its own schema forbids is `invalid`, with the schema's reason. False: only the declared
+                types decide
     """
 
     kind: ClassVar[str] = "JSON"
@@ -90,7 +91,7 @@ class JsonSchema:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Of a key only."""
+        """Return no columns: they are for a key only."""
         return ()
 
 
@@ -116,9 +117,7 @@ def _check(whose: str, registry: str, options: Mapping[str, str]) -> None:
             )
 
 
-# Changes of a database as Debezium's connectors write them to Kafka, as a declaration has them.
-#
-# Pure data, checked when made.
+# Changes of a database as Debezium's connectors write them to Kafka.
 
 
 PLACEHOLDER = "__debezium_unavailable_value"
@@ -127,25 +126,25 @@ PLACEHOLDER = "__debezium_unavailable_value"
 
 @declaration
 class Debezium:
-    """A change of a row, by Debezium's envelope in JSON or Avro. Of PostgreSQL, MySQL and MariaDB.
+    """A change of a row, by Debezium's envelope in JSON or Avro, from PostgreSQL, MySQL or MariaDB.
 
-    The declared columns are those of the row: as it is after the change, and of a delete as it was before. Three more
-    come from the envelope.
+    The declared columns are those of the row after the change, or before it for a delete. Three more columns come from
+    the envelope.
 
     format    Avro(registry=…): the envelope is Avro by a schema of that registry, whose id goes to its column. None:
               JSON, with its schema in each message or without
     op        the declared column, a string, that gets what happened: c (created), u (updated), d (deleted), r (read by
               the snapshot)
-    position  the declared column, a string, that gets the change's place in the log of the database, in digits: of two
-              changes of a row the later one has the greater text. The snapshot's rows are before all changes at the
-              same place. It is part of the record id
+    position  the declared column, a string, that gets the change's position in the log of the database, in digits: of
+              two changes of a row the later one has the greater string. The snapshot's rows are before all changes at
+              the same position. It is part of the record id
     time      the declared column, a timestamp, that gets when the database made the change. It is the event time
     unavailable  the connector's `unavailable.value.placeholder`. A change has it in place of a large value that did not
-                 change. The value before the change is taken, and a change without that is `invalid`
+              change. The value before the change is taken, and a change without that value is `invalid`
 
-    A tombstone, which Debezium sends behind a delete, is no record. What has no row or no position (a truncated table,
-    a message of the log, another connector) is `invalid`. So is a message by a schema that is no envelope, or by an id
-    that the registry does not know.
+    A tombstone, which Debezium sends after a delete, is no record. A message without row or position (a truncated
+    table, a message of the log, another connector) is `invalid`. So is a message whose schema is no
+    envelope, or whose schema id the registry does not have.
     """
 
     format: Avro | None = None
@@ -168,11 +167,11 @@ class Debezium:
 
     @property
     def kinds(self) -> dict[str, str]:
-        """The columns that come from the envelope, and their types."""
+        """Return the columns that come from the envelope, and their types."""
         return {self.op: "string", self.position: "string", self.time: "timestamp"}
 
     def layout(self) -> str:
-        """How a message is cut into columns, in text."""
+        """Return how a message is cut into columns, in words."""
         if self.format is None:
             return "Debezium's envelope in JSON"
         return (
@@ -180,7 +179,7 @@ class Debezium:
         )
 
     def origin(self, column: str) -> str:
-        """What a column gets, in text."""
+        """Return what a column of the envelope gets, in words."""
         return {
             self.op: "what happened",
             self.position: "the place in the database's log",
@@ -189,7 +188,7 @@ class Debezium:
 
 
 def check_columns(pipeline: str, value: Debezium, typed: dict[str, str]) -> None:
-    """Refuse a column of the envelope that is not declared, or is of another type. `typed`: the declared columns."""
+    """Raise Refused if a column of the envelope is not among the declared columns `typed`, or has another type."""
     for name, kind in value.kinds.items():
         if typed.get(name) != kind:
             raise Refused(
@@ -198,11 +197,11 @@ def check_columns(pipeline: str, value: Debezium, typed: dict[str, str]) -> None
             )
 
 
-# Which formats the value and the key of a Kafka message may have. Pure.
+# Which formats the value and the key of a message may have.
 
 
 def check_parts(key: object, value: object) -> None:
-    """Refuse what can't be a key or a value of a message."""
+    """Raise Refused for a format that a message's key or value can't have."""
     if value is not None and not isinstance(value, MessageFormat | Debezium):
         raise Refused(
             f"Kafka: value={value!r}",
@@ -224,7 +223,7 @@ def check_parts(key: object, value: object) -> None:
         )
 
 
-# How a topic of Kafka is declared as a source. `onlyonce.sources.kafka_offsets` decides about its offsets. Pure.
+# The topic.
 
 
 ISOLATION = ("read_committed", "read_uncommitted")
@@ -239,29 +238,29 @@ OUR_OPTIONS = (
 
 @declaration
 class Kafka:
-    """A topic of Kafka, a record a message. One without a value (a tombstone) is `invalid`.
+    """A topic of Kafka; each message is a record. A message without a value (a tombstone) is `invalid`.
 
     topic                its name
     servers              the brokers to ask first: 'host:port,host:port'
     start                where the first run begins: 'earliest', 'latest', or a time with its zone (the first message of
                          each partition at or after it). Resolved once and stored. A partition that is added later is
-                         read from its begin
-    max_offsets_a_batch  how many offsets one batch takes, of all partitions together
-    value                how the value is written, where a schema registry knows: Avro, Protobuf or JsonSchema.
+                         read from its beginning
+    max_offsets_a_batch  how many offsets one batch takes, from all partitions together
+    value                how the value is written, if a schema registry has its schema: Avro, Protobuf or JsonSchema.
                          Debezium: changes of a database. None: a JSON object
     key                  the declared column, a string, that gets the message's key; or Avro or Protobuf with the
                          columns that come from the key
     headers              declared columns, strings, that each get the message's header of that name
-    isolation            'read_committed': nothing of an aborted transaction, and what is behind an open one waits for
-                         its end. 'read_uncommitted': all that is in the topic
-    on_loss              'stop': a run is refused where the broker has lost messages before they were read (retention, a
-                         topic that was deleted and made again). 'skip': it goes on behind them, and each lost range
-                         becomes one `invalid` record that says which offsets it had
-    options              of Kafka's Java client, such as {'security.protocol': 'SASL_SSL'}. A value 'env:NAME' is what
-                         the variable NAME holds where the driver runs; passwords are given only so
+    isolation            'read_committed': no message of an aborted transaction, and messages after an open one wait for
+                         its end. 'read_uncommitted': all messages in the topic
+    on_loss              'stop': a run is refused if the broker has lost messages before they were read (retention, a
+                         topic that was deleted and created again). 'skip': it continues after them, and each lost
+                         range becomes one `invalid` record that names its offsets
+    options              for Kafka's Java client, such as {'security.protocol': 'SASL_SSL'}. A value 'env:NAME' is the
+                         value of the variable NAME where the driver runs; passwords are given only so
     max_record_bytes     a message whose value, key and declared headers have more is `invalid`, with its place, its
-                         size and how it begins. The client has it whole in memory all the same: the topic's own
-                         max.message.bytes keeps such ones out
+                         size and its beginning. The client still holds it whole in memory: limit the topic's own
+                         max.message.bytes to prevent that
     """
 
     topic: str
@@ -307,55 +306,55 @@ class Kafka:
 
     @property
     def format(self) -> Literal["json", "columns"]:
-        """What a value is to who parses it: a line of JSON, or columns of the declared types."""
+        """Return the form of a value for the parser: a line of JSON, or columns of the declared types."""
         return "columns" if isinstance(self.value, Avro | Protobuf) else "json"
 
     @property
     def header(self) -> bool:
-        """It has none."""
+        """Return False: messages have no header line."""
         return False
 
     @property
     def inbox(self) -> None:
-        """No files come in."""
+        """Return None: no files come in."""
         return None
 
     @property
     def links(self) -> Literal[False]:
-        """Nor links."""
+        """Return False: there are no links to follow."""
         return False
 
     @property
     def key_columns(self) -> tuple[str, ...]:
-        """The declared columns that come from the key."""
+        """Return the declared columns that come from the key."""
         if self.key is None or isinstance(self.key, str):
             return (self.key,) if self.key else ()
         return self.key.columns
 
     @property
     def registered(self) -> dict[str, MessageFormat]:
-        """How the value and the key are written, by 'value' and 'key', where a registry has the schema."""
+        """Return the formats of the value and the key whose schemas a registry has, by 'value' and 'key'."""
         value = self.value.format if isinstance(self.value, Debezium) else self.value
         return {part: one for part, one in (("value", value), ("key", self.key)) if isinstance(one, MessageFormat)}
 
     @property
     def schema_ids(self) -> dict[str, str]:
-        """The declared column that gets the id of a schema, by 'value' and 'key', where a registry has that schema."""
+        """Return the declared columns that get the id of a schema, by 'value' and 'key', if a registry has it."""
         by_default = {"value": "schema_id", "key": "key_schema_id"}
         return {part: one.schema_id or by_default[part] for part, one in self.registered.items()}
 
     @property
     def beside(self) -> tuple[str, ...]:
-        """The declared columns that do not come from the value of a message."""
+        """Return the declared columns that do not come from the value of a message."""
         return (*self.key_columns, *self.headers, *self.schema_ids.values(), *self.of_envelope)
 
     @property
     def of_envelope(self) -> dict[str, str]:
-        """The declared columns that come from the envelope of a change, and their types."""
+        """Return the declared columns that come from the envelope of a change, and their types."""
         return self.value.kinds if isinstance(self.value, Debezium) else {}
 
     def origin(self, column: str) -> str:
-        """Where a column that is `beside` the value comes from, in text."""
+        """Return where a column comes from that is not in the value, in words."""
         if column in self.key_columns:
             return "the key" if isinstance(self.key, str) else f"the key by {type(self.key).__name__}"
         if isinstance(self.value, Debezium) and column in self.value.kinds:
@@ -363,7 +362,7 @@ class Kafka:
         return "the header" if column in self.headers else "the schema's id"
 
     def layout(self) -> str:
-        """How a message is cut into columns, in text."""
+        """Return how a message is cut into columns, in words."""
         if self.value is None:
             return "json"
         if isinstance(self.value, Debezium):
@@ -372,7 +371,7 @@ class Kafka:
         return f"{type(self.value).__name__} by a schema registry, whose id goes to {self.schema_ids['value']}{checked}"
 
     def check(self, pipeline: str, record_id: tuple[str, ...], columns: list[str]) -> None:
-        """Refuse what comes beside the value into a column that is not declared, or is of another type.
+        """Raise Refused if a column that gets key, headers, schema id or envelope is not declared or of another type.
 
         Any column may be the record id.
         """

@@ -1,4 +1,7 @@
-"""A join of two streams, as a user declares it. Pure data, checked when it is made."""
+"""An output of a pipeline as a user declares it: joins, lookups, processors with state, and what a backfill does.
+
+Pure data, checked when it is made. `pipeline` checks the outputs against each other.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +34,13 @@ KINDS = ("inner", "left", "right", "full")
 
 @declaration
 class Join:
-    """Rows of two functions over the records of the pipeline, joined by key where their event times are near each
-    other.
+    """Rows of two functions over the pipeline's records, joined by key if their event times are near each other.
 
     left, right  'module:function', as a transform: takes the records and selects those of its side, with the columns
-                 that it wants. It keeps the key and oo_event_time; it does not aggregate
+                 that it needs. It keeps the key and oo_event_time; it does not aggregate
     on           the columns that both sides have and by whose values rows are joined; a null is equal to nothing
     within       the bound: rows join if their event times are at most so far apart, whichever is first
-    kind         'inner'. 'left', 'right' and 'full' also give the rows of that side, or of both, which have found no
+    kind         'inner'. 'left', 'right' and 'full' also give the rows of that side, or of both, that have found no
                  partner when the bound has passed, with nulls
     """
 
@@ -67,25 +69,25 @@ class Join:
             raise Refused(f"Join: within={self.within} has parts of a millisecond", hint="round it")
 
 
-# A table that an output's function gets beside its rows, as a user declares it. Pure data, checked when it is made.
+# A table that an output's function gets in addition to its rows.
 
 
 MOST_REFRESH = timedelta(days=1)
-"""What no driver has found for longer is collected (`onlyonce.lookups.copies`)."""
+"""A copy that no driver has used for longer is removed (`onlyonce.lookups.copies`)."""
 
 
 @declaration
 class Lookup:
-    """A table that a function joins its rows with: `def f(rows, customers)` gets it as a DataFrame.
+    """A table that a function joins with its rows: `def f(rows, customers)` gets it as a DataFrame.
 
-    name    the function's parameter that the table is given to
+    name    the function's parameter that gets the table
     table   Delta(path=…) or Postgres(table=…, connection=…), at one version for each batch: the batch row keeps it, and
-            a replay sees the same. Of a PostgreSQL table the driver takes a copy, and each copy with other content is a
+            a replay sees the same. The driver copies a PostgreSQL table, and each copy with changed content is a
             version
     keys    the columns that identify a row of the table. A version in which two rows have the same keys is refused: a
             join by them would give a record twice
-    refresh how often a driver takes a copy of a PostgreSQL table at most; by default each minute.
-            timedelta(0): before each batch
+    refresh how often a driver copies a PostgreSQL table at most; by default each minute. timedelta(0): before each
+            batch
     """
 
     name: str
@@ -134,27 +136,27 @@ class Lookup:
             )
 
 
-# An output with state of its own, as a user declares it. Pure data, checked when it is made.
+# An output with its own state.
 
 
 OWN = (WINDOW_START, WINDOW_END)
 ANEW = stored_names.ANEW
-"""What the start of a life has that begins with no state, and whose rows take the place of all that were there."""
+"""The key in the start of a life that begins with no state, and whose rows replace all existing ones."""
 
 
 @declaration
 class Stateful:
-    """A processor of the user's own that keeps state and timers for each key: Spark's `StatefulProcessor`, for
-    `transformWithStateInPandas`.
+    """The user's own processor with state and timers for each key.
+
+    It is Spark's `StatefulProcessor`, for `transformWithStateInPandas`.
 
     processor      'module:Class', made without arguments. It gets the records of a key as pandas frames, in order of
-                   event time, and gives frames
-    keys           the declared columns by which records are grouped: each of their values has a state and timers of its
-                   own
-    schema         the columns of the rows that it gives, in Spark's DDL
+                   event time, and yields frames
+    keys           the declared columns by which records are grouped: each of their values has its own state and timers
+    schema         the columns of the rows that it yields, in Spark's DDL
     timers_within  how far after the event time of a key's newest record timers are set, at most: when the input ends,
-                   timers up to there fire
-    state_version  another one says that what the state holds means something else now, though its schema is the same
+                   timers up to that time fire
+    state_version  a changed version means that the state's content has a new meaning, though its schema is the same
     """
 
     processor: str
@@ -183,7 +185,7 @@ class Stateful:
         self._check_columns()
 
     def columns(self) -> list[str]:
-        """The names of the columns that the processor gives, in order."""
+        """Return the names of the columns that the processor yields, in order."""
         return [ddl.named(part)[0] for part in ddl.split(self.schema)]
 
     def _check_columns(self) -> None:
@@ -204,7 +206,7 @@ class Stateful:
 
 
 def not_recomputed(output: Output) -> Refused:
-    """Why no backfill computes it."""
+    """Return the refusal of a backfill of an output with its own state."""
     return Refused(
         f"output {output.name} has a state of its own: what its processor gives depends on all records of a key "
         "before, so no window can be computed "
@@ -217,8 +219,7 @@ def not_recomputed(output: Output) -> Refused:
 
 
 def check_anew(where: str, output: Output) -> None:
-    """Raise Refused for an output with state whose rows a new life can't take the place of; `where` is what it is
-    called."""
+    """Raise Refused for an output with state whose rows a new life can't replace; `where` names it in errors."""
     if output.sink.write in ("append", "upsert") and isinstance(output.sink, Delta | Postgres):
         return
     raise Refused(
@@ -231,7 +232,7 @@ def check_anew(where: str, output: Output) -> None:
 
 
 def check_output(output: Output, window: object) -> None:
-    """Raise Refused for what an output with state of its own can't have; `window` as it is declared."""
+    """Raise Refused for options that an output with its own state can't have; `window` as it is declared."""
     where = f"output {output.name}: Stateful"
     others = (
         ("transform", output.transform),
@@ -286,9 +287,7 @@ def check_output(output: Output, window: object) -> None:
         )
 
 
-# An output of a pipeline, as a user declares it.
-#
-# Pure data, checked when it is made. `pipeline` checks the outputs against each other.
+# The output itself.
 
 
 @declaration
@@ -297,38 +296,38 @@ class Output:
 
     name          unique in the pipeline
     transform     'module:function'; takes a DataFrame with the declared columns and the platform's (oo_window,
-                  oo_event_time, oo_system_time), returns a DataFrame. With a window it groups by oo_window. Of several
+                  oo_event_time, oo_system_time), returns a DataFrame. With a window it groups by oo_window. For several
                   results it returns a dict: each output's name and its DataFrame. Leave it out for the other outputs:
                   they are results of the function of their `from_output`
     sink          where the rows go
     window        Fixed, Sliding or Session; None: never late, never closes
     lateness      how long, in event time, a window waits for stragglers after its end
     panes         'on_time': a window's rows once, when it closes; Spark keeps the state of the open ones. 'at_close':
-                  the same rows, of all records of the window at once, which are read from `events` when it closes:
+                  the same rows, from all records of the window at once, which are read from `events` when it closes:
                   sooner, without a state, for short windows. 'early': the state at every batch (needs upsert; files
                   have one pane for each batch, with the rows that it changed). AfterRecords(1000),
                   AfterTime(timedelta(minutes=5)): all rows of an open window, after so many more records or so much
                   time, and when it closes (needs upsert and a window)
-    from_output   make this output from the closed panes of that one, in the same batch; without a transform, of what
-                  its function returns under this output's name. With a window of its own (Fixed): from its closed
-                  windows, of which each belongs to the window that holds its last moment
+    from_output   make this output from the closed panes of that one, in the same batch; without a transform, from the
+                  result that its function returns under this output's name. With a window of its own (Fixed): from its
+                  closed windows. A closed window belongs to the window that holds its last moment
     stable_input  stage the rows before they are written: for functions that are not deterministic
     late          'keep': late rows wait in `events` for a backfill. 'recompute': at the end of each run their windows
-                  are computed anew, with them, as a backfill would
-    on_backfill   what a backfill does where the sink's rows don't say their window and so can't be taken back:
-                  'refuse' the backfill, 'skip' this sink, 'resend' the new rows (an upsert puts them over the old; a
-                  what is sent gets them as well, under new keys), or 'correct' an increment: what each window
-                  added is kept in a table beside, and the difference added
-    lookups       tables that the function gets beside its rows, each by its name: def f(rows, customers)
+                  are recomputed with them, as by a backfill
+    on_backfill   what a backfill does if the sink's rows don't have their window and so can't be taken back: 'refuse'
+                  the backfill, 'skip' this sink, 'resend' the new rows (an upsert overwrites the old rows; an external
+                  sink receives the new rows under new keys), or 'correct' an increment: a second table keeps what each
+                  window added, and the difference is added
+    lookups       tables that the function gets in addition to its rows, each by its name: def f(rows, customers)
     join          in place of a transform: the rows of two functions, joined by key and event time. Rows come as they
                   find each other. A row's window, an hour if none is declared (Fixed only), is that of its left record;
                   a backfill replaces rows by it
-    reject        'module:function' of the rows that the function is not to get: def unsound(rows) returns a Column of
-                  texts, the reason why a record is rejected, null where it is not. It sees the declared columns,
-                  oo_event_time and oo_system_time
-    stateful      in place of a transform: a processor with a state and timers for each key. Its rows come as it gives
+    reject        'module:function' of the rows that the function is not to get: def unsound(rows) returns a string
+                  Column, the reason why a record is rejected, or null. It sees the declared columns, oo_event_time and
+                  oo_system_time
+    stateful      in place of a transform: a processor with a state and timers for each key. Its rows come as it yields
                   them, and have no window; window (an hour, Fixed only) says how its records are counted, and how far
-                  the end of an input goes
+                  the end of an input reaches
     """
 
     name: str
@@ -407,36 +406,35 @@ class Output:
 
     @property
     def trigger(self) -> Trigger | None:
-        """What makes panes of its open windows, where that is not each batch."""
+        """Return what triggers panes of open windows, if that is not each batch."""
         return self.panes if isinstance(self.panes, AfterRecords | AfterTime) else None
 
     @property
     def is_early(self) -> bool:
-        """Whether it writes windows before they close, and writes them again."""
+        """Return whether the output writes windows before they close, and writes them again."""
         return self.panes not in ("on_time", "at_close")
 
     @property
     def gets_whole_windows(self) -> bool:
-        """Whether its function gets all records of a window at once, read from `events`, and its query keeps no
-        state."""
+        """Return whether its function gets all records of a window at once from `events`, without a state in Spark."""
         return self.panes == "at_close" or self.trigger is not None or isinstance(self.window, Chained)
 
     @property
     def made_beside(self) -> str | None:
-        """The output in whose batch its rows are made, if that is another.
+        """Return the output in whose batches its rows are made; None if it has its own query.
 
-        One with windows of its own has a query of its own.
+        An output with windows of its own has its own query.
         """
         return None if isinstance(self.window, Chained) else self.from_output
 
     @property
     def is_result(self) -> bool:
-        """Whether its rows are a result of another output's function, which gives several."""
+        """Return whether its rows are one of several results of another output's function."""
         return not self.functions
 
     @property
     def functions(self) -> tuple[str, ...]:
-        """What it names as 'module:function': its transform, the two sides of its join, or its processor."""
+        """Return the 'module:function' names: its transform, the two sides of its join, or its processor."""
         if self.stateful:
             return (self.stateful.processor,)
         if self.join:
@@ -445,18 +443,17 @@ class Output:
 
     @property
     def has_windows(self) -> bool:
-        """Whether its rows are by windows that can be computed again: those of a processor with state are not."""
+        """Return whether its rows have windows that can be recomputed; rows of a processor with state have none."""
         return self.window is not None and self.stateful is None
 
     @property
     def gives_as_it_comes(self) -> bool:
-        """Whether its batches give rows at any time, as a join and a processor with state do, and not when a window
-        closes."""
+        """Return whether its batches yield rows at any time, not when a window closes: a join or a processor does."""
         return self.join is not None or self.stateful is not None
 
     @property
     def made_by(self) -> str:
-        """What gives its rows, for people."""
+        """Return what makes its rows, for messages."""
         return " and ".join(self.functions) or f"the function of {self.from_output}"
 
 
@@ -465,7 +462,7 @@ HOUR = Fixed(timedelta(hours=1))
 
 
 def _check_join(output: Output) -> None:
-    """Raise Refused for what a join can't have."""
+    """Raise Refused for options that a join can't have."""
     where = f"output {output.name}: a join"
     for option, given in (
         ("transform", output.transform),
@@ -555,8 +552,7 @@ def _check_reject(output: Output) -> None:
 
 
 def check_rows(output: Output, types: dict[str, str]) -> None:
-    """Refuse rows without the columns that are declared, with a key that can't be compared, or with a column that has
-    no order.
+    """Raise Refused for rows without a declared column, with an incomparable key, or with an unordered newest_by.
 
     `types`: column → Spark's type.
     """
@@ -609,16 +605,14 @@ def _check_history(where: str, types: dict[str, str]) -> None:
         )
 
 
-# What a backfill does with the rows that an output has written: whether they can be taken back. Pure.
-#
-# Who calls it: whoever computes windows again, and what says so before. Errors: Refused.
+# What a backfill does with the rows that an output has written.
 
 
 def what_to_do(output: Output) -> str:
-    """How a backfill changes an output's sink: 'replace', 'correct', 'resend' or 'skip'. Raises Refused.
+    """Return how a backfill changes an output's sink: 'replace', 'correct', 'resend' or 'skip'. Raise Refused.
 
-    Rows can be replaced where each row belongs to one window, and says so: in append, and where the window is among
-    the keys.
+    Rows can be replaced if each belongs to one window and has it in a column: in append, or if the window is among the
+    keys.
     """
     sink = output.sink
     if output.stateful:
@@ -645,7 +639,7 @@ def what_to_do(output: Output) -> str:
 
 
 def _of_sent(output: Output) -> str:
-    """What was sent is out of reach."""
+    """Return what a backfill does with an external sink, whose rows can't be taken back. Raise Refused."""
     if output.on_backfill == "refuse":
         raise Refused(
             f"output {output.name}: what it has sent ({output.sink.write}) can't be taken back",

@@ -1,9 +1,7 @@
-"""Several sources of one pipeline: how each is declared, and each as if it were the pipeline's only one.
+"""A pipeline as a user declares it, with its sources and outputs, and the checks that concern several of them.
 
-Pure data, checked when it is made.
-
-A source is parsed by its own columns. Its records get the pipeline's columns before they are judged, so all that
-follows knows one schema.
+Pure data, checked when it is made. A file with declarations defines PIPELINES, a sequence of `Pipeline`. The docstring
+of each class explains its options. An unknown option, or a value that can't work, raises Refused with what to do.
 """
 
 from __future__ import annotations
@@ -51,13 +49,13 @@ class Input:
     source      where its records come from: Files, Growing, Kafka, DeltaSource or Custom. An inbox that is not named is
                 <home>/inbox/<pipeline>/<source>
     schema      its own columns, in Spark's DDL; None: the pipeline's
-    columns     a column of the pipeline → what makes it of the source's columns, in Spark's SQL: {'at': 'created',
-                'amount': 'cents / 100.0', 'shop': "'berlin'"}. One that is not named is the source's column of that
-                name, else null. The record id and the event time are columns of the source, of the same type: {'id':
-                'order_no'}
-    aliases     a column of its schema → its name in the source, as of a Pipeline
-    formats     the form of a time, as of a Pipeline
-    idle_after  it holds the pipeline's watermark back until nothing has come from it for this long; None: always
+    columns     a column of the pipeline → the SQL that makes it from the source's columns: {'at': 'created',
+                'amount': 'cents / 100.0', 'shop': "'berlin'"}. A column that is not named is the source's column of
+                that name, else null. The record id and the event time are columns of the source, of the same type:
+                {'id': 'order_no'}
+    aliases     a column of its schema → its name in the source, as in a Pipeline
+    formats     the form of a time, as in a Pipeline
+    idle_after  it holds the pipeline's watermark back until no record has come from it for this long; None: always
     """
 
     source: Source
@@ -84,10 +82,10 @@ class Input:
 
 @dataclass(frozen=True)
 class Part:
-    """What a pipeline that stands for one of several sources is of.
+    """Which source a pipeline view stands for.
 
-    salt     before the values of each record id: ids of another source are others; empty: they are the same
-    columns  (column of the pipeline, its type, what makes it) in order; empty: the source's are the pipeline's
+    salt     comes before the values of each record id, so ids of different sources differ; empty: they are shared
+    columns  (column of the pipeline, its type, the SQL that makes it) in order; empty: the source's columns are used
     """
 
     name: str
@@ -96,9 +94,9 @@ class Part:
 
 
 class OneOfSeveral:
-    """In the place of a pipeline's source when it has several.
+    """Takes the place of `source` in a pipeline that has several sources.
 
-    Whoever asks it for anything takes one source only, and says so.
+    Code that asks it for anything supports one source only, so it is refused.
     """
 
     def __getattr__(self, name: str) -> Any:
@@ -115,14 +113,15 @@ class OneOfSeveral:
 
 
 def input_of(sources: Mapping[str, Any]) -> dict[str, Input]:
-    """The declared sources; one without a mapping may be given alone."""
+    """Return the declared sources as inputs; a source without options may be given alone."""
     return {name: one if isinstance(one, Input) else Input(source=one) for name, one in sources.items()}
 
 
 def input_views(pipeline: Pipeline) -> dict[str, Pipeline]:
-    """Each source as if it were the pipeline's only one: with its own columns, record id and event time.
+    """Return each source as if it were the pipeline's only one: with its own columns, record id and event time.
 
-    Raises Refused.
+    A source is parsed by its own columns. Its records get the pipeline's columns before they are judged, so all later
+    steps know one schema. Raise Refused.
     """
     found = {name: _view(pipeline, name, one) for name, one in pipeline.inputs.items()}
     _check(pipeline)
@@ -130,14 +129,13 @@ def input_views(pipeline: Pipeline) -> dict[str, Pipeline]:
 
 
 def in_store(pipeline: Pipeline) -> bool:
-    """Whether its inbox is a prefix of an object store."""
+    """Return whether a pipeline's inbox is a prefix of an object store."""
     source = pipeline.source
     return isinstance(source, Files) and source.inbox is not None and is_url(source.inbox)
 
 
 def folder(pipeline: Pipeline) -> Location | None:
-    """The inbox of a pipeline with one source, or of one of several as `of_source` gives it; None where no files come
-    in."""
+    """Return the inbox of a pipeline with one source, or of one that `of_source` returned; None if no files come in."""
     source = pipeline.source
     if isinstance(source, Kafka):
         return None
@@ -147,12 +145,12 @@ def folder(pipeline: Pipeline) -> Location | None:
 
 
 def each_input(pipeline: Pipeline) -> list[Pipeline]:
-    """Return each source of a pipeline as if it were its only one."""
+    """Return each source of a pipeline as if it were the only one."""
     return [pipeline.of_source(name) for name in pipeline.sources] if pipeline.sources else [pipeline]
 
 
 def folders(pipeline: Pipeline) -> list[Location]:
-    """The inboxes of a pipeline, whatever it reads."""
+    """Return the inboxes of all sources of a pipeline."""
     return [found for view in each_input(pipeline) if (found := folder(view)) is not None]
 
 
@@ -238,7 +236,7 @@ def _view(pipeline: Pipeline, name: str, one: Input) -> Pipeline:
 
 
 def _renamed(where: str, column: str, made: str, own: Mapping[str, str], types: Mapping[str, str]) -> str:
-    """The column of the source that is the record id or event time of the pipeline under another name."""
+    """Return the source's column that is the record id or event time under another name. Raise Refused."""
     plain = made.strip().strip("`")
     if own.get(plain) != types[column]:
         raise Refused(
@@ -254,9 +252,7 @@ def _quoted(column: str) -> str:
     return f"`{column}`" if not re.fullmatch(r"\w+", column) else column
 
 
-# What the outputs of one pipeline can't be beside each other, and beside what the pipeline itself says. Pure.
-#
-# Who calls it: `Pipeline`, when it is made. Errors: Refused.
+# The checks of a pipeline's outputs against each other and against the pipeline's options.
 
 
 def check_together(pipeline: Pipeline) -> None:
@@ -332,7 +328,7 @@ def _check_result(root: Output, made: Output, where: str) -> None:
 
 
 def _check_newest(pipeline: Pipeline) -> None:
-    """Refuse outputs whose newest rows could not be told."""
+    """Raise Refused for outputs whose newest rows could not be determined."""
     for output in pipeline.outputs:
         if not sinks.newest_by(output.sink):
             continue
@@ -355,7 +351,7 @@ def _check_newest(pipeline: Pipeline) -> None:
 
 
 def check_changes(pipeline: Pipeline) -> None:
-    """Refuse a pipeline of changes that would take a later change for an earlier one, or lose deletes."""
+    """Raise Refused for a pipeline of changes that could mistake a later change for an earlier one, or lose deletes."""
     value = getattr(pipeline.source, "value", None) if not pipeline.sources else None
     if not isinstance(value, messages.Debezium):
         return
@@ -375,10 +371,7 @@ def check_changes(pipeline: Pipeline) -> None:
         )
 
 
-# What a user declares: a pipeline, its sources, its outputs and their sinks. Pure data, checked when it is made.
-#
-# A file with declarations defines PIPELINES, a sequence of `Pipeline`. The docstring of each class says what its
-# options mean. An unknown option, or a value that can't work, raises Refused, which says what to do.
+# The pipeline.
 
 
 __all__ = [
@@ -426,10 +419,10 @@ class Pipeline:
 
     name           unique; a word in lower case
     source         where records come from
-    sources        in its place several, by name: {"web": Kafka(…), "shop": Input(source=Files(…), schema=…, columns=…,
-                   idle_after=…)}. They are taken in one batch after the other; the watermark is the least of those that
-                   are not idle (docs/how-to/several-sources.md)
-    id_space       of several sources, 'shared': the same record id from two of them is one record; 'by_source': it is
+    sources        several sources in place of one, by name: {"web": Kafka(…), "shop": Input(source=Files(…), schema=…,
+                   columns=…, idle_after=…)}. Their batches are taken one after the other; the watermark is the least
+                   of the sources that are not idle (docs/how-to/several-sources.md)
+    id_space       for several sources, 'shared': the same record id from two of them is one record; 'by_source': it is
                    two
     schema         the declared columns, in Spark's DDL: 'id string, at timestamp, amount double'
     aliases        a declared column → its name in the source, if that differs: {'total_amount': 'Total Amount'}. A
@@ -439,24 +432,24 @@ class Pipeline:
                    'order.sent': '%d.%m.%Y %H:%M'} (docs/reference/values.md). A count since 1970 (epoch_s, epoch_ms,
                    epoch_us, epoch_ns), or a pattern
     record_id      the columns that identify a record: a second one with the same values is a duplicate. (): a record is
-                   its place, the file and the byte at which it begins; then no catalog is needed, and what is delivered
-                   again in another file is another record. Of PubSub ('message_id',), or its record_id_attribute: a
-                   declared column of type string
+                   identified by its place, the file and the byte at which it begins; then no catalog is needed, and a
+                   record that is delivered again in another file is another record. For PubSub ('message_id',), or its
+                   record_id_attribute: a declared column of type string
     event_time     the column (a timestamp) that says when it happened
-    outputs        what is made of it
+    outputs        the results that are made from the records
     idle_after     close windows when the source has been silent for this long; None: never by silence
     max_ahead      an event time further ahead of the system time than this is invalid
-    partitions     in how many partitions a batch is cut, if it shall be the same for all; None: each batch by its size
-                   and the cores, up to ONLYONCE_MOST_PARTITIONS. Fixed by the batch row for its replay
+    partitions     in how many partitions each batch is cut; None: each batch by its size and the cores, up to
+                   ONLYONCE_MOST_PARTITIONS. The batch row fixes the number for a replay
     dedup_horizon  how long a re-delivery is recognised, in time in which batches were committed: outages and
                    silence of over an hour count as one hour. A day, because producers retry for minutes, an
                    operator who sends a file again does so the same or the next working hours, and a day of ids
                    (18 bytes each) is small; longer for sources that are replayed by hand
-    keep_events    how long records stay in `events`, by their event time; None: for ever. Older days go once all their
-                   windows are closed (docs/reference/retention.md#keep-events). What went can't be had by a backfill or
-                   a new output
-    keep_log       how long the log has each batch of an output by itself; None: for ever. Of older ones it has the sums
-                   by life and by window (docs/reference/retention.md#keep-log)
+    keep_events    how long records stay in `events`, by their event time; None: for ever. Older days are removed once
+                   all their windows are closed (docs/reference/retention.md#keep-events). Backfills and new outputs
+                   can't have removed records
+    keep_log       how long the log keeps each single batch of an output; None: for ever. Of older batches it keeps the
+                   sums by life and by window (docs/reference/retention.md#keep-log)
     mode           'exactly_once'. 'at_least_once' is cheaper: nothing is lost, but a re-delivery is kept again, and a
                    PostgreSQL append has rows twice when a batch is replayed. Bounded runs and backfills are always
                    exactly once
@@ -556,19 +549,19 @@ class Pipeline:
 
     @property
     def inputs(self) -> dict[str, Input]:
-        """Its several sources by name, in the order of the declaration; none where it has one source."""
+        """Return its several sources by name, in the order of the declaration; empty if it has one source."""
         return input_of(self.sources)
 
     @property
     def part(self) -> Part | None:
-        """Of a pipeline that stands for one of several sources of another (`of_source`): which."""
+        """Return which source this pipeline stands for, if `of_source` returned it."""
         found: Part | None = getattr(self, "_part", None)
         return found
 
     def of_source(self, name: str | None) -> Pipeline:
-        """Itself; of several sources the one of that name, as if it were the only one.
+        """Return the source of that name as if it were the only one; None returns the pipeline itself.
 
-        Raises Refused for one that is not declared.
+        Raise Refused for a source that is not declared.
         """
         if name is None:
             return self
@@ -583,11 +576,11 @@ class Pipeline:
 
     @property
     def by_position(self) -> bool:
-        """Whether a record is its place in the source, and not the values of columns."""
+        """Return whether a record is identified by its place in the source, and not by the values of columns."""
         return not self.record_id
 
     def columns(self) -> list[str]:
-        """The names of the declared columns, in order."""
+        """Return the names of the declared columns, in order."""
         return [ddl.named(part)[0] for part in split_ddl(self.schema)]
 
     def named(self) -> dict[str, str]:
@@ -595,51 +588,50 @@ class Pipeline:
         return api_columns.named_in_source(self.columns(), self.aliases)
 
     def output(self, name: str) -> Output:
-        """The output of that name; raises Refused."""
+        """Return the output of that name. Raise Refused."""
         for output in self.outputs:
             if output.name == name:
                 return output
         raise unknown("output", name, [o.name for o in self.outputs])
 
     def roots(self) -> list[Output]:
-        """The outputs with a query of their own: one lineage each.
+        """Return the outputs with their own queries: one lineage each.
 
-        Those that are made from another's closed windows come after it.
+        Outputs that are made from another one's closed windows come after it.
         """
         return chain.in_order([o for o in self.outputs if o.made_beside is None])
 
     def queries(self) -> list[str]:
-        """The names of the pipeline's streaming queries, in the order in which a run drains them."""
+        """Return the names of the pipeline's streaming queries, in the order in which a run drains them."""
         return ["receive", *(root.name for root in self.roots())]
 
     def root_of(self, output: Output) -> Output:
-        """The output whose query makes the rows of this one."""
+        """Return the output whose query makes the rows of this one."""
         return self.output(output.made_beside) if output.made_beside else output
 
     def made_from(self, root: Output) -> list[Output]:
-        """The outputs made from the closed panes of `root`, and those that are results of its function."""
+        """Return the outputs made from the closed panes of `root`, and those that are results of its function."""
         return [o for o in self.outputs if o.made_beside == root.name]
 
     def upstream(self, output: Output) -> list[Output]:
-        """The outputs from whose closed windows this one is made, the first of the chain first; none of any other
-        output."""
+        """Return the outputs from whose closed windows this one is made, first of the chain first; empty for others."""
         before = self.output(str(output.from_output)) if isinstance(output.window, Chained) else None
         return [*self.upstream(before), before] if before else []
 
     def downstream(self, root: Output) -> list[Output]:
-        """The outputs that are made from the closed windows of this one, and of those, each after its own."""
+        """Return the outputs made from this one's closed windows, directly or not, each after its upstream ones."""
         return [o for o in self.roots() if root in self.upstream(o)]
 
     def lookups(self, root: Output) -> dict[str, Lookup]:
-        """The tables that the functions of `root`, and of the outputs made from it, get; by name."""
+        """Return the tables for the functions of `root` and of the outputs made from it, by name."""
         return {lookup.name: lookup for o in [root, *self.made_from(root)] for lookup in o.lookups}
 
 
 def split_ddl(schema: str) -> list[str]:
-    """The column definitions of a DDL string; commas inside <> and () don't separate."""
+    """Return the column definitions of a DDL string; commas inside <> and () don't separate."""
     return ddl.split(schema)
 
 
 def target(pipeline: Pipeline, output: Output) -> str:
-    """Where an output's rows go, as text: the same text means the same place."""
+    """Return where an output's rows go, as text: equal texts mean the same place."""
     return output.sink.target(f"{pipeline.name}/{output.name}")

@@ -1,8 +1,7 @@
-"""Imports what a declaration or setting names as 'module:name': a function, a writer, or a class of the user's own.
+"""Import what a declaration or setting names as 'module:name', and find the environment variables that it names.
 
-Who calls it: every module that runs the user's code (`declare.loading`, `operate.alerts`, `sinks.files.formats`,
-`sinks.outbox.target`, `sources.custom`). Importing runs the user's module. Not promised: what kind of object the name
-stands for; the caller checks that.
+A name stands for a function, a writer, or a class of the user's own. Importing runs the user's module. The caller
+checks what kind of object the name stands for.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from onlyonce.core.errors import OnlyonceError, Refused
 
 
 def named(text: str, subject: str, **words: str) -> Any:
-    """What 'module:name' stands for.
+    """Return what 'module:name' stands for.
 
-    Raises Refused, "`subject` is not there: …", with the caller's `data` and `hint`.
+    Raise Refused, "`subject` is not there: …", with the caller's `data` and `hint`.
     """
     try:
         return pkgutil.resolve_name(text)
@@ -40,7 +39,7 @@ def named(text: str, subject: str, **words: str) -> Any:
             words["hint"] = _guess(text) + words.get("hint", "")
         what = f"{subject} is not there: {error}" if place is None else f"{place}: {subject} is not there: {error}"
         raise Refused(what, **words) from error
-    except Exception as error:  # the module is the user's: whatever it raises as it is imported
+    except Exception as error:  # the module is the user's and may raise anything on import
         words["hint"] = "correct that line; the module must be importable"
         raise Refused(
             f"{errors.origin_in_python(error) or subject}: {subject} can't be imported: "
@@ -50,11 +49,10 @@ def named(text: str, subject: str, **words: str) -> Any:
 
 
 def check_written(text: str, subject: str, **words: str) -> None:
-    """Raise Refused for what is not written in its module: by the module's text, so that Spark is not imported.
+    """Raise Refused if a name is not defined in its module's text. The module is not imported, so neither is Spark.
 
-    The packages above it are.
-
-    Not promised: that it can be imported, nor anything of a module that has no text.
+    The packages above the module are imported. A module without Python text passes, and a module that passes may
+    still fail on import.
     """
     module, _, name = text.partition(":")
     try:
@@ -78,7 +76,7 @@ def check_written(text: str, subject: str, **words: str) -> None:
 
 
 def _names(text: str) -> set[str]:
-    """The names that a module's text binds, wherever it does."""
+    """Return the names that a module's text binds, at any depth."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -91,13 +89,13 @@ def _names(text: str) -> set[str]:
 
 
 def _guess(text: str) -> str:
-    """The nearest name that the module has, where the module is there."""
+    """Return a guess with the most similar name of the module, if the module is imported; else an empty string."""
     module, _, name = text.partition(":")
     close = difflib.get_close_matches(name, vars(sys.modules[module]) if module in sys.modules else (), n=1)
     return f"did you mean '{module}:{close[0]}'? " if close else ""
 
 
-# Finds the environment variables that a declaration names for its secrets.
+# The environment variables that a declaration names for its secrets.
 
 
 OPTIONS = frozenset({"connection", "authorization", "secret"})
@@ -105,8 +103,9 @@ OPTIONS = frozenset({"connection", "authorization", "secret"})
 
 
 def named_variables(declared: Any) -> frozenset[str]:
-    """Return the variables that a pipeline, a source or a sink names: by an option for it, by 'env:NAME', or to a class
-    of the user's own."""
+    """Return the variables that a pipeline, source or sink names.
+
+    It names them by an option for a variable, by 'env:NAME', or in an option of the user's own class."""
     return frozenset(_found(declared))
 
 
@@ -116,7 +115,7 @@ def _found(value: Any, option: str = "", own: bool = False) -> Iterator[str]:
             yield value
         elif value.startswith(FROM_ENVIRONMENT):
             yield value.removeprefix(FROM_ENVIRONMENT)
-        elif own and re.fullmatch(r"[A-Z][A-Z0-9_]*", value):  # such a class knows itself what it does with a string
+        elif own and re.fullmatch(r"[A-Z][A-Z0-9_]*", value):  # the user's class may read it as a variable
             yield value
     elif isinstance(value, Mapping):
         for inner in value.values():

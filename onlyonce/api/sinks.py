@@ -1,12 +1,10 @@
-"""Upserts that keep the newest row of each key by columns of the rows, and remove rows.
+"""The sinks of outputs as a user declares them: tables, files, and external sinks behind the outbox.
 
 Pure data, checked when it is made.
 
-Changes of a database come again and out of order. Each has a position in its source, so the newest of a key is known
-whatever comes first. A row that is deleted leaves its key and position behind: an older change that comes later must
-not bring it back.
-
-Who calls it: `sinks`, `pipeline`, and whoever asks a sink for these options. Errors: Refused.
+An upsert may keep the newest row of each key by columns of the rows (`newest_by`), and remove rows (`deletes`). Changes
+of a database come repeatedly and out of order. Each has a position in its source, so the newest row of a key is known
+in any order. A deleted row leaves its key and position behind, so that a late older change does not bring it back.
 """
 
 from __future__ import annotations
@@ -29,23 +27,23 @@ from onlyonce.core.stored_names import WINDOW_END, WINDOW_START
 
 HISTORY = "history"
 ORDERED = ("string", "bigint", "int", "smallint", "tinyint", "decimal", "date", "timestamp", "timestamp_ntz")
-"""Types whose values have one order, in Spark and in each sink. Texts are compared by their bytes."""
+"""Types whose values have one order, in Spark and in each sink. Strings are compared by their bytes."""
 
 
 def newest_by(sink: Any) -> tuple[str, ...]:
-    """The columns by which a sink's rows are newer than others; none where what is written last stays."""
+    """Return the columns that decide which row of a key is newest; empty if the last write wins."""
     found: tuple[str, ...] = getattr(sink, "newest_by", ())
     return found
 
 
 def deletes(sink: Any) -> str | None:
-    """The column that says which rows a sink removes; None where it removes none."""
+    """Return the column that marks the rows which a sink removes; None if it removes none."""
     found: str | None = getattr(sink, "deletes", None)
     return found
 
 
 def check_sink(kind: str, sink: Any) -> None:
-    """Refuse options that can't work together."""
+    """Raise Refused for options of `newest_by`, `deletes` and `write` that can't work together."""
     if newest_by(sink) and sink.write not in ("upsert", HISTORY):
         raise Refused(
             f"{kind}: newest_by with write={sink.write!r}",
@@ -71,31 +69,32 @@ def check_sink(kind: str, sink: Any) -> None:
         )
 
 
-# The sinks behind the outbox, and what each promises. Pure data, checked when it is made.
+# The sinks behind the outbox.
 #
 # Their rows are first committed to the outbox, where they never change, and then sent by `onlyonce deliver`
 # (docs/specification/outbox-row.md).
 
 
 MOST_IN_A_REQUEST = 1000
-"""Rows: a crash may leave as many unanswered for each request that is under way."""
+"""The most rows of a request: a crash may leave as many unanswered for each request that is open."""
 
 
 HERE = ("localhost", "127.0.0.1", "::1")
 
 
 def in_clear_text(url: str) -> bool:
-    """Return whether what is sent to an address leaves this machine without encryption."""
+    """Return whether data sent to an address leaves this machine without encryption."""
     parts = urlsplit(url)
     return parts.scheme == "http" and parts.hostname not in HERE
 
 
 @declaration
 class Webhook:
-    """An HTTP endpoint that is called for each row (a mail, a payment): by way of the outbox, each row under a key that
-    never changes.
+    """An HTTP endpoint that is called for each row (a mail, a payment), by way of the outbox.
 
-    url            where each row is POSTed as JSON, or instead of it
+    Each row has a key that never changes.
+
+    url            the address to which each row is POSTed as JSON; give it or `connection`
     connection     the environment variable that holds the URL, which may be a secret
     authorization  the environment variable that holds the header Authorization. Refused with http://, except to this
                    machine
@@ -104,17 +103,17 @@ class Webhook:
     keys           rows of the same values are sent in order, each after the answer to the one before
     order_by       what orders the rows of a key within a batch, after their window
     remembers      how long the endpoint is known to recognise a key: a row that was sent again later than this, after
-                   an answer was lost, is marked as uncertain. By default it is not known to recognise any
+                   a lost answer, is marked as uncertain. By default no endpoint is known to recognise any key
     attempts       how often a row is sent before it is a dead letter
     pause          the pause before the second attempt; twice as long before each later one, up to ten minutes
     timeout        how long a whole request may take, to the end of its answer
-    at_once        how many requests are under way at once
+    at_once        how many requests are open at once
     batch          how many rows a request has at most, up to 1,000 and a megabyte. 1: its body is the row, and the
                    header Idempotency-Key its key. More: its body is a list of CloudEvents
-                   (application/cloudevents-batch+json), also of one row; each has the row as `data` and its key as
-                   `id`. Such an endpoint takes all events of a request or none of them, or it knows by its id an event
-                   that it has had: a row whose answer was lost comes again with the same id, in other company. It says
-                   2xx where it has all of them
+                   (application/cloudevents-batch+json), even for one row; each has the row as `data` and its key as
+                   `id`. Such an endpoint takes all events of a request or none, or it recognises an earlier event by
+                   its id: a row whose answer was lost comes again with the same id, among other rows. It answers 2xx
+                   once it has all of them
     """
 
     # It may hold a secret, and an error may print the declaration.
@@ -124,7 +123,7 @@ class Webhook:
     secret: str | None = None
     keys: Several[str] = NONE
     order_by: Several[str] = NONE
-    # How it is sent decides no result: it may change under a begun batch, so it is no part of the identity.
+    # How rows are sent decides no result: it may change under a begun batch, so it is not part of the identity.
     remembers: timedelta = timedelta(0)
     attempts: int = 12
     pause: timedelta = timedelta(seconds=1)
@@ -155,20 +154,19 @@ class Webhook:
 
     @property
     def write(self) -> Literal["post"]:
-        """How rows are written."""
+        """Return how rows are written."""
         return "post"
 
     def target(self, default: str) -> str:
-        """Where the rows go, like `Delta.target`: the outbox. Their endpoint may move, and may be a secret."""
+        """Return where the rows go, like `Delta.target`: the outbox. The endpoint may move, and may be a secret."""
         return f"webhook:{default}"
 
 
 @declaration
 class BigQuery:
-    """A BigQuery table, by streaming inserts (`insertAll`): by way of the outbox, each row with an insert id of its
-    own.
+    """A BigQuery table, by streaming inserts (`insertAll`), by way of the outbox. Each row has its own insert id.
 
-    table          'project.dataset.table'; it must be there
+    table          'project.dataset.table'; it must exist
     remembers      how long the server drops an insert id that it knows. Google promises about a minute, at best effort
     attempts, pause, timeout, at_once
                    as for a Webhook; at_once counts requests of up to 500 rows
@@ -187,30 +185,31 @@ class BigQuery:
 
     @property
     def write(self) -> Literal["insert"]:
-        """How rows are written."""
+        """Return how rows are written."""
         return "insert"
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Rows of a table have no order."""
+        """Return no keys: rows of a table have no order."""
         return ()
 
     def target(self, default: str) -> str:
-        """Where the rows go, as text, like `Delta.target`."""
+        """Return where the rows go, as text, like `Delta.target`."""
         return f"bigquery:{self.table}"
 
 
 @declaration
 class BigQueryStream:
-    """A BigQuery table, exactly once, by the Storage Write API: by way of the outbox, each unit is one pending stream,
-    whose rows have offsets and become visible as one.
+    """A BigQuery table, exactly once, by the Storage Write API and the outbox.
 
-    table    'project.dataset.table'; it must be there, with the columns of the rows
-    timeout  how long the answer to a request is waited for
+    Each unit is one pending stream, whose rows have offsets and become visible together.
+
+    table    'project.dataset.table'; it must exist, with the columns of the rows
+    timeout  how long the answer to a request may take
     """
 
     table: str
-    # How it is sent decides no result: it may change under a begun batch, so it is no part of the identity.
+    # How rows are sent decides no result: it may change under a begun batch, so it is not part of the identity.
     timeout: timedelta = timedelta(seconds=60)
 
     def __post_init__(self) -> None:
@@ -220,29 +219,30 @@ class BigQueryStream:
 
     @property
     def write(self) -> Literal["stream"]:
-        """How rows are written."""
+        """Return how rows are written."""
         return "stream"
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Rows of a table have no order."""
+        """Return no keys: rows of a table have no order."""
         return ()
 
     def target(self, default: str) -> str:
-        """Where the rows go, as text, like `Delta.target`."""
+        """Return where the rows go, as text, like `Delta.target`."""
         return f"bigquery:{self.table}"
 
 
 @declaration
 class KafkaSink:
-    """A Kafka topic, exactly once for readers with isolation.level=read_committed: by way of the outbox, a unit's rows
-    in one transaction with the unit's name, which goes to a compacted topic beside.
+    """A Kafka topic, by way of the outbox; exactly once for readers with isolation.level=read_committed.
 
-    topic         where each row goes as one message of JSON; it must be there
+    A unit's rows are in one transaction with the unit's name, which goes to a second, compacted topic.
+
+    topic         where each row goes as one message of JSON; it must exist
     connection    the environment variable that holds bootstrap.servers, or JSON with any settings of librdkafka
-    keys          the columns of a message's key: of one its text, of several JSON. Rows of one key stay in order
-    headers       columns that are headers, too, as text. `onlyonce-unit` and `onlyonce-seq` are always there
-    units_topic   the compacted topic; by default <topic>.onlyonce-units. It is made if it is missing
+    keys          the columns of a message's key: one column as its text, several as JSON. Rows of one key stay in order
+    headers       columns that are also headers, as text. `onlyonce-unit` and `onlyonce-seq` are always added
+    units_topic   the compacted topic; by default <topic>.onlyonce-units. It is created if it is missing
     prefix        of the transactional id, <prefix>/<instance>/<output>: another one for each platform on a cluster
     timeout       how long a transaction may take
     """
@@ -251,7 +251,7 @@ class KafkaSink:
     connection: str
     keys: Several[str] = NONE
     headers: Several[str] = NONE
-    # How it is sent decides no result: it may change under a begun batch, so it is no part of the identity.
+    # How rows are sent decides no result: it may change under a begun batch, so it is not part of the identity.
     units_topic: str | None = None
     prefix: str = "onlyonce"
     timeout: timedelta = timedelta(minutes=1)
@@ -269,16 +269,16 @@ class KafkaSink:
 
     @property
     def units(self) -> str:
-        """The topic of the units' names."""
+        """Return the topic of the units' names."""
         return self.units_topic or f"{self.topic}.onlyonce-units"
 
     @property
     def write(self) -> Literal["produce"]:
-        """How rows are written."""
+        """Return how rows are written."""
         return "produce"
 
     def target(self, default: str) -> str:
-        """Where the rows go, as text, like `Delta.target`."""
+        """Return where the rows go, as text, like `Delta.target`."""
         return f"kafka:{self.connection}:{self.topic}"
 
 
@@ -286,10 +286,10 @@ class KafkaSink:
 class CustomSink:
     """A sink of your own, by way of the outbox: whole units, in order.
 
-    Its contract is one page: docs/how-to/own-sink.md.
+    Its contract is docs/how-to/own-sink.md.
 
     target_class  'module:Class', made with `where` by `onlyonce deliver`
-    where         what the class is made with: a path, a URL, the name of a variable
+    where         the argument of the class: a path, a URL, the name of a variable
     keys          rows of the same values are in one unit of a batch, and in order
     """
 
@@ -303,18 +303,18 @@ class CustomSink:
 
     @property
     def write(self) -> Literal["own"]:
-        """How rows are written."""
+        """Return how rows are written."""
         return "own"
 
     def target(self, default: str) -> str:
-        """Where the rows go, as text, like `Delta.target`."""
+        """Return where the rows go, as text, like `Delta.target`."""
         return f"own:{self.target_class}:{self.where or default}"
 
 
 UnitSink = KafkaSink | CustomSink | BigQueryStream
 """The sinks behind the outbox that take whole units."""
 Sent = Webhook | BigQuery | BigQueryStream | KafkaSink | CustomSink
-"""The sinks behind the outbox: what was sent there can't be taken back."""
+"""The sinks behind the outbox: rows that were sent there can't be taken back."""
 
 
 def _check_table(kind: str, table: str) -> None:
@@ -332,28 +332,27 @@ def _check_delivery(kind: str, sink: Webhook | BigQuery) -> None:
         )
 
 
-# The sinks that are tables and files, and what each promises.
-#
-# Sinks to which rows are sent are in `sent`. Pure data, checked when it is made.
+# The sinks that are tables and files.
 
 
 @declaration
 class Delta:
     """A Delta table at <home>/tables/<path>; exactly once by txnAppId and txnVersion.
 
-    path       the folder, below <home>/tables or from / on; by default <pipeline>/<output>. Or 's3://bucket/table',
-               where ONLYONCE_DATA is in S3 too
-    write      'append': each row once. 'upsert': a row replaces the one with the same keys; where the window is not
+    path       the folder, below <home>/tables or absolute; by default <pipeline>/<output>. Or 's3://bucket/table',
+               if ONLYONCE_DATA is in S3 too
+    write      'append': each row once. 'upsert': a row replaces the one with the same keys; if the window is not
                among them, the row of the later window stays, whichever comes first. 'history' (SCD type 2) as
                `Postgres` has it
     keys       what identifies a row of an upsert, and whose history it is
-    newest_by  of an upsert without windows, the columns that say which row of a key is the newest, as `Postgres` has it
-    table      its name in a catalog of Spark's, 'sales.orders' or 'lake.sales.orders', for readers: each run looks that
-               the catalog has this table under that name, and enters it where it has none. A bounded run's table has no
-               name
-    deletes    a boolean column of the rows, which is not stored: where it is true the row of those keys is removed. The
-               key and its newest_by stay in a table beside, <path>_deleted, by a commit before that of the rows, so
-               that no older row comes back
+    newest_by  for an upsert without windows, the columns that decide which row of a key is the newest, as
+               `Postgres` has it
+    table      its name in a Spark catalog, 'sales.orders' or 'lake.sales.orders', for readers: each run checks that the
+               catalog has this table under that name, and registers it if the name is free. A bounded run's table has
+               no name
+    deletes    a boolean column of the rows, which is not stored: if it is true, the row of those keys is removed. The
+               key and its newest_by stay in a second table, <path>_deleted, committed before the rows, so that no
+               older row comes back
     """
 
     path: str | None = None
@@ -378,7 +377,7 @@ class Delta:
             check_folder("Delta: path", self.path)
 
     def target(self, default: str) -> str:
-        """Where the rows go, as text: the same text means the same place. `default` is <pipeline>/<output>."""
+        """Return where the rows go, as text: equal texts mean the same place. `default` is <pipeline>/<output>."""
         return f"delta:{self.path or default}"
 
 
@@ -386,19 +385,19 @@ class Delta:
 class Postgres:
     """A PostgreSQL table; exactly once, since the rows and the unit commit in one transaction.
 
-    table       'schema.table'; made if it is missing
+    table       'schema.table'; created if it is missing
     write       'append', 'upsert' (as `Delta` has it), or 'increment': numbers are added to the row with the same keys;
                 the window's columns are left out unless they are keys. 'history' (SCD type 2): each row is a version of
                 its keys from its column valid_from on; the platform adds valid_to and is_current
     keys        what identifies a row of an upsert or increment, and whose history it is
-    newest_by   of an upsert without windows, the columns that say which row of a key is the newest, such as a position
-                in a database's log. An older one that comes later changes nothing. Of a history the order of the
-                versions: a late one finds its place
-    deletes     a boolean column of the rows, which is not stored: where it is true the row of those keys is removed; of
-                a history its last version ends. The key and its newest_by stay in <table>_deleted, in the same
+    newest_by   for an upsert without windows, the columns that decide which row of a key is the newest, such as a
+                position in a database's log. An older row that comes later changes nothing. For a history, the order
+                of the versions: a late version is inserted at its place
+    deletes     a boolean column of the rows, which is not stored: if it is true, the row of those keys is removed; in a
+                history its last version ends. The key and its newest_by stay in <table>_deleted, in the same
                 transaction, so that no older row comes back
     connection  the environment variable that holds the database's URL; by default the platform's database. A lineage
-                that has written by it is refused where it names another database later
+                that has written to one database is refused if the variable names another one later
     """
 
     table: str
@@ -422,7 +421,7 @@ class Postgres:
             )
 
     def target(self, default: str) -> str:
-        """Where the rows go, as text, like `Delta.target`."""
+        """Return where the rows go, as text, like `Delta.target`."""
         return f"postgres:{self.connection or ''}:{self.table}"
 
 
@@ -430,9 +429,9 @@ class Postgres:
 class MySQL:
     """A table of MySQL or MariaDB; exactly once, since the rows and the unit commit in one transaction there.
 
-    table       in the database that the URL names; made if it is missing. One that is there must be of InnoDB
+    table       in the database that the URL names; created if it is missing. An existing one must be of InnoDB
     connection  the environment variable that holds the URL, mysql://user:password@host/database. A lineage that has
-                written by it is refused where it names another database later
+                written to one database is refused if the variable names another one later
     write       'append', 'upsert' as `Delta` has it, or 'history' as `Postgres` has it
     keys        what identifies a row of an upsert: the primary key. None of them may be null
     newest_by   as `Postgres` has it
@@ -464,21 +463,20 @@ class MySQL:
             )
 
     def target(self, default: str) -> str:
-        """Where the rows go, as text, like `Delta.target`."""
+        """Return where the rows go, as text, like `Delta.target`."""
         return f"mysql:{self.connection}:{self.table}"
 
 
 @declaration
 class Iceberg:
-    """A table of an Iceberg catalog; exactly once, since the commit of a batch also names it in a property of the
-    table.
+    """A table of an Iceberg catalog; exactly once, since a batch's commit also names it in a property of the table.
 
-    table     'namespace.table'; made if it is missing, and so is its namespace. One that is there may be partitioned by
-              columns as they are (identity), not by days or buckets
+    table     'namespace.table'; created if it is missing, and so is its namespace. An existing one may be partitioned
+              by columns as they are (identity), not by days or buckets
     catalog   the name of the catalog in pyiceberg's own configuration: .pyiceberg.yaml, or
               PYICEBERG_CATALOG__<NAME>__URI and its companions
-    write     'append'. Rows are not replaced by key so far
-    keys      for the message only: an append has none
+    write     'append'. Rows can't be replaced by key so far
+    keys      only for the error message: an append has none
     """
 
     table: str
@@ -504,25 +502,25 @@ class Iceberg:
             )
 
     def target(self, default: str) -> str:
-        """Where the rows go, as text, like `Delta.target`."""
+        """Return where the rows go, as text, like `Delta.target`."""
         return f"iceberg:{self.catalog.lower()}:{self.table}"
 
 
 @declaration
 class FileSink:
-    """Files: `shards` of them for each window, which `onlyonce finalize` gives their final names.
+    """Files: `shards` of them for each window, which get their final names from `onlyonce finalize`.
 
     path        the folder; by default <home>/files/<pipeline>/<output>. Or a URL of an object store
                 (s3://bucket/folder)
-    format      'jsonl', 'csv', 'text' (one column of text), 'parquet', 'avro', or a writer of your own as
+    format      'jsonl', 'csv', 'text' (one string column), 'parquet', 'avro', or a writer of your own as
                 'module:function': it gets a binary file, a pyarrow schema and the record batches of one shard, which
                 may be none
     shards      how many files each window has
     keys        rows of the same values are in the same shard; by default the hash of the whole row decides
     naming      the final name in the folder, made of {prefix}, {window_start}, {window_end}, {pane}, {shard}, {shards}
                 and {ext}. It may have folders
-    prefix      what stands for {prefix}; by default the output's name
-    extension   what stands for {ext}; by default the format's own
+    prefix      the value of {prefix}; by default the output's name
+    extension   the value of {ext}; by default the format's own
     skip_empty  leave a shard without rows out; by default it is an empty, valid file, so each window has all its files
     """
 
@@ -550,19 +548,19 @@ class FileSink:
 
     @property
     def write(self) -> Literal["files"]:
-        """How rows get there, as the other sinks say it: each pane is files of its own, and nothing is replaced."""
+        """Return how rows are written: each pane is a set of its own files, and nothing is replaced."""
         return "files"
 
     def target(self, default: str) -> str:
-        """Where the rows go, as text, like `Delta.target`."""
+        """Return where the rows go, as text, like `Delta.target`."""
         return f"files:{self.path or default}"
 
     def place(self, target: str, suffix: str) -> str:
-        """The folder or URL of a pipeline on its stream, or of a bounded run by its suffix (@1)."""
+        """Return the folder or URL of a pipeline's stream, or of a bounded run by its suffix (@1)."""
         return Place(target).of_run(suffix).where
 
     def name(self, output: str, shard: model.Shard) -> str:
-        """The final name of a shard; {pane} stays as it is, since the end of its batch numbers the panes."""
+        """Return the final name of a shard; {pane} stays in it, since the end of its batch numbers the panes."""
         return model.name(self.naming, self.prefix or output, self._extension, shard)
 
     def check_length(self, output: str) -> None:
@@ -578,7 +576,7 @@ Sink = Delta | Postgres | MySQL | Iceberg | FileSink | Sent
 
 
 def later_window_wins(write: str, keys: Iterable[str], columns: Iterable[str]) -> bool:
-    """Whether rows of several windows are one row of the target: an upsert whose keys don't say the window."""
+    """Return whether rows of several windows are one row of the target: an upsert whose keys lack the window."""
     return write == "upsert" and WINDOW_START in columns and not {WINDOW_START, WINDOW_END} & {*keys}
 
 

@@ -1,4 +1,4 @@
-"""Where a source starts. It is declared; the first run decides it once and stores it in the registry. Pure."""
+"""The sources that a pipeline can declare, except Kafka. Pure data, checked when it is made."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ LATEST: Literal["latest"] = "latest"
 
 
 def check_start(whose: str, start: object, *, times: bool = True) -> None:
-    """Refuse what is no place to start at. `times`: whether the source can tell a time."""
+    """Raise Refused for a value that is no start of a source. `times`: whether the source knows times.
+
+    A source's start is declared; the first run resolves it once and stores it in the registry.
+    """
     if start in (EARLIEST, LATEST):
         return
     if not isinstance(start, datetime) or not times:
@@ -32,18 +35,16 @@ def check_start(whose: str, start: object, *, times: bool = True) -> None:
 
 
 def before_start(start: Start, modified_ns: int) -> bool:
-    """Whether what was changed at that time, and was there when the first run looked, lies before the start."""
+    """Return whether input that existed at the first run, and was last changed at that time, is before the start."""
     if isinstance(start, datetime):
         return modified_ns < round(start.timestamp() * 1_000_000) * 1000
     return start == LATEST
 
 
-# The sources that are read in ranges: files that grow, and a reader of the user's own.
+# The sources that are read in ranges: files that grow, and the user's own readers.
 #
-# Pure data, checked when it is made.
-#
-# A file or part need not be complete when it is found. Before a run reads, it stores how far it will read: [begin, end)
-# of each file or part. A replay reads the same ranges.
+# A file or part may be incomplete when it is found. Before a run reads, it stores the range [begin, end) of each file
+# or part that it will read. A replay reads the same ranges.
 
 
 MEGABYTE = 1 << 20
@@ -52,31 +53,31 @@ PARTS_A_BATCH = 1000
 
 @declaration
 class Growing:
-    """A folder of files that are appended to, as logs are, a record a line.
+    """A folder of files that are appended to, as logs are, one record a line.
 
     Only whole lines (csv: whole records) are read; the rest waits.
 
-    A file is known by its inode, its birth and its first line, whatever it is named. So rotate by renaming, in the
+    A file is identified by its inode, its birth and its first line, whatever its name. So rotate by renaming in the
     folder: what was not read of the renamed file is read under its new name. A file that is cut short or rewritten in
-    place below what was read is `invalid` as a file, and nothing more of it is read. Names that end in .gz, .bz2 or
-    .zst are left alone, unless `packed`.
+    place before the end of what was read is `invalid` as a file, and nothing more of it is read. Names that end in
+    .gz, .bz2 or .zst are left alone, unless `packed`.
 
     inbox               the folder; by default <home>/inbox/<pipeline>. Names that begin with a dot are left alone.
                         Files that a rotation moves into an object store are read there by Files, as a second source
                         (docs/how-to/object-store.md)
-    max_files_a_batch   from how many files one batch reads
-    max_bytes_a_batch   how many bytes one batch reads, up to the end of a record
+    max_files_a_batch   how many files one batch reads from at most
+    max_bytes_a_batch   how many bytes one batch reads at most, up to the end of a record
     format              'json': an object on each line. 'csv': the declared columns in order, as in Files
-    packed              also read packed files: each as a whole, as a file of its own, complete when it appears. A
-                        rotation that packs what was read would be read again
-    start               'earliest', 'latest', or a time with its zone: of a file that was there at the first run (and
-                        was last changed before that time) only what is appended later is read. Decided once, by the
+    packed              also read packed files: each as a whole, as a file of its own, complete when it appears. If a
+                        rotation packs a file that was read, it is read again
+    start               'earliest', 'latest', or a time with its zone: if a file existed at the first run (and was last
+                        changed before that time), only what is appended later is read. Decided once, by the
                         first run
-    max_record_bytes    a larger record is `invalid`, with its place, its size and how it begins. csv: an open quote is
+    max_record_bytes    a larger record is `invalid`, with its place, its size and its beginning. csv: an open quote is
                         closed within it
-    links               whether a symbolic link is followed. Whoever may write to the inbox can then have any file read
-                        that the driver's user may read. Else a link is `invalid` as a file, as are pipes, sockets and
-                        device files
+    links               whether a symbolic link is followed. Then everyone who may write to the inbox can have any file
+                        read that the driver's user may read. Else a link is `invalid` as a file, as are pipes, sockets
+                        and device files
     """
 
     inbox: str | None = None
@@ -99,15 +100,15 @@ class Growing:
 
     @property
     def header(self) -> bool:
-        """There is none: a rotated file would have one in its middle."""
+        """Return False: a rotated file would have a header in its middle."""
         return False
 
     def layout(self) -> str:
-        """How a file is cut into records and columns, in text."""
+        """Return how a file is cut into records and columns, in words."""
         return f"growing {self.format}"
 
     def check(self, pipeline: str, record_id: tuple[str, ...], columns: list[str]) -> None:
-        """Refuse declared columns (in DDL) that the format can't hold. Any of them may be the record id."""
+        """Raise Refused for declared columns (in DDL) that the format can't hold. Any of them may be the record id."""
         nested = [column.strip() for column in columns if "<" in column]
         if nested and self.format == "csv":
             raise Refused(f"pipeline {pipeline}: CSV has no nested columns: {nested[0]}", hint="declare it as a string")
@@ -115,17 +116,16 @@ class Growing:
 
 @declaration
 class Custom:
-    """A source of your own: a Python class that numbers its records (docs/how-to/own-source.md has its contract on one
-    page).
+    """A source of your own: a Python class that numbers its records. Its contract is docs/how-to/own-source.md.
 
     reader                  'module:Class'; made with `options`, it has ends() and read(part, start, end)
-    needs_dedup             whether the same record may come under two numbers. If so the pipeline must name record_id
+    needs_dedup             whether the same record may come under two numbers. If so, the pipeline must name record_id
                             columns; else its record_id may be (): then a record is its part and number
-    options                 what the class is made with. Not a place for passwords: name an environment variable
-    max_records_a_batch     how many records one batch takes
+    options                 the arguments of the class. Never passwords: name an environment variable
+    max_records_a_batch     how many records one batch takes at most
     start                   'earliest': number 0 of each part. 'latest': the ends at the first run. Decided once, by
                             that run
-    max_record_bytes        a larger record is `invalid`, with its place, its size and how it begins
+    max_record_bytes        a larger record is `invalid`, with its place, its size and its beginning
     """
 
     reader: str
@@ -146,35 +146,35 @@ class Custom:
 
     @property
     def inbox(self) -> None:
-        """It has no folder."""
+        """Return None: it has no folder."""
         return
 
     @property
     def links(self) -> Literal[False]:
-        """Nor links."""
+        """Return False: there are no links to follow."""
         return False
 
     @property
     def max_files_a_batch(self) -> int:
-        """How many parts one batch reads from."""
+        """Return how many parts one batch reads from."""
         return PARTS_A_BATCH
 
     @property
     def format(self) -> Literal["columns"]:
-        """What it gives is columns already."""
+        """Return the form of its records: columns."""
         return "columns"
 
     @property
     def header(self) -> bool:
-        """It has none."""
+        """Return False: it has no header line."""
         return False
 
     def layout(self) -> str:
-        """Where its records come from, in text."""
+        """Return where its records come from, in words."""
         return f"columns of {self.reader}"
 
     def check(self, pipeline: str, record_id: tuple[str, ...], columns: list[str]) -> None:
-        """Refuse a source that needs dedup in a pipeline that names no ids."""
+        """Raise Refused if the source needs deduplication and the pipeline names no ids."""
         if self.needs_dedup and not record_id:
             raise Refused(
                 f"pipeline {pipeline}: its source {self.reader} needs dedup, but record_id is ()",
@@ -200,36 +200,35 @@ def _at_least_one(source: object, option: str) -> None:
         raise Refused(f"{type(source).__name__}: {option} is {value}", hint="at least 1; leave it out")
 
 
-# A Delta table as a source. Pure data, checked when it is made.
+# A Delta table as a source.
 
 
 NAME = re.compile(r"[^.`\s/]+(\.[^.`\s/]+){1,2}")
-"""Of a table in a catalog: its schema, and its catalog if it is not Spark's default one."""
+"""The name of a table in a catalog: its schema, and its catalog if it is not Spark's default one."""
 
 
 @declaration
 class DeltaSource:
     """The rows that each version of a Delta table appends, version by version, each row once.
 
-    No version is passed over in silence.
+    No version is skipped silently.
 
-    A version that only puts rows into other files (OPTIMIZE) has nothing new and is passed over. One that deletes or
-    rewrites rows is refused by its number, unless `ignore_deletes` or `changes` says what to do with it. A table that
-    was made again under its path is refused.
+    A version that only rewrites rows into other files (OPTIMIZE) has no new rows and is skipped. A version that deletes
+    or changes rows is refused by its number, unless `ignore_deletes` or `changes` says what to do with it. A table that
+    was created again under its path is refused.
 
     path                the table's folder, or a prefix of an object store (s3://bucket/table); a path that is not
                         absolute is below <home>/tables, as that of the sink Delta
-    table               in its place the name of the table in a catalog that Spark has: 'sales.orders',
-                        'lake.sales.orders'. Each run asks Spark where it is; a table that is elsewhere than it was is
-                        refused
+    table               in place of the path the name of the table in a Spark catalog: 'sales.orders',
+                        'lake.sales.orders'. Each run asks Spark where it is; a table that has moved is refused
     changes             read the change data feed: `_change_type`, `_commit_version` and `_commit_timestamp` may be
                         declared as columns, and a row that is deleted or updated is a record of its own
                         (docs/how-to/delta-source.md)
-    ignore_deletes      pass over a version that only deletes whole files
-    start               'earliest': version 0. A number: that version; rows of earlier ones are not read. A later change
-                        of it has no effect
-    max_files_a_batch   how many data files one batch takes
-    max_record_bytes    a larger record is `invalid`, with its place, its size and how it begins
+    ignore_deletes      skip a version that only deletes whole files
+    start               'earliest': version 0. A number: that version; rows of earlier ones are not read. Changing it
+                        later has no effect
+    max_files_a_batch   how many data files one batch takes at most
+    max_record_bytes    a larger record is `invalid`, with its place, its size and its beginning
     """
 
     path: str | None = None
@@ -273,36 +272,35 @@ class DeltaSource:
 
     @property
     def where(self) -> str:
-        """What people call the table."""
+        """Return the path or name of the table."""
         return str(self.path or self.table)
 
     @property
     def inbox(self) -> None:
-        """It has no folder of its own: nothing in the table's is moved or deleted by a pipeline that reads it."""
+        """Return None: it has no inbox, so a pipeline never moves or deletes files of the table that it reads."""
         return
 
     @property
     def links(self) -> Literal[False]:
-        """No link is followed."""
+        """Return False: no link is followed."""
         return False
 
     @property
     def format(self) -> Literal["parquet"]:
-        """What the data files are."""
+        """Return the format of the data files."""
         return "parquet"
 
     @property
     def header(self) -> Literal[False]:
-        """They have none."""
+        """Return False: the data files have no header line."""
         return False
 
     def layout(self) -> str:
-        """How a version is cut into records, in text."""
+        """Return how a version is cut into records, in words."""
         return "the changes of a delta table" if self.changes else "a delta table"
 
     def check(self, pipeline: str, record_id: tuple[str, ...], columns: list[str]) -> None:
-        """Refuse columns (in DDL) that only the change data feed has, and a record id that two changes of one row would
-        share."""
+        """Raise Refused for columns (in DDL) that only the feed has, and for an id that two changes would share."""
         types = {name: kind for name, kind in ddl.types(", ".join(columns)).items() if name in CHANGE_COLUMNS}
         if not self.changes and types:
             raise Refused(
@@ -329,7 +327,7 @@ class DeltaSource:
             )
 
 
-# The sources that a pipeline can declare. Pure data, checked when made.
+# Files and Pub/Sub.
 
 
 FORMATS = ("json", "csv", "parquet", "avro")
@@ -339,12 +337,12 @@ SUBSCRIPTION = re.compile(r"projects/([^/\s]+)/subscriptions/([^/\s]+)")
 MESSAGE_ID = "message_id"
 """The column of a message's own id."""
 LARGEST_MESSAGE = 10 * 1024 * 1024
-"""Pub/Sub takes none that is larger."""
+"""Pub/Sub takes no larger message."""
 
 
 @declaration
 class Files:
-    """An inbox of files, a record a line or row. A file is complete when it appears: write it elsewhere, then rename.
+    """An inbox of files, one record a line or row. A file is complete when it appears: write it elsewhere, then rename.
 
     Names that end in .gz, .bz2 or .zst are packed files. One that is cut short or damaged is `invalid` as a file:
     nothing of it is read.
@@ -355,21 +353,21 @@ class Files:
     recursive           read the files in folders below the inbox too (dt=2026-03-01/part-0.jsonl), at any depth. Names
                         that begin with a dot or an underscore are left alone. False: such a folder is skipped, and each
                         run and the doctor report it
-    max_files_a_batch   how many files one batch takes; with their sorted names it fixes the cut into batches
+    max_files_a_batch   how many files one batch takes at most; with their sorted names it fixes the batches
     format              'json': an object on each line. 'csv': the declared columns in order, separated by commas; a
-                        text with a comma, quote or line feed in double quotes, a quote doubled; nothing between commas
-                        is null. 'parquet', 'avro': columns by name. A column whose type does not fit the declared one,
-                        or none for the record id or the event time: the file is `invalid` as a file, as is one cut
-                        short or damaged
+                        string with a comma, quote or line feed in double quotes, a quote doubled; nothing between
+                        commas is null. 'parquet', 'avro': columns by name. A file is `invalid` as a file if the type of
+                        a column does not fit the declared one, if the record id or the event time is missing, or if the
+                        file is cut short or damaged
     header              csv: the first line of each file has the names of the declared columns; a file with other names
                         there is `invalid` as a file
-    start               'earliest': all that is there. 'latest', or a time with its zone: a file that was there at the
-                        first run, or was last changed before that time, is not read. Decided once, by the first run
-    max_record_bytes    a larger record is `invalid`, with its place, its size and how it begins. csv: an open quote is
+    start               'earliest': all files. 'latest', or a time with its zone: a file that existed at the first run,
+                        or was last changed before that time, is not read. Decided once, by the first run
+    max_record_bytes    a larger record is `invalid`, with its place, its size and its beginning. csv: an open quote is
                         closed within it
-    links               whether a symbolic link is followed. Whoever may write to the inbox can then have any file read
-                        that the driver's user may read. Else a link is `invalid` as a file, as are pipes, sockets and
-                        device files
+    links               whether a symbolic link is followed. Then everyone who may write to the inbox can have any file
+                        read that the driver's user may read. Else a link is `invalid` as a file, as are pipes, sockets
+                        and device files
     """
 
     inbox: str | None = None
@@ -391,13 +389,13 @@ class Files:
         _check_files(self)
 
     def check(self, pipeline: str, record_id: tuple[str, ...], columns: list[str]) -> None:
-        """Refuse declared columns (in DDL) that this format can't hold. Any of them may be the record id."""
+        """Raise Refused for declared columns (in DDL) that the format can't hold. Any of them may be the record id."""
         nested = [column.strip() for column in columns if "<" in column]
         if nested and self.format == "csv":
             raise Refused(f"pipeline {pipeline}: CSV has no nested columns: {nested[0]}", hint="declare it as a string")
 
     def layout(self) -> str:
-        """How a file is cut into records and columns, in text."""
+        """Return how a file is cut into records and columns, in words."""
         return f"{self.format} with a header" if self.header else self.format
 
 
@@ -405,16 +403,16 @@ class Files:
 class PubSub:
     """A Pub/Sub subscription, of this pipeline alone. Its messages are landed as files in an inbox, then acknowledged.
 
-    subscription          'projects/P/subscriptions/S'. It must be there: what was published before it is not delivered
+    subscription          'projects/P/subscriptions/S'. It must exist: messages published before it are not delivered
     record_id_attribute   the attribute that identifies a record, for publishers that may send one twice (each time
                           under a new message id); None: the message id
     inbox                 where messages are landed; by default <home>/inbox/<pipeline>
-    max_files_a_batch     how many landed files (each the answer to one pull) one batch takes
+    max_files_a_batch     how many landed files (each the answer to one pull) one batch takes at most
     max_messages          how many messages one pull asks for at most; Pub/Sub gives 1000 at most
     max_bytes             how large the answer to a pull may be; a landing takes about five times as much memory
-    drained_after         a landing ends when no message has come for so long
-    land_for              it ends after so long in any case; the next one goes on
-    max_record_bytes      a larger record is `invalid`, with its place, its size and how it begins
+    drained_after         a landing ends when no message has come for this long
+    land_for              a landing ends after this long in any case; the next one continues
+    max_record_bytes      a larger record is `invalid`, with its place, its size and its beginning
     """
 
     subscription: str
@@ -448,35 +446,35 @@ class PubSub:
 
     @property
     def format(self) -> Literal["json"]:
-        """What is landed is JSON lines."""
+        """Return the form of landed messages: JSON lines."""
         return "json"
 
     @property
     def links(self) -> Literal[False]:
-        """No link is landed."""
+        """Return False: no link is landed."""
         return False
 
     @property
     def start(self) -> Literal["earliest"]:
-        """All that is landed is read; what is landed begins with the subscription."""
+        """Return 'earliest': all landed messages are read, and the subscription decides the first of them."""
         return EARLIEST
 
     @property
     def header(self) -> bool:
-        """They have none."""
+        """Return False: landed files have no header line."""
         return False
 
     def layout(self) -> str:
-        """How a landed file is cut into records and columns, in text."""
+        """Return how a landed file is cut into records and columns, in words."""
         return self.format
 
     @property
     def id_column(self) -> str:
-        """The declared column that a landed message has its id in."""
+        """Return the declared column that holds a landed message's id."""
         return self.record_id_attribute or MESSAGE_ID
 
     def check(self, pipeline: str, record_id: tuple[str, ...], columns: list[str]) -> None:
-        """Let a pipeline pass whose record id is the message's. Raises Refused."""
+        """Raise Refused unless the pipeline's record id is the message's."""
         typed = {part.split()[0].strip("`"): part.split()[1].lower() for part in columns}
         if record_id != (self.id_column,) or typed[self.id_column] != "string":
             raise Refused(
@@ -487,7 +485,7 @@ class PubSub:
             )
 
     def create_command(self) -> str:
-        """How a person makes the subscription."""
+        """Return the command with which a person creates the subscription."""
         found = SUBSCRIPTION.fullmatch(self.subscription)
         assert found is not None
         return (

@@ -9,12 +9,9 @@
 | Iceberg | iceberg:<catalog>:<table>, by the catalog's name, in small letters |
 | MySQL | mysql:<database>:<table>, in small letters: many servers know no others |
 
-At a run a database is identified by what it says of itself, whatever its address. Where declarations are only read, it
-is identified by its address.
-
-Who calls it: `onlyonce.api.load`, the drop, and a run before it makes a table. Errors: Retryable while a sink's
-database is away. Not promised: that two object stores with a bucket of the same name are told apart, or two names of
-one Iceberg catalog known to be the same: there the table itself says whose it is.
+At a run a database is identified by what it says of itself, whatever its address. If declarations are only read, it is
+identified by its address. Two object stores that each have a bucket of one name look the same, and two names of one
+Iceberg catalog look different: there the note in the table itself names its owner.
 """
 
 from __future__ import annotations
@@ -35,14 +32,15 @@ PORTS = {"mysql": 3306, "mariadb": 3306}
 
 
 def targets(pipeline: Pipeline, instance: str) -> list[str]:
-    """The places that the outputs of an instance write to as they are declared now."""
+    """Return the places that the outputs of an instance write to as they are declared now."""
     return [Place(target(pipeline, output)).of_run(suffix_of(instance)).text for output in pipeline.outputs]
 
 
 def identity(place: Place, database: Callable[[str | None], str], suffix: str = "") -> str:
-    """The same text for all spellings of one place. `database` tells which one a variable names (None: the platform's).
+    """Return the same text for all spellings of one place.
 
-    suffix   what a bounded run adds to the declared name (@1)
+    database  returns the identity of the database whose URL a variable holds (None: the platform's database)
+    suffix    what a bounded run adds to the declared name (@1)
     """
     place = place.of_run(suffix)
     if place.kind == "postgres":
@@ -62,21 +60,20 @@ def identity(place: Place, database: Callable[[str | None], str], suffix: str = 
 
 
 def by_address(variable: str | None) -> str:
-    """A database by its address, without asking it; by its variable where that is not set."""
+    """Return a database's address without connecting to it, or the name of its variable if that is not set."""
     url = environment.variable(variable) if variable else settings.given_database_url()
     if not url:
         return variable or "platform"
     parts = urlsplit(url)
     try:
         port = parts.port or PORTS.get(parts.scheme.partition("+")[0], 5432)
-    except ValueError:  # no URL: whoever opens it refuses it, for its output alone
+    except ValueError:  # no URL: opening it is refused later, for its output alone
         return variable or "platform"
     return f"{parts.hostname or parts.query}:{port}{parts.path}"
 
 
 def refuse_own_tables(pipelines: Iterable[Pipeline]) -> None:
-    """Raise Refused for a lookup that is a table of the pipeline's own: what a batch would see of it depends on which
-    output ran first."""
+    """Raise Refused for a lookup in a table of its own pipeline: its content would depend on which output ran first."""
     for pipeline in pipelines:
         written = {
             identity(place, by_address): output.name
@@ -98,8 +95,9 @@ def refuse_own_tables(pipelines: Iterable[Pipeline]) -> None:
 
 
 def refuse_shared(pipelines: Iterable[Pipeline]) -> None:
-    """Raise Refused when two outputs are declared to write to one table or folder, or to one inside another, or to a
-    table that the platform keeps beside another one."""
+    """Raise Refused if two outputs write to one table or folder, or to one inside another.
+
+    Also if an output writes to a table that the platform derives from another output's table."""
     declared = sorted(
         (identity(place, by_address), f"{pipeline.name}/{output.name}")
         for pipeline in pipelines
@@ -123,7 +121,7 @@ def refuse_shared(pipelines: Iterable[Pipeline]) -> None:
 
 
 def _kept_beside(pipeline: Pipeline, output: Output) -> list[Place]:
-    """Return the tables that the platform keeps beside an output's table."""
+    """Return the tables that the platform derives from an output's table."""
     place = Place(target(pipeline, output))
     kind = {"postgres": ownership.POSTGRES, "mysql": ownership.MYSQL, "delta": ownership.FOLDER}.get(place.kind)
     if kind is None:
@@ -135,7 +133,7 @@ def _kept_beside(pipeline: Pipeline, output: Output) -> list[Place]:
 
 
 def _split(place: Place) -> tuple[str, str]:
-    """Split a place before the name of its table: postgres:VARIABLE:schema. and name."""
+    """Return a place split before its table's name: postgres:VARIABLE:schema. and the name."""
     where = place.where.rstrip("/")
     name = where.rsplit("." if place.kind == "postgres" else "/", 1)[-1]
     return place.text.removesuffix("/").removesuffix(name), name

@@ -1,4 +1,4 @@
-"""Pure decisions. They use the standard library only: no clock, no randomness, no files, no sockets.
+"""Pure decisions. These modules use the standard library only: no clock, no randomness, no files, no sockets.
 
 | module    | decides                                                                       |
 |-----------|-------------------------------------------------------------------------------|
@@ -8,7 +8,7 @@
 | units     | what is committed together, and whether a replay is the same data             |
 | errors    | who must act after an error                                                   |
 | runs      | what a command reports at its end, and how outputs fail apart                 |
-| locations | where things are                                                              |
+| locations | what a path or URL means, and how it is written                               |
 
 The words are those of docs/reference/glossary.md: record, event time, system time, watermark, window,
 pane, allowed lateness, batch, lineage, unit, epoch, generation, frontier, max event time (`tide` in the code).

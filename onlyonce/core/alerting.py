@@ -1,7 +1,6 @@
-"""The alerts: records that do not add up, lag over a bound, duplicates near the dedup horizon. Pure.
+"""Decide which alerts are due: records that do not add up, lag over a bound, duplicates near the dedup horizon. Pure.
 
-A cause is one thing that is wrong (`kind`, `subject`). It is told once, and again only after it has cleared. Who calls
-it: `onlyonce.operate.alerts`. Errors: none.
+A cause is one thing that is wrong (`kind`, `subject`). It is reported once, and again only after it has cleared.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ class Cause:
     what: str
 
     def text(self) -> str:
-        """What happened, what it means for the data, what to do next: three lines, as all errors."""
+        """Return the alert in three lines, as all errors have them: what happened, the data, what to do next."""
         data, hint = MEANING[self.kind]
         return str(OnlyonceError(f"{self.kind}: {self.what}", data=data, hint=hint))
 
     def message(self) -> dict[str, str]:
-        """What a hook gets, as plain values. `text` is all of it."""
+        """Return the alert as plain values for a hook. `text` holds the whole alert."""
         data, hint = MEANING[self.kind]
         return {**vars(self), "data": data, "next": hint, "text": self.text()}
 
@@ -61,7 +60,10 @@ MEANING = {
 def causes(
     broken: Iterable[tuple[str, str]], lag: Iterable[Lag], near: Iterable[NearHorizon], lag_seconds: float
 ) -> Iterator[Cause]:
-    """All that is wrong now. `broken` are (lineage or output, finding) of the audit, the others rows of the views."""
+    """Yield all that is wrong now, from the audit's findings and rows of the views.
+
+    broken  (lineage or output, finding) of the audit
+    """
     by_subject: dict[str, list[str]] = {}
     for subject, finding in broken:
         by_subject.setdefault(subject, []).append(finding)

@@ -1,4 +1,4 @@
-"""Decides which windows a backfill recomputes, which rows it reads for them, and when it must not run. Pure.
+"""Decide which windows a backfill recomputes, which rows it reads for them, and when it must not run. Pure.
 
 A backfill of [from, to) recomputes the windows that *start* in it. So two neighbouring intervals share no window,
 whatever the windows' size. Times are whole microseconds since 1970, UTC.
@@ -21,7 +21,7 @@ FIRST, LAST = (micros(time - datetime(1970, 1, 1)) for time in (datetime.min, da
 
 
 class OpenWindows(Retryable):
-    """An open window is a matter of time: the same backfill passes once the stream has closed it."""
+    """An open window. The same backfill passes once the stream has closed the window."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Span:
 
     @property
     def times(self) -> tuple[datetime, datetime]:
-        """Both ends as times in UTC."""
+        """Return both ends as times in UTC."""
         return _time(self.start), _time(self.stop)
 
     def __str__(self) -> str:
@@ -61,11 +61,11 @@ class Span:
         return "--".join(f"{time.year:04}{time:-%m-%dT%H:%M:%S}{_fraction(time)}Z" for time in self.times)
 
     def holds(self, start: Micros) -> bool:
-        """Whether a window that starts there is recomputed."""
+        """Return whether a window that starts at `start` is recomputed."""
         return self.start <= start < self.stop
 
     def hull(self, windows: Iterable[tuple[Micros, Micros]]) -> Span:
-        """The span widened to the starts of those windows that reach into it, or into such a window, and so on."""
+        """Widen the span to the starts of the windows that overlap it, or that overlap such a window, and so on."""
         known, touching = list(windows), list[tuple[Micros, Micros]]()
         low, high, count = self.start, self.stop, -1
         while len(touching) != count:
@@ -87,8 +87,10 @@ def _zone(windows: Iterable[Window | None]) -> ZoneInfo:
 
 
 def rows_of(window: Window, span: Span) -> tuple[Micros, Micros]:
-    """The event times [low, high) that the windows of a span can hold: of fixed windows just them, of sliding ones also
-    some that are in windows outside only, of sessions a first guess on both sides, of joins as far as their reach.
+    """Return the event times [low, high) that the windows of a span can hold.
+
+    Fixed windows hold exactly these times. For sliding windows the range includes times that only windows outside the
+    span hold. For sessions it is a first guess on both sides. For joins it is wider by their reach.
     """
     if isinstance(window, Session):
         margin = 8 * micros(window.gap)
@@ -100,10 +102,10 @@ def rows_of(window: Window, span: Span) -> tuple[Micros, Micros]:
 
 
 def with_neighbours(window: Joined, span: Span, late: Iterable[tuple[Micros, Micros]]) -> Span:
-    """The span of a join widened to the windows of all rows that its records may belong to.
+    """Widen the span of a join to the windows of all rows that its records may belong to.
 
-    Where such a neighbour has late records that are not folded in yet, the span goes on to its neighbours too: so all
-    late records of a span have all their rows when it is computed again."""
+    If such a neighbour has late records that no backfill has included yet, the span includes its neighbours too. So
+    all late records of a span have all their rows when it is recomputed."""
     known = [start for start, _ in late]
     inner, wide = span, _neighbours(window, span)
     while more := [start for start in known if wide.holds(start) and not inner.holds(start)]:
@@ -118,11 +120,11 @@ def _neighbours(window: Joined, span: Span) -> Span:
 
 
 def closed_part(output: str, window: Window, span: Span, closed_until: Micros | None, *, open_rows: bool) -> Span:
-    """The part of a span whose windows the stream has closed and written. Raises OpenWindows when there is none, or
-    when the rest has rows: half of what was asked for would look like all of it.
+    """Return the part of a span whose windows the stream has closed and written.
 
-    An open window without rows is left to the stream in silence: there is nothing to recompute. A session may begin
-    anywhere, so here only its start is judged; its end is when it is computed.
+    Raise OpenWindows if there is none, or if the rest of the span has rows: half of the request would look complete.
+    An open window without rows is left to the stream: it has nothing to recompute. Of a session only the start is
+    judged here, since its end is known only when it is computed.
     """
     if closed_until is None:
         raise still_open(output, span, span.stop, None)
@@ -135,7 +137,7 @@ def closed_part(output: str, window: Window, span: Span, closed_until: Micros | 
 
 
 def still_open(output: str, span: Span, end: Micros, closed_until: Micros | None) -> Retryable:
-    """The error for windows that the stream may still change or has not written."""
+    """Return the error for windows that the stream may still change or has not written."""
     closed = "none is closed yet" if closed_until is None else f"closed are those that end by {_minute(closed_until)}"
     return OpenWindows(
         f"output {output}: windows of {span} (up to {_minute(end)}) are still open: {closed}",
@@ -146,7 +148,7 @@ def still_open(output: str, span: Span, end: Micros, closed_until: Micros | None
 
 
 def spans(windows: Iterable[tuple[Micros, Micros]]) -> list[Span]:
-    """Spans that hold the starts of these windows: one for each run of windows that touch."""
+    """Return spans that hold the starts of these windows: one span for each run of windows that touch."""
     found: list[Span] = []
     reach = None
     for start, end in sorted(windows):
@@ -178,9 +180,7 @@ def _fraction(time: datetime) -> str:
     return f".{time.microsecond:06}" if time.microsecond else ""
 
 
-# How much of what waits in `events` the next batch of an output takes. Pure.
-#
-# Who calls it: `onlyonce.outputs.events`, `onlyonce.outputs.events`. No errors.
+# How much of the unread rows of `events` the next batch of an output takes.
 
 
 Size = tuple[int, int]
@@ -188,11 +188,10 @@ Size = tuple[int, int]
 
 
 def first_files(waiting: Iterable[Size], most_bytes: int, most_commits: int) -> int | None:
-    """The number of files of as many whole commits as fit, of those that wait in their order; None where all of them
-    fit.
+    """Return how many files make up as many whole commits as fit, in their order; None if all commits fit.
 
-    The first commit is always taken, however large: the rows of a batch of receive are in one batch of an output.
-    Commits without files are none of receive's. Reads no further than it must.
+    The first commit is always taken, however large: the rows of one receive batch belong to one batch of an output.
+    Commits without files are not receive's. The function reads no more commits than it needs.
     """
     files = size = commits = 0
     for more, bytes_ in waiting:
@@ -205,10 +204,10 @@ def first_files(waiting: Iterable[Size], most_bytes: int, most_commits: int) -> 
 
 
 def records_of_part(waiting: int, record_bytes: float, most_bytes: int, steps: int) -> int | None:
-    """How many of the records that wait a part of a first reading has at most; None where it has all of them.
+    """Return how many unread records one part of a first reading has at most; None if the part has all of them.
 
-    steps   how many parts there can be, this one included. Where they are too few for parts of `most_bytes`, parts are
-            larger, and alike.
+    steps   how many parts are allowed, this one included. If they are too few for parts of `most_bytes`, the parts
+            are larger, and of equal size.
     """
     if steps <= 1 or waiting * record_bytes <= most_bytes:
         return None

@@ -1,14 +1,4 @@
-"""In how many partitions a batch is cut: by its size, by the cores there are, and up to a maximum. Pure.
-
-The number is a power of two. The catalog answers a batch of P partitions from chunks of P' by their common divisor,
-which of two powers of two is the smaller one: each look-up of the finer cut asks one chunk of a coarser batch, each of
-the coarser cut asks P'/P chunks, which hold the ids of its own partition and no others. With 6 and 4, say, half of what
-is asked would be in vain. And the layouts that a bucket can have, of all sizes of its batches, have together less than
-twice as many partitions as the finest.
-
-Who calls it: `RunContext.partitions_of`, when a batch begins. The batch's row keeps the number, and a replay takes it
-from there.
-"""
+"""A batch: into how many partitions it is cut, what the log fixes before it is written, what a replay repeats. Pure."""
 
 from __future__ import annotations
 
@@ -24,18 +14,25 @@ from onlyonce.core.stored_names import RESERVOIR_VERSION
 from onlyonce.core.windows import Micros
 
 WORTH_IT = 8 << 20
-"""Bytes for which a task of its own pays: fewer take a core less time than its task and its transaction take."""
+"""Bytes for which a separate task pays off: a core needs less time for fewer than a task and its transaction cost."""
 FULL = 128 << 20
-"""Bytes that a partition has at most, also where there are not so many cores, as long as the maximum allows it."""
+"""The most bytes of a partition, even if there are fewer cores, as long as the maximum allows it."""
 A_RECORD = 100
-"""Bytes of a record where only the number of records is known: about."""
+"""The assumed bytes of a record if only the number of records is known."""
 
 
 def partitions_of_batch(size: int, cores: int, most: int) -> int:
-    """For a batch of about so many bytes: one while it is small, as many as the cores where it is large, more where its
-    bytes ask for it, and never more than `most`.
+    """Return the number of partitions of a batch of about `size` bytes: a power of two, at most `most`.
 
-    Where `cores` or `most` is no power of two, the one below it counts."""
+    A small batch has one partition, a large one as many as `cores`, or more if its bytes need them. If `cores` or
+    `most` is no power of two, the next lower one counts.
+
+    Powers of two keep the look-ups in the catalog few. A look-up of a batch with P partitions in a batch with P'
+    reads the chunks that match modulo the common divisor, which is then the smaller number. So it reads one chunk of
+    a coarser batch, and P'/P chunks of a finer one, which hold ids of its own partition only. With 6 and 4 partitions
+    half of what is read would be useless. All layouts of a bucket together have less than twice as many partitions
+    as the finest one. The batch's row keeps the number, and a replay reads it from there.
+    """
     by_cores = min(_up(-(-size // WORTH_IT)), _down(cores))
     return min(max(by_cores, _up(-(-size // FULL))), _down(most))
 
@@ -48,59 +45,60 @@ def _down(number: int) -> int:
     return 1 << (max(number, 1).bit_length() - 1)
 
 
-# When registered input arrived: as its registry has it, or as it was corrected after a driver's clock was ahead. Pure.
+# When registered input arrived, as its registry has it or as a person has corrected it.
 #
-# Arrival times never move back by themselves: they decide which ids are removed and which input is silent. A correction
-# is made by a person's command (`onlyonce doctor --fix --yes`), and is a fact of the log. Registries are append-only
-# and stay as they are.
+# A driver's clock may have been ahead. Arrival times decide which ids are removed and which input is silent, so they
+# never move back by themselves. `onlyonce doctor --fix --yes` corrects them, and the log keeps the correction.
+# Registries are append-only and stay unchanged.
 
 
 @dataclass(frozen=True)
 class Corrections:
     """The corrected arrivals of an instance.
 
-    arrival    when the corrected input counts as arrived, at the latest; None: nothing was corrected
-    registered the number of the last batch that each registry had then, by the registry's name
+    arrival    the latest time at which the corrected input counts as arrived; None: nothing was corrected
+    registered the last batch number of each registry at the time of the correction, by the registry's name
     """
 
     arrival: datetime | None = None
     registered: Mapping[str, int] = field(default_factory=dict)
 
     def of(self, registry: str, batch_no: int, seen: datetime) -> datetime:
-        """Return when a batch of a registry arrived, given what the registry says."""
+        """Return when a batch of a registry arrived, given the time that the registry has."""
         if self.arrival is None or batch_no > self.registered.get(registry, -1):
             return seen
         return min(seen, self.arrival)
 
     def following(self, now: datetime, registry: str, batch_no: int | None, seen: datetime | None) -> datetime:
-        """Return when input that is registered now arrives, given the last batch of its registry: never before that
-        one."""
+        """Return when input that is registered now arrives: never before the last batch of its registry."""
         return now if batch_no is None or seen is None else max(now, self.of(registry, batch_no, seen))
 
 
 NOTHING = Corrections()
 
 
-# A batch: what the log fixes before any of it is written, and what a replay must repeat. Pure.
+# What the log fixes of a batch before any of it is written, and the checks of a replay.
 
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly_once", "at_least_once"
 BY_POSITION = "by_position"
-"""The mode of a receive batch whose records are their places: exactly once, without ids that must be kept."""
+"""The mode of a receive batch whose records are identified by position: exactly once, without ids to keep."""
 
 FIRST_READING = stored_names.FIRST_READING
-"""In a position within an output's first reading of what was compacted: the version of `events` with which that reading
-ends."""
+"""Key in a position within an output's first reading of compacted rows: the version of `events` at which it ends."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a driver means to do in a batch, before it asks the log.
+    """The batch that a driver wants to write, before it asks the log.
 
-    `settings` are the Spark settings that cut data; `facts` what was true of the source when the batch began (files
-    that could not be read). Both are taken from the log on a replay. `lookups` are the versions of the tables that the
-    functions get: the driver has asked the log for them before (`outputs.seeing`), so a replay means the same.
+    settings  the Spark settings that cut data
+    facts     what was true of the source when the batch began, such as files that could not be read
+    lookups   the versions of the tables that the functions get. The driver has asked the log for them before
+              (`outputs.seeing`), so a replay sees the same
+
+    A replay takes `settings` and `facts` from the log.
     """
 
     lineage: str
@@ -128,31 +126,31 @@ class Batch:
     state: str
     replayed: bool
     turn: Turn | None = None
-    """Of a receive batch of one of several sources."""
+    """The source's part of the frontier, if the pipeline has several sources and this is a receive batch."""
 
     def reached(self, largest: Micros | None) -> Frontier:
-        """The frontier once it is committed, with its largest kept event time."""
+        """Return the frontier after the commit of this batch, given its largest kept event time."""
         return after_batch(self.frontier, self.turn, largest)
 
     @property
     def at_least_once(self) -> bool:
-        """Whether it began without catalog and claims; then it ends so too, whatever is declared by now."""
+        """Return whether the batch began without catalog and claims; then it ends so, whatever is declared by now."""
         return self.plan.mode == AT_LEAST_ONCE
 
     @property
     def without_catalog(self) -> bool:
-        """Whether receive has no ids to look up or to keep: each record is kept or invalid by itself, without units."""
+        """Return whether receive needs no ids: each record is kept or invalid by itself, without units."""
         return self.plan.mode != EXACTLY_ONCE
 
     @property
     def committed(self) -> bool:
-        """Whether an earlier attempt has ended it."""
+        """Return whether an earlier attempt has committed it."""
         return self.state == "committed"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a batch: counts, and whether they add up."""
+    """The result of a batch: its counts."""
 
     read: int | None = None
     kept: int | None = None
@@ -167,11 +165,11 @@ class Outcome:
     written_again: int | None = None
     rejected: int | None = None
     source_tides_after: str | None = None
-    """How far each of several sources has come, as JSON."""
+    """The progress of each source of a pipeline with several sources, as JSON."""
 
 
 def check_replay(there: Plan, meant: Plan) -> None:
-    """Refuse a replay that reads something else than the log says. The hash covers the whole offsets file."""
+    """Raise Refused if a replay would read other offsets than the log has. The hash covers the whole offsets file."""
     if there.offsets_hash == meant.offsets_hash:
         return
     raise Refused(
@@ -184,9 +182,9 @@ def check_replay(there: Plan, meant: Plan) -> None:
 
 
 def check_lookups(there: Plan, meant: Plan) -> None:
-    """Raise InvariantBroken where a replay would see another version of a lookup than the log says.
+    """Raise InvariantBroken if a replay would see another version of a lookup than the log has.
 
-    Under another declaration the batch is refused, or begins anew.
+    Under another declaration `check_declaration` decides, so nothing is compared here.
     """
     for name in there.lookups:
         if there.declaration_hash == meant.declaration_hash and there.lookups[name] != meant.lookups.get(name):
@@ -200,9 +198,9 @@ def check_lookups(there: Plan, meant: Plan) -> None:
 
 
 def check_declaration(there: Plan, meant: Plan, units: int) -> bool:
-    """Whether a begun batch must begin anew because the declaration has changed since.
+    """Return whether a begun batch must start over because the declaration has changed since and no unit has committed.
 
-    True when it has changed and no unit has committed; raises Refused when one has.
+    Raise Refused if the declaration has changed and a unit has committed.
     """
     if there.declaration_hash == meant.declaration_hash:
         return False
@@ -220,9 +218,9 @@ def check_declaration(there: Plan, meant: Plan, units: int) -> bool:
 
 
 def check_files(there: Plan, meant: Plan, units: int) -> bool:
-    """Whether a begun batch must begin anew because files of it can't be read any more that could when it began.
+    """Return whether a begun batch must start over because some of its files have become unreadable since.
 
-    True when no unit has committed; raises Refused when one has: without the files the replay is not the same.
+    Raise Refused if a unit has committed: without the files the replay would not have the same data.
     """
     gone = sorted(meant.facts.keys() - there.facts.keys())
     if not gone or units == 0:
@@ -238,12 +236,12 @@ def check_files(there: Plan, meant: Plan, units: int) -> bool:
 
 
 def is_other(there: Plan, meant: Plan) -> bool:
-    """Whether a begun batch would begin anew, had no unit of it committed."""
+    """Return whether a begun batch would have to start over if none of its units had committed."""
     return check_declaration(there, meant, 0) or check_files(there, meant, 0)
 
 
 def check_receive(unique: str, outcome: Outcome) -> None:
-    """Conservation of receive: read = kept + invalid + remnant + duplicate. Raises InvariantBroken."""
+    """Raise InvariantBroken unless receive's records add up: read = kept + invalid + remnant + duplicate."""
     parts = (outcome.kept, outcome.invalid, outcome.remnant, outcome.duplicate)
     if outcome.read == sum(part or 0 for part in parts):
         return
@@ -256,10 +254,7 @@ def check_receive(unique: str, outcome: Outcome) -> None:
 
 
 def check_output(unique: str, kept_pairs: int, outcome: Outcome) -> None:
-    """Conservation of an output: kept = in time + late + rejected, in (record, window) pairs.
-
-    Raises InvariantBroken.
-    """
+    """Raise InvariantBroken unless an output's (record, window) pairs add up: kept = in time + late + rejected."""
     if kept_pairs == (outcome.in_time or 0) + (outcome.late or 0) + (outcome.rejected or 0):
         return
     rejected = "" if outcome.rejected is None else f", {outcome.rejected} rejected"
@@ -272,9 +267,9 @@ def check_output(unique: str, kept_pairs: int, outcome: Outcome) -> None:
 
 
 def read_upto(offset: dict[str, Any] | None) -> int:
-    """The last version of a Delta table that an offset of Spark's has read whole; -1 for none.
+    """Return the last version of a Delta table that an offset of Spark has read completely; -1 if there is none.
 
-    An offset names the next version with a negative index, or the last file taken of a version.
+    An offset names the next version with a negative index, or the last file that was read of a version.
     """
     if offset is None:
         return -1
@@ -283,32 +278,33 @@ def read_upto(offset: dict[str, Any] | None) -> int:
 
 
 def closes_between(plan: Plan, earlier: Plan | None, closed_by: int) -> tuple[int, int]:
-    """Return two versions of `events`: a batch's stream closes the windows between their frontiers.
+    """Return the two versions of `events` between whose frontiers a batch's stream closes windows.
 
-    Spark closes windows by what the batches before have read. `closed_by` is the version by which an earlier life has
-    closed; -1 for none.
+    Spark closes windows by the rows that the batches before have read. `closed_by` is the version up to which an
+    earlier life has closed windows; -1 if there is none.
     """
     opened = closed_by if earlier is None else max(read_upto(earlier.source_from), closed_by)
     return opened, read_upto(plan.source_from)
 
 
 def first_reading(offset: dict[str, Any] | None) -> int | None:
-    """The version of `events` with which an output's first reading of what was compacted ends, where a position of it
-    is within that; else None."""
+    """Return the version of `events` at which an output's first reading of compacted rows ends.
+
+    None if the position is not within that reading."""
     found = (offset or {}).get(FIRST_READING)
     return None if found is None else int(found)
 
 
 def is_part(offset: dict[str, Any] | None) -> bool:
-    """Whether a position of an output is one within its first reading of what was compacted."""
+    """Return whether a position of an output is within its first reading of compacted rows."""
     return first_reading(offset) is not None
 
 
 def to_micros(time: datetime | None) -> int | None:
-    """Whole microseconds since 1970."""
+    """Return whole microseconds since 1970."""
     return None if time is None else (time - EPOCH) // timedelta(microseconds=1)
 
 
 def to_time(micros: int | None) -> datetime | None:
-    """The aware UTC time of whole microseconds since 1970."""
+    """Return the aware UTC time of whole microseconds since 1970."""
     return None if micros is None else EPOCH + timedelta(microseconds=micros)

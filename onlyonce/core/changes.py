@@ -1,4 +1,8 @@
-"""Compares two texts of a function: they are the same code if only layout and comments differ. Pure."""
+"""Compare two declarations of a query and decide what each change needs: nothing, a backfill, a new lineage, a name.
+
+Pure. The log keeps the parts of a declaration's identity (`onlyonce/api/identity.py`) once for each hash.
+`CONSEQUENCES` names what each kind of change needs; `tests/spark/outputs/test_changes.py` tries each on Spark.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from onlyonce.core.errors import Refused
 
 
 def same_code(one: str, other: str) -> bool:
-    """Whether two functions differ in layout and comments at most."""
+    """Return whether two sources of a function differ in layout, comments and docstrings at most."""
     return one == other or _plain(one) == _plain(other)
 
 
@@ -27,9 +31,7 @@ def _plain(source: str) -> str:
     return ast.dump(tree)
 
 
-# What each kind of change of a declaration needs, and why. Pure: a table.
-#
-# Who reads it: `plan`, which finds the changes; `tests/spark/outputs/test_changes.py` tries each of them on Spark.
+# What each kind of change needs, and why.
 
 
 class Need(StrEnum):
@@ -43,7 +45,7 @@ class Need(StrEnum):
 
     @property
     def stops(self) -> bool:
-        """Whether a run under the old lineage would mix two declarations, or die in Spark."""
+        """Return whether a run under the old lineage would mix two declarations, or fail in Spark."""
         return self in (Need.LINEAGE, Need.BOTH, Need.NAME)
 
 
@@ -190,19 +192,15 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
         "what each window added is kept from the first row of a table on, or not at all",
     ),
 }
-"""Kind of change → what it needs, and why. See `plan` for how an output's options come to a kind."""
+"""Kind of change → what it needs, and why. `_kinds` maps an output's options to a kind."""
 
 
-# What each change of a declaration needs: nothing, a backfill, a new lineage, or another name. Pure.
-#
-# Two declarations are compared by the parts of their identity (`onlyonce/api/identity.py`), which the log keeps
-# once for each hash. `consequences.CONSEQUENCES` says what each change needs; `tests/spark/outputs/test_changes.py`
-# tries each of them on Spark.
+# The comparison of two declarations.
 
 
 Parts = Mapping[str, Any]
 PLACE = "file and position"
-"""The identity's record_id where a record is its place."""
+"""The identity's record_id if a record is identified by its file and position."""
 DEFAULT = "the default"
 NONE = "none"
 
@@ -220,14 +218,14 @@ class Change:
 
 
 def changes(query: str, before: Parts, after: Parts, *, stateless: bool = False) -> list[Change]:
-    """How two declarations of a query differ, and what each difference needs. Layout and comments are no difference."""
+    """Return how two declarations of a query differ, and what each change needs. Layout and comments do not count."""
     if query == "receive":
         return list(_receive_changes(before, after))
     return list(_output_changes(query, before["outputs"], after["outputs"], stateless))
 
 
 def check_goes_on(query: str, lineage: str, found: list[Change]) -> None:
-    """Let a run go on under the lineage that is there; raises Refused when it would mix two declarations."""
+    """Raise Refused if a run under the existing lineage would mix two declarations."""
     stops = [change for change in found if change.need.stops]
     if not stops:
         return
@@ -419,7 +417,7 @@ def _change(query: str, part: str, before: str | None, after: str | None, kind: 
 
 
 def _only(one: str | None, other: str | None) -> str:
-    """The lines of a function that the other one does not have."""
+    """Return the lines of a function that the other function does not have."""
     known = set((other or "").splitlines())
     return "\n".join(line.strip() for line in (one or "").splitlines() if line not in known)
 

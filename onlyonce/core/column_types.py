@@ -1,11 +1,8 @@
-"""Compare the types of an output's columns with those of the table that it is written to: one rule for every sink and
-for `check`.
+"""Compare the types of an output's columns with those of its table: one rule for every sink and for `check`. Pure.
 
-Pure.
-
-A function's type says which values may come. A table whose type holds fewer of them, or other ones, is refused before
-any row. How long a string or binary value is, no type of a function says: a column with a length takes the rows, and
-each row is compared with it (`sinks.held_values`).
+A function's type limits the values that may come. If the table's type holds fewer or other values, the output is
+refused before any row is written. A function's type does not limit the length of a string or binary value. So a
+column with a length passes, and each row is compared with it later (`sinks.held_values`).
 """
 
 from __future__ import annotations
@@ -25,7 +22,7 @@ _BYTES = {
     "blob": 65_535,
     "mediumblob": 16_777_215,
 }
-"""MySQL's types whose length is one of bytes."""
+"""MySQL's types whose length counts bytes."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +35,7 @@ class Length:
 
 
 def length(kind: str, *, mysql: bool) -> Length | None:
-    """Return the longest value of a table's type; None if values may be as long as the function's."""
+    """Return the longest value of a table's type; None if it takes any value that the function's type has."""
     if found := _LENGTH.fullmatch(kind):
         return Length(int(found["most"]), found["kind"] == "varbinary", kind)
     return Length(_BYTES[kind], True, kind) if mysql and kind in _BYTES else None
@@ -51,12 +48,12 @@ def refuse_other(
     there: Mapping[str, str],
     declared: Mapping[str, str] | None = None,
 ) -> None:
-    """Raise Refused for the first column of the rows whose type in a table is another one.
+    """Raise Refused for the first column of the rows that has another type in the table.
 
-    A column that the table lacks is no matter here.
+    A column that the table lacks passes.
 
-    wanted     the columns of the rows, with the types that the sink has for them
-    declared   the same with the types that the function gives, where the sink's are other words
+    wanted     the columns of the rows, with the sink's names of their types
+    declared   the same columns with the function's names of their types, if they differ from the sink's
     """
     known = {name.lower(): kind for name, kind in there.items()}
     for name, kind in wanted.items():

@@ -1,8 +1,9 @@
-"""Forms of a time that a declaration names for a column: a count since 1970, or a pattern of directives as `strptime`
-has them.
+"""The conversion table: for each declared type and source form the value, or the reason why there is none. Pure.
 
-The patterns are read here and not by `datetime.strptime`, which takes names of months from the locale, digits of any
-script, and a date without a year from the clock. No locale, clock or table of time zones has a part in a value.
+It also reads the forms of a time that a declaration may name for a column: a count since 1970, or a pattern of
+`strptime` directives. `datetime.strptime` itself takes names of months from the locale, digits of any script, and a
+date without a year from the clock. Here no locale, clock or time zone database affects a value, so it is the same at
+every replay, on every machine.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple, NoReturn
 from onlyonce.core.errors import Refused
 
 EPOCHS = {"epoch_s": 0, "epoch_ms": 3, "epoch_us": 6, "epoch_ns": 9}
-"""Counts since 1970 → how many digits of the number are behind the second."""
+"""Counts since 1970 → how many digits of the number are fractions of a second."""
 MONTHS = (
     "january",
     "february",
@@ -61,9 +62,9 @@ FORMS = {
     "a": _any(one[:3] for one in DAYS),
     "A": _any(DAYS),
 }
-"""What each directive takes. Names are English, in capitals or small letters."""
+"""What each directive matches. Names are English, in upper or lower case."""
 LOOSE = {**dict.fromkeys("mdHIMS", "[0-9]{1,2}"), "f": "[0-9]{1,9}"}
-"""What a directive takes if no digit of another one is next to it."""
+"""What a directive matches if no digit of another directive is next to it."""
 DIGITS = frozenset("YymdHIMSf")
 OF_CLOCK = frozenset("HIpMSfz")
 PART = re.compile(r"%(.)|([^%]+)", re.DOTALL)
@@ -73,22 +74,22 @@ PROBE = datetime(2026, 3, 4, 5, 6, 7)
 
 
 class Wrong(Exception):
-    """A pattern that gives no time, or more than one; the message says why."""
+    """A pattern that yields no time, or more than one; the message is the reason."""
 
 
 class Time(NamedTuple):
-    """A time as a value says it: a clock's, and its distance from UTC if the value has one."""
+    """A time as it is written: a clock time, and its offset from UTC if it has one."""
 
     clock: datetime
     zone: timedelta | None
 
 
 Read = Callable[[str], Time | None]
-"""A string by a pattern; None for a string that the pattern does not describe, and for a time that does not exist."""
+"""Reads a string by a pattern; None if the pattern does not match, and for a time that does not exist."""
 
 
 def time_reader(pattern: str) -> Read:
-    """Return what reads strings by a pattern such as `%d/%m/%Y %H:%M`. Raise Wrong."""
+    """Return a function that reads strings by a pattern such as `%d/%m/%Y %H:%M`. Raise Wrong."""
     form = re.compile(_expression(pattern))
 
     def read(text: str) -> Time | None:
@@ -100,8 +101,7 @@ def time_reader(pattern: str) -> Read:
 
 
 def time_zone(sign: str, hours: str, minutes: str) -> timedelta | None:
-    """Return a distance from UTC by its digits, of which those of the minutes may be missing; None if no time zone has
-    it."""
+    """Return an offset from UTC by its digits; the minutes may be missing. None if no time zone has this offset."""
     found = timedelta(hours=int(hours), minutes=int(minutes or 0))
     if found > FURTHEST_ZONE or int(minutes or 0) > 59:
         return None
@@ -114,7 +114,7 @@ def format_has_clock(pattern: str) -> bool:
 
 
 def format_has_zone(pattern: str) -> bool:
-    """Return whether a pattern has a distance from UTC."""
+    """Return whether a pattern has an offset from UTC."""
     return "z" in {directive for directive, _ in PART.findall(pattern)}
 
 
@@ -178,7 +178,7 @@ def _month(found: dict[str, str]) -> int:
 
 
 def _check_iso(pattern: str, read: Read) -> None:
-    """Raise Wrong for a pattern that reads an ISO 8601 time as another one: those are taken in any case."""
+    """Raise Wrong if a pattern reads an ISO 8601 time as another time: ISO 8601 is accepted in any case."""
     for iso in (
         "%Y-%m-%d",
         "%Y-%m-%dT%H:%M",
@@ -194,11 +194,10 @@ def _check_iso(pattern: str, read: Read) -> None:
             raise Wrong(f"it reads {text} as {found.clock:%d %B %Y %H:%M:%S}, and ISO 8601 says another time")
 
 
-# The conversion table: for each declared type and each source form, the value, or the reason why there is none.
+# The conversion table.
 #
-# The table uses no clock, no locale and no time zone database. So a value is the same at every replay, on every
-# machine. A number in JSON arrives as `Number`, with its characters as they are written; a value of CSV arrives as
-# `Cell`. `docs/reference/values.md` is made from the docstrings of the functions below, by `python -m docs.generate`.
+# A number in JSON arrives as `Number`, with its characters as they are written; a value of CSV arrives as `Cell`.
+# `docs/reference/values.md` is generated from the docstrings of the functions below, by `python -m docs.generate`.
 
 
 NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
@@ -220,9 +219,9 @@ LARGEST_ADJUSTED = 12
 OUT_OF_YEARS = "as a time since 1970 its year is not in 1 to 9999"
 BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 EXACT_INTEGERS = {"float": 1 << 24, "double": 1 << 53}
-"""Up to here each integer has a value of its own in the type."""
+"""Up to this number the type represents each integer exactly."""
 MOST_DIGITS = 20
-"""An integer with more characters is in the range of no type."""
+"""An integer with more characters is out of range for every type."""
 
 
 class Number(str):
@@ -238,7 +237,7 @@ class Cell(str):
 
 
 class Unfit(Exception):
-    """A value that its type does not take; the message says why, or is empty if the form alone says it."""
+    """A value that its type does not take. The message is the reason, or empty if the value's form is the reason."""
 
 
 More = list[str]
@@ -299,7 +298,7 @@ def floating(kind: str) -> Convert:
 
 
 def decimal(precision: int, scale: int) -> Convert:
-    """A number, also within a JSON string, that has no more digits before and behind the point than the type; zeros at
+    """A number, also within a JSON string, that has no more digits before and after the point than the type; zeros at
     its end do not count.
 
     Nothing is rounded."""
@@ -334,7 +333,7 @@ def day(value: Any, more: More) -> date:
 
 def instant(value: Any, more: More) -> datetime:
     """ISO 8601 with a date: YYYY-MM-DD, or with T or a space and HH:MM, HH:MM:SS or HH:MM:SS and a point and a fraction
-    of a second; behind a time of day Z, an offset of at most 18 hours (+HH, +HHMM, +HH:MM), or nothing, which is UTC.
+    of a second; after a time of day Z, an offset of at most 18 hours (+HH, +HHMM, +HH:MM), or nothing, which is UTC.
 
     Or a JSON number: seconds since 1970. What is finer than a microsecond is cut towards the past. The years are 1 to
     9999. A time of day without a date, digits in a string, and the name of a zone are none."""
@@ -344,7 +343,7 @@ def instant(value: Any, more: More) -> datetime:
 
 
 def wall_clock(value: Any, more: More) -> datetime:
-    """The same without a zone; a value with a zone, and a number, are none."""
+    """ISO 8601 as for timestamp, without a zone; a value with a zone, and a number, are none."""
     clock, zone = _clock(value)
     if zone is not None:
         raise Unfit("it has a time zone, and the type has none")
@@ -401,12 +400,12 @@ def structure(fields: Mapping[str, Convert]) -> Convert:
 
 
 def formatted(kind: str, form: str) -> Convert:
-    """What `formats` of the declaration names for a column, and what the type takes anyway.
+    """The form that `formats` of the declaration names for a column, and all forms that the type takes anyway.
 
     `epoch_s`, `epoch_ms`, `epoch_us`, `epoch_ns`: a number, also within a JSON string, is that count since 1970. A
     pattern such as `%d/%m/%Y %H:%M`: a string, or a number as it is written, is a time by it, and a number is nothing
     else. `%m`, `%d`, `%H`, `%I`, `%M` and `%S` take one digit or two, and `%f` one to nine, unless digits of another
-    directive follow or stand before; `%y` is 1969 to 2068; names are English; without `%z` it is UTC."""
+    directive are next to it; `%y` is 1969 to 2068; names are English; without `%z` it is UTC."""
     own = SCALARS[kind]
     if form in EPOCHS:
         places = EPOCHS[form]
@@ -440,7 +439,7 @@ DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 
 
 def of_type(kind: Any) -> Convert:
-    """Return the conversion to a type, as `DataType.jsonValue` of Spark writes it.
+    """Return the conversion to a type, given as Spark's `DataType.jsonValue` writes it.
 
     Raise Refused for a type that no line can hold.
     """
@@ -468,8 +467,9 @@ def of_cell(kind: Any) -> Convert:
 
 
 def with_forms(name: str, kind: Any, forms: Mapping[str, str]) -> Any:
-    """Return a column's type with the forms that the declaration names for it: by its own name, or for fields within by
-    their path, as `order.paid`."""
+    """Return a column's type with the forms that the declaration names for it.
+
+    A form is named by the column's own name, or by its path for a field within it, as `order.paid`."""
     if isinstance(kind, str):
         return {"type": FORMATTED, "of": kind, "form": forms[name]} if name in forms else kind
     if kind["type"] == "struct":
@@ -494,7 +494,7 @@ def text(value: Any) -> str:
 
 
 def parsed(line: str) -> Any:
-    """Return a JSON value with each number as it is written, of which `text` makes the same JSON again."""
+    """Return a JSON value whose numbers keep their characters, so that `text` writes the same JSON again."""
     return json.loads(line, parse_int=Number, parse_float=Number, parse_constant=Number)
 
 
@@ -547,7 +547,7 @@ def _in_utc(clock: datetime, zone: timedelta | None) -> datetime:
 
 
 def _of_seconds(value: str, places: int = 0) -> datetime:
-    """Return the instant of a number since 1970 of which so many digits are behind the second."""
+    """Return the instant of a number since 1970 whose last `places` digits are fractions of a second."""
     exact = _decimal(value)
     if exact and exact.adjusted() - places >= LARGEST_ADJUSTED:
         raise Unfit(OUT_OF_YEARS)

@@ -1,10 +1,10 @@
-"""Judges a target's answer to a row that was sent from the outbox, and decides the row's next state. Pure.
+"""Judge a target's answer to rows sent from the outbox, decide each row's next state, and group rows into requests.
 
-There are five kinds of answer. What matters for the data is whether the target may have the row. *delivered*: it has
-it. *not now* and *no*: it does not have it. *unknown*: nobody can tell, so the row is sent again under the same key,
-and that is counted.
+Pure. There are five kinds of answer. What matters for the data is whether the target may have the row: for
+*delivered* it has the row, for *not now* and *no* it does not. For *unknown* this is not known, so the row is sent
+again under the same key, and the attempt is counted. For *invalid* the target rejects the row itself.
 
-A request may have several rows. Its answer is that of each, but for *no*: which of them it means nobody knows.
+A request may have several rows. Its answer holds for each of them, except *no*: one bad row may have caused it.
 """
 
 from __future__ import annotations
@@ -20,24 +20,23 @@ from onlyonce.core import stored_names
 from onlyonce.core.errors import Retryable
 
 Guarantee = Literal["exactly_once", "at_least_once"]
-"""What a target of whole units promises, and the conformance suite tests."""
+"""What a target of whole units promises; the conformance suite tests it."""
 Verdict = Literal["delivered", "not now", "unknown", "no", "invalid"]
 NOT_NOW = {408, 409, 425, 429}
-"""The endpoint took nothing, and says that a later attempt may pass. 409: an earlier attempt of this key is still at
-work."""
+"""The endpoint took nothing, and a later attempt may pass. 409: an earlier attempt of this key is still running."""
 NOT_HERE = {401, 403, 404, 405, 407}
-"""The endpoint says no to whoever asks, whatever the row: a wrong address or a wrong password kills no row."""
+"""The endpoint refuses every sender, whatever the row: a wrong address or a wrong password makes no dead letter."""
 LONGEST_ASKED_SECONDS = 3600.0
 ANSWER_LENGTH = 500
 
 
 class Unsent(Retryable):
-    """The target was not reached, so for certain nothing was sent."""
+    """The target was not reached, so certainly nothing was sent."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the outbox as it is sent. `attempts` have been begun before, and `unanswered` of them have no answer."""
+    """A row of the outbox to be sent. `attempts` have begun before; `unanswered` of them got no answer."""
 
     row_no: int
     unit: str
@@ -51,21 +50,23 @@ class Row:
 
     @property
     def queue(self) -> str | int:
-        """Where it waits: behind the rows of its key, or in a queue of its own."""
+        """Return the queue in which the row waits: that of its key, or its own queue."""
         return self.row_no if self.key is None else self.key
 
     @property
     def idempotency_key(self) -> str:
-        """From unit and row; the lineage's own id keeps it apart from the same unit of another platform."""
+        """Return the key of the row, from unit, row and the lineage's own id, which other platforms do not share."""
         return stored_names.idempotency_key(self.unit, self.seq, self.life)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back for a row.
+    """The answer to a row.
 
-    `pause`: the seconds that the target asks to wait. `held`: it is no matter of this row, so the attempt does not
-    count; 'away' or 'wrong' says who must act, 'apart' that it is sent again with fewer others."""
+    pause  the seconds that the target asks to wait
+    held   not empty: this row is not to blame, so the attempt does not count. 'away' or 'wrong' names who must act;
+           'apart': the row is sent again with fewer others
+    """
 
     verdict: Verdict
     text: str
@@ -74,12 +75,12 @@ class Answer:
 
     @property
     def may_be_there(self) -> bool:
-        """Whether the target may have taken the row."""
+        """Return whether the target may have taken the row."""
         return self.verdict in ("delivered", "unknown")
 
 
 def judge(status: int, body: str, headers: Mapping[str, str], now: datetime) -> Answer:
-    """The answer of an HTTP endpoint to one row."""
+    """Return the answer of an HTTP endpoint to one row."""
     text = told(f"{status} {body}")
     pause = asked_pause(headers.get("retry-after", ""), now)
     if 200 <= status < 300:
@@ -93,18 +94,18 @@ def judge(status: int, body: str, headers: Mapping[str, str], now: datetime) -> 
 
 
 def of_each(answer: Answer, rows: int) -> list[Answer]:
-    """What the answer to a request with so many rows says of each of them."""
+    """Return the answer to each row of a request that had several."""
     blames_one_of_several = answer.verdict == "no" and rows > 1
     return [replace(answer, held="apart") if blames_one_of_several else answer] * rows
 
 
 def told(answer: str) -> str:
-    """What the log keeps of an answer: its beginning, on one line. PostgreSQL takes no NUL."""
+    """Return the beginning of an answer on one line, for the log. PostgreSQL takes no NUL character."""
     return " ".join(answer.replace("\0", "").split())[:ANSWER_LENGTH]
 
 
 def next_state(answer: Answer, attempts: int, most: int) -> str:
-    """The state of a row after the answer to its attempt of that number."""
+    """Return the state of a row after the answer to its attempt number `attempts`."""
     ends = {"delivered": "delivered", "no": "dead", "invalid": "invalid"}
     if answer.held or (answer.verdict not in ends and attempts < most):
         return "waiting"
@@ -112,7 +113,7 @@ def next_state(answer: Answer, attempts: int, most: int) -> str:
 
 
 def asked_pause(retry_after: str, now: datetime) -> float:
-    """The seconds of a header Retry-After, which is a number or a date; 0 where it is neither."""
+    """Return the seconds of a Retry-After header, which is a number or a date; 0 if it is neither."""
     try:
         seconds = float(retry_after)
     except ValueError:
@@ -124,19 +125,19 @@ def asked_pause(retry_after: str, now: datetime) -> float:
     return min(max(seconds, 0.0), LONGEST_ASKED_SECONDS) if seconds == seconds else 0.0
 
 
-# Puts the rows that wait into requests, and what was refused in company back into smaller ones. Pure.
+# Rows that wait are put into requests, and rows of refused requests into smaller ones.
 #
-# A row waits in the queue of its key, behind the rows that come before it; one without a key has a queue of its own.
-# Each time requests are made, all that is taken from a queue goes into one of them, in its order. So rows of a key are
-# never in two requests at once, however many rows share one.
+# A row waits in the queue of its key, behind earlier rows of the key; a row without a key has its own queue. Each time
+# requests are made, all rows that are taken from one queue go into one request, in order. So rows of a key are never
+# in two requests at once.
 #
-# One bad row must not take others with it. With each refusal of a request, and with each answer that was lost, its rows
-# share one with half as many; so a bad row is alone in the end, and the others are delivered meanwhile.
+# One bad row must not block others. After each refusal of a request, and after each lost answer, its rows share a
+# request with half as many others. So a bad row is alone in the end, and the others are delivered meanwhile.
 
 
 @dataclass(frozen=True)
 class Room:
-    """What one request holds at most. A row of more bytes goes alone."""
+    """The most rows and bytes that one request holds. A row of more bytes is sent alone."""
 
     rows: int
     bytes: int
@@ -144,14 +145,14 @@ class Room:
 
 @dataclass
 class _Request:
-    """One that is being filled: `share` rows at most, and so many bytes more."""
+    """A request that is being filled: at most `share` rows, and `bytes` more bytes."""
 
     share: int
     bytes: int
     rows: list[Row] = field(default_factory=list)
 
     def put(self, row: Row, size: int) -> bool:
-        """Whether there was room for it. For the first there is."""
+        """Add a row if there is room, and return whether there was. The first row always fits."""
         if self.rows and (len(self.rows) == self.share or size > self.bytes):
             return False
         self.rows.append(row)
@@ -164,9 +165,9 @@ class Waiting:
     """The rows that may be sent, in their queues.
 
     room      what a request holds
-    size      the bytes of a row in it
-    ordered   whether rows of a key stand behind one that must be sent again
-    attempts  how often a row is sent; at the last of them one without an answer is alone
+    size      the bytes of a row in a request
+    ordered   whether rows of a key wait behind a row that must be sent again
+    attempts  how often a row is sent; in its last attempt a row with an unanswered attempt is alone
     refused   how often a row was refused with others, by its number. It outlives these queues
     """
 
@@ -181,9 +182,9 @@ class Waiting:
         return bool(self._queues)
 
     def add(self, found: Iterable[tuple[Row, bool]]) -> None:
-        """Rows in their order, each with whether it may be sent now.
+        """Add rows in their order, each with whether it may be sent now.
 
-        Where rows are in order, those behind one that may not wait too.
+        If rows are ordered, those behind a row that may not be sent wait too.
         """
         closed: set[str | int] = set()
         for row, may in found:
@@ -193,9 +194,9 @@ class Waiting:
                 self._queues.setdefault(row.queue, deque()).append(row)
 
     def take(self, requests: int) -> list[list[Row]]:
-        """The rows of the next requests, so many at most; they wait no more.
+        """Remove and return the rows of the next requests, at most `requests` of them.
 
-        Rows share one with those that may have as much company.
+        Rows share a request with rows that may have as many others with them.
         """
         made: list[_Request] = []
         filling: dict[int, _Request] = {}
@@ -213,8 +214,10 @@ class Waiting:
         return [request.rows for request in made]
 
     def answered(self, rows: Sequence[Row], answers: Sequence[Answer]) -> None:
-        """What the answers to the rows of one request mean for those that wait: who was refused with others stands in
-        front again, and behind one that is sent again later nobody goes on, where rows are in order."""
+        """Apply the answers to the rows of one request to the rows that wait.
+
+        A row that was refused with others returns to the front of its queue. If rows are ordered, a row that is sent
+        again later holds back its queue."""
         for row, answer in reversed(list(zip(rows, answers, strict=True))):
             if answer.held == "apart":
                 self.refused[row.row_no] += 1
@@ -226,14 +229,14 @@ class Waiting:
                 self.refused.pop(row.row_no, None)
 
     def _fill(self, request: _Request, queue: deque[Row]) -> bool:
-        """Whether the first rows of a queue, as many as there is room for, are in it: one at least."""
+        """Move the first rows of a queue into a request, as many as fit, and return whether any did."""
         before = len(request.rows)
         while queue and self._share(queue[0]) == request.share and request.put(queue[0], self.size(queue[0])):
             queue.popleft()
         return len(request.rows) > before
 
     def _share(self, row: Row) -> int:
-        """With how many rows at most it shares a request, itself among them."""
+        """Return how many rows a request with this row may have, the row included."""
         if row.unanswered and row.attempts + 1 >= self.attempts:
             return 1
         return max(1, self.room.rows >> (row.unanswered + self.refused.get(row.row_no, 0)))

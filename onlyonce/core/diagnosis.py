@@ -1,7 +1,7 @@
-"""A finding of `onlyonce doctor`: what is stuck, what that means for the data, and how it is safely repaired. Pure.
+"""Decide what is stuck, what that means for the data, and how it is repaired safely. Pure: rows in, findings out.
 
-`onlyonce.core.diagnosis` and `onlyonce.core.diagnosis` make findings. `onlyonce.operate.doctor` carries
-out their repairs. Errors: none.
+A healthy platform has no finding, whether it is working or idle. `onlyonce.operate.doctor` collects the evidence and
+carries out the repairs. A repair is a command, and may fail as any other.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ FIX = "onlyonce doctor --fix"
 
 @dataclass(frozen=True)
 class Repair:
-    """The exact command, and what does it when `--fix` is given: an entry point with arguments, or a person.
+    """The exact command, and what runs for `--fix`: an entry point with arguments, or nothing if a person must act.
 
-    for_good   it can't be taken back: it takes something away, if only a checkpoint's life, or sends rows outside. Done
-               with `--yes` alone
+    for_good   the repair can't be undone: it removes something, such as a checkpoint's life, or sends rows outside. It
+               is done only with `--yes`
     """
 
     command: str
@@ -65,7 +65,7 @@ class Repair:
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is stuck: which kind, where, what happened, what it means for the data, and the repair."""
+    """One stuck thing: its kind, where it is, what happened, what it means for the data, and the repair."""
 
     kind: str
     where: str
@@ -75,11 +75,11 @@ class Finding:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What makes two looks see the same thing."""
+        """Return what identifies the same finding in two runs of the doctor."""
         return self.kind, self.where
 
     def row(self) -> dict[str, Any]:
-        """As plain values, for a table and for JSON."""
+        """Return the finding as plain values, for a table and for JSON."""
         by_fix = "no" if self.repair.by == "person" else "with --yes" if self.repair.for_good else "yes"
         return {
             "finding": self.kind, "where": self.where, "what": self.what, "data": self.data,
@@ -88,7 +88,7 @@ class Finding:
 
 
 def new_life(target: str) -> Repair:
-    """The way out for a lineage that can't go on. It gives its checkpoint up, so somebody must say yes."""
+    """Return the repair of a lineage that can't continue. It gives up the checkpoint, so a person must confirm it."""
     return Repair(f"onlyonce lineage new {target} --yes", "lineage", (target,), for_good=True)
 
 
@@ -101,7 +101,7 @@ def views_missing(missing: Iterable[str]) -> Finding:
 
 
 def half_dropped(instance: str, query: str | None, places: list[str]) -> Finding:
-    """A drop was killed: the log has forgotten what is still there."""
+    """Return the finding of a drop that was killed: the log has forgotten places that still hold data."""
     arguments = (instance, *(("--output", query) if query else ()), "--yes")
     command = f"onlyonce drop {' '.join(arguments)}"
     what = f"a drop has not ended; still to be removed: {', '.join(places)}"
@@ -111,7 +111,7 @@ def half_dropped(instance: str, query: str | None, places: list[str]) -> Finding
 
 
 def wider_permissions(where: str, found: int, allowed: int) -> Finding:
-    """Other users of the machine may enter a folder of the embedded home."""
+    """Return the finding of a folder of the embedded home that other users of the machine may enter."""
     return Finding(
         "permissions", where, f"its permissions are {found:o}: other users of this machine may enter or read it",
         "none is lost; they may read records, logs and state", Repair(f"chmod {allowed:o} {where}"),
@@ -119,7 +119,7 @@ def wider_permissions(where: str, found: int, allowed: int) -> Finding:
 
 
 def shared_account(where: str, account: str) -> Finding:
-    """The embedded server's data belongs to an account that other services have too."""
+    """Return the finding of an embedded server's data that belongs to an account which other services share."""
     command = f"onlyonce down && useradd --system postgres && chown --recursive postgres: {where} && onlyonce up"
     return Finding(
         "permissions", where, f"it belongs to the account {account}, which other services of this machine may have too",
@@ -128,20 +128,15 @@ def shared_account(where: str, account: str) -> Finding:
 
 
 def other_version(where: str, what: str) -> Finding:
-    """An installed part does not fit another one."""
+    """Return the finding of an installed part that does not fit another one."""
     return Finding("versions", where, what, "runs fail, or go by what nobody has tested", Repair("make env"))
 
 
-# Finds work that waits for a command which has not run: a lost long run, an output that has stopped, files without
-# final names, rows of the outbox, messages of Pub/Sub.
+# Work that waits for a command which has not run: a lost long run, an output that stands still, files without final
+# names, rows of the outbox, messages of Pub/Sub.
 #
-# Pure.
-#
-# None of this work is half done. A finding names the command that should have run, and the doctor may run it. Work that
-# waits only for a short time is no finding, since its task or schedule may just be late.
-#
-# Who calls it: `onlyonce.core.diagnosis`. Errors: none. Not promised: that the command helps; a target may
-# still refuse.
+# This work is only waiting, not half done. A finding names the command that should have run, and the doctor may run it.
+# Work that has waited only for a short time is no finding: its task or schedule may just be late.
 
 
 HOUR = timedelta(hours=1).total_seconds()
@@ -151,9 +146,9 @@ DAY = timedelta(days=1).total_seconds()
 def waiting(
     rows: Waits, declared: Collection[str], at_work: Collection[str], grace_seconds: float
 ) -> Iterator[Finding]:
-    """What has waited for too long.
+    """Yield findings for work that has waited for too long.
 
-    `at_work`: instances with a driver.
+    `at_work`: instances with a running driver.
     """
     for run in rows.long_runs:
         if run.instance not in at_work and run.quiet_seconds >= grace_seconds:
@@ -201,7 +196,7 @@ def _lost(row: LostLongRun, declared: Collection[str]) -> Finding:
         f"{_long(row.quiet_seconds)} ago, and nobody has started it again"
     )
     data = "nothing is lost or doubled; what comes waits until a long run or a drain takes it in"
-    # A drain does not end a long run, so without the stop this would be found for ever.
+    # A drain does not end a long run, so without the stop this finding would never go away.
     command = (
         f"onlyonce run {name} --forever, or its DAG in the mode forever. If it is not to go on: "
         f"onlyonce stop {name} --shell, then onlyonce run {name}"
@@ -292,14 +287,11 @@ def _long(seconds: float) -> str:
     return str(timedelta(seconds=round(seconds)))
 
 
-# Decides what is stuck, what that means for the data, and how it is safely repaired. Pure: rows in, findings out.
+# The findings from the evidence of the log, the tables and the checkpoints.
 #
-# A healthy platform has no finding, whether it works or is idle. Work is not stuck while a driver of its instance has a
-# database session, or was heard of within the grace time. A driver that is just starting has no session yet. Then its
-# work counts as stuck, and a second run may be started beside it; that does no harm.
-#
-# Who calls it: `onlyonce.operate.doctor`. Errors: none. Not promised: that a repair succeeds. It is a command that may
-# fail like any other.
+# Work is not stuck while a driver of its instance has a database session, or while it has been quiet for less than the
+# grace time. A driver that is just starting has no session yet. Then its work counts as stuck, and a repair may start a
+# second run at the same time; that does no harm.
 
 
 RESTORE = "restore PostgreSQL, the tables and the checkpoints from one moment"
@@ -307,19 +299,20 @@ RESTORE = "restore PostgreSQL, the tables and the checkpoints from one moment"
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was seen. `queries`, `begun`, `orphans`, `uneven` and `waits` are rows of the log.
+    """All that the doctor has read. `queries`, `begun`, `orphans`, `uneven` and `waits` are rows of the log.
 
-    checkpoints    what is wrong with the checkpoint of a lineage
+    checkpoints    lineage → what is wrong with its checkpoint
     landed         (lineage, table) → the highest batch of the lineage that a Delta table holds
-    vouched        instance → the version of `events` that the log vouches for; `events` → the one that is there
+    vouched        instance → the version of `events` that the log vouches for
+    events         instance → the version that `events` has
     unreadable     path of a Delta table → why it can't be read
-    forgotten      folder → why the log should know of it
-    changed        lineage → why it can't go on as its query is declared now
-    redeclared     lineages whose begun batch began under another declaration than today's
+    forgotten      folder → why the log should have an entry for it
+    changed        lineage → why it can't continue as its query is declared now
+    redeclared     lineages whose begun batch began under another declaration than the current one
     filters        (instance, chunk, ids) of damaged filters
     temporaries    instance, or a store's prefix → files that a killed process left
     tables         (pipeline, output) → why its table can't take its rows
-    functions      pipeline → why its functions let no run begin, such as one that is missing
+    functions      pipeline → why its functions prevent each run, such as a missing one
     skipped        pipeline → folders below its inbox that no run reads, in words
     """
 
@@ -345,7 +338,7 @@ class Evidence:
 
 
 def findings(seen: Evidence, grace_seconds: float) -> list[Finding]:
-    """All that is stuck; what must be mended first comes first."""
+    """Return all that is stuck; what must be repaired first comes first."""
     # A driver opens the queries of its instance one after the other, so none of them is left as long as one has a
     # session.
     at_work = {query.instance for query in seen.queries if query.at_work}
@@ -364,7 +357,7 @@ def findings(seen: Evidence, grace_seconds: float) -> list[Finding]:
 
 
 def _lives(seen: Evidence, resting: Mapping[str, LiveQuery]) -> Iterator[Finding]:
-    """Lineages whose next run would be refused."""
+    """Yield the lineages whose next run would be refused."""
     ahead = {lineage for (lineage, _), batch in seen.landed.items() if _is_ahead(resting.get(lineage), batch)}
     for lineage, query in resting.items():
         if lineage in ahead:
@@ -388,7 +381,7 @@ def _lives(seen: Evidence, resting: Mapping[str, LiveQuery]) -> Iterator[Finding
 
 
 def _forgotten(seen: Evidence, resting: Mapping[str, LiveQuery]) -> Iterator[Finding]:
-    """The log and the tables are of different moments."""
+    """Yield the places where the log is older than the tables."""
     data = "the tables hold rows that the log does not vouch for; a new life would write them again"
     for (lineage, table), batch in seen.landed.items():
         query = resting.get(lineage)
@@ -426,7 +419,7 @@ def _is_ahead(query: LiveQuery | None, batch: int) -> bool:
 
 
 def _begun(seen: Evidence, resting: Mapping[str, LiveQuery], blocked: set[str], grace: float) -> Iterator[Finding]:
-    """What began, did not end, and has no driver at work."""
+    """Yield what began, did not end, and has no running driver."""
     for batch in seen.begun.batches:
         query = resting.get(batch.lineage)
         if query is None or batch.quiet_seconds < grace:
@@ -550,7 +543,7 @@ def _left(seen: Evidence, at_work: set[str]) -> Iterator[Finding]:
 
 
 def _functions(seen: Evidence) -> Iterator[Finding]:
-    """Yield the pipelines with functions that let no run begin, unless a changed declaration says so already."""
+    """Yield the pipelines whose functions prevent each run, unless a changed declaration reports the same error."""
     known = {error.what for error in seen.changed.values()}
     for pipeline, error in seen.functions.items():
         if error.what not in known:
@@ -562,7 +555,7 @@ def _functions(seen: Evidence) -> Iterator[Finding]:
 
 
 def _tables(seen: Evidence) -> Iterator[Finding]:
-    """Yield the tables that can't take the rows of their outputs as they are now."""
+    """Yield the tables that can't take the rows of their outputs."""
     data = (
         "no batch of this output begins; receive and the other outputs go on, and its rows follow once the table "
         "can take them"
@@ -572,7 +565,7 @@ def _tables(seen: Evidence) -> Iterator[Finding]:
 
 
 def _skipped(seen: Evidence) -> Iterator[Finding]:
-    """Folders below an inbox that no run reads."""
+    """Yield the folders below an inbox that no run reads."""
     for pipeline, what in seen.skipped.items():
         yield Finding(
             "skipped folders", pipeline, what, "what these folders hold is in no result; everything else is complete",

@@ -1,4 +1,7 @@
-"""An entry of an erasure's receipt. Pure."""
+"""Find the records that an erasure means, in lines, rows and files, and report what it can't clean. Pure.
+
+The receipt of an erasure never has the values.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +26,11 @@ NOT_SEARCHED = "not searched"
 
 @dataclass(frozen=True)
 class Left:
-    """A place that still has values of the records, or may have them.
+    """An entry of the receipt: a place that still has values of the records, or may have them.
 
     place  its path, table or name
     found  how many parts of it the search found, or why the search does not read it
-    goes   when the values are gone, or what to do so that they go
+    goes   when the values are gone, or what to do to remove them
     """
 
     place: str
@@ -43,15 +46,13 @@ class Left:
         return f"{self.place}: {self.found}; {self.goes}"
 
 
-# When what an erasure can't clean is gone: messages of a Kafka topic, and PostgreSQL's write-ahead log, by their
-# settings; and what object stores keep.
-#
-# Pure.
+# When values that an erasure can't clean are gone: from a Kafka topic and from PostgreSQL's write-ahead log by their
+# settings, and from the versions that object stores keep.
 
 
 POLICY, RETENTION, SEGMENT = "cleanup.policy", "retention.ms", "segment.ms"
 NAMES = (POLICY, RETENTION, SEGMENT)
-"""The settings of a topic that decide."""
+"""The settings of a topic that decide this."""
 
 KEPT = {
     "gs": "soft delete keeps them for as long as the bucket says (7 days if it says nothing); lifecycle rules "
@@ -59,7 +60,7 @@ KEPT = {
     "abfss": "soft delete and versions keep them for as long as the account says; an upload that was not ended goes "
     "after a week",
 }
-"""What a store keeps of objects that were deleted or replaced, by the kind of its URL."""
+"""What a store keeps of deleted or replaced objects, by the scheme of its URL."""
 KEPT_BY_S3 = (
     "if the bucket keeps versions, a lifecycle rule removes the old ones (NoncurrentVersionExpiration); one "
     "with AbortIncompleteMultipartUpload removes such uploads"
@@ -72,7 +73,7 @@ def lasting_in_bucket(url: str) -> str:
 
 
 def lasting_in_topic(configuration: Mapping[str, str] | None, now: datetime | None = None) -> str:
-    """Return when a topic has no message of now any more. None: the broker did not say."""
+    """Return when a topic has lost all its current messages. `configuration` is None if the broker did not answer."""
     if configuration is None:
         return "once the topic's retention has passed (the broker does not tell it)"
     policy = {one.strip() for one in configuration[POLICY].split(",")}
@@ -97,7 +98,7 @@ def lasting_in_write_ahead_log(
 ) -> str:
     """Return how long old bytes stay in the write-ahead log.
 
-    A checkpoint that finds nothing written does nothing, so there is no time by which they are gone.
+    A checkpoint does nothing if nothing was written, so there is no time by which they are certainly gone.
     """
     said = (
         f"each checkpoint ({checkpoint_timeout} apart, while the server is written to) gives up the segments from "
@@ -114,21 +115,16 @@ def lasting_in_write_ahead_log(
     return said
 
 
-# Which records are to be forgotten: those of which some columns have given values.
-#
-# And the receipt, which never has the values. Pure.
-#
-# Who calls it: `onlyonce.operate.erase`. Errors: Refused for a condition that is not of the form `column = 'text' AND
-# column = 17`.
+# The condition: records are forgotten if some columns have the given values.
 
 
 COMPARED = ("string", "bigint", "long", "int", "integer", "smallint", "short", "tinyint", "byte")
-"""The types of columns whose values have one text, in `events` as in a line of input."""
+"""The types of columns whose values have one string form, in `events` and in a line of input."""
 PART = re.compile(r"\s*`?([A-Za-z_]\w*)`?\s*=\s*(?:'((?:[^']|'')*)'|([+-]?\d+))\s*")
 AND = re.compile(r"\s+and\s+", re.IGNORECASE)
 JSON_STRING = r'"(?:[^"\\]|\\.)*+(?:"|\Z)'
 PAIR = re.compile(rf"({JSON_STRING})\s*:\s*(?:({JSON_STRING})|([^\s,\[\]{{}}]+))", re.DOTALL)
-"""A field and its value in a line that is no JSON, whatever object it is in; the last string may have no end."""
+"""A field and its value in a line that is no JSON, at any depth; the last string may have no end."""
 ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 BASE64 = re.compile(r'"base64":"((?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?)"')
@@ -138,10 +134,10 @@ UTF_16 = ("utf-16-le", "utf-16-be")
 
 @dataclass(frozen=True)
 class Condition:
-    """Values by column, as strings: a record is meant if it has them all.
+    """Values by column, as strings: a record matches if it has all of them.
 
-    `kinds` has the declared types of these columns, `aliases` the name in a line of JSON of a column, if it is another
-    one."""
+    `kinds` has the declared types of these columns, `aliases` the names in a line of JSON that differ from the
+    columns' names."""
 
     values: Mapping[str, str]
     kinds: Mapping[str, str]
@@ -149,21 +145,21 @@ class Condition:
 
     @property
     def columns(self) -> list[str]:
-        """The columns, without their values."""
+        """Return the columns, without their values."""
         return sorted(self.values)
 
     def fingerprint(self, salt: str) -> str:
-        """By which the same condition is known again. Who knows the salt and has a guess can check the guess."""
+        """Return a hash that identifies the condition. Anyone who knows the salt can check a guess of the values."""
         return hmac.new(salt.encode(), json.dumps(sorted(self.values.items())).encode(), hashlib.sha256).hexdigest()
 
     def fits(self, record: Mapping[str, Any]) -> bool:
-        """Return whether a record is meant. Its values are as a line has them, before the conversion table."""
+        """Return whether a record matches. Its values are as a line has them, before the conversion table."""
         return all(self.is_value(name, record.get(name)) for name in self.values)
 
     def fits_line(self, line: str, columns: Sequence[str] | None) -> bool:
-        """Return whether a line is meant: of JSON, or with `columns` of CSV.
+        """Return whether a line matches: a line of JSON, or of CSV if `columns` is given.
 
-        An invalid line is meant if it gives the columns these values.
+        An invalid line matches if it has these values for the columns.
         """
         line = line.removeprefix(BYTE_ORDER_MARK)
         try:
@@ -185,11 +181,11 @@ class Condition:
         )
 
     def fits_bytes(self, line: bytes, columns: Sequence[str] | None) -> bool:
-        """Return whether a line is meant, as `fits_line`, in whichever encoding it is written."""
+        """Return whether a line matches as in `fits_line`, in any of its possible encodings."""
         return any(self.fits_line(one, columns) for one in decodings(line))
 
     def may_be_in(self, line: bytes, layout: str | None) -> bool:
-        """Return whether a line may be meant, without parsing it.
+        """Return whether a line may match, without parsing it.
 
         A line without escapes has the value's own bytes, unless the value is a JSON object or array, which is compared
         without its white space."""
@@ -198,11 +194,11 @@ class Condition:
 
     @property
     def longest(self) -> str:
-        """Return the longest value that a line without escapes has as it is; empty if there is none."""
+        """Return the longest value that a line without escapes contains unchanged; empty if there is none."""
         return max((value for value in self.values.values() if value[:1] not in ("{", "[")), key=len, default="")
 
     def is_value(self, name: str, given: Any) -> bool:
-        """Return whether a given value is the asked one, as it is written or by the conversion table."""
+        """Return whether a given value equals the wanted one, as it is written or by the conversion table."""
         if given is None:
             return False
         written = conversions.text(given)
@@ -220,10 +216,10 @@ class Condition:
 
 
 def decodings(line: bytes) -> list[str]:
-    """Return what a line may say.
+    """Return the strings that a line may stand for.
 
-    One that is not UTF-8 may be Latin-1 or UTF-16, in which a line feed cuts a character in two. One with a whole
-    message says what the message says.
+    A line that is not UTF-8 may be Latin-1 or UTF-16, in which a line feed cuts a character in two. A line that holds a
+    whole message also stands for the message's own strings.
     """
     plain = line.decode("utf-8", "replace")
     if plain.startswith(line_values.WHOLE_MESSAGE):
@@ -239,7 +235,7 @@ def decodings(line: bytes) -> list[str]:
 
 
 def packed(string: str) -> list[str]:
-    """Return what the payloads say that a string has in base64, as a landed message has one that is no text."""
+    """Return the decodings of the base64 payloads in a string: a landed message that is no text has its payload so."""
     return [one for found in BASE64.findall(string) for one in decodings(base64.b64decode(found))]
 
 
@@ -253,13 +249,13 @@ def encoded(value: str) -> set[bytes]:
 
 
 def _json_pairs(line: str) -> Iterator[tuple[str, str]]:
-    """Yield the fields of a line that is no JSON, with their values, at any depth."""
+    """Yield the fields and values of a line that is no JSON, at any depth."""
     for name, string, bare in PAIR.findall(line):
         yield _unescaped(name), _unescaped(string) if string else bare
 
 
 def _unescaped(string: str) -> str:
-    """Return what a JSON string says, also one without an end, or with an escape that JSON does not have."""
+    """Return the content of a JSON string, which may lack its end or have an escape that JSON does not define."""
     return unescaped(string[1:-1] if string.endswith('"') and len(string) > 1 else string[1:])
 
 
@@ -272,8 +268,7 @@ def unescaped(string: str) -> str:
 
 
 def _csv_parts(line: str) -> Iterator[Cell]:
-    """Yield whatever may be a value of a line that is no CSV of the declared columns: with quotes, or between two
-    commas."""
+    """Yield all possible values of a line that is no CSV of the declared columns: quoted, or between two commas."""
     for quoted in re.findall(r'"((?:[^"]|"")*+)(?:"|\Z)', line):
         yield Cell(quoted.replace('""', '"'))
     for one in line.split(","):
@@ -282,7 +277,7 @@ def _csv_parts(line: str) -> Iterator[Cell]:
 
 
 def read_conditions(text: str, types: Mapping[str, str]) -> Condition:
-    """The condition that a person has written, over the declared columns. Raises Refused."""
+    """Return the condition that a person has written, over the declared columns. Raise Refused."""
     values: dict[str, str] = {}
     for part in AND.split(text.strip()):
         found = PART.fullmatch(part)
@@ -307,33 +302,32 @@ def _refused(what: str, types: Mapping[str, str]) -> Refused:
     )
 
 
-# Decide whether a decoded part of a file or table mentions what an erasure means. Pure.
+# Whether a decoded part of a file or table mentions the condition.
 #
 # A part is a row (values by column), a string (a line of a log, a payload) or bytes (state of Spark). It mentions a
-# condition if it has all its values. A bound of a column may have the beginning of a value only. In a string a value
-# counts as a whole word, so `u17` is not in `u170`. A number, or a value of fewer than `LONG` characters, counts only
-# if the column's name is there too.
+# condition if it has all its values. The bounds of a column may have only the beginning of a value. In a string a value
+# must be a whole word, so `u17` is not in `u170`. A number, or a value of fewer than `LONG` characters, counts only if
+# the column's name is in the string too.
 
 
 LONG = 4
 ESCAPES = ("\\", "%", "+", '""', '"base64":')
-"""A string without any of these has a value as it is."""
+"""A string without any of these contains a value unchanged."""
 HEXADECIMAL = re.compile("(?:[0-9a-fA-F]{2}){4,}")
-"""How `events` has an invalid line that is not UTF-8."""
+"""How `events` stores an invalid line that is not UTF-8."""
 NAME = re.compile(r"[^/\s]+")
-"""A word of a text, or a name in a path."""
+"""A word of a string, or a name in a path."""
 BOUND, BOUND_OF_DELTA = 16, 32
-"""So many characters of a value the bounds of a column have at least: in a manifest of Iceberg, and in the log of
-Delta."""
+"""The fewest characters of a value that the bounds of a column have: in an Iceberg manifest, and in Delta's log."""
 TIMES = 3
-"""So often a string is unescaped: JSON in JSON in the URL of an access log."""
+"""How often a string is unescaped, for example JSON in JSON in the URL of an access log."""
 
 
 @dataclass(frozen=True)
 class Mentions:
-    """The test of one condition.
+    """The test for one condition.
 
-    `names`: under which names the sources have each of its columns, if not under that name only.
+    `names`: the names that the sources have for a column, if they differ from its own.
     """
 
     condition: Condition
@@ -349,7 +343,7 @@ class Mentions:
         )
 
     def in_row(self, row: Mapping[str, Any]) -> bool:
-        """Return whether a row has all values, each in its own column if there is one, else in any column."""
+        """Return whether a row has all values: each in its own column if the row has it, else in any column."""
         return all(self._in_columns(name, row) for name in self.condition.values)
 
     def in_string(self, string: str) -> bool:
@@ -359,26 +353,26 @@ class Mentions:
         )
 
     def hidden(self, string: str) -> str:
-        """Return a text about places, such as paths, without the values: what a receipt stores must not have them."""
+        """Return a string about places, such as paths, without the values: a receipt must not store them."""
         for value in self.condition.values.values():
             string = string.replace(value, "…") if len(value) >= LONG else string
         return NAME.sub(lambda name: "…" if self.in_string(name[0]) else name[0], string)
 
     def in_bytes(self, content: bytes) -> bool:
-        """Return whether bytes have all values, numbers in 8 bytes as rows of Spark have them."""
+        """Return whether bytes have all values. Numbers take 8 bytes, as in Spark's rows."""
         return all(any(one in content for one in each) for each in self._encoded)
 
     def in_file(self, content: bytes) -> bool:
-        """Return whether bytes of no known form have all values.
+        """Return whether bytes of an unknown format have all values.
 
-        A few bytes are in any file by chance, so short values are looked for elsewhere only.
+        Any file has a few given bytes by chance, so a condition with short values only never matches.
         """
         return len(self.longest_string) >= LONG and self.in_bytes(content)
 
     def in_message(self, string: str) -> bool:
         """Return whether a string is a message of Avro or Protobuf in hexadecimal that has all values.
 
-        It has no names of columns; before a string is its length.
+        Such a message has no names of columns, and the length of a string precedes it.
         """
         if len(self.longest_string) < LONG or not HEXADECIMAL.fullmatch(string):
             return False
@@ -390,14 +384,14 @@ class Mentions:
 
     def _in_columns(self, name: str, row: Mapping[str, Any]) -> bool:
         given = [row[one] for one in self._called(name) if row.get(one) is not None]
-        if given:  # an invalid record has no columns, and its line in another one
+        if given:  # an invalid record has no columns; another column has its line
             return any(self.condition.is_value(name, one) for one in given)
         if self.condition.kinds[name] != "string":
             return False  # a number that any column may have
         return any(self._in_cell(name, cell) for cell in row.values())
 
     def _in_cell(self, name: str, cell: Any) -> bool:
-        """A cell of another column: the value itself, or a string, list or structure that has it."""
+        """Return whether a cell of another column has the value: as itself, or in a string, list or structure."""
         if isinstance(cell, Mapping):
             return self._in_columns(name, cell)
         if isinstance(cell, list | tuple):
@@ -445,7 +439,7 @@ class Mentions:
 
 
 def _in_messages(value: str, kind: str) -> tuple[bytes, bytes]:
-    """Return a value as a message of Protobuf has it, and as one of Avro."""
+    """Return a value as a Protobuf message encodes it, and as an Avro message does."""
     if kind == "string":
         content = value.encode()
         return _varint(len(content)) + content, _varint(2 * len(content)) + content
@@ -459,8 +453,7 @@ def _varint(number: int) -> bytes:
 
 
 def spellings(string: str) -> Iterator[str]:
-    """Yield a string as it is, and with its escapes undone: of JSON, of a URL, of CSV; each several times, one within
-    the other."""
+    """Yield a string, and its forms with escapes undone: of JSON, of a URL, of CSV; repeatedly, since they nest."""
     yield string
     seen, waiting = {string}, [string]
     for _ in range(TIMES):

@@ -1,9 +1,11 @@
-"""Every error of the platform. The class tells who must act.
+"""The errors of the platform, the line of user code that an error comes from, and safe printing of any text. Pure.
+
+The class of an error decides who must act:
 
 | class              | who must act                                   | exit code |
 |--------------------|------------------------------------------------|-----------|
 | Retryable          | the same command, run again                    | 75        |
-| Superseded         | nobody: another driver is at work              | 69        |
+| Superseded         | no one: another driver is running              | 69        |
 | CommitStateUnknown | the platform: read the log, then decide        | 75        |
 | Refused            | the caller: the request is wrong, see the hint | 64        |
 | InvariantBroken    | a person: stop, look at the data named         | 70        |
@@ -24,7 +26,9 @@ from typing import Any
 
 HIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """C0, DEL and C1; line separators; changes of direction, by which a name reads as another one; halves of surrogate
-pairs. Java reads the pattern as Python does."""
+pairs. Java reads the pattern as Python does.
+
+A terminal would obey these characters or can't print them; records, file names and errors may have any of them."""
 _LAYOUT = "\n\t"
 
 
@@ -52,10 +56,10 @@ def _written(one: re.Match[str]) -> str:
 
 
 class OnlyonceError(Exception):
-    """Something went wrong. Base of all errors that the platform raises itself.
+    """An error. Base of all errors that the platform raises itself.
 
-    `what` happened, what it means for the `data`, and the `hint`: what to do next. The three are
-    printed as three lines and never longer than a screen.
+    `what` happened, what it means for the `data`, and the `hint`: what to do next. They are printed as three lines,
+    never longer than a screen.
     """
 
     exit_code = 1
@@ -76,7 +80,7 @@ class OnlyonceError(Exception):
         return "\n".join(lines)
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Errors cross from Spark's workers to the driver by pickle; keyword arguments need help there.
+        # Errors are pickled from Spark's workers to the driver, which loses keyword arguments.
         return (_rebuild, (type(self), self.what, self.data, self.hint))
 
 
@@ -85,23 +89,23 @@ def _rebuild(kind: type[OnlyonceError], what: str, data: str, hint: str) -> Only
 
 
 class Retryable(OnlyonceError):
-    """A part that is needed was away. Nothing is half done; the same command may run again."""
+    """A required service or part did not answer. Nothing is half done; the same command may run again."""
 
     exit_code = 75
 
 
 class DatabaseAway(Retryable):
-    """The log or a sink's database did not answer. The platform asks again by itself, for a bounded time."""
+    """The log or a sink's database did not answer. The platform retries by itself, for a bounded time."""
 
 
 class Superseded(OnlyonceError):
-    """A newer driver, or a new life, has taken the lineage. This one stops; what it had committed before stays."""
+    """A newer driver, or a new life, has taken the lineage. This driver stops; what it has committed stays."""
 
     exit_code = 69
 
 
 class CommitStateUnknown(OnlyonceError):
-    """The answer to a COMMIT was lost. It is neither done nor failed until the log has been read."""
+    """The answer to a COMMIT was lost. Only the log can show whether the transaction is committed."""
 
     exit_code = 75
 
@@ -113,15 +117,15 @@ class Refused(OnlyonceError):
 
 
 class FunctionFails(Refused):
-    """A function of the user's fails on rows that it meets: a retry meets them again."""
+    """A user's function fails on the rows that it gets: a retry gives it the same rows."""
 
 
 class Unexpected(Retryable):
-    """Nobody has thought of this. Nothing was committed that was not whole, so the same command may run again."""
+    """An error that the platform does not know. Each commit was whole, so the same command may run again."""
 
 
 class InvariantBroken(OnlyonceError):
-    """What must hold does not. The platform stops before it makes things worse; a person must look."""
+    """An invariant does not hold. The platform stops before it does damage; a person must look."""
 
     exit_code = 70
 
@@ -131,16 +135,13 @@ EXIT_CODES: dict[int, type[OnlyonceError]] = {
 }
 
 
-# Finds the line of the user's own code that an error comes from: `file:line`, or None if no line of the traceback is
-# the user's.
+# The line of user code that an error comes from, as `file:line`; None if no line of the traceback is the user's.
 #
-# Pure.
-#
-# Who calls it: whatever tells a user of an error in a declaration or a function. Not promised: the exact line of an
-# expression that is written over several lines; Python and Spark may name its first or its last one.
+# The line is not exact for an expression that is written over several lines: Python and Spark may name its first or its
+# last one.
 
 
-# As Python has imported it: a frame's file is no path that links were followed in.
+# As Python imported it: the file of a frame is a path in which links are not resolved.
 OURS = str(Path(__file__).absolute().parents[1]) + "/"
 _LIBRARY_FOLDERS = tuple(str(sysconfig.get_path(name)) + "/" for name in ("purelib", "platlib"))
 _NEVER = (OURS, "<")
@@ -167,49 +168,48 @@ _LIBRARIES = (
     "/httpx/",
     "/pydantic",
 )
-"""What stands between our code and a function, or calls ours. Other libraries may be a team's own, installed beside
-them."""
+"""Libraries between our code and a function, or that call our code. Other libraries in the same folders may be a
+team's own."""
 _CALLED = re.compile(r"was called from\n(\S+\.py):(\d+)")
-"""How Spark tells on which line an expression of a plan was written (`onlyonce.engine.failures`)."""
+"""How Spark names the line on which an expression of a plan was written (`onlyonce.engine.failures`)."""
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
 
 def is_users(file: str) -> bool:
-    """Whether code is a user's: neither ours, nor Python's, nor a library's."""
+    """Return whether code is a user's: neither ours, nor Python's, nor a library's."""
     return not _is_never(file) and not file.startswith(_LIBRARY_FOLDERS)
 
 
 def _is_never(file: str) -> bool:
-    """Code that is nobody's of a team: ours, Python's, and that of the libraries which call and are called by a
-    function."""
+    """Return whether code can't be a team's: it is ours, Python's, or that of a library around the functions."""
     of_python = file.startswith(_PYTHON) and "-packages/" not in file
     return file.startswith(_NEVER) or of_python or any(name in file for name in _LIBRARIES)
 
 
 def _innermost(places: list[tuple[str, int | str]]) -> str | None:
-    """Of the lines that an error has passed, outermost first: a team's functions may be installed beside the
-    libraries."""
+    """Return the innermost user line of the lines that an error has passed, given outermost first.
+
+    A team's functions may be installed in the folder of the libraries, so such a line counts if no other one does."""
     inward = [place for place in reversed(places) if not _is_never(place[0])]
     chosen = next((place for place in inward if is_users(place[0])), inward[0] if inward else None)
     return f"{chosen[0]}:{chosen[1]}" if chosen else None
 
 
 def origin_in_python(error: BaseException) -> str | None:
-    """The innermost line of the user's that an exception has passed; of a file that can't be read as Python, the line
-    in it."""
+    """Return the innermost user line that an exception has passed, or the line that can't be parsed as Python."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     return _innermost([(one.filename, one.lineno or 0) for one in traceback.extract_tb(error.__traceback__)])
 
 
 def raised_by_user(error: BaseException) -> bool:
-    """Whether it was the user's own code that has raised an error, and not ours."""
+    """Return whether the user's own code has raised an error, and not ours."""
     frames = traceback.extract_tb(error.__traceback__)
     return bool(frames) and not frames[-1].filename.startswith(_NEVER)
 
 
 def origin_in_file(error: BaseException, file: Path) -> str:
-    """The innermost line of one file, where there is one; else the file."""
+    """Return the innermost line of one file that an exception has passed; else the file."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
@@ -217,13 +217,14 @@ def origin_in_file(error: BaseException, file: Path) -> str:
 
 
 def origin_in_text(text: str) -> str | None:
-    """The same of what Spark tells as text: the line of an expression, or the innermost of a Python worker's
-    traceback."""
+    """Return the user line of an error that Spark reports as text.
+
+    It is the line of an expression, or the innermost line of a Python worker's traceback."""
     return _innermost(_CALLED.findall(text)) or _innermost(_FRAME.findall(text))
 
 
 def origin_of_caller(frame: FrameType | None) -> str | None:
-    """The line of the user's that has called us."""
+    """Return the innermost user line among the callers of a frame."""
     while frame is not None:
         if is_users(frame.f_code.co_filename):
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
@@ -232,6 +233,6 @@ def origin_of_caller(frame: FrameType | None) -> str | None:
 
 
 def origin_of_function(function: Callable[..., Any]) -> str | None:
-    """Where a function of the user's begins."""
+    """Return where a user's function begins."""
     code = getattr(function, "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else None

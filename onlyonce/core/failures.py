@@ -1,9 +1,7 @@
-"""Tells an error of a user's function in three lines: where it is, which column is missing and which one has a similar
-name, and what to do.
+"""Report errors of a user's function and of an object store in three lines. Pure.
 
-Pure.
-
-Who calls it: `outputs.results`, which calls the function, and `session.failures`, which reads Spark's errors.
+An error of a function names its line, the missing column, and the column with the most similar name. An error of a
+store is recognised for every client: obstore, delta-rs, Arrow or Hadoop.
 """
 
 from __future__ import annotations
@@ -23,14 +21,14 @@ _PROPOSED = re.compile(r"Did you mean one of the following\? \[(.*?)\]")
 _ATTRIBUTE = re.compile(r"(?:has no attribute|Attribute|attribute) [`'\"](\w+)[`'\"]")
 _SQLSTATE = re.compile(r"\[[A-Z][A-Z0-9_.]+\] (.+?)\.? (?:Use `try|If necessary|Correct the value|SQLSTATE)", re.DOTALL)
 _OF_DATA = re.compile(r"SQLSTATE: 22\w{3}")
-"""By the standard of SQL: a value that an expression can't take."""
+"""SQLSTATE class 22 of the SQL standard: a value that an expression can't take."""
 MEND = "mend the function; a retry gives the same error"
 
 
 def error_of_code(whose: str, error: BaseException, columns: Iterable[str], at: str | None = None) -> Refused:
-    """The refusal of a function that fails as it builds its plan.
+    """Return the refusal of a function that fails while it builds its plan.
 
-    `columns` are those that it gets, `at` is where it begins.
+    `columns` are those that the function gets, `at` is where it begins.
     """
     place, text = errors.origin_in_python(error) or at, str(error)
     where = f"{place}: " if place else ""
@@ -49,7 +47,7 @@ def error_of_code(whose: str, error: BaseException, columns: Iterable[str], at: 
 
 
 def missing_column(text: str, columns: list[str]) -> tuple[str | None, list[str]]:
-    """The column that an error is about, and those that were there; (None, …) where it is about no column."""
+    """Return the column that an error names, and the existing columns; (None, …) if it names no column."""
     if found := _UNRESOLVED.search(text):
         proposed = _PROPOSED.search(text)
         known = (
@@ -63,8 +61,7 @@ def missing_column(text: str, columns: list[str]) -> tuple[str | None, list[str]
 
 
 def error_of_rows(text: str) -> FunctionFails | None:
-    """The error of an expression on the values of a row (a cast, a division), where Spark's text says whose line it
-    is."""
+    """Return the error of an expression on a row's values (a cast, a division), if Spark's text names its line."""
     place = errors.origin_in_text(text) if "== DataFrame ==" in text and _OF_DATA.search(text) else None
     if place is None:
         return None
@@ -74,7 +71,7 @@ def error_of_rows(text: str) -> FunctionFails | None:
 
 
 def fails(place: str | None, told: str) -> FunctionFails:
-    """A function that fails on its rows."""
+    """Return the error of a function that fails on its rows."""
     return FunctionFails(
         f"{f'{place}: ' if place else ''}a function of yours fails on its rows: {told[:300]}",
         data="nothing of this batch was written; what it owes stays where it was read",
@@ -82,12 +79,7 @@ def fails(place: str | None, told: str) -> FunctionFails:
     )
 
 
-# What an object store says where it does not do what it was asked, by whatever client: obstore, delta-rs, Arrow or
-# Hadoop.
-#
-# Pure.
-#
-# Who calls it: `onlyonce.tables.stores`, and `onlyonce.engine.failures` for what Spark hands on as text. No errors.
+# Errors of an object store.
 
 
 NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
@@ -101,7 +93,7 @@ SHUT_OUT = (
     "ExpiredToken",
     "InvalidToken",
 )
-"""Codes of a store for a bucket or a key that it does not know, or no more, whatever status it gives them."""
+"""Error codes for a bucket or key that a store does not know (any more), whatever HTTP status comes with them."""
 AWAY = (
     "SlowDown",
     "ServiceUnavailable",
@@ -109,7 +101,7 @@ AWAY = (
     "Unable to execute HTTP request",
     "Acquire operation took longer than",
 )
-"""Of one that is busy or away, after all that its client has tried."""
+"""Messages of a store that is busy or unreachable after all retries of its client."""
 _CLIENTS = (
     "software.amazon.awssdk",
     "<Code>",
@@ -123,7 +115,7 @@ _PLACE = re.compile(r"\bs3a?://([^/\s'`\"]+)")
 
 
 def store_refused(where: str, code: str | None) -> Refused:
-    """Of a store that does not let us in, or has no such bucket."""
+    """Return the error of a store that denies access, or has no such bucket."""
     if code in NO_BUCKET:
         return Refused(
             f"the bucket of {where} is not there",
@@ -140,7 +132,7 @@ def store_refused(where: str, code: str | None) -> Refused:
 
 
 def store_away(where: str, said: str) -> Retryable:
-    """Of a store that does not answer, or says that it can't now."""
+    """Return the error of a store that does not answer, or is busy."""
     return Retryable(
         f"{where} does not answer as a store does: {said[:200]}",
         data="nothing was written that is not whole",
@@ -150,7 +142,7 @@ def store_away(where: str, said: str) -> Retryable:
 
 
 def store_failure_of_text(text: str) -> OnlyonceError | None:
-    """What the text of an error says of a store; None where it is of something else."""
+    """Return the store's error that a text reports; None if the text is about something else."""
     if not any(mark in text for mark in _CLIENTS):
         return None
     place = _PLACE.search(text)

@@ -1,7 +1,7 @@
-"""The frontier: how far event time had come before a batch, and which windows are closed by it. Pure.
+"""The frontier: how far event time had come before a batch, for one source or several, and what it closes. Pure.
 
-`closed_until` is the only rule of lateness. The stream, `onlyonce late` and a backfill all use it, either in
-this module or as the same expression in Spark (`onlyonce/outputs/windows.py`). A test holds the two equal.
+`closed_until` is the only rule of lateness. The stream, `onlyonce late` and a backfill all use it, either from this
+module or as the same expression in Spark (`onlyonce/outputs/windows.py`). A test holds the two equal.
 Times are whole microseconds since 1970, UTC.
 """
 
@@ -20,7 +20,7 @@ MILLI: Micros = 1000
 
 @dataclass(frozen=True)
 class Frontier:
-    """What the committed batches and closes have told of event time. None of it ever moves back.
+    """What the committed batches and closes say of event time. None of it ever moves back.
 
     tide          the max event time: the largest that committed batches have kept
     ended         the tide when the input was last declared ended
@@ -35,7 +35,7 @@ class Frontier:
 
     @property
     def content(self) -> str:
-        """The frontier as the note of a commit has it, under the names of the column `oo_frontier`."""
+        """Return the frontier as a commit's note has it, under the names of the column `oo_frontier`."""
         return json.dumps(
             {
                 "tide": self.tide,
@@ -47,26 +47,30 @@ class Frontier:
         )
 
     def after_batch(self, largest: Micros | None) -> Frontier:
-        """The frontier once a batch with this largest kept event time is committed."""
+        """Return the frontier after the commit of a batch with this largest kept event time."""
         return replace(self, tide=_later(self.tide, largest))
 
     def declared_ended(self) -> Frontier:
-        """The frontier once the input is said to have ended."""
+        """Return the frontier once the input is declared ended."""
         return replace(self, ended=_later(self.ended, self.tide))
 
     def fallen_silent(self, clock: Micros, idle: Micros) -> Frontier:
-        """The frontier once the source has been silent for `idle` at the time `clock`."""
+        """Return the frontier once the source has been silent for `idle` at the time `clock`."""
         return replace(self, silent_tide=self.tide, silent_clock=_later(self.silent_clock, clock - idle))
 
 
 def closed_until(frontier: Frontier, window: Window, lateness: Micros) -> Micros | None:
-    """Up to where the windows of an output are closed; None while nothing is.
+    """Return up to where the windows of an output are closed; None if none is.
 
-    The largest of: the tide less the lateness; the end of the last window with data when the input ended; the same at a
-    close by silence, but never past that close's clock bound. Whole milliseconds, since Spark's watermark has no more:
-    an end is rounded up, so that the window that it ends (a session may end at any microsecond) does close; a bound is
-    rounded down. A join's windows wait for their reach as well, but for the end of the input: then it is closed whole,
-    and the reach behind it. Windows that are made of others wait for these.
+    This is the largest of three bounds:
+
+    - the tide less the lateness;
+    - if the input has ended, the end of the last window with data;
+    - after a close by silence, the end of the last window with data, but at most that close's clock bound.
+
+    Bounds are whole milliseconds, as Spark's watermark. An end is rounded up, so that its window does close (a session
+    may end at any microsecond); other bounds are rounded down. A join's windows also wait for their reach, except at
+    the end of the input, which closes everything. Chained windows wait for the windows that they are made of.
     """
     behind = waits(window)
     bounds: list[Micros] = []
@@ -80,10 +84,10 @@ def closed_until(frontier: Frontier, window: Window, lateness: Micros) -> Micros
 
 
 def is_late(frontier: Frontier, window: Window, lateness: Micros, time: Micros, end: Micros) -> bool:
-    """Whether a record at `time` met a closed window that ends at `end`; sessions compare the time, joins too, with
-    their reach.
+    """Return whether a record at `time` came after its window, which ends at `end`, was closed.
 
-    One that is left out of a window is late for those that are made of it."""
+    Sessions compare the record's time, joins the time less their reach. A record that was left out of an upstream
+    window is late for the windows that are made of it."""
     if isinstance(window, Chained) and any(
         late for found, late in late_through(frontier, window, lateness, time) if found[1] == end
     ):
@@ -96,8 +100,9 @@ def is_late(frontier: Frontier, window: Window, lateness: Micros, time: Micros, 
 def late_through(
     frontier: Frontier, window: Chained, lateness: Micros, time: Micros
 ) -> list[tuple[tuple[Micros, Micros], bool]]:
-    """The windows that a record at `time` comes to through those before them, each with whether it is late: there, or,
-    where that leaves it out, before."""
+    """Return the windows of a record at `time`, each with whether the record is late for it.
+
+    It is late if the window is closed, or if an upstream window left the record out."""
     closed = closed_until(frontier, window, lateness)
     before = micros(window.waits_before)
     return [
@@ -124,23 +129,21 @@ def _later(one: Micros | None, other: Micros | None) -> Micros | None:
     return max(one, other)
 
 
-# How far each of several sources has come in event time, and how far the pipeline that reads them has. Pure.
+# How far each of several sources has come in event time, and how far their pipeline has.
 #
-# A pipeline's tide is the least of its sources' that are not idle. So records of one source are not late because
-# another one is ahead. A source is idle once nothing has come from it for its `idle_after`: that is decided between two
-# batches and noted in the log (`receive.idling`), so that a replay sees the same. It is awake again with its next
-# batch. A pipeline's tide never moves back, so old records of a source that wakes are late as any late record is.
-#
-# Who calls it: `commitlog.turns`, `receive`. No errors.
+# A pipeline's tide is the least tide of its sources that are not idle. So records of one source are not late because
+# another source is ahead. A source is idle once nothing has come from it for its `idle_after`. This is decided between
+# two batches and noted in the log (`receive.idling`), so that a replay sees the same. Its next batch wakes the source.
+# A pipeline's tide never moves back, so old records of a source that wakes are late as any late record.
 
 
 @dataclass(frozen=True)
 class Reached:
     """How far one source has come.
 
-    tide   the largest event time of it that committed batches have kept; None: none yet
-    seen   the system time of its last batch; before the first one, since when it is waited for
-    idle   whether it holds nothing back, by the last look
+    tide   the largest event time that committed batches have kept of it; None: none yet
+    seen   the system time of its last batch; before the first one the time since which it is waited for
+    idle   whether it holds back no window, by the last decision
     """
 
     tide: Micros | None
@@ -150,34 +153,34 @@ class Reached:
 
 @dataclass(frozen=True)
 class Tides:
-    """The same of all sources, by name."""
+    """How far each of several sources has come, by the source's name."""
 
     of: Mapping[str, Reached]
 
     @classmethod
     def read(cls, told: Mapping[str, Mapping[str, Any]] | None) -> Tides:
-        """As the log has them."""
+        """Return the tides that the log has."""
         return cls({name: Reached(**one) for name, one in (told or {}).items()})
 
     def told(self) -> dict[str, dict[str, Any]]:
-        """For the log."""
+        """Return the tides as plain values for the log."""
         return {name: asdict(one) for name, one in self.of.items()}
 
     def declared(self, sources: Iterable[str], now: Micros) -> Tides:
-        """Of the sources that are declared now.
+        """Return the tides of the sources that are declared now.
 
-        One that is new is waited for from now on; one that was retired holds nothing back any more.
+        A new source holds back the watermark from now on; a removed source no longer does.
         """
         return Tides({name: self.of.get(name, Reached(None, now)) for name in sources})
 
     def after_batch(self, source: str, largest: Micros | None, seen: Micros) -> Tides:
-        """Once a batch of a source is committed, with its largest kept event time."""
+        """Return the tides after the commit of a batch of a source, given its largest kept event time."""
         known = self.of[source]
         now = Reached(_later(known.tide, largest), max(known.seen, seen), idle=False)
         return Tides({**self.of, source: now})
 
     def fallen_idle(self, clock: Micros, idle_after: Mapping[str, timedelta | None], waiting: Collection[str]) -> Tides:
-        """At the time `clock`: which sources are idle. None of which input is registered and waits is."""
+        """Return the tides at the time `clock`. A source with registered input that waits is not idle."""
 
         def is_idle(name: str, one: Reached) -> bool:
             after = idle_after.get(name)
@@ -186,32 +189,32 @@ class Tides:
         return Tides({name: replace(one, idle=is_idle(name, one)) for name, one in self.of.items()})
 
     def least(self) -> Micros | None:
-        """The least tide of the sources that are not idle: None while one of them has none.
+        """Return the least tide of the sources that are not idle; None while one of them has none.
 
-        If all are idle nothing holds back the furthest.
+        If all sources are idle, return the largest tide of all.
         """
         awake = [one.tide for one in self.of.values() if not one.idle]
         known = [tide for tide in awake if tide is not None]
         return self.furthest() if not awake else min(known) if len(known) == len(awake) else None
 
     def furthest(self) -> Micros | None:
-        """The largest event time of all."""
+        """Return the largest event time of all sources."""
         return max((one.tide for one in self.of.values() if one.tide is not None), default=None)
 
 
 @dataclass(frozen=True)
 class Turn:
-    """A batch of one of several sources: whose it is, its system time, and how far each source had come before it."""
+    """A batch of one of several sources: its source, its system time, and each source's progress before it."""
 
     source: str
     seen: Micros
     before: Tides
 
     def after(self, largest: Micros | None) -> Tides:
-        """How far each has come once it is committed."""
+        """Return the tides after the commit of this batch."""
         return self.before.after_batch(self.source, largest, self.seen)
 
 
 def after_batch(known: Frontier, turn: Turn | None, largest: Micros | None) -> Frontier:
-    """The frontier once a batch with this largest kept event time is committed; `turn` of one of several sources."""
+    """Return the frontier after the commit of a batch; `turn` is given if the pipeline has several sources."""
     return known.after_batch(largest if turn is None else turn.after(largest).least())

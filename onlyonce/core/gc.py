@@ -1,17 +1,15 @@
-"""Garbage collection: decides which ids of the catalog are old enough to be removed. Pure, and without a clock.
+"""Garbage collection of the id catalog: which ids are removed, which chunks are merged, which filters made. Pure.
 
 Ids are kept for the dedup horizon before the oldest record that is not committed. The bound never moves back, and it
-stands still while the platform is down. So the horizon is measured in *lived* time: between two neighbouring buckets
-with committed batches at most `PAUSE` is counted, however long an outage, a silent source or a step of the clock took.
-After an outage of horizon + 1 hour the ids from before it are still there, also for the tenth batch of the backlog. A
-clock that leaps by a year removes at most an hour's worth of ids.
+stands still while the platform is down. So the horizon is measured in *lived* time. Between two neighbouring buckets
+with committed batches it counts at most `PAUSE`, however long an outage, a silent source or a clock step took. After
+an outage of horizon + 1 hour the ids from before it are still in the catalog, also for the tenth batch of the backlog.
+A clock that leaps by a year removes at most an hour's worth of ids. If a source sends once a day, the ids of
+(horizon / PAUSE) deliveries are kept.
 
-The ids that stay are merged (`to_merge`). A look-up probes each chunk, so many small chunks become a few large ones, by
+The remaining ids are merged (`to_merge`). A look-up probes each chunk, so many small chunks become a few large ones, by
 levels of size, as in a log-structured merge tree (O'Neil et al., 1996; the size-tiered compaction of Bigtable and
 Cassandra).
-
-Who calls it: `onlyonce.operate.gc`, and receive's driver between two batches. Errors: none. Not promised: that ids
-are removed as soon as they may be. Of a source that sends once a day, (horizon / PAUSE) deliveries are kept.
 """
 
 from __future__ import annotations
@@ -29,15 +27,15 @@ PAUSE = 6
 """The most buckets (an hour) that a gap between two buckets with committed batches counts towards the horizon."""
 
 FULL = 1_000_000
-"""The most ids of a merged chunk: 16 MB, and a filter of 2.4 MB. One that is more than half full is left as it is."""
+"""The most ids of a merged chunk: 16 MB, and a filter of 2.4 MB. A chunk that is more than half full is not merged."""
 CROWD = 8
-"""So many chunks of like size are merged in a bucket that still grows; in a closed one, two small ones of any size."""
+"""How many chunks of one level are merged in a growing bucket; in a closed one, two small ones of any size."""
 LARGE, MANY = FULL // CROWD, 4 * CROWD
-"""A chunk of more than LARGE ids is small no more. To write an id again costs 400 ns of processors, and one filter less
-saves each later id 4: so large ones are merged where there are MANY of them, and in a closed bucket where there are
-CROWD, since that is asked for a day."""
+"""A chunk of more than LARGE ids is large. Rewriting an id costs 400 ns of processor time; one filter less saves 4 ns
+for each later id. So large chunks are merged if there are MANY of them, and in a closed bucket if there are CROWD,
+since a closed bucket is queried for a day."""
 BETWEEN_BATCHES = FULL // 2
-"""After so many ids receive's driver merges no more until its next batch: what that takes is about a second."""
+"""After this many ids receive's driver stops merging until its next batch: they take about a second."""
 
 
 @dataclass(frozen=True)
@@ -52,15 +50,15 @@ class NearHorizon:
 
 @dataclass(frozen=True)
 class Known:
-    """What the log says of one instance, in buckets.
+    """What the log has of one instance, in buckets.
 
-    floor        the floor as it is stored
+    floor        the stored floor
     committed    the buckets of committed receive batches; those below the floor may be left out
     uncommitted  the buckets of begun receive batches
     begun_with   the floors that begun receive batches were given
     unacknowledged   the buckets in which messages were landed that may be delivered again
-    newest       the bucket of the last arrival, before which those of other batches lie; later ones are of a clock that
-                 was wrong, and count once time has come as far. None: the last bucket
+    newest       the bucket of the last arrival. Later buckets come from a wrong clock, and count once time has come
+                 so far. None: the last bucket
     """
 
     floor: int = 0
@@ -72,17 +70,17 @@ class Known:
 
 
 def horizon_buckets(horizon: timedelta) -> int:
-    """The horizon in whole buckets, rounded up."""
+    """Return the horizon in whole buckets, rounded up."""
     return -(-horizon // BUCKET)
 
 
 def edge_buckets(horizon: timedelta) -> int:
-    """The oldest tenth of the horizon, in whole buckets: a duplicate caught there came nearly too late to be told."""
+    """Return the oldest tenth of the horizon in whole buckets: a duplicate there was nearly too late to be caught."""
     return -(-horizon_buckets(horizon) // 10)
 
 
 def floor(known: Known, horizon: int) -> int:
-    """The new floor: buckets below it may go. Never below the stored one."""
+    """Return the new floor: buckets below it may be removed. It is never below the stored floor."""
     arrived = {bucket for bucket in known.committed if known.newest is None or bucket <= known.newest}
     lived = _behind(sorted(arrived, reverse=True), horizon)
     bounds = [*known.uncommitted, *known.begun_with, *known.unacknowledged]
@@ -91,7 +89,7 @@ def floor(known: Known, horizon: int) -> int:
 
 
 def _behind(committed: list[int], horizon: int) -> int | None:
-    """The bucket whose age, in lived time, is the horizon; from the newest bucket backwards."""
+    """Return the bucket whose age, in lived time from the newest bucket backwards, is the horizon."""
     if not committed:
         return None
     age = 0
@@ -115,20 +113,20 @@ class Part:
 
 
 def level(ids: int) -> int:
-    """The level of a chunk by its size: from CROWD to the power of it up to that of the next one."""
+    """Return the level of a chunk by its size: each level begins at the next power of CROWD."""
     return (max(ids, 1).bit_length() - 1) // (CROWD.bit_length() - 1)
 
 
 def to_merge(parts: Iterable[Part], *, closed: bool) -> list[Part]:
-    """The parts of one bucket that become one chunk next, in the order of their batches; none when all is well.
+    """Return the parts of one bucket that become one chunk next, in the order of their batches; empty if none do.
 
-    The chunk takes the number of the last of them, and all are of committed batches. So each batch that can
-    still look up comes after all of them, and sees either the parts or the chunk; and no chunk ever holds the
-    ids of a batch that can still be replayed, which would take its own records for duplicates.
+    The chunk takes the batch number of its last part, and all parts are of committed batches. So each batch that can
+    still look up comes after all of them, and sees either the parts or the chunk. And no chunk holds ids of a batch
+    that can still be replayed: the replay would take its own records for duplicates.
 
-    In a bucket that grows, CROWD parts of one level make a chunk of a higher level. So a partition has fewer than CROWD
-    small chunks of each level and fewer than MANY large ones, however many batches there were, and an id is written
-    once for each level.
+    In a growing bucket CROWD parts of one level make a chunk of a higher level. So a partition has fewer than CROWD
+    small chunks of each level and fewer than MANY large ones, however many batches there were. An id is written once
+    for each level.
     """
     small = sorted(part for part in parts if part.ids <= FULL // 2)
     for _, layout in groupby(small, lambda part: (part.lineage, part.partitions, part.partition)):
@@ -140,7 +138,7 @@ def to_merge(parts: Iterable[Part], *, closed: bool) -> list[Part]:
 
 
 def _groups(parts: list[Part], *, closed: bool) -> Iterator[tuple[list[Part], int]]:
-    """The parts that may be merged with each other, and how many of them it takes."""
+    """Yield groups of parts that may be merged with each other, each with the number of parts that a merge needs."""
     large = [part for part in parts if part.ids > LARGE]
     others = [part for part in parts if part.ids <= LARGE]
     if len(large) >= (CROWD if closed else MANY):
@@ -153,48 +151,45 @@ def _groups(parts: list[Part], *, closed: bool) -> Iterator[tuple[list[Part], in
 
 
 def _fitting(parts: list[Part]) -> list[Part]:
-    """The first parts that fit into one chunk: all, or at least two, since each is half full at most."""
+    """Return the first parts that fit into one chunk: at least two of several, since each is at most half full."""
     sizes = accumulate(part.ids for part in parts)
     return [part for part, size in zip(parts, sizes, strict=True) if size <= FULL]
 
 
-# Decides over which closed buckets one Bloom filter is made, so that a look-up asks few filters.
-#
-# Pure, and without a clock.
+# Which closed buckets share one Bloom filter, so that a look-up reads few filters.
 #
 # The ranges are blocks of 8, 64, 512, … buckets that begin at a multiple of their length, as the levels of a
-# log-structured merge tree: one of 64 takes the place of its eight of 8. So of n live buckets at most seven blocks of
-# each length are asked, at either end of the horizon, and an id is put into a filter once for each length. A block of
-# more than `FULL` ids stays as shorter ones: from there on a look-up asks one filter for each `FULL / STEP` to `FULL`
-# ids, or the chunks' own, since a filter must be made in memory and kept by a worker.
-#
-# Who calls it: `catalog.range_filters`. Errors: none. Not promised: that a block is made as soon as it may be.
+# log-structured merge tree: a block of 64 replaces its eight blocks of 8. So a look-up over n live buckets reads at
+# most seven blocks of each length at either end of the horizon. An id is put into a filter once for each length. A
+# block of more than `FULL_FILTER` ids is not made: a filter must be built in memory and kept by a worker. There a
+# look-up reads the filters of the shorter blocks or of the chunks.
 
 
 Range = tuple[int, int]
 """The first and the last bucket."""
 Chunks = dict[int, int]
-"""The number of ids of some chunks, by the hash of their ids."""
+"""The number of ids of each chunk, by the hash of its ids."""
 
 STEP = 8
 LEVELS = 6
-"""The longest block is of 8 to the power of 6 buckets, five years."""
+"""The longest block has 8 to the power of 6 buckets, five years."""
 FULL_FILTER = 4_000_000
 """The most ids of one filter: 19 MB, and some 400 MB while it is made."""
 AT_ONCE = 50_000_000
-"""After so many ids a collection makes no further filter until the next time: what that takes is about half a
-minute."""
+"""After this many ids a garbage collection makes no further filter until the next time: about half a minute of
+work."""
 
 
 def wanted_ranges(
     chunks: Mapping[int, Chunks], known: Mapping[Range, AnySet[int]], floor: int, newest: int
 ) -> list[Range]:
-    """The blocks to make a filter of, the longest first: closed (below `newest`), whole above the `floor`, of several
-    chunks, and not covered by one that is `known`, with the chunks that are in it.
+    """Return the blocks that need a filter, the longest first.
 
-    `chunks` are those of one partition, by bucket.
+    A block is closed (below `newest`), whole above the `floor`, and has several chunks. It is left out if a `known`
+    filter, given with its chunks, covers it. A block that the floor has reached is not made again: its filter still
+    answers for the remaining chunks.
 
-    A block that the floor has reached is not made again: its filter still answers for the chunks that are left.
+    chunks   the chunks of one partition, by bucket
     """
     there: dict[Range, AnySet[int]] = dict(known)
     found = []

@@ -1,4 +1,8 @@
-"""Reads one line of JSON or CSV into the declared columns, by the conversion table, or says why the line is invalid."""
+"""Read one line into the declared columns, or give the reason why the line is invalid. Pure.
+
+A line is JSON, CSV or a Debezium envelope; the conversion table reads its values. The module also writes the string
+of a value that a record's id hashes.
+"""
 
 from __future__ import annotations
 
@@ -22,20 +26,20 @@ SPACE = " \t\r\n"
 DEEPEST = 1000
 """How deep a line may be nested."""
 SHALLOW = 100
-"""Python's own limit of calls reaches much further."""
+"""The depth up to which Python's recursion limit needs no change."""
 STRING = re.compile(r'"(?:[^"\\]|\\.)*+"')
 SURROGATE = re.compile("[\ud800-\udfff]")
 QUOTED, BARE = r'"[^"]*+(?:""[^"]*+)*+"', r'[^",\r\n]*+'
-"""A field of CSV. One without quotes has no quote, comma, carriage return or line feed within."""
+"""A field of CSV. Without quotes it has no quote, comma, carriage return or line feed within."""
 FIELD = re.compile(rf"({QUOTED})(,|\Z)|({BARE})(,|\Z)")
 NO_OBJECT = "the line is no JSON object of the declared types"
 MORE = "there is more on the line than one JSON object"
 BLANK = "the line is blank"
 NUL = "a string has the NUL character, which PostgreSQL can't store"
 WHOLE_MESSAGE = "not a JSON object: "
-"""How a landed line begins that has a whole message, since its payload is no record."""
+"""How a landed line begins that holds a whole message, since its payload is no record."""
 NOT_UTF8 = "the line is not UTF-8"
-"""How the reason begins of a line that `events` has in hexadecimal."""
+"""How the reason of a line begins that `events` stores in hexadecimal."""
 MISPLACED = (
     "a quote is within a value, other characters follow a quoted value, or a line feed or a carriage return "
     "is outside of quotes"
@@ -45,7 +49,7 @@ HALF = "half of a surrogate pair, which is no character"
 
 
 class Row(NamedTuple):
-    """The values of the columns in order; or the reason why there are none.
+    """The values of the columns in order, or the reason why there are none.
 
     `more`: the line has fields that are not declared.
     """
@@ -69,7 +73,7 @@ class Invalid(Exception):
 
 
 def json_reader(columns: Sequence[Column], known: Sequence[str]) -> Callable[[str], Row]:
-    """Return what reads a line of JSON. `known`: all fields that do not count as unknown."""
+    """Return a function that reads a line of JSON. `known`: all fields that do not count as unknown."""
     names = frozenset(known)
 
     def read(line: str) -> Row:
@@ -86,7 +90,7 @@ def json_reader(columns: Sequence[Column], known: Sequence[str]) -> Callable[[st
 
 
 def csv_reader(columns: Sequence[Column]) -> Callable[[str], Row]:
-    """Return what reads a line of CSV: one value for each column, in order."""
+    """Return a function that reads a line of CSV: one value for each column, in order."""
 
     def read(line: str) -> Row:
         try:
@@ -127,7 +131,7 @@ def decoded(line: str) -> dict[str, Any]:
     try:
         found = DECODER.decode(line)
     except json.JSONDecodeError as error:
-        # A number or an array with something behind it is no object either.
+        # A number or an array followed by something is no object either.
         whole = error.msg == "Extra data" and line.lstrip(SPACE).startswith("{")
         raise Invalid(MORE if whole else f"{NO_OBJECT}: {shown(line)}") from None
     if not isinstance(found, dict):
@@ -136,7 +140,7 @@ def decoded(line: str) -> dict[str, Any]:
 
 
 def csv_cells(line: str) -> list[Cell | None]:
-    """Return the values of a record by RFC 4180; an empty one without quotes is None. Raise Invalid."""
+    """Return the values of a record by RFC 4180; an empty value without quotes is None. Raise Invalid."""
     if "\0" in line:
         raise Invalid(NUL)
     return _cells(line)
@@ -184,7 +188,7 @@ def is_utf8(content: bytes) -> bool:
 
 
 def shown(value: str) -> str:
-    """Return the first characters of a value, none of which harms a terminal or PostgreSQL."""
+    """Return the first characters of a value, without any that a terminal would obey or PostgreSQL can't store."""
     short = in_line(value[:SHOWN])
     return f"{short}…" if len(value) > SHOWN else short
 
@@ -192,7 +196,7 @@ def shown(value: str) -> str:
 def _given(cell: Cell | None, column: Column) -> Cell | None:
     """Return a CSV value as its type takes it.
 
-    The empty string, and spaces around a value, belong to strings and bytes only.
+    The empty string, and spaces around a value, are kept for strings and bytes only.
     """
     if cell is None or column.kind in ("string", "binary"):
         return cell
@@ -229,7 +233,7 @@ DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=Number, parse_fl
 
 
 def check_strings(found: Mapping[str, Any]) -> None:
-    """Raise Invalid if a string within holds what PostgreSQL or UTF-8 can't store. An escape must have written it."""
+    """Raise Invalid if a string has characters that PostgreSQL or UTF-8 can't store; only escapes write them."""
     for name, value in found.items():
         for each in (name, *_strings(value)):
             if "\0" in each:
@@ -252,9 +256,9 @@ def _strings(value: Any) -> Iterator[str]:
 
 @contextmanager
 def deep(line: str) -> Iterator[None]:
-    """Let Python's decoder go as deep as the line is nested.
+    """Raise Python's recursion limit for a line that is deeply nested.
 
-    Raise Invalid if that is too deep: else it would depend on who calls.
+    Raise Invalid if the line is too deep, so that the result does not depend on the caller's own depth.
     """
     if line.count("[") + line.count("{") <= SHALLOW:
         yield
@@ -273,13 +277,12 @@ def deep(line: str) -> Iterator[None]:
         sys.setrecursionlimit(before)
 
 
-# Takes Debezium's envelope apart: the row as a line of JSON, what happened, its position in the database's log, and
-# when.
+# Debezium's envelope: the row as a line of JSON, what happened, its position in the database's log, and the time.
 #
-# The row's numbers stay as they are written. The conversion table then reads the row like any other line. An envelope
-# in Avro arrives as JSON.
+# The row's numbers keep their characters. The conversion table then reads the row like any other line. An envelope in
+# Avro arrives as JSON.
 #
-# - PostgreSQL: source.lsn, of the change itself, in 20 digits; a row is locked until its transaction ends.
+# - PostgreSQL: source.lsn of the change itself, in 20 digits; a row is locked until its transaction ends.
 # - MySQL, MariaDB: number of source.file (10), source.pos (20), source.row (10 digits); the binlog has transactions one
 #   after the other.
 #
@@ -312,7 +315,7 @@ POSITION = conversions.whole("bigint")
 
 
 class Change(NamedTuple):
-    """The parts of an envelope; or the reason why it is no change, with the op if there is one."""
+    """The parts of an envelope, or the reason why it is no change, with the op if it has one."""
 
     reason: str | None
     row: str | None = None
@@ -322,9 +325,9 @@ class Change(NamedTuple):
 
 
 def envelope_reader(columns: Collection[str], placeholder: str, *, keyed: bool) -> Callable[[str], Change]:
-    """Return what takes an envelope apart.
+    """Return a function that takes an envelope apart.
 
-    `columns`: the declared ones that come from the row. `keyed`: the message's key says which row a delete removed.
+    `columns`: the declared columns of the row. `keyed`: the message's key identifies the row that a delete removed.
     """
     names = frozenset(columns)
 
@@ -387,9 +390,9 @@ def _row(envelope: dict[str, Any], columns: Collection[str], placeholder: str, k
 
 
 def _available(name: str, value: Any, before: Any, columns: Collection[str], placeholder: str) -> Any:
-    """Return the value; in place of the placeholder the value before the change, since it did not change.
+    """Return the value, or the value before the change if the envelope has the placeholder: it did not change.
 
-    Raise Invalid if that is missing too.
+    Raise Invalid if the value before the change is missing too.
     """
     if name not in columns or not _is_unavailable(value, placeholder):
         return value
@@ -431,8 +434,7 @@ def _digits(value: Any, width: int) -> str:
 
 
 def _time(envelope: dict[str, Any]) -> datetime | None:
-    """Return when the database made the change; None if the envelope does not say it, or if the time has no year from 1
-    to 9999."""
+    """Return when the database made the change; None if the envelope has no time from year 1 to 9999."""
     value = envelope["source"].get("ts_ms")
     try:
         return EPOCH + timedelta(milliseconds=POSITION(envelope.get("ts_ms") if value is None else value, []))
@@ -446,7 +448,7 @@ def _is_text(value: Any) -> TypeGuard[str]:
 
 # The string of a value in a record's id: one form for each type, whatever format the value came in.
 #
-# The id hashes these strings (`onlyonce/sources/record_id.py`). `docs/reference/values.md` is made from the
+# The id hashes these strings (`onlyonce/sources/record_id.py`). `docs/reference/values.md` is generated from the
 # docstrings below.
 
 
@@ -474,7 +476,7 @@ def floating(value: float) -> str:
 
 
 def decimal(value: Decimal) -> str:
-    """All digits of its scale behind the point, no exponent: `1.50` of decimal(12,2). Zero has no sign."""
+    """All digits of its scale after the point, no exponent: `1.50` of decimal(12,2). Zero has no sign."""
     return format(value if value else abs(value), "f")
 
 
@@ -484,7 +486,7 @@ def day(value: date) -> str:
 
 
 def time(value: datetime) -> str:
-    """`YYYY-MM-DD HH:MM:SS` in UTC; behind it a fraction of a second without zeros at its end, if there is one."""
+    """`YYYY-MM-DD HH:MM:SS` in UTC; after it a fraction of a second without zeros at its end, if there is one."""
     plain = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
     whole_seconds = plain.replace(microsecond=0).isoformat(sep=" ")
     return f"{whole_seconds}.{plain.microsecond:06}".rstrip("0") if plain.microsecond else whole_seconds
@@ -500,7 +502,7 @@ FORMS: dict[str, Callable[[Any], str]] = {
     **dict.fromkeys(("float", "double"), floating), "decimal": decimal, "date": day,
     **dict.fromkeys(("timestamp", "timestamp_ntz"), time), "binary": octets,
 }  # fmt: skip
-"""By the name of the type, without what is in its brackets."""
+"""By the name of the type, without its brackets."""
 SAME = {
     "byte": "tinyint",
     "short": "smallint",
@@ -517,7 +519,7 @@ SAME = {
 
 
 def named_id_form(kind: str) -> str:
-    """Return the key of a declared type in FORMS, or the name of a type that is in no id."""
+    """Return the key of a declared type in FORMS, or the name of a type that no id has."""
     found = re.match(r"\w+", kind.strip().lower())
     name = found[0] if found else kind
     return SAME.get(name, name)

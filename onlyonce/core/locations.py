@@ -1,8 +1,7 @@
-"""A location of data: a path of a file system, or a URL of an object store. Pure.
+"""A location of data: a path of a file system, or a URL of an object store; and the folders of attempts. Pure.
 
-A `Url` is joined, named and compared as a path is, so most code does not ask which of the two it has. What is there,
-only a store says (`onlyonce.tables.stores`). Errors: Refused for a URL that is not one of the kinds below, or that
-carries a secret.
+A `Url` is joined, named and compared as a path is, so most code need not know which of the two it has.
+`onlyonce.tables.stores` reads and writes at a location.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from onlyonce.core.errors import Refused
 from onlyonce.core.ownership import FOLDER
 
 SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs", "abfss": "abfss"}
-"""The kinds of URL that there are, and how each is written in a table and in a log: one object has one name."""
+"""The supported kinds of URL, and how tables and logs write each: one object has one name."""
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 _WHOLE = re.compile(r"([a-z0-9]+)://([^/?#]+)(?:/([^?#]*))?")
 
@@ -25,7 +24,7 @@ _WHOLE = re.compile(r"([a-z0-9]+)://([^/?#]+)(?:/([^?#]*))?")
 class Url:
     """An object, or all objects below it.
 
-    `root` is scheme and bucket (of abfss container and account); `key` has no slash at its ends.
+    `root` is scheme and bucket (for abfss container and account); `key` neither begins nor ends with a slash.
     """
 
     root: str
@@ -38,34 +37,34 @@ class Url:
         return self.joinpath(str(name))
 
     def joinpath(self, *names: str) -> Url:
-        """The location below, as `Path.joinpath`; an absolute name is none below."""
+        """Return the location below, as `Path.joinpath`. No name may be absolute."""
         assert not any(name.startswith("/") for name in names), names
         return Url(self.root, str(PurePosixPath(self.key).joinpath(*names)))
 
     def with_name(self, name: str) -> Url:
-        """The location beside, as `Path.with_name`."""
+        """Return the location with another last name, as `Path.with_name`."""
         return Url(self.root, str(PurePosixPath(self.key).with_name(name)))
 
     def relative_to(self, other: Url) -> PurePosixPath:
-        """The way from a location above, as `Path.relative_to`; raises ValueError where that is not above."""
+        """Return the path from a location above, as `Path.relative_to`. Raise ValueError if `other` is not above."""
         if other.root != self.root:
             raise ValueError(f"{self} is not below {other}")
         return PurePosixPath(self.key).relative_to(other.key)
 
     @property
     def name(self) -> str:
-        """The last part of the key."""
+        """Return the last part of the key."""
         return PurePosixPath(self.key).name
 
     @property
     def parent(self) -> Url:
-        """The location above."""
+        """Return the location above."""
         above = str(PurePosixPath(self.key).parent)
         return Url(self.root, "" if above == "." else above)
 
     @property
     def scheme(self) -> str:
-        """How the store is spoken to: s3, gs or abfss."""
+        """Return the protocol of the store: s3, gs or abfss."""
         return self.root.partition(":")[0]
 
 
@@ -73,7 +72,7 @@ Location = Path | Url
 
 
 def on_disk(at: Location) -> Path:
-    """The location as a path, for what only a file system can do so far. Raises Refused for a URL."""
+    """Return the location as a path, for work that only a file system supports so far. Raise Refused for a URL."""
     if isinstance(at, Path):
         return at
     raise Refused(
@@ -85,7 +84,7 @@ def on_disk(at: Location) -> Path:
 
 
 def below(at: Location, above: Location) -> PurePosixPath:
-    """The way from a location above, which is of the same kind. Raises ValueError where that is not above."""
+    """Return the path from a location above of the same kind. Raise ValueError if `above` is not above."""
     if isinstance(at, Url):
         assert isinstance(above, Url)
         return at.relative_to(above)
@@ -94,19 +93,19 @@ def below(at: Location, above: Location) -> PurePosixPath:
 
 
 def is_s3(at: Location) -> bool:
-    """Whether it is in an S3, Amazon's or another."""
+    """Return whether a location is in an S3, Amazon's or another."""
     return isinstance(at, Url) and at.scheme == "s3"
 
 
 def is_url(text: str) -> bool:
-    """Whether a text is a URL, and no path."""
+    """Return whether a string is a URL, and no path."""
     return _URL.match(text) is not None
 
 
 def location(text: str, whose: str = "a location") -> Location:
-    """A path or a URL as somebody wrote it.
+    """Return the location of a path or URL that a person wrote.
 
-    Raises Refused for a URL of another kind, and for one with a query, a fragment or a login.
+    Raise Refused for a URL of another kind, and for one with a query, a fragment or a login.
     """
     kind = _URL.match(text)
     if kind is None:
@@ -140,17 +139,17 @@ def _without_login(text: str) -> str:
     return re.sub(r"//[^/@]*@", "//…@", text).partition("?")[0]
 
 
-# Checks of folders that people name.
+# Folders that people name.
 #
-# A folder is never a URL, but that of `Files`. The path of an inbox is absolute, so it is the same for whoever runs the
-# pipeline. Pure.
+# Only `Files` takes a URL for a folder. The path of an inbox is absolute, so it is the same for every user and working
+# directory.
 
 
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 def check_folder(whose: str, named: str | None) -> None:
-    """Refuse a URL, of which a local folder with that name would become, and a name that no folder can have."""
+    """Raise Refused for a URL, which would become a local folder of that name, and for a name no folder can have."""
     if named and URL.match(named):
         raise Refused(
             f"{whose} is {named!r}, a URL: it would become a local folder of that name",
@@ -168,7 +167,7 @@ def check_folder(whose: str, named: str | None) -> None:
 
 
 def check_inbox(whose: str, named: str | None) -> None:
-    """Refuse what is another folder for another user, or from another folder."""
+    """Raise Refused for a folder that depends on the user or the working directory."""
     check_folder(f"{whose}: inbox", named)
     if named is not None and not named.startswith("/"):
         raise Refused(
@@ -180,37 +179,36 @@ def check_inbox(whose: str, named: str | None) -> None:
 
 # The folders in which attempts write data files of the platform's own tables.
 #
-# The folder's name tells whose it is. Pure.
-#
-# A data file counts when a commit names it. Once the transaction of an attempt is in the table, no further commit will
-# name a file of it: whoever tries again finds the transaction and adds nothing.
+# The folder's name identifies the attempt. A data file counts when a commit names it. Once the transaction of an
+# attempt is in the table, no further commit names a file of it: each retry finds the transaction and adds nothing.
 
 
 _FOLDER = re.compile(r"(\d+)-([a-z]+)-(-?\d+)-[0-9a-f]{32}")
 NO_LIFE = "0"
 """Stands for the life in the folder of a manifest, which all lives share. Lives count from 1."""
 HOUSEKEEPING = (stored_names.COMPACTION_BY, stored_names.RETENTION_BY)
-"""What rewrites or removes rows of `events` commits for life 0 of receive (`stored_names.housekeeping`)."""
+"""Commits that rewrite or remove rows of `events`, under life 0 of receive (`stored_names.housekeeping`)."""
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt at a commit: the life of receive (0 for a manifest, which all lives share), what is committed
-    (`events`, `close`, `files`), and the transaction's number."""
+    """One attempt at a commit: receive's life (0 for a manifest), what is committed, and the transaction's number.
+
+    What is committed is `events`, `close` or `files`, for example."""
 
     life: int
     kind: str
     version: int
 
     def app_id(self, instance: str) -> str:
-        """The transaction id under which it commits."""
+        """Return the transaction id under which the attempt commits."""
         of_receive = self.life or self.kind in HOUSEKEEPING
         written_by = stored_names.lineage(instance, "receive", self.life) if of_receive else instance
         return stored_names.transaction(written_by, self.kind)
 
 
 def attempt_folder(app_id: str, version: int, random: str) -> str:
-    """The name of an attempt's folder."""
+    """Return the name of an attempt's folder."""
     _, *below = app_id.split("/")
     *_, life, kind = ("", NO_LIFE, *below)
     named = stored_names.attempt_folder(life, kind, version, random)
@@ -218,6 +216,6 @@ def attempt_folder(app_id: str, version: int, random: str) -> str:
 
 
 def read_attempt(name: str) -> Attempt | None:
-    """Whose folder it is; None for one that is no attempt's, or of an older version, of which nothing is known."""
+    """Return the attempt that a folder's name identifies; None if it is none, or of an older version."""
     found = _FOLDER.fullmatch(name)
     return Attempt(int(found[1]), found[2], int(found[3])) if found else None

@@ -1,10 +1,8 @@
-"""The names of tables and folders that are derived from the declared one: of a bounded run, of what was deleted, of
-sums by window.
+"""The derived names of tables and folders, the places where a pipeline has data, and who owns a result table. Pure.
 
-Pure.
-
-A name that its database would cut has a hash of the whole name at its end, so that no two names become one. A derived
-table is known by its note as the platform's: a team's own table of that name is never written to, and never dropped.
+Names are derived for a bounded run, for deleted keys, and for sums by window. If its database would cut a name, the
+name ends with a hash of the whole, so that no two names become one. A note in a derived table marks it as the
+platform's: a team's own table of that name is never written to, and never dropped.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ def _bytes(name: str) -> int:
 
 @dataclass(frozen=True)
 class Names:
-    """The names of one kind of database, which takes `most` units as `size` counts them."""
+    """The names in one kind of database, which takes at most `most` units as counted by `size`."""
 
     most: int
     size: Callable[[str], int] = _bytes
@@ -59,55 +57,53 @@ class Names:
 POSTGRES = Names(63)
 MYSQL = Names(64, len)
 FOLDER = Names(255)
-"""A part of a path, in every file system that we know."""
+"""The longest part of a path in every file system that we know."""
 
 
-# The places outside the log where a pipeline or an output has data, written as text. Pure.
+# The places outside the log where a pipeline or an output has data, written as text.
 #
-# | place                        | what is there                                           | at a drop             |
-# |------------------------------|---------------------------------------------------------|-----------------------|
-# | data:shop                    | the folder <home>/data/shop, or a folder below it       | removed               |
-# | units:VARIABLE:shop/per_shop | units and epochs in the database of a sink              | removed               |
-# | delta:shop/per_shop          | a Delta table below <home>/tables                       | kept, unless --tables |
+# | place                        | data                                                     | at a drop             |
+# |------------------------------|----------------------------------------------------------|-----------------------|
+# | data:shop                    | the folder <home>/data/shop, or a folder below it        | removed               |
+# | units:VARIABLE:shop/per_shop | units and epochs in the database of a sink               | removed               |
+# | delta:shop/per_shop          | a Delta table below <home>/tables                        | kept, unless --tables |
 # | postgres:VARIABLE:a.b        | a PostgreSQL table; no variable: the platform's database | kept, unless --tables |
-# | mysql:VARIABLE:counts        | a table of MySQL or MariaDB                             | kept, unless --tables |
-# | iceberg:catalog:a.b          | a table of an Iceberg catalog                           | kept, unless --tables |
-# | files:shop/counts            | a folder below <home>/files, or an object store's URL   | kept, unless --tables |
+# | mysql:VARIABLE:counts        | a table of MySQL or MariaDB                              | kept, unless --tables |
+# | iceberg:catalog:a.b          | a table of an Iceberg catalog                            | kept, unless --tables |
+# | files:shop/counts            | a folder below <home>/files, or an object store's URL    | kept, unless --tables |
 #
-# Rows that were sent outside, to a webhook or BigQuery, are not listed: they can't be removed.
-#
-# Who calls it: `onlyonce.operate.drop`; a starting driver, which writes to no place that a drop has still to clear.
-# Errors: none.
+# Rows that were sent outside, to a webhook or BigQuery, are not listed: they can't be removed. A starting driver writes
+# to no place that a begun drop has still to remove.
 
 
 Kind = Literal["data", "units", "delta", "postgres", "mysql", "iceberg", "files"]
 TABLES = ("delta", "postgres", "mysql", "iceberg", "files")
 NAMED = ("units", "postgres", "mysql", "iceberg")
-"""What a variable names the database of; of Iceberg, the configuration the catalog."""
+"""The kinds whose text names a variable for the database's URL, or for Iceberg the catalog."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """One of them.
+    """One place outside the log.
 
-    `where` is what follows the kind; `variable` holds the URL of its database, if that is not ours; of Iceberg it is
-    the name of the catalog."""
+    `where` is what follows the kind. `variable` names the URL of the place's database if that is not the platform's;
+    for Iceberg it is the catalog."""
 
     text: str
 
     @property
     def kind(self) -> str:
-        """data, units, delta, postgres, mysql, iceberg or files."""
+        """Return the kind: data, units, delta, postgres, mysql, iceberg or files."""
         return self.text.split(":", 1)[0]
 
     @property
     def variable(self) -> str | None:
-        """The environment variable of the sink's connection."""
+        """Return the environment variable of the sink's connection, or None."""
         return self.text.split(":", 2)[1] or None if self.kind in NAMED else None
 
     @property
     def where(self) -> str:
-        """Return the folder, table or lineages. A table's name is as long as its database takes it."""
+        """Return the folder, table or lineages. A table's name is shortened to what its database takes."""
         where = self.text.split(":", 2 if self.kind in NAMED else 1)[-1]
         if self.kind == "postgres":
             schema, table = where.split(".", 1)
@@ -115,8 +111,7 @@ class Place:
         return MYSQL.table(where) if self.kind == "mysql" else where
 
     def of_run(self, suffix: str) -> Place:
-        """Return the place of a run: the suffix of a bounded run (@1) is in the name of its table or folder, however
-        that is written."""
+        """Return the place of a bounded run: its suffix (@1) is added to the name of the table or folder."""
         plain, mark, options = self.text.partition("?") if self.kind == "files" else (self.text, "", "")
         plain = plain.rstrip("/")
         if self.kind not in ("delta", "files"):
@@ -126,22 +121,21 @@ class Place:
 
 
 def written(instance: str, parts: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The places that an instance's outputs have written to, by all declarations that they ran under."""
+    """Return the places that an instance's outputs have written to, under all declarations with which they ran."""
     found = [output["target"] for one in parts for output in one.get("outputs", {}).values()]
     ours = [text for text in found if Place(text).kind in TABLES]
     return list(dict.fromkeys(Place(text).of_run(suffix_of(instance)).text for text in ours))
 
 
 def folders(instance: str, query: str | None, outputs: Iterable[str]) -> list[str]:
-    """The folders of an instance, or of one query of it with the outputs that it wrote."""
+    """Return the folders of an instance, or those of one query with the outputs that it wrote."""
     if query is None:
         return [f"data:{instance}"]
     return [f"data:{instance}/checkpoints/{query}", *(f"data:{instance}/staged/{name}" for name in outputs)]
 
 
 def other_databases(instance: str, query: str | None, places: Iterable[str], known: Iterable[str]) -> list[str]:
-    """Where units of an instance are beside the platform's own database: by its places, and by what the log
-    remembers."""
+    """Return where an instance has units in other databases than the platform's: by its places and by the log."""
     variables = {*known, *(Place(text).variable for text in places if text.startswith(("postgres:", "mysql:")))} - {
         None
     }
@@ -149,16 +143,16 @@ def other_databases(instance: str, query: str | None, places: Iterable[str], kno
 
 
 def suffix_of(instance: str) -> str:
-    """What a bounded run adds to the declared name of a target: @1; nothing for a stream."""
+    """Return what a bounded run adds to the declared name of a target (@1); empty for a stream."""
     _, at, number = instance.partition("@")
     return at + number
 
 
-# Tell the platforms apart that write to one result table, by the id of their databases. Pure.
+# Which platform owns a result table, by the id of the platform's database.
 #
-# A lineage is named after its pipeline, so a second platform has lineages of the same names. What a sink stores in a
-# table under a lineage's name has the platform's id in front (`stored_names.writer`). And each result table or folder
-# says which platform writes it (`note`).
+# A lineage is named after its pipeline, so a second platform has lineages of the same names. So what a sink stores in a
+# table under a lineage's name begins with the platform's id (`stored_names.writer`). And a note in each result table or
+# folder names the platform that writes it.
 
 
 PROPERTY = stored_names.OWNER_PROPERTY
@@ -171,7 +165,7 @@ _NOTE = re.compile(re.escape(stored_names.OWNER_NOTE) + "([0-9a-f-]{36})")
 
 
 def owner_note(platform: UUID | None) -> str:
-    """Return what a result table says of its writer."""
+    """Return the note in a result table that names its writer."""
     return f"{stored_names.OWNER_NOTE}{platform}"
 
 
@@ -181,11 +175,10 @@ def refuse_replaced(
     found: str | None,
     hint: str = "put the old table back from a copy; the next start says how to make it again",
 ) -> None:
-    """Raise Refused if a table has another id than the one that the output wrote to.
+    """Raise Refused if a table has another id than the table that the output wrote to.
 
-    None: nothing is known of the id, so nothing is compared.
-
-    The marks of what is committed, such as Delta's transaction ids, are in the old table, and so are its rows.
+    If `made` is None, the id is unknown, and nothing is compared. The old table had the rows, and the marks of what is
+    committed, such as Delta's transaction ids.
     """
     if made is None or found == made:
         return
@@ -201,7 +194,7 @@ def refuse_replaced(
 def refuse_other_owner(found: str | None, platform: UUID | None, output: str, place: str) -> None:
     """Raise Refused if a table's note names another platform.
 
-    A table without a note, or with a comment of a team, passes.
+    A table without a note, or with a team's own comment, passes.
     """
     noted = _NOTE.fullmatch(found or "")
     if noted is None or noted[1] == str(platform):

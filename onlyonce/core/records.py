@@ -1,4 +1,4 @@
-"""The largest size of a record, and the reason that a larger one is given. Pure."""
+"""The largest size of a record, and the name of the place at which a record was read. Pure."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import NamedTuple
 from onlyonce.core.errors import Refused
 
 DEFAULT = 1 << 24
-"""In bytes. More than the largest message of Pub/Sub takes, landed."""
+"""In bytes. More than the largest landed message of Pub/Sub."""
 MOST = 1 << 28
-"""A JVM holds a record some times over."""
+"""A JVM holds several copies of a record at once."""
 BEGINNING = 1 << 10
-"""So many bytes of a record that is too large are kept."""
+"""How many bytes of a record are kept if it is too large."""
 
 
 class Damaged(ValueError):
-    """A file that no reader gets through, or that holds other columns than are declared; the text says what it is."""
+    """A file that no reader can read to its end, or that has other columns than declared; the message says which."""
 
 
 def check_record_size(whose: str, most: object) -> None:
-    """Refuse what is no bound on the bytes of a record."""
+    """Raise Refused for a value that is no bound on the bytes of a record."""
     if type(most) is not int or not 1 <= most <= MOST:
         raise Refused(
             f"{whose}: max_record_bytes is {most!r}",
@@ -30,12 +30,12 @@ def check_record_size(whose: str, most: object) -> None:
 
 
 def record_too_large(what: str, size: int | str, most: int | str) -> str:
-    """Why a record is invalid: `what` names it and its place."""
+    """Return why a record is invalid: `what` names the record and its place."""
     return f"{what} has {size} bytes, and max_record_bytes is {most}; kept is how it begins"
 
 
 def beginning_of_record(record: bytes) -> bytes:
-    """How a record begins, without half a sign at its end."""
+    """Return how a record begins, without half a character at the end."""
     first = record[:BEGINNING]
     for cut in range(min(4, len(first)) if len(record) > BEGINNING else 0):
         whole = first[: len(first) - cut]
@@ -47,10 +47,8 @@ def beginning_of_record(record: bytes) -> bytes:
     return first
 
 
-# Name the place at which a record was read, in the words of its source: a file and a byte, a data file and a row, a
-# topic, partition and offset.
-#
-# Pure.
+# The place of a record in the words of its source: a file and a byte, a data file and a row, or a topic, partition and
+# offset.
 
 
 FORMS = {
@@ -61,14 +59,14 @@ FORMS = {
     "offset": "topic {start}, partition {last}, offset {at}",
     "record": "part {name}, record {at}",
 }
-"""By what a position counts. A compressed file counts the bytes of its content; a file of a Delta table is named with
-its version."""
+"""The forms by what a position counts. A compressed file counts the bytes of its content; a file of a Delta table is
+named with its version."""
 WHOLE = {
     "version": "version {first}, {rest}",
     "offset": "topic {start}, partition {last}, from offset {behind}",
     "record": "part {name}",
 }
-"""The form for a position below zero: a whole file, or a lost range of a topic, which is told by its first offset."""
+"""The form for a position below zero: a whole file, or a lost range of a topic, named by its first offset."""
 
 
 class RecordPlace(NamedTuple):
@@ -93,8 +91,8 @@ def _words(name: str) -> dict[str, str]:
 class RecordPlaces:
     """The places of a batch's records.
 
-    names        of each file, part or partition, by the number that stands for it (oo_file)
-    counts       what a position counts, of all but the compressed ones
+    names        the name of each file, part or partition, by its number in the batch (oo_file)
+    counts       what a position counts, except in compressed files
     compressed   the files whose positions count bytes of their content
     """
 
@@ -110,8 +108,7 @@ class RecordPlaces:
         )
 
     def around(self, file: int) -> tuple[str, str] | None:
-        """Return what the names of a file's places have before and after a position of 0 or more; None if the file is
-        not one of the batch."""
+        """Return the text before and after the position in a file's places; None if the batch has no such file."""
         place = self.of(file, 0)
         if place is None:
             return None

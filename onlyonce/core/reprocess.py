@@ -1,4 +1,4 @@
-"""Decides which invalid and remnant rows a release takes in again together, and under which name. Pure.
+"""Decide which invalid and remnant rows one release takes in, and under which name. Pure.
 
 Rows are released in sets. A set is all rows of one batch that have the same reason, or one file that could not be read.
 The log's primary key lets each set be released at most once. So a release that is repeated, even months later, adds
@@ -21,7 +21,7 @@ Kind = Literal["invalid", "remnant"]
 
 @dataclass(frozen=True, order=True)
 class RowSet:
-    """Rows of `events`: of one batch and reason. `file` names the one that could not be read, if that is what it is."""
+    """Rows of `events` of one batch and reason. `file` names the file that could not be read, if that is the reason."""
 
     lineage: str
     batch_id: int
@@ -31,25 +31,28 @@ class RowSet:
 
     @property
     def key(self) -> tuple[str, int, str, str]:
-        """What the log knows it by: a reason may quote a record, so the log keeps its hash."""
+        """Return the key of the set in the log. A reason may quote a record, so the log keeps its hash."""
         return self.lineage, self.batch_id, sha256(self.reason.encode()).hexdigest(), self.file
 
 
 def file_name(kind: Kind, number: int) -> str:
-    """The input file of a release: the same for every attempt, so that it is put into the inbox once."""
+    """Return the name of a release's input file: the same for every attempt, so the inbox gets it once."""
     return stored_names.released_file(kind, number)
 
 
 def among(paths: Iterable[str]) -> list[str]:
-    """The files of releases among the files of a batch, which notes them."""
+    """Return the files of releases among the files of a batch."""
     return sorted(path for path in paths if PurePath(path).name.startswith(stored_names.RELEASED_PREFIX))
 
 
 def sets(
     rows: Iterable[tuple[str, int, str, str, int]], facts: Mapping[tuple[str, int], Mapping[str, str]]
 ) -> list[RowSet]:
-    """(lineage, batch, reason, raw or '', rows) of `events` as sets. `facts` has the committed batches, each with the
-    files that it could not read; rows of other batches are not released yet."""
+    """Return rows of `events` as sets.
+
+    rows   (lineage, batch, reason, raw or '', number of rows)
+    facts  the committed batches, each with the files that it could not read; rows of other batches are left out
+    """
     found: dict[tuple[str, int, str, str], int] = {}
     for lineage, batch_id, reason, raw, count in rows:
         if (lineage, batch_id) in facts:
@@ -62,7 +65,7 @@ def sets(
 def chosen(
     found: Iterable[RowSet], released: Iterable[tuple[str, int, str, str]], batch: int | None, reason: str | None
 ) -> list[RowSet]:
-    """The sets that are asked for and were not released: of one batch, with a text in their reason, or all."""
+    """Return the requested sets that were not released: of one batch, with a string in their reason, or all."""
     gone = set(released)
     return [
         one
@@ -74,7 +77,7 @@ def chosen(
 
 
 def check_worth_it(pipeline: str, kind: Kind, lines: int, still_invalid: int, example: str | None) -> None:
-    """Let a release pass of which at least one line is a record now. Raises Refused."""
+    """Raise Refused if all lines of a release would be invalid again."""
     if kind == "remnant" or lines == 0 or still_invalid < lines:
         return
     raise Refused(

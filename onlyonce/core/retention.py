@@ -1,7 +1,4 @@
-"""Which commits to `events` may be compacted, and which of their files go together. Pure.
-
-Who calls it: `onlyonce.operate.compact`. No errors.
-"""
+"""Which commits to `events` may be compacted, which records may be removed, and what the removal gives up. Pure."""
 
 from __future__ import annotations
 
@@ -17,27 +14,26 @@ from onlyonce.core.stored_names import FIRST_WINDOW
 from onlyonce.core.windows import Chained, Joined, Micros, Session, Window, first_start, longest, micros, own, reach
 
 TARGET_BYTES = 1 << 26
-"""How large a file becomes, as it lies on the disk. Its rows are in memory while they are sorted: some ten times as
-much."""
+"""How large a compacted file is on the disk. Its rows take about ten times as much memory while they are sorted."""
 SMALL_BYTES = TARGET_BYTES // 2
-"""A file of so much is left as it is."""
+"""A file of at least this size is not compacted."""
 FEW = 2
-"""Fewer files than this are left as they are."""
+"""A group with fewer files than this is not compacted."""
 WORTH = 4
-"""A file that has more than so many times the bytes of all smaller ones beside it is left for a later time: so a row is
-written again each time that the files have grown by a quarter, and not every hour."""
+"""A file larger than this many times all smaller files of its group is left for a later time. So a row is rewritten
+each time that the files have grown by a quarter, and not every hour."""
 
 
 @dataclass(frozen=True)
 class Reader:
-    """A life of an output that may go on.
+    """A life of an output that may continue.
 
     last            its last committed batch; None before the first
     begun_after     the version of `events` after which that batch began to read; -1 for the beginning
-    read_upto       the version that it has read
-    starts_from     the version from which a new life would read; 0 for all that there is
-    first_reading   the version of the table with which it has begun to read in parts, where its last batch is such a
-                    part; else None
+    read_upto       the version up to which it has read
+    starts_from     the version from which a new life would read; 0 for the whole table
+    first_reading   the version of the table with which it began to read in parts, if its last batch is such a part;
+                    else None
     """
 
     query: str
@@ -49,15 +45,18 @@ class Reader:
 
 
 def whole_buckets_from(ended: int, readers: Sequence[Reader], compacted: int = -1) -> tuple[int, str | None]:
-    """The version of `events` up to which commits may be compacted (-1: none), and the query that holds the next ones,
-    if one does.
+    """Return the version up to which commits to `events` may be compacted (-1: none), and the query that holds more.
 
-    `compacted`: up to where they are already. A life that would begin there begins with the table as it is, and holds
-    none of them.
+    Three kinds of commits are not compacted:
 
-    Not those that receive has not ended. Not those that a query may read again, commit by commit: Spark repeats the
-    last batch when the checkpoint has not its end. Not those from which a new life would read on. What reads from the
-    beginning asks for no commit: it takes the table as it is.
+    - those that receive has not ended;
+    - those that a query may read again one by one: Spark repeats the last batch if the checkpoint lacks its end;
+    - those from which a new life would continue to read.
+
+    A query that reads from the beginning needs no single commit: it reads the table as it is.
+
+    compacted  the version up to which commits are compacted already. A life that would begin there holds none of
+               them, since it begins with the table as it is
     """
     found, by = ended, None
     for reader in readers:
@@ -68,8 +67,9 @@ def whole_buckets_from(ended: int, readers: Sequence[Reader], compacted: int = -
 
 
 def until(reader: Reader) -> int | None:
-    """The last version whose commit a life, or a new one after it, does not read one by one again; None where it reads
-    none."""
+    """Return the last version that neither a life nor a new one after it reads one by one again.
+
+    None if they read no commit one by one."""
     holds = [reader.starts_from - 2] if reader.starts_from > 0 else []  # the stream begins at the version before
     if reader.first_reading is not None:
         holds.append(reader.first_reading)  # a part takes no commit by itself
@@ -79,7 +79,7 @@ def until(reader: Reader) -> int | None:
 
 
 class Sized(Protocol):
-    """A file that may go together with others."""
+    """A file that may be compacted with others."""
 
     @property
     def bytes(self) -> int: ...
@@ -89,7 +89,7 @@ F = TypeVar("F", bound=Sized)
 
 
 def files_together(files: Sequence[F]) -> list[list[F]]:
-    """The small files that make one, in the order in which they are given: each group as large as a file may be."""
+    """Return groups of small files, in the given order: each group becomes one file of at most TARGET_BYTES."""
     groups: list[list[F]] = [[]]
     size = 0
     for file in files:
@@ -114,17 +114,11 @@ def _without_giants(group: list[F]) -> list[F]:
     return [file for at, file in enumerate(group) if at not in giants]
 
 
-# Which records of `events` may go: from before which event time, and up to which version; and what can't be had after
-# that.
+# Which records of `events` may be removed: from before which event time, and up to which version.
 #
-# Pure.
-#
-# Whole days go (of UTC), by event time. A day goes when it is older than `keep_events`, and nothing asks for its
-# records by itself: the ids of its batches are collected (the dedup horizon), each output has read and closed its
-# windows, and no backfill or release under way reads it.
-#
-# Who calls it: `onlyonce.operate.compact` decides by it; a new life, a backfill, a release and `plan` are
-# refused by it. Times are whole microseconds since 1970, UTC.
+# Whole days (of UTC) are removed, by event time. A day is removed when it is older than `keep_events` and nothing needs
+# its single records. So the ids of its batches are collected (the dedup horizon), each output has read and closed its
+# windows, and no running backfill or release reads it. Times are whole microseconds since 1970, UTC.
 
 
 DAY = micros(timedelta(days=1))
@@ -134,8 +128,9 @@ NOTHING = -1
 
 @dataclass(frozen=True)
 class Hold:
-    """Who may still ask for records: those of commits after `upto`, and those from the event time `before` on (None:
-    none by their time)."""
+    """A query or command that may still need records.
+
+    It needs those of commits after `upto`, and those from the event time `before` on (None: none by event time)."""
 
     by: str
     upto: int
@@ -144,9 +139,9 @@ class Hold:
 
 @dataclass(frozen=True)
 class Decision:
-    """What goes: records from before an event time, of the commits up to a version.
+    """What is removed: records from before an event time, of the commits up to a version.
 
-    `held_by`: what keeps more than `keep_events` asks for.
+    `held_by` names what keeps more records than `keep_events` requires.
     """
 
     before: Micros
@@ -155,20 +150,20 @@ class Decision:
 
 
 def done_upto(reader: Reader) -> int:
-    """The version up to which an output's life, and the next one after it, need no record any more.
+    """Return the version up to which an output's life, and the next one after it, need no record any more.
 
-    A first reading is of the table as it was, and its last batch may be begun again: until a batch behind it has ended
-    all records stay.
+    A first reading reads the table as it was, and its last batch may begin again. So all records stay until a later
+    batch has ended.
     """
     limit = until(reader) if reader.last and reader.first_reading is None else None
     return NOTHING if limit is None else max(limit, NOTHING)
 
 
 def closed_before(window: Window, closed: Micros | None, late: Sequence[Micros] = ()) -> Micros:
-    """The event time before which all records are in windows that an output has closed and written.
+    """Return the event time before which all records are in windows that an output has closed and written.
 
-    `late`: the starts of windows that it will compute again by itself, for late records. A session is known when it has
-    closed: one that is open began some time before."""
+    `late`: the starts of windows that the output will recompute by itself, for late records. A session is known only
+    when it is closed, and an open one began some time before."""
     if closed is None:
         return 0
     first = closed - micros(window.gap) if isinstance(window, Session) else own(window).assign(closed)[0][0]
@@ -176,13 +171,12 @@ def closed_before(window: Window, closed: Micros | None, late: Sequence[Micros] 
 
 
 def reach_back(window: Window | None) -> Micros:
-    """How far before its start records may belong to a window: to a session its gap, since there it may have begun; to
-    a join its reach."""
+    """Return how far before its start a window's records may be: for a session its gap, for a join its reach."""
     return micros(window.gap) if isinstance(window, Session) else reach(window)
 
 
 def furthest(holds: Sequence[Hold]) -> Hold:
-    """The one that holds the most commits."""
+    """Return the hold that keeps the most commits."""
     return min(holds, key=lambda hold: hold.upto)
 
 
@@ -194,13 +188,13 @@ def decide(
     holds: Sequence[Hold],
     kept_from: Micros | None,
 ) -> Decision:
-    """What may go now.
+    """Return what may be removed now.
 
-    `tide`: the largest event time of the commits that nothing holds; `newest`: of all. Where nothing more can go,
-    `before` is what it was (0: nothing has ever gone).
+    tide    the largest event time of the commits that nothing holds
+    newest  the largest event time of all commits
 
-    The clock counts where event times are ahead of it. Else event time does: of input of years ago the newest days are
-    kept.
+    If nothing more can be removed, `before` does not change (0: nothing was ever removed). The clock counts if event
+    times are ahead of it, else the event time: if the input is years old, its newest days are kept.
     """
     upto = furthest(holds)
     asked = _day(min(now, newest) - micros(keep)) if newest is not None else 0
@@ -211,14 +205,15 @@ def decide(
 
 
 def first_moment(kept_from: Micros, window: Window | None) -> Micros:
-    """The first start of a window whose records are all there, and those of the windows that are computed again with
-    it: of a join its neighbours."""
+    """Return the first start of a window whose records are all kept.
+
+    A join's windows are recomputed with their neighbours, whose records must be kept too."""
     neighbours = longest(window) + reach(window) if isinstance(window, Joined) else 0
     return kept_from + reach_back(window) + neighbours
 
 
 def refuse_span(output: str, start: Micros, first: Micros | None) -> None:
-    """Raise Refused for a backfill of windows whose records are removed. `first`: from where on they are all there."""
+    """Raise Refused for a backfill of windows whose records are removed. `first`: the first start with all."""
     if first is None or start >= first:
         return
     raise Refused(
@@ -230,8 +225,7 @@ def refuse_span(output: str, start: Micros, first: Micros | None) -> None:
 
 
 def refuse_start(instance: str, query: str, kept_from: Micros | None, start: dict[str, Any] | None) -> None:
-    """Raise Refused for a life that would read `events` from the beginning, where that is removed and nobody has said
-    that the rest will do."""
+    """Raise Refused for a life that would read removed records of `events`, unless a person has accepted the rest."""
     begins = start or {}
     accepted = max(begins.get(stored_names.KEPT_FROM, -1), begins.get(FIRST_WINDOW, -1))
     if (
@@ -252,7 +246,7 @@ def refuse_start(instance: str, query: str, kept_from: Micros | None, start: dic
 
 
 def with_what_is_kept(window: Window | None, kept_from: Micros, first_window: Micros | None) -> dict[str, Any]:
-    """How a life begins for which the kept records will do: windows that want others are none of its own."""
+    """Return the start of a life that reads only the kept records: it has no windows that need removed ones."""
     start: dict[str, Any] = {stored_names.START_VERSION: 0, stored_names.KEPT_FROM: kept_from}
     if window is None or isinstance(window, Session):
         return start
@@ -266,7 +260,7 @@ def with_what_is_kept(window: Window | None, kept_from: Micros, first_window: Mi
 def given_up(
     before: timedelta | None, after: timedelta | None, kept_from: Micros | None, decision: Decision | None
 ) -> str | None:
-    """What another `keep_events` than that of the last removal means; None where it means nothing."""
+    """Return what a changed `keep_events` means since the last removal; None if it means nothing."""
     if after is None or (before is not None and after > before):
         return None if before is None else "from now on; what is removed does not come back"
     if after == before or decision is None:
@@ -281,7 +275,7 @@ def given_up(
 
 
 def said(time: Micros) -> str:
-    """A moment as a command takes it."""
+    """Return a moment in the form that commands take."""
     at = to_time(time)
     assert at is not None
     return at.isoformat().replace("+00:00", "Z")
@@ -291,15 +285,13 @@ def _day(time: Micros) -> Micros:
     return time // DAY * DAY
 
 
-# What another `keep_log` than before gives up, in words. Pure.
-#
-# Who calls it: `onlyonce.operate.plan`, and the reports that look at batches one by one.
+# What a changed `keep_log` gives up.
 
 
 def log_given_up(before: timedelta | None, after: timedelta | None, limit: datetime | None) -> str | None:
-    """What another `keep_log` than that of the last cut means; None where it means nothing.
+    """Return what a changed `keep_log` means since the last cut; None if it means nothing.
 
-    `limit`: batches of before that moment go; None: there are none.
+    `limit`: batches from before that moment are cut; None: there are none.
     """
     if after is None or (before is not None and after > before):
         return None if before is None else "from now on; what is cut from the log does not come back"
@@ -315,5 +307,5 @@ def log_given_up(before: timedelta | None, after: timedelta | None, limit: datet
 
 
 def log_said(time: datetime) -> str:
-    """A moment as the views show it."""
+    """Return a moment in the form that the views show."""
     return f"{time:%Y-%m-%dT%H:%M:%SZ}"

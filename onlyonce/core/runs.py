@@ -1,7 +1,4 @@
-"""The report that a command gives at its end.
-
-Its figures are read from the log afterwards, never from the run's own counters.
-"""
+"""The report of a command, the error that ends a run with several outputs, and the state of a long run. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +12,9 @@ from onlyonce.core.errors import EXIT_CODES, InvariantBroken, OnlyonceError, Ref
 
 @dataclass(frozen=True)
 class Report:
-    """The result of one entry point, for a person (rich tables) and for scripts (`--json`)."""
+    """The result of one entry point, for a person (rich tables) and for scripts (`--json`).
+
+    Its figures are read from the log afterwards, never from the run's own counters."""
 
     title: str
     run_id: str
@@ -24,17 +23,15 @@ class Report:
     warnings: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it as plain values, for JSON."""
+        """Return the report as plain values, for JSON."""
         return asdict(self)
 
 
-# An output that fails does not stop the others.
-#
-# Decides which error a run ends with when some outputs have failed. Pure.
+# An output that fails does not stop the others: which error a run then ends with.
 
 
 def ends_with(failures: Mapping[str, BaseException]) -> BaseException:
-    """The error of the first output that failed, which then names all that did, and says that the others went on."""
+    """Return the error of the first output that failed. It then names all outputs that failed."""
     first, *others = failures
     error = failures[first]
     told = f"output {first} stands still" + "".join(
@@ -48,45 +45,47 @@ def ends_with(failures: Mapping[str, BaseException]) -> BaseException:
 
 
 def refusal(wrong: Mapping[str, BaseException]) -> BaseException:
-    """Return the error of a check that no output passes: the only one as it is, or the first, which then names the
-    others."""
+    """Return the error of a check that no output passes: the only error unchanged, or the first with all names."""
     return ends_with(wrong) if len(wrong) > 1 else next(iter(wrong.values()))
 
 
 def for_good(error: BaseException) -> bool:
-    """Whether the same output would fail of it again, until a person has acted."""
+    """Return whether the same output would fail with this error again until a person has acted."""
     return isinstance(error, (Refused, InvariantBroken))
 
 
 def cause_of(failures: Mapping[str, BaseException]) -> BaseException:
-    """What a long run ends with when none of its outputs is left: the first that the same command may mend, since a
-    supervisor then starts it again; else the first."""
+    """Return the error that ends a long run without remaining outputs.
+
+    It is the first error that the same command may get past, since a supervisor then starts the run again. If there is
+    none, it is the first error."""
     first = next((name for name in failures if not for_good(failures[name])), next(iter(failures)))
     return ends_with({first: failures[first], **failures})
 
 
 def first_line(error: BaseException) -> str:
-    """An error in a line of a log or a row."""
+    """Return an error as one line for a log or a row."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:500]
 
 
-# A long run: one driver that takes in what comes until it is asked to stop. Pure.
+# A long run: one driver that takes in new input until it is asked to stop.
 #
-# The log has one row for the last long run of each pipeline. The age of its heartbeat is told by the database's clock,
-# so the clocks of the machines need not agree.
+# The log has one row for the last long run of each pipeline. The database's clock measures the age of its heartbeat, so
+# the clocks of the machines need not agree.
 
 
 BEATS = 6
-"""After how many heartbeats in a row that did not come a driver counts as dead."""
+"""After this many missing heartbeats in a row a driver counts as dead."""
 
 
 class Stopped(Exception):
-    """The driver was asked to stop, and is between two batches: raised where the next one would begin."""
+    """The driver was asked to stop, and is between two batches: raised at the point where the next would begin."""
 
 
 def first_cause(failures: Sequence[BaseException]) -> BaseException:
-    """Of all that ended a run, in the order in which it was found, what it ends with: the first that is more than the
-    request to stop, since a failure asks the other queries to."""
+    """Return the error that ends a run, from all errors in the order in which they occurred.
+
+    It is the first that is more than a request to stop, since a failure asks the other queries to stop."""
     return next((one for one in failures if not isinstance(one, Stopped)), failures[0])
 
 
@@ -94,7 +93,7 @@ def first_cause(failures: Sequence[BaseException]) -> BaseException:
 class LongRun:
     """The last long run of a pipeline as the log has it.
 
-    `attempt` counts the drivers that took the row; `locked`: its driver holds a lock for as long as it lives.
+    `attempt` counts the drivers that took the row; `locked`: its driver holds a lock as long as it lives.
     """
 
     instance: str
@@ -111,27 +110,27 @@ class LongRun:
 
     @property
     def alive(self) -> bool:
-        """Whether its driver is at work, by its heartbeat."""
+        """Return whether its driver is alive, by its heartbeat."""
         return self.exit_code is None and self.quiet < self.lost_after
 
     @property
     def lost(self) -> bool:
-        """Whether its heartbeat has stopped without notice."""
+        """Return whether its heartbeat has stopped without notice."""
         return self.exit_code is None and not self.alive
 
     @property
     def stopped(self) -> bool:
-        """Whether it is at its end because somebody asked for it: nobody starts it again."""
+        """Return whether it has ended on request: no supervisor starts it again."""
         return not self.alive and (self.stop_asked or self.exit_code == 0)
 
 
 def lost_after(beat: timedelta) -> timedelta:
-    """How long a driver with this heartbeat may be silent before another takes its place."""
+    """Return how long a driver with this heartbeat may be silent before another one takes its place."""
     return beat * BEATS
 
 
 def refuse_with(**asked: bool) -> None:
-    """A long run goes alone: raises Refused for what can't be asked of it."""
+    """Raise Refused for options that a long run can't be combined with."""
     if others := [name for name, on in asked.items() if on]:
         raise Refused(
             f"a long run can't be asked for together with {' and '.join(others)}",
@@ -142,13 +141,12 @@ def refuse_with(**asked: bool) -> None:
 
 
 def refuse_beside(known: LongRun | None, *, released: bool = False) -> None:
-    """Nothing else may drive a pipeline whose long run is alive.
+    """Raise Superseded if a pipeline's long run is alive: no other driver may run the pipeline then.
 
-    Raises Superseded. `released`: nobody holds the lock of its long run, so a driver that held it is at its end,
-    however young its heartbeat.
+    `released`: the lock of the long run is free. So a driver that held it has ended, however young its heartbeat.
 
-    Asked by a driver that starts, long run or drain. Two that start at the same instant are decided by the row's lock;
-    whatever slips through, the epoch fences.
+    Each starting driver calls this, for a long run or a drain. If two start at the same instant, the row's lock
+    decides; the epoch fences any other case.
     """
     if known is not None and known.alive and not (released and known.locked):
         raise Superseded(
@@ -163,18 +161,20 @@ Watch = Literal["watch", "start", "done", "retry", "fail"]
 
 
 def on_start(known: LongRun | None) -> Start:
-    """What a supervisor does that is asked for a long run: start a driver, attach to the living one, or, where that was
-    asked to stop, wait for its end and then start. So a cleared run really runs again, and never beside another."""
+    """Return what a supervisor does when it is asked for a long run.
+
+    It starts a driver, or attaches to the living one. If that one was asked to stop, it waits for its end and then
+    starts a driver. So a cleared task really runs again, and two drivers never run at the same time."""
     if known is None or not known.alive:
         return "start"
     return "wait" if known.stop_asked else "attach"
 
 
 def on_watch(known: LongRun | None) -> Watch:
-    """What a supervisor does with the run that it watches.
+    """Return what a supervisor does with the run that it watches.
 
-    A driver that ended by itself or was lost is started again. One that did not get through a single turn ends the try
-    of the task (retry): Airflow's retries bound such a loop, and then a person hears of it. Where no repeat helps, it
+    It starts a driver again that ended by itself or was lost. A driver that did not complete a single turn ends the
+    task's try (retry): Airflow's retries bound such a loop, and then alert a person. If a retry can't help, the task
     fails for good.
     """
     if known is None:
@@ -192,24 +192,24 @@ StandBy = Literal["wait", "take", "leave"]
 
 
 def standing_by(seen: LongRun | None, now: LongRun | None, *, released: bool) -> StandBy:
-    """What a driver does that stands by. `seen`: the long run as it was when it came.
+    """Return what a standby driver does. `seen`: the long run as it was when this driver started.
 
-    It takes the place of a driver that has ended by itself, was killed or is lost. It leaves where the one at work was
-    asked to stop since: then nobody is to start it again.
+    It takes the place of a driver that has ended by itself, was killed or is lost. It leaves if a person has since
+    asked the running driver to stop.
     """
     if seen is None or not seen.alive:
         return "take"
     assert now is not None, "a row that was there stays"
     asked_before = (
         now.attempt == seen.attempt and seen.stop_asked
-    )  # whoever starts one beside a driver that is stopping means it
+    )  # starting a driver while another one is stopping is intended
     if (now.stopped or (released and now.stop_asked)) and not asked_before:
         return "leave"
     return "take" if not now.alive or (released and now.locked) else "wait"
 
 
 def ending(known: LongRun) -> str:
-    """How a long run ended, for a message."""
+    """Return how a long run ended, for a message."""
     if known.lost:
         return (
             f"the heartbeat of attempt {known.attempt} on {known.driver} ended {known.quiet.total_seconds():.0f} s ago"

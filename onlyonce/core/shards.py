@@ -1,7 +1,7 @@
 """Files of a sharded sink: their final and temporary names, and which temporary files may be removed. Pure.
 
-A final name has the window, the pane and the shard. A temporary name has the unit, the epoch and the attempt, so the
-name alone tells whether some attempt may still need the file.
+A final name has the window, the pane and the shard. A temporary name has the unit, the epoch and the attempt. So the
+name alone decides, with the log, whether an attempt may still need the file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NAMING = stored_names.RESULT_FILE
 NEEDED = ("window_start", "window_end", "pane", "shard")
 KNOWN = (*NEEDED, "shards", "prefix", "ext")
 PANE = "{pane}"
-"""Stands in a name until the end of the batch numbers the pane."""
+"""Placeholder in a name until the end of the batch numbers the pane."""
 EXTENSIONS = {"jsonl": "jsonl", "csv": "csv", "text": "txt", "parquet": "parquet", "avro": "avro"}
 MOST = 10_000
 MOST_PANES = 10**9
@@ -35,7 +35,7 @@ _TEMPORARY = re.compile(
 
 @dataclass(frozen=True)
 class Shard:
-    """One of the files of one window. An output without windows has none."""
+    """One of the files of one window. For an output without windows both times are None."""
 
     window_start: datetime | None
     window_end: datetime | None
@@ -45,7 +45,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Written:
-    """A file that an attempt has written under a temporary name. `name` is its final one, but for the pane."""
+    """A file that an attempt has written under a temporary name. `name` is its final name, except the pane."""
 
     window_start: datetime | None
     window_end: datetime | None
@@ -80,14 +80,13 @@ class Winner:
 
     @property
     def of_pane(self) -> tuple[Any, ...]:
-        """What the files of one pane have in common."""
+        """Return what the files of one pane have in common."""
         return self.instance, self.output, self.window_start, self.window_end, self.pane
 
 
 @dataclass(frozen=True)
 class Temporary:
-    """What a temporary name says: the unit, the epoch of its driver, the task's random attempt, and which file of
-    it."""
+    """The parts of a temporary name: the unit, its driver's epoch, and the task's random attempt."""
 
     lineage_no: int
     batch_id: int
@@ -97,7 +96,7 @@ class Temporary:
     attempt: str
 
     def file(self, number: int, extension: str) -> str:
-        """The name of a file of this attempt."""
+        """Return the name of a file of this attempt."""
         attempt = stored_names.temporary_file(
             self.lineage_no, self.batch_id, self.output, self.partition, self.epoch, self.attempt
         )
@@ -106,9 +105,9 @@ class Temporary:
 
 @dataclass(frozen=True)
 class Standing:
-    """What the log says of a temporary, in one look that came after the file was seen.
+    """What the log has of a temporary file, read in one query after the file was seen.
 
-    winner     it is recorded as the one that counts, and its batch is begun or committed
+    winner     it is recorded as the file that counts, and its batch is begun or committed
     settled    its unit or batch is committed, so that no other attempt can win any more
     epoch      the highest epoch of its lineage; None for a lineage that this log does not know
     """
@@ -119,10 +118,10 @@ class Standing:
 
 
 def may_go(temporary: Temporary, standing: Standing) -> bool:
-    """Whether nobody can want a temporary any more, whatever still runs.
+    """Return whether no attempt, running or not, can need a temporary file any more.
 
-    Time does not decide: a task that was stopped for a day may still commit, as long as its epoch is the highest and
-    its unit is open. Of a lineage that is not known nothing is said, so its files stay.
+    Its age does not decide: a task that was suspended for a day may still commit, as long as its epoch is the highest
+    and its unit is open. The files of an unknown lineage stay.
     """
     if standing.winner or standing.epoch is None:
         return False
@@ -130,7 +129,7 @@ def may_go(temporary: Temporary, standing: Standing) -> bool:
 
 
 def read_temporary(name: str) -> Temporary | None:
-    """What a name says; None for one that is not ours."""
+    """Return the parts of a temporary name; None for a file that is not ours."""
     found = _TEMPORARY.fullmatch(name)
     if found is None:
         return None
@@ -142,7 +141,7 @@ def read_temporary(name: str) -> Temporary | None:
 
 
 def check_naming(naming: str, prefix: str | None, extension: str | None) -> None:
-    """Raise Refused for a naming under which two files could have one name, or one that readers would not find."""
+    """Raise Refused for a naming by which two files could have one name, or that readers would not find."""
     try:
         parts = list(string.Formatter().parse(naming))
     except ValueError as error:
@@ -167,8 +166,9 @@ def check_naming(naming: str, prefix: str | None, extension: str | None) -> None
 
 
 def check_length(naming: str, output: str, prefix: str, extension: str) -> None:
-    """Raise Refused if a file of an output can have a name that is longer than file systems take: its rows would be
-    committed, and never get it."""
+    """Raise Refused if a file of an output can have a name that is longer than file systems take.
+
+    Its rows would be committed, and the file could never get the name."""
     end = datetime(9999, 12, 31, 23, 59, 59, 999_999)
     final = name(naming, prefix, extension, Shard(end, end, MOST, MOST)).replace(PANE, str(MOST_PANES))
     temporary = Temporary(MOST_PANES, MOST_PANES, output, MOST, MOST_PANES, "0" * 32).file(MOST, extension)
@@ -181,7 +181,7 @@ def check_length(naming: str, output: str, prefix: str, extension: str) -> None:
 
 
 def name(naming: str, prefix: str, extension: str, shard: Shard) -> str:
-    """The final name of a shard, but for its pane."""
+    """Return the final name of a shard, except its pane."""
     return naming.format(
         prefix=prefix, ext=extension, pane=PANE, shard=f"{shard.shard:05}", shards=f"{shard.shards:05}",
         window_start=_time(shard.window_start), window_end=_time(shard.window_end),

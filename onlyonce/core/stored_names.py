@@ -1,9 +1,9 @@
 """The names that are stored, and read again by a later version: an interface from format 1 on.
 
-Each section says where its names are stored and who reads them. A name that changes here makes other data unreadable,
-so a test compares each with a literal and the whole list with a hash. Names of SQL tables, views and columns are in
-`sql`; the same test has them as a list. Fields of some dataclasses are stored under their own names; the test lists
-them too. Names that live only within one Spark query are not here.
+The comment of each section names where the names are stored and who reads them. A name that changes here makes other
+data unreadable. So a test compares each with a literal and the whole list with a hash. Names of SQL tables, views and
+columns are in `sql`, and fields of some dataclasses are stored under their own names; the same test lists both. Names
+that live only within one Spark query are not here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def unit_sequence(lineage: str, sink: str, partition: str, life: str) -> str:
 
 
 def transactional_id(prefix: str, deliverer: str) -> str:
-    """Name a deliverer to Kafka, which fences an older one of the same name."""
+    """Name a deliverer to Kafka, which fences an older deliverer of the same name."""
     return f"{prefix}/{deliverer}"
 
 
@@ -56,7 +56,7 @@ TURNS_BY = "turns"
 COMPACTION_BY = "compaction"
 RETENTION_BY = "retention"
 USED_UP = "/used up"
-"""The end of the id of a second transaction, which says that the first has no rows."""
+"""The end of the id of a second transaction, which marks that the first has no rows."""
 
 
 def transaction(lineage: str, by: str) -> str:
@@ -65,12 +65,12 @@ def transaction(lineage: str, by: str) -> str:
 
 
 def numbered(transaction: str, number: int) -> str:
-    """Name one transaction of a table of the platform's own; it is the `unit` of its note."""
+    """Name one transaction of one of the platform's own tables; it is the `unit` of its note."""
     return f"{transaction}/{number}"
 
 
 def receive_note(lineage: str, batch_id: int) -> str:
-    """Name what a batch of receive commits to `events`; it is the `unit` of its note."""
+    """Name the commit of a receive batch to `events`; it is the `unit` of its note."""
     return f"{batch(lineage, batch_id)}/{EVENTS_BY}"
 
 
@@ -118,7 +118,7 @@ def catalog_lock(instance: str) -> str:
 
 
 def buckets_lock(instance: str) -> str:
-    """Name the lock under which the tables of an instance's buckets are made."""
+    """Name the lock under which the tables of an instance's buckets are created."""
     return f"buckets/{instance}"
 
 
@@ -133,7 +133,7 @@ def deliverer_lock(name: str) -> str:
 
 
 def schema_lock(name: str) -> str:
-    """Name the lock under which the tables of a sink's schema are made."""
+    """Name the lock under which the tables of a sink's schema are created."""
     return f"schema/{name}"
 
 
@@ -200,7 +200,7 @@ FILES_COLUMNS = (
     "cuts array<long>, quoted_within long"
 )
 PARTS_COLUMNS = f"{FILES_COLUMNS}, identity string, begins long, ends long, mark string"
-"""Of a source that is read in ranges of files or parts, or of objects, whose ETag is the mark."""
+"""For a source that is read in ranges of files or parts, or of objects, whose ETag is the mark."""
 RANGES_COLUMNS = (
     "batch_no long, place string, topic_id string, part int, first long, until long, refusal string, asked string, "
     "seen_at timestamp"
@@ -230,7 +230,7 @@ KEPT_FROM = "kept_from"
 ANEW = "anew"
 LOOKUP_VERSION = "version"
 LOOKUP_TABLE = "table"
-"""Of each lookup in `batches.lookups` and `panes.lookups`."""
+"""For each lookup in `batches.lookups` and `panes.lookups`."""
 
 
 # Airflow: DAGs, tags, tasks, assets, triggers and links.
@@ -265,12 +265,12 @@ def stream_id(pipeline: str, prefix: str | None = None) -> str:
 
 
 def backfill_id(pipeline: str, prefix: str | None = None) -> str:
-    """Name the DAG that computes a pipeline's closed windows again."""
+    """Name the DAG that recomputes a pipeline's closed windows."""
     return f"{prefix or ''}{pipeline}_backfill"
 
 
 def housekeeping_id(name: str, prefix: str | None = None) -> str:
-    """Name a DAG for all pipelines: `onlyonce_audit`, or with the prefix in the place of `onlyonce_`."""
+    """Name a DAG for all pipelines: `onlyonce_audit`, or with the prefix in place of `onlyonce_`."""
     return f"{'onlyonce_' if prefix is None else prefix}{name}"
 
 
@@ -285,12 +285,12 @@ def deliver_task(pipeline: str) -> str:
 
 
 def asset_alias(pipeline: str) -> str:
-    """Name what the tasks of a pipeline declare as their outlet."""
+    """Name the alias that the tasks of a pipeline declare as their outlet."""
     return f"{ASSET_GROUP}/{pipeline}"
 
 
 def asset(pipeline: str, output: str) -> str:
-    """Name an output's table as DAGs that follow it name it."""
+    """Name an output's table as the DAGs that follow it do."""
     return f"{pipeline}/{output}"
 
 
@@ -336,7 +336,7 @@ def released_file(kind: str, number: int) -> str:
 
 
 def temporary_file(lineage_no: int, batch_id: int, output: str, partition: int, epoch: int, attempt: str) -> str:
-    """Name the files of one attempt of a sharded output, but for their number and extension."""
+    """Name the files of one attempt of a sharded output, except their number and extension."""
     return f"{lineage_no}-{batch_id}-{output}-{partition}.epoch-{epoch}.{attempt}"
 
 

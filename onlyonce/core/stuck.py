@@ -1,7 +1,4 @@
-"""What the log has of work that may be stuck: the rows of `sql/statements/doctor.sql`. Pure.
-
-Who calls it: `onlyonce.commitlog.health` reads them, `diagnosis` and `waiting` decide by them.
-"""
+"""The log's rows about work that may be stuck, as read by `sql/statements/doctor.sql`. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ class LiveQuery:
 
 @dataclass(frozen=True)
 class BegunBatch:
-    """A batch that did not commit. `dead`: of its units so many are of drivers that have ended; `epochs`: of all."""
+    """A batch that did not commit. `dead`: how many of its units are of ended drivers; `epochs`: all their epochs."""
 
     lineage: str
     batch_id: int
@@ -47,7 +44,7 @@ class BegunBatch:
 
 @dataclass(frozen=True)
 class BegunClose:
-    """A close of the input that is not in the log as done."""
+    """A close of the input that the log does not have as done."""
 
     lineage: str
     close_no: int
@@ -110,7 +107,7 @@ class LostLongRun:
 
 @dataclass(frozen=True)
 class OutputDown:
-    """An output of a living long run that stands still."""
+    """An output of a living long run that has stopped."""
 
     pipeline: str
     instance: str
@@ -178,7 +175,7 @@ class InputAhead:
 
 @dataclass(frozen=True)
 class SinkAway:
-    """A begun batch for which a sink's own database can't be asked."""
+    """A begun batch whose sink's own database can't be reached."""
 
     batch: BegunBatch
     error: OnlyonceError
@@ -186,7 +183,7 @@ class SinkAway:
 
 @dataclass(frozen=True)
 class Waits:
-    """All that waits for a command."""
+    """All work that waits for a command."""
 
     long_runs: Sequence[LostLongRun] = ()
     down: Sequence[OutputDown] = ()
@@ -200,7 +197,7 @@ class Waits:
 
 @dataclass(frozen=True)
 class OrphanUnits:
-    """Units of which neither a batch nor a backfill is in the log."""
+    """Units for which the log has neither a batch nor a backfill."""
 
     lineage: str
     batch_id: int
@@ -212,7 +209,7 @@ class OrphanUnits:
 class UnevenBucket:
     """A live bucket with more or fewer ids in the catalog (`there`) than were kept (`said`).
 
-    `unknown`: how many ids of no batch that is known.
+    `unknown`: how many of the ids are of no known batch.
     """
 
     instance: str

@@ -1,10 +1,8 @@
-"""What a version of a Delta table, given by the actions of its entry in the log, has for a reader: data files, or a
-reason why it can't be read.
+"""The data files that a version of a Delta table has for a reader, or the reason why it can't be read. Pure.
 
-Pure.
-
-The format is https://github.com/delta-io/delta/blob/master/PROTOCOL.md. `dataChange` false: the rows were there before,
-in other files.
+The version is given by the actions of its entry in the log. The format is
+https://github.com/delta-io/delta/blob/master/PROTOCOL.md. `dataChange` false means that the rows existed before, in
+other files.
 """
 
 from __future__ import annotations
@@ -21,16 +19,16 @@ CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version
 CHANGE_COLUMNS = {CHANGE_TYPE: "string", COMMIT_VERSION: "bigint", COMMIT_TIMESTAMP: "timestamp"}
 """The columns of the change data feed, with their types in Spark's DDL."""
 INSERT, DELETE, BY_ROW = "insert", "delete", ""
-"""What has become of all rows of a file; BY_ROW: the file says it for each row."""
+"""What happened to all rows of a file; BY_ROW: the file has it for each row."""
 FEED = "delta.enableChangeDataFeed"
 Actions = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """A data file that a version names, with the values of its partition columns as the log has them.
+    """A data file that a version names, with the log's values of its partition columns.
 
-    `change`: what has become of its rows.
+    `change`: what happened to its rows.
     """
 
     version: int
@@ -40,7 +38,7 @@ class DataFile:
 
     @property
     def identity(self) -> str:
-        """What stands for it in the places of its rows.
+        """Return what identifies the file in the places of its rows.
 
         A file may come back in a later version (RESTORE), and its rows are then other records.
         """
@@ -48,19 +46,19 @@ class DataFile:
 
 
 def committed_ms(actions: Actions) -> int:
-    """When the version was committed, in ms since 1970 by its writer's clock; 0 where the writer did not say."""
+    """Return when the version was committed, in ms since 1970 by its writer's clock; 0 if the entry has no time."""
     infos = [action["commitInfo"] for action in actions if "commitInfo" in action]
     return int(infos[0].get("inCommitTimestamp") or infos[0].get("timestamp") or 0) if infos else 0
 
 
 def table_id(actions: Actions) -> str | None:
-    """The table's id, where the version sets it."""
+    """Return the table's id, if the version sets it."""
     found = [action["metaData"] for action in actions if "metaData" in action]
     return str(found[-1]["id"]) if found else None
 
 
 def appended(table: str, version: int, actions: Actions, *, ignore_deletes: bool) -> list[DataFile]:
-    """The files whose rows are new with a version. Raises Refused for one that deletes or rewrites rows."""
+    """Return the files whose rows are new in a version. Raise Refused if it deletes or rewrites rows."""
     adds, removes = _changing(actions, "add"), _changing(actions, "remove")
     if removes and (adds or not ignore_deletes):
         what = "rewrites" if adds else "deletes"
@@ -81,10 +79,10 @@ def appended(table: str, version: int, actions: Actions, *, ignore_deletes: bool
 
 
 def changed(table: str, version: int, actions: Actions, has_feed: Callable[[], bool]) -> list[DataFile]:
-    """The files with the changes of a version.
+    """Return the files with the changes of a version.
 
-    `has_feed` looks whether the table has a change data feed as of it. Raises Refused where nobody wrote down what
-    changed."""
+    `has_feed` returns whether the table has a change data feed as of the version. Raise Refused if rows were deleted
+    or rewritten and there is no feed."""
     cdc = [action["cdc"] for action in actions if "cdc" in action]
     if cdc:
         _refuse_vectors(table, version, cdc)
@@ -103,8 +101,11 @@ def changed(table: str, version: int, actions: Actions, has_feed: Callable[[], b
 
 
 def beside(file: DataFile, types: Mapping[str, str], committed: int | None) -> list[tuple[str, str | None, str]]:
-    """The (column, value as text, type) that all rows of a file share; `types` are those of the partition columns,
-    `committed` the commit's time in ms if changes are read."""
+    """Return the (column, value as a string, type) that all rows of a file share.
+
+    types      the types of the partition columns
+    committed  the commit's time in ms if changes are read
+    """
     shared = [(name, value, types[name]) for name, value in file.partition]
     if committed is None:
         return shared

@@ -1,10 +1,8 @@
-"""The unit: the rows that are committed together.
-
-Its identity, its content, and what to do when it is already there. Pure.
+"""The unit: the rows that are committed together. Its identity, its content, and the check of a replay. Pure.
 
 The identity is computed from what the unit is, and never from what happened: `flights/per_carrier/1/17/per_carrier/0`
-is lineage, batch, sink and partition. An attempt that finds its unit in the log compares the content that it meant to
-write with the content that is there (`compare`), because a replay may not have the same data.
+is lineage, batch, sink and partition. If an attempt finds its unit in the log, it compares the content that it meant
+to write with the committed content (`compare`), because a replay may not have the same data.
 """
 
 from __future__ import annotations
@@ -46,8 +44,7 @@ class UnitId:
 
 @dataclass(frozen=True)
 class FloatSum:
-    """The sum of the finite floats of a column, the sum of their absolute values, and how many are NaN, infinity and
-    minus infinity."""
+    """The sum of a column's finite floats and of their absolute values, and its count of NaN, +infinity, -infinity."""
 
     total: float = 0.0
     size: float = 0.0
@@ -56,10 +53,10 @@ class FloatSum:
     low: int = 0
 
     def same_as(self, other: FloatSum) -> bool:
-        """Return whether both are sums of the same floats: each float may differ by FLOAT_TOLERANCE of itself, so a sum
-        may by as much of the absolute values.
+        """Return whether both are sums of the same floats.
 
-        The sum of a ledger is about 0, and only its rounding is left of it: it says nothing of what a difference means.
+        Each float may differ by FLOAT_TOLERANCE of itself, so a sum may differ by as much of the absolute values. The
+        sum itself is no measure: that of a ledger is about 0, which is only the rest of its rounding.
         """
         if (self.nan, self.high, self.low) != (other.nan, other.high, other.low) or not _close(self.size, other.size):
             return False
@@ -70,10 +67,10 @@ class FloatSum:
 
 @dataclass(frozen=True)
 class Content:
-    """What a unit holds, free of order: how many rows, a hash over the exact columns, sums of the floats.
+    """What a unit holds, independent of order: the number of rows, a hash over the exact columns, sums of the floats.
 
-    Floats are apart because a sum of doubles differs in its last digits with the order of its terms; they are compared
-    with a relative tolerance, the rest exactly. `floats`: by the path of a column, or of what is inside a nested one.
+    A sum of doubles depends in its last digits on the order of its terms. So floats are compared with a relative
+    tolerance, all other columns exactly. `floats`: by the path of a column, or of a float inside a nested one.
     """
 
     rows: int
@@ -81,7 +78,7 @@ class Content:
     floats: dict[str, FloatSum] = field(default_factory=dict)
 
     def same_as(self, other: Content) -> bool:
-        """Whether both are the same data, floats within the tolerance."""
+        """Return whether both are the same data, floats within the tolerance."""
         if (self.rows, self.exact, self.floats.keys()) != (other.rows, other.exact, other.floats.keys()):
             return False
         return all(value.same_as(other.floats[name]) for name, value in self.floats.items())
@@ -100,10 +97,7 @@ class Counts:
 
 
 def compare(unit: UnitId, there: Content, meant: Content) -> None:
-    """Let a replay pass that means the same data as the unit which is there; stop the job otherwise.
-
-    Called by every unit that finds itself in the log. Raises InvariantBroken.
-    """
+    """Raise InvariantBroken if a replay's content differs from its committed unit."""
     if there.same_as(meant):
         return
     raise InvariantBroken(

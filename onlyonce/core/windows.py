@@ -1,4 +1,7 @@
-"""What the options of a window can be. Pure: each check raises Refused."""
+"""Windows over event time (fixed, sliding, sessions, chained), their options, and when early panes are due. Pure.
+
+Times are whole microseconds since 1970, UTC.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,13 @@ from onlyonce.core.errors import Refused
 
 
 def positive(kind: str, name: str, value: timedelta) -> None:
-    """Raise Refused for a length that is none."""
+    """Raise Refused unless a length is positive."""
     if value <= timedelta(0):
         raise Refused(f"{kind}({name}={value}): must be longer than zero", hint=f"give {name} as a positive timedelta")
 
 
 def within(kind: str, offset: timedelta, name: str, step: timedelta) -> None:
-    """Raise Refused for an offset that is not from zero to less than a step."""
+    """Raise Refused unless an offset is at least zero and less than a step."""
     if not timedelta(0) <= offset < step:
         raise Refused(
             f"{kind}(offset={offset}): must be from zero to less than the {name} of {step}",
@@ -27,7 +30,7 @@ def within(kind: str, offset: timedelta, name: str, step: timedelta) -> None:
 
 
 def known_zone(name: str) -> None:
-    """Raise Refused for a time zone that this machine does not have, with the nearest that it has."""
+    """Raise Refused for a time zone that this machine does not have, and name the most similar one."""
     try:
         zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
@@ -40,11 +43,9 @@ def known_zone(name: str) -> None:
         ) from error
 
 
-# Windows over event time: fixed, sliding, sessions. Pure; times are whole microseconds since 1970, UTC.
-#
 # A window is `[start, end)`. The words and the arithmetic are Beam's (`FixedWindows`, `SlidingWindows`, `Sessions`).
 # Windows are aligned to the epoch in UTC, shifted by an offset, or (whole days only) to the wall clock of a time zone:
-# such a day has 23, 24 or 25 hours. Time zones are read by `zoneinfo`, from the system or from the package tzdata.
+# such a day has 23, 24 or 25 hours. `zoneinfo` reads time zones from the system or from the package tzdata.
 
 
 Micros = int
@@ -55,7 +56,7 @@ _WALL_EPOCH = datetime(1970, 1, 1)
 
 
 def micros(delta: timedelta) -> Micros:
-    """The whole microseconds of a timedelta, exactly (no float in between)."""
+    """Return the whole microseconds of a timedelta, exactly (no float in between)."""
     return delta // timedelta(microseconds=1)
 
 
@@ -66,8 +67,8 @@ class Fixed:
     size      how long each is
     offset    where they begin, after the epoch: Fixed(7 days, offset=4 days) are weeks that begin on Monday
     timezone  an IANA zone, for sizes of whole days: each begins at local midnight plus `offset` by the wall
-              clock. A start that the clock skips is as much later as the clock jumps; of one that it shows
-              twice the first counts
+              clock. A start that the clock skips is later by the length of the jump; if the clock shows a start
+              twice, the first one counts
     """
 
     size: timedelta
@@ -88,33 +89,33 @@ class Fixed:
 
     @property
     def in_utc(self) -> bool:
-        """Whether all windows are of exactly one size; else by the wall clock of a time zone."""
+        """Return whether all windows have exactly one size. If not, they follow the wall clock of a time zone."""
         return self.timezone == "UTC"
 
     def last_end(self, time: Micros) -> Micros:
-        """The end of the last window that holds `time`."""
+        """Return the end of the last window that holds `time`."""
         if not self.in_utc:
             return self._by_wall_clock(time)[1]
         size = micros(self.size)
         return time - (time - micros(self.offset)) % size + size
 
     def assign(self, time: Micros) -> list[tuple[Micros, Micros]]:
-        """The windows that hold `time`."""
+        """Return the windows that hold `time`."""
         if not self.in_utc:
             return [self._by_wall_clock(time)]
         end = self.last_end(time)
         return [(end - micros(self.size), end)]
 
     def start_of(self, number: int) -> Micros:
-        """When window `number` begins, counted from the epoch."""
+        """Return when window `number` begins, counted from the epoch."""
         wall = _WALL_EPOCH + number * self.size + self.offset
         return micros(wall.replace(tzinfo=zoneinfo.ZoneInfo(self.timezone)) - _EPOCH)
 
     def _by_wall_clock(self, time: Micros) -> tuple[Micros, Micros]:
         local = (_EPOCH + timedelta(microseconds=time)).astimezone(zoneinfo.ZoneInfo(self.timezone))
         number = (local.replace(tzinfo=None) - self.offset - _WALL_EPOCH) // self.size
-        # A clock that is set back over a start shows the window before once more, and one set forward over a
-        # whole day leaves a window without an instant: the instants decide, not what the clock shows.
+        # The clock's reading alone does not decide: a clock that is set back over a start repeats the window before,
+        # and one that is set forward over a whole day leaves a window without an instant.
         if time < self.start_of(number):
             number -= 1
         elif time >= self.start_of(number + 1):
@@ -123,32 +124,31 @@ class Fixed:
 
     @property
     def per_record(self) -> int:
-        """In how many windows each record is."""
+        """Return in how many windows each record is."""
         return 1
 
     @property
     def own(self) -> Fixed:
-        """The windows by a moment in them."""
+        """Return the windows by a moment in them."""
         return self
 
     @property
     def reach(self) -> Micros:
-        """How far outside a window records may belong to its rows."""
+        """Return how far outside a window the records of its rows may be."""
         return 0
 
     @property
     def waits(self) -> Micros:
-        """What a window waits beside its output's lateness."""
+        """Return how long a window waits in addition to its output's lateness."""
         return self.reach
 
 
 @dataclass(frozen=True)
 class Joined(Fixed):
-    """The fixed windows of joined rows: each row is in that of its left record, or of its right one where it has no
-    left.
+    """The fixed windows of joined rows: a row is in the window of its left record, or of its right one without a left.
 
-    A window is closed when no record in time can join one of its rows any more: `reach` after its end. So a record is
-    late iff its event time is at or before what is closed and the reach behind it.
+    A window is closed when no record that is in time can join its rows any more: `reach` after its end. So a record is
+    late iff its event time is at most `closed_until` plus `reach`.
 
     within  the bound of the join
     """
@@ -157,22 +157,21 @@ class Joined(Fixed):
 
     @classmethod
     def of(cls, window: Fixed, within: timedelta) -> Joined:
-        """The windows of a join with this bound."""
+        """Return the windows of a join with this bound."""
         return cls(window.size, window.offset, window.timezone, within)
 
     @property
     def reach(self) -> Micros:
-        """The bound, and two milliseconds: Spark gives up a row in the millisecond after that in which its bound
-        ends."""
+        """Return the bound plus two milliseconds: Spark drops a row in the millisecond after its bound has ended."""
         return micros(self.within) + 2_000
 
 
 @dataclass(frozen=True)
 class Timed(Joined):
-    """The fixed windows by which an output with state of its own counts its records; `within` is how far behind them
-    its timers are set.
+    """The fixed windows by which an output with its own state counts its records.
 
-    They close, and records are late, as those of a join: by the record's own time.
+    `within` is how far after a record its timers are set. The windows close, and records are late, as in a join: by
+    the record's own time.
     """
 
 
@@ -181,8 +180,8 @@ class Sliding:
     """Windows of one size that overlap: a record is in each that holds its time, `size / slide` of them.
 
     size    how long a window is; a multiple of slide
-    slide   one begins this often
-    offset  shifts them all: from 0 to slide
+    slide   how often a window begins
+    offset  shifts all windows: from 0 to slide
     """
 
     size: timedelta
@@ -200,11 +199,11 @@ class Sliding:
             )
 
     def last_end(self, time: Micros) -> Micros:
-        """The end of the last window that holds `time`."""
+        """Return the end of the last window that holds `time`."""
         return time - (time - micros(self.offset)) % micros(self.slide) + micros(self.size)
 
     def assign(self, time: Micros) -> list[tuple[Micros, Micros]]:
-        """The windows that hold `time`, earliest first."""
+        """Return the windows that hold `time`, earliest first."""
         size, slide = micros(self.size), micros(self.slide)
         last = self.last_end(time)
         ends = range(last - size + slide, last + 1, slide)
@@ -212,17 +211,17 @@ class Sliding:
 
     @property
     def per_record(self) -> int:
-        """In how many windows each record is."""
+        """Return in how many windows each record is."""
         return micros(self.size) // micros(self.slide)
 
 
 @dataclass(frozen=True)
 class Session:
-    """Bursts of one key that are more than `gap` apart. A lone record's session is `[time, time + gap)`; two that
-    touch are one, as Spark has it (Beam merges only what overlaps).
+    """Bursts of one key that are more than `gap` apart.
 
-    A record is late iff its event time is at or before what is closed: the merged end,
-    which Spark itself compares, lets a stream differ from its batch with no drop reported.
+    The session of a single record is `[time, time + gap)`. Two sessions that touch are merged, as in Spark; Beam
+    merges sessions only if they overlap. A record is late iff its event time is at most `closed_until`. Spark compares
+    the merged end instead, by which a stream could differ from its batch without a reported drop.
 
     gap  how long a key is silent before its next record begins another session
     """
@@ -233,12 +232,12 @@ class Session:
         positive("Session", "gap", self.gap)
 
     def last_end(self, time: Micros) -> Micros:
-        """The end of the session of a lone record at `time`."""
+        """Return the end of the session of a single record at `time`."""
         return time + micros(self.gap)
 
     @property
     def per_record(self) -> int:
-        """In how many windows each record is."""
+        """Return in how many windows each record is."""
         return 1
 
 
@@ -246,24 +245,24 @@ Window = Fixed | Sliding | Session
 
 
 def reach(window: Window | None) -> Micros:
-    """How far from a window records may belong to its rows: of joins, and of windows that are made of others; 0 of
-    other windows."""
+    """Return how far from a window the records of its rows may be: not 0 for joined, timed and chained windows only."""
     return window.reach if isinstance(window, Fixed) else 0
 
 
 def waits(window: Window) -> Micros:
-    """What a window waits beside the lateness of its output: a join for its reach, one that is made of others for
-    these."""
+    """Return how long a window waits in addition to its output's lateness.
+
+    A join waits for its reach, a chained window for the windows that it is made of."""
     return window.waits if isinstance(window, Fixed) else 0
 
 
 def own(window: Fixed | Sliding) -> Fixed | Sliding:
-    """The windows by a moment in them, where a record's are others."""
+    """Return the windows by a moment in them, if a record's windows are different ones."""
     return window.own if isinstance(window, Fixed) else window
 
 
 def first_start(window: Window, time: Micros) -> Micros:
-    """The first start of a window at or after `time`: the windows from there on hold nothing from before it."""
+    """Return the first start of a window at or after `time`: windows from there on hold nothing from before it."""
     assert not isinstance(window, Session)
     start, end = own(window).assign(time)[-1]
     if start == time:
@@ -272,26 +271,25 @@ def first_start(window: Window, time: Micros) -> Micros:
 
 
 def longest(window: Fixed | Sliding) -> Micros:
-    """No window is longer.
+    """Return a length that no window exceeds.
 
-    A day of a time zone may have some hours more, and where a zone's clock skipped a day, a day more.
+    A day of a time zone may be some hours longer, and a day longer if the zone's clock skipped a day.
     """
     zoned = isinstance(window, Fixed) and not window.in_utc
     return micros(window.size) + (2 * micros(DAY) if zoned else 0)
 
 
 def any_ends(window: Fixed | Sliding, after: Micros, upto: Micros) -> bool:
-    """Whether a window ends later than `after` and not later than `upto`: each instant is in a window, the first of
-    which ends next."""
+    """Return whether a window ends later than `after` and not later than `upto`.
+
+    Each instant is in a window, and the first of its windows ends next."""
     return window.assign(after)[0][1] <= upto
 
 
 # When an output writes a pane of a window that is still open: Beam's `AfterCount` and `AfterProcessingTime`, repeated,
 # accumulating.
 #
-# Pure.
-#
-# A pane has all records of its window so far. The records that came since the last one are *held*: counted, and in no
+# A pane has all records of its window so far. The records that came since the last pane are *held*: counted, and in no
 # pane yet.
 
 
@@ -300,7 +298,7 @@ Bounds = tuple[Micros, Micros]
 
 @dataclass(frozen=True)
 class AfterRecords:
-    """A pane with the batch in which a window has so many records more than its last pane had."""
+    """Emit a pane once a window has `records` more records than its last pane had."""
 
     records: int
 
@@ -314,7 +312,7 @@ class AfterRecords:
 
 @dataclass(frozen=True)
 class AfterTime:
-    """A pane with the first batch that begins so much later than the one that brought a record which no pane has."""
+    """Emit a pane with the first batch that begins `time` after the batch of the first record that is in no pane."""
 
     time: timedelta
 
@@ -331,7 +329,7 @@ Trigger = AfterRecords | AfterTime
 
 @dataclass(frozen=True)
 class Held:
-    """How many records of a window no pane has, and when the batch began that brought the first of them."""
+    """How many records of a window are in no pane, and when the batch of the first of them began."""
 
     records: int
     since: Micros
@@ -340,12 +338,13 @@ class Held:
 def decide_panes(
     trigger: Trigger, before: Mapping[Bounds, Held], met: Mapping[Bounds, int], closed: Micros | None, now: Micros
 ) -> tuple[list[Bounds], dict[Bounds, Held | None]]:
-    """The open windows of which a batch writes a pane, and what is held of each window that it changes: None where
-    nothing is.
+    """Return the open windows whose pane a batch writes, and the new `Held` of each window that changes.
 
-    before   what the batches before have left of each window
-    met      how many records in time the batch has brought, by window
-    closed   up to where windows are closed with the batch: these have their last pane, and hold nothing
+    `Held` is None if all records of the window are in a pane.
+
+    before   the `Held` of each window after the batches before
+    met      how many records in time the batch has, by window
+    closed   up to where windows are closed with the batch: they have their last pane, and hold nothing
     now      when the batch began, by its row
     """
     fired, after = [], dict[Bounds, Held | None]()
@@ -368,12 +367,10 @@ def _is_due(trigger: Trigger, held: Held, now: Micros) -> bool:
     return now - held.since >= micros(trigger.time)
 
 
-# The windows of an output that is made from another's closed windows.
+# The windows of an output that is made from another output's closed windows.
 #
-# Pure; times are whole microseconds since 1970, UTC.
-#
-# A window counts by its last moment, a microsecond before its end. So the minutes of an hour are in that hour, and all
-# of them are closed when the hour ends.
+# A window belongs to the window that holds its last moment, a microsecond before its end. So the minutes of an hour are
+# in that hour, and all of them are closed when the hour ends.
 
 
 _ANY = Fixed(timedelta(days=1))
@@ -383,11 +380,11 @@ _ANY = Fixed(timedelta(days=1))
 class Chained(Fixed):
     """Fixed windows over the closed windows of another output.
 
-    To the log a record is in the windows that hold the last moments of its own there.
+    In the log a record is in the windows that hold the last moments of its own windows upstream.
 
-    upstream         the windows of that output
-    waits_before     its lateness
-    leaves_late_out  whether records that are late for it stay out of it, so that they never come here
+    upstream         the windows of the upstream output
+    waits_before     the lateness of the upstream output
+    leaves_late_out  whether the upstream output leaves its late records out, so that they never come here
     """
 
     upstream: Fixed | Sliding = _ANY
@@ -396,42 +393,42 @@ class Chained(Fixed):
 
     @property
     def own(self) -> Fixed:
-        """The windows themselves, by a moment in them and not by a record."""
+        """Return the windows by a moment in them, not by a record."""
         return Fixed(self.size, self.offset, self.timezone)
 
     @property
     def waits(self) -> Micros:
-        """What all outputs before it wait: none of its windows closes before the windows that it is made of."""
+        """Return how long all upstream outputs wait: no window closes before the windows that it is made of."""
         return micros(self.waits_before) + (self.upstream.waits if isinstance(self.upstream, Fixed) else 0)
 
     @property
     def reach(self) -> Micros:
-        """How far before its start records may belong to a window: the windows that it is made of may begin before
-        it."""
+        """Return how far before a window's start its records may be: upstream windows may begin before it."""
         before = self.upstream.reach if isinstance(self.upstream, Fixed) else 0
         own = self.upstream.own if isinstance(self.upstream, Fixed) else self.upstream
         return longest(own) + before
 
     @property
     def per_record(self) -> int:
-        """In how many pairs of a window and one that it is made of each record is."""
+        """Return in how many pairs of a window and an upstream window each record is."""
         return self.upstream.per_record
 
     def last_end(self, time: Micros) -> Micros:
-        """The end of the last window that a record at `time` belongs to."""
+        """Return the end of the last window that a record at `time` belongs to."""
         return self.own.last_end(self.upstream.last_end(time) - 1)
 
     def assign(self, time: Micros) -> list[tuple[Micros, Micros]]:
-        """The window of each window before it that a record at `time` is in; one may be there several times."""
+        """Return the window of each upstream window of a record at `time`; a window may occur several times."""
         return [self._of(end) for _, end in self.upstream.assign(time)]
 
     def through(self, time: Micros) -> Iterator[tuple[tuple[Micros, Micros], tuple[Micros, Micros]]]:
-        """(the window before it, the window) for a record at `time`."""
+        """Return pairs (upstream window, window) for a record at `time`."""
         return ((bounds, self._of(bounds[1])) for bounds in self.upstream.assign(time))
 
     def made_of(self, start: Micros, stop: Micros) -> tuple[Micros, Micros] | None:
-        """The starts [start, stop) of the windows that are made from those before it which start in [start, stop); None
-        where none starts there."""
+        """Return the starts [start, stop) of the windows that are made from upstream windows that start in the range.
+
+        None if no upstream window starts there."""
         before = self.upstream.own if isinstance(self.upstream, Fixed) else self.upstream
         first = first_start(before, start)
         if first >= stop:

@@ -1,11 +1,7 @@
-"""Which windows the records of an Arrow batch are in, and whether those were closed when they came: whole columns at
-once, without a JVM.
+"""Find late, invalid, remnant and rejected records, and judge lateness in whole columns. Without a JVM.
 
-The model's rule says what is late (`onlyonce.core.frontier`). It is asked once for each frontier. All rows of a task
-of receive carry the same one, so there are few.
-
-Who calls it: `left_out`, which shows late records, and `onlyonce.outputs.window_log`, which counts all. Errors:
-none of its own.
+The model's rule decides what is late (`onlyonce.core.frontier`). It is evaluated once for each frontier. All rows of
+one task of receive have the same frontier, so there are few.
 """
 
 from __future__ import annotations
@@ -53,8 +49,9 @@ NOTHING_CLOSED = int(np.iinfo(np.int64).min)
 def judged_rows(
     part: pa.RecordBatch, window: Window, lateness: int
 ) -> Iterator[tuple[Times, Times, NDArray[np.bool_]]]:
-    """For each window that a record is in: (starts, ends) of all rows, and which are late; of a chain also by an output
-    before that leaves it out."""
+    """Yield (starts, ends) of all rows, and which are late, for each window that a record is in.
+
+    In a chain a record is also late if an upstream output left it out."""
     closed = closed_by_row(part.column(OO_FRONTIER), window, lateness)
     known = closed != NOTHING_CLOSED
     if isinstance(window, Chained):
@@ -69,10 +66,10 @@ def judged_rows(
 
 
 def closed_by_row(frontiers: pa.StructArray, window: Window, lateness: int) -> Times:
-    """Up to where the output's windows were closed for each row; NOTHING_CLOSED while nothing was."""
+    """Return up to where the output's windows were closed for each row; NOTHING_CLOSED if none was."""
     names = [field.name for field in frontiers.type]
     columns = np.column_stack([whole_micros(column) for column in frontiers.flatten()])
-    # Rows with one frontier follow each other, so the rule is asked once for each run of them.
+    # Rows with one frontier are consecutive, so the rule is evaluated once for each run of them.
     begins = np.flatnonzero(np.r_[True, (columns[1:] != columns[:-1]).any(axis=1)][: len(columns)])
     distinct, which = np.unique(columns[begins], axis=0, return_inverse=True)
     closed = [_closed_until(dict(zip(names, values, strict=True)), window, lateness) for values in distinct.tolist()]
@@ -80,7 +77,7 @@ def closed_by_row(frontiers: pa.StructArray, window: Window, lateness: int) -> T
 
 
 def windows_of_rows(window: Window, times: Times) -> Iterator[tuple[Times, Times]]:
-    """(starts, ends) of the first, second, … window of each row, latest first. The model's arithmetic, on arrays."""
+    """Yield (starts, ends) of the first, second, … window of each row, latest first: the model's rule on arrays."""
     if isinstance(window, Fixed) and not window.in_utc:
         yield _days(window, times)
         return
@@ -95,7 +92,7 @@ def windows_of_rows(window: Window, times: Times) -> Iterator[tuple[Times, Times
 
 
 def _days(window: Fixed, times: Times) -> tuple[Times, Times]:
-    """(starts, ends) of days by a wall clock, which only the model knows: asked once for each of the days."""
+    """Return (starts, ends) of days by a wall clock. Only the model computes them: one call for each day."""
     starts, ends = np.empty_like(times), np.empty_like(times)
     order = np.argsort(times)
     ordered = times[order]
@@ -115,19 +112,16 @@ def _closed_until(values: dict[str, int], window: Window, lateness: int) -> int:
 
 
 def whole_micros(column: pa.Array) -> Times:
-    """Timestamps as whole microseconds; null becomes NOTHING_CLOSED."""
+    """Return timestamps as whole microseconds; null becomes NOTHING_CLOSED."""
     whole = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
     numbers: Times = pc.fill_null(whole, NOTHING_CLOSED).to_numpy(zero_copy_only=False)
     return numbers
 
 
-# The rows of late, invalid and remnant records, read from the Delta table `events` without a JVM.
+# The rows of late, invalid and remnant records in the Delta table `events`.
 #
-# `placed` says which records are late.
-#
-# Who calls it: `onlyonce.cli.operate`, `onlyonce.records.trace`, and the page in Airflow's UI. Errors: none of its own;
-# a pipeline that never ran has no rows. Not promised: that only committed batches are shown. Rows are shown as soon as
-# they are in `events`.
+# A pipeline that never ran has no rows. Rows are shown as soon as they are in `events`, even before their batch is
+# committed.
 
 
 Row = dict[str, Any]
@@ -136,8 +130,7 @@ _ORIGIN = {OO_LINEAGE: "lineage", OO_BATCH: "batch"}
 
 
 def late(pipeline: Pipeline, instance: str, limit: int, only: str | None = None) -> tuple[int, list[Row]]:
-    """How many (record, window) pairs met a closed window, of all outputs or only one, and the first `limit` of
-    them."""
+    """Return how many (record, window) pairs are late, for all outputs or only one, and the first `limit` of them."""
     rows: list[Row] = []
     total = 0
     windowed = [o for o in pipeline.roots() if o.window is not None and only in (None, o.name)]
@@ -152,7 +145,7 @@ def late(pipeline: Pipeline, instance: str, limit: int, only: str | None = None)
 
 
 def late_pairs(part: pa.RecordBatch, output: Output) -> Iterator[tuple[Times, Times, NDArray[np.int64]]]:
-    """For each window that a record is in: (starts, ends) of all rows, and the positions of the late ones.
+    """Yield (starts, ends) of all rows, and the positions of the late ones, for each window that a record is in.
 
     `part` has `oo_event_time` and `oo_frontier`. A session compares the event time itself.
     """
@@ -162,14 +155,14 @@ def late_pairs(part: pa.RecordBatch, output: Output) -> Iterator[tuple[Times, Ti
 
 
 def invalid(pipeline: Pipeline, instance: str, limit: int) -> tuple[int, list[Row]]:
-    """How many invalid records there are, and the first `limit` with reason, place and raw content."""
+    """Return how many invalid records there are, and the first `limit` with reason, place and raw content."""
     del pipeline  # an invalid record has none of the declared columns
     wanted = {OO_REASON: "reason", OO_PLACE: "place", OO_RAW: "raw", OO_SYSTEM_TIME: "system_time", **_ORIGIN}
     return _rows(instance, INVALID, wanted, limit)
 
 
 def remnant(pipeline: Pipeline, instance: str, limit: int) -> tuple[int, list[Row]]:
-    """How many records came from before the horizon, and the first `limit`."""
+    """Return how many records were older than the dedup horizon, and the first `limit`."""
     ids = {column: column for column in pipeline.record_id}
     wanted = {OO_REASON: "reason", **ids, OO_EVENT_TIME: "event_time", OO_RAW: "raw", **_ORIGIN}
     return _rows(instance, REMNANT, wanted, limit)
@@ -186,7 +179,7 @@ def _rows(instance: str, kind: str, wanted: dict[str, str], limit: int) -> tuple
 
 
 def _late_row(pipeline: Pipeline, output: Output, part: pa.RecordBatch, at: int, start: Any, end: Any) -> Row:
-    """The output first, then its window (none for a session, which has no end yet), then whose record it is."""
+    """Return the output, its window (none for a session, which has no end yet), and the record's columns."""
     record = part.slice(at, 1).to_pylist()[0]
     session = isinstance(output.window, Session)
     frontier = {name: to_micros(value) for name, value in record[OO_FRONTIER].items()}
@@ -204,13 +197,12 @@ def _late_row(pipeline: Pipeline, output: Output, part: pa.RecordBatch, at: int,
 
 
 def of_kind(kind: str) -> pc.Expression:
-    """Which rows of `events` are of a kind."""
+    """Return the expression that selects the rows of a kind in `events`."""
     return pc.field(OO_KIND) == kind
 
 
 def parts(instance: str, where: pc.Expression, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """The rows of `events` that an expression chooses, a bounded piece at a time; nothing when the pipeline never
-    ran."""
+    """Yield the rows of `events` that an expression selects, in bounded pieces; none if the pipeline never ran."""
     path = settings.data_location(instance) / stored_names.EVENTS_FOLDER
     if not opening.any_in(path):
         return
@@ -220,12 +212,8 @@ def parts(instance: str, where: pc.Expression, columns: list[str]) -> Iterator[p
             yield part
 
 
-# The records that outputs have rejected: reason and window from the log, values from the table `events`.
-#
-# Without a JVM.
-#
-# Who calls it: `onlyonce rejected`, `onlyonce.open`. Errors: Retryable while the database is away. Not promised: the
-# values of a record that was removed from `events` meanwhile.
+# The records that outputs have rejected: reason and window from the log, values from the table `events`. A record that
+# was removed from `events` meanwhile has no values.
 
 
 ID = (OO_HIGH, OO_LOW)
@@ -234,8 +222,9 @@ ID = (OO_HIGH, OO_LOW)
 def rejected_rows(
     database: Database, pipeline: Pipeline, instance: str, limit: int, output: str | None = None
 ) -> tuple[int, list[Row]]:
-    """How many (record, window) pairs are rejected, of all outputs or only one, and `limit` of them with the declared
-    columns."""
+    """Return how many (record, window) pairs are rejected, and `limit` of them with the declared columns.
+
+    They are those of all outputs or only one."""
     total, found = Rejections(database).some(instance, output, limit)
     values = _values(pipeline, instance, found)
     none = dict.fromkeys(pipeline.columns())
@@ -243,7 +232,7 @@ def rejected_rows(
 
 
 def _told(row: Row) -> Row:
-    """The output, the reason and the window first; then whose record it is."""
+    """Return the output, the reason and the window first, then the record's batch."""
     told = {name: row[name] for name in ("output", "reason", "window_start", "window_end", "event_time", "record_id")}
     return told | {
         "batch": f"{row['lineage']}/{row['batch']}",
@@ -252,7 +241,7 @@ def _told(row: Row) -> Row:
 
 
 def _values(pipeline: Pipeline, instance: str, found: list[Row]) -> dict[str, Row]:
-    """The declared columns of these records, by record id. Their batches say which files are opened."""
+    """Return the declared columns of these records, by record id. Only files of their batches are opened."""
     if not found:
         return {}
     ids = [from_hex(row["record_id"]) for row in found]

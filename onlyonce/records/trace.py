@@ -1,11 +1,7 @@
-"""Tells what became of one record: its fate in `events`, its unit in the commit log, its windows. Without a JVM.
+"""Report what became of one record: its fate in `events`, its unit in the commit log, its windows. Without a JVM.
 
-An invalid record has no id of its own. It is found by its line, if that gives the id columns the values that were asked
-for.
-
-Who calls it: `onlyonce.cli.operate`. Errors: those of `onlyonce.sources.record_id`, Retryable while the database is
-away. Not promised: a quick answer; the ids of all of `events` are read. A re-delivery leaves no row; it is only
-counted.
+An invalid record has no id. It is found by its line, if that has the given values for the id columns. A re-delivery
+leaves no row; it is only counted. A trace reads the ids of all of `events`, so it may take long.
 """
 
 from __future__ import annotations
@@ -64,7 +60,7 @@ PLATFORM = [
     OO_RAW,
 ]
 MOST = 20
-"""Invalid lines that are shown of those that give these values."""
+"""The most invalid lines with these values that are shown."""
 NEVER_SEEN = (
     "no row of `events` and no chunk of the catalog has this id. It never came, or waits in a file that no run "
     "has taken in "
@@ -89,8 +85,8 @@ ERASED = (
 
 
 def trace(database: Database, pipeline: Pipeline, instance: str, wanted: Asked) -> tuple[Report, bool]:
-    """What is known of a record, and whether anything is."""
-    # Before the transaction: it holds the catalog's tables against a collection, and this may take long.
+    """Return what is known of a record, and whether anything is."""
+    # Before the transaction, which blocks a collection of the catalog's tables: this read may take long.
     found = _of_ids(instance, wanted.ids)
     found += [row for row in _of_lines(instance, wanted.values) if row not in found]
     with Traces.at_one_moment(database) as log:
@@ -159,7 +155,7 @@ def _of_ids(instance: str, ids: list[RecordId]) -> list[Row]:
 
 
 def _of_lines(instance: str, values: dict[str, str]) -> list[Row]:
-    """The invalid lines that give each id column its value, as text: most are not JSON that could be read."""
+    """Return the invalid lines with these values for the id columns, found as text: most are no valid JSON."""
     found: list[Row] = []
     for part in left_out.parts(instance, left_out.of_kind(INVALID), PLATFORM) if values else []:
         holds = pc.is_valid(part.column(OO_RAW))
@@ -171,7 +167,7 @@ def _of_lines(instance: str, values: dict[str, str]) -> list[Row]:
 
 
 def _fate(traces: Traces, row: Row) -> tuple[Row, int | None]:
-    """One row of `events` with its batch and unit, and the version of the commit that holds it."""
+    """Return the fate of one row of `events` with its batch and unit, and the version of the commit that holds it."""
     batch = stored_names.batch(row[OO_LINEAGE], row[OO_BATCH])
     unit = stored_names.unit(row[OO_LINEAGE], row[OO_BATCH], units.EVENTS, row[OO_PARTITION])
     log = traces.judged(unit, row[OO_LINEAGE], row[OO_BATCH])
@@ -191,13 +187,13 @@ def _unit(log: Judged | None, unit: str) -> str | None:
 
 
 def _windows(traces: Traces, pipeline: Pipeline, instance: str, row: Row, version: int | None) -> list[Row]:
-    """The windows of each output that a kept record falls in, and what has become of each."""
+    """Return the windows of each output that a kept record falls in, and what became of each."""
     found: list[Row] = []
     rejections_of = Rejections(traces.scope).of_record(instance, row[OO_HIGH] or 0, row[OO_LOW] or 0)
     for root in pipeline.roots():
         read = traces.read_by(instance, root.name, version)
         at = row[OO_EVENT_TIME]
-        if isinstance(root.window, Chained):  # its window holds that of the output before, which may begin earlier
+        if isinstance(root.window, Chained):  # its window holds the upstream window, which may begin earlier
             at = to_time(root.window.assign(to_micros(at) or 0)[0][0])
         for output in (root, *pipeline.made_from(root)):
             there = traces.windows_at(instance, output.name, at)
@@ -207,9 +203,9 @@ def _windows(traces: Traces, pipeline: Pipeline, instance: str, row: Row, versio
 
 
 def _rejected(root: Output, windows: list[Row], rejected: list[Rejection]) -> list[Row]:
-    """The windows of a record, with what the output's function said where it rejected it.
+    """Return the windows of a record, with the function's reason where an output has rejected it.
 
-    Of sessions it has none, since it is in none.
+    A rejected record is in no session.
     """
     if not rejected:
         return windows
@@ -235,7 +231,7 @@ def _of_output(
     frontier = Frontier(**{part: to_micros(value) for part, value in (row[OO_FRONTIER] or {}).items()})
     if isinstance(root.window, Session):
         late = is_late(frontier, root.window, micros(root.lateness), time, time)
-        # Its session is of a key that only the function knows: all that hold its time are shown.
+        # Only the function knows the key of the record's session: all sessions that hold the record's time are shown.
         made = [window for window in there if window.state == "closed"]
         if not made:
             return [_of_window(name, late, None, None, read, None, version)]
@@ -262,7 +258,7 @@ def _of_window(
     window: SeenWindow | None,
     version: int | None,
 ) -> Row:
-    """`window` is the newest generation of it that readers see, if there is one."""
+    """Return a window's row. `window` is the newest generation that readers see, if there is one."""
     by_backfill = window.events_version if window else None
     folded = by_backfill is not None and version is not None and by_backfill >= version
     final = window is not None and window.state == "closed"

@@ -1,7 +1,6 @@
-"""Finding input and reading it.
+"""Find new input and read it.
 
-`discovery` finds what is new, `registry` stores it, and a batch reads what the registry names.
-
-`files` and `kafka` are the kinds of source. `parse` turns their lines and columns into records. `pubsub` and `land`
-bring messages into an inbox.
+`discovery` finds what is new, `manifest` stores it in a registry, and a batch reads what the registry names.
+`source_files` and `source_kafka` are the kinds of source. `values` turns their lines and columns into records. `pubsub`
+brings messages into an inbox.
 """

@@ -1,12 +1,14 @@
-"""Several sources as one: their batches are taken in one after the other, in an order that is written down once.
+"""The interface between receive and a source, the choice of a pipeline's source, and several sources as one.
 
-Each source has a registry of its own, below the instance's folder `sources`. The table `turns` has the order of all
-their batches: of each its number there, its source, and its number in that registry. Receive streams `turns`, so a
-replay, a second driver and a new life read the same batch of the same source, and a look-up in the catalog knows which
-batches came before, whatever source they are of. Batches that are found at one look take turns.
+Every source has a registry (`manifest`). New input is noted there and cut into batches once. A batch may be read any
+number of times, with the same input each time.
 
-What a crash between a registry and `turns` leaves has no turn yet: the next look gives it one. Who calls it: `sources`.
-Errors: those of the sources; Refused for input of a source that is not declared any more.
+If a pipeline has several sources, each has its own registry below the instance's folder `sources`. The table `turns`
+has the order of all their batches: for each batch its number there, its source, and its number in that registry.
+Receive streams `turns`. So a replay, a second driver and a new life read the same batch of the same source. And a
+look-up in the catalog knows which batches came before, whatever their source. New batches are taken alternately.
+
+If a crash leaves batches that are in a registry and not in `turns`, the next `register` gives them turns.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ from onlyonce.tables import commit
 from onlyonce.tables.commit import Own
 
 SCHEMA = stored_names.TURNS_COLUMNS
-# `known`: of each source the number of its last batch that has a turn by now, so the last turn alone says what is new.
+# `known`: for each source the number of its last batch in `turns`, so the last turn alone shows which batches are new.
 LOOKS = 5
 
 
@@ -57,11 +59,11 @@ class Several:
     sources: Mapping[str, Any]  # of `sources.Source`, which imports this module
 
     def register(self, spark: SparkSession, driver: Driver, now: datetime, corrected: Corrections = NOTHING) -> int:
-        """Let each source register what is new, and give their batches turns; gives how many entries."""
+        """Let each source register new input, and give the batches turns. Return the number of new entries."""
         commit.make(self.table, session.schema_of(SCHEMA), spark, [], commit.KEEP_ALL)
         added = sum(source.register(spark, driver, now, corrected) for source in self.sources.values())
         for _ in range(LOOKS):
-            # Before the look at what is known: what another driver adds after it makes the transaction's number taken.
+            # Read before `_new`: if another driver adds turns after that, the transaction's number is taken.
             app_id = stored_names.transaction(self.instance, stored_names.TURNS_BY)
             number = (commit.version(self.table, app_id) or 0) + 1
             rows = self._new(corrected)
@@ -76,41 +78,41 @@ class Several:
 
     @property
     def registry(self) -> str:
-        """What the log calls the table `turns`."""
+        """Return the log's name for the table `turns`."""
         return manifest.name(self.table)
 
     def last_batch(self) -> int | None:
-        """The number of the last turn; None before the first."""
+        """Return the number of the last turn; None before the first."""
         return manifest.last_batch(self.table)
 
     def records_after(self, batch_no: int | None) -> int:
-        """About how many records the batches behind that one have."""
+        """Return about how many records the later batches have."""
         return sum(manifest.after(self.table, batch_no, ["records"])["records"].to_pylist())
 
     def behind(self, batch_no: int | None) -> Collection[str]:
-        """The sources with batches behind that one."""
+        """Return the sources with later batches."""
         return set(manifest.after(self.table, batch_no, ["source"])["source"].to_pylist())
 
     def stream(self, spark: SparkSession, start: int) -> DataFrame:
-        """The turns as a stream, one at a time."""
+        """Return the turns as a stream, one at a time."""
         return manifest.stream(spark, self.table, start)
 
     def listed(self, spark: SparkSession, batch: DataFrame) -> Taken:
-        """The batch whose turn it is."""
+        """Return the batch of the turn in a batch of the stream."""
         rows = batch.withColumn(SEEN_AT, F.unix_micros(SEEN_AT)).collect()
         if not rows:
             return Taken(None, None, NO_BATCH, datetime.now(EPOCH.tzinfo))
         [turn] = rows
-        self.pipeline.of_source(turn.source)  # is it declared?
+        self.pipeline.of_source(turn.source)  # raises Refused if the source is not declared any more
         cut = self.sources[turn.source].batch(spark, turn.source_batch_no)
         return Taken(cut, turn.source, turn.batch_no, EPOCH + timedelta(microseconds=turn.seen_at))
 
     def batch(self, spark: SparkSession, batch_no: int) -> Taken:
-        """The same of one turn by its number."""
+        """Return the batch of a turn by the turn's number."""
         return self.listed(spark, manifest.batch(spark, self.table, batch_no))
 
     def _new(self, corrected: Corrections = NOTHING) -> list[tuple[Any, ...]]:
-        """A turn for each batch that has none."""
+        """Return a turn for each batch that has none."""
         last = self._last_turn()
         known: dict[str, int] = json.loads(last["known"]) if last else {}
         found = {name: self._of_source(name, known.get(name), corrected) for name in self.sources}
@@ -119,8 +121,8 @@ class Several:
             _in_turns(found), last[BATCH_NO] + 1 if last else 0
         ):
             known[name] = source_batch_no
-            # Ingestion time never moves back: it decides what may be collected. A source may have been registered by an
-            # earlier run that was killed.
+            # Ingestion time never moves back: it decides which ids may be removed. A source may have been registered by
+            # an earlier run that was killed.
             reached = max(at, reached or at)
             turns.append((number, name, source_batch_no, records, json.dumps(known), reached))
         return turns
@@ -139,7 +141,7 @@ class Several:
 
 
 def _in_turns(found: Mapping[str, deque[tuple[Any, ...]]]) -> Iterator[tuple[Any, ...]]:
-    """A batch of each source after the other, as long as there are any: none keeps the others waiting."""
+    """Yield one batch of each source in turn, as long as there are any, so no source keeps the others waiting."""
     while any(found.values()):
         for batches in found.values():
             if batches:
@@ -148,9 +150,9 @@ def _in_turns(found: Mapping[str, deque[tuple[Any, ...]]]) -> Iterator[tuple[Any
 
 @dataclass(frozen=True)
 class Taken:
-    """A batch of one of several sources, under the number and the system time of its turn.
+    """A batch of one of several sources, with the number and the system time of its turn.
 
-    Without a cut: no batch was registered yet.
+    Without a cut no batch was registered yet.
     """
 
     cut: Any  # a `sources.Cut`
@@ -160,34 +162,31 @@ class Taken:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to read."""
+        """Return whether there is nothing to read."""
         return self.cut is None or self.cut.empty
 
     def size(self) -> int:
-        """About how many bytes it has."""
+        """Return about how many bytes the batch has."""
         return 0 if self.cut is None else int(self.cut.size())
 
     def summary(self) -> dict[str, Any]:
-        """What the batch row says of it."""
+        """Return what the batch row keeps of the batch."""
         if self.cut is None:
             return {BATCH_NO: self.batch_no}
         told = self.cut.summary()
         return {**told, BATCH_NO: self.batch_no, SOURCE: self.source, SOURCE_BATCH_NO: told[BATCH_NO]}
 
     def unreadable(self) -> dict[str, Any]:
-        """What of it can't be read at the moment when the batch begins."""
+        """Return which input of the batch can't be read when the batch begins."""
         return {} if self.cut is None else dict(self.cut.unreadable())
 
     def lines(self, facts: dict[str, Any]) -> tuple[Lines, Callable[[int], int]]:
-        """Its lines; and, given how many records have a fate, how many must."""
+        """Return the batch's lines, and a function that maps the number of judged records to the number expected."""
         found: tuple[Lines, Callable[[int], int]] = self.cut.lines(facts)
         return found
 
 
-# The interface between receive and a source, and the choice of a pipeline's source.
-#
-# Every source has a registry (`registry`). New input is noted there and cut into batches once. A batch may be read any
-# number of times, and gives the same input each time.
+# The interface between receive and a source.
 
 
 class Cut(Protocol):
@@ -195,30 +194,30 @@ class Cut(Protocol):
 
     @property
     def batch_no(self) -> int:
-        """Its number in the registry; NO_BATCH where nothing was registered yet."""
+        """Return the batch's number in the registry; NO_BATCH if nothing was registered yet."""
 
     @property
     def seen_at(self) -> datetime:
-        """Its system time."""
+        """Return the batch's system time."""
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to read."""
+        """Return whether there is nothing to read."""
 
     def size(self) -> int:
-        """About how many bytes it has; packed ones count by their lines.
+        """Return about how many bytes the batch has; packed files count by their lines.
 
-        It decides in how many partitions the batch is cut, and nothing else.
+        The size only decides into how many partitions the batch is cut.
         """
 
     def summary(self) -> dict[str, Any]:
-        """What the batch row says of it."""
+        """Return what the batch row keeps of the batch."""
 
     def unreadable(self) -> dict[str, Any]:
-        """What of it can't be read at the moment when the batch begins."""
+        """Return which input of the batch can't be read when the batch begins."""
 
     def lines(self, facts: dict[str, Any]) -> tuple[Lines, Callable[[int], int]]:
-        """Its lines; and, given how many records have a fate, how many must."""
+        """Return the batch's lines, and a function that maps the number of judged records to the number expected."""
 
 
 class Source(Protocol):
@@ -226,28 +225,28 @@ class Source(Protocol):
 
     @property
     def registry(self) -> str:
-        """What the log calls its registry."""
+        """Return the log's name for the registry."""
 
     def register(self, spark: SparkSession, driver: Driver, now: datetime, corrected: Corrections = NOTHING) -> int:
-        """Note what is new; gives how many entries. `corrected`: when the entries of before have arrived."""
+        """Note new input, and return the number of new entries. `corrected`: when earlier entries have arrived."""
 
     def last_batch(self) -> int | None:
-        """The number of the last batch that was registered; None before the first."""
+        """Return the number of the last registered batch; None before the first."""
 
     def records_after(self, batch_no: int | None) -> int:
-        """About how many records the batches behind that one have, for whoever waits. Nothing is decided by it."""
+        """Return about how many records the later batches have. It is an estimate for people; nothing depends on it."""
 
     def behind(self, batch_no: int | None) -> Collection[str]:
-        """The names of the sources with batches behind that one; none where the pipeline has one source."""
+        """Return the names of the sources with later batches; empty if the pipeline has one source."""
 
     def stream(self, spark: SparkSession, start: int) -> DataFrame:
-        """The registry as a stream, a batch at a time."""
+        """Return the registry as a stream, a batch at a time."""
 
     def listed(self, spark: SparkSession, batch: DataFrame) -> Cut:
-        """What a batch of that stream names."""
+        """Return the input that a batch of that stream names."""
 
     def batch(self, spark: SparkSession, batch_no: int) -> Cut:
-        """The same of one batch by its number, of those that are registered."""
+        """Return a registered batch by its number."""
 
 
 def source_of(
@@ -258,10 +257,12 @@ def source_of(
     readings: Readings | None = None,
     skipped: set[str] | None = None,
 ) -> Source:
-    """The source of an instance.
+    """Return the source of an instance.
 
-    `bounds` are those of a bounded run; `readings` what a run has read of the registries; `skipped` gets the folders
-    below an inbox that a listing skips."""
+    bounds    the bounds of a bounded run
+    readings  what a run has read of the registries
+    skipped   gets the folders below an inbox that a listing skips
+    """
     if pipeline.sources:
         views = {name: pipeline.of_source(name) for name in pipeline.sources}
         each = {
@@ -312,7 +313,7 @@ class _Files:
         return ()
 
     def batches_after(self, batch_no: int | None) -> list[tuple[int, int, datetime]]:
-        """(number, records, system time) of each batch behind that one, in order."""
+        """Return (number, records, system time) of each later batch, in order."""
         return manifest.batches(manifest.after(self.inbox.table, batch_no, [BATCH_NO, "lines", SEEN_AT]), "lines")
 
     def stream(self, spark: SparkSession, start: int) -> DataFrame:

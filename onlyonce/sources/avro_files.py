@@ -1,9 +1,8 @@
-"""What the types of an Avro schema are in Arrow.
+"""Read the records of Avro files in groups, with Arrow types from the schema, within bounds of memory and stack.
 
-They come from the schema and not from the values, so a batch of rows decides nothing.
-
-fastavro reads times as the numbers that they are, and whole arrays are cast. So a time of any year is read, and its
-record alone is invalid.
+The types come from the schema and not from the values, so they are the same for each batch of rows. fastavro reads
+times as plain numbers, which are then cast as whole arrays. So a time of any year is read, and only its record is
+invalid.
 """
 
 from __future__ import annotations
@@ -46,17 +45,18 @@ LOGICAL = {
         for name, unit in (("millis", "ms"), ("micros", "us"), ("nanos", "ns"))
     },
 }
-"""Times are read as the numbers that they are and cast in whole arrays."""
+"""Times are read as plain numbers and cast in whole arrays."""
 Avro = Any
 Types = tuple[pa.DataType, pa.DataType]
-"""As it is read, and as it is meant."""
+"""The type as it is read, and the type that the schema means."""
 IN_A_STRING = frozenset({pa.string(), pa.bool_(), pa.int32(), pa.int64()})
-"""A column that is one of several of these is read as a string, as JSON's values are for a string column."""
+"""A column that is a union of several of these is read as a string, as JSON's values are for a string column."""
 
 
 def without_logical(schema: Avro, named: dict[str, Any], seen: set[str]) -> Avro:
-    """Return a schema with the schemas that it names where it first names them, and whose times are numbers: so
-    fastavro converts none."""
+    """Return a schema in which imported schemas are expanded at their first use, and times are plain numbers.
+
+    So fastavro converts no time."""
     if isinstance(schema, list):
         return [without_logical(one, named, seen) for one in schema]
     if isinstance(schema, str):
@@ -84,7 +84,7 @@ def without_logical(schema: Avro, named: dict[str, Any], seen: set[str]) -> Avro
 
 
 def types_of(schema: Avro, defined: dict[str, Avro]) -> Types:
-    """Return the types of a schema that `without_logical` gave. Raise Damaged for a union that no type holds."""
+    """Return the types of a schema that `without_logical` returned. Raise Damaged for a union that no type holds."""
     if isinstance(schema, str):
         return types_of(defined[schema], defined) if schema in defined else (PLAIN[schema], PLAIN[schema])
     if isinstance(schema, list):
@@ -165,7 +165,7 @@ def avro_types_of_columns(schema: Avro, names: Collection[str]) -> dict[str, Typ
 
 
 def mixed_columns(schema: Avro, names: Collection[str]) -> list[str]:
-    """Return the columns whose values are of several types, which a string column holds as it holds JSON's."""
+    """Return the columns whose values have several types, which a string column holds as it holds JSON's."""
     defined = defined_in(schema)
     return [field["name"] for field in schema["fields"] if field["name"] in names and _is_mixed(field["type"], defined)]
 
@@ -193,24 +193,20 @@ def _is_mixed(schema: Avro, defined: dict[str, Avro]) -> bool:
     )
 
 
-# Reads the records of Avro files, some at a time, and refuses files that would need more memory or a deeper stack than
-# a reader has.
+# The records of Avro files, in groups.
 #
-# fastavro decodes a block as a whole, and follows nested types past the end of its stack: five thousand records inside
-# each other, in a file of five kilobytes, end the process. So the types are checked before any record is read, and the
-# blocks are unpacked once, within bounds, when a file is registered.
-#
-# Who calls it: `typed_files`. Errors: Damaged; whatever fastavro raises for a damaged byte.
+# fastavro decodes a block as a whole, and follows nested types past the end of its stack: five thousand nested records
+# in a file of five kilobytes end the process. So the types are checked before any record is read. And the blocks are
+# unpacked once, within bounds, when a file is registered. For a damaged byte fastavro raises any error.
 
 
 Schema = Any
 DEEPEST = 64
-"""Types inside each other."""
+"""The deepest nesting of types."""
 BLOCK = 1 << 26
-"""In bytes: how much one block may unpack to. Writers make them of some kilobytes; a record is in one of them as a
-whole."""
+"""The most bytes that one block may unpack to. Writers make blocks of some kilobytes, each of whole records."""
 AT_ONCE = 1 << 26
-"""In bytes, of records that are handed on together."""
+"""The most bytes of records that are yielded together."""
 SYNC = 16
 HEADER = fastavro.parse_schema(
     {
@@ -223,13 +219,13 @@ HEADER = fastavro.parse_schema(
         ],
     }
 )
-"""By Avro's specification."""
+"""The header by Avro's specification."""
 PACKAGES = {"snappy": "cramjam"}
-"""Codec → the package that fastavro reads it with, which is none of onlyonce's own dependencies."""
+"""Codec → the package with which fastavro reads it; onlyonce does not depend on it."""
 
 
 def columns(at: FileAt) -> list[str]:
-    """The names of all columns. Raises Damaged for types that can't be read in bounds."""
+    """Return the names of all columns. Raise Damaged for types that can't be read in bounds."""
     with _opened(at) as file:
         reader = fastavro.reader(file)
         _check_codec(at, _codec(reader))
@@ -242,19 +238,18 @@ def columns(at: FileAt) -> list[str]:
 
 
 def check_types(schema: Schema) -> None:
-    """See that values of some types can be read in bounds.
+    """Raise Damaged if values of a schema's types can't be read in bounds.
 
-    Names are in full, as fastavro's parser gives them. Raises Damaged.
+    Names must be full names, as fastavro's parser returns them.
     """
     _least(schema, {}, ())
 
 
 def records(at: FileAt, names: Collection[str] | None, most_rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of some columns (None: of all) in groups, for which memory is there.
+    """Yield the rows of some columns (None: all) in groups that fit into memory.
 
-    Only of a file whose `columns` have been looked at.
-
-    The types are those of the file's schema. Raise Damaged for a column that no type of Arrow holds.
+    Call `columns` for the file before. The types are those of the file's schema. Raise Damaged for a column that no
+    Arrow type holds.
     """
     with _opened(at) as file:
         reader = fastavro.reader(file)
@@ -288,7 +283,7 @@ def _groups(blocks: Any, most_rows: int) -> Iterator[list[dict[str, Any]]]:
 
 
 class _Behind:
-    """A file with another beginning: what `file` is at now follows `head`."""
+    """A file with another beginning: `head`, followed by the rest of `file` from its current position."""
 
     def __init__(self, head: bytes, file: IO[bytes]) -> None:
         self.head, self.file = io.BytesIO(head), file
@@ -304,8 +299,9 @@ class _Behind:
 
 
 def _head(reader: Any, schema: Schema) -> bytes:
-    """Return the header of a file with another schema, by which fastavro converts no time, and its own codec and
-    marks."""
+    """Return the header of a file with another schema, whose times fastavro does not convert.
+
+    Codec and sync marker are the file's own."""
     meta = {"avro.schema": json.dumps(schema).encode(), "avro.codec": _codec(reader).encode()}
     written = io.BytesIO()
     fastavro.schemaless_writer(written, HEADER, {"magic": b"Obj\x01", "meta": meta, "sync": reader._header["sync"]})
@@ -313,7 +309,7 @@ def _head(reader: Any, schema: Schema) -> bytes:
 
 
 def check(at: FileAt) -> None:
-    """See that no block of a file unpacks to more than it may. Raises Damaged."""
+    """Raise Damaged if a block of a file unpacks to more bytes than allowed."""
     with _opened(at) as file:
         codec = _codec(fastavro.reader(file))
         _check_codec(at, codec)
@@ -342,7 +338,7 @@ def _opened(at: FileAt) -> IO[bytes]:
 
 
 def _block(file: IO[bytes]) -> bytes | None:
-    """The content of the next block, as it is in the file."""
+    """Return the content of the next block, as it is in the file."""
     if _long(file) is None:
         return None
     size = _long(file)
@@ -354,7 +350,7 @@ def _block(file: IO[bytes]) -> bytes | None:
 
 
 def _long(file: IO[bytes]) -> int | None:
-    """A number as Avro writes it; None at the end of the file."""
+    """Return a number in Avro's encoding; None at the end of the file."""
     number = shift = 0
     while byte := file.read(1):
         number |= (byte[0] & 127) << shift
@@ -365,7 +361,7 @@ def _long(file: IO[bytes]) -> int | None:
 
 
 def _snappy(packed: bytes) -> int:
-    # Its first bytes say so, as far as seven bits go in each.
+    # The first bytes hold the unpacked length, seven bits in each.
     return sum((byte & 127) << (7 * at) for at, byte in enumerate(_leading(packed)))
 
 
@@ -381,11 +377,11 @@ UNPACKED: dict[str, Callable[[bytes], int]] = {
     "xz": lambda packed: len(lzma.LZMADecompressor().decompress(packed, BLOCK + 1)),
     "snappy": _snappy,
 }
-"""How many bytes a block unpacks to, or some more than it may."""
+"""How many bytes a block unpacks to; reading stops once the bound is exceeded."""
 
 
 def _least(schema: Schema, named: dict[str, Schema], inside: tuple[str, ...], depth: int = 0) -> int:
-    """How many bytes a value has at least. Raises Damaged for types that can't be read in bounds."""
+    """Return the fewest bytes of a value. Raise Damaged for types that can't be read in bounds."""
     if depth > DEEPEST:
         raise Damaged(f"its types are more than {DEEPEST} deep inside each other")
     if isinstance(schema, list):

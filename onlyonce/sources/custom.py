@@ -1,13 +1,8 @@
 """A source of the user's own: how far each of its parts reaches, and the records of a part by number.
 
-The contract is docs/how-to/own-source.md.
-
-The driver asks for the ends and stores the ranges. Tasks read the ranges, each with a new reader. If a reader gives
-another number of rows than it was asked for, it breaks the contract and the run stops.
-
-Who calls it: `source_files`, the conformance suite. Errors: Refused if the class is missing or an end is not valid,
-InvariantBroken for rows that break the contract. Any error that the reader raises stops the run; the next run tries
-again.
+The contract is docs/how-to/own-source.md. The driver asks for the ends and stores the ranges. Tasks read the ranges,
+each with a new reader. If a reader yields another number of rows than requested, it breaks the contract, and the run
+stops with InvariantBroken. Any error that the reader raises stops the run; the next run tries again.
 """
 
 from __future__ import annotations
@@ -36,20 +31,20 @@ TASK = 1 << 16
 
 
 class Reader(Protocol):
-    """What the class must have. A record is its part and number; both mean the same record for ever."""
+    """The methods of the user's class. A record is its part and number, which mean the same record for ever."""
 
     def ends(self) -> Mapping[str, int]:
-        """For each part the number behind its last record that can be read now.
+        """Return for each part the number after its last record that can be read now.
 
-        It never goes down; parts may be added.
+        It never decreases; parts may be added.
         """
 
     def read(self, part: str, start: int, end: int) -> Iterable[pa.RecordBatch]:
-        """The records with the numbers start … end - 1, in order: the same rows at every call."""
+        """Return the records with the numbers start … end - 1, in order: the same rows at every call."""
 
 
 def new_ranges(source: Custom, known: Mapping[str, Known]) -> list[InputFile]:
-    """What each part has beyond what is known of it, in ranges that fit into a batch."""
+    """Return the new records of each part, in ranges that fit into a batch."""
     return [
         InputFile(
             part,
@@ -67,7 +62,7 @@ def new_ranges(source: Custom, known: Mapping[str, Known]) -> list[InputFile]:
 
 
 def batched(ranges: Iterable[InputFile], source: Custom) -> Iterator[list[InputFile]]:
-    """Groups of ranges of so many records at most; none has a part twice."""
+    """Yield groups of ranges with at most max_records_a_batch records; no group has a part twice."""
     group: list[InputFile] = []
     for one in ranges:
         full = sum(other.lines for other in group) + one.lines > source.max_records_a_batch
@@ -80,11 +75,11 @@ def batched(ranges: Iterable[InputFile], source: Custom) -> Iterator[list[InputF
 
 
 def read(spark: SparkSession, pipeline: Pipeline, ranges: Iterable[InputFile]) -> DataFrame:
-    """The records of some ranges: `coercion.BESIDE`, and the declared columns."""
+    """Return the records of some ranges, with the platform's columns (`coercion`) and the declared ones."""
     source = pipeline.source
     assert isinstance(source, Custom)
     tasks = [(one.path, at, min(at + TASK, one.ends)) for one in ranges for at in range(one.begins, one.ends, TASK)]
-    # By value: the workers need not find the module where the declarations lie.
+    # Pickled by value: the workers need not be able to import the module of the declarations.
     make = cloudpickle.dumps(factory(source))
     needed = [*pipeline.record_id, pipeline.event_time]
     ddl = f"{coercion.BESIDE}, {pipeline.schema}"
@@ -97,19 +92,19 @@ def read(spark: SparkSession, pipeline: Pipeline, ranges: Iterable[InputFile]) -
 
 
 def factory(source: Custom) -> Callable[[], Any]:
-    """What makes a reader. Raises Refused when its class is not there."""
+    """Return a function that makes a reader. Raise Refused if its class does not exist."""
     found = named(
         source.reader, f"the reader {source.reader!r}",
         hint="it is 'module:Class', the module importable from the folder of the declarations or installed",
     )  # fmt: skip
-    # The module that is named: what it takes from others need not be the user's own.
+    # Only the named module: modules that it imports need not be the user's own.
     cloudpickle.register_pickle_by_value(sys.modules[source.reader.partition(":")[0]])
     options = dict(source.options)
     return lambda: found(**options)
 
 
 def ends(source: Custom) -> dict[str, int]:
-    """How far each part reaches now, sorted by its name. Raises Refused for what is no end."""
+    """Return how far each part reaches now, sorted by its name. Raise Refused for an invalid end."""
     told = factory(source)().ends()
     wrong = [part for part, end in told.items() if not isinstance(part, str) or type(end) is not int or end < 0]
     if wrong:

@@ -1,7 +1,6 @@
-"""Where the table is that a source reads by the name that a catalog of Spark's has for it.
+"""A Delta table as a source: where it is, which of its versions are registered, and which data files are new. No Spark.
 
-Who calls it: `source_files`, at each look. Errors: Refused for a name that the catalog does not have, and for what is
-no Delta table.
+Only the location of a table that is named in a Spark catalog needs Spark.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from onlyonce.tables import opening, stores
 
 
 def catalog_location(spark: SparkSession, source: DeltaSource) -> Location:
-    """The folder, or prefix, of the table. Raises Refused."""
+    """Return the folder or prefix of the table that a Spark catalog names. Raise Refused."""
     try:
         kind, where = session.described_table(spark, str(source.table))
     except AnalysisException as error:
@@ -57,19 +56,17 @@ def catalog_location(spark: SparkSession, source: DeltaSource) -> Location:
     return session.place_of_table(where, f"{declared_at(source)}DeltaSource: the table {source.table!r}")
 
 
-# Entries of a registry that stand for data files of a Delta table: how far they know the table, how they are cut into
-# batches, and whether their files are still there.
+# The entries of a registry that stand for data files of a Delta table.
 #
-# `identity` is version and file, `mark` the table's id and what all rows of the file share, `ends` the version behind
-# the page that it was found on.
-#
-# Who calls it: `discovery`, `source_files`, `table_log`. Errors: Refused for a file that is gone. No Spark.
+# `identity` is version and file, `mark` the table's id and the values that all rows of the file share. `ends` is the
+# version after the page on which the file was found.
 
 
 @dataclass(frozen=True)
 class Read:
-    """How far the registry knows the table: up to version `until`, of the table with that id, which was at `at`; and
-    what it says of its batches."""
+    """How far the registry has read the table, and what it has of its batches.
+
+    The registry has versions before `until`, of the table with that id, which was at `at`."""
 
     table_id: str | None = None
     until: int | None = None
@@ -79,7 +76,7 @@ class Read:
 
 
 def read_until(table: Location) -> Read:
-    """What the last append to the registry says."""
+    """Return what the last append to the registry says."""
     entries = manifest.last(table, [BATCH_NO, "ends", "mark", SEEN_AT])
     if entries is None:
         return Read()
@@ -90,10 +87,10 @@ def read_until(table: Location) -> Read:
 
 
 def batched_versions(files: Iterable[InputFile], most: int) -> Iterator[list[InputFile]]:
-    """Groups of at most `most` files, in order.
+    """Yield groups of at most `most` files, in order.
 
-    None has a file twice, as that may come back (RESTORE) or go again (changes): what can't be read of a batch is known
-    by its path."""
+    No group has a file twice, since unreadable files of a batch are identified by path. A file may come back (RESTORE)
+    or be removed (changes)."""
     group: list[InputFile] = []
     paths = set[str]()
     for file in files:
@@ -107,7 +104,7 @@ def batched_versions(files: Iterable[InputFile], most: int) -> Iterator[list[Inp
 
 
 def read_versions(files: Iterable[InputFile]) -> dict[str, int]:
-    """The last version that a batch has, and the newest of its table now, for people; nothing where there is none."""
+    """Return the last version in a batch, and the newest of its table now, for people; empty for an empty batch."""
     found = list(files)
     if not found:
         return {}
@@ -117,7 +114,7 @@ def read_versions(files: Iterable[InputFile]) -> dict[str, int]:
 
 
 def check_table_there(pipeline: Pipeline, file: InputFile) -> None:
-    """See that a registered data file is there as it was. Raises Refused: rows that are not read would be lost."""
+    """Raise Refused if a registered data file is missing or changed: its unread rows would be lost."""
     if not file.size:
         return  # it stands for versions without rows
     at = location(file.path) if is_url(file.path) else Path(file.path)
@@ -134,7 +131,7 @@ def check_table_there(pipeline: Pipeline, file: InputFile) -> None:
 
 
 def vanished_versions(pipeline: Pipeline, path: str, version: str) -> Refused:
-    """The refusal of a data file that is gone with rows that were not read."""
+    """Return the refusal for a missing data file whose rows were not read."""
     return Refused(
         f"{pipeline.name}: {path}, which version {version} of the table has added, is not there any more: VACUUM "
         "takes away what a compaction or a delete has replaced",
@@ -144,31 +141,27 @@ def vanished_versions(pipeline: Pipeline, path: str, version: str) -> Refused:
     )
 
 
-# What the versions of a Delta table have that is not registered yet, a page of versions at a time.
+# The versions of a Delta table that are not registered yet, a page of versions at a time. Nothing is written.
 #
-# No Spark, and nothing is written.
-#
-# A look begins behind the page that the last append to the registry was found on (`table_entries`), so it reads the
-# entries of that append, and no others.
-#
-# Who calls it: `discovery`, `source_files`. Errors: Refused for whatever can't be read without losing rows.
+# Reading begins after the page of the last append to the registry, so only the registry entries of that append are
+# read. A version that can't be read without losing rows raises Refused.
 
 
 PAGE = 100
-"""How many versions are looked at before what they have is registered."""
+"""How many versions are read before their files are registered."""
 IDLE_MS = 86_400_000
-"""Versions without rows that span so long are registered as a batch of nothing: their entries may be gone from the log
+"""Versions without rows that span this long are registered as an empty batch: their entries may be removed from the log
 one day."""
 AT_ONCE = 4
 
 
 def log_location(source: DeltaSource) -> Location:
-    """Where the table of a declared path is."""
+    """Return where the table of a declared path is."""
     return locations.location(source.where) if is_url(source.where) else settings.table_location(source.where)
 
 
 def log_pages(pipeline: Pipeline, at: Location, there: Read) -> Iterator[list[InputFile]]:
-    """The data files of the versions that are not read yet, page by page; no page is empty.
+    """Yield the data files of the unread versions, page by page; no page is empty.
 
     `at`: where the table is now.
     """
@@ -183,7 +176,7 @@ def log_pages(pipeline: Pipeline, at: Location, there: Read) -> Iterator[list[In
 
 @dataclass(frozen=True)
 class _Table:
-    """The table as it is now: versions from `begin` up to `end` are to be looked at."""
+    """The table as it is now: versions from `begin` up to `end` are to be read."""
 
     pipeline: Pipeline
     at: Location
@@ -222,9 +215,9 @@ class _Table:
         return cls(pipeline, at, table_id, _types(now), begin, end)
 
     def page(self, begin: int) -> tuple[list[tuple[DataFile, int]], int]:
-        """The files (with their commit's time) of a page of versions, and the version behind it.
+        """Return the files (with their commit's time) of a page of versions, and the version after it.
 
-        A page ends before a version that is refused, so that what came before is read."""
+        A page ends before a version that is refused, so that earlier versions are read."""
         found: list[tuple[DataFile, int]] = []
         first_ms = last_ms = 0
         for version in range(begin, min(begin + PAGE, self.end)):
@@ -244,7 +237,7 @@ class _Table:
         return found, until
 
     def entries(self, found: list[tuple[DataFile, int]], until: int) -> list[InputFile]:
-        """The files with their numbers of rows, each read to its end."""
+        """Return entries for the files, with their numbers of rows; each file is read to its end."""
         with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
             return list(pool.map(lambda one: self._entry(one[0], one[1], until), found))
 

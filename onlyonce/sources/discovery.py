@@ -1,8 +1,6 @@
-"""Finds what a source has and its registry does not know yet, in groups of one batch each; and what lies before the
-source's start.
+"""Find input that a source has and its registry does not, in groups of one batch each, and input before the start.
 
-No Spark, and nothing is written: `source_files` appends what is found. Errors: Refused if the start was never decided,
-and those of `custom`.
+No Spark, and nothing is written except a person's answer about an inbox; `source_files` appends what is found.
 """
 
 from __future__ import annotations
@@ -36,19 +34,18 @@ from onlyonce.tables import arrow_files, opening
 
 TYPED = ("parquet", "avro")
 NO_BATCH = -1
-"""In the place of a number of the registry: nothing was registered yet. Entries under it lie before the source's
-start."""
+"""In place of a batch number: nothing was registered yet. Entries with it are before the source's start."""
 AT_A_LOOK = 10_000
 """About how many objects are counted before they are registered."""
 DECIDED = InputFile("", 0, 0, 0, None)
-"""Stands in the registry for a start that is decided, also where nothing lies before it."""
+"""The registry entry that a start is decided, even if no input is before it."""
 
 
 @dataclass(frozen=True)
 class Inbox:
     """Where an instance's input comes in, and the table `files` that remembers it.
 
-    `moved`: which of its folders are elsewhere now. `folders`: what becomes of those below it."""
+    `moved`: which of its folders have moved since. `folders`: how folders below it are treated."""
 
     instance: str
     folder: Location
@@ -61,11 +58,11 @@ class Inbox:
 
 @dataclass(frozen=True)
 class Registered:
-    """What the registry says: the last (size, mtime) by path, what was read by identity, the number of batches cut so
-    far, the last system time, and whether it is empty.
+    """What the registry has.
 
-    Of a table how far it is read, and of its files nothing; of objects what `object_listing` knows. `roots`: the
-    inboxes that files were registered from, the last one last."""
+    It has the last (size, mtime) by path, what was read by identity, the number of batches, and the last system time.
+    Of a table it has how far it was read, of objects what `listing.Known` has. `roots`: the inboxes from which files
+    were registered, the last one last."""
 
     marks: dict[str, tuple[int, int]]
     known: dict[str, Known]
@@ -78,7 +75,7 @@ class Registered:
 
 
 def registered(table: Location, pipeline: Pipeline) -> Registered:
-    """What is in the registry of a pipeline's source."""
+    """Return what the registry of a pipeline's source has."""
     if isinstance(pipeline.source, DeltaSource):
         read = delta_log.read_until(table)
         return Registered({}, {}, read.batches, read.last_seen, read.until is None, read)
@@ -89,8 +86,8 @@ def registered(table: Location, pipeline: Pipeline) -> Registered:
 
 
 def reading(table: Location, pipeline: Pipeline) -> Reading[Registered]:
-    """How a run reads the registry of a pipeline's source, look by look."""
-    if isinstance(pipeline.source, DeltaSource):  # its last entries tell all
+    """Return the reading by which a run follows the registry of a pipeline's source."""
+    if isinstance(pipeline.source, DeltaSource):  # its last entries suffice
         return Reading(table, lambda at: registered(at, pipeline))
     if api_pipeline.in_store(pipeline):
         return Reading(table, _objects, [BATCH_NO, "path", "mark", "root", SEEN_AT], _more_objects)
@@ -110,7 +107,7 @@ def _columns(pipeline: Pipeline) -> list[str]:
 
 
 def _more(there: Registered, entries: pa.Table) -> Registered:
-    """What the registry says with these entries, which came later than all that it said before."""
+    """Return what the registry has after these entries, which were added later."""
     entries = entries.sort_by(BATCH_NO)
     rows = {name: entries[name].to_pylist() for name in entries.column_names if name not in (SEEN_AT, BATCH_NO, "root")}
     marks = dict(zip(rows["path"], zip(rows["size"], rows["modified_ns"], strict=True), strict=True))
@@ -126,8 +123,7 @@ def _more(there: Registered, entries: pa.Table) -> Registered:
 
 
 def _roots(before: tuple[str, ...], entries: pa.Table) -> tuple[str, ...]:
-    """Return the inboxes of the entries, and those known before, in the order of the last batch from each, and of one
-    batch by name."""
+    """Return the inboxes known before and those of the entries, ordered by the last batch of each, then by name."""
     last = entries.select(["root", BATCH_NO]).group_by("root").aggregate([(BATCH_NO, "max")])
     last = last.sort_by([("batch_no_max", "ascending"), ("root", "ascending")])
     now = [root for root in last["root"].to_pylist() if root]
@@ -135,20 +131,21 @@ def _roots(before: tuple[str, ...], entries: pa.Table) -> tuple[str, ...]:
 
 
 def in_ranges(pipeline: Pipeline) -> bool:
-    """Whether an entry has more than a file's size and time: a range of it, or the ETag of an object."""
+    """Return whether an entry has more than a file's size and time: a range of it, or the ETag of an object."""
     return isinstance(pipeline.source, Growing | Custom | DeltaSource) or api_pipeline.in_store(pipeline)
 
 
 def undecided(inbox: Inbox, there: Registered) -> bool:
-    """Whether this is the first run of a source that does not start at its begin, and by its start alone nobody knows
-    where."""
+    """Return whether this is the first run of a source whose start must still be resolved.
+
+    It must if the start is neither 'earliest' nor the version of a table."""
     return (
         not isinstance(inbox.pipeline.source, DeltaSource) and there.empty and inbox.pipeline.source.start != EARLIEST
     )
 
 
 def look_for_folder(inbox: Inbox, there: Registered) -> None:
-    """Make an inbox in the home where nothing was ever read from one; raises Refused where any other is not there."""
+    """Create a missing inbox in the home if nothing was ever read from it. Raise Refused if any other is missing."""
     source = inbox.pipeline.source
     if isinstance(source, Custom | DeltaSource) or not isinstance(inbox.folder, Path) or inbox.folder.is_dir():
         return
@@ -164,7 +161,7 @@ def look_for_folder(inbox: Inbox, there: Registered) -> None:
 
 
 def looks(inbox: Inbox, there: Registered) -> Iterator[list[list[InputFile]]]:
-    """What is new, cut into batches: of objects some thousand at a time, of all else at once. None of them is empty."""
+    """Yield new input, cut into batches: some thousand objects at a time, or all files at once. Never empty."""
     if api_pipeline.in_store(inbox.pipeline):
         for some in _new_objects(inbox, there):
             yield list(batched_files(some, inbox.max_files_a_batch))
@@ -173,7 +170,7 @@ def looks(inbox: Inbox, there: Registered) -> Iterator[list[list[InputFile]]]:
 
 
 def groups(inbox: Inbox, there: Registered) -> list[list[InputFile]]:
-    """What is new in a folder, cut into batches; of a table that of the next versions which have anything."""
+    """Return new input of a folder, cut into batches; of a table that of the next versions which have any."""
     source, most = inbox.pipeline.source, inbox.max_files_a_batch
     if isinstance(source, DeltaSource):
         return list(
@@ -202,8 +199,9 @@ def groups(inbox: Inbox, there: Registered) -> list[list[InputFile]]:
 
 
 def before(inbox: Inbox) -> list[InputFile]:
-    """What lies before the start: by what is there now for a stream, by what its stream has decided for a bounded
-    run."""
+    """Return the input before the start.
+
+    For a stream this is decided by the existing input, for a bounded run by what its stream has decided."""
     if inbox.instance != inbox.pipeline.name:
         return _as_the_stream(inbox)
     source = inbox.pipeline.source
@@ -230,7 +228,7 @@ def before(inbox: Inbox) -> list[InputFile]:
 
 
 def decided(inbox: Inbox) -> Registered:
-    """What the registry would say if the start were decided now."""
+    """Return what the registry would have if the start were decided now."""
     left_out = before(inbox)
     roots = tuple({file.root: None for file in left_out if file.root})
     if api_pipeline.in_store(inbox.pipeline):
@@ -243,7 +241,7 @@ def decided(inbox: Inbox) -> Registered:
 
 
 def batched_files(files: list[InputFile], size: int) -> Iterator[list[InputFile]]:
-    """Groups of at most `size` files, in order."""
+    """Yield groups of at most `size` files, in order."""
     for start in range(0, len(files), size):
         yield files[start : start + size]
 
@@ -271,7 +269,7 @@ def layout(pipeline: Pipeline) -> Layout:
 
 
 def quoted_within(pipeline: Pipeline) -> int | None:
-    """Return within how many bytes of a record of CSV its quotes are closed; None if a record is a line."""
+    """Return how many bytes of a CSV record its quotes may span; None if a record is a line."""
     return pipeline.source.max_record_bytes if pipeline.source.format == "csv" else None
 
 
@@ -307,9 +305,9 @@ def _more_objects(there: Registered, entries: pa.Table) -> Registered:
 
 
 def _as_named(inbox: Inbox, there: Registered, files: Iterable[InputFile]) -> list[InputFile]:
-    """With the paths by which the registry knows the inbox.
+    """Return files with the paths by which the registry knows the inbox.
 
-    Raises Refused where only a person knows whether it does.
+    Raise Refused if only a person knows whether the inbox was moved.
     """
     folder = str(inbox.folder)
     name = record_id.named_inbox(inbox.pipeline.name, folder, there.roots, inbox.moved)
@@ -349,18 +347,17 @@ def _known(rows: dict[str, list[Any]], before: dict[str, Known]) -> dict[str, Kn
     return known
 
 
-# Entry point: shows where a pipeline's inbox was and where it is now, and takes a person's answer whether its files
-# were moved there.
-#
-# Only that answer is written. Errors: Refused. No Spark.
+# Entry point: show where a pipeline's inbox was and where it is now, and take a person's answer whether its files were
+# moved there. Only that answer is written.
 
 
 Said = Literal["moved", "another"]
 
 
 def look_at_inbox(pipeline: Pipeline, said: Said | None) -> Report:
-    """How the registry names the inbox and where it is; with `said`, what the files of a folder that is new to it
-    are."""
+    """Report how the registry names the inbox and where it is.
+
+    With `said`, store whether a new folder has the moved files or other ones."""
     from onlyonce.sources import manifest
     from onlyonce.tables import commit
 
@@ -406,7 +403,7 @@ def _refuse_settled(name: str, folder: str, roots: tuple[str, ...], moved: recor
 
 
 def _refuse_copies(pipeline: Pipeline, folder: str, known: set[str]) -> None:
-    """Files that grow are known by their inodes: a copy is another file, and would be read again from its beginning."""
+    """Raise Refused if a growing file was copied: a copy has another inode, so it would be read from the start."""
     first_lines = {first_line(who) for who in known}
     for path in sorted(Path(folder).expanduser().glob("[!._]*")):
         who = identity(path)

@@ -1,11 +1,8 @@
-"""Opens a file that somebody else has put into a folder.
+"""Open the files and objects of a source, unpack them, and find where their records end.
 
-Only a regular file is opened: no link is followed, and no pipe is waited for.
-
-Otherwise anybody who may write to an inbox could make the driver read any file that its user may read. Who calls it:
-whatever lists or reads an inbox. Errors: NoFile, and OSError. Not promised: protection from hard links, which can't be
-told from the file itself; and from folders of a recursive inbox that are swapped for a link between the look when a
-batch begins and its reading.
+Only a regular file is opened: no link is followed, and no pipe blocks. Otherwise everyone who may write to an inbox
+could make the driver read any file that its user may read. Hard links are not detected, since a file does not show
+them. Nor is a folder of a recursive inbox that is replaced by a link between the check at a batch's begin and the read.
 """
 
 from __future__ import annotations
@@ -41,16 +38,16 @@ KINDS = (
 
 
 class NoFile(OSError):
-    """It is there, and is no regular file."""
+    """The name exists, but is no regular file."""
 
 
 def kind_of_file(mode: int) -> str | None:
-    """What a name stands for, by its mode; None for a regular file."""
+    """Return the kind of a file by its mode, in words; None for a regular file."""
     return next((told for is_it, told in KINDS if is_it(mode)), None)
 
 
 def opened_file(path: str) -> int:
-    """The descriptor of a regular file, to read from it."""
+    """Return the descriptor of a regular file, open for reading."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -65,8 +62,9 @@ def opened_file(path: str) -> int:
 
 @contextmanager
 def by_descriptor(path: str) -> Iterator[str]:
-    """Yield a name of an opened regular file for a library that opens by name, which then opens the same file, whatever
-    has taken its place."""
+    """Yield a name of an opened regular file for a library that opens by name.
+
+    The library then opens the same file, even if another one has taken its path."""
     descriptor = opened_file(path)
     try:
         yield f"/dev/fd/{descriptor}"
@@ -81,7 +79,7 @@ def is_directly_below(path: str, inbox: str) -> bool:
 
 
 def place_of_file(path: str, *, links: bool) -> str:
-    """Where a file is opened: itself, or, where links are allowed, what it names."""
+    """Return the path at which a file is opened: its own, or if links are allowed the one that it names."""
     return os.path.realpath(path) if links else path
 
 
@@ -89,14 +87,13 @@ def _no_file(path: str, mode: int) -> NoFile:
     return NoFile(errno.EINVAL, f"it is {kind_of_file(mode)}", path)
 
 
-# An object as a file to be read: each read is a GET of a range, of the content that was listed and of no other.
+# An object as a file: each read is a GET of a range, with the listed ETag.
 #
-# Who calls it: the reader of lines, on executors, and the listing, on the driver. Errors: Changed where the object was
-# replaced; FileNotFoundError; those of the store. In memory is one piece.
+# A replaced object raises Changed. One piece is held in memory.
 
 
 PIECE = 1 << 23
-"""How much a request asks for at least, as far as there is so much."""
+"""The least number of bytes of a request, as far as the object has them."""
 
 
 class ObjectFile(io.RawIOBase):
@@ -111,28 +108,28 @@ class ObjectFile(io.RawIOBase):
         self._piece = b""
 
     def again(self) -> ObjectFile:
-        """The same from its begin, as a file of its own."""
+        """Return a second file over the same object, from its beginning."""
         return ObjectFile(self.name, self.size, self.etag)
 
     def readable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def tell(self) -> int:
-        """Where the next read begins."""
+        """Return where the next read begins."""
         return self._place
 
     def seek(self, at: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a place; nothing is asked for."""
+        """Set the position; nothing is requested."""
         self._place = at + {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self.size}[whence]
         return self._place
 
     def readinto(self, into: Any) -> int:
-        """What comes next, up to the size of `into`."""
+        """Read the next bytes, up to the size of `into`."""
         data = self._next(min(len(into), self.size - self._place))
         into[: len(data)] = data
         self._place += len(data)
@@ -152,21 +149,18 @@ class ObjectFile(io.RawIOBase):
         return self._piece[skipped : skipped + wanted]
 
 
-# Packed files: which names say that a file is one, and its content as a file.
-#
-# Each ending stands for one format: gzip, bzip2, Zstandard. A file may be several packed streams, one behind the other.
-# Who calls it: the listing, the reader of lines, `onlyonce init`. Errors: `is_damage` tells those of a file that is cut
-# short or damaged from those of a disk. Not promised: that damage is noticed which the format has no checksum for.
+# Packed files: gzip, bzip2, Zstandard, by the ending of the name. A file may be several packed streams in a row.
+# Damage is noticed as far as the format has checksums.
 
 
 LEFT_ALONE = (".deflate", ".lz4", ".snappy", ".passthrough")
-"""Names that Spark's reader would unpack, and we don't."""
+"""Endings that Spark's reader would unpack, and we do not."""
 
 
 class Zstandard(io.RawIOBase):
     """The content of a Zstandard file.
 
-    To go back means to begin anew: the reader of lines does it once, behind a header.
+    Seeking backwards reads the content from its beginning. The reader of lines does so once, after a header.
     """
 
     def __init__(self, packed: IO[bytes]) -> None:
@@ -175,7 +169,7 @@ class Zstandard(io.RawIOBase):
 
     def _begin(self) -> None:
         self._packed.seek(0)
-        # Arrow closes what it reads, with a stream that is given up.
+        # Arrow closes the file that it reads when the stream is dropped, so it gets a second one.
         of_its_own: Any = self._packed
         of_its_own = (
             of_its_own.again()
@@ -185,26 +179,26 @@ class Zstandard(io.RawIOBase):
         self._content, self._at = pa.CompressedInputStream(of_its_own, "zstd"), 0
 
     def readable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def fileno(self) -> int:
-        """That of the packed file."""
+        """Return the descriptor of the packed file."""
         return self._packed.fileno()
 
     def tell(self) -> int:
-        """The place in the content."""
+        """Return the position in the content."""
         return self._at
 
     def readinto(self, into: Any) -> int:
-        """What comes next, up to the size of `into`."""
+        """Read the next bytes, up to the size of `into`."""
         data = self._content.read(len(into))
         into[: len(data)] = data
         self._at += len(data)
         return len(data)
 
     def seek(self, at: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a place of the content."""
+        """Set the position in the content."""
         assert whence == io.SEEK_SET
         if at < self._at:
             self._begin()
@@ -219,36 +213,36 @@ FORMATS: dict[str, Callable[[Any], Any]] = {
 
 
 def packing_of(name: str) -> str | None:
-    """The ending by which a file is packed; None of one that is not."""
+    """Return the ending by which a file is packed; None if it is not."""
     return next((ending for ending in FORMATS if name.lower().endswith(ending)), None)
 
 
 def unpacked_content(packed: IO[bytes], ending: str) -> Any:
-    """The content of an open file, as a file to be read: `read`, `readline`, `seek`, `tell`, `fileno`, `close`."""
+    """Return the content of an open packed file as a seekable binary file."""
     return FORMATS[ending](packed)
 
 
 def is_damage(error: BaseException) -> bool:
-    """Whether it says that a file is cut short or damaged. A disk's errors have a number."""
+    """Return whether an error means that a file is cut short or damaged. Errors of a disk have an errno."""
     return isinstance(error, (EOFError, zlib.error)) or (isinstance(error, OSError) and error.errno is None)
 
 
-# Find where the records of a file end: bytes in, offsets out. Pure.
+# Where the records of a file end: bytes in, offsets out. Pure.
 #
-# A record of JSON is a line. A record of CSV is one by RFC 4180, so a quoted value of it may hold line feeds. A quote
-# that is malformed, or that no quote closes within a number of bytes, makes the line on which its record begins a
-# record of its own, which is invalid. Reading resumes at the next line.
+# A record of JSON is a line. A record of CSV follows RFC 4180, so a quoted value may hold line feeds. If a quote is
+# malformed, or not closed within a number of bytes, the first line of its record becomes an invalid record. Reading
+# resumes at the next line.
 #
-# A line with an even number of quotes on which a record begins is that record, however its quotes stand. So only a line
-# with an odd number can begin a record of several lines, and those behind it are compared with the grammar until the
-# quote is closed or malformed.
+# A line on which a record begins and that has an even number of quotes is that record, however its quotes are placed.
+# So only a line with an odd number can begin a record of several lines. The lines after it are compared with the
+# grammar until the quote is closed or malformed.
 
 
 PIECE_OF_RECORDS = 1 << 22
 NEWLINE, QUOTE = b'\n"'
 FIELD = f"(?:{QUOTED}|{BARE})"
 REST = '[^"]*+(?:""[^"]*+)*+'
-"""Of a value with quotes, whatever comes behind the first and before the last."""
+"""In a quoted value, all characters after the first quote and before the last."""
 OPENING, INNER, CLOSING = (
     re.compile(pattern.encode("latin-1"))
     for pattern in (
@@ -257,7 +251,7 @@ OPENING, INNER, CLOSING = (
         f'{REST}"(?:,{FIELD})*+\r?\n?',
     )
 )
-"""The first, a middle and the last line of a record, each with its end. A byte-order mark before the first quote is no
+"""The first, a middle and the last line of a record, each with its end. A byte-order mark before the first quote is not
 part of the value."""
 
 Ends = NDArray[np.int64]
@@ -270,32 +264,32 @@ class Lines:
         self._at = self._line = begin
 
     def add(self, data: bytes) -> Ends:
-        """Return the end of each record that ends for certain, given the bytes that come next."""
+        """Return the end of each record that certainly ends, given the next bytes."""
         ends: Ends = np.flatnonzero(np.frombuffer(data, np.uint8) == NEWLINE) + (self._at + 1)
         self._at += len(data)
         self._line = int(ends[-1]) if len(ends) else self._line
         return ends
 
     def finish(self) -> Ends:
-        """Return the ends that are left at the end of the file, where the last line may have no line feed."""
+        """Return the remaining ends at the end of the file: the last line may have no line feed."""
         return np.arange(self._at, self._at + (self._at > self._line), dtype=np.int64)
 
 
 class CsvRecords(Lines):
     """The ends of records of CSV.
 
-    `begin` is where a record begins; an open quote is closed within `most` bytes of its record.
+    `begin` is where a record begins; an open quote must be closed within `most` bytes of its record.
     """
 
     def __init__(self, most: int, begin: int = 0) -> None:
         super().__init__(begin)
         self._most = most
-        self._held, self._quotes = list[bytes](), 0  # the line that has no end yet, and how many quotes it has
+        self._held, self._quotes = list[bytes](), 0  # the line without an end so far, and its number of quotes
         self._open: int | None = None  # where the record with the open quote begins
         self._waiting: Ends = np.zeros(0, np.int64)  # the ends of lines since then
 
     def add(self, data: bytes) -> Ends:
-        """Return the end of each record that ends for certain, given the bytes that come next."""
+        """Return the end of each record that certainly ends, given the next bytes."""
         line, at = self._line, self._at
         ends = super().add(data)
         if self._open is not None or self._quotes or b'"' in data:
@@ -307,7 +301,7 @@ class CsvRecords(Lines):
         return ends
 
     def finish(self) -> Ends:
-        """Return the ends that are left at the end of the file: an open quote is not closed any more."""
+        """Return the remaining ends at the end of the file, where no later line can close an open quote."""
         last = super().finish()
         if (
             self._open is not None
@@ -319,7 +313,7 @@ class CsvRecords(Lines):
         return np.concatenate([self._waiting, last])
 
     def _decided(self, line: int, ends: Ends, data: bytes, at: int) -> Ends:
-        """Return the ends without those of lines within a record; those behind an open quote wait.
+        """Return the ends except those of lines within a record; those after an open quote wait.
 
         `line`: where the first line begins.
         """
@@ -341,8 +335,8 @@ class CsvRecords(Lines):
         openers = np.flatnonzero(odd)
         if self._open is None and not len(openers):
             return
-        # The first line with an odd number from each line on; numbers of Python, since there is one step for each such
-        # line.
+        # The first line with an odd number from each line on. Python's own numbers, since there is one step for each
+        # such line.
         opener = np.append(openers, len(lines))[np.searchsorted(openers, np.arange(len(lines) + 1))].tolist()
         begins, stops, is_odd = np.concatenate([[line], ends])[lines].tolist(), ends[lines].tolist(), odd.tolist()
         number = 0
@@ -360,8 +354,7 @@ class CsvRecords(Lines):
             number += 1
 
     def _quoted(self, data: bytes, at: int, ends: Ends) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the numbers of the lines with quotes that end in these bytes, and whether each has an odd number of
-        them."""
+        """Return the numbers of the lines with quotes that end in these bytes, and which have an odd number."""
         quotes = np.flatnonzero(np.frombuffer(data, np.uint8) == QUOTE) + at
         before = np.searchsorted(quotes, ends) + self._quotes
         counts = np.diff(before, prepend=0)
@@ -370,7 +363,7 @@ class CsvRecords(Lines):
         return lines, (counts[lines] & 1).astype(bool)
 
     def _is(self, pattern: re.Pattern[bytes], record: int, begin: int, end: int, data: bytes, at: int) -> bool:
-        """Return whether the line [begin, end) fits, and the record up to there is not too large."""
+        """Return whether the line [begin, end) fits, and its record is not too large so far."""
         if end - record - 1 > self._most:
             return False
         if begin < at:
@@ -379,13 +372,12 @@ class CsvRecords(Lines):
 
 
 def record_end_reader(quoted_within: int | None, begin: int = 0) -> Lines:
-    """Return what finds the ends of records: of CSV if its quoted values end within a number of bytes, else of
-    lines."""
+    """Return what finds the ends of records: of CSV if `quoted_within` bounds quoted values, else of lines."""
     return Lines(begin) if quoted_within is None else CsvRecords(quoted_within, begin)
 
 
 def count_records(content: IO[bytes], quoted_within: int | None) -> Iterator[tuple[int, bytes]]:
-    """Yield each record of a file with its place and its end. In memory is what is read at once, or one record."""
+    """Yield the place and content of each record of a file. It holds one piece or one record in memory."""
     found, pieces, begin = record_end_reader(quoted_within), list[bytes](), 0
     data = b"begin"
     while data:

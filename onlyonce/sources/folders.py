@@ -1,8 +1,8 @@
 """Folders below an inbox: which are read, and which are skipped and reported.
 
-Names that begin with . or _ are temporary, as in Spark: such files and folders are left alone without a word. Any other
-folder is read with `recursive`; without it, it is skipped, and its name is noted for the console, the log and the
-doctor. A link to a folder is never followed.
+Names that begin with . or _ are temporary, as in Spark: such files and folders are silently left alone. Any other
+folder is read with `recursive`. Without it the folder is skipped, and its name is noted for the console, the log and
+the doctor. A link to a folder is never followed.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from onlyonce.tables.stores import Entry
 
 HIDDEN = (".", "_")
 NAMED = 20
-"""So many skipped folders are named in a message at most."""
+"""The most skipped folders that a message names."""
 MOST = 100_000
-"""So many objects are listed at most for the doctor; a run lists them all."""
+"""The most objects that the doctor lists; a run lists all."""
 
 
 @dataclass(frozen=True)
 class Folders:
-    """What becomes of the folders below an inbox.
+    """How the folders below an inbox are treated.
 
-    recursive   read what they hold
-    skipped     the folders that a listing has skipped; it adds to them
+    recursive   whether their files are read
+    skipped     the folders that a listing has skipped; the listing adds to them
     """
 
     recursive: bool = False
     skipped: set[str] = field(default_factory=set)
 
     def entries(self, folder: str, *, links: bool) -> Iterator[os.DirEntry[str]]:
-        """Yield what may be a file, in no order. A folder that vanishes meanwhile had nothing."""
+        """Yield entries that may be files, in no order. A folder that vanishes meanwhile yields nothing."""
         with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as found:
             for entry in found:
                 if entry.name.startswith(HIDDEN):
@@ -53,7 +53,7 @@ class Folders:
                     self.skipped.add(entry.path)
 
     def holds(self, prefix: Url, entry: Entry) -> bool:
-        """Return whether an object below a prefix is input; note the folder of one that is skipped."""
+        """Return whether an object below a prefix is input, and note the folder of a skipped one."""
         names = str(entry.at).removeprefix(str(prefix)).removeprefix("/").split("/")
         if any(not name or name.startswith(HIDDEN) for name in names):
             return False
@@ -64,12 +64,12 @@ class Folders:
 
 
 def of(pipeline: Pipeline, skipped: set[str] | None = None) -> Folders:
-    """Return what becomes of the folders below the inbox of a pipeline with one source."""
+    """Return how the folders below the inbox of a pipeline with one source are treated."""
     return Folders(is_recursive(pipeline), set() if skipped is None else skipped)
 
 
 def files(folder: Path, *, recursive: bool) -> list[Path]:
-    """Return what is directly in a folder, or at any depth, and may be input, by name."""
+    """Return the possible input files of a folder, directly in it or at any depth, by name."""
     return sorted(Path(entry.path) for entry in Folders(recursive).entries(str(folder), links=False))
 
 
@@ -79,7 +79,7 @@ def is_recursive(pipeline: Pipeline) -> bool:
 
 
 def skipped(pipeline: Pipeline) -> list[str]:
-    """Return the folders that the next run will skip, of all sources; of a prefix by its first objects."""
+    """Return the folders of all sources that the next run will skip; for a prefix by its first objects."""
     found: set[str] = set()
     for view in api_pipeline.each_input(pipeline):
         inbox = None if isinstance(view.source, Kafka | Custom | DeltaSource) else api_pipeline.folder(view)

@@ -1,12 +1,9 @@
 """Files that grow: their identity, how far they reach in whole records, and which part of them is new.
 
 A file is identified by its inode, the inode's birth, and its first line. So a rename changes nothing, and a new file
-under an old name is another file. The last bytes that were read of a file are remembered (`mark`). If the file no
-longer has them at that place, it was cut short or rewritten, and it is refused for good. No Spark and no table: the
-registry remembers.
-
-Who calls it: `source_files`. Errors: none for a single file. Not promised: on a file system that records no birth, that
-a new file is told from an old one if it has the same inode and the same first line.
+under an old name is another file. If a file system records no birth, a new file with the same inode and first line is
+taken for the old one. The last bytes that were read of a file are remembered (`mark`). If the file no longer has them
+at that place, it was cut short or rewritten, and it is refused for good. No Spark and no table: the registry remembers.
 """
 
 from __future__ import annotations
@@ -39,7 +36,7 @@ CUT = (
 
 @dataclass(frozen=True)
 class Known:
-    """What was read of a file: up to where, and the mark of its last bytes. Of one that was refused nothing is read."""
+    """What was read of a file: up to where, and the mark of its last bytes. A refused file is not read any more."""
 
     ends: int
     mark: str
@@ -48,7 +45,7 @@ class Known:
 
 @dataclass(frozen=True)
 class _Asked:
-    """After how many bytes a range ends, and, of CSV, within how many bytes of a record its quotes are closed."""
+    """After how many bytes a range ends, and for CSV within how many bytes of a record its quotes are closed."""
 
     most_bytes: int
     quoted_within: int | None
@@ -64,8 +61,7 @@ def new_ranges(
     folders: Folders | None = None,
     quoted_within: int | None = None,
 ) -> list[InputFile]:
-    """What each file of the folder has beyond what is known of it, in ranges of whole records; the oldest change
-    first."""
+    """Return the unread part of each file of the folder, in ranges of whole records, by time of last change."""
     asked = _Asked(most_bytes, quoted_within)
     found = sorted(
         _there(folder, with_packed, links=links, folders=folders or Folders()),
@@ -81,13 +77,13 @@ def new_ranges(
 def at_start(
     folder: Path, start: Start, *, with_packed: bool = False, links: bool = False, quoted_within: int | None = None
 ) -> list[InputFile]:
-    """What lies before the start: of each file that was there, all of its whole records."""
+    """Return the input before the start: all whole records of each file that existed then."""
     everything = new_ranges(folder, {}, 1 << 62, with_packed=with_packed, links=links, quoted_within=quoted_within)
     return [one for one in everything if one.refusal is None and before_start(start, one.modified_ns)]
 
 
 def batched(ranges: Iterable[InputFile], most_bytes: int, most_files: int) -> Iterator[list[InputFile]]:
-    """Groups of ranges, each of so many bytes at most (a record may go over it), and with no file twice."""
+    """Yield groups of ranges, each of about `most_bytes` (a record may exceed it), and with no file twice."""
     group: list[InputFile] = []
     held = 0
     for one in ranges:
@@ -102,9 +98,9 @@ def batched(ranges: Iterable[InputFile], most_bytes: int, most_files: int) -> It
 
 
 def located(file: InputFile, *, links: bool = False) -> tuple[str, str | None]:
-    """Where the file of a range is now, and why the range can't be read, if so.
+    """Return where the file of a range is now, and why the range can't be read, or None.
 
-    Called when its batch begins and is read.
+    Called when the batch of the range begins and when it is read.
     """
     for path in _places(file, links=links):
         with suppress(OSError), opened(path) as now:
@@ -118,7 +114,7 @@ def located(file: InputFile, *, links: bool = False) -> tuple[str, str | None]:
 
 
 def _places(file: InputFile, *, links: bool) -> Iterator[str]:
-    # The folder is looked through only for one that was renamed.
+    # The folder is searched only if the file was renamed.
     yield file_bytes.place_of_file(file.place, links=links)
     for one in _there(Path(file.place).parent, True, links=links, folders=Folders()):
         if one.inode == inode(file.identity).number:
@@ -127,7 +123,7 @@ def _places(file: InputFile, *, links: bool) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _There:
-    """What the folder has: its name, where it is opened, and, of what is no file, its kind."""
+    """An entry of the folder: its name, where it is opened, and its kind if it is no regular file."""
 
     path: str
     place: str
@@ -184,7 +180,7 @@ def _new(one: _There, known: Mapping[str, Known], asked: _Asked) -> Iterator[Inp
     except FileNotFoundError:
         return
     except OSError as error:
-        # Once it can be read it has another identity, and is read.
+        # Once the file can be read, it has another identity, and is read.
         yield from _refused(path, f"{number}-closed", known, f"the file can't be read: {error.strerror}")
 
 
@@ -200,7 +196,7 @@ def _of_open(file: int, made: InputFile, seen: Known, asked: _Asked) -> Iterator
     one = made
     for ends in _ends(file, seen.ends, made.size, asked.quoted_within):
         while len(ends):
-            # A range is whole with the record that reaches so many bytes.
+            # A range ends with the record that reaches `most_bytes`.
             whole = int(np.searchsorted(ends, one.begins + asked.most_bytes))
             mine, ends = ends[: whole + 1], ends[whole + 1 :]
             one = replace(
@@ -217,8 +213,9 @@ def _of_open(file: int, made: InputFile, seen: Known, asked: _Asked) -> Iterator
 
 
 def _ends(file: int, start: int, size: int, quoted_within: int | None) -> Iterator[file_bytes.Ends]:
-    """Yield the ends of the records in [start, size) that end for certain: the begin of a line waits, and so does a
-    record whose quote is open."""
+    """Yield the ends of the records in [start, size) that certainly end.
+
+    An incomplete line is not included, nor a record with an open quote."""
     found, at = file_bytes.record_end_reader(quoted_within, start), start
     while at < size and (data := os.pread(file, min(PIECE, size - at), at)):
         yield found.add(data)

@@ -1,7 +1,7 @@
-"""Asks a broker about a topic, by the client that is on Spark's class path. Runs on the driver.
+"""Ask a broker about a topic, and read ranges of its messages. Runs on the driver.
 
-The same client and the same options as Spark's own connector, so that TLS and passwords are given once.
-Errors: Refused for a topic or an option that is not there, Retryable while the brokers do not answer.
+It uses the client on Spark's class path, with the same options as Spark's own connector. So TLS and passwords are given
+once.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from onlyonce.sources.kafka_offsets import Range, Seen
 from onlyonce.sources.values.parse import BESIDE
 
 ANSWER_MS = "30000"
-"""How long the brokers may take to answer, unless the declaration says so (default.api.timeout.ms)."""
+"""How long the brokers may take to answer, unless the declaration sets default.api.timeout.ms."""
 NONE_SO_LATE = -1
 
 
 def options(source: Kafka) -> dict[str, str]:
-    """The options of Kafka's client, with what the environment holds for secrets. Never log them. Raises Refused."""
+    """Return the options of Kafka's client, with secrets from the environment. Never log them. Raise Refused."""
     found = {name.removeprefix("kafka."): resolved(name, value) for name, value in source.options.items()}
     return found | {"bootstrap.servers": source.servers}
 
 
 def look(spark: SparkSession, source: Kafka) -> Seen:
-    """The topic's id, its first offsets, and the ends of what may be read.
+    """Return the topic's id, its first offsets, and the ends of what may be read.
 
-    Raises Refused where there is no such topic.
+    Raise Refused if there is no such topic.
     """
     found = find(spark, source)
     if found is None:
@@ -54,7 +54,7 @@ def look(spark: SparkSession, source: Kafka) -> Seen:
 
 
 def find(spark: SparkSession, source: Kafka) -> Seen | None:
-    """The same; None where there is no such topic."""
+    """Return the same as `look` for a topic that may be missing: None if there is no such topic."""
     with _admin(spark, source) as asking:
         described = asking.described()
         if described is None:
@@ -64,7 +64,7 @@ def find(spark: SparkSession, source: Kafka) -> Seen | None:
 
 
 def at(spark: SparkSession, source: Kafka, time: datetime, seen: Seen) -> dict[int, int]:
-    """By partition the first offset whose message has this time or a later one; the end where there is none."""
+    """Return by partition the first offset whose message is not older than a time; the end if there is none."""
     with _admin(spark, source) as asking:
         found = asking.offsets(sorted(seen.latest), "forTimestamp", (to_micros(time) or 0) // 1000)
     return {
@@ -76,7 +76,7 @@ def at(spark: SparkSession, source: Kafka, time: datetime, seen: Seen) -> dict[i
 def may_be_compacted(spark: SparkSession, source: Kafka) -> bool:
     """Return whether the broker may remove messages of the topic whose keys came again.
 
-    If the account may not ask, it may.
+    Return True if the account has no permission to ask.
     """
     try:
         with _admin(spark, source) as asking:
@@ -86,7 +86,7 @@ def may_be_compacted(spark: SparkSession, source: Kafka) -> bool:
 
 
 def configuration(spark: SparkSession, source: Kafka) -> dict[str, str]:
-    """Return the settings of a topic. Raises Refused or Retryable if the broker does not tell them."""
+    """Return the settings of a topic. Raise Refused or Retryable if the broker does not return them."""
     with _admin(spark, source) as asking:
         return asking.configuration()
 
@@ -113,7 +113,7 @@ class _Asking:
         found = self._admin.describeConfigs(wanted).all().get().get(topic)
         entries = self._jvm.java.util.ArrayList(
             found.entries()
-        )  # a collection of the JVM that is no list can't be gone through here
+        )  # py4j can't iterate over a Java collection that is no list
         return {str(entry.name()): str(entry.value()) for entry in entries}
 
     def offsets(self, parts: list[int], which: str, *argument: int) -> dict[int, int]:
@@ -153,7 +153,7 @@ def _told(source: Kafka, error: Py4JJavaError) -> Refused | Retryable:
         causes.append(causes[-1].getCause())
     kinds = [cause.getClass().getSimpleName() for cause in causes]
     message = str(causes[-1].getMessage())
-    # A certificate that nobody has vouched for is told by the layers below, in words of their own.
+    # A certificate without a trusted issuer is reported by the layers below, in their own words.
     refused = [kind for kind in kinds if any(mark in kind for mark in ("Authentication", "Authorization", "Config"))]
     if refused:
         return Refused(
@@ -169,9 +169,9 @@ def _told(source: Kafka, error: Py4JJavaError) -> Refused | Retryable:
 
 
 def resolved(name: str, value: str) -> str:
-    """The value of an option, or what the variable holds that it names.
+    """Return the value of an option, or of the variable that it names.
 
-    It may be a secret: never log it. Raises Refused.
+    It may be a secret: never log it. Raise Refused if the variable is not set.
     """
     if not value.startswith(FROM_ENVIRONMENT):
         return value
@@ -186,23 +186,21 @@ def resolved(name: str, value: str) -> str:
     return held
 
 
-# Reads ranges of a topic by Spark's own connector, as a bounded read that is the same at each attempt.
+# Reading ranges of a topic by Spark's own connector, as a bounded read that is the same at each attempt.
 #
-# Who calls it: `source_kafka`. Errors: Refused for a secret that is not in the environment. If a range is deleted
-# during the read its task fails (`failOnDataLoss`), which `failures` translates.
-
+# If a range is deleted during the read, its task fails (`failOnDataLoss`), and `failures` translates the error.
 
 VALUE, KEY = "oo_value", "oo_key"
 TOMBSTONE = "the message has no value (a tombstone)"
 
 
 def read_messages(spark: SparkSession, source: Kafka, ranges: list[Range]) -> DataFrame:
-    """The messages of some ranges, as the connector gives them."""
+    """Return the messages of some ranges, with the connector's own columns."""
     first, until = ({str(one.part): getattr(one, end) for one in ranges} for end in ("first", "until"))
     reader = spark.read.format("kafka").option("assign", json.dumps({source.topic: [one.part for one in ranges]}))
     reader = reader.option("startingOffsets", json.dumps({source.topic: first}))
     reader = reader.option("endingOffsets", json.dumps({source.topic: until}))
-    # All cores, also where there are fewer partitions: the id of a message does not depend on the cut.
+    # All cores, even if there are fewer partitions: the id of a message does not depend on the cut.
     reader = reader.option("minPartitions", spark.sparkContext.defaultParallelism)
     reader = reader.option("failOnDataLoss", "true").option("includeHeaders", str(bool(source.headers)).lower())
     for name, value in options(source).items():
@@ -211,19 +209,19 @@ def read_messages(spark: SparkSession, source: Kafka, ranges: list[Range]) -> Da
 
 
 def read_records(spark: SparkSession, source: Kafka, ranges: list[Range]) -> DataFrame:
-    """The messages that are records.
+    """Return the messages that are records.
 
-    Of changes by Debezium a tombstone is none: the delete before it has said the same.
+    For changes by Debezium a tombstone is no record: it repeats the delete before it.
     """
     found = read_messages(spark, source, ranges)
     return found.where(F.col("value").isNotNull()) if source.of_envelope else found
 
 
 def read_values(spark: SparkSession, source: Kafka, ranges: list[Range]) -> DataFrame:
-    """The same as (oo_line, oo_refused, oo_file, oo_position), and the columns that get the key and headers.
+    """Return records as (oo_line, oo_refused, oo_file, oo_position), and the columns that get the key and headers.
 
-    A value or key in a format (`declare.message_formats`) comes as bytes, in VALUE and KEY; `kafka_schemas` reads it
-    on. An envelope comes whole; `kafka_changes` takes it apart.
+    A value or key in a format (`api.messages`) stays bytes, in VALUE and KEY, which `kafka_messages` reads. An envelope
+    stays whole; `source_kafka` takes it apart.
     """
     files = F.create_map(*[F.lit(x) for one in ranges for x in (one.part, record_id.of_file(one.place))])
     packed = {"value": VALUE, "key": KEY}
@@ -244,7 +242,7 @@ def read_values(spark: SparkSession, source: Kafka, ranges: list[Range]) -> Data
     for name, text in beside.items():
         named = f"key (column {name})" if name == source.key else f"header {name}"
         unfit = ~F.is_valid_utf8(text) | F.contains(text, F.lit("\0"))
-        # Without its bytes: `oo_raw` has the message's value only, by which an erasure finds the record.
+        # The reason must not quote these bytes: `oo_raw` has only the value, so an erasure would not find them.
         bad = bad.when(unfit, F.lit(f"the message's {named} is no text that can be stored"))
     return read_records(spark, source, ranges).select(
         F.coalesce(value, F.lit("")).alias("oo_line"),
@@ -263,6 +261,6 @@ def _too_large(source: Kafka, size: Column) -> Column:
 
 
 def _header(name: str) -> Column:
-    # The last of several of one name, as Kafka's own clients take it.
+    # If several headers have one name, the last one counts, as in Kafka's own clients.
     named = F.filter(F.col("headers"), lambda one: one["key"] == name)
     return F.try_element_at(named, F.lit(-1))["value"].cast("string")

@@ -1,12 +1,9 @@
-"""Turns the messages of a task into rows: by the schema of each, in whole arrays, with a reason for each that can't be
-read.
+"""Turn the messages of a batch into rows by the schema of each, with a reason for each message that can't be read.
 
-The messages of one schema are converted together. Where that fails they are halved until those that fail stand alone,
-so a bad message costs some calls, and its neighbours nothing.
-
-Who calls it: `kafka_schemas`. Errors: none of a message, each has a row; those of a machine that lacks memory or a
-library. A row depends on its message and its schema alone, never on its neighbours, so a replay gives the same however
-it is cut.
+The messages of one schema are converted together, in whole arrays. If that fails, they are bisected until each bad
+message is alone, so a bad message costs some calls, and its neighbours nothing. A row depends on its message and its
+schema alone, never on its neighbours, so a replay gives the same rows however it is cut. Only errors of the machine,
+which lacks memory or a library, stop the task.
 """
 
 from __future__ import annotations
@@ -43,13 +40,13 @@ KINDS = {"AVRO": "Avro", "PROTOBUF": "Protobuf", "JSON": "JSON Schema"}
 UNFRAMED = "the message's {part} does not begin with a zero byte and the id of a schema"
 UNLIKE = "the message's {part} is not what schema {number} says"
 NO_FAULT_OF_A_MESSAGE = (MemoryError, ImportError)
-"""The machine's: elsewhere the message would be read."""
+"""Errors of the machine: on another one the message would be read."""
 Convert = Callable[[pa.Array], Columns]
 
 
 @dataclass(frozen=True)
 class Part:
-    """The value or the key of a message, its format, the schemas that there are by id, and what is wanted of it.
+    """The value or the key of a message: its format, the schemas by id, and the wanted columns.
 
     `envelope`: it is Debezium's.
     """
@@ -64,8 +61,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Read:
-    """What has become of a part of each message: the wanted columns, its schema's id, why it can't be read, and what is
-    not declared."""
+    """What was read of a part of each message.
+
+    It has the wanted columns, the id of the schema, the reason if the part can't be read, and the undeclared names."""
 
     columns: pa.RecordBatch
     ids: pa.Array
@@ -74,7 +72,7 @@ class Read:
 
 
 def decoding_reader(part: Part) -> Callable[[pa.Array], Read]:
-    """What reads a part of messages, as bytes; a null is left alone."""
+    """Return a function that reads a part of messages, given as bytes; a null is left alone."""
     converters: dict[int, Convert | str] = {}
 
     def read(messages: pa.Array) -> Read:
@@ -92,7 +90,7 @@ def decoding_reader(part: Part) -> Callable[[pa.Array], Read]:
         batch = pa.concat_batches([one for _, one in pieces]).take(pa.array(np.argsort(rows)))
         columns = pa.RecordBatch.from_arrays(batch.columns[:-2], schema=part.wanted.schema)
         known = pa.array(ids, mask=ids == message_formats.NONE).cast(pa.int64())
-        # An id is four bytes without a sign, and the column an int: no registry has given out more.
+        # An id is four unsigned bytes, and the column an int: no registry has assigned larger ids.
         return Read(columns, known.cast(pa.int32(), safe=False), batch.column(-2), batch.column(-1))
 
     return read
@@ -102,7 +100,7 @@ Piece = tuple[NDArray[np.int64], pa.RecordBatch]
 
 
 def _converter(part: Part, number: int) -> Convert | str:
-    """What converts messages of a schema; or why none can be read."""
+    """Return what converts messages of a schema, or the reason why none can be read."""
     if number == message_formats.NONE:
         return UNFRAMED.format(part=part.name)
     if number in part.unknown:
@@ -120,7 +118,7 @@ def _converter(part: Part, number: int) -> Convert | str:
         return protobuf_messages.converter(schema, part.wanted)
     except NO_FAULT_OF_A_MESSAGE:
         raise
-    except Exception as error:  # a schema may be of a kind that nobody has thought of
+    except Exception as error:  # a schema may be of a kind that was never considered
         told = str(error) if isinstance(error, Damaged) else f"it can't be read ({type(error).__name__})"
         return f"schema {number} of the message's {part.name} does not fit the declaration: {told}"
 
@@ -134,7 +132,7 @@ def _of_schema(
         found = convert(bodies)
     except NO_FAULT_OF_A_MESSAGE:
         raise
-    except Exception as error:  # the readers raise whatever a damaged byte leads them to
+    except Exception as error:  # a damaged byte can make the readers raise any error
         if len(rows) == 1:
             told = f"the message's {part.name} by schema {number}: {error}" if isinstance(error, Damaged) else None
             return [_without(part, rows, told or UNLIKE.format(part=part.name, number=number))]
@@ -155,7 +153,7 @@ def _of_schema(
 
 
 def _without(part: Part, rows: NDArray[np.int64], reason: str | None) -> Piece:
-    """Rows of which nothing was read."""
+    """Return rows without values, with one reason for all."""
     empty = [pa.nulls(len(rows), field.type) for field in part.wanted.fields]
     return rows, _piece(
         part, empty, pa.repeat(pa.scalar(reason, pa.string()), len(rows)), pa.nulls(len(rows), pa.string())
@@ -167,25 +165,22 @@ def _piece(part: Part, columns: list[pa.Array], reasons: pa.Array, rest: pa.Arra
     return pa.RecordBatch.from_arrays([*columns, reasons, rest], schema=pa.schema([*part.wanted.fields, *ours]))
 
 
-# Messages whose value or key is written by a schema of a registry: which schemas a batch has, and its messages as rows.
+# Messages whose value or key has a schema in a registry.
 #
-# The driver looks which schema ids the messages of a batch name, by one more read of their first five bytes, and asks
-# the registry for those. So tasks need no registry and no secrets, and what a batch does not find is a fact of its row:
-# a replay decides the same, whatever the registry has by then.
-#
-# Who calls it: `source_kafka`. Errors: those of `schema_registry`; Refused for a schema that was there when the batch
-# began, and for very many that the registry does not know.
+# The driver reads the first five bytes of the batch's messages for their schema ids, and asks the registry for the
+# schemas. So tasks need no registry and no secrets. An id that the registry does not have is a fact of the batch's row:
+# a replay decides the same, even if the registry has changed since.
 
 
 MOST_UNKNOWN = 1000
-"""Ids in one batch that the registry does not know. A topic that has more is written by something else than
-serializers. Of those that it knows there may be any number."""
+"""The most ids in one batch that the registry does not have. A topic with more is not written by serializers. Any
+number of known ids is allowed."""
 Ids = dict[str, list[int]]
-"""By 'value' and 'key', which schemas the messages of a batch name."""
+"""By 'value' and 'key', the schema ids in the messages of a batch."""
 
 
 def named_schema(spark: SparkSession, source: Kafka, ranges: list[Range]) -> Ids:
-    """Which schemas the messages of some ranges name."""
+    """Return the schema ids in the messages of some ranges."""
     parts = [*source.registered]
     if not parts or not ranges:
         return {part: [] for part in parts}
@@ -199,7 +194,7 @@ def named_schema(spark: SparkSession, source: Kafka, ranges: list[Range]) -> Ids
 
 
 def unknown_schemas(source: Kafka, ids: Ids) -> dict[str, Any]:
-    """What the registry has no schema of, as facts of the batch's row. Raises Refused for too many."""
+    """Return the ids without schema in the registry, as facts of the batch's row. Raise Refused for too many."""
     of = source.registered
     found = {part: schema_registry.unknown(of[part], numbers, MOST_UNKNOWN) for part, numbers in ids.items()}
     if any(len(numbers) > MOST_UNKNOWN for numbers in found.values()):
@@ -222,7 +217,9 @@ def unknown_schemas(source: Kafka, ids: Ids) -> dict[str, Any]:
 def rows_of_messages(
     messages: DataFrame, pipeline: Pipeline, source: Kafka, ids: Ids, facts: Mapping[str, Any]
 ) -> DataFrame:
-    """Messages as `kafka_reader.values` gives them → rows as `gives` says."""
+    """Return messages from `kafka_admin.read_values` as rows with the columns of `gives`.
+
+    Raise Refused for a schema that the registry had when the batch began, and has no more."""
     parts = [_part(pipeline, source, part, ids[part], facts) for part in source.registered]
     schema = gives(pipeline, source, envelope=False)
     wanted = coercion.declared(schema)
@@ -237,9 +234,11 @@ def rows_of_messages(
 
 
 def gives(pipeline: Pipeline, source: Kafka, *, envelope: bool = True) -> str:
-    """The columns of `rows`, in DDL: the declared ones, or a line of JSON with what comes beside it.
+    """Return the columns of `rows_of_messages` in DDL.
 
-    `envelope`: when the one of a change is taken apart.
+    They are the declared ones, or a line of JSON with the message's other columns.
+
+    `envelope`: whether the columns of a change's envelope are included.
     """
     if source.format != "json":
         return f"{coercion.BESIDE}, {pipeline.schema}"
@@ -292,7 +291,7 @@ def _row_batch(batch: pa.RecordBatch, found: Mapping[str, Read], source: Kafka, 
         here |= dict(zip(read.columns.schema.names, read.columns.columns, strict=True))
         here[source.schema_ids[part]] = read.ids
     if "value" in found:
-        # Of what can't be read all bytes are kept, but of a message that is too large, which has how it begins.
+        # All bytes of an unreadable message are kept; a message that is too large keeps only its beginning.
         value, too_large = batch.column(VALUE), pc.not_equal(line, "")
         text = _text(value, found["value"], source)
         is_text = text.is_valid()
@@ -317,7 +316,7 @@ def _row_batch(batch: pa.RecordBatch, found: Mapping[str, Read], source: Kafka, 
 
 
 def _text(values: pa.Array, read: Read, source: Kafka) -> pa.Array:
-    """Each message as a line; null of one that is no text. Framed JSON is one, whatever its schema says of it."""
+    """Return each message as a line; null if it is no text. Framed JSON is text, whatever its schema says of it."""
     if source.format != "json":
         return pa.nulls(len(values), pa.string())
     if source.of_envelope:

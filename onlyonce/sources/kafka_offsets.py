@@ -1,6 +1,6 @@
-"""Decides which ranges of offsets of a topic are read. Pure.
+"""Decide which ranges of a topic's offsets are read, given the broker's (`Seen`) and the registry's (`Known`) facts.
 
-It is given what the broker says (`Seen`) and what the registry remembers (`Known`), and returns ranges of offsets.
+Pure.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Known:
-    """What the registry remembers: the topic's first id and its last, and by partition where the next batch goes on."""
+    """What the registry remembers: the topic's first and last id, and by partition where the next batch begins."""
 
     first_id: str
     topic_id: str
@@ -35,8 +35,8 @@ class Known:
 class Range:
     """Offsets [first, until) of one partition, or with a `refusal` one lost range.
 
-    `place` names the partition in record ids: 'topic/partition', with '@' and the topic's id for a topic that was made
-    again.
+    `place` names the partition in record ids: 'topic/partition', with '@' and the topic's id for a topic that was
+    created again.
     """
 
     place: str
@@ -48,14 +48,14 @@ class Range:
 
     @property
     def offsets(self) -> int:
-        """How many offsets are to be read."""
+        """Return how many offsets are to be read."""
         return 0 if self.refusal else self.until - self.first
 
 
 def new_ranges(source: Kafka, known: Known | None, seen: Seen, started: Mapping[int, int]) -> list[Range]:
-    """What is new in a topic. `started` is where the first run begins, by partition; later ones don't ask for it.
+    """Return the new ranges of a topic. `started` is where the first run begins, by partition; later runs ignore it.
 
-    At the first run each partition has a range, also an empty one: it stores where the source began. Raises Refused for
+    At the first run each partition has a range, even an empty one: it stores where the source began. Raise Refused for
     lost messages, unless they are to be skipped: then a range with a refusal stands for each loss.
     """
     if known is None:
@@ -85,7 +85,7 @@ def new_ranges(source: Kafka, known: Known | None, seen: Seen, started: Mapping[
 
 
 def cut(ranges: Iterable[Range], size: int) -> list[list[Range]]:
-    """Batches of at most about `size` offsets: each has the same share of every partition, in order."""
+    """Return batches of at most about `size` offsets: each has the same share of every partition, in order."""
     ranges = list(ranges)
     plain = [one for one in ranges if one.refusal is None]
     batches = max(1, -(-sum(one.offsets for one in plain) // size))
@@ -100,7 +100,7 @@ def cut(ranges: Iterable[Range], size: int) -> list[list[Range]]:
 
 
 def lost_since(source: Kafka, ranges: Iterable[Range], seen: Seen | None) -> dict[str, Any]:
-    """What of a registered batch can't be read any more, by place: why, and from where on it can.
+    """Return what a registered batch has lost since, by place: the reason, and the first offset that is left.
 
     None: no such topic.
     """
@@ -124,7 +124,7 @@ def lost_since(source: Kafka, ranges: Iterable[Range], seen: Seen | None) -> dic
 
 
 def readable(ranges: Iterable[Range], facts: Mapping[str, Any]) -> list[Range]:
-    """What of a batch is read, by the facts of its row."""
+    """Return the ranges of a batch that are read, by the facts of its row."""
     found = [
         replace(one, first=facts[one.place]["from"]) if one.place in facts else one
         for one in ranges
@@ -134,7 +134,7 @@ def readable(ranges: Iterable[Range], facts: Mapping[str, Any]) -> list[Range]:
 
 
 def refuse_lost(source: Kafka, facts: Mapping[str, Any]) -> None:
-    """Raises Refused where messages of a registered batch are lost and the declaration says to stop."""
+    """Raise Refused if messages of a registered batch are lost and the declaration says to stop."""
     lost = [fact["reason"] for _, fact in sorted(facts.items()) if "from" in fact]
     if lost and source.on_loss == "stop":
         raise _loss(source, lost)

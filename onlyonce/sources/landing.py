@@ -1,4 +1,4 @@
-"""Turns a Pub/Sub message into a line of a landed file, and decides how many messages the next pull may ask for. Pure.
+"""Turn a Pub/Sub message into a line of a landed file, and decide how many messages the next pull requests. Pure.
 
 If the payload is a JSON object, the line is that object with the record's id added, and receive parses it like a line
 of any file. Any other payload becomes a line that is not JSON and has the whole message, so receive makes it `invalid`.
@@ -18,7 +18,7 @@ from onlyonce.core.line_values import WHOLE_MESSAGE
 
 @dataclass(frozen=True)
 class Message:
-    """What a pull gives of one message. `ack_id` is of this delivery, `message_id` of the message."""
+    """One message of a pull's answer. `ack_id` identifies this delivery, `message_id` the message."""
 
     ack_id: str
     message_id: str
@@ -28,10 +28,10 @@ class Message:
 
 
 def line(message: Message, source: PubSub) -> str:
-    """The line of a landed file for one message, without its end. No errors, whatever the payload is.
+    """Return the line of a landed file for one message, without its end. Any payload has one.
 
-    The id is added last. A field of its name is taken out of the payload, so a payload can't give itself another id.
-    Without the attribute (or with an empty one) it is null, so the record is invalid.
+    The id is added last. A field with its name is removed from the payload, so a payload can't set its own id. If the
+    attribute is missing or empty, the id is null, so the record is invalid.
     """
     text = _object(message.data, source.id_column)
     if text is None:
@@ -44,9 +44,9 @@ def line(message: Message, source: PubSub) -> str:
 
 
 def _object(data: bytes, id_column: str) -> str | None:
-    """The payload as one line of text without the field of the id, if it is a JSON object.
+    """Return the payload as one line without the field of the id, if it is a JSON object; else None.
 
-    What else is wrong with it, receive finds.
+    Receive finds all other faults of the payload.
     """
     try:
         text = data.decode("utf-8-sig")
@@ -56,7 +56,7 @@ def _object(data: bytes, id_column: str) -> str | None:
             text = conversions.text(found).encode().decode()  # half of a surrogate pair is no character
     except (ValueError, RecursionError):
         return None
-    # An end of line is white space here: inside a text it would have been refused.
+    # A line feed is white space here: within a string it would have been refused.
     return text.replace("\n", " ").replace("\r", " ").strip() if isinstance(found, dict) else None
 
 
@@ -74,11 +74,11 @@ def _json(value: object) -> str:
 
 @dataclass(frozen=True)
 class Flow:
-    """How much a pull may ask for: so many messages that `max_bytes` hold them, by the largest that came last.
+    """How many messages a pull may request, so that `max_bytes` hold them, by the largest of the last answer.
 
-    A pull can't be told a number of bytes. So it asks for few at first, as if all were of the largest size, and at most
-    for twice as many each time. Sizes that jump may still make an answer too large: the client throws it away unread
-    (`overflowed`), the messages come again, and are then taken as if all were of the largest size.
+    A pull can't be limited to a number of bytes. So the first pull requests few messages, as if all had the largest
+    size, and each later one at most twice as many. If sizes jump, an answer may still be too large. Then the client
+    drops it unread (`overflowed`) and the messages come again, and are requested as if all had the largest size.
     """
 
     max_messages: int
@@ -88,21 +88,21 @@ class Flow:
 
     @classmethod
     def of(cls, source: PubSub) -> Flow:
-        """How a landing begins."""
+        """Return the flow at the beginning of a landing."""
         return cls(source.max_messages, source.max_bytes, min(source.max_messages, _safe(source.max_bytes)))
 
     def after(self, sizes: Sequence[int]) -> Flow:
-        """After an answer with messages of these sizes."""
+        """Return the flow after an answer with messages of these sizes."""
         if not sizes or self.overflows:
             return self
         fitting = max(1, self.max_bytes // (2 * max(sizes)))
         return replace(self, want=max(1, min(2 * self.want, fitting, self.max_messages)))
 
     def overflowed(self) -> Flow:
-        """After an answer that was too large."""
+        """Return the flow after an answer that was too large."""
         return replace(self, want=min(self.max_messages, _safe(self.max_bytes)), overflows=self.overflows + 1)
 
 
 def _safe(max_bytes: int) -> int:
-    # Beside the largest payload an answer has attributes and framing.
+    # An answer also has attributes and framing, so it is larger than its payloads.
     return max(1, max_bytes // (LARGEST_MESSAGE + LARGEST_MESSAGE // 4))

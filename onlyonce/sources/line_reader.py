@@ -1,16 +1,13 @@
-"""Reads records of files with their places.
+"""Read records of files with their places, in parallel ranges of bytes. A record's place is the byte of its beginning.
 
-The place of a record is the byte at which it begins. Ranges of bytes are read in parallel.
+Spark's text source does not return where a line begins. Here a task reads ranges of files and cuts them into records
+itself (`file_bytes`), on whole arrays. It holds some megabytes at a time, and more only for a longer record, up to the
+largest size of a record. Of a longer record it keeps the beginning and the reason. A range of lines has the records
+that *begin* in it. A range of CSV begins and ends where a record does, which the listing has found. So a file has the
+same records at the same places however it is cut.
 
-Spark's text source does not tell where a line begins. Here a task reads ranges of files and cuts them into records
-itself (`record_ends`), on whole arrays. It holds some megabytes at a time, and more only for a longer record, up to the
-largest size of one. Of a longer record it keeps the beginning and the reason. A range of lines has those that *begin*
-in it. A range of CSV begins and ends where a record does, which the listing has found. So a file has the same records
-at the same places however it is cut.
-
-Who calls it: `exchange`. Errors: OSError for a file that can't be read, which Spark tries again; Retryable for a file
-that vanished, and for a growing file that was replaced. Not promised: that any other change of a file during reading is
-noticed here; the count of its lines notices it later (conservation).
+A file that can't be read raises OSError, and Spark tries again. A vanished file and a replaced growing file raise
+Retryable. Other changes of a file during the read are noticed later, by the count of its lines (conservation).
 """
 
 from __future__ import annotations
@@ -46,13 +43,16 @@ ARROW = pa.schema(
 
 @dataclass(frozen=True)
 class Range:
-    """A part of a file: the records that begin in [start, end). Nothing past `size` is read. `key` stands for the file.
+    """A part of a file: the records that begin in [start, end). Nothing after `size` is read.
 
-    A file that is packed, by the format of that ending, is one range, in bytes of its content; `skipped` records at its
-    begin are none (a header). With an `inode` the file may be renamed while it is read: another one under its name is
-    not taken for it. A record of more than `most` bytes is told, and not read. With an `etag` it is an object of so
-    many `bytes`, packed or not. `quoted_within`: of CSV, the bytes of a record within which a quote is closed; it may
-    be cut at the places `cuts`.
+    key             stands for the file
+    packed          the ending of a packed file, which is one range, in bytes of its content
+    skipped         how many records at the beginning are left out (a header)
+    inode           the file may be renamed during the read; another file under its name is not read in its place
+    most            a record of more bytes is not read; its beginning and the reason are kept
+    etag, bytes     for an object, packed or not: its ETag and size
+    quoted_within   for CSV: the bytes of a record within which a quote is closed
+    cuts            for CSV: the places at which the range may be cut
     """
 
     path: str
@@ -71,8 +71,9 @@ class Range:
 
 
 def read(spark: SparkSession, ranges: Iterable[Range], read_on: Work, schema: StructType) -> DataFrame:
-    """The lines of some ranges, as (oo_line, oo_refused, oo_file, oo_position), and what `read_on` makes of them in the
-    same task."""
+    """Return the lines of some ranges as (oo_line, oo_refused, oo_file, oo_position), passed through `read_on`.
+
+    `read_on` runs in the same task as the read."""
     tasks = list(_together(part for whole in ranges for part in _cut(whole)))
 
     def of_task(mine: list[Range]) -> Batches:
@@ -82,12 +83,12 @@ def read(spark: SparkSession, ranges: Iterable[Range], read_on: Work, schema: St
 
 
 def packed(path: str, key: int, ending: str, **others: Any) -> Range:
-    """All of a packed file. Its places are those of its content. `others`: as of any range."""
+    """Return the range of a whole packed file. Places are those of its content. `others`: further fields of `Range`."""
     return Range(path, key, 0, MOST, MOST, packed=ending, **others)
 
 
 def lines(part: Range) -> Iterator[pa.RecordBatch]:
-    """The records of one range, some thousand at a time."""
+    """Yield the records of one range, some thousand at a time."""
     skipped = part.skipped
     for batch in _batches(part):
         if skipped < len(batch):
@@ -124,7 +125,7 @@ def _batches(part: Range) -> Iterator[pa.RecordBatch]:
 class _Begun:
     """A record that is longer than a piece, as far as it was read.
 
-    Once it is too long, all but its beginning is dropped.
+    Once the record is too long, all but its beginning is dropped.
     """
 
     def __init__(self, most: int) -> None:
@@ -132,7 +133,7 @@ class _Begun:
         self.bytes = self.dropped = 0
 
     def add(self, data: bytes) -> None:
-        """What comes next of it."""
+        """Add the next bytes of the record."""
         self._pieces.append(data)
         self.bytes += len(data)
         if self.bytes > self._most:
@@ -140,7 +141,7 @@ class _Begun:
             self._pieces, self.dropped = [kept], self.bytes - len(kept)
 
     def ended(self, data: bytes) -> bytes:
-        """It (but what was dropped), and what comes behind."""
+        """Return the kept bytes of the record, and the bytes after them."""
         return b"".join([*self._pieces, data])
 
 
@@ -154,7 +155,7 @@ def _cut(whole: Range) -> Iterator[Range]:
                 whole, start=start, end=end, size=end, cuts=(), skipped=whole.skipped if start == whole.start else 0
             )
         return
-    # All alike: beside a small rest at the end of each file a core would have nothing to do.
+    # Parts of equal size: with a small rest at the end of each file a core would be idle.
     parts = -(-(whole.end - whole.start) // RANGE)
     edges = [whole.start + (whole.end - whole.start) * number // max(parts, 1) for number in range(parts + 1)]
     for start, end in pairwise(edges):
@@ -189,7 +190,7 @@ def _opened(part: Range) -> Iterator[IO[bytes]]:
 
 
 def vanished(path: str) -> Retryable:
-    """What is told of a file that is not there any more, or is no file any more, when a task opens it."""
+    """Return the error for a file that has vanished, or is no regular file any more, when a task opens it."""
     return Retryable(
         f"{path} vanished while its batch was read",
         data="nothing is half done",
@@ -206,17 +207,17 @@ def _other(part: Range) -> Retryable:
 
 
 def _begin(file: IO[bytes], part: Range) -> int:
-    """Go to the first record that begins in the range; gives its place."""
+    """Seek to the first record that begins in the range, and return its place."""
     at = part.start
     if at and part.quoted_within is None:
-        # Behind the end of the range its lines are no matter: each range would look through all of a long one.
+        # The search stops at the end of the range: else each range would search through all of a long line.
         at = _after_line(file, at - 1, part.end)
     file.seek(at)
     return at
 
 
 def _after_line(file: IO[bytes], at: int, size: int) -> int:
-    """The place after the line feed that comes next; the file's end when there is none."""
+    """Return the place after the next line feed; `size` if there is none before it."""
     file.seek(at)
     while at < size and (data := file.read(1 << 16)):
         found = data.find(b"\n")
@@ -227,16 +228,16 @@ def _after_line(file: IO[bytes], at: int, size: int) -> int:
 
 
 def _batch(part: Range, whole: bytes, at: int, ends: file_bytes.Ends, dropped: int) -> pa.RecordBatch:
-    """The records of a piece that begin before the range ends.
+    """Return the records of a piece that begin before the end of the range.
 
-    The first of them begins at the byte `at`, and so many bytes of it were dropped.
+    The first of them begins at byte `at`, and `dropped` bytes of it were dropped.
     """
-    if not whole.endswith(b"\n"):  # the last one of a file
+    if not whole.endswith(b"\n"):  # the last record of a file
         whole, ends = whole + b"\n", np.append(ends[:-1], ends[-1:] + 1)
     places = np.concatenate([[at], ends])
     begins = np.maximum(places - at - dropped, 0)
     count = int(np.searchsorted(places[:-1], part.end))
-    # Without the line feeds at its records' ends a piece is the texts one after the other, as Arrow has them.
+    # Without the line feeds at the ends of its records a piece is the concatenated strings, as Arrow stores them.
     held = int(begins[count])
     texts = whole[:held].replace(b"\n", b"")
     if len(texts) < held - count:  # some are within records
@@ -249,7 +250,7 @@ def _batch(part: Range, whole: bytes, at: int, ends: file_bytes.Ends, dropped: i
 
 
 def _within(part: Range, values: pa.Array, places: NDArray[np.int64]) -> tuple[pa.Array, pa.Array]:
-    """The lines, those that are too long by their beginning; and why they are invalid."""
+    """Return the lines, cut to their beginning if they are too long, and the reasons why they are invalid."""
     sizes = np.diff(places) - 1
     over = np.flatnonzero(sizes > part.most)
     if not len(over):

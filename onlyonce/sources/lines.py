@@ -1,9 +1,7 @@
-"""Which records of a batch are read, chosen by their places.
+"""The lines of a batch, and which of its records are read, chosen by their places.
 
-Mostly all are read; a record that the batch refuses is `invalid` from the start.
-
-Who calls it: receive's `exchange` and `in_driver`, before lines and rows are parsed; `poison` makes the choice. Not
-promised: that a reader of columns has not parsed a refused record before.
+Mostly all are read; a record that the batch refuses is `invalid` from the start. Lines and rows are chosen before they
+are parsed, but a reader of columns may have parsed a refused record before.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ FILE, POSITION, LINE, REFUSED = "oo_file", "oo_position", "oo_line", "oo_refused
 
 @dataclass(frozen=True)
 class Chosen:
-    """The places of [since, stop), None for no bound; and the reasons of those that are refused."""
+    """The records in [since, stop), with None for no bound, and the reasons of those that are refused."""
 
     refused: Mapping[Place, str] = field(default_factory=dict)
     since: Place | None = None
@@ -36,15 +34,15 @@ class Chosen:
 
     @property
     def all(self) -> bool:
-        """Whether nothing is left out or refused."""
+        """Return whether all records are read and none is refused."""
         return not self.refused and self.since is None and self.stop is None
 
     def of_batches(self, batches: Batches) -> Batches:
-        """Of lines as a task reads them."""
+        """Return the chosen lines of batches that a task reads."""
         return batches if self.all else map(self._of_batch, batches)
 
     def of_rows(self, rows: DataFrame) -> DataFrame:
-        """Of rows like `lines.LINE`, whatever columns they have beside."""
+        """Return the chosen rows of a frame with the columns of LINE_COLUMN and any others."""
         if self.since is not None:
             rows = rows.filter(~_before(self.since))
         if self.stop is not None:
@@ -53,7 +51,7 @@ class Chosen:
             return rows
         reason = reduce(_reason, self.refused.items(), F.lit(None).cast("string"))
         refused = reason.isNotNull()
-        # The reason is looked at first, and what the record holds is nobody's any more but for how it begins.
+        # The refusal is evaluated first, so no other expression reads the record; only its beginning is kept.
         return rows.select(*[_without(rows, name, refused, reason) for name in rows.columns])
 
     def _of_batch(self, lines: pa.RecordBatch) -> pa.RecordBatch:
@@ -113,20 +111,22 @@ def _without(rows: DataFrame, name: str, refused: Column, reason: Column) -> Col
     return F.when(refused, kept).otherwise(column).alias(name)
 
 
-# The lines of a batch, as a source gives them to receive.
+# The lines of a batch.
 
 
 LINE_COLUMN = "oo_line string, oo_refused string, oo_file long, oo_position long"
-"""With a reason it is no line but what could not be read; `oo_file` and `oo_position` are its place."""
+"""With a reason, `oo_line` holds what could not be read; `oo_file` and `oo_position` are its place."""
 
 
 @dataclass(frozen=True)
 class Lines:
-    """The lines of a batch: ranges of files, and rows like LINE, of messages or of what could not be read.
+    """The lines of a batch: ranges of files, and rows with LINE_COLUMN, of messages or of what could not be read.
 
-    Of a source with columns the rows have those. `chosen`: which of them are read. `shrinks`: whether the source may
-    remove records that it has given out, without a loss, as a compacted topic does. `places` names where each of them
-    is."""
+    rows     for a source with columns they have its columns too
+    chosen   which of the lines are read
+    shrinks  returns whether the source may remove earlier records without a loss, as a compacted topic does
+    places   names the place of each line
+    """
 
     ranges: Sequence[line_reader.Range]
     rows: DataFrame | None

@@ -1,7 +1,7 @@
-"""Lists the files of an inbox, counts their records, and checks each file again when its batch begins.
+"""List the files or objects of an inbox, count their records, and check each again when its batch begins.
 
-No Spark and no table: the registry (`source_files`) decides what is new. The cost is linear in the number of
-files: about 0.03 ms of one core and 0.5 KB for each. A known file costs a look at its size and time, 0.01 ms.
+No Spark and no table: the registry (`source_files`) decides what is new. The cost is linear in the number of files:
+about 0.03 ms of one core and 0.5 KB for each. Comparing the size and time of a known file costs 0.01 ms.
 """
 
 from __future__ import annotations
@@ -35,19 +35,18 @@ from onlyonce.tables.stores import Changed, Entry
 
 PIECE = 1 << 22
 RANGE = 1 << 25
-"""How much of a file one task reads at most; small files are read together up to it."""
+"""How many bytes of a file one task reads at most; small files are read together up to this size."""
 NEWLINE = ord("\n")
 MOST_HEADER = 1 << 20
 NO_MARK = (0, 0)
-"""In the place of size and time of change of what is no file: those of a pipe change."""
+"""Replaces size and time of change for an entry that is no regular file: those of a pipe change."""
 Counter = Callable[["FileAt"], int]
-"""Counts the records of a file that has no lines, and raises Damaged."""
+"""Counts the records of a file without lines, or raises Damaged."""
 Content = Callable[[], AbstractContextManager[IO[bytes]]]
 
 
 class FileAt(NamedTuple):
-    """Where a file is opened: its path; or an object's URL, with its size and ETag, so that no other content is
-    read."""
+    """Where a file is opened: its path, or an object's URL with its size and ETag, so that no other content is read."""
 
     path: str
     bytes: int = 0
@@ -55,27 +54,29 @@ class FileAt(NamedTuple):
 
 
 class Csv(NamedTuple):
-    """How files of CSV are read: an open quote is closed within so many bytes of its record; and the names that the
-    first record must have, if it is a header."""
+    """How files of CSV are read.
+
+    An open quote is closed within `quoted_within` bytes of its record. `header`: the names that the first record must
+    have, if it is a header."""
 
     quoted_within: int
     header: Sequence[str] | None = None
 
 
 Layout = Csv | Counter | None
-"""How the records of files are found and counted. None: each is a line."""
+"""How the records of files are found and counted. None: each line is a record."""
 
 
 @dataclass(frozen=True)
 class InputFile:
-    """A file as it was when it was first seen. `refusal` says why its content can't be read, if so.
+    """A file as it was when it was first seen. `refusal` is the reason if its content can't be read.
 
-    Of a source that is read in ranges: [begins, ends) of the file or part with that `identity`; the `mark` of a growing
-    file stands for its last bytes before `ends`. Of an object the `mark` is its ETag. `root`: the inbox, as `path`
-    names it.
+    For a source that is read in ranges it is [begins, ends) of the file or part with that `identity`. The `mark` of a
+    growing file stands for its last bytes before `ends`; the `mark` of an object is its ETag. `root`: the inbox, as in
+    `path`.
 
-    Of CSV `quoted_within` is the number of bytes of a record within which its quotes are closed, as when it was
-    counted, and at each of the `cuts` a record begins, so its parts can be read in parallel.
+    For CSV `quoted_within` is the number of bytes of a record within which its quotes are closed, as when it was
+    counted. At each of the `cuts` a record begins, so the parts between can be read in parallel.
     """
 
     path: str
@@ -94,20 +95,18 @@ class InputFile:
 
     @property
     def place(self) -> str:
-        """Where it is, if its inbox was moved since (`moved_inboxes`); `path` is the name by which it is known."""
+        """Return where the file is, even if its inbox was moved since; `path` is the name that identifies it."""
         return self.moved_to or self.path
 
 
 def records(lines: Iterable[tuple[str, int]], unreadable: Container[str]) -> int:
-    """How many records the files (path, lines) of a batch must give: one that can't be read is one, whatever it
-    held."""
+    """Return how many records the files (path, lines) of a batch must have; an unreadable file counts as one."""
     return sum(1 if path in unreadable else number for path, number in lines)
 
 
 @dataclass(frozen=True)
 class _Found:
-    """What is in the inbox: where it is opened, its name in the registry, and why it can't be read, if its name or kind
-    says so."""
+    """An entry of the inbox: where it is opened, its name in the registry, and the refusal of its name or kind."""
 
     path: str
     name: str
@@ -124,12 +123,12 @@ def new_files(
     links: bool = False,
     folders: Folders | None = None,
 ) -> Iterator[InputFile]:
-    """What is in the inbox and not known with this size and mtime, by path. Called by the registry.
+    """Yield the files of the inbox that are not `known` with this size and mtime, by path. Called by the registry.
 
-    `links`: whether links are followed. `folders`: what becomes of those below.
-    No error for a single file: one that can't be read has a `refusal`, one that vanishes was never there.
+    `links`: whether links are followed. `folders`: how folders below are treated. An unreadable file raises no error,
+    but has a `refusal`; a file that vanishes meanwhile is left out.
     """
-    # Small files are counted at once: handing them to another thread takes longer than to read them.
+    # Small files are counted in this thread: handing them to another one takes longer than reading them.
     with ThreadPoolExecutor(max_workers=4) as pool:
         fresh = [
             pool.submit(_accepted, one, layout) if one.size > PIECE else _accepted(one, layout)
@@ -141,7 +140,7 @@ def new_files(
 def _fresh(folder: Path, known: dict[str, tuple[int, int]], links: bool, folders: Folders) -> list[_Found]:
     found = []
     for entry in folders.entries(str(folder), links=links):
-        # It may vanish while we look: then there is no file.
+        # It may vanish meanwhile: then there is no file.
         with suppress(OSError):
             if one := _looked_at(entry, known, links=links):
                 found.append(one)
@@ -167,7 +166,7 @@ def _looked_at(entry: os.DirEntry[str], known: dict[str, tuple[int, int]], *, li
 
 
 def printable(path: str) -> str:
-    """A path as text. A name is any bytes; what is no UTF-8 of it could be neither stored nor opened by Java."""
+    """Return a path as a string. A name may be any bytes; Java can neither store nor open one that is not UTF-8."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
@@ -178,9 +177,9 @@ def _accepted(one: _Found, layout: Layout) -> InputFile:
 
 
 def accept(path: str, name: str, size: int, modified_ns: int, layout: Layout = None, etag: str = "") -> InputFile:
-    """A file with its number of records, or why it can't be read; `etag`: of an object, whose `path` is its URL.
+    """Return a file with its number of records, or with a refusal. `etag`: of an object, whose `path` is its URL.
 
-    Raises Changed and FileNotFoundError of an object.
+    Raise Changed or FileNotFoundError for an object.
     """
     packed_as = file_bytes.packing_of(name)
     try:
@@ -194,7 +193,7 @@ def accept(path: str, name: str, size: int, modified_ns: int, layout: Layout = N
         lines, cuts = _csv_records(content, layout.quoted_within)
         refusal = None if layout.header is None else _other_header(content, layout.header, layout.quoted_within)
         lines = 0 if refusal else lines - (layout.header is not None)
-        # At the end of the file no part begins, and the places in a packed one are those of its content.
+        # No part begins at the end of the file, and a packed file is not cut: its places are those of its content.
         parts = () if packed_as else tuple(cut for cut in cuts if cut < size)
         return InputFile(name, size, modified_ns, lines, refusal, cuts=parts, quoted_within=layout.quoted_within)
     except Damaged as error:
@@ -212,7 +211,7 @@ def accept(path: str, name: str, size: int, modified_ns: int, layout: Layout = N
 
 
 def listing_refusal(path: str, name: str, *, replaced: bool) -> str | None:
-    """Why a file can't be read, if its name says so, or that the name is known."""
+    """Return the refusal of a file by its name: the name itself, or that it is known already."""
     if replaced:
         return "the file was replaced under its old name; give new data a new name"
     if name != path:
@@ -226,14 +225,14 @@ def _count_lines(content: Content) -> int:
     ends, last = 0, b"\n"
     with content() as file:
         while piece := file.read(PIECE):
-            # A third of the time of `count`, which looks for the next one again and again.
+            # This takes a third of the time of `bytes.count`, which restarts its search at each line feed.
             ends += int(np.count_nonzero(np.frombuffer(piece, np.uint8) == NEWLINE))
             last = piece[-1:]
     return ends + (last != b"\n")
 
 
 def _csv_records(content: Content, quoted_within: int) -> tuple[int, list[int]]:
-    """Return how many records there are, and where a part of the file can begin."""
+    """Return the number of records, and the places at which a part of the file can begin."""
     lines, cuts = 0, list[int]()
     with content() as file:
         for ends in file_bytes.record_ends_of(file, quoted_within):
@@ -251,9 +250,9 @@ def cuts_at(ends: file_bytes.Ends, last: int) -> Iterator[int]:
 
 @contextmanager
 def opened(at: FileAt, packed_as: str | None) -> Iterator[IO[bytes]]:
-    """The content of a regular file, or of an object.
+    """Yield the content of a regular file, or of an object.
 
-    Its name tells nothing here: where links are allowed it is another one.
+    `packed_as` is given apart from the path, since a followed link has another name than its file.
     """
     plain: Any = ObjectFile(*at) if at.etag else open(file_bytes.opened_file(at.path), "rb", buffering=0)  # noqa: PTH123, SIM115 - a descriptor
     with plain as file:
@@ -285,7 +284,7 @@ def _first_record(file: IO[bytes], quoted_within: int) -> bytes:
 
 
 def changed(file: InputFile, *, links: bool = False) -> str | None:
-    """Why a file is no longer what was listed; None while it is. Called when its batch begins."""
+    """Return why a file differs from what was listed, or None. Called when its batch begins."""
     try:
         now = Path(file.place).stat(follow_symlinks=links)
     except FileNotFoundError:
@@ -300,27 +299,22 @@ def changed(file: InputFile, *, links: bool = False) -> str | None:
     return None
 
 
-# Lists the objects below a prefix, counts their records, and looks at each again when its batch begins.
+# The same for objects below a prefix of an object store.
 #
-# The side of an object store of `listing`.
-#
-# An object is known by its key and its ETag. A million objects are listed in pages, of which one is in memory: what the
-# registry knows is sixteen bytes for each, and what is new is registered some thousand at a time. Whoever can't be
-# counted because it was replaced since the page was listed is left to the next look. `folders` decides what becomes of
-# objects deeper below the prefix.
-#
-# Who calls it: `discovery`, `source_files`, and `erase`. Errors: those of the store. Not promised: that a prefix
-# without an object is told from one that was lost.
+# An object is identified by its key and its ETag. A million objects are listed in pages, and one page is in memory. The
+# registry's facts take sixteen bytes for each object, and new objects are registered some thousand at a time. An object
+# that was replaced since its page was listed can't be counted, so the next listing takes it. `folders` decides which
+# objects deeper below the prefix are input. A prefix that was lost looks like one without objects.
 
 
 PAGE = 1000
-"""As many as one answer of S3 has."""
+"""As many objects as one answer of S3 has."""
 AT_ONCE = 16
 DECODED_AT_ONCE = 4
-"""Objects of Parquet or Avro: each has some ten megabytes of rows in memory."""
+"""For objects of Parquet or Avro: each has some ten megabytes of rows in memory."""
 TOLD = 100_000
 EARLIER = -2
-"""In the place of a number of the registry, before all of them."""
+"""A batch number before all others."""
 log = structlog.get_logger()
 
 Item = TypeVar("Item")
@@ -331,17 +325,17 @@ NONE: Hashes = np.zeros(0, np.uint64)
 
 @dataclass(frozen=True)
 class Known:
-    """The objects of the registry: hashes of their names, in order, and of the ETag that each was last seen with.
+    """The objects of the registry: sorted hashes of their names, and hashes of the last known ETag of each.
 
-    Two names with one hash would be one in four hundred thousand registries of a hundred million objects; then the
-    second is refused, and told.
+    Two names would have one hash in one of four hundred thousand registries of a hundred million objects. Then the
+    second object is refused, and reported.
     """
 
     names: Hashes = field(default_factory=lambda: NONE)
     marks: Hashes = field(default_factory=lambda: NONE)
 
     def look(self, names: Hashes) -> tuple[NDArray[np.bool_], Hashes]:
-        """Which of some names are known, and with what they were last seen."""
+        """Return which of some names are known, and the hash of the last ETag of each."""
         if not len(self.names):
             return np.zeros(len(names), bool), np.zeros(len(names), np.uint64)
         at = np.minimum(np.searchsorted(self.names, names), len(self.names) - 1)
@@ -349,8 +343,7 @@ class Known:
 
 
 def known_objects(registered: Iterable[pa.RecordBatch], before: Known = Known()) -> Known:
-    """What batches of the registry (batch_no, path, mark) say, in the order in which they were registered, and all
-    before them."""
+    """Return the objects known before and those in batches of the registry (batch_no, path, mark), in their order."""
     parts: list[tuple[Any, Hashes, Hashes]] = [(np.full(len(before.names), EARLIER), before.names, before.marks)]
     for batch in registered:
         numbers = batch.column(BATCH_NO).to_numpy()
@@ -367,7 +360,7 @@ def known_objects(registered: Iterable[pa.RecordBatch], before: Known = Known())
 def new_objects(
     prefix: Url, named: str, there: Known, layout: Layout, most: int, folders: Folders | None = None
 ) -> Iterator[list[InputFile]]:
-    """What is below a prefix and not known with this ETag, some `most` at a time, each part by name.
+    """Yield the objects below a prefix that are not known with this ETag, about `most` at a time, each part by name.
 
     `named`: the prefix as the registry has it.
     """
@@ -381,7 +374,7 @@ def new_objects(
 
 
 def changed_objects(files: Iterable[InputFile]) -> dict[str, str]:
-    """Why objects are no longer what was listed, by path. Called when their batch begins: a request for each."""
+    """Return why objects differ from what was listed, by path. One request for each, when their batch begins."""
     with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
         asked = list(files)
         return {file.path: why for file, why in zip(asked, pool.map(_changed, asked), strict=True) if why}
@@ -393,7 +386,7 @@ def _parts(found: Iterator[Item], most: int) -> Iterator[list[Item]]:
 
 
 def object_pages(prefix: Url, folders: Folders) -> Iterator[list[Entry]]:
-    """Yield the objects below a prefix that are input, page by page; the log is told how far it is."""
+    """Yield the objects below a prefix that are input, page by page, and log the progress."""
     listed = 0
     for page in _parts(stores.of(prefix).entries(prefix), PAGE):
         listed += len(page)
@@ -405,7 +398,7 @@ def object_pages(prefix: Url, folders: Folders) -> Iterator[list[Entry]]:
 
 
 def _fresh_objects(prefix: Url, named: str, there: Known, folders: Folders) -> Iterator[tuple[Entry, bool]]:
-    """What is new, with whether its name is known."""
+    """Yield the new objects, each with whether its name is known."""
     for entries in object_pages(prefix, folders):
         names = _hashes([_name(prefix, named, one) for one in entries])
         is_known, marks = there.look(names)

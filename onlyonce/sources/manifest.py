@@ -1,9 +1,7 @@
-"""The registry of a source: an append-only Delta table in which the driver notes new input.
-
-The input is cut into batches here, once.
+"""The registry of a source: an append-only Delta table in which the driver notes new input, cut into batches once.
 
 Receive streams that table, one of its data files (one batch) at a time, and reads the input that it names. So a replay,
-a second driver and a new life read the same input. Who calls it: `source_files`, `source_kafka`.
+a second driver and a new life read the same input.
 """
 
 from __future__ import annotations
@@ -36,11 +34,10 @@ from onlyonce.tables.commit import Appended, Own
 def append(
     table: Appended, schema: str, rows: Sequence[tuple[Any, ...]], driver: Driver, number: int, app_id: str
 ) -> bool:
-    """Append entries, whose first column is the number of their batch, one data file for each batch.
+    """Append entries, whose first column is the number of their batch, as one data file for each batch.
 
-    `table`: as of the look that found them.
-
-    The transaction has a number, so of two drivers that look at once one wins. False: the other did, with another find.
+    `table`: as of the reading that found the entries. The transaction has a number, so one of two concurrent drivers
+    wins. Return False if the other driver has won, with other entries.
     """
     names = session.schema_of(schema).names
     batches = groupby(rows, key=itemgetter(0))
@@ -55,9 +52,9 @@ def append(
 
 
 def last(table: Location, columns: list[str]) -> pa.Table | None:
-    """These columns of the entries that the last commit with entries has added; None before the first.
+    """Return columns of the entries that the last commit with entries has added; None before the first.
 
-    No JVM needed.
+    This needs no JVM.
     """
     for version in range(tables_commit.latest(table), -1, -1):
         if files := opening.added(table, version):  # a commit of another kind, such as new columns, adds none
@@ -66,7 +63,7 @@ def last(table: Location, columns: list[str]) -> pa.Table | None:
 
 
 def last_entry(entries: pa.Table | pa.RecordBatch) -> tuple[int | None, datetime | None]:
-    """Return the number of the last batch of some entries, and when it arrived; None of none."""
+    """Return the number of the last batch among some entries, and when it arrived; None for no entries."""
     number = pc.max(entries[BATCH_NO])
     return number.as_py(), pc.max(
         pc.filter(entries[SEEN_AT], pc.equal(entries[BATCH_NO], number))
@@ -74,7 +71,7 @@ def last_entry(entries: pa.Table | pa.RecordBatch) -> tuple[int | None, datetime
 
 
 def name(table: Location) -> str:
-    """Return what the log calls a registry of an instance: its table, and of several sources which one's it is."""
+    """Return the log's name for a registry of an instance: its table, and the source if there are several."""
     above = table.parent
     return f"{above.name}/{table.name}" if above.parent.name == stored_names.SOURCES_FOLDER else table.name
 
@@ -87,42 +84,43 @@ def last_batches(instance: str) -> dict[str, int]:
 
 
 def last_batch(table: Location) -> int | None:
-    """The number of the last batch that was registered; None before the first."""
+    """Return the number of the last registered batch; None before the first."""
     entries = last(table, [BATCH_NO])
     return None if entries is None else int(pc.max(entries[BATCH_NO]).as_py())
 
 
 def after(table: Location, batch_no: int | None, columns: list[str]) -> pa.Table:
-    """These columns of the entries of later batches than that one; of all where it is None."""
+    """Return columns of the entries of later batches than `batch_no`; of all batches if it is None."""
     later = [(BATCH_NO, ">", -1 if batch_no is None else batch_no)]
     return pa.table(opening.table(table).to_pyarrow_table(columns=columns, filters=later))
 
 
 def batches(entries: pa.Table, records: str) -> list[tuple[int, int, datetime]]:
-    """(number, records, system time) of each batch of some entries, in order; `records` is the column with how many an
-    entry has."""
+    """Return (number, records, system time) of each batch of some entries, in order.
+
+    `records` is the column with an entry's number of records."""
     found = entries.group_by(BATCH_NO).aggregate([(records, "sum"), (SEEN_AT, "max")]).sort_by(BATCH_NO)
     columns = (found[name].to_pylist() for name in (BATCH_NO, f"{records}_sum", "seen_at_max"))
     return list(zip(*columns, strict=True))
 
 
 def folder(pipeline: Pipeline, instance: str) -> Location:
-    """Where the registry of an instance is; of several sources each has a folder of its own."""
+    """Return where the registry of an instance is; each of several sources has its own folder."""
     home = settings.data_location(instance)
     return home / stored_names.SOURCES_FOLDER / pipeline.part.name if pipeline.part else home
 
 
 def batch(spark: SparkSession, table: Location, batch_no: int) -> DataFrame:
-    """The entries of one batch by its number, as the stream gives them.
+    """Return the entries of one batch by its number, as the stream has them.
 
-    Spark would take a second to find them: by its statistics one file has them.
+    Delta's statistics name the one file with these entries; Spark would need a second to find them.
     """
     found = opening.table(table).to_pyarrow_table(filters=[(BATCH_NO, "=", batch_no)])
     return spark.createDataFrame(pa.table(found))
 
 
 def stream(spark: SparkSession, table: Location, start: int) -> DataFrame:
-    """A registry as a stream, one data file (one batch) at a time.
+    """Return a registry as a stream, one data file (one batch) at a time.
 
     A new life that has nothing to read yet begins with the last entry, whose batch it knows.
     """
@@ -137,26 +135,23 @@ def stream(spark: SparkSession, table: Location, start: int) -> DataFrame:
 
 # What one run has read of a registry.
 #
-# A look reads the entries that have come since the last one, so it costs as much after a year as on the first day.
-#
-# To read a registry as a whole means to open a file for each of its batches, and a long run looks some times a second.
-#
-# Who makes it: `RunContext`, for as long as a run; who registers once, for that. Errors: those of `opening`. Not
-# promised: anything where two threads of a run look at one registry; a table that was dropped and made anew since, from
-# which a run is fenced.
+# To read a whole registry means to open a file for each of its batches, and a long run reads it several times a second.
+# So each further reading opens only the files that were added since, and costs as much after a year as on the first
+# day. Only one thread of a run may read a registry. A table that was dropped and created again is not noticed, but its
+# run is fenced.
 
 
 Known = TypeVar("Known")
 Readings = dict[str, "Reading[Any]"]
-"""Those of a run, by the registry's place."""
+"""The readings of a run, by the registry's place."""
 
 
 class Reading(Generic[Known]):
     """What a run knows of the registry at a location.
 
-    whole   makes it of all entries
-    more    makes it of what was known and these columns of the entries that came since; None: all is read again, once
-            something came
+    whole   computes it from all entries
+    more    computes it from what was known and these columns of the new entries; None: the registry is read as a whole
+            whenever it has new entries
     """
 
     def __init__(
@@ -172,12 +167,12 @@ class Reading(Generic[Known]):
 
     @property
     def table(self) -> Own:
-        """The table as of the last look, for the next entries to be appended to."""
+        """Return the table as of the last reading, to which the next entries are appended."""
         assert self._table is not None, "nobody has looked yet"
         return self._table
 
     def look(self) -> Known:
-        """What is known by the table as it is now."""
+        """Return what is known by the current table."""
         self._table = self._table.look() if self._table else Own(self._at)
         now = self._table.table.version()
         if self._read is None or self._read[0] != now:
@@ -197,8 +192,9 @@ class Reading(Generic[Known]):
         )
 
     def _added(self, before: int, now: int) -> list[Location] | None:
-        """The files that commits have added since; None where that does not tell all: entries went from the log, or
-        files from the table."""
+        """Return the files that commits have added since version `before`; None if the table must be read as a whole.
+
+        It must if entries of the log or files of the table were removed."""
         try:
             since = [opening.actions(self._at, version) for version in range(before + 1, now + 1)]
         except FileNotFoundError:
@@ -209,5 +205,5 @@ class Reading(Generic[Known]):
 
 
 def reading_of(readings: Readings | None, at: Location, make: Callable[[], Reading[Known]]) -> Reading[Known]:
-    """That of a run for the registry at a location, made at the first call; without a run a new one."""
+    """Return the run's reading of the registry at a location, made at the first call; without a run a new reading."""
     return make() if readings is None else readings.setdefault(str(at), make())

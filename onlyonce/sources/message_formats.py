@@ -1,6 +1,6 @@
-"""Reads the frame that Confluent's serializers put before a message: a zero byte, and the id of its schema in four.
+"""Read Kafka messages in a format of a schema registry (Avro, JSON Schema, Debezium in Avro), as whole arrays.
 
-On whole arrays.
+Confluent's serializers put a frame before each message: a zero byte, and the id of its schema in four bytes.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from onlyonce.sources.values import coercion
 
 HEAD = 5
 LONGEST = 1 << 30
-"""More than any message has bytes."""
+"""More bytes than any message has."""
 NONE = -1
-"""In the place of an id: there is no frame."""
+"""In place of an id: there is no frame."""
 
 
 def schema_ids(messages: pa.Array) -> NDArray[np.int64]:
-    """The id of each message's schema; NONE for null, and for what does not begin with a frame."""
+    """Return the id of each message's schema; NONE for null, and for a message that does not begin with a frame."""
     heads = pc.fill_null(pc.binary_slice(messages, 0, HEAD), b"")
     whole = np.flatnonzero(pc.equal(pc.binary_length(heads), HEAD).to_numpy(zero_copy_only=False))
     ids = np.full(len(messages), NONE, np.int64)
@@ -48,31 +48,28 @@ def schema_ids(messages: pa.Array) -> NDArray[np.int64]:
 
 
 def message_bodies(messages: pa.Array) -> pa.Array:
-    """What is behind the frame."""
+    """Return the bytes after the frame of each message."""
     return behind_frame(messages, HEAD)
 
 
 def behind_frame(rows: pa.Array, length: int) -> pa.Array:
-    """The rows without so many bytes at their begin."""
+    """Return the rows without their first `length` bytes."""
     return pc.binary_slice(rows, length, LONGEST)  # without an end Arrow counts past what a number holds
 
 
 def joined_messages(*parts: pa.Array | bytes) -> bytes:
-    """The rows of binary arrays one after the other, each row the parts side by side."""
+    """Return the concatenated rows of binary arrays; each row is the concatenation of its parts."""
     rows = pc.binary_join_element_wise(*parts, b"")
     return bytes(rows.buffers()[2] or b"")
 
 
-# What the declaration wants of messages, and how columns of a schema are fitted to it: by the rules of `coercion`, as
-# for files.
-#
-# Who calls it: the converters of each format. Errors: Damaged, with the column and both types, or what Arrow says of a
-# value.
+# The declared columns of a message. The columns of a schema are converted to them by the rules of `coercion`, as for
+# files.
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The wanted columns of some messages, and the names of those that are not declared."""
+    """The wanted columns of some messages, and the names of their undeclared columns."""
 
     batch: pa.RecordBatch
     rest: str | None
@@ -80,9 +77,9 @@ class Columns:
 
 @dataclass(frozen=True)
 class Wanted:
-    """The declared columns that come from a part of the message, and which of them must be there.
+    """The declared columns that come from a part of the message, and which of them it must have.
 
-    `elsewhere`: those that come from another part, whatever this one has under their names."""
+    `elsewhere`: columns that come from another part, even if this part has their names."""
 
     fields: tuple[pa.Field, ...]
     needed: tuple[str, ...]
@@ -90,30 +87,29 @@ class Wanted:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the columns."""
+        """Return the schema of the columns."""
         return pa.schema(self.fields)
 
     def alone(self) -> str:
-        """The one column of messages that are no records. Raises Damaged."""
+        """Return the one column of messages that are no records. Raise Damaged."""
         if len(self.fields) != 1:
             raise Damaged("its values are not records")
         return self.fields[0].name
 
     def found(self, there: Iterable[str]) -> list[str]:
-        """Those of the columns that are wanted."""
+        """Return the wanted ones among some columns."""
         declared = {field.name for field in self.fields}
         return [name for name in there if name in declared]
 
     def check(self, there: Mapping[str, pa.DataType]) -> None:
-        """Raises Damaged where a column is missing without which no record can be known, or is of a type that does not
-        fit."""
+        """Raise Damaged if a column that identifies a record is missing, or if a type does not fit."""
         coercion.check_names([*there], self.needed)
         for field in self.fields:
             if field.name in there:
                 _cast(pa.array([], there[field.name]), field)
 
     def fitted(self, found: Mapping[str, pa.Array], rows: int, there: Iterable[str]) -> Columns:
-        """The columns as they are declared; one that is not there is null."""
+        """Return the columns in their declared types; a missing one is null."""
         columns = [_cast(found[f.name], f) if f.name in found else pa.nulls(rows, f.type) for f in self.fields]
         within = coercion.undeclared_within(
             pa.schema([(name, column.type) for name, column in found.items()]), self.schema
@@ -131,18 +127,16 @@ def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
         raise Damaged(f"column {field.name} is {array.type}, which does not fit the declared {field.type}") from error
 
 
-# Holds JSON values against their JSON Schema. They are read as plain JSON by whoever reads lines.
-#
-# Who calls it: `decoding`. Errors: Damaged for a schema that is none. A schema that it names must be in the registry:
-# nothing is fetched from elsewhere.
+# JSON values with a JSON Schema. They are only validated here, and read as plain JSON by the reader of lines. Nothing
+# is fetched from elsewhere: a schema may name only schemas of the registry.
 
 
 TOLD = 200
-"""Of what the validator says, in signs."""
+"""The most characters that are kept of a validator's message."""
 
 
 def json_converter(schema: Schema, wanted: Wanted, *, validate: bool) -> Callable[[pa.Array], Columns]:
-    """What sees that messages are what their schema says. It gives no columns. Raises Damaged."""
+    """Return a function that validates messages by their schema. It returns no columns. Raise Damaged."""
     why = _checker(schema)
 
     def convert(bodies: pa.Array) -> Columns:
@@ -155,8 +149,9 @@ def json_converter(schema: Schema, wanted: Wanted, *, validate: bool) -> Callabl
 
 
 def _checker(schema: Schema) -> Callable[[bytes], str | None]:
-    """What says why a text is not what the schema says; None where it is, and for what is no JSON: the parser tells
-    that."""
+    """Return a function that returns why a message violates the schema, or None.
+
+    It returns None also for a message that is no JSON: the parser reports that."""
     import jsonschema_rs
 
     named = dict(schema.references)
@@ -169,7 +164,7 @@ def _checker(schema: Schema) -> Callable[[bytes], str | None]:
 
     try:
         validator = jsonschema_rs.validator_for(json.loads(schema.text), retriever=retrieve)
-    except Exception as error:  # whatever a wrong schema leads the validator to
+    except Exception as error:  # a wrong schema can make the validator raise any error
         raise Damaged(f"it is no JSON Schema that can be read: {type(error).__name__}") from error
 
     def why(body: bytes) -> str | None:
@@ -185,14 +180,11 @@ def _checker(schema: Schema) -> Callable[[bytes], str | None]:
     return why
 
 
-# Turns Avro messages of one schema into columns, all at once.
+# Avro messages of one schema become columns, all at once.
 #
-# The messages are put one behind the other as an Avro list, which fastavro reads by one call. Behind each message is a
-# mark at random. A message that is cut short, or has more than its schema says, makes the marks that follow wrong. Then
-# the whole is refused, and the caller halves it.
-#
-# Who calls it: `decoding`. Errors: Damaged for a schema whose messages can't be read or don't fit; any error for
-# messages that are no such Avro.
+# The messages are concatenated as an Avro list, which fastavro reads by one call. After each message comes a random
+# mark. If a message is cut short, or longer than its schema says, the marks after it are wrong. Then the whole list is
+# refused, and the caller bisects it. Messages that are no such Avro raise any error.
 
 
 MARK = 16
@@ -201,7 +193,7 @@ Avro = Any
 
 
 def avro_converter(schema: Schema, wanted: Wanted) -> Callable[[pa.Array], Columns]:
-    """What turns messages of a schema into the wanted columns. Raises Damaged."""
+    """Return a function that turns messages of a schema into the wanted columns. Raise Damaged."""
     parsed = checked_avro(schema)
     alone = not isinstance(parsed, dict) or parsed.get("type") != "record"
     if alone:
@@ -217,7 +209,7 @@ def avro_converter(schema: Schema, wanted: Wanted) -> Callable[[pa.Array], Colum
     read, row = avro_reader(parsed), _row(names, types, alone=alone)
 
     def convert(bodies: pa.Array) -> Columns:
-        # One call for all rows and columns: Arrow takes what it needs out of the dictionaries, without Python.
+        # One call for all rows and columns: Arrow reads the dictionaries without Python code for each row.
         rows = read(bodies)
         avro_files.make_strings((one["value"] for one in rows), mixed)
         values = pc.struct_field(pa.array(rows, row), "value")
@@ -230,15 +222,15 @@ def avro_converter(schema: Schema, wanted: Wanted) -> Callable[[pa.Array], Colum
 
 
 def _row(names: list[str], types: Mapping[str, avro_files.Types], *, alone: bool) -> pa.DataType:
-    """What is taken of a row that was read."""
+    """Return the Arrow type of the values that are taken from a row."""
     value = types[names[0]][0] if alone else pa.struct([(name, types[name][0]) for name in names])
     return pa.struct([("value", value)])
 
 
 def checked_avro(schema: Schema) -> Avro:
-    """A schema with what it imports, whose values can be read in bounds.
+    """Return a schema with its imports, whose values can be read in bounds, and whose times are plain numbers.
 
-    Times in it are the numbers that they are. Raises Damaged.
+    Raise Damaged.
     """
     parsed = _parsed(schema)
     avro_files.check_types(parsed)
@@ -246,9 +238,9 @@ def checked_avro(schema: Schema) -> Avro:
 
 
 def avro_reader(parsed: Avro) -> Callable[[pa.Array], list[Any]]:
-    """What reads messages of a schema, each as `value` in a dictionary.
+    """Return a function that reads messages of a schema, each as `value` in a dictionary.
 
-    It raises any error for messages that are no such Avro.
+    It may raise any error for messages that are no such Avro.
     """
     mark = secrets.token_bytes(MARK)
     marked = fastavro.parse_schema(
@@ -280,18 +272,18 @@ _UNREAD = (pa.null(), pa.null())
 
 
 def _parsed(schema: Schema) -> Avro:
-    """The schema with what it imports where it is first named, all names in full."""
+    """Return the schema with its imports expanded at their first use, all names in full."""
     try:
         named: dict[str, Any] = {}
         for _, text in schema.references:
             fastavro.parse_schema(json.loads(text), named)
         return avro_files.without_logical(fastavro.parse_schema(json.loads(schema.text), {**named}), named, set())
-    except Exception as error:  # whatever a wrong schema leads the parser to
+    except Exception as error:  # a wrong schema can make the parser raise any error
         raise Damaged(f"it is no schema of Avro: {type(error).__name__}") from error
 
 
 def _long(number: int) -> bytes:
-    """A whole number, not below zero, as Avro writes it."""
+    """Return a number that is not negative in Avro's encoding."""
     number <<= 1
     written = bytearray()
     while number > 127:
@@ -301,14 +293,11 @@ def _long(number: int) -> bytes:
     return bytes(written)
 
 
-# Turns Debezium's envelope in Avro into the text that Debezium's JSON converter would have written, so that both are
-# taken apart by one reader.
+# Debezium's envelope in Avro becomes the JSON that Debezium's JSON converter would have written, so that one reader
+# takes both apart.
 #
-# Two things are other than there. A decimal is its number, in a text, and not base64 of its bytes. A column has the
-# name that Avro allows it.
-#
-# Who calls it: `decoding`. Errors: Damaged for a schema that is no envelope, or can't be read; any error for messages
-# that are no such Avro.
+# Two things differ from that JSON. A decimal is its number in a string, and not base64 of its bytes. A column's name is
+# the name that Avro allows it.
 
 
 TEXT = "oo_text"
@@ -318,7 +307,7 @@ PARTS = ("before", "after", "source", "op")
 
 
 def envelope_converter(schema: Schema) -> Callable[[pa.Array], Columns]:
-    """What turns messages of a schema into TEXT. Raises Damaged."""
+    """Return a function that turns messages of a schema into TEXT. Raise Damaged."""
     parsed = checked_avro(schema)
     there = [field["name"] for field in parsed["fields"]] if isinstance(parsed, dict) and "fields" in parsed else []
     if missing := [part for part in PARTS if part not in there]:
@@ -342,7 +331,7 @@ def _text(envelope: Any) -> str:
 
 
 def _named(value: Any) -> Any:
-    """With the names of numbers that JSON has not: NaN and Infinity."""
+    """Return a value with names in place of numbers that JSON does not have: NaN and Infinity."""
     if isinstance(value, dict):
         return {name: _named(one) for name, one in value.items()}
     if isinstance(value, list):
@@ -353,7 +342,7 @@ def _named(value: Any) -> Any:
 
 
 def _plain(value: Any) -> str:
-    """What JSON has no type for, as a text."""
+    """Return a value that JSON has no type for as a string."""
     if isinstance(value, Decimal):
         return format(value, "f")
     if isinstance(value, bytes):

@@ -1,10 +1,7 @@
-"""Turns Protobuf messages of one schema into columns, all at once.
+"""Turn Protobuf messages of one schema into columns, all at once.
 
-The messages are put one behind the other as a repeated field of a message that is made for it, which the parser reads
-by one call.
-
-Who calls it: `decoding`. Errors: Damaged for a schema whose messages can't be read or don't fit; DecodeError for
-messages that are none of it.
+The messages are concatenated as a repeated field of a message type made for it, which the parser reads by one call. The
+parser raises DecodeError for messages that are none of the type.
 """
 
 from __future__ import annotations
@@ -43,18 +40,20 @@ WRAPPERS = tuple(
     for kind in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 )
 Place = tuple[int, ...]
-"""Where a message's type is in its file: by number, and of one inside another by both."""
+"""Where a message's type is in its file: by number; for a nested type the numbers of all levels."""
 Read = Callable[[Any], Any]
 
 
 def converter(schema: Schema, wanted: Wanted) -> Callable[[pa.Array], Columns]:
-    """What turns messages of a schema, each behind its place, into the wanted columns. Raises Damaged."""
+    """Return a function that turns messages of a schema, each after its place, into the wanted columns.
+
+    It raises Damaged for a type that can't be read or does not fit."""
     by_place: dict[Place, Callable[[pa.Array], Columns] | Damaged] = {}
 
     def convert(bodies: pa.Array) -> Columns:
         place, length = _place(bodies[0].as_buffer().to_pybytes())
         if len(bodies) > 1 and not pc.all(pc.starts_with(bodies, bodies[0].as_buffer().to_pybytes()[:length])).as_py():
-            raise ValueError("messages of several types")  # the caller halves them
+            raise ValueError("messages of several types")  # the caller bisects them
         if place not in by_place:
             by_place[place] = _of_type(schema, place, wanted)
         found = by_place[place]
@@ -83,14 +82,14 @@ def _of_type(schema: Schema, place: Place, wanted: Wanted) -> Callable[[pa.Array
 
 
 def _place(body: bytes) -> tuple[Place, int]:
-    """The place that a message begins with, and its length. Raises ValueError."""
+    """Return the place at the beginning of a message, and its length in bytes. Raise ValueError."""
     numbers = _numbers(body)
     try:
         count = next(numbers)[0]
         found = [next(numbers) for _ in range(min(count, DEEPEST))]
     except StopIteration as error:
         raise ValueError("the message ends within the place of its type") from error
-    # The first type of a file is written short.
+    # The first type of a file has a short form.
     return (tuple(number for number, _ in found), found[-1][1]) if found else ((0,), 1)
 
 
@@ -120,7 +119,7 @@ def _varint(number: int) -> bytes:
 
 
 def _message(schema: Schema, place: Place) -> tuple[Any, Any]:
-    """A class whose field `rows` has messages of the type at a place, and that type."""
+    """Return a class whose field `rows` has messages of the type at a place, and that type."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     try:
@@ -145,12 +144,12 @@ def _message(schema: Schema, place: Place) -> tuple[Any, Any]:
         return message_factory.GetMessageClass(pool.FindMessageTypeByName("onlyonce_batch.Batch")), made
     except ImportError:
         raise
-    except Exception as error:  # whatever a wrong descriptor leads the pool to
+    except Exception as error:  # a wrong descriptor can make the pool raise any error
         raise Damaged(f"it is no descriptor of Protobuf that can be read: {type(error).__name__}") from error
 
 
 def _add_imports(pool: Any, file: Any) -> None:
-    """What comes with the libraries, and is in no registry."""
+    """Add the imports that come with the library, since no registry has them."""
     from google.protobuf import descriptor_pb2
 
     for name in file.dependency:
@@ -180,7 +179,7 @@ def _of_library(name: str) -> Any:
 
 
 def _field(field: Any, inside: tuple[str, ...] = ()) -> tuple[pa.DataType, Read]:
-    """The type of a field, and what reads it of a message."""
+    """Return the type of a field, and a function that reads it from a message."""
     get = attrgetter(field.name)
     message = field.message_type
     if message is not None and message.GetOptions().map_entry:
@@ -196,7 +195,7 @@ def _field(field: Any, inside: tuple[str, ...] = ()) -> tuple[pa.DataType, Read]
 
 
 def _one(field: Any, inside: tuple[str, ...]) -> tuple[pa.DataType, Read]:
-    """The type of one value of a field, and what makes it of what the library gives."""
+    """Return the type of one value of a field, and a function that converts the library's value."""
     message = field.message_type
     if message is None:
         return _plain(field)

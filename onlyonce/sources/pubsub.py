@@ -1,13 +1,12 @@
-"""Google's Pub/Sub client, and the meaning of its errors. The only module that pulls and acknowledges.
+"""Pull messages of a Pub/Sub subscription into files of the pipeline's inbox, and acknowledge them. No Spark.
 
 A pull is a single request, and not a stream. A landing is a drain that ends: one answer is one file and one
-acknowledgement, and no thread holds messages that nobody has asked for. The channel itself bounds the memory: gRPC
-throws a larger answer away unread. A stream would acknowledge in the background, where no test could place a kill
-between the file and the acknowledgement.
+acknowledgement, and no thread holds messages that were not requested. The channel bounds the memory: gRPC drops a
+larger answer unread. A stream would acknowledge in the background, where no test could place a kill between the file
+and the acknowledgement.
 
-Who calls it: `onlyonce.sources.pubsub`, `onlyonce.local.feed_messages`. Needs the package google-cloud-pubsub (`pip
-install 'onlyonce-pipelines[pubsub]'`) and Google's default credentials on the machine. PUBSUB_EMULATOR_HOST names an
-emulator.
+It needs the package google-cloud-pubsub (`pip install 'onlyonce-pipelines[pubsub]'`) and Google's default credentials.
+PUBSUB_EMULATOR_HOST names an emulator.
 """
 
 from __future__ import annotations
@@ -41,12 +40,12 @@ from onlyonce.sources.landing import Flow, Message, line
 from onlyonce.tables.stores import sync
 
 ANSWER_SECONDS = 60.0
-"""How long an acknowledgement, or a look at the subscription, may take."""
+"""How long an acknowledgement, or a request about the subscription, may take."""
 ROLES = "roles/pubsub.subscriber and roles/pubsub.viewer on the subscription"
 
 
 class TooLarge(Exception):
-    """The answer to a pull was larger than it may be. Its messages come again when their deadline has passed."""
+    """The answer to a pull was larger than allowed. Its messages come again when their deadline has passed."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class Facts:
 class Subscription:
     """One subscription. A context manager: leaving it closes the connection.
 
-    Raises Refused where a person must change something, Retryable while the service is away.
+    Its methods raise Refused if a person must change something, Retryable while the service is unreachable.
     """
 
     def __init__(self, source: PubSub) -> None:
@@ -75,7 +74,7 @@ class Subscription:
         self._client.close()
 
     def facts(self) -> Facts:
-        """Look the subscription up. Raises Refused when it is not there, with the command that makes it."""
+        """Return the facts of the subscription. Raise Refused if it is missing, with the command that creates it."""
         with _told(self.source):
             found = self._client.get_subscription(subscription=self.source.subscription, timeout=ANSWER_SECONDS)
         if found.push_config.push_endpoint:
@@ -88,7 +87,7 @@ class Subscription:
         return Facts(found.topic, deadline, found.message_retention_duration or timedelta(days=7))
 
     def pull(self, want: int, patience: float) -> list[Message]:
-        """At most `want` messages; none when none has come within `patience` seconds. Raises TooLarge."""
+        """Return at most `want` messages; none if none has come within `patience` seconds. Raise TooLarge."""
         from google.api_core.exceptions import DeadlineExceeded, ResourceExhausted
 
         try:
@@ -103,9 +102,9 @@ class Subscription:
         return [_message(received) for received in answer.received_messages]
 
     def acknowledge(self, ack_ids: list[str]) -> str | None:
-        """Acknowledge deliveries; gives None, or why it is not known to have worked.
+        """Acknowledge deliveries. Return None, or why it is not known whether that worked.
 
-        Raises nothing of the service's.
+        Errors of the service are returned, not raised.
         """
         from google.api_core.exceptions import GoogleAPIError
 
@@ -118,11 +117,10 @@ class Subscription:
 
 @contextmanager
 def publishing() -> Iterator[Any]:
-    """Google's plain client for publishing: each call is one request, answered when it is stored.
+    """Yield Google's plain client for publishing, for `onlyonce.local.feed_messages`.
 
-    For `onlyonce.local.feed_messages`.
-
-    Raises Refused without the package or credentials, Retryable when the service does not answer.
+    Each call is one request, answered when it is stored. Raise Refused without the package or credentials, Retryable if
+    the service does not answer.
     """
     with _set_up():
         from google.api_core.exceptions import GoogleAPIError
@@ -174,7 +172,7 @@ def _set_up() -> Iterator[None]:
 
 
 def _channel(transport: Any, max_bytes: int, host: str, *, options: list[tuple[str, int]], **others: Any) -> Any:
-    # The client's own channel but for the limit: it has none.
+    # The client's own channel, except that it has no limit of its own.
     limited = [option for option in options if option[0] != "grpc.max_receive_message_length"]
     limited.append(("grpc.max_receive_message_length", max_bytes))
     return transport.create_channel(host, options=limited, **others)
@@ -188,7 +186,7 @@ def _message(received: Any) -> Message:
 
 @contextmanager
 def _told(source: PubSub) -> Iterator[None]:
-    """What the service answers, as an error of the platform. DeadlineExceeded and ResourceExhausted go through."""
+    """Translate the service's errors into the platform's. DeadlineExceeded and ResourceExhausted pass through."""
     from google.api_core import exceptions as answers
 
     try:
@@ -223,29 +221,27 @@ def _told(source: PubSub) -> Iterator[None]:
         ) from error
 
 
-# Entry point: land the messages of a Pub/Sub subscription as files in the pipeline's inbox. No Spark.
+# Entry point: land the messages of a subscription as files.
 #
 # The task `land` of the DAG `<pipeline>_stream` and `onlyonce land` run it. Messages are pulled, written to a file and
 # flushed to the disk, and only then acknowledged. The stream reads the landed files like those of any other producer. A
 # message that is delivered again is landed again, and is a duplicate by the record catalog. So landings need no lock:
-# two at once share the messages, and a kill at any point only causes a second delivery (docs/specification/pull.md).
-#
-# Errors: Refused (no such subscription, another pipeline's, no credentials), Retryable while Pub/Sub or the log is
-# away.
+# two concurrent ones share the messages, and a kill at any point only causes a second delivery
+# (docs/specification/pull.md).
 
 
 log = structlog.get_logger()
 
 PREFIX = stored_names.PULLED_PREFIX
 SHORTEST_PULL = 2.0
-"""Seconds. An answer that comes after the pull has given up is lost until its deadline."""
+"""Seconds. If an answer comes after the pull has timed out, it is lost until its deadline."""
 SLACK = 0.9
 """The share of the deadline after which an acknowledgement is not trusted."""
 
 
 @dataclass
 class Landed:
-    """What a landing has done so far."""
+    """The progress of a landing."""
 
     messages: int = 0
     files: int = 0
@@ -255,7 +251,7 @@ class Landed:
 
 
 def main(argv: list[str]) -> Report:
-    """Land until the subscription is drained, or the time is over. Raises the platform's errors."""
+    """Land until the subscription is drained, or the time is over. Raise the platform's errors."""
     asked = parse("land", argv)
     logs.configure(pipeline=asked.pipeline, run_id=asked.run_id)
     pipeline = declarations.one(asked.pipeline, asked.pipelines)
@@ -289,7 +285,7 @@ class _Lander:
         self.bucket = 0
 
     def land(self) -> Landed:
-        """Until a pull comes back empty after a while without messages, or the time is over."""
+        """Land until a pull is empty after a while without messages, or until the time is over."""
         _make_durable(self.inbox)
         self.bucket = Subscriptions(self.database).newest_bucket(self.pipeline.name)
         now, silence = time.monotonic(), self.source.drained_after.total_seconds()
@@ -301,7 +297,7 @@ class _Lander:
                     self.flow.want, max(SHORTEST_PULL, min(end - now, quiet - now, deadline / 3))
                 )
             except TooLarge:
-                # They come again after their deadline, and this landing waits for them: it takes fewer now.
+                # The messages come again after their deadline. This landing waits for them, and requests fewer now.
                 self.flow = self.flow.overflowed()
                 quiet = time.monotonic() + deadline + silence
                 log.warning("answer too large, taking fewer", messages_at_most=self.flow.want)
@@ -317,7 +313,7 @@ class _Lander:
         return self.landed
 
     def _take(self, messages: list[Message], pulled_at: float) -> None:
-        """The steps of docs/specification/pull.md, for the answer to one pull, which was asked for at `pulled_at`."""
+        """Do the steps of docs/specification/pull.md for the answer to one pull that began at `pulled_at`."""
         passing("land-after-pull")
         path = self.inbox / f"{PREFIX}{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}-{uuid4().hex}.jsonl"
         hidden = path.with_name(f".{path.name}")
@@ -354,7 +350,7 @@ class _Lander:
 
 
 def _write(hidden: Path, messages: list[Message], source: PubSub) -> None:
-    # A step of Python for each message: the client gives them one by one, and takes longer for each than this does.
+    # Python code for each message is fine here: the client yields them one by one, and takes longer for each.
     with hidden.open("wb") as file:
         for message in messages:
             file.write(line(message, source).encode() + b"\n")
@@ -363,7 +359,7 @@ def _write(hidden: Path, messages: list[Message], source: PubSub) -> None:
 
 
 def _make_durable(folder: Path) -> None:
-    """Make the inbox, so that it is there after a power failure too."""
+    """Create the inbox so that it survives a power failure."""
     missing = [one for one in (folder, *folder.parents) if not one.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for made in missing:
@@ -380,7 +376,7 @@ def _report(pipeline: Pipeline, source: PubSub, run_id: str, landed: Landed, wai
 
 
 def cli() -> None:
-    """`python -m onlyonce.sources.pubsub`."""
+    """Run `python -m onlyonce.sources.pubsub`."""
     job_main.run(main)
 
 

@@ -1,9 +1,9 @@
-"""Identify a growing file, whatever its name, by its inode, the inode's time of birth, and its first line (of a
-compressed file its first bytes).
+"""The identities of growing files, moved inboxes and records, without a JVM.
 
-A file system gives the inode of a deleted file to a new one at once, and logs with a header have one first line. So
-only the birth tells the new log from the deleted one. A file system that records no birth (statx returns none) leaves
-the inode and the first line. A copy is another file.
+A growing file is identified by its inode, the inode's time of birth, and its first line (for a compressed file its
+first bytes), whatever its name. A file system gives the inode of a deleted file to a new one at once, and logs with a
+header share their first line. So only the birth distinguishes the new log from the deleted one. If a file system
+records no birth (statx returns none), only inode and first line remain. A copy is another file.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from onlyonce.sources import file_bytes
 from onlyonce.tables import stores
 
 HEAD = 1 << 10
-"""So much of a first line is looked at; of a longer one, its begin."""
+"""How many bytes of a first line count."""
 
 
 STATX_BTIME, AT_EMPTY_PATH, BTIME_AT, SIZE = 0x800, 0x1000, 80, 256
-"""Of Linux's statx, which Python's os module lacks."""
+"""Constants of Linux's statx, which Python's os module lacks."""
 
 
 class Inode(NamedTuple):
@@ -54,14 +54,14 @@ class Inode(NamedTuple):
 
 
 def identity(path: Path) -> str | None:
-    """Who a file is now; None while its first line is not whole, or when it can't be read."""
+    """Return the identity of a file; None while its first line is incomplete, or if it can't be read."""
     with suppress(OSError), opened(str(path)) as file:
         return of_open(file, str(path))
     return None
 
 
 def of_open(file: int, path: str) -> str | None:
-    """The same of a file that is open."""
+    """Return the identity of an open file."""
     head = os.pread(file, HEAD, 0)
     cut = len(head) if file_bytes.packing_of(path) else head.find(b"\n") + 1
     if not cut and len(head) < HEAD:
@@ -77,7 +77,7 @@ def inode(who: str) -> Inode:
 
 
 def first_line(who: str) -> str:
-    """Return what stands for the first line in an identity."""
+    """Return the hash of the first line in an identity."""
     return who.split("-")[1]
 
 
@@ -97,7 +97,7 @@ def _statx() -> Any:
 
 @contextmanager
 def opened(path: str) -> Iterator[int]:
-    """A file's descriptor: what is read through it stays the same file, also when it is renamed."""
+    """Yield a file's descriptor: reads through it are of the same file, even if the file is renamed."""
     file = file_bytes.opened_file(path)
     try:
         yield file
@@ -107,13 +107,10 @@ def opened(path: str) -> Iterator[int]:
 
 # Inboxes that were moved.
 #
-# A file is identified by the path that it had when its inbox was first read, wherever the folder is now.
-#
-# The registry keeps those first paths. A file beside the registry says where each folder is now. Only a person writes
-# it, by `onlyonce inbox`. A run that finds its inbox at another place asks for that, and never reads old files as new
-# input.
-#
-# Who calls it: whatever lists an inbox, opens a registered file, or names one. Errors: Refused.
+# A file is identified by the path that it had when its inbox was first read, wherever the folder is now. The registry
+# keeps those first paths. A file next to the registry has the current place of each moved folder. Only a person writes
+# it, by `onlyonce inbox`. A run that finds its inbox at another place refuses to start until that is done, and never
+# reads old files as new input.
 
 
 Moved = Mapping[str, str]
@@ -121,7 +118,7 @@ Moved = Mapping[str, str]
 
 
 def moved_inboxes_of(pipeline: str) -> Moved:
-    """Which folders of a pipeline were moved, and where to."""
+    """Return which folders of a pipeline were moved, and where to."""
     at = _file(pipeline)
     try:
         told: dict[str, str] = json.loads(stores.of(at).read(at))
@@ -131,21 +128,21 @@ def moved_inboxes_of(pipeline: str) -> Moved:
 
 
 def tell_moved(pipeline: str, named: str, folder: str) -> None:
-    """From now on the folder that the registry names so is here."""
+    """Store that the folder which the registry calls `named` is now at `folder`."""
     at = _file(pipeline)
     stores.of(at).put(at, json.dumps({**moved_inboxes_of(pipeline), named: folder}, indent=1, sort_keys=True).encode())
 
 
 def place_in_inbox(path: str, moved: Moved) -> str:
-    """Return where a registered file is now; the longest folder above it that was moved decides."""
+    """Return where a registered file is now; the longest moved folder above it decides."""
     above = max((folder for folder in moved if path.startswith(f"{folder}/")), key=len, default=None)
     return path if above is None else moved[above] + path.removeprefix(above)
 
 
 def named_inbox(pipeline: str, folder: str, roots: Collection[str], moved: Moved) -> str:
-    """How the registry names an inbox; `roots` are the folders of its files, the last one last.
+    """Return the registry's name for an inbox; `roots` are the folders of its files, the last one last.
 
-    Raises Refused where only a person knows."""
+    Raise Refused if only a person knows whether the inbox was moved."""
     for name, there in moved.items():
         if there == folder:
             return name
@@ -161,7 +158,7 @@ def named_inbox(pipeline: str, folder: str, roots: Collection[str], moved: Moved
 
 
 def last_inbox(roots: Collection[str], moved: Moved) -> str:
-    """Where the inbox was when it was last read."""
+    """Return where the inbox was when it was last read."""
     root = list(roots)[-1]
     return moved.get(root, root)
 
@@ -170,22 +167,21 @@ def _file(pipeline: str) -> Location:
     return settings.data_location(pipeline) / stored_names.INBOXES_FILE
 
 
-# Computes a record's id without a JVM, as receive does (`parse`, `plain_records`): two chained XXH64 hashes of the id
-# columns as text, or of the record's place.
+# A record's id, as receive computes it (`values.parse`, `values.fast_json`): two chained XXH64 hashes of the id columns
+# as strings, or of the record's place.
 #
-# Each value is written as `onlyonce/core/line_values.py` says. Raise Refused for values that are no id of the
-# pipeline.
+# `onlyonce/core/line_values.py` writes each value as a string. Values that are no id of the pipeline raise Refused.
 
 
 SEED = 42
-"""Spark's own, for the first column; the hash of a column is the seed of the next one."""
+"""Spark's own seed, for the first column; the hash of a column is the seed of the next one."""
 HEX = re.compile(r"[0-9a-fA-F]{32}")
 LOW = b"low"
 
 
 @dataclass(frozen=True)
 class RecordId:
-    """The two halves as `events` has them: signed 64-bit numbers."""
+    """The two halves of an id as `events` has them: signed 64-bit numbers."""
 
     high: int
     low: int
@@ -196,19 +192,19 @@ class RecordId:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a person asked for: the ids that it may mean, and the values by column, where they were given."""
+    """What a person asked for: the ids that this may mean, and the values by column if they were given."""
 
     ids: list[RecordId]
     values: dict[str, str]
 
 
 def asked(pipeline: Pipeline, given: Sequence[str]) -> Asked:
-    """The values of the id columns in order, one JSON object or list of them, or the 128 bits in hexadecimal.
+    """Return the ids that a person's words may mean. Raise Refused.
 
-    By position: the file (its path, or its name in the inbox) and the byte at which the record begins; of a topic the
-    partition and the offset; of a table version/file and the row.
-
-    32 hexadecimal digits may be a text of the user's as well: then both are meant. Raises Refused.
+    The words are the values of the id columns in order, one JSON object or list of them, or the id in hexadecimal. By
+    position they are the file (its path, or its name in the inbox) and the byte at which the record begins. For a topic
+    they are the partition and the offset, for a table version/file and the row. 32 hexadecimal digits may also be a
+    value of the user's: then both ids are returned.
     """
     if pipeline.sources:
         return _of_each_source(pipeline, given)
@@ -228,7 +224,7 @@ def asked(pipeline: Pipeline, given: Sequence[str]) -> Asked:
 
 
 def _of_each_source(pipeline: Pipeline, given: Sequence[str]) -> Asked:
-    """Of several sources: the id that the record would have, whichever it is of.
+    """Return the ids that the record would have in each of several sources.
 
     Values are those of the pipeline's columns.
     """
@@ -247,14 +243,14 @@ def _salt(pipeline: Pipeline) -> str:
 
 
 def from_hex(text: str) -> RecordId:
-    """The id of its 32 hexadecimal digits."""
+    """Return the id with these 32 hexadecimal digits."""
     return RecordId(_signed(int(text[:16], 16)), _signed(int(text[16:], 16)))
 
 
 def of_values(pipeline: Pipeline, values: dict[str, str], salt: str | None = None) -> RecordId:
-    """The id of a record with these values, as people write them; `salt` of one of several sources (`Part`).
+    """Return the id of a record with these values, as people write them. `salt`: of one of several sources (`Part`).
 
-    Raises Refused.
+    Raise Refused for a value that is not of its column's type.
     """
     kinds = ddl.types(pipeline.schema)
     before = _salt(pipeline) if salt is None else salt
@@ -264,21 +260,21 @@ def of_values(pipeline: Pipeline, values: dict[str, str], salt: str | None = Non
 
 
 def of_any_source(pipeline: Pipeline, values: dict[str, str]) -> list[RecordId]:
-    """The ids that such a record may have: one, or one for each of several sources with an id space of its own.
+    """Return the ids that such a record may have: one, or one for each source with its own id space.
 
-    Raises Refused.
+    Raise Refused.
     """
     views = [pipeline.of_source(name) for name in pipeline.sources] or [pipeline]
     return list(dict.fromkeys(of_values(pipeline, values, _salt(view)) for view in views))
 
 
 def of_file(path: str) -> int:
-    """What stands for a file in the ids of its records, by position."""
+    """Return the number that stands for a file in the ids of its records, by position."""
     return _chained([path.encode()])
 
 
 def of_place(file: int, position: int, salt: str = "") -> RecordId:
-    """The id of the record that begins at a byte of a file (`of_file`); `salt` of one of several sources (`Part`)."""
+    """Return the id of a record by its place in a file (`of_file`). `salt`: of one of several sources (`Part`)."""
     place = [*([salt.encode()] if salt else []), struct.pack("<q", file), struct.pack("<q", position)]
     return RecordId(_chained(place), _chained([LOW, *place]))
 
@@ -304,7 +300,7 @@ def _places(pipeline: Pipeline, given: Sequence[str]) -> Asked:
     moved = moved_inboxes_of(pipeline.name)
     paths = [given[0], str(folder / given[0]), *(f"{named}/{Path(given[0]).name}" for named in moved)]
     if isinstance(pipeline.source, Growing):
-        # Asked for by the identity (a file may be gone), or by a name that the file has now.
+        # The person gives the name that identifies the file (it may be gone), or the name that it has now.
         opened = [Path(file_bytes.place_of_file(path, links=pipeline.source.links)) for path in paths]
         paths += [who for who in map(identity, opened) if who]
     return Asked([of_place(of_file(path), int(given[1]), _salt(pipeline)) for path in dict.fromkeys(paths)], {})

@@ -1,12 +1,9 @@
-"""Asks a schema registry for a schema by its id, by the client of confluent-kafka.
+"""Ask a schema registry for a schema by its id, by the client of confluent-kafka.
 
-Runs on the driver; tasks are sent what it finds.
-
-An id means one schema for ever. So a replay, or another driver, gets the same.
-
-Who calls it: `kafka_schemas`. Errors: Retryable while the registry does not answer, or answers that it can't; Refused
-where it refuses us, or where what answers is no registry. Only a registry's own "there is no such schema" counts as
-that: any other 404 may be a wrong URL.
+This runs on the driver, which sends the schemas to the tasks. An id means one schema for ever, so a replay or another
+driver gets the same. The errors are Retryable while the registry does not answer, or answers that it can't. They are
+Refused if it denies access, or if the address is no registry. Only a registry's own "there is no such schema" means a
+missing schema: any other 404 may be a wrong URL.
 """
 
 from __future__ import annotations
@@ -25,17 +22,17 @@ from onlyonce.sources import kafka_admin
 ANSWER_SECONDS = 20
 TRIES = 3
 NO_SUCH_SCHEMA = 40403
-"""The registry's own code."""
+"""The registry's own error code."""
 LAG_SECONDS = 1.0
-"""A follower of a registry may be so far behind its leader, who has given out the id."""
+"""How far a follower of a registry may lag behind its leader, which has assigned the id."""
 NOTHING_DONE = "nothing of the batch was read; no record became invalid"
 
 
 @dataclass(frozen=True)
 class Schema:
-    """What the registry has of an id. `kind`: AVRO, PROTOBUF or JSON; `text`: of Protobuf the descriptor, in base64.
+    """A schema of the registry. `kind`: AVRO, PROTOBUF or JSON; `text`: for Protobuf the descriptor, in base64.
 
-    `references`: what it imports, by name, those that others import first.
+    `references`: its imports by name; each comes before the schemas that import it.
     """
 
     kind: str
@@ -44,7 +41,7 @@ class Schema:
 
 
 def find(declared: MessageFormat, number: int) -> Schema | None:
-    """The schema of an id; None where the registry says, twice, that there is none."""
+    """Return the schema of an id; None if the registry reports the id as unknown in two consecutive requests."""
     found = _asked(declared, number)
     if found is None:
         time.sleep(LAG_SECONDS)
@@ -53,9 +50,9 @@ def find(declared: MessageFormat, number: int) -> Schema | None:
 
 
 def unknown(declared: MessageFormat, numbers: Iterable[int], most: int) -> list[int]:
-    """Those of some ids of which the registry says, twice, that it has none.
+    """Return the ids that the registry reports as unknown in two consecutive requests.
 
-    Asks no more once there are more than `most`.
+    Stop once there are more than `most`.
     """
     missing = _missing(declared, numbers, most)
     if missing:
@@ -74,12 +71,12 @@ def _asked(declared: MessageFormat, number: int) -> Schema | None:
 
 
 def _find(url: str, options: tuple[tuple[str, str], ...], kind: str, number: int) -> Schema | None:
-    # Protobuf comes as a descriptor, which needs no parser of .proto files. Others are not asked for by that word.
+    # Protobuf is requested as a descriptor, which needs no parser of .proto files. Other kinds have no such form.
     form = "serialized" if kind == "PROTOBUF" else None
     client = _client(url, options)
     try:
         found = client.get_schema(number, fmt=form)
-    except Exception as error:  # the client lets those of its HTTP library through
+    except Exception as error:  # the client passes on errors of its HTTP library
         if getattr(error, "error_code", None) == NO_SUCH_SCHEMA and getattr(error, "http_status_code", None) == 404:
             return None
         raise _told(url, error) from error
@@ -122,7 +119,7 @@ def _client(url: str, options: tuple[tuple[str, str], ...]) -> Any:
 
 
 def shown(url: str) -> str:
-    """A URL without the password that it may hold."""
+    """Return a URL without the password that it may contain."""
     return ",".join(
         f"{scheme}{mark}{rest.rpartition('@')[2]}"
         for scheme, mark, rest in (one.partition("://") for one in url.split(","))

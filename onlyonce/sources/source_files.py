@@ -1,9 +1,9 @@
-"""The inbox of files, read by a registry of our own.
+"""The inbox of files, read by our own registry.
 
-Spark's file source does not notice a file that is replaced under its name, has no positions, and fails or loses rows
-when a file vanishes. So the driver lists the inbox and appends new files to the Delta
-table `files`. Receive streams that table, one of its data files a batch, and reads the files that it names.
-The batches are cut here, once: by sorted name, `max_files_a_batch` at a time.
+Spark's file source does not notice a file that is replaced under its name, has no positions, and fails or loses rows if
+a file vanishes. So the driver lists the inbox and appends new files to the Delta table `files`. Receive streams that
+table, one of its data files for each batch, and reads the files that it names. The batches are cut here, once: by
+sorted name, `max_files_a_batch` at a time.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ from onlyonce.tables import commit
 
 FILES = stored_names.FILES_COLUMNS
 RANGES = stored_names.PARTS_COLUMNS
-"""Of a source that is read in ranges, or of objects, whose ETag is the mark."""
+"""For a source that is read in ranges, or for objects, whose ETag is the mark."""
 LISTINGS = 5
 NO_PLACE = -1
-"""In the place of a position: the file as a whole."""
+"""In place of a position: the file as a whole."""
 
 
 def inbox_of(pipeline: Pipeline, instance: str, max_files: int | None, skipped: set[str] | None = None) -> Inbox:
-    """Where a pipeline's files come in, and the registry of an instance.
+    """Return where a pipeline's files come in, and the registry of an instance.
 
-    `skipped`: the folders that a listing skips are added to it.
+    `skipped`: listings add the folders that they skip.
     """
     source = pipeline.source
     assert not isinstance(source, Kafka)
@@ -80,7 +80,7 @@ def inbox_of(pipeline: Pipeline, instance: str, max_files: int | None, skipped: 
 
 
 def placed(inbox: Inbox, session: Callable[[], SparkSession]) -> Inbox:
-    """Of a table, where it is now: by its path, or by what a catalog of Spark's says. Raises Refused."""
+    """Return the inbox with the current location of a table, by path or from a Spark catalog. Raise Refused."""
     source = inbox.pipeline.source
     if not isinstance(source, DeltaSource):
         return inbox
@@ -97,27 +97,27 @@ def register(
     reading: Reading[discovery.Registered] | None = None,
     corrected: Corrections = NOTHING,
 ) -> int:
-    """Append what is new in the inbox to the registry; gives the number of new entries.
+    """Append new input of the inbox to the registry, and return the number of new entries.
 
-    `reading`: what the run has read of it before.
+    `reading`: what the run has read of the registry before.
 
-    The transaction of the append is numbered, so of two drivers that list at once one wins and the other
-    lists again. A file replaced under its old name becomes an entry with a refusal: counted as one invalid.
-    The first run of a source that does not start at its begin decides where it starts, in an append before the others.
+    The transaction of the append is numbered, so if two drivers list concurrently, one wins and the other lists again.
+    A file that was replaced under its old name becomes an entry with a refusal, which counts as one invalid record.
+    The first run of a source with another start than 'earliest' decides the start in an append before the others.
     """
     inbox = placed(inbox, lambda: spark)
     commit.make(inbox.table, session.schema_of(_schema(inbox.pipeline)), spark, [], commit.KEEP_ALL)
     reading = reading or discovery.reading(inbox.table, inbox.pipeline)
     look = partial(_register, inbox, driver, now, reading, corrected)
     added = look()
-    if isinstance(inbox.pipeline.source, DeltaSource):  # its versions come page by page, each in an append of its own
+    if isinstance(inbox.pipeline.source, DeltaSource):  # each page of versions is an append of its own
         while more := _more(look, added):
             added += more
     return added
 
 
 def _more(look: Callable[[], int], added: int) -> int:
-    # What was found before a version that is refused is read first; the next look is told.
+    # Versions before a refused one are read first; the next run raises its refusal.
     try:
         return look() if added else 0
     except Refused:
@@ -141,7 +141,7 @@ def _register(
 def _register_once(
     inbox: Inbox, driver: Driver, now: datetime, reading: Reading[discovery.Registered], corrected: Corrections
 ) -> int | None:
-    # None: another driver took the number with a listing of its own, or only the start is decided.
+    # None: another driver has taken the transaction's number, or only the start was decided.
     app_id = stored_names.transaction(inbox.instance, stored_names.FILES_BY)
     there = reading.look()
     number = (reading.table.transaction_version(app_id) or 0) + 1
@@ -152,7 +152,7 @@ def _register_once(
     for found in [[discovery.before(inbox)]] if start else discovery.looks(inbox, there):
         rows = [_row(first + offset, file, inbox.pipeline, now) for offset, group in enumerate(found) for file in group]
         if added:
-            # it has our append before this one: at the version before, this one would be tried in vain
+            # Read the table again: it now has our previous append, without which this append would fail.
             reading.table.look()
         if not manifest.append(reading.table, _schema(inbox.pipeline), rows, driver, number, app_id):
             return None
@@ -170,7 +170,7 @@ def _row(batch_no: int, f: InputFile, pipeline: Pipeline, now: datetime) -> tupl
 
 
 def waiting(inbox: Inbox) -> list[list[InputFile]]:
-    """What a run would register now, in batches; writes nothing."""
+    """Return what a run would register now, in batches; nothing is written."""
     there = discovery.Registered({}, {})
     if commit.exists(inbox.table):
         there = discovery.registered(inbox.table, inbox.pipeline)
@@ -182,7 +182,7 @@ def waiting(inbox: Inbox) -> list[list[InputFile]]:
 
 
 def stream(spark: SparkSession, inbox: Inbox, start: int) -> DataFrame:
-    """The registry as a stream, one data file (the files of one batch) at a time."""
+    """Return the registry as a stream, one data file (the files of one batch) at a time."""
     return manifest.stream(spark, inbox.table, start)
 
 
@@ -195,11 +195,11 @@ class Listed:
     seen_at: datetime
 
     def size(self) -> int:
-        """About how many bytes they have."""
+        """Return about how many bytes the files have."""
         return sum(max(f.ends - f.begins or f.size, batch.A_RECORD * f.lines) for f in self.files)
 
     def summary(self) -> dict[str, Any]:
-        """What the batch row says of them."""
+        """Return what the batch row keeps of the files."""
         names = [f.path for f in self.files]
         lines = sum(f.lines for f in self.files)
         ends = {"first": names[0], "last": names[-1]} if names else {}
@@ -209,12 +209,12 @@ class Listed:
 
 
 def listed(batch: DataFrame, moved: Moved | None = None) -> Listed:
-    """The entries of a batch of the registry's stream. There are none in the first batch of an inbox that was empty."""
+    """Return the entries of a batch of the registry's stream; none in the first batch of an empty inbox."""
     # Times leave Spark as numbers: collected as datetimes they would be in the driver's own time zone.
     rows = sorted(batch.withColumn(SEEN_AT, F.unix_micros(SEEN_AT)).collect(), key=lambda row: row.path)
     if not rows:
         return Listed([], NO_BATCH, datetime.now(UTC))
-    # What lies before the source's start is in the registry, and is no file of a batch.
+    # Input before the source's start is in the registry, but belongs to no batch.
     files = [] if rows[0].batch_no == NO_BATCH else [_where(_file(row), moved or {}) for row in rows]
     return Listed(files, rows[0].batch_no, EPOCH + timedelta(microseconds=rows[0].seen_at))
 
@@ -230,8 +230,9 @@ def _where(file: InputFile, moved: Moved) -> InputFile:
 
 
 def unreadable(pipeline: Pipeline, files: list[InputFile]) -> dict[str, str]:
-    """What is wrong with the files of a batch at the moment when it begins, by path. The batch row keeps it,
-    so that a replay decides the same."""
+    """Return the reasons why files of a batch can't be read when it begins, by path.
+
+    The batch row keeps them, so that a replay decides the same."""
     if api_pipeline.in_store(pipeline):
         good = [f for f in files if not f.refusal]
         return listing.changed_objects(good) | {f.path: f.refusal for f in files if f.refusal}
@@ -250,10 +251,10 @@ def _changed(pipeline: Pipeline, file: InputFile) -> str | None:
 
 
 def lines(spark: SparkSession, pipeline: Pipeline, files: list[InputFile], bad: dict[str, str]) -> tuple[Lines, int]:
-    """The lines of a batch, or, of a source with columns, its records; and how many there must be.
+    """Return the lines of a batch (for a source with columns its records), and how many records there must be.
 
-    The count comes from the registry, counted when the file was accepted: another way than the reader's,
-    so conservation is no tautology. A file that can't be read counts as one record.
+    The count comes from the registry, which counted the records when the file was accepted. The reader counts another
+    way, so conservation is a real check. A file that can't be read counts as one record.
     """
     readable = [f for f in files if f.path not in bad]
     count, places = records(((f.path, f.lines) for f in files), bad), _places(pipeline, files)
@@ -268,7 +269,7 @@ def lines(spark: SparkSession, pipeline: Pipeline, files: list[InputFile], bad: 
 
 def _places(pipeline: Pipeline, files: list[InputFile]) -> RecordPlaces:
     source = pipeline.source
-    of_table = isinstance(source, DeltaSource)  # a file there is known with its version
+    of_table = isinstance(source, DeltaSource)  # a file of a table is identified with its version
     counts = (
         "record"
         if isinstance(source, Custom)
@@ -278,7 +279,7 @@ def _places(pipeline: Pipeline, files: list[InputFile]) -> RecordPlaces:
         if source.format in IN_COLUMNS
         else "byte"
     )
-    # What can't be read as a whole is known by its path alone.
+    # A file that can't be read as a whole is identified by its path alone.
     whole = {record_id.of_file(file.path): file.place for file in files}
     names = whole | {key(file): file.identity if of_table else file.place for file in files}
     return RecordPlaces(
@@ -292,7 +293,7 @@ def _refused(spark: SparkSession, bad: dict[str, str]) -> DataFrame:
 
 
 def key(file: InputFile) -> int:
-    """What stands for a file in the places of its records (oo_file)."""
+    """Return the number that stands for a file in the places of its records (oo_file)."""
     return record_id.of_file(file.identity or file.path)
 
 

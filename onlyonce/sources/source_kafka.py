@@ -1,8 +1,8 @@
-"""Takes Debezium's envelopes apart as an expression over a column of lines (`onlyonce/core/line_values.py`).
+"""A topic of Kafka as a source: its registry of offsets, its batches, and the changes in Debezium's envelopes.
 
-No parser of the JVM reads them.
-
-An envelope in Avro comes as JSON (`formats.avro_envelopes`), so what a change is does not depend on how it was written.
+Envelopes are taken apart by a Python expression over a column of lines (`onlyonce/core/line_values.py`), not by a
+parser of the JVM. An envelope in Avro comes as JSON (`message_formats`), so a change does not depend on how
+it was written.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ KINDS = {
 def rows_of_changes(messages: DataFrame, declared: Debezium, columns: Collection[str], *, keyed: bool) -> DataFrame:
     """Return lines with the row of each envelope, and the envelope's columns next to them.
 
-    A refused message keeps all of its text.
+    A refused message keeps its whole line.
 
     `columns`: the declared ones. `keyed`: columns come from the message's key, so a delete needs no row before it.
     """
@@ -92,10 +92,7 @@ def _change(line: bytes | None, read: Callable[[str], Change]) -> Change:
         return Change(NOT_UTF8)
 
 
-# One batch of a topic: its ranges of offsets, what of it can't be read, and its messages as lines or rows.
-#
-# Who calls it: `source_kafka` makes it, receive reads it. Errors: Refused for lost messages, and those of
-# `kafka_schemas`.
+# One batch of a topic.
 
 
 @dataclass(frozen=True)
@@ -113,15 +110,15 @@ class Ranges:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to read: such a batch only stores where the source began."""
+        """Return whether there is nothing to read: such a batch only stores where the source began."""
         return not any(one.offsets or one.refusal for one in self.ranges)
 
     def size(self) -> int:
-        """About how many bytes they have, by the number of offsets."""
+        """Return about how many bytes the messages have, by the number of offsets."""
         return batch.A_RECORD * sum(one.offsets for one in self.ranges)
 
     def summary(self) -> dict[str, Any]:
-        """What the batch row says of them."""
+        """Return what the batch row keeps of the ranges."""
         offsets = {one.place: [one.first, one.until] for one in self.ranges if one.refusal is None}
         said = {
             BATCH_NO: self.batch_no,
@@ -134,9 +131,9 @@ class Ranges:
         return {**said, "schemas": named} if named else said
 
     def unreadable(self) -> dict[str, Any]:
-        """What of it is lost at the moment when the batch begins, and which schemas the registry does not know.
+        """Return what is lost when the batch begins, and which schemas the registry does not have.
 
-        The batch row keeps it, so that a replay decides the same."""
+        The batch row keeps this, so that a replay decides the same."""
         return self._lost_now() | kafka_messages.unknown_schemas(self.source, self._schemas_now())
 
     def _lost_now(self) -> dict[str, Any]:
@@ -145,18 +142,19 @@ class Ranges:
         return self._gone[0]
 
     def _schemas_now(self) -> kafka_messages.Ids:
-        # Where messages are lost and the declaration says to stop, nothing is read.
+        # If messages are lost and the declaration says to stop, nothing is read.
         if not self.source.registered or (self._lost_now() and self.source.on_loss == "stop"):
             return {}
         return self._schemas(readable(self.ranges, self._lost_now()))
 
     def lines(self, facts: dict[str, Any]) -> tuple[Lines, Callable[[int], int]]:
-        """The messages as (oo_line, oo_refused, oo_file, oo_position) with key and headers; and how many there must be.
+        """Return the messages as (oo_line, oo_refused, oo_file, oo_position) with key and headers, and a function.
 
-        Where each offset has a message that is told by the offsets. Where transactions or compaction leave gaps, the
-        ranges are read once more and counted, without parsing: another way than by the fates, so conservation is no
-        tautology. A compacted topic may have fewer messages by then; then no message that is there is without a fate.
-        Raises Refused for lost messages, unless they are to be skipped.
+        The function maps the number of judged records to the number expected. If each offset has a message, that is the
+        number of offsets. If transactions or compaction leave gaps, the ranges are read once more and counted without
+        parsing. This is another way than by the fates, so conservation is a real check. A compacted topic may have
+        fewer messages by then; then each remaining message has a fate. Raise Refused for lost messages, unless they are
+        to be skipped.
         """
         refuse_lost(self.source, facts)
         left, lost = readable(self.ranges, facts), self._lost(facts)
@@ -189,7 +187,7 @@ class Ranges:
         return rows_of_changes(messages, source.value, self.pipeline.named().values(), keyed="key" in source.registered)
 
     def _schemas(self, left: list[Range]) -> kafka_messages.Ids:
-        # Of a batch that begins they are asked for twice, before its row and behind it.
+        # A batch that begins needs them twice: for its row and for its messages.
         if tuple(left) not in self._named:
             self._named[tuple(left)] = kafka_messages.named_schema(self.spark, self.source, left)
         return self._named[tuple(left)]
@@ -205,7 +203,7 @@ class Ranges:
         return RecordPlaces({record_id.of_file(one.place): one.place for one in self.ranges}, "offset")
 
     def _lost(self, facts: dict[str, Any]) -> list[tuple[str, int, int]]:
-        # A place below zero is that of no message.
+        # A negative position is no message's.
         found = [(str(one.refusal), one.place, one.first) for one in self.ranges if one.refusal is not None]
         found += [
             (facts[one.place]["reason"], one.place, one.first)
@@ -215,11 +213,11 @@ class Ranges:
         return [(reason, record_id.of_file(place), -1 - first) for reason, place, first in found]
 
 
-# A topic of Kafka, read by a registry of offsets.
+# The topic and its registry.
 #
-# The driver appends new ranges of offsets, in batches, to the Delta table `ranges`. Receive streams that table and has
-# Spark's connector read each batch's ranges as a bounded read. The connector's own stream can't tell that a topic was
-# made again, that a range was lost, or where a new life goes on.
+# The driver appends new ranges of offsets, in batches, to the Delta table `ranges`. Receive streams that table, and
+# Spark's connector reads each batch's ranges as a bounded read. The connector's own stream does not notice that a topic
+# was created again or that a range was lost, and does not know where a new life continues.
 
 
 SCHEMA = stored_names.RANGES_COLUMNS
@@ -253,10 +251,10 @@ class Topic:
     readings: readings.Readings | None = None
 
     def register(self, spark: SparkSession, driver: Driver, now: datetime, corrected: Corrections = NOTHING) -> int:
-        """Append what is new in the topic to the registry; gives the number of new ranges.
+        """Append new ranges of the topic to the registry, and return their number.
 
-        A bounded run reads what was there at its first look, so that a retry reads the same. Raises Refused for lost
-        messages, and for another range than the one that an unfinished bounded run has.
+        A bounded run reads what existed when it began, so that a retry reads the same. Raise Refused for lost messages,
+        and for other bounds than those of the unfinished bounded run.
         """
         commit.make(self.table, session.schema_of(SCHEMA), spark, [], commit.KEEP_ALL)
         reading = readings.reading_of(
@@ -265,7 +263,7 @@ class Topic:
             lambda: readings.Reading(self.table, _entries, session.schema_of(SCHEMA).names, _more),
         )
         for _ in range(LOOKS):
-            # As of one look: what another driver adds after it makes the transaction's number taken.
+            # Both from one reading: if another driver adds ranges after it, the transaction's number is taken.
             app_id = stored_names.transaction(self.instance, stored_names.RANGES_BY)
             entries = reading.look()
             number = (reading.table.transaction_version(app_id) or 0) + 1
@@ -288,35 +286,35 @@ class Topic:
 
     @property
     def registry(self) -> str:
-        """What the log calls the table `ranges`."""
+        """Return the log's name for the table `ranges`."""
         return readings.name(self.table)
 
     def last_batch(self) -> int | None:
-        """The number of the last batch that was registered; None before the first."""
+        """Return the number of the last registered batch; None before the first."""
         return readings.last_batch(self.table)
 
     def records_after(self, batch_no: int | None) -> int:
-        """About how many messages the batches behind that one have."""
+        """Return about how many messages the later batches have."""
         found = readings.after(self.table, batch_no, ["first", "until"]).to_pylist()
         return sum(one["until"] - one["first"] for one in found)
 
     def behind(self, batch_no: int | None) -> Collection[str]:
-        """One source has no others."""
+        """Return nothing: the topic is the only source."""
         return ()
 
     def batches_after(self, batch_no: int | None) -> list[tuple[int, int, datetime]]:
-        """(number, messages, system time) of each batch behind that one, in order."""
+        """Return (number, messages, system time) of each later batch, in order."""
         entries = readings.after(self.table, batch_no, [BATCH_NO, "first", "until", SEEN_AT])
         return readings.batches(
             entries.append_column("messages", pc.subtract(entries["until"], entries["first"])), "messages"
         )
 
     def stream(self, spark: SparkSession, start: int) -> DataFrame:
-        """The registry as a stream, a batch at a time."""
+        """Return the registry as a stream, a batch at a time."""
         return readings.stream(spark, self.table, start)
 
     def listed(self, spark: SparkSession, batch: DataFrame) -> Ranges:
-        """The ranges of a batch of that stream."""
+        """Return the ranges of a batch of that stream."""
         # Times leave Spark as numbers: collected as datetimes they would be in the driver's own time zone.
         rows = sorted(batch.withColumn(SEEN_AT, F.unix_micros(SEEN_AT)).collect(), key=lambda r: (r.place, r.first))
         ranges = [Range(r.place, r.topic_id, r.part, r.first, r.until, r.refusal) for r in rows]
@@ -327,11 +325,11 @@ class Topic:
         )
 
     def batch(self, spark: SparkSession, batch_no: int) -> Ranges:
-        """The same of one batch by its number, of those that are registered."""
+        """Return a registered batch by its number."""
         return self.listed(spark, readings.batch(spark, self.table, batch_no))
 
     def waiting(self, spark: SparkSession) -> list[Range]:
-        """What a run would register now; writes nothing."""
+        """Return what a run would register now; nothing is written."""
         entries = _entries(self.table) if commit.exists(self.table) else None
         return self._new(spark, _known(entries) if entries else None)
 
@@ -345,7 +343,7 @@ class Topic:
         start = self.bounds.start if self.bounds and self.bounds.start else self.source.start
         if isinstance(start, datetime):
             return kafka_admin.at(spark, self.source, start, seen)
-        # "All input" of a bounded run is more than what comes from now on.
+        # A bounded run without a start reads all input, not only what comes from now on.
         return dict(seen.latest if start == "latest" and self.bounds is None else seen.earliest)
 
     def _bounded(self, spark: SparkSession, seen: Seen) -> Seen:
@@ -361,7 +359,7 @@ def topic_of(
     bounds: Bounds | None = None,
     found: readings.Readings | None = None,
 ) -> Topic:
-    """The topic of a pipeline, by the registry of an instance. `found`: what the run has read of its registries."""
+    """Return the topic of a pipeline, with the registry of an instance. `found`: the run's readings of registries."""
     return Topic(
         pipeline, source, instance, readings.folder(pipeline, instance) / stored_names.RANGES_MANIFEST, bounds, found
     )

@@ -1,7 +1,10 @@
-"""Columns that all rows of a data file share and that are not in it: partition columns, and those of the change data
-feed.
+"""Parquet and Avro files: rows with their numbers, as columns of the declared types.
 
-The table's log has their values as strings, which the conversion table reads as it reads a value of CSV.
+When a file is registered it is read to its end, by the same reader and the same rules. A file that is cut short,
+damaged, or of other types is refused as a whole, so no task ever fails on its content. Only an Avro file that is cut
+exactly at the end of a block looks complete, by its format. Parquet is read in groups of rows, as whole arrays. An Avro
+file is read by one task (`avro_files`), some thousand records at a time. A row that is too large is `invalid`; the
+other rows of its file are not.
 """
 
 from __future__ import annotations
@@ -34,16 +37,19 @@ from onlyonce.tables import arrow_files
 
 ZONED = re.compile(r"(?:Z|[+-][0-9]{2}:?[0-9]{2})\Z")
 Shared = tuple[tuple[str, str | None, str], ...]
-"""(column, value as the log has it, type in Delta's words) of each."""
+"""(column, value as the log has it, Delta's name of its type) for each column.
+
+All rows of a data file share these columns, and the file does not have them: partition columns, and those of the change
+data feed. The table's log has their values as strings, which are converted like values of CSV."""
 
 
 def shared_columns_of(mark: str) -> Shared:
-    """Those that the entry of a data file in the registry names."""
+    """Return the shared columns in the registry's entry of a data file."""
     return tuple((name, value, kind) for name, value, kind in json.loads(mark)[stored_names.MARK_SHARED])
 
 
 def check_shared(path: str, shared: Sequence[tuple[str, str | None, str]]) -> None:
-    """See that each value can be read. Raises Refused."""
+    """Raise Refused if a shared value can't be read."""
     for name, value, kind in shared:
         try:
             _value(value, kind)
@@ -58,7 +64,7 @@ def check_shared(path: str, shared: Sequence[tuple[str, str | None, str]]) -> No
 
 
 def put_columns(batch: pa.RecordBatch, shared: Shared) -> pa.RecordBatch:
-    """The rows with the columns in them; what a file has under such a name gives way."""
+    """Return the rows with the shared columns added; they replace columns of the file with such names."""
     columns = {name: batch.column(at) for at, name in enumerate(batch.schema.names)}
     columns |= {name: pa.repeat(_value(value, kind), batch.num_rows) for name, value, kind in shared}
     return pa.RecordBatch.from_pydict(columns) if columns else batch
@@ -73,30 +79,29 @@ def _value(text: str | None, kind: str) -> pa.Scalar:
     return pa.scalar(conversions.of_cell(kind)(Cell(text), []), wanted)
 
 
-# Reads the rows of Parquet files, some at a time, and refuses files that would unpack to far more than their size.
+# The rows of Parquet files, some at a time. Files that would unpack to far more than their size are refused, as far as
+# their own metadata is right.
 #
-# A value that many rows share is in the file once (a dictionary): 200 rows with the same text of 20 MB take two
-# kilobytes. Long texts stay shared in memory; `coercion` measures them before it copies them into each row.
-#
-# Who calls it: `typed_files`. Errors: Damaged; whatever pyarrow raises for a damaged byte. Not promised: that the bound
-# on the unpacked size holds for a file whose own figures are too low.
+# A value that many rows share is in the file once (a dictionary): 200 rows with the same string of 20 MB take two
+# kilobytes. Long strings stay shared in memory; `coercion` measures them before it copies them into each row. A damaged
+# byte can make pyarrow raise any error.
 
 
 LARGE = 1 << 28
-"""In bytes, what the values of a column in one group of rows may unpack to, however small they are packed."""
+"""The most bytes to which a column of one group of rows may unpack, however small it is packed."""
 TIMES = 1000
-"""Larger ones may unpack to so many times of what they are packed."""
+"""Larger columns may unpack to this many times their packed size."""
 
 
 def parquet_columns(at: FileAt) -> list[str]:
-    """The names of all columns."""
+    """Return the names of all columns."""
     with opened_parquet(at) as file:
         names: list[str] = file.schema_arrow.names
     return names
 
 
 def check_parquet(at: FileAt) -> None:
-    """See that no part of a file says that it unpacks to a thousand times its size. Raises Damaged."""
+    """Raise Damaged if a part of a file states that it unpacks to a thousand times its size."""
     metadata = parquet_footer(at)
     for number in range(metadata.num_row_groups):
         for column in range(metadata.num_columns):
@@ -107,7 +112,7 @@ def check_parquet(at: FileAt) -> None:
 
 
 def parquet_footer(at: FileAt) -> parquet.FileMetaData:
-    """What a file says of itself."""
+    """Return the metadata in a file's footer."""
     with opened_parquet(at) as file:
         return file.metadata
 
@@ -115,7 +120,7 @@ def parquet_footer(at: FileAt) -> parquet.FileMetaData:
 def parquet_rows(
     at: FileAt, groups: Sequence[int] | None, wanted: list[str], most_rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of some groups (None: of all) in batches; long texts that rows share may be dictionaries in them."""
+    """Yield the rows of some groups (None: all) in batches; long strings that rows share may be dictionaries."""
     with opened_parquet(at) as file:
         texts = [field.name for field in file.schema_arrow if field.name in wanted and _is_text(field.type)]
         for number in range(file.num_row_groups) if groups is None else groups:
@@ -135,7 +140,7 @@ def opened_parquet(at: FileAt, **form: Any) -> parquet.ParquetFile:
     if at.etag:
         return arrow_files.opened(ObjectFile(*at), **checked)
     if is_url(at.path):
-        return arrow_files.opened(location(at.path), **checked)  # of a table, and never changes
+        return arrow_files.opened(location(at.path), **checked)  # a table's file never changes
     with file_bytes.by_descriptor(at.path) as name:
         return arrow_files.opened(pa.OSFile(name), **checked)
 
@@ -145,7 +150,7 @@ def _at_once(group: parquet.RowGroupMetaData, most_rows: int) -> int:
 
 
 def _longest(shared: parquet.ParquetFile, group: int, texts: list[str]) -> int:
-    """How long the longest text is that rows of a group share. The first row comes with all of them."""
+    """Return the length of the longest string that rows of a group share. The first row comes with all of them."""
     first = next(shared.iter_batches(1, [group], texts), None)
     lengths = [pc.max(pc.binary_length(column.dictionary)).as_py() or 0 for column in first.columns] if first else []
     return max(lengths, default=0)
@@ -155,27 +160,20 @@ def _is_text(kind: pa.DataType) -> bool:
     return types.is_string(kind) or types.is_binary(kind)
 
 
-# Parquet and Avro files: rows with their numbers, as columns of the declared types.
-#
-# When a file is registered it is read to its end, by the same reader and the same rules. A file that is cut short,
-# damaged, or of other types is refused as a whole, so no task ever fails on its content. Parquet is read in groups of
-# rows, as whole arrays (`parquet_files`). An Avro file is read by one task (`avro_files`), some thousand records at a
-# time. A row that is too large is `invalid`; the other rows of its file are not.
-#
-# Who calls it: `source_files`. Errors: Damaged from `count`; OSError for a file that can't be read, which Spark tries
-# again. Not promised: that an Avro file is refused which was cut exactly at the end of a block. Its format can't tell.
+# Both formats.
 
 
 ROWS_AT_ONCE = 1 << 14
-"""Rows of one Arrow batch at most."""
+"""The most rows of one Arrow batch."""
 PART = 1 << 25
 """How many bytes one task reads: groups of rows of a large file, or small files together."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """Some rows of a file: all, or those of some groups (Parquet) that begin with number `position`; `shared` are
-    columns beside it."""
+    """Some rows of a file: all, or those of some groups (Parquet) that begin with number `position`.
+
+    `shared` are columns that the file does not have."""
 
     at: FileAt
     key: int
@@ -186,7 +184,7 @@ class Part:
 
 
 def counter(pipeline: Pipeline, shared: Shared = ()) -> Counter:
-    """Counts the rows of a file as a task would read them, with the columns that they share; raises Damaged."""
+    """Return a function that counts the rows of a file as a task would read them, and raises Damaged."""
     read = _reader(pipeline)
     look_through = check_parquet if pipeline.source.format == "parquet" else avro_files.check
 
@@ -202,7 +200,7 @@ def counter(pipeline: Pipeline, shared: Shared = ()) -> Counter:
             if error.errno is not None:
                 raise
             raise _damaged(pipeline, error) from error
-        except Exception as error:  # the readers raise whatever a damaged byte leads them to
+        except Exception as error:  # a damaged byte can make the readers raise any error
             raise _damaged(pipeline, error) from error
 
     return count
@@ -216,7 +214,7 @@ def _damaged(pipeline: Pipeline, error: Exception) -> Damaged:
 
 
 def read(spark: SparkSession, pipeline: Pipeline, files: Iterable[InputFile]) -> DataFrame:
-    """The rows of some files: `coercion.BESIDE`, and the declared columns."""
+    """Return the rows of some files, with the platform's columns (`coercion`) and the declared ones."""
     tasks = list(_together(part for file in files if file.lines for part in _parts(file, pipeline)))
     of_part = _reader(pipeline)
 
@@ -231,7 +229,7 @@ def read(spark: SparkSession, pipeline: Pipeline, files: Iterable[InputFile]) ->
 
 
 def schema(pipeline: Pipeline) -> str:
-    """What `read` gives, in DDL."""
+    """Return the columns of `read`, in DDL."""
     return f"{coercion.BESIDE}, {pipeline.schema}"
 
 

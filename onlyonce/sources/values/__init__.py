@@ -1,1 +1,1 @@
-"""What the records of a source become: the readers of lines, ids and columns."""
+"""Turn the lines and columns of a source into records: readers, conversions and ids."""

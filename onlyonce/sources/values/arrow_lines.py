@@ -1,16 +1,16 @@
-"""Reads lines of JSON and CSV by Arrow, a block at a time, where it gives what the conversion table says.
+"""Read lines of JSON and CSV by Arrow, a block at a time, where Arrow yields what the conversion table says.
 
-Of JSON, Arrow's reader gets an explicit schema and refuses most of what the table refuses. What it accepts in addition
-is found by checks here, before and behind it. A line that is refused or fails a check is left to the table's reader
-(`line_values`), which alone decides what is invalid. So a record does not depend on which of them reads it.
+For JSON, Arrow's reader gets an explicit schema and refuses most of what the table refuses. Checks before and after it
+find what it accepts in addition. A line that is refused or fails a check is left to the table's reader (`line_values`),
+which alone decides what is invalid. So a record does not depend on which of them reads it.
 
 A line that begins with `{` and ends with `}` can't continue in the next line. So if a block has as many rows as lines,
-each line is one row. Lines of CSV without a quotation mark are cut at their commas. The others are left to the table's
+each line is one row. Lines of CSV without a quotation mark are cut at their commas. All others are left to the table's
 reader.
 
-Three things always are. Arrow's reader has no maps, and its strings are no Base64. A line with an undeclared field
-counts as such; told to skip such fields, Arrow would not say which lines have one, nor that a field is there twice in
-it.
+So are three more kinds of lines. Arrow's reader has no maps, and its strings are no Base64. And a line with an
+undeclared field must be counted: if Arrow skipped such fields, it would not report which lines have one, nor that a
+field occurs twice.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ Mask = NDArray[np.bool_]
 Rows = NDArray[np.int64]
 
 SAMPLE = 9
-"""How many lines of a block show whether a column holds strings or numbers."""
+"""How many lines of a block are read to see whether a column holds strings or numbers."""
 FEW = 8
-"""So few lines are read one by one and not bisected further."""
+"""As few lines as this are read one by one and not bisected further."""
 MOST_REFUSED = 16
-"""If Arrow refuses more than one line in so many, bisecting costs more than it saves."""
+"""If Arrow refuses more than one line in this many, bisecting costs more than it saves."""
 PIECE = 1 << 22
 """How many bytes of lines Arrow reads at once, and more only for a longer line."""
 OPEN, CLOSE, RETURN = b"{}\r"
@@ -47,8 +47,8 @@ FIRST, LAST = conversions.FIRST_DAY * 86_400_000_000, conversions.LAST_INSTANT
 IN_ROW = re.compile(r"in row (\d+)$")
 WORD = re.compile(r"\w+", re.ASCII)
 MOST_DIGITS = 38
-"""A decimal of 128 bits. Arrow takes more digits, and those of a number that gets too many by its scale, and lets the
-value wrap around."""
+"""The digits of a decimal of 128 bits. Arrow accepts numbers with more digits, also by their scale, and the value
+wraps around."""
 WHOLE = r"\A-?(?:0|[1-9][0-9]{0,18})\z"
 FLOAT = r"\A-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?\z"
 DAY = (
@@ -59,8 +59,8 @@ DAY = (
 CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?"
 ZONE = "(?:Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])"
 UNUSUAL = r'["\n\x00]|(?s:\r.)|\A *\r?\z|\A\xef\xbb\xbf'
-"""What a line of CSV has that is left to the table's reader: a quotation mark, NUL, a line end within, nothing but
-spaces, or a byte order mark before it."""
+"""What makes the table's reader read a line of CSV: a quotation mark, NUL, a line end within, only spaces, or a byte
+order mark at the beginning."""
 PLAIN = {
     "boolean": pa.bool_(),
     "tinyint": pa.int8(),
@@ -78,15 +78,19 @@ TYPES = PLAIN | {
     "timestamp": pa.timestamp("us", "UTC"),
     "timestamp_ntz": pa.timestamp("us"),
 }
-"""The types of Arrow that Spark takes for its own."""
+"""The Arrow types that Spark takes for its own types."""
 
 Checked = tuple[pa.Array, Mask | None]
-"""A column in its declared type, and for which rows Arrow's value is not certain."""
+"""A column in its declared type, and the rows for which Arrow's value is not certain."""
 
 
 class Shape(NamedTuple):
-    """How a declared type is read: the type that Arrow is given, what makes the declared type of it, and the keys whose
-    values must be numbers, each with the most digits before the point."""
+    """How a declared type is read.
+
+    read_as  the type that Arrow is given
+    check    makes the declared type from it
+    numeric  the keys whose values must be numbers, each with the most digits before the point
+    """
 
     read_as: pa.DataType
     check: Callable[[pa.Array], Checked]
@@ -101,7 +105,7 @@ class Found(NamedTuple):
 
 
 def merged(one: Found, other: Found) -> Found:
-    """Return the lines of both, which have none in common, in the order of their rows."""
+    """Return the lines of both, in the order of their rows. They have no row in common."""
     rows = np.concatenate([one.rows, other.rows])
     order = np.argsort(rows, kind="stable")
     return Found(
@@ -111,7 +115,7 @@ def merged(one: Found, other: Found) -> Found:
 
 
 def read(lines: pa.Array, kinds: Mapping[str, Any]) -> Found:
-    """Return the lines of a block that Arrow reads as the table does, and the columns of those.
+    """Return the lines of a block that Arrow reads as the table does, and their columns.
 
     `kinds`: `DataType.jsonValue` of each column, with the forms of its times.
     """
@@ -160,14 +164,15 @@ def read_csv(lines: pa.Array, kinds: Mapping[str, Any]) -> Found:
 
 
 def _unquoted(texts: pa.Array) -> Mask:
-    """Return which lines are UTF-8, are not blank, do not begin with a byte order mark, and have no quotation mark,
-    NUL, line feed or carriage return within."""
+    """Return which lines of CSV can be cut at their commas.
+
+    They are UTF-8, not blank, and have no byte order mark, quotation mark, NUL, line feed or carriage return."""
     usual = np.array(pc.fill_null(pc.invert(pc.match_substring_regex(texts, UNUSUAL)), False))
     return usual & _utf8(texts)
 
 
 def declared(kind: Any) -> pa.DataType | None:
-    """Return the type of Arrow that Spark takes for a declared type; None if lines with it are never read here."""
+    """Return the Arrow type that Spark takes for a declared type; None if lines with the type are never read here."""
     if isinstance(kind, str):
         digits = conversions.DECIMAL.fullmatch(kind)
         return (
@@ -183,7 +188,7 @@ def declared(kind: Any) -> pa.DataType | None:
 
 
 def typed(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return a column in a type that differs from its own in names and nullability only."""
+    """Return a column in a type that differs from its own only in names and nullability."""
     return column if column.type == kind else column.cast(kind)
 
 
@@ -220,7 +225,7 @@ def _sample(line: bytes) -> Mapping[str, Any]:
 
 
 def shape(name: str, kind: Any, samples: Sequence[Any]) -> Shape | None:
-    """Return how a column is read whose values look like these; None if Arrow can't read its type."""
+    """Return how to read a column whose values look like these samples; None if Arrow can't read its type."""
     seen = [one for one in samples if one is not None]
     if isinstance(kind, str):
         return _scalar(name, conversions.OF_SPARK.get(kind, kind), seen)
@@ -249,7 +254,7 @@ def _formatted(name: str, kind: Mapping[str, str], seen: Sequence[Any]) -> Shape
 
 
 def _by_values(kind: Any) -> Callable[[pa.Array], Checked]:
-    """Return what converts each of a column's strings once, by the table."""
+    """Return a check that converts each distinct string of a column once, by the table."""
     convert, to = conversions.of_type(kind), TYPES[kind["of"]]
 
     def check(column: pa.Array) -> Checked:
@@ -265,7 +270,7 @@ def _by_values(kind: Any) -> Callable[[pa.Array], Checked]:
 def _as_numbers(name: str, seen: Sequence[Any]) -> bool:
     """Return whether a column is read as numbers.
 
-    In an array no key stands before a value, so there a number can't be told from a string.
+    In an array no key precedes a value, so there a number can't be recognised as no string.
     """
     return bool(WORD.fullmatch(name)) and 2 * sum(isinstance(one, Number) for one in seen) > len(seen)
 
@@ -275,7 +280,7 @@ def _scalar(name: str, kind: str, seen: Sequence[Any]) -> Shape | None:
         return Shape(PLAIN[kind], lambda column: (column, None))
     if kind in conversions.EXACT_INTEGERS:
         bound = conversions.EXACT_INTEGERS[kind]
-        # From there on an integer may have been rounded. NaN and infinities are not less either.
+        # From `bound` on an integer may have been rounded. NaN and infinities are not less than `bound` either.
         return Shape(
             pa.float64() if kind == "double" else pa.float32(),
             lambda column: (column, _mask(pc.less(pc.abs(column), float(bound)))),
@@ -299,8 +304,7 @@ def _number(name: str, to: pa.DataType, check: Callable[[pa.Array], Checked]) ->
 
 
 def _of_cell(kind: Any) -> Callable[[pa.Array], Checked] | None:
-    """Return what makes a declared type of the values of CSV, which are strings; spaces around a value belong to
-    strings only."""
+    """Return a check that makes a declared type from the strings of CSV; only strings keep spaces around a value."""
     if kind == "string":
         return lambda column: (column, None)
     check = (
@@ -349,7 +353,7 @@ def _cast(kind: str, form: str) -> Callable[[pa.Array], Checked]:
 
 
 def _mask(right: pa.Array) -> Mask | None:
-    """Return which values are not right; a null is."""
+    """Return which values are not right (a null is right); None if all are."""
     wrong = ~np.array(pc.fill_null(right, True))
     return wrong if wrong.any() else None
 
@@ -367,7 +371,7 @@ def _instant(column: pa.Array) -> Checked:
     wrong = _mask(pc.match_substring_regex(column, rf"\A{DAY}[T ]{CLOCK}{ZONE}?\z"))
     column = _without(column, wrong)
     if not pc.all(pc.ends_with(column, "Z")).as_py():
-        # A time without a zone is UTC. Arrow wants a zone for all of them or for none.
+        # A time without a zone is UTC. Arrow requires a zone for all of them or for none.
         zoned = pc.match_substring_regex(column, rf"{ZONE}\z")
         column = pc.if_else(zoned, column, pc.binary_join_element_wise(column, "Z", ""))
     times = column.cast(pa.timestamp("us", "UTC"))
@@ -380,7 +384,7 @@ def _wall_clock(column: pa.Array) -> Checked:
 
 
 def _of_epoch(column: pa.Array) -> Checked:
-    """Seconds since 1970 in units of a billionth, of 128 bits; those of 64 bits reach to the year 2262."""
+    """Convert billionths of a second since 1970 in 128 bits; in 64 bits they would end in the year 2262."""
     low, high = _halves(column)
     wrong = np.where(np.array(column.is_valid()), high != low >> 63, False)
     micros = pa.array(np.floor_divide(low, 1000), mask=np.array(column.is_null()))
@@ -396,7 +400,7 @@ def _halves(column: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 def _within(to: pa.DataType) -> Callable[[pa.Array], Checked]:
     most = pa.scalar(Decimal((0, (9,) * to.precision, -to.scale)), to)
 
-    # Arrow takes an integer of more digits than the type has.
+    # Arrow accepts an integer with more digits than the type has.
     def check(column: pa.Array) -> Checked:
         wrong = _mask(pc.and_(pc.less_equal(column, most), pc.greater_equal(column, pc.negate(most))))
         return _without(column, wrong), wrong
@@ -437,7 +441,7 @@ def _one_by_one(column: pa.Array, convert: conversions.Convert, to: pa.DataType)
 
 def _of_list(within: Shape) -> Callable[[pa.Array], Checked]:
     def check(column: pa.Array) -> Checked:
-        # Without its nulls' values, and what is before it in a longer array.
+        # `flatten` leaves out the values under nulls, and those before a slice of a longer array.
         items, wrong = within.check(column.flatten())
         sizes = np.array(pc.fill_null(pc.list_value_length(column), 0))
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
@@ -471,8 +475,7 @@ def _either(one: Mask | None, other: Mask | None) -> Mask | None:
 
 
 def _doubtful(texts: pa.Array, shapes: Mapping[str, Shape]) -> Mask:
-    """Return the lines in which Arrow would take a string for a number, or let a number wrap around, or whose strings
-    have a NUL by an escape."""
+    """Return the lines that Arrow would misread: a string as a number, a number that wraps around, an escaped NUL."""
     numeric = sorted({one for shape in shapes.values() for one in shape.numeric})
     found = np.array(pc.match_substring(texts, rb"\u0000"))
     if numeric:
@@ -488,9 +491,9 @@ def _doubtful(texts: pa.Array, shapes: Mapping[str, Shape]) -> Mask:
 
 
 def _tables(texts: pa.Array, schema: pa.Schema) -> Iterator[tuple[int, pa.Table]]:
-    """Yield the tables that Arrow makes of the lines, with the number of their first line, in order.
+    """Yield the tables that Arrow makes from the lines, with the number of the first line of each, in order.
 
-    Lines that it refuses are in none.
+    Lines that Arrow refuses are in no table.
     """
     left = [*_pieces(texts)][::-1]
     allowed = FEW + len(texts) // MOST_REFUSED
@@ -505,7 +508,7 @@ def _tables(texts: pa.Array, schema: pa.Schema) -> Iterator[tuple[int, pa.Table]
             middle = (begin + end) // 2
             left += [(middle, end), (begin, middle)]
         else:
-            # The line that the message names is the first that is refused: if it is another one, only speed is lost.
+            # The line in the message should be the first refused one. If it is not, only speed is lost.
             at = begin + min(at, end - begin - 1)
             allowed -= 1
             left += [part for part in ((at + 1, end), (begin, at)) if part[0] < part[1]]
@@ -522,10 +525,9 @@ def _pieces(texts: pa.Array) -> Iterator[tuple[int, int]]:
 
 
 def _table(texts: pa.Array, schema: pa.Schema) -> tuple[pa.Table | None, int | None]:
-    """Return what Arrow makes of the lines if each of them is one row; else the number of the line that its message
-    names."""
+    """Return Arrow's table if each line is one row of it; else the number of the line in Arrow's message."""
     joined = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts), b"\n").buffers()[2]
-    # Behind the last line feed Arrow would begin to count rows again.
+    # After the last line feed Arrow would count rows from zero again.
     whole = pa.py_buffer(joined.to_pybytes() + b"\n")
     try:
         found = arrow_json.read_json(

@@ -1,4 +1,4 @@
-"""Bring times to microseconds, the unit of every declared time."""
+"""Convert the columns of a source to the declared ones: by name, in whole arrays, within the memory of a worker."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ LARGEST = (1 << 63) - 1
 
 
 def in_microseconds(array: pa.Array) -> pa.Array:
-    """Return an array with each time, at any depth, in microseconds: nanoseconds are rounded towards the past, as
-    JSON's times are."""
+    """Return an array with each time, at any depth, in microseconds, the unit of every declared time.
+
+    Nanoseconds are rounded towards the past, as in JSON."""
     kind = array.type
     if types.is_timestamp(kind) and kind.unit == "ns":
         # Arrow's cast rounds towards 1970.
@@ -37,7 +38,7 @@ def in_microseconds(array: pa.Array) -> pa.Array:
         missing = array.is_null().to_numpy(zero_copy_only=False)
         return pa.array(counts, pa.int64(), mask=missing).cast(pa.timestamp("us", kind.tz))
     if types.is_timestamp(kind) and kind.unit in COARSER:
-        # A time that has no number in microseconds gets the largest one, whose year makes its record invalid. Arrow
+        # A time that has no number in microseconds gets the largest number, whose year makes its record invalid. Arrow
         # would refuse the whole file.
         factor = COARSER[kind.unit]
         counts = (
@@ -67,25 +68,23 @@ def in_microseconds(array: pa.Array) -> pa.Array:
 
 
 def _with_child(array: pa.Array, kind: pa.DataType, child: pa.Array) -> pa.Array:
-    # Its own buffers and offset, so that a slice needs no copy.
+    # The array's own buffers and offset, so that a slice needs no copy.
     return pa.Array.from_buffers(kind, len(array), array.buffers()[:2], offset=array.offset, children=[child])
 
 
-# Measures the bytes of each row of columns, and groups rows so that each group fits into memory.
-#
-# Rows that are too large are kept apart.
+# The bytes of each row. Rows are grouped so that each group fits into memory, and too large rows are kept apart.
 #
 # Many rows may share one value (a dictionary), and copying it into each row takes memory for each. So rows are measured
-# before they are copied, and copied some at a time. Who calls it: `coercion`. No errors.
+# before they are copied, and copied some at a time.
 
 
 AT_ONCE = 1 << 26
-"""In bytes: rows that are written out together, unless one has more."""
+"""The most bytes of rows that are written out together, unless one row has more."""
 Sizes = NDArray[np.int64]
 
 
 def sizes_of_rows(batch: pa.RecordBatch) -> Sizes:
-    """The bytes of each row."""
+    """Return the bytes of each row."""
     sizes = np.zeros(batch.num_rows, np.int64)
     for column in batch.columns:
         sizes = sizes + of_values(column)
@@ -93,7 +92,7 @@ def sizes_of_rows(batch: pa.RecordBatch) -> Sizes:
 
 
 def of_values(array: Any) -> Sizes:
-    """The bytes of each value, written out."""
+    """Return the bytes of each value when it is written out."""
     kind = array.type
     if isinstance(array, pa.ExtensionArray):
         return of_values(array.storage)
@@ -115,12 +114,12 @@ def of_values(array: Any) -> Sizes:
         return np.full(len(array), kind.bit_width // 8, np.int64)
     try:
         return pc.fill_null(pc.binary_length(array), 0).to_numpy(zero_copy_only=False).astype(np.int64)
-    except pa.ArrowNotImplementedError:  # views: nobody tells their parts
+    except pa.ArrowNotImplementedError:  # Arrow has no function for the parts of views
         return np.full(len(array), -(-array.nbytes // max(len(array), 1)), np.int64)
 
 
 def groups_of_rows(sizes: Sizes) -> Iterator[slice]:
-    """Rows that are written out together."""
+    """Yield slices of rows that are written out together."""
     until = np.cumsum(sizes)
     start = 0
     while start < len(sizes):
@@ -135,17 +134,17 @@ def _bytes_between(offsets: pa.Array, inner: Sizes) -> Sizes:
     return np.diff(until[offsets.to_numpy()])
 
 
-# Converts the columns of a source to the declared ones: by name, in whole arrays, without guessing.
+# The conversion.
 #
 # A type fits if the declared type may hold its values: whole numbers, times of any unit in microseconds. A string is
 # never read as a number or a time, since a program that writes columns knows their types. A file with a column that
-# does not fit is Damaged. A value that the declared type can't hold without loss (3,000,000,000 as an int, 1e300 as a
-# float, the year 10000) makes its record invalid, and not its file.
+# does not fit is Damaged. If the declared type can't hold a value without loss (3,000,000,000 as an int, 1e300 as a
+# float, the year 10000), its record is invalid, and not its file.
 
 
 BESIDE = "oo_line string, oo_refused string, oo_file long, oo_position long, oo_rest string"
-"""What each row has beside the declared columns: how it begins and the reason, where it is too large; its place; and
-the names of columns that are not declared."""
+"""The platform's columns of each row: its beginning and the reason if it is too large, its place, and the names of
+undeclared columns."""
 _BESIDE = [
     ("oo_line", pa.string()),
     ("oo_refused", pa.string()),
@@ -168,7 +167,7 @@ YEARS = {
 }  # fmt: skip
 """The first and the last date, in days since 1970, and time, in microseconds."""
 MOST_NAMES = 1000
-"""In characters: each row of a batch has the names again."""
+"""In characters: each row of a batch repeats the names."""
 BUILT = re.compile(r"(\w+)\s*[<(](.*)[>)]", re.DOTALL)
 
 
@@ -177,7 +176,7 @@ class Unheld(Damaged):
 
 
 def declared(ddl: str) -> pa.Schema:
-    """The declared columns as Arrow has them. Without a JVM, which Spark's own parser needs. Raises Refused."""
+    """Return the declared columns as Arrow types. It needs no JVM, unlike Spark's own parser. Raise Refused."""
     return pa.schema([_field(part, " ") for part in split_ddl(ddl)])
 
 
@@ -205,7 +204,7 @@ def _kind(text: str) -> pa.DataType:
 
 
 def check_names(there: Sequence[str], needed: Sequence[str]) -> None:
-    """Raises Damaged when a column is missing without which no record can be known."""
+    """Raise Damaged if a column that identifies a record is missing, or if a name occurs twice."""
     if twice := sorted(name for name, times in Counter(there).items() if times > 1):
         raise Damaged(f"it has two columns of the name {twice[0][:300]}")
     if missing := [name for name in needed if name not in there]:
@@ -213,8 +212,7 @@ def check_names(there: Sequence[str], needed: Sequence[str]) -> None:
 
 
 def undeclared(there: Sequence[str], declared: Collection[str]) -> str | None:
-    """Return the names of the columns that are not declared, as each row has them: some names, and how many others
-    there are."""
+    """Return the names of undeclared columns as each row has them: some names, and the number of others."""
     known = set(declared)
     names = [name for name in there if name not in known]
     told, length = [], 0
@@ -228,7 +226,7 @@ def undeclared(there: Sequence[str], declared: Collection[str]) -> str | None:
 
 
 def undeclared_within(there: pa.Schema, declared: pa.Schema) -> list[str]:
-    """Return the fields of structs, at any depth, that are not declared: `customer.phone`."""
+    """Return the undeclared fields of structs, at any depth: `customer.phone`."""
     return [
         name
         for field in declared
@@ -255,8 +253,7 @@ def _more(there: pa.DataType, wanted: pa.DataType, path: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Place:
-    """Where rows are from: `told` to people, with %s for a row's number, the `key` that stands for it, and how large a
-    row may be."""
+    """Where rows are from: in words with %s for a row's number, as a number (`key`), and the most bytes of a row."""
 
     told: str
     key: int
@@ -266,11 +263,10 @@ class Place:
 def fit(
     batch: pa.RecordBatch, there: Sequence[str], wanted: pa.Schema, place: Place, position: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a batch as rows of BESIDE and the wanted columns, as many at once as memory holds; `there` are all columns
-    of its file.
+    """Yield a batch as rows with the platform's columns and the wanted ones, as many at once as memory holds.
 
-    A row that is too large has a reason and how it begins, and nothing else. A row with a value that its type can't
-    hold has a reason too. Raises Damaged."""
+    `there` are all columns of the batch's file. A row that is too large has only a reason and its beginning. A row with
+    a value that its type can't hold has a reason too. Raise Damaged."""
     sizes = sizes_of_rows(batch)
     over = sizes > place.most
     for rows in groups_of_rows(np.where(over, 0, sizes)):
@@ -313,8 +309,9 @@ def _fit(
 
 
 def _held(array: pa.Array, field: pa.Field, reasons: list[str | None], first: int) -> pa.Array:
-    """Return a column as its declared type, with null for a value that the type can't hold, which `reasons` then name
-    from row `first` on."""
+    """Return a column in its declared type, with null for each value that the type can't hold.
+
+    The reasons are written into `reasons`, from row `first` on."""
     try:
         return cast(array, field)
     except Unheld as wrong:
@@ -327,13 +324,14 @@ def _held(array: pa.Array, field: pa.Field, reasons: list[str | None], first: in
 
 
 def _part(array: pa.Array, start: int, stop: int) -> pa.Array:
-    """Return some values as an array of their own: a slice of lists or maps has the elements of all, and Arrow casts
-    those as well."""
+    """Return some values as an array of their own.
+
+    A slice of lists or maps still has all elements, and Arrow would cast those too."""
     return array.take(pa.array(np.arange(start, stop))) if types.is_nested(array.type) else array[start:stop]
 
 
 def _elements(array: pa.Array) -> pa.Array:
-    """Return the elements of lists, or the keys and values of maps, of which Arrow has no function."""
+    """Return the elements of lists, or the keys and values of maps, for which Arrow has no function."""
     kind = array.type
     pairs = pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])) if types.is_map(kind) else kind
     return array.cast(pairs).flatten()
@@ -349,8 +347,7 @@ def _as_json(row: pa.RecordBatch) -> str:
 
 
 def _plain(value: pa.Array) -> Any:
-    """Return one value as Python has it, or as characters if Python has none for it (the year 10000, bytes that are not
-    UTF-8)."""
+    """Return one value as Python has it, or as characters if Python can't hold it (the year 10000, invalid UTF-8)."""
     try:
         return value.to_pylist()[0]
     except UnicodeDecodeError:
@@ -368,7 +365,7 @@ def _plain(value: pa.Array) -> Any:
 
 
 def _beginning(row: pa.RecordBatch) -> str:
-    """How the texts and bytes of a row begin, as JSON."""
+    """Return the beginnings of a row's strings and bytes, as JSON."""
     found = {}
     for name, column in zip(row.schema.names, row.columns, strict=True):
         value = column[0]
@@ -387,7 +384,7 @@ def cast(array: pa.Array, field: pa.Field) -> pa.Array:
         raise Damaged(f"column {field.name} is {array.type}, which does not fit the declared {field.type}")
     try:
         fitted = in_microseconds(array).cast(_between(array.type, field.type)).cast(field.type)
-        fitted.validate(full=True)  # texts may be no UTF-8
+        fitted.validate(full=True)  # strings may not be UTF-8
         why = _unheld(array, fitted)
     except pa.ArrowInvalid as error:
         why = str(error)[:300]
@@ -398,8 +395,9 @@ def cast(array: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _between(there: pa.DataType, wanted: pa.DataType) -> pa.DataType:
-    """Return the wanted type, with decimals of 20 digits for integers: Arrow casts no integer to a decimal that is too
-    small for some of its type."""
+    """Return the wanted type, with decimals of 20 digits in place of those for integers.
+
+    Arrow casts no integer to a decimal that is too small for some values of its type."""
     if types.is_integer(there) and types.is_decimal(wanted):
         return WHOLE
     if _is_list(there) and _is_list(wanted):
@@ -422,7 +420,7 @@ def _between(there: pa.DataType, wanted: pa.DataType) -> pa.DataType:
 
 
 def _unheld(array: pa.Array, fitted: pa.Array) -> str | None:
-    """Return why a value is not the one that was there, or is in the domain of no sink; Arrow's cast accepts it."""
+    """Return why Arrow's cast changed a value, or made one that is in no sink's domain; None if it did neither."""
     kind = fitted.type
     if types.is_null(array.type):
         return None
@@ -457,7 +455,7 @@ def _fits(there: pa.DataType, wanted: pa.DataType) -> bool:
     if types.is_nested(wanted) or types.is_nested(there):
         return _parts_fit(there, wanted)
     if types.is_timestamp(wanted):
-        # A time without a zone is UTC, as in receive; one with a zone is no clock time.
+        # A time without a zone is UTC, as in receive; a time with a zone is no clock time.
         return types.is_timestamp(there) and (wanted.tz is not None or there.tz is None)
     if types.is_integer(there):
         return types.is_integer(wanted) or types.is_floating(wanted) or types.is_decimal(wanted)
@@ -470,7 +468,7 @@ def _fits(there: pa.DataType, wanted: pa.DataType) -> bool:
 def _parts_fit(there: pa.DataType, wanted: pa.DataType) -> bool:
     """Return whether each part fits.
 
-    A struct may lack a field, which is then null, and have others, which count as undeclared.
+    A struct may lack a field, which is then null, and may have others, which count as undeclared.
     """
     if _is_list(there) and _is_list(wanted):
         return _fits(there.value_type, wanted.value_type)

@@ -1,13 +1,9 @@
-"""Finds the values of lines that are made alike, a block at a time.
+"""Read plain lines of JSON by comparing whole columns, and pack their records into blocks for the partitions.
 
-The lines of one program differ in their values only.
-
-The layout of most lines (`onlyonce/core/line_template.py`) says between which quotation marks the values are. A
-line is of that layout if it has as many of them, and all that is fixed where it must be. These are comparisons of whole
-columns, and take a quarter of the time of an expression and a JSON parser. What is found is what `plain_json.exact`
-finds. Nothing is decided here about the other lines.
-
-Who calls it: `plain_lines`. Not promised: which lines are found.
+The lines of one program differ in their values only. The layout of most lines (`onlyonce/core/line_template.py`)
+defines between which quotation marks the values are. A line is of that layout if it has as many of them, and all fixed
+parts in their places. These comparisons of whole columns take a quarter of the time of an expression and a JSON parser,
+and find the same lines as `line_template.exact`. Nothing is decided here about the other lines.
 """
 
 from __future__ import annotations
@@ -35,7 +31,7 @@ from onlyonce.sources.values import arrow_lines, parse
 from onlyonce.sources.values.parse import BESIDE, BOUND, GIVEN, PLACE
 
 SAMPLE = 9
-"""So many lines of a block are asked for their layout."""
+"""How many lines of a block are sampled for their layout."""
 QUOTE, BACKSLASH, SPACE = b'"\\ '
 WORD = 8
 
@@ -44,7 +40,7 @@ Mask = NDArray[np.bool_]
 
 
 class Alike(NamedTuple):
-    """Which lines are of the layout, the texts of their values by column, and the kinds of these."""
+    """The lines that are of the layout, the strings of their values by column, and the kinds of the values."""
 
     rows: Places
     texts: Mapping[str, pa.Array]
@@ -52,16 +48,16 @@ class Alike(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """Lines as one text with a word more behind it, so that a word can be read at each place; and where each begins,
-    and the last ends."""
+    """Lines as one text, where each begins, and where the last ends.
+
+    A word follows the text, so that a word can be read at each place."""
 
     text: NDArray[np.uint8]
     bounds: Places
 
 
 def read_alike(lines: pa.Array, kinds: Mapping[str, str]) -> Alike | None:
-    """A block of texts, all of them UTF-8, → those lines that are plain and of one layout; None if they are no more
-    than a half of it."""
+    """Return the plain lines of one layout among a block of UTF-8 strings; None if they are at most half of it."""
     block = _block(lines)
     layout = _layout(lines, kinds) if block else None
     if block is None or layout is None:
@@ -83,7 +79,7 @@ def read_alike(lines: pa.Array, kinds: Mapping[str, str]) -> Alike | None:
 
 
 def _block(lines: pa.Array) -> _Block | None:
-    """None for a block of nothing."""
+    """Return a block of lines; None if they are all empty."""
     _, offsets, data = lines.buffers()
     bounds = np.frombuffer(offsets, np.int32)[lines.offset : lines.offset + len(lines) + 1].astype(np.int64)
     begin, end = (int(bounds[0]), int(bounds[-1])) if len(lines) else (0, 0)
@@ -95,14 +91,14 @@ def _block(lines: pa.Array) -> _Block | None:
 
 
 def _layout(lines: pa.Array, kinds: Mapping[str, str]) -> Layout | None:
-    """The one that most have of some lines all over the block."""
+    """Return the most frequent layout of some lines from all over the block."""
     sample = (lines[at].as_py() for at in range(0, len(lines), -(-len(lines) // SAMPLE)))
     found = Counter(filter(None, (line_template.layout(line, kinds) for line in sample if line)))
     return found.most_common(1)[0][0] if found else None
 
 
 def _usual(block: _Block, lines: pa.Array) -> Mask:
-    """Which lines have neither a backslash nor a control sign."""
+    """Return which lines have neither a backslash nor a control character."""
     usual = np.array(lines.is_valid())
     signs = block.text[:-WORD]
     odd = signs == BACKSLASH
@@ -114,9 +110,10 @@ def _usual(block: _Block, lines: pa.Array) -> Mask:
 
 
 def _placed(block: _Block, layout: Layout, usual: Mask) -> tuple[Places, list[Places]]:
-    """The lines that have all that is fixed, and where in them each piece of it begins.
+    """Return the lines that have all fixed parts, and where in them each part begins.
 
-    Pieces that do not overlap, from the line's begin to its end, with all of its quotation marks: so no value has one.
+    The parts do not overlap, cover the line from its beginning to its end, and have all its quotation marks. So no
+    value has a quotation mark.
     """
     quotes = np.flatnonzero(block.text == QUOTE)
     before = np.searchsorted(quotes, block.bounds)
@@ -148,7 +145,7 @@ def _only(these: Mask, rows: Places, places: list[Places]) -> tuple[Places, list
 
 
 def _has(block: _Block, where: Places, piece: bytes) -> Mask:
-    """Whether the text has this piece at each of these places."""
+    """Return whether the text has this part at each of these places."""
     size = -(-len(piece) // WORD) * WORD
     at = np.ndarray(len(block.text) - size + 1, f"V{size}", block.text, strides=(1,))
     there = at[where].view("<u8").reshape(-1, size // WORD)
@@ -161,7 +158,7 @@ def _has(block: _Block, where: Places, piece: bytes) -> Mask:
 
 
 def _between(block: _Block, begins: Places, ends: Places) -> pa.Array:
-    """The texts from here to there: every second one of those that all these places bound."""
+    """Return the strings from each beginning to its end: every second one of those between all these bounds."""
     bounds = np.empty(2 * len(begins), np.int32)
     bounds[::2], bounds[1::2] = begins, ends
     texts = pa.StringArray.from_buffers(max(len(bounds) - 1, 0), pa.py_buffer(bounds), pa.py_buffer(block.text))
@@ -169,28 +166,26 @@ def _between(block: _Block, begins: Places, ends: Places) -> pa.Array:
 
 
 def _right(column: pa.Array, kind: str) -> Mask | bool:
-    """Which values are of their kind. Any text is."""
+    """Return which values are of their kind. Any string is."""
     if kind == "string":
         return True
     return pc.match_substring_regex(column, line_template.inner(kind)).to_numpy(zero_copy_only=False)
 
 
-# Reads plain lines by Arrow, a block at a time. The table's reader reads line by line.
+# Plain lines of all layouts, read by Arrow, a block at a time. The table's reader reads line by line.
 #
-# A line is plain by its text alone (`onlyonce/core/line_template.py`). The definition is so narrow that Arrow and
-# the table's reader give the same values. Lines of one layout are cut into their values (`alike_lines`); the others of
-# a block go by an expression and Arrow's JSON reader. Every line that is not plain, and every line of a block that
-# Arrow refuses (a key twice, the 30th of February), is left to the table's reader, which alone decides what is invalid.
-# So a record's fate does not depend on which of them reads it.
-#
-# Who calls it: `plain_records`. Not promised: which lines are read here. A line longer than LONGEST never is.
+# A line is plain by its text alone (`onlyonce/core/line_template.py`). The definition is so narrow that Arrow and the
+# table's reader yield the same values. Lines of one layout are cut into their values; the others of a block go through
+# an expression and Arrow's JSON reader. All lines that are not plain, and all lines of a block that Arrow refuses (a
+# key that occurs twice, the 30th of February), are left to the table's reader, which alone decides what is invalid. So
+# a record's fate does not depend on which of them reads it. A line longer than LONGEST is never read here.
 
 
 LONGEST = 4096
-"""In bytes. A block is 65,536 lines, which a worker holds a few times over."""
+"""In bytes. A block is 65,536 lines, and a worker holds it several times."""
 TYPES = arrow_lines.TYPES | {"seconds": pa.int64()}
 AS_TEXT = ("date", "timestamp")
-"""Of these JSON has no values: they are read as text and cast."""
+"""JSON has no values of these types: they are read as strings and cast."""
 ZONED = r"(?:Z|[+-][0-9]{2}:[0-9]{2})\z"
 
 Kinds = Mapping[str, str]
@@ -203,7 +198,7 @@ def read_plain(lines: pa.Array, kinds: Kinds) -> Found:
     right = np.ones(len(columns[0]), bool) if columns else np.zeros(0, bool)
     for column in columns:
         if column.type == TYPES["timestamp"]:
-            # An offset leads into the year 10000, and a number of seconds before the year 1.
+            # An offset may lead into the year 10000, and a number of seconds to before the year 1.
             micros = column.cast(pa.int64())
             right &= np.array(
                 pc.fill_null(
@@ -239,7 +234,7 @@ def _read(lines: pa.Array, kinds: Kinds) -> Found:
 
 
 def _texts(lines: pa.Array) -> pa.Array:
-    """Without the lines that are no UTF-8. RE2 takes half of a surrogate for a sign, and more signs than there are."""
+    """Return the lines with null for those that are not UTF-8: RE2 misreads surrogates and invalid characters."""
     try:
         lines.validate(full=True)
     except pa.ArrowInvalid:
@@ -254,7 +249,7 @@ def _of_alike(alike: Alike, name: str, kind: str) -> pa.Array:
 
 
 def _by_expression(lines: pa.Array, kinds: Kinds) -> Found:
-    """Times are texts or seconds since 1970: of a block that has both, the fewer are left to the table's reader."""
+    """Read lines whose times are all strings or all seconds since 1970; of a mixed block the more frequent form."""
     form, found = kinds, _found(lines, kinds)
     if 2 * found.true_count < len(lines):
         other = {name: line_template.SECONDS.get(kind, kind) for name, kind in kinds.items()}
@@ -285,7 +280,7 @@ def _parsed(lines: pa.Array, kinds: Kinds) -> list[pa.Array]:
 
 def _cast(column: pa.Array, kind: str) -> pa.Array:
     if kind == "timestamp" and not pc.all(pc.ends_with(column, "Z")).as_py():
-        # A time without a zone is UTC, as in every session of ours; Arrow wants a zone for all of them or for none.
+        # A time without a zone is UTC, as in all our sessions; Arrow requires a zone for all of them or for none.
         zoned = pc.match_substring_regex(column, ZONED)
         column = pc.if_else(zoned, column, pc.binary_join_element_wise(column, "Z", ""))
     if kind == "seconds":
@@ -293,16 +288,14 @@ def _cast(column: pa.Array, kind: str) -> pa.Array:
     return column.cast(TYPES[kind])
 
 
-# Turns plain lines into blocks of records: they are read, given their id and packed for their partition, without a row
-# in the JVM.
+# Blocks of records from plain lines: they are read, get their id and are packed for their partition, without a row in
+# the JVM.
 #
 # A block is an Arrow message with the records of one partition of the batch. It waits in a file for its task
-# (`block_files`). A line stays a line if it is neither plain (`plain_lines`) nor read by Arrow as the table reads it
-# (`arrow_lines`). So does a line whose record would not be kept: it has no id, no event time, or a time before 1970 or
-# too far ahead. The table's reader then decides (`parse`). So a block has only valid records, and a record's fate does
-# not depend on whether it is in a block. The ids are those of `parse`, to the bit.
-#
-# Who calls it: `exchange`. Not promised: where a block is cut.
+# (`block_files`). A line stays a line if it is neither plain nor read by Arrow as the table reads it (`arrow_lines`).
+# So does a line whose record would not be kept: without id or event time, or with a time before 1970 or too far ahead.
+# The table's reader then decides (`parse`). So a block has only valid records, and a record's fate does not depend on
+# whether it is in a block. The ids are those of `parse`, to the bit.
 
 
 AS_TIMES = ("timestamp", "date")
@@ -314,17 +307,20 @@ FOUND = [(OO_EVENT_TIME, INSTANT), (OO_HIGH, pa.int64()), (OO_LOW, pa.int64()), 
 
 @dataclass(frozen=True)
 class Reader:
-    """What a task needs to know to read plain lines: fixed by the declaration and the batch.
+    """What a task needs to read plain lines: fixed by the declaration and the batch.
 
-    `kinds` are the declared types: of scalars as people write them, of others `DataType.jsonValue`. `named` has the
-    name in the source of each column. `beside` are the columns that come beside the line, by their names in the batch;
-    `latest` the last event time that is valid, in microseconds; `record_id` empty: a record is its place. `salt` stands
-    before the values of each id. `forms` has the form of some times.
+    kinds       the declared types: scalars as people write them, others as `DataType.jsonValue`
+    named       the name in the source of each column
+    latest      the last valid event time, in microseconds
+    record_id   the id columns; empty: a record is identified by its place
+    salt        comes before the values of each id
+    forms       the forms of some times
     """
 
     kinds: Mapping[str, Any]
     named: Mapping[str, str]
     beside: Mapping[str, str]
+    """The columns that come separately from the line, by their names in the batch."""
     record_id: tuple[str, ...]
     event_time: str
     latest: int
@@ -335,13 +331,14 @@ class Reader:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the records in a block."""
+        """Return the schema of the records in a block."""
         return pa.schema([*((name, arrow_lines.declared(kind)) for name, kind in self.kinds.items()), *FOUND])
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Batches of lines (oo_line, oo_refused, …) → batches of blocks with the partitions that they are for, and
-        batches of the other lines, with BOUND, the last event time that is valid: data, since as a number in the plan
-        it would have Spark compile the plan anew for each batch."""
+        """Turn batches of lines (oo_line, …) into batches of blocks with their partitions, and batches of other lines.
+
+        The other lines have BOUND, the last valid event time. It is data, since as a number in the plan it would make
+        Spark compile the plan for each batch."""
         for lines in batches:
             left, records = self.apart(lines)
             if left.num_rows:
@@ -350,18 +347,18 @@ class Reader:
                 yield self._packed(lines, records)
 
     def apart(self, lines: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-        """The lines of a batch that are left, and the records of the others."""
+        """Return the lines of a batch that are left, and the records of the others."""
         rows, records = self._records(lines)
         left = np.ones(lines.num_rows, bool)
         left[rows] = False
         return lines.filter(pa.array(left)) if left.any() else lines.slice(0, 0), records
 
     def bounded(self, lines: pa.RecordBatch) -> pa.RecordBatch:
-        """Lines with BOUND."""
+        """Return lines with BOUND."""
         return lines.append_column(BOUND, pa.repeat(pa.scalar(self.latest, INSTANT), lines.num_rows))
 
     def _records(self, lines: pa.RecordBatch) -> tuple[NDArray[np.int64], pa.RecordBatch]:
-        """The rows whose lines Arrow reads and whose records are valid, and these."""
+        """Return the rows whose lines Arrow reads and whose records are valid, and these records."""
         of_line = {
             name: conversions.with_forms(name, kind, self.forms)
             for name, kind in self.kinds.items()
@@ -393,7 +390,7 @@ class Reader:
         for name in self.beside:
             given = pc.binary_join_element_wise(GIVEN, parse.ids_of_arrow(columns[name], self.kinds[name]), "")
             payload = filters.hashes_of_texts(pc.fill_null(given, ""), payload)
-        # What stands before the values is the same for all.
+        # The salt before the values is the same for all rows.
         firsts = [np.full(1, filters.SEED, np.uint64), filters.hashes_of_texts(pa.array(["low"]))]
         if self.salt:
             firsts = [filters.hashes_of_texts(pa.array([self.salt]), first) for first in firsts]
@@ -410,7 +407,7 @@ class Reader:
         return seeds[0], seeds[1], payload
 
     def _packed(self, lines: pa.RecordBatch, records: pa.RecordBatch) -> pa.RecordBatch:
-        """One row for each partition that has any."""
+        """Return one row for each partition that has any record."""
         targets = np.mod(records.column(OO_HIGH).to_numpy(), self.partitions)
         here = np.unique(targets)
         parts = [records] if len(here) == 1 else [records.take(pa.array(np.flatnonzero(targets == at))) for at in here]
@@ -428,8 +425,9 @@ class Reader:
 
 
 def plain_record_reader(pipeline: Pipeline, system_time: datetime, partitions: int) -> Reader | None:
-    """How plain lines of a pipeline are read into blocks for so many partitions; None where its types, or its format,
-    leave all to the table's reader."""
+    """Return the reader of a pipeline's plain lines into blocks for `partitions` partitions.
+
+    None if the pipeline's types or format leave all lines to the table's reader."""
     fields = {
         field.name: (field.dataType.simpleString(), field.dataType.jsonValue())
         for field in session.schema_of(pipeline.schema).fields
@@ -471,8 +469,9 @@ def plain_record_reader(pipeline: Pipeline, system_time: datetime, partitions: i
 def read_plain_records(
     lines: pa.Array, kinds: Mapping[str, Any], layout: str = "json"
 ) -> tuple[NDArray[np.int64], list[pa.Array]]:
-    """Return the lines that are read, and their columns: flat ones that are plain by their text, and of the others
-    those that Arrow reads as the table does."""
+    """Return the lines that are read, and their columns.
+
+    They are flat lines that are plain by their text, and of the others those that Arrow reads as the table does."""
     types = [arrow_lines.declared(kind) for kind in kinds.values()]
     rows, columns = np.zeros(0, np.int64), [pa.nulls(0, one) for one in types]
     if layout == "json" and all(isinstance(kind, str) and kind in line_template.EXACT for kind in kinds.values()):
