@@ -149,7 +149,7 @@ class Drops(Transactions):
 
     @one_transaction
     def look(self, name: str, query: str | None) -> Dropped:
-        """Return all that the log has, locked until the transaction ends: no driver starts or commits meanwhile."""
+        """Return what the log has of a pipeline or query, locked to the end: no driver starts or commits meanwhile."""
         instances = {row.instance: row.instance_no for row in ask(self.connection, "drop", "instances", name=name)}
         names = list(instances)
         known = ask(self.connection, "drop", "lineages", instances=names, query=query)
@@ -171,7 +171,7 @@ class Drops(Transactions):
 
     @one_transaction
     def begin(self, name: str, query: str | None, leaves: Iterable[Left]) -> None:
-        """Remove all of it from the log. Raise Retryable if a driver has started."""
+        """Remove a pipeline or query from the log. Raise Retryable if a driver has started."""
         found = self.look(name, query)
         if found.at_work:
             raise Retryable(
@@ -182,7 +182,7 @@ class Drops(Transactions):
 
     @one_transaction
     def forget(self, found: Dropped, leaves: Iterable[Left]) -> None:
-        """Remove all of it from the log and note the places outside. This is the point of no return."""
+        """Remove what was found from the log, and note the places outside. This is the point of no return."""
         lineages = list(found.lineages)
         do(self.connection, "drop", "forget_outbox", lineages=lineages)
         do(self.connection, "drop", "forget_files", lineages=lineages)

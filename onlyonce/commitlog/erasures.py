@@ -34,7 +34,7 @@ class Erasure:
 
     spans         the windows that the records were in
     lines         how many lines of input files were found
-    ids           the record ids to forget too, compressed
+    ids           the record ids to forget too, packed
     without_line  how many of the records had no line in the input files
     """
 
