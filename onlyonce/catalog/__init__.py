@@ -1,6 +1,5 @@
-"""Which record ids were seen: chunks of packed ids and their Bloom filters, their look-up, merging and collection.
+"""The id catalog: chunks of packed record ids and their Bloom filters, their look-up, merging and removal.
 
-`packed`, `bloom` and `xxh64` are pure numpy; `chunks`, `merging`, `range_filters` and `collector` speak to PostgreSQL;
-`catalog_lookup` serves receive's workers, which keep what they have fetched (`worker_cache`) in files that those of a
-machine share (`shared_files`).
+`filters` is pure numpy. `chunks`, `merging`, `range_filters` and `expiry` use PostgreSQL. `look_up` serves receive's
+workers, which keep what they have fetched in memory and in files that the workers of a machine share (`worker_cache`).
 """

@@ -1,10 +1,9 @@
-"""Writes and reads rows in the binary form of PostgreSQL's COPY.
+"""The chunks of the id catalog, written and read in the binary form of PostgreSQL's COPY.
 
-Large values stay as they are; in a statement they would be text of twice the size, either way: to bring 15 MB as text
-takes PostgreSQL and its client four times as long.
+In a statement a large value would be a string of twice its size. PostgreSQL and its client take four times as long for
+15 MB in that form.
 
-Source: PostgreSQL's documentation, COPY, "Binary Format". Who calls it: `catalog`. Errors: those of the connection, as
-of any statement. Not promised: any type but those below.
+Source: PostgreSQL's documentation, COPY, "Binary Format".
 """
 
 from __future__ import annotations
@@ -36,22 +35,22 @@ Value = bytes | None
 
 
 def int4(number: int) -> bytes:
-    """A value of an `int` column."""
+    """Encode a value of an `int` column."""
     return struct.pack("!i", number)
 
 
 def int8(number: int) -> bytes:
-    """A value of a `bigint` column."""
+    """Encode a value of a `bigint` column."""
     return struct.pack("!q", number)
 
 
 def copy(connection: Connection, file: str, query: str, rows: Iterable[Sequence[Value]]) -> None:
-    """Give some rows to a named COPY … FROM STDIN (FORMAT binary), in the open transaction."""
+    """Send rows to a named COPY … FROM STDIN (FORMAT binary), in the open transaction."""
     connection.connection.cursor().copy_expert(queries(file)[query], BytesIO(b"".join(_parts(rows))))
 
 
 def ask_binary(connection: Connection, file: str, query: str, /, **parameters: Any) -> list[list[Value]]:
-    """The rows of a named query, by COPY … TO STDOUT (FORMAT binary), in the open transaction."""
+    """Return the rows of a named query, by COPY … TO STDOUT (FORMAT binary), in the open transaction."""
     cursor, found = connection.connection.cursor(), BytesIO()
     asked = cursor.mogrify(str(text(queries(file)[query]).compile(connection)), parameters)
     cursor.copy_expert(b"COPY (" + asked + b") TO STDOUT (FORMAT binary)", found)
@@ -59,7 +58,7 @@ def ask_binary(connection: Connection, file: str, query: str, /, **parameters: A
 
 
 def number(value: Value) -> int:
-    """A value of an `int` or `bigint` column, which is not NULL."""
+    """Decode a value of an `int` or `bigint` column that is not NULL."""
     return int.from_bytes(value or b"", "big", signed=True)
 
 
@@ -84,19 +83,22 @@ def _parts(rows: Iterable[Sequence[Value]]) -> Iterable[bytes]:
     yield _END
 
 
-# The record catalog: for each receive unit the packed, sorted 128-bit hashes of the ids that it kept, and their filter.
+# The id catalog: for each receive unit the packed, sorted 128-bit hashes of the ids that it kept, and their filter.
 
 
 BUCKET_SECONDS = int(BUCKET.total_seconds())
 """System time is cut into buckets of ten minutes."""
 
 Probe = Literal["own_bucket", "live_buckets"]
-"""Which buckets may hold an earlier delivery of a record. Its own, when a re-delivery keeps its system time (a
-broker's timestamp); every live one, when the publisher may send it again under a new one (a file is listed anew)."""
+"""Which buckets may hold an earlier delivery of a record.
+
+Its own bucket, if a re-delivery keeps its system time (a broker's timestamp). Every live bucket, if the publisher may
+send it again under a new one (a file is listed again).
+"""
 
 
 class ChunkKey(NamedTuple):
-    """Where a chunk is: its bucket, and the receive unit that made it.
+    """The position of a chunk: its bucket, and the receive unit that made it.
 
     A tuple, like a chunk: each batch lists some hundred of them, and makes and hashes each.
     """
@@ -108,10 +110,11 @@ class ChunkKey(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """What a look-up asks: where it is, how many ids it holds, and their hash, since one that was taken back may be
-    made again of others.
+    """A chunk as a look-up lists it: its key, its number of ids, and their hash.
 
-    Chunks of earlier versions have no hash."""
+    A chunk that was withdrawn may be made again with other ids, which the hash shows. Chunks of earlier versions have
+    no hash.
+    """
 
     key: ChunkKey
     id_count: int
@@ -119,17 +122,17 @@ class Chunk(NamedTuple):
 
     @classmethod
     def of(cls, key: ChunkKey, packed: bytes) -> Chunk:
-        """The chunk of these ids."""
+        """Return the chunk of these packed ids."""
         return cls(key, len(packed) // BYTES, ids_hash(packed))
 
     def is_of(self, packed: bytes) -> bool:
-        """Whether these are its ids."""
+        """Return whether these are the chunk's packed ids."""
         return len(packed) == BYTES * self.id_count and self.ids_hash in (None, ids_hash(packed))
 
 
 @dataclass(frozen=True)
 class Place:
-    """What a receive unit needs to know to ask and to add: its own coordinates."""
+    """The coordinates of a receive unit, by which it asks and adds ids."""
 
     instance: str
     bucket: int
@@ -142,12 +145,14 @@ class Place:
     edge: int = 0
 
     def near_edge(self, bucket: int) -> bool:
-        """Whether a bucket is within `edge` buckets of the floor, if anything was collected: soon it is forgotten."""
+        """Return whether a bucket is within `edge` buckets of the floor, if any bucket was removed: it is removed
+        soon.
+        """
         return 0 < self.floor <= bucket < self.floor + self.edge
 
     @property
     def is_remnant(self) -> bool:
-        """Whether the ids of this unit's bucket are collected: what it reads can't be told from duplicates."""
+        """Return whether the ids of this unit's bucket are removed, so that its duplicates can't be recognised."""
         return self.bucket < self.floor
 
 
@@ -163,14 +168,14 @@ class KeptBatch:
 
 
 class Chunks(Transactions):
-    """The chunks of the catalog."""
+    """The chunks of the id catalog."""
 
     @one_transaction
     def visible(self, place: Place) -> list[Chunk]:
-        """The chunks of earlier batches that can hold an id of this partition.
+        """Return the chunks of earlier batches that can hold an id of this partition.
 
-        Only batches below this one, so that a replay decides the same again in whatever order the Delta
-        commit and the catalog commit happened.
+        It lists only batches below this one. So a replay decides the same again, in whichever order the commit to Delta
+        and the commit to the id catalog happened.
         """
         rows = ask(
             self.connection, "catalog", "chunks",
@@ -182,21 +187,21 @@ class Chunks(Transactions):
 
     @one_transaction
     def ids(self, instance: str, key: ChunkKey) -> bytes | None:
-        """The packed ids of one chunk; None when it is not there any more: the collector has merged it with others."""
+        """Return the packed ids of one chunk; None if it is gone because it was merged with others."""
         found = ask_binary(self.connection, "catalog", "ids", **_key(instance, key))
         return found[0][0] if found else None
 
     @one_transaction
     def in_bucket(self, instance: str, lineage: str, bucket: int) -> list[bytes]:
-        """The packed ids of a lineage in a bucket, chunk by chunk."""
+        """Return the packed ids of a lineage in a bucket, chunk by chunk."""
         rows = ask(self.connection, "catalog", "in_bucket", instance=instance, lineage=lineage, bucket=bucket)
         return [bytes(row.ids) for row in rows]
 
     @one_transaction
     def slices(self, instance: str, chunk: Chunk, starts: list[int], ends: list[int]) -> list[bytes] | None:
-        """The packed ids of a chunk, from each start to before each end; None when it was merged.
+        """Return the packed ids of a chunk, from each start to before each end; None if it was merged.
 
-        The database reads only the pages that hold them: packed ids are stored as they are, out of the row.
+        The database reads only the pages that hold them: packed ids are stored uncompressed, out of the row.
         """
         rows = ask(
             self.connection,
@@ -211,7 +216,9 @@ class Chunks(Transactions):
 
     @one_transaction
     def filters(self, instance: str, keys: list[ChunkKey]) -> dict[ChunkKey, bytes | None]:
-        """The stored filters of some chunks: None where one is missing, and no entry for a chunk that was merged."""
+        """Return the stored filters of some chunks: None if one is missing, and no entry for a chunk that was
+        merged.
+        """
         found = ask_binary(
             self.connection, "catalog", "filters",
             instance=instance, buckets=[k.bucket for k in keys], lineages=[k.lineage for k in keys],
@@ -224,7 +231,7 @@ class Chunks(Transactions):
 
     @one_transaction
     def mend(self, instance: str, key: ChunkKey, bloom: bytes) -> None:
-        """Store a filter that was made again, in place of one that was missing or damaged."""
+        """Store a filter that was made again, in place of a missing or damaged one."""
         do(self.connection, "catalog", "mend_filter", filter=bloom, **_key(instance, key))
 
     @one_transaction
@@ -246,13 +253,13 @@ class Chunks(Transactions):
 
     @one_transaction
     def replace_ids(self, instance: str, key: ChunkKey, packed: bytes, bloom: bytes) -> None:
-        """Leave other ids in a chunk than it had."""
+        """Replace the ids of a chunk."""
         known = {"ids": packed, "id_count": len(packed) // BYTES, "ids_hash": ids_hash(packed), "filter": bloom}
         do(self.connection, "catalog", "replace_ids", **known, **_key(instance, key))
 
     @one_transaction
     def note_look_ups(self, unique_id: str, took: LookUps) -> None:
-        """Note in a unit what its look-ups came to, in the transaction of its claim."""
+        """Note the figures of a unit's look-ups in the unit, in the transaction of its claim."""
         if took.spared or took.made:
             do(
                 self.connection, "catalog", "note_look_ups",
@@ -261,26 +268,28 @@ class Chunks(Transactions):
 
     @one_transaction
     def without_ids(self, instance: str) -> list[KeptBatch]:
-        """The at-least-once batches whose ids are wanted and not in the catalog."""
+        """Return the at-least-once batches whose ids are wanted and not yet in the id catalog."""
         rows = ask(self.connection, "catalog", "without_ids", instance=instance)
         return [KeptBatch(**row._mapping) for row in rows]
 
     @one_transaction
     def ids_added(self, lineage: str, batch_id: int) -> bool:
-        """Note that the ids of a batch are added, in their transaction; False when another driver has added them."""
+        """Note that the ids of a batch are added, in their transaction. Return False if another driver has added
+        them.
+        """
         return bool(ask(self.connection, "catalog", "ids_added", lineage=lineage, batch_id=batch_id))
 
     @one_transaction
     def floor(self, instance: str) -> int:
-        """The collection floor of a batch that keeps no ids, held until the transaction ends."""
+        """Return the gc floor for a batch that keeps no ids, locked until the transaction ends."""
         return int(ask(self.connection, "catalog", "floor", instance=instance)[0].gc_floor)
 
     @one_transaction
     def ensure_bucket(self, instance: str, bucket: int) -> int:
-        """Make the partition of a bucket before a batch needs it; gives the collection floor.
+        """Make the partition of a bucket before a batch needs it, and return the gc floor.
 
-        Below the floor nothing is made: a batch there keeps no ids. The floor is held until this transaction ends.
-        CREATE and ATTACH pass running look-ups, where CREATE … PARTITION OF would wait for them.
+        Below the floor nothing is made: a batch there keeps no ids. The floor is locked until this transaction ends.
+        CREATE and ATTACH pass running look-ups, while CREATE … PARTITION OF would wait for them.
         """
         row = ask(self.connection, "catalog", "floor", instance=instance)[0]
         parent = stored_names.catalog_table(row.instance_no)
@@ -314,10 +323,12 @@ class Chunks(Transactions):
 
 @dataclass(frozen=True)
 class LookUps:
-    """What it took to know which ids are in the catalog, in (id, chunk) pairs; nothing where no chunk was asked.
+    """Figures of a look-up in (id, chunk) pairs; all 0 if no chunk was asked.
 
-    `spared`: the filter said no. `made`: it said maybe, and the exact ids were asked. `false_positives`: of these, in
-    vain. `near`: how many ids were found in buckets near the edge of the dedup horizon.
+    spared           the filter said no
+    made             the filter said maybe, and the exact ids were read
+    false_positives  of the pairs in `made`, those whose id was not in the chunk
+    near             how many ids were found in buckets near the edge of the dedup horizon
     """
 
     spared: int = 0
@@ -327,7 +338,7 @@ class LookUps:
 
 
 def ids_hash(packed: bytes) -> int:
-    """The hash of a chunk's ids: 64 bits with a sign, as PostgreSQL has them."""
+    """Return the hash of a chunk's ids as a signed 64-bit integer, as PostgreSQL has it."""
     return int.from_bytes(xxhash.xxh3_64_digest(packed), "big", signed=True)
 
 

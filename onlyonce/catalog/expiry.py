@@ -1,10 +1,8 @@
-"""Removes old ids from the catalog: raises an instance's floor, then drops the buckets below it.
+"""Removes old ids from the id catalog: raises an instance's floor, then drops the buckets below it.
 
 docs/specification/id-catalog.md. The floor is stored first, so a batch that begins later does not ask for the dropped
-buckets. A batch that has begun keeps the floor that it was given (`catalog.ensure_bucket` reads it FOR SHARE).
-
-Who calls it: `onlyonce.operate.gc`. Not promised: that a bucket is dropped at once. A bucket that a reader still
-uses is left for the next time. It is below the floor, so no batch asks for it.
+buckets. A batch that has begun keeps its floor (`Chunks.ensure_bucket` reads it FOR SHARE). A bucket that a reader
+still uses is left for the next time. It is below the floor, so no batch asks for it.
 """
 
 from __future__ import annotations
@@ -21,12 +19,12 @@ from onlyonce.database.connect import Scope, Transactions, ask, do, one_transact
 
 T = TypeVar("T")
 SHORT_WAIT = "500ms"
-"""How long a drop waits for running look-ups, while new ones queue behind it. They are short, so it is enough."""
+"""How long a drop waits for running look-ups, while new ones queue behind it. Look-ups are short, so it suffices."""
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """The table of one bucket that may go; `detaching`: somebody's DETACH CONCURRENTLY was not finished."""
+    """The table of a bucket that may be dropped. `detaching`: a user's DETACH CONCURRENTLY was not finished."""
 
     name: str
     bucket: int
@@ -35,7 +33,7 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Dropped:
-    """What one bucket held."""
+    """What a dropped bucket held."""
 
     bucket: int
     chunks: int
@@ -45,7 +43,7 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Run:
-    """An instance of a pipeline; `ended`: all its lineages are closed, as a bounded run's are when it has finished."""
+    """An instance of a pipeline. `ended`: all its lineages are closed, as those of a finished bounded run are."""
 
     instance: str
     pipeline: str
@@ -53,30 +51,30 @@ class Run:
 
 
 class Collector(Transactions):
-    """What a collection removes from the catalog."""
+    """Removal of ids from the id catalog."""
 
     @one_transaction
     def instances(self) -> list[tuple[str, str]]:
-        """(instance, pipeline) of all that is registered."""
+        """Return (instance, pipeline) of all registered instances."""
         return [(row.instance, row.pipeline) for row in ask(self.connection, "collect", "instances")]
 
     @one_transaction
     def without_new_runs(self, work: Callable[[Scope], T]) -> T:
-        """Do some work while nobody registers an instance, so none lists an inbox for the first time."""
+        """Do some work while no instance can be registered, so that none lists an inbox for the first time."""
         do(self.connection, "collect", "no_new_run")
         return work(self.connection)
 
     @one_transaction
     def runs(self, pipelines: list[str]) -> list[Run]:
-        """All instances of some pipelines."""
+        """Return all instances of some pipelines."""
         return [Run(*tuple(row)) for row in ask(self.connection, "collect", "runs", pipelines=pipelines)]
 
     @one_transaction
     def committed_cuts(self, instance: str, numbers: list[int], source: str | None = None) -> dict[int, dict[str, str]]:
-        """Of some cuts of the inbox, by their number in the registry, those whose batches an instance has committed,
-        each with the files that it could not read.
+        """Return the cuts of the inbox that an instance has committed, with the files that it could not read.
 
-        `source`: of which of several sources."""
+        `numbers`: the cuts, by their number in the registry. `source`: their source, in a pipeline with several.
+        """
         rows = ask(
             self.connection, "collect", "committed_cuts", instance=instance, numbers=numbers, source=source or ""
         )
@@ -84,9 +82,10 @@ class Collector(Transactions):
 
     @one_transaction
     def near_horizon(self) -> list[gc.NearHorizon]:
-        """The pipelines of which duplicates were caught near the edge of their dedup horizon, with how many of how
-        many."""
-        # One after the other: an index is used for a floor that is known, and not for one that is joined.
+        """Return the pipelines with duplicates near the edge of their dedup horizon, with both numbers of
+        duplicates.
+        """
+        # One query for each instance: PostgreSQL uses an index for a given floor, and not for a joined one.
         found = (
             ask(self.connection, "collect", "near_horizon", instance=row.instance, floor=row.gc_floor)
             for row in ask(self.connection, "collect", "instances")
@@ -95,7 +94,7 @@ class Collector(Transactions):
 
     @one_transaction
     def raise_floor(self, instance: str, horizon: int) -> tuple[int, int]:
-        """Decide on the floor and store it; gives (before, after)."""
+        """Decide on the floor and store it; return (before, after)."""
         before = int(ask(self.connection, "collect", "lock_floor", instance=instance)[0].gc_floor)
         rows = ask(self.connection, "collect", "known", instance=instance, floor=before)
         begun = [row for row in rows if row.state == "begun"]
@@ -115,7 +114,7 @@ class Collector(Transactions):
 
     @one_transaction
     def below_floor(self, instance: str) -> list[Bucket]:
-        """The buckets that may go, oldest first: those below the stored floor."""
+        """Return the buckets that may be dropped, oldest first: those below the stored floor."""
         row = ask(self.connection, "catalog", "floor", instance=instance)[0]
         found = ask(
             self.connection,
@@ -128,9 +127,9 @@ class Collector(Transactions):
 
     @one_transaction
     def drop(self, instance: str, gone: Bucket) -> Dropped | None:
-        """Drop one bucket, whatever it holds; None when another collector was faster.
+        """Drop one bucket, whatever it holds. Return None if another gc run was faster.
 
-        Raises Retryable (by way of `connect.transaction`) when a reader holds it for longer than `SHORT_WAIT`.
+        Raise Retryable (from `connect.run`) if a reader holds the bucket for longer than `SHORT_WAIT`.
         """
         locks.wait(self.connection, stored_names.catalog_lock(instance))
         ask(self.connection, "collect", "short_wait", wait=SHORT_WAIT)

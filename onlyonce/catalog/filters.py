@@ -1,11 +1,10 @@
-"""XXH64 of many texts at once, as Spark's `xxhash64` has it.
+"""Pure numpy for record ids: XXH64 of many strings at once, packed ids, and Bloom filters.
 
-A hash of several columns is a chain: the hash of one is the seed of the next, and the first seed is 42. The texts of an
-Arrow array lie one after another in memory, so each step of the algorithm (github.com/Cyan4973/xxHash,
-doc/xxhash_spec.md) is one step over all texts that are long enough for it.
+XXH64 gives the same as Spark's `xxhash64`. A hash of several columns is a chain: the hash of one is the seed of the
+next, and the first seed is 42. The strings of an Arrow array lie one after another in memory. So each step of the
+algorithm (github.com/Cyan4973/xxHash, doc/xxhash_spec.md) is one step over all strings that are long enough for it.
 
-Who calls it: `onlyonce/sources/parse/plain_records`. `onlyonce/sources/parse/record_id` hashes one text at a time. Not
-promised: speed for texts of very different lengths, since an array takes as many steps as its longest text.
+An array takes as many steps as its longest string, so strings of very different lengths are slow.
 """
 
 from __future__ import annotations
@@ -21,24 +20,24 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 SEED = 42
-"""Spark's own, for the first column."""
+"""Spark's seed for the first column."""
 P1, P2, P3, P4, P5 = (
     np.uint64(p)
     for p in (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)
 )
 STRIPE, LANES = 32, 4
-"""Bytes that the lanes take at once, and how many lanes."""
+"""Bytes that the lanes read at once, and the number of lanes."""
 
 Hashes = NDArray[np.uint64]
 Places = NDArray[np.int64]
 
 
 def hashes_of_texts(texts: pa.Array, seeds: Hashes | int = SEED) -> Hashes:
-    """The hash of each text of a string array without nulls; `seeds`: one for all, or one for each."""
+    """Return the hash of each string of an array without nulls. `seeds`: one for all, or one for each."""
     _, offsets, data = texts.buffers()
     ends = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
     begin, end = (int(ends[0]), int(ends[-1])) if len(texts) else (0, 0)
-    # A stripe more, so that one can be read at each place.
+    # One stripe more, so that a stripe can be read at each position.
     text = np.zeros(end - begin + STRIPE, np.uint8)
     if end > begin:
         text[:-STRIPE] = np.frombuffer(data, np.uint8)[begin:end]
@@ -46,7 +45,7 @@ def hashes_of_texts(texts: pa.Array, seeds: Hashes | int = SEED) -> Hashes:
 
 
 def hashes_of_numbers(numbers: NDArray[np.int64], seeds: Hashes | int = SEED) -> Hashes:
-    """The hash of each 64-bit number: that of its eight bytes."""
+    """Return the hash of each 64-bit number, as the hash of its eight bytes."""
     state = _spread(seeds, len(numbers)) + P5 + np.uint64(8)
     return _mixed(_word(state, numbers.view(np.uint64)))
 
@@ -56,7 +55,7 @@ def _spread(seeds: Hashes | int, count: int) -> Hashes:
 
 
 def _of_bytes(text: NDArray[np.uint8], begins: Places, sizes: Places, seeds: Hashes) -> Hashes:
-    # Taken by stripes, since to take at a place costs the same for one word as for four.
+    # Read by stripes: indexing at a position costs the same for one word as for four.
     at = np.ndarray(len(text) - STRIPE + 1, f"V{STRIPE}", text, strides=(1,))
     stripes = sizes // STRIPE
     state = seeds + P5
@@ -86,7 +85,7 @@ def _of_stripes(at: NDArray[np.void], begins: Places, stripes: Places, seeds: Ha
 
 
 def _of_rest(words: Hashes, sizes: Places, state: Hashes) -> Hashes:
-    """The last bytes, fewer than a stripe: by eight, by four, and one by one."""
+    """Hash the last bytes, fewer than a stripe: by eight, by four, and one by one."""
     for number in range(LANES - 1):
         here = np.flatnonzero(sizes >= 8 * (number + 1))
         state[here] = _word(state[here], words[here, number])
@@ -122,10 +121,8 @@ def _mixed(state: Hashes) -> Hashes:
 
 # Packed record ids: how they are stored, searched and merged.
 #
-# An id is two unsigned 64-bit halves of a hash. A chunk is its ids sorted by (high, low), 16 bytes each, big-endian.
-#
-# Who calls it: `receive_unit` and `catalog_lookup` on the executors, the collector for chunks that it merges. Errors:
-# none. Not promised: that a chunk has an id only once; merging keeps every id that it is given.
+# An id is two unsigned 64-bit halves of a hash. A chunk is its ids sorted by (high, low), 16 bytes each, big-endian. A
+# chunk may have an id twice: merging keeps every id.
 
 
 Half = NDArray[np.uint64]
@@ -133,23 +130,26 @@ Ids = tuple[Half, Half]
 """The upper and the lower halves of some ids."""
 
 BYTES = 16
-"""What one packed id takes."""
+"""The size of a packed id."""
 
 Slices = tuple[NDArray[np.int64], NDArray[np.int64]]
-"""Ids of a chunk, by their numbers: from each start to before each end."""
+"""Positions of ids in a chunk: from each start to before each end."""
 FENCE = 64
-"""Each so many-th upper half of a chunk tells exactly where an id would be: an eighth of a byte for each id."""
+"""Every FENCE-th upper half of a chunk is kept, which bounds the position of an id: an eighth of a byte for each id."""
 SPREAD = 4.0
-"""Ids are uniform, so the number of one in its chunk is known up to a deviation of sqrt(count) / 2 at most. Four of
-these to either side miss one id in 16,000, and a miss is seen."""
+"""Width of a slice, in standard deviations.
+
+Ids are uniform, so the position of one in its chunk is known up to a deviation of sqrt(count) / 2 at most. Four
+deviations to either side miss one id in 16,000, and a miss is noticed.
+"""
 
 
 def member(chunk: Ids, wanted: Ids) -> NDArray[np.bool_]:
-    """For each of the wanted ids whether the sorted chunk holds it; both halves are compared."""
+    """Return for each of the wanted ids whether the sorted chunk holds it. Both halves are compared."""
     high, low = chunk
     found = np.zeros(len(wanted[0]), dtype=bool)
     at = np.searchsorted(high, wanted[0], side="left")
-    # Ids with equal high halves lie side by side; usually the first round is the last.
+    # Ids with equal upper halves are adjacent; usually the first round is the last.
     waiting = np.flatnonzero(at < len(high))
     while len(waiting):
         here = at[waiting]
@@ -163,25 +163,25 @@ def member(chunk: Ids, wanted: Ids) -> NDArray[np.bool_]:
 
 
 def slices(count: int, high: Half) -> Slices:
-    """Where in a chunk of `count` ids those with these upper halves should be, by their size."""
+    """Return where in a chunk of `count` ids the ids with these upper halves should be, by their size."""
     near = (high.astype(np.float64) / 2.0**64 * count).astype(np.int64)
     around = int(SPREAD * np.sqrt(count) / 2) + 2
     return np.maximum(near - around, 0), np.minimum(near + around, count)
 
 
 def fences(chunk: Ids) -> Half:
-    """What `between` needs to know of a chunk."""
+    """Return what `between` needs to know of a chunk."""
     return chunk[0][::FENCE].copy()
 
 
 def between(known: Half, count: int, high: Half) -> Slices:
-    """Where in a chunk of `count` ids those with these upper halves are if they are there, by its fences."""
+    """Return where in a chunk of `count` ids the ids with these upper halves must be, by its fences."""
     before, after = (np.searchsorted(known, high, side=side) for side in ("left", "right"))
     return np.maximum(before - 1, 0) * FENCE, np.minimum(after * FENCE + 1, count)
 
 
 def joined(some: Slices) -> Slices:
-    """The same ids in slices that lie apart, in order."""
+    """Return the same ids in disjoint slices, in order."""
     order = np.argsort(some[0])
     starts, ends = some[0][order], np.maximum.accumulate(some[1][order])
     apart = starts[1:] > ends[:-1]
@@ -189,11 +189,13 @@ def joined(some: Slices) -> Slices:
 
 
 def in_slices(ids: Ids, where: Slices, count: int, wanted: Ids) -> NDArray[np.bool_] | None:
-    """Which of the wanted ids a chunk of `count` holds, by the ids of some slices of it, joined; None when one of them
-    may be outside of the slices."""
+    """Return which of the wanted ids a chunk of `count` holds, by the ids of some joined slices of it.
+
+    Return None if one of the wanted ids may be outside of the slices.
+    """
     starts, ends = where
     high, first = ids[0], np.append(0, np.cumsum(ends - starts))
-    # The slice in which an id must be is the last one that begins below it.
+    # The slice that can contain an id is the last one that begins below it.
     mine = np.maximum(np.searchsorted(high[first[:-1]], wanted[0], side="left") - 1, 0)
     after_start = (starts[mine] == 0) | (high[first[mine]] < wanted[0])
     before_end = (ends[mine] == count) | (wanted[0] < high[first[mine + 1] - 1])
@@ -201,19 +203,22 @@ def in_slices(ids: Ids, where: Slices, count: int, wanted: Ids) -> NDArray[np.bo
 
 
 def pack(ids: Ids) -> bytes:
-    """Sorted and packed: 16 bytes an id, big-endian."""
+    """Sort and pack ids: 16 bytes each, big-endian."""
     return _packed(ids, _order(ids[0]))
 
 
 def unpack(packed: bytes) -> Ids:
-    """The halves of packed ids."""
+    """Return the halves of packed ids."""
     pairs = np.frombuffer(packed, dtype=">u8").reshape(-1, 2).astype(np.uint64)
     return np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
 
 
 def first_of_each(ids: Ids, *order: NDArray[np.generic]) -> NDArray[np.bool_]:
-    """True for one row of each id: the least by `order`. Twins inside a batch are decided by a total order,
-    not by who came first: with other splits another one would."""
+    """Return True for one row of each id, the least by `order`.
+
+    A total order decides between twins inside a batch, not their position: with other splits another twin would be
+    first.
+    """
     first = np.ones(len(ids[0]), dtype=bool)
     by_high = _order(ids[0])
     high = ids[0][by_high]
@@ -232,25 +237,26 @@ def first_of_each(ids: Ids, *order: NDArray[np.generic]) -> NDArray[np.bool_]:
 
 
 def merge(parts: Iterable[bytes]) -> bytes:
-    """The packed ids of several chunks as those of one."""
+    """Return the packed ids of several chunks as those of one."""
     halves = [unpack(part) for part in parts]
     ids = (np.concatenate([high for high, _ in halves]), np.concatenate([low for _, low in halves]))
-    # A stable sort finds what is in order already, and merges: a sixth of the time of a sort.
+    # A stable sort finds runs that are in order and merges them: a sixth of the time of a sort.
     return _packed(ids, np.argsort(ids[0], kind="stable"))
 
 
 def _order(high: Half) -> NDArray[np.intp]:
-    """The order of upper halves.
+    """Return the order of upper halves.
 
-    Of 16 bits numpy's stable sort is one by their digits: two of these bring hashes into order but for a handful, and
-    the last one puts these right. A third of the time of a sort at once."""
+    For 16-bit keys numpy's stable sort is a radix sort. Two of these order hashes but for a handful, and the last sort
+    orders the rest. This takes a third of the time of one sort.
+    """
     order = np.argsort((high >> np.uint64(32)).astype(np.uint16), kind="stable")
     order = order[np.argsort((high[order] >> np.uint64(48)).astype(np.uint16), kind="stable")]
     return order[np.argsort(high[order], kind="stable")]
 
 
 def _packed(ids: Ids, order: NDArray[np.intp]) -> bytes:
-    # Equal upper halves are rare, and a sort by one key takes a fifth of the time of one by two.
+    # Equal upper halves are rare, and a sort by one key takes a fifth of the time of a sort by two.
     high = ids[0][order]
     if (high[1:] == high[:-1]).any():
         order = np.lexsort((ids[1], ids[0]))
@@ -260,37 +266,36 @@ def _packed(ids: Ids, order: NDArray[np.intp]) -> bytes:
     return packed.tobytes()
 
 
-# The Bloom filter of a catalog chunk: "certainly new" without a look at the ids. Pure numpy.
+# The Bloom filter of a chunk: it says "certainly new" without reading the ids.
 #
-# Two filters in one. The first is asked for every id: blocked, one 64-bit word in which an id has three bits (Putze,
-# Sanders and Singler, "Cache-, hash- and space-efficient Bloom filters"), so that one read and one comparison say no to
-# all but some three of a hundred. Only those ask the second, a plain one of 15 probes: probe i of an id is a + i·b +
-# i(i-1)/2·c (Kirsch and Mitzenmacher, "Less hashing, same performance", with the third term of Dillinger and Manolios:
-# without it a filter of 50 ids had three times as many false positives). Ids are uniform 128-bit hashes, so nothing is
-# hashed again; all is cut from their halves, and brought into range by a multiplication (Lemire's fast range) and not
-# by a slow division.
+# It is two filters in one. The first is probed for every id: blocked, one 64-bit word in which an id has three bits
+# (Putze, Sanders and Singler, "Cache-, hash- and space-efficient Bloom filters"). One read and one comparison reject
+# all but some three of a hundred ids. Only those probe the second, a plain filter of 15 probes: probe i of an id is a +
+# i·b + i(i-1)/2·c (Kirsch and Mitzenmacher, "Less hashing, same performance", with the third term of Dillinger and
+# Manolios: without it a filter of 50 ids had three times as many false positives). Ids are uniform 128-bit hashes, so
+# nothing is hashed again. All values are cut from their halves, and brought into range by a multiplication (Lemire's
+# fast range) instead of a slow division.
 #
-# Sized from the count for one false positive in a million, 3.8 bytes an id, so that an id with its filter takes 19.8
-# bytes. Rare, since a large batch asks many ids of many chunks: of 250,000 ids in 144 chunks 36 are asked for in vain.
-# At one in 10,000 these were 3,600, each a slice of the ids from the database, and a batch beside 100 million ids spent
-# 10 s on them.
+# The size gives one false positive in a million at 3.8 bytes an id, so an id with its filter takes 19.8 bytes. False
+# positives are rare because a large batch probes many chunks for many ids: 36 for 250,000 ids in 144 chunks. At one in
+# 10,000 these were 3,600, each a slice of the ids from the database. A batch against 100 million ids spent 10 s on
+# them.
 #
-# Measured on two busy cores, a million ids that are not there in filters of 250,000: 4 ns a look-up, where the plain
-# filter alone (version 1) took 50, and `rbloom`, which is asked for one Python integer after the other, 420 at ten
-# times the false positives.
+# Measured on two busy cores, a million absent ids in filters of 250,000: 4 ns a look-up. The plain filter alone
+# (version 1) took 50 ns. `rbloom`, which takes one Python integer after the other, took 420 ns at ten times the false
+# positives.
 #
-# Who calls it: `receive_unit` makes filters, `catalog_lookup` probes them. Errors: none; a filter that is missing,
-# truncated, changed or of an older version reads as None, and its reader makes it again from the ids. Not promised:
-# that an id which a filter may hold is there.
+# A filter that is missing, truncated, changed or of an older version reads as None, and its reader makes it again from
+# the ids. If a filter says maybe, the id need not be there.
 
 
 FALSE_POSITIVES = 1e-6
 BLOCKED_BITS_AN_ID, BITS_IN_WORD = 9, 3
 PROBES = 15
 LEAST_BITS = 512
-"""A filter of a handful of ids is rounded up: below this the probes of one id meet each other."""
+"""A filter of a handful of ids is rounded up: below this size the probes of one id collide."""
 AT_ONCE = 1 << 15
-"""So many ids are asked for at once: what they need stays in the processor's cache, which is six times as fast."""
+"""Ids probed at once. Their working set stays in the processor's cache, which is six times as fast."""
 
 MAGIC, VERSION = b"oobf", 2
 _HEADER = struct.Struct("<4sBBxxIIII")  # magic, version, probes, words, bits, number of ids, CRC-32 of all the rest
@@ -299,8 +304,7 @@ _32 = np.uint64(32)
 
 @dataclass(frozen=True)
 class Probes:
-    """Where ids are looked for, in any filter: the word and the bits in it; then start, step, and how the step
-    grows."""
+    """The positions of ids in any filter: the word and the bits in it; then start, step, and how the step grows."""
 
     word: NDArray[np.uint64]
     mask: NDArray[np.uint64]
@@ -322,12 +326,14 @@ class Filter:
 
     @property
     def nbytes(self) -> int:
-        """What it takes in memory."""
+        """Return the filter's size in memory."""
         return len(self.stored)
 
 
 def make(ids: Ids, many: int = PROBES) -> bytes:
-    """The filter of some ids, as it is stored. Each probe more halves its false positives, for 1.44 bits an id."""
+    """Return the filter of some ids, as it is stored. One probe more halves its false positives, for 1.44 bits an
+    id.
+    """
     count, asked = len(ids[0]), probes(ids)
     words = np.zeros(math.ceil(max(LEAST_BITS, count * BLOCKED_BITS_AN_ID) / 64), "<u8")
     np.bitwise_or.at(words, _place(asked.word, len(words)), asked.mask)
@@ -342,7 +348,7 @@ def make(ids: Ids, many: int = PROBES) -> bytes:
 
 
 def read(stored: bytes | None, count: int) -> Filter | None:
-    """The filter of a chunk of `count` ids; None when it is missing, damaged or of another version."""
+    """Return the filter of a chunk of `count` ids; None if it is missing, damaged or of another version."""
     if stored is None or len(stored) < _HEADER.size:
         return None
     magic, version, probes, words, bits, ids, _ = _HEADER.unpack_from(stored)
@@ -353,7 +359,9 @@ def read(stored: bytes | None, count: int) -> Filter | None:
 
 
 def view(stored: bytes | memoryview) -> Filter:
-    """The filter in bytes that were compared with their checksum before, by `read` or as a whole file; not copied."""
+    """Return the filter in bytes whose checksum was compared before, by `read` or as a whole file. Nothing is
+    copied.
+    """
     _, _, probes, words, bits, count, _ = _HEADER.unpack_from(stored)
     blocked = np.frombuffer(stored, "<u8", words, _HEADER.size)
     return Filter(
@@ -362,10 +370,10 @@ def view(stored: bytes | memoryview) -> Filter:
 
 
 def probes(wanted: Ids) -> Probes:
-    """Where the ids are looked for, in any filter: made once, asked of many."""
+    """Return the positions of ids in any filter: computed once, probed in many."""
     high, low = wanted
-    # The upper bits of each half of 32 bits decide about a place: so the lowest ones of the partition, and of the
-    # start, are free.
+    # The upper bits of each 32-bit half decide the position. So the lowest bits, those of the partition and of the
+    # start, don't matter.
     start = high >> _32
     mask = np.zeros(len(high), np.uint64)
     for bit in range(BITS_IN_WORD):
@@ -375,12 +383,12 @@ def probes(wanted: Ids) -> Probes:
 
 
 def some(of: Probes, at: NDArray[np.intp]) -> Probes:
-    """The probes of the ids at these positions."""
+    """Return the probes of the ids at these positions."""
     return Probes(of.word[at], of.mask[at], of.start[at], of.step[at], of.turn[at])
 
 
 def maybe(known: Filter, wanted: Probes) -> NDArray[np.intp]:
-    """The positions of the wanted ids that the filter may hold; all others are certainly not there."""
+    """Return the positions of the wanted ids that the filter may hold. All others are certainly not in it."""
     left = _in_words(known, wanted)
     at, step, turn = wanted.start[left], wanted.step[left], wanted.turn[left]
     for _ in range(known.probes):
@@ -394,11 +402,11 @@ def maybe(known: Filter, wanted: Probes) -> NDArray[np.intp]:
 
 
 def _in_words(known: Filter, wanted: Probes) -> NDArray[np.intp]:
-    """Those whose bits are all in their word."""
+    """Return the positions of the ids whose bits are all in their word."""
     found, room = [], np.empty((2, AT_ONCE), np.uint64)
     for begin in range(0, len(wanted.word), AT_ONCE):
         mask = wanted.mask[begin : begin + AT_ONCE]
-        # In the same memory each time: to ask for new memory takes a fifth of the time.
+        # The same memory each time: an allocation takes a fifth of the time.
         place, there = room[:, : len(mask)]
         np.multiply(wanted.word[begin : begin + AT_ONCE], np.uint64(len(known.words)), out=place)
         np.right_shift(place, _32, out=place)
@@ -409,7 +417,7 @@ def _in_words(known: Filter, wanted: Probes) -> NDArray[np.intp]:
 
 
 def _place(at: NDArray[np.uint32] | NDArray[np.uint64], size: int) -> NDArray[np.int64]:
-    """Numbers of 32 bits, brought below `size`."""
+    """Scale 32-bit numbers below `size`."""
     place = at.astype(np.uint64)
     place *= np.uint64(size)
     place >>= _32

@@ -1,11 +1,10 @@
-"""Finds which ids the catalog has already. Vectorised; runs in Spark's Python workers.
+"""Finds which ids are already in the id catalog. Vectorised; runs in Spark's Python workers.
 
-Chunks of closed buckets have a filter together (`range_filters`): of the ids for which that says no, none is in these
-chunks. The ids for which it says maybe, and those of all other chunks, go to the filter of each chunk. If it says no,
-the id is not in the chunk. If it says maybe, the ids themselves are read.
+Several chunks of closed buckets share a filter (`range_filters`). If it says no, the id is in none of these chunks. If
+it says maybe, and for all other chunks, the filter of each chunk is probed. If that says no, the id is not in the
+chunk. If it says maybe, the ids themselves are read.
 
-Who calls it: `receive_unit`. Errors: Retryable while the database is away, InvariantBroken for a chunk that
-is gone. Not promised: that a worker remembers anything; an empty cache only costs time.
+An empty cache only costs time.
 """
 
 from __future__ import annotations
@@ -27,37 +26,40 @@ from onlyonce.core.errors import InvariantBroken
 from onlyonce.database.connect import Database
 
 AT_ONCE = 32
-"""How many filters one query brings."""
+"""How many filters one query fetches."""
 SLICES_FROM = 4
-"""The ids of a chunk are fetched whole when the slices that are asked for are more than one in so many of them.
+"""A chunk is fetched whole if the slices asked for are more than one in SLICES_FROM of its ids.
 
-Measured on two busy cores, for chunks of 20,000, 250,000 and 1 million ids: whole 18, 84 and 880 ms; 10 slices of
-them 5, 15 and 32 ms, 50 slices 42, 60 and 63 ms. A slice costs what its bytes cost, but the whole chunk is kept."""
+Measured on two busy cores, for chunks of 20,000, 250,000 and 1 million ids: whole 18, 84 and 880 ms; 10 slices of them
+5, 15 and 32 ms, 50 slices 42, 60 and 63 ms. A slice costs what its bytes cost, but the whole chunk is kept.
+"""
 
 _AN_ID = 19
-# What an id takes in the cache with its share of a filter: bytes, about.
+# Bytes of an id in the cache with its share of a filter, approximately.
 
 _cache = WorkerCache()
 
 
 @dataclass(frozen=True)
 class Seen:
-    """Which of the wanted ids are in the catalog, and what it took to know."""
+    """Which of the wanted ids are in the id catalog, and the figures of the look-up."""
 
     found: NDArray[np.bool_]
     took: catalog.LookUps
 
 
 def seen(database: Database, place: catalog.Place, wanted: Ids) -> NDArray[np.bool_]:
-    """For each of the ids whether a chunk visible to this unit holds it."""
+    """Return for each of the ids whether a chunk visible to this unit holds it."""
     return look_up(database, place, wanted).found
 
 
 def look_up(database: Database, place: catalog.Place, wanted: Ids) -> Seen:
-    """The same, with the look-ups that the filters spared, those that were made, and those made for nothing.
+    """Return which ids a chunk visible to this unit holds, and how many look-ups were spared, made, and made in vain.
 
-    A collector may merge chunks meanwhile. What is listed and then not there is now in a chunk of another list, so
-    the list is read again and what was not asked yet is asked. All of it holds as many ids as before, or it stops.
+    A gc run may merge chunks meanwhile. A listed chunk that is gone is then in a chunk of another list. So the list is
+    read again, and the chunks that have not answered are asked.
+
+    Raise InvariantBroken if the new list holds fewer ids, or the same chunks: then a chunk was deleted.
     """
     asked = _Asked(database, place, wanted)
     chunks, ranges = RangeFilters(database).listed(place) if len(wanted[0]) else ([], [])
@@ -74,7 +76,7 @@ def look_up(database: Database, place: catalog.Place, wanted: Ids) -> Seen:
 
 
 class _Asked:
-    """One look-up as it goes: what was found, and which chunks have answered."""
+    """One look-up: the ids found so far, and the chunks that have answered."""
 
     def __init__(self, database: Database, place: catalog.Place, wanted: Ids) -> None:
         self.database, self.place, self.instance, self.wanted = database, place, place.instance, wanted
@@ -86,7 +88,7 @@ class _Asked:
         self.all_fit = True
 
     def all(self, chunks: list[Chunk], ranges: list[RangeFilter]) -> bool:
-        """Ask each chunk that has not answered; False when one of them is not there any more."""
+        """Ask each chunk that has not answered. Return False if one of them is gone."""
         waiting = [chunk for chunk in chunks if chunk not in self.answered]
         self.all_fit = _cache.has_room(_AN_ID * _ids_in(chunks))
         groups, alone = range_filters.shared(ranges, waiting)
@@ -99,7 +101,7 @@ class _Asked:
         return True
 
     def _under(self, of: RangeFilter, chunks: list[Chunk]) -> None:
-        """Ask chunks that have a filter together, each only for the ids that may be in one of them."""
+        """Ask chunks that share a filter, each only for the ids that may be in one of them."""
         known = _range_filter(self.database, self.instance, of)
         if known is None:
             self._each(chunks, self.everyone, self.probes, spare=True)
@@ -125,14 +127,14 @@ class _Asked:
         self.answered.add(chunk)
 
     def seen(self) -> Seen:
-        """What came of it."""
+        """Return the result of the look-up."""
         spared = len(self.found) * len(self.answered) - self.looked_up
         took = catalog.LookUps(spared, self.looked_up, self.false_positives, int(self.near.sum()))
         return Seen(self.found, took)
 
 
 def remember(database: Database, place: catalog.Place, stored: bytes, filtered: bytes) -> None:
-    """Keep a chunk that this worker has just committed: later batches ask it, and need not fetch it."""
+    """Keep a chunk that this worker has just committed, so that later batches need not fetch it."""
     ids = unpack(stored)
     key = catalog.ChunkKey(place.bucket, place.lineage, place.batch_id, place.partition)
     chunk = Chunk.of(key, stored)
@@ -142,21 +144,21 @@ def remember(database: Database, place: catalog.Place, stored: bytes, filtered: 
 
 
 def share_below(folder: Path | None) -> None:
-    """Share with all workers that name this folder what is fetched from now on."""
+    """Share what is fetched from now on with all workers that name this folder."""
     _cache.share_below(folder)
 
 
 def forget() -> None:
-    """Forget all that was cached, as a worker that starts again has."""
+    """Clear the cache, as after a restart of the worker."""
     _cache.forget()
 
 
 class _Moved(Exception):
-    """A chunk that was listed is not there: it was merged into another."""
+    """A listed chunk is gone: it was merged into another."""
 
 
 def _range_filter(database: Database, instance: str, of: RangeFilter) -> filters.Filter | None:
-    """The filter over several chunks, by what is in it: it is never another. None when it is gone or damaged."""
+    """Return the filter over several chunks; None if it is gone or damaged. Its content never changes."""
     known = _cache.filter_of(database, instance, of)
     if known is None:
         known = RangeFilters(database).stored(instance, of)
@@ -168,7 +170,9 @@ def _range_filter(database: Database, instance: str, of: RangeFilter) -> filters
 def _filters(
     database: Database, instance: str, chunks: list[Chunk], *, spare: bool
 ) -> Iterator[tuple[Chunk, filters.Filter]]:
-    """The filter of each chunk: from the cache, from the catalog a few at a time, or made again from the ids."""
+    """Yield the filter of each chunk: from the cache, from the id catalog a few at a time, or made again from the
+    ids.
+    """
     for start in range(0, len(chunks), AT_ONCE):
         some = chunks[start : start + AT_ONCE]
         cached = {chunk: _cache.filter_of(database, instance, chunk, spare=spare) for chunk in some}
@@ -193,10 +197,10 @@ def _made_again(database: Database, instance: str, chunk: Chunk) -> filters.Filt
 
 
 def _in_slices(database: Database, instance: str, chunk: Chunk, some: Ids, *, keep: bool) -> NDArray[np.bool_] | None:
-    """Which of few ids a large chunk holds, by the slices in which they must be; None when all of it is better fetched.
+    """Return which of a few ids a large chunk holds, by slices; None if the whole chunk is better fetched.
 
-    Where the cache has room to `keep` all chunks, one is fetched whole once its slices have added up to it. Of one that
-    was here whole the fences are still known: its slices are 64 ids then, and not some thousand.
+    If the cache has room to `keep` all chunks, a chunk is fetched whole once its slices have added up to its size. If
+    the whole chunk was cached before, its fences still are: then a slice has 64 ids instead of some thousand.
     """
     if _cache.ids_of(database, instance, chunk) is not None:
         return None
@@ -219,7 +223,7 @@ def _ids(database: Database, instance: str, chunk: Chunk) -> Ids:
     if cached is None:
         stored = Chunks(database).ids(instance, chunk.key)
         if stored is None or not chunk.is_of(stored):
-            raise _Moved  # under the same key there may be a merged chunk, of more ids
+            raise _Moved  # under the same key there may be a merged chunk, with more ids
         cached = _cache.keep_ids(database, instance, chunk, unpack(stored))
     return cached
 

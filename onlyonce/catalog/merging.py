@@ -1,11 +1,9 @@
 """Merges many small chunks of a bucket into a few large ones, and gives the freed space back to PostgreSQL.
 
 docs/specification/id-catalog.md. Each merged chunk is one transaction, so a look-up lists either the parts or the
-merged chunk. A look-up that listed the parts and does not find one of them lists again (`catalog_lookup`).
-`model.operate.collecting` decides which parts are merged.
-
-Who calls it: `onlyonce.operate.gc`, and `receive.merge_as_it_grows`. Not promised: that one call merges
-everything, or that space is given back at once. After a kill both go on where they were.
+merged chunk. A look-up that listed the parts and does not find one of them lists again (`look_up`). `gc.to_merge` in
+`onlyonce.core` decides which parts are merged. One call need not merge everything. After a kill both continue where
+they stopped.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from onlyonce.database.connect import Transactions, ask, one_transaction
 from onlyonce.failpoints import passing
 
 WASTE = 1.5
-"""A closed bucket's table that takes so many times what its chunks need is written anew, once it is worth it."""
+"""The table of a closed bucket is rewritten if its size is WASTE times what its chunks need plus WORTH_IT bytes."""
 WORTH_IT = 1 << 20
 
 
@@ -40,7 +38,7 @@ class Crowd:
 
 @dataclass(frozen=True)
 class Waste:
-    """The table of a bucket that takes much more than its chunks need."""
+    """The table of a bucket that takes much more space than its chunks need."""
 
     bucket: int
     table: str
@@ -53,29 +51,31 @@ class Merging(Transactions):
 
     @one_transaction
     def crowded(self, instance: str) -> list[Crowd]:
-        """The live buckets in which chunks may be merged, oldest first."""
+        """Return the live buckets in which chunks may be merged, oldest first."""
         floor = ask(self.connection, "catalog", "floor", instance=instance)[0].gc_floor
         rows = ask(self.connection, "collect", "crowded", instance=instance, floor=floor, half=gc.FULL // 2)
         return [Crowd(row.bucket, row.newest is not None and row.bucket < row.newest) for row in rows]
 
     @one_transaction
     def merge_next(self, instance: str, crowd: Crowd) -> int:
-        """Make one chunk of the next few parts of a bucket; gives their number, 0 when there is nothing to merge.
+        """Merge the next few parts of a bucket into one chunk. Return their number, 0 if there is nothing to merge.
 
-        Raises InvariantBroken when they don't add up; nothing has changed then.
+        Raise InvariantBroken if the ids don't add up; then nothing has changed.
         """
         locks.wait(self.connection, stored_names.catalog_lock(instance))
         return len(self.merge_locked(instance, crowd))
 
     @one_transaction
     def grown(self, lineage: str, batch_id: int, bucket: int) -> list[Crowd]:
-        """The bucket of a batch, and the one that closed with it."""
+        """Return the bucket of a batch, and the bucket that closed with it."""
         rows = ask(self.connection, "collect", "bucket_before", lineage=lineage, batch_id=batch_id)
         return [Crowd(bucket, closed=False), *(Crowd(row.bucket, closed=True) for row in rows if row.bucket < bucket)]
 
     @one_transaction
     def merge_if_free(self, instance: str, crowd: Crowd) -> list[Part]:
-        """The same where nobody has the lock of the catalog; gives the parts, none where somebody has it."""
+        """Merge the next parts of a bucket if the catalog's lock is free. Return the parts, none if another session has
+        the lock.
+        """
         ask(self.connection, "collect", "short_wait", wait=SHORT_WAIT)
         if not locks.if_free(self.connection, stored_names.catalog_lock(instance)):
             return []
@@ -83,7 +83,7 @@ class Merging(Transactions):
 
     @one_transaction
     def merge_locked(self, instance: str, crowd: Crowd) -> list[Part]:
-        """The same for a caller that holds the lock of the catalog; gives the parts."""
+        """Merge the next parts of a bucket for a caller that holds the catalog's lock; return the parts."""
         rows = ask(self.connection, "collect", "parts", instance=instance, bucket=crowd.bucket, half=gc.FULL // 2)
         parts = gc.to_merge((Part(*tuple(row)) for row in rows), closed=crowd.closed)
         if parts:
@@ -92,7 +92,7 @@ class Merging(Transactions):
 
     @one_transaction
     def wasteful(self, instance: str) -> list[Waste]:
-        """The closed buckets in which much of the room is free, after a merge: worth to be written anew."""
+        """Return the closed buckets whose tables have so much free space, after merges, that a rewrite pays off."""
         floor = ask(self.connection, "catalog", "floor", instance=instance)[0].gc_floor
         rows = ask(
             self.connection, "collect", "wasteful", instance=instance, floor=floor, waste=WASTE, worth_it=WORTH_IT
@@ -101,14 +101,13 @@ class Merging(Transactions):
 
     @one_transaction
     def compact(self, instance: str, waste: Waste) -> None:
-        """Write the table of a bucket anew, without the room that is free. Look-ups of the bucket wait while it is
-        done.
+        """Rewrite the table of a bucket without its free space. Look-ups of the bucket wait meanwhile.
 
-        Raises Retryable (by way of `connect.transaction`) when a reader holds the table for longer than `SHORT_WAIT`.
+        Raise Retryable (from `connect.run`) if a reader holds the table for longer than `SHORT_WAIT`.
         """
         locks.wait(self.connection, stored_names.catalog_lock(instance))
         ask(self.connection, "collect", "short_wait", wait=SHORT_WAIT)
-        if waste in self.wasteful(instance):  # and no other collector has done it
+        if waste in self.wasteful(instance):  # and no other gc run has done it
             names = {
                 "table": identifiers.Identifier(stored_names.PRIVATE_SCHEMA, waste.table),
                 "index": identifiers.Identifier(waste.index),

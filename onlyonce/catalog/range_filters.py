@@ -1,15 +1,12 @@
-"""Bloom filters over several chunks of closed buckets: made by a collection, asked before the filters of the chunks
-(docs/specification/id-catalog.md).
+"""Bloom filters over several chunks of closed buckets (docs/specification/id-catalog.md).
 
-A filter states which chunks are in it, each by the hash of its ids. So what it says, *certainly new* to these chunks,
-holds for ever: it is about ids and not about places. A look-up lists its chunks as ever, and lets a filter answer for
-those that are listed with such a hash. Any other chunk is asked by itself: one that was taken back and made again of
-other ids (however many), one that was merged, one that came late into a closed bucket. The batch, life and layout of
-partitions decide which chunks are listed, and nothing here. So a missing, damaged or old filter costs time, and nothing
-else.
+A gc run makes them, and a look-up probes them before the filters of the chunks.
 
-Who calls it: `onlyonce.operate.gc`, `catalog_lookup`, and an erasure. Errors: InvariantBroken for a chunk whose
-ids are not those of its hash.
+A filter names its chunks by the hashes of their ids. So "certainly new to these chunks" holds for ever: it is about
+ids, not about positions. A look-up lists its chunks as without such filters. A filter answers for the listed chunks
+whose hash it has. Any other chunk is asked on its own: one that was made again with other ids, one that was merged, one
+that came late into a closed bucket. The filters have no influence on which chunks are listed. So a missing, damaged or
+old filter only costs time.
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ from onlyonce.database.connect import Transactions, ask, do, one_transaction
 from onlyonce.failpoints import passing
 
 PROBES = 20
-"""One false positive in thirty million, 4.7 bytes an id: each fetches the filters of all chunks that are in it."""
+"""One false positive in thirty million, 4.7 bytes an id. Each fetches the filters of all chunks of the filter."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +41,13 @@ class Block:
 
     @property
     def key(self) -> dict[str, int]:
-        """As the named queries ask for it."""
+        """Return the block as parameters of the named queries."""
         return {"partitions": self.partitions, "partition": self.partition, "first": self.first, "last": self.last}
 
 
 @dataclass(frozen=True)
 class RangeFilter:
-    """A filter over chunks in a block, without the filter itself: the chunks by the hash of their ids, and how many ids
-    they have."""
+    """A filter over chunks in a block, without its bytes: the hashes of the chunks' ids, and the number of ids."""
 
     block: Block
     hashes: tuple[int, ...]
@@ -63,8 +59,10 @@ class RangeFilters(Transactions):
 
     @one_transaction
     def visible(self, place: Place) -> list[RangeFilter]:
-        """The filters that may answer for ids of this partition, the longest range first; none where one bucket alone
-        is asked."""
+        """Return the filters that may answer for ids of this partition, the longest range first.
+
+        Return none if only the unit's own bucket is probed.
+        """
         if place.probe == "own_bucket":
             return []
         rows = ask(
@@ -75,14 +73,14 @@ class RangeFilters(Transactions):
 
     @one_transaction
     def listed(self, place: Place) -> tuple[list[Chunk], list[RangeFilter]]:
-        """The chunks and filters that are asked for ids of this partition."""
+        """Return the chunks and filters to ask for ids of this partition."""
         return Chunks(self.connection).visible(place), self.visible(place)
 
     @one_transaction
     def stored(self, instance: str, of: RangeFilter) -> filters.Filter | None:
-        """The filter; None when it is not there any more.
+        """Return the filter; None if it is gone.
 
-        A damaged one is removed, so that the next collection makes it again.
+        Remove a damaged one, so that the next gc run makes it again.
         """
         named = {"instance": instance, "chunk_hashes": list(of.hashes), **of.block.key}
         rows = ask(self.connection, "range_filters", "filter", **named)
@@ -93,13 +91,13 @@ class RangeFilters(Transactions):
 
     @one_transaction
     def remove_below(self, instance: str) -> int:
-        """Remove those of which all buckets are below the floor; gives their number."""
+        """Remove the filters whose buckets are all below the floor; return their number."""
         floor = ask(self.connection, "catalog", "floor", instance=instance)[0].gc_floor
         return do(self.connection, "range_filters", "remove_below", instance=instance, floor=floor)
 
     @one_transaction
     def wanted(self, instance: str) -> list[Block]:
-        """The blocks of which a filter is to be made, by what there is now."""
+        """Return the blocks for which a filter should be made, by the current chunks and filters."""
         newest = ask(self.connection, "range_filters", "newest", instance=instance)[0].bucket
         if newest is None:
             return []
@@ -118,13 +116,16 @@ class RangeFilters(Transactions):
 
     @one_transaction
     def make(self, instance: str, block: Block) -> int:
-        """Make the filter of a block from the ids that are there now, in place of those over parts of it; gives their
-        number."""
+        """Make the filter of a block from its current ids, in place of filters over parts of it. Return the number of
+        ids.
+
+        Raise InvariantBroken if a chunk's ids don't have its hash.
+        """
         locks.wait(self.connection, stored_names.catalog_lock(instance))
         rows = ask(self.connection, "range_filters", "ids", instance=instance, **block.key)
         count, hashes = sum(row.id_count for row in rows), sorted({row.ids_hash for row in rows})
         if len(hashes) < 2 or count > gc.FULL_FILTER:
-            return 0  # it has changed since it was chosen; the next collection looks again
+            return 0  # it has changed since it was chosen; the next gc run tries again
         made = filters.make(_ids(instance, rows), PROBES)
         do(
             self.connection, "range_filters", "add",
@@ -142,7 +143,7 @@ class RangeFilters(Transactions):
 def shared(
     filters: Iterable[RangeFilter], chunks: list[Chunk]
 ) -> tuple[list[tuple[RangeFilter, list[Chunk]]], list[Chunk]]:
-    """Which chunks are asked together, each under the first filter that has it; and those that are asked alone."""
+    """Return the chunks that share a filter, each under the first filter that has it, and the chunks without one."""
     groups, alone = [], chunks
     for one in filters:
         hashes = set(one.hashes)

@@ -1,4 +1,4 @@
-"""A cache with a budget in bytes. It removes first what was not used for the longest time. For one thread."""
+"""A worker's cache of the id catalog: least recently used values are removed first. For one thread."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from onlyonce.database.connect import Database
 
 
 class Cache:
-    """Values by name, as many as the budget holds.
+    """Values by name, as many as fit into a budget in bytes.
 
-    What is spare goes before all else: values that are used in each turn must not make room for a look through many
-    others. The last one put that is not spare stays, whatever its size.
+    Spare values are removed first: values that each batch uses must not make room for a look-up through many others.
+    The last value that is not spare stays, whatever its size.
     """
 
     def __init__(self, budget: int) -> None:
@@ -39,7 +39,7 @@ class Cache:
         self._bytes = 0
 
     def get(self, name: Hashable) -> Any:
-        """The value, now the most recently used; None when it is not here."""
+        """Return the value, now the most recently used one; None if it is not cached."""
         for shelf in (self._held, self._spare):
             if name in shelf:
                 shelf.move_to_end(name)
@@ -47,7 +47,7 @@ class Cache:
         return None
 
     def put(self, name: Hashable, value: Any, size: int, *, spare: bool = False) -> None:
-        """Keep a value of so many bytes, and let others go until the budget is kept."""
+        """Keep a value of so many bytes, and remove others until the budget is kept."""
         for shelf in (self._held, self._spare):
             self._bytes -= shelf.pop(name, (None, 0))[1]
         (self._spare if spare else self._held)[name] = (value, size)
@@ -56,25 +56,24 @@ class Cache:
             self._bytes -= (self._spare or self._held).popitem(last=False)[1][1]
 
     def clear(self) -> None:
-        """Let all go."""
+        """Remove all values."""
         self._held.clear()
         self._spare.clear()
         self._bytes = 0
 
 
-# Files that the workers of a machine share: each piece is written once, and mapped by whoever asks for it, so that
-# memory has it once for all of them.
+# Files that the workers of a machine share. Each piece is written once and memory-mapped by its readers, so that memory
+# has it once for all of them.
 #
-# A name says what is in the file, so its content never changes. It is written under another name and renamed: a kill
-# leaves it whole or not there. A machine that loses its power may still tear it. So a file counts only if its size and
-# its checksum, over name and content, fit; that is looked at once for each mapping.
+# A name identifies the content, which never changes. A file is written under another name and renamed: after a kill it
+# is complete or does not exist. A power cut may still tear it. So a file counts only if its size and its checksum, over
+# name and content, fit; that is checked once for each mapping.
 #
-# Only a folder that no other user can enter is used (mode 700, and ours). It is bounded: what was not used for the
-# longest time goes first, also what a killed worker has not renamed. A file that was removed stays readable for those
-# who have mapped it.
+# Only a folder that no other user can enter is used (mode 700, and ours). Its size is bounded: the least recently used
+# files are removed first, also those that a killed worker has not renamed. A removed file stays readable where it is
+# mapped.
 #
-# Who calls it: `worker_cache`. Errors: none: what can't be written or read is told once, and the caller keeps what it
-# has in its own memory. Not promised: that a piece which was kept is there the next time.
+# If a piece can't be written or read, that is logged once, and the caller keeps it in its own memory.
 
 
 log = structlog.get_logger()
@@ -82,14 +81,15 @@ log = structlog.get_logger()
 Bytes = bytes | memoryview
 
 MOST = 4 << 30
-"""The bytes of the folder: of four workers that map all they may. Never more than half of what the disk would have free
-without it."""
+"""The most bytes of the folder: four workers that map all they may. Never more than half of what the disk would have
+free without it.
+"""
 LOOK_EACH = 1 << 26
-"""A worker looks at the folder's size each time it has written so many bytes. So many workers may pass the bound by so
-much each, for as long."""
+"""A worker checks the folder's size each time it has written so many bytes. So several workers may exceed the bound by
+so much each, for as long.
+"""
 LEAST = 1 << 16
-"""A smaller piece is not worth a file: it costs little to have it twice, and the number of files and of mappings stays
-small."""
+"""A smaller piece is not worth a file: two copies cost little, and the number of files and of mappings stays small."""
 MINUTE = 60.0
 
 MAGIC, VERSION = b"oosf", 1
@@ -103,29 +103,29 @@ class SharedFiles:
 
     def __init__(self, folder: Path, most: int = MOST) -> None:
         self.folder, self._most = folder, most
-        self._allowed = 0  # so many bytes may be written before the next look
+        self._allowed = 0  # so many bytes may be written before the next check
         self._used: set[str] = set()
         self._since = 0.0
         self._told = False
 
     def find(self, name: str) -> memoryview | None:
-        """The content of a piece, mapped; None when it is not there, or not what its name says."""
+        """Return the content of a piece, mapped; None if it is missing or does not fit its name."""
         return self._tried(lambda folder: _mapped(folder, name))
 
     def keep(self, name: str, parts: Sequence[Bytes]) -> memoryview | None:
-        """Write a piece for all workers; gives it mapped. None when it is small, or there is no room."""
+        """Write a piece for all workers and return it mapped. Return None if it is small or there is no room."""
         size = _HEADER.size + sum(map(len, parts))
         return self._tried(lambda folder: self._written(folder, name, parts, size)) if size >= LEAST else None
 
     def used(self, name: str) -> None:
-        """Tell that a mapped piece is in use, so that it is not the next to go; once a minute."""
+        """Mark a mapped piece as used, so that it is not removed next. At most once a minute."""
         now = time.monotonic()
         if now - self._since > MINUTE:
             self._used.clear()
             self._since = now
         if name not in self._used:
             self._used.add(name)
-            with suppress(OSError):  # it went: who asks for it next writes it again
+            with suppress(OSError):  # it was removed: the next worker that needs it writes it again
                 os.utime(self.folder / name, follow_symlinks=False)
 
     def _tried(self, work: Callable[[int], memoryview | None]) -> memoryview | None:
@@ -152,8 +152,9 @@ class SharedFiles:
         return _mapped(folder, name)
 
     def _look(self, folder: int, size: int) -> None:
-        """Remove what was not used for the longest time until an eighth of the room is free, and at least so much; see
-        how much may be written now."""
+        """Remove the least recently used files until an eighth of the room and the size are free. Set how much may be
+        written.
+        """
         files, disk = sorted(_files(folder)), os.fstatvfs(folder)
         held = sum(size for _, size, _ in files)
         most = min(self._most, (held + disk.f_bavail * disk.f_frsize) // 2)
@@ -168,9 +169,9 @@ class SharedFiles:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    """The folder, made if need be.
+    """Yield the open folder, made if it does not exist.
 
-    All that is done in it goes by what was opened and looked at here, whatever becomes of its path.
+    All work uses the folder that was opened and checked here, whatever becomes of its path.
     """
     with suppress(FileExistsError):
         path.mkdir(0o700)
@@ -217,7 +218,7 @@ def _write(folder: int, name: str, parts: Sequence[Bytes]) -> None:
 
 
 def _files(folder: int) -> Iterator[tuple[float, int, str]]:
-    """When each file was used last, its size and its name."""
+    """Yield when each file was used last, its size and its name."""
     with os.scandir(folder) as entries:
         for entry in entries:
             with suppress(FileNotFoundError):
@@ -232,28 +233,24 @@ def _header(name: str, parts: Sequence[Any]) -> bytes:
     return _HEADER.pack(MAGIC, VERSION, sum(map(len, parts)), made.digest())
 
 
-# What a worker keeps of the catalog: filters, which each batch asks, and where there is room for them exact ids.
+# What a worker keeps of the id catalog: filters, which each batch probes, and exact ids if there is room.
 #
-# A piece lies in a file that the workers of the machine share (`shared_files`), or in the worker's own memory where
-# nothing is shared, the piece is small, or its chunk is of an earlier version and has no hash. Each of the two has its
-# budget. A file is named by the hash of the ids that are in it. So a chunk that was merged, dropped, or made again of
-# other ids leaves a file that nobody asks for.
-#
-# Who calls it: `catalog_lookup`. Errors: none. Not promised: that anything is remembered; an empty cache only costs
-# time.
+# A piece is in a shared file, or in the worker's own memory if nothing is shared, if the piece is small, or if its
+# chunk has no hash (earlier versions). Each of the two has its budget. A file is named by the hash of its ids. So a
+# chunk that was merged, dropped, or made again with other ids leaves a file that is never read.
 
 
 CACHE_BYTES = 256 * 1024 * 1024
-"""How much of the catalog a worker keeps in its own memory."""
+"""How much of the id catalog a worker keeps in its own memory."""
 MAPPED_BYTES = 1024 * 1024 * 1024
-"""And how much it maps: the system takes that memory back when others need it."""
+"""How much it maps besides. The system takes that memory back when other processes need it."""
 FOLDER = "onlyonce-catalog"
 _SMALL = 100
-"""What a remark takes: bytes, about."""
+"""Bytes of a small entry, approximately."""
 
 
 class _Name(NamedTuple):
-    """A piece, by database, instance and what it holds: a worker may serve several platforms, one after the other."""
+    """The name of a piece, by database, instance and content. A worker may serve several platforms in succession."""
 
     kind: str
     url: str
@@ -262,7 +259,7 @@ class _Name(NamedTuple):
 
     @property
     def file(self) -> str | None:
-        """By the ids that are in it; None where these are not known."""
+        """Return the file's name, by the ids in the piece; None if their hash is not known."""
         hashes = self.of.hashes if isinstance(self.of, RangeFilter) else (self.of.ids_hash,)
         held = repr((self.instance, self.of.id_count, hashes))
         return None if None in hashes else f"{self.kind}-{xxhash.xxh3_128_hexdigest(held.encode())}"
@@ -282,7 +279,7 @@ class WorkerCache:
         self._shared: SharedFiles | None = None
 
     def has_room(self, size: int) -> bool:
-        """Whether pieces of so many bytes in all would stay here."""
+        """Return whether pieces of so many bytes in all would stay cached."""
         return size <= (self._mapped_budget if self._shared else self._budget)
 
     def share_below(self, folder: Path | None) -> None:
@@ -293,52 +290,52 @@ class WorkerCache:
             self._shared = SharedFiles(folder / FOLDER)
 
     def forget(self) -> None:
-        """Forget all, as a worker that starts again has. What is shared stays."""
+        """Clear the cache, as after a restart of the worker. Shared files stay."""
         self._memory.clear()
         self._mapped.clear()
 
     def filter_of(
         self, database: Database, instance: str, of: Chunk | RangeFilter, *, spare: bool = False
     ) -> filters.Filter | None:
-        """The filter of a chunk, or over several."""
+        """Return the filter of a chunk, or over several chunks; None if it is not cached."""
         found: filters.Filter | None = self._find(_Name("filter", database.url, instance, of), spare=spare)
         return found
 
     def keep_filter(
         self, database: Database, instance: str, of: Chunk | RangeFilter, known: filters.Filter, *, spare: bool = False
     ) -> filters.Filter:
-        """Keep it; gives it as it is kept."""
+        """Keep a filter, and return it as it is kept."""
         kept: filters.Filter = self._keep(
             _Name("filter", database.url, instance, of), known, [known.stored], spare=spare
         )
         return kept
 
     def ids_of(self, database: Database, instance: str, chunk: Chunk) -> Ids | None:
-        """All ids of a chunk."""
+        """Return all ids of a chunk; None if they are not cached."""
         found: Ids | None = self._find(_Name("ids", database.url, instance, chunk), spare=True)
         if found is not None and self.fences_of(database, instance, chunk) is None:
             self._keep_fences(database, instance, chunk, found)
         return found
 
     def keep_ids(self, database: Database, instance: str, chunk: Chunk, ids: Ids) -> Ids:
-        """Keep them, and their fences for longer; gives them as they are kept."""
+        """Keep the ids of a chunk, and its fences for longer. Return the ids as they are kept."""
         self._keep_fences(database, instance, chunk, ids)
         parts = [half.view(np.uint8).data for half in ids]
         kept: Ids = self._keep(_Name("ids", database.url, instance, chunk), ids, parts, spare=True)
         return kept
 
     def fences_of(self, database: Database, instance: str, chunk: Chunk) -> Half | None:
-        """The fences of a chunk that was here as a whole."""
+        """Return the fences of a chunk that was cached whole."""
         held: Half | None = self._memory.get(_Name("fences", database.url, instance, chunk))
         return held
 
     def paid_of(self, database: Database, instance: str, chunk: Chunk) -> int:
-        """How many ids of a chunk were fetched in slices."""
+        """Return how many ids of a chunk were fetched in slices."""
         paid: int | None = self._memory.get(_Name("slices", database.url, instance, chunk))
         return paid or 0
 
     def pay(self, database: Database, instance: str, chunk: Chunk, paid: int) -> None:
-        """Remember that."""
+        """Note how many ids of a chunk were fetched in slices."""
         self._memory.put(_Name("slices", database.url, instance, chunk), paid, _SMALL)
 
     def _keep_fences(self, database: Database, instance: str, chunk: Chunk, ids: Ids) -> None:
@@ -367,7 +364,7 @@ class WorkerCache:
 
 
 def _read(name: _Name, content: memoryview) -> filters.Filter | Ids:
-    """What lies in a file, without a copy. Its name and its checksum fit, so it is what was written under this name."""
+    """Return the content of a file, without a copy. Its name and checksum fit, so it was written under this name."""
     if name.kind == "filter":
         return filters.view(content)
     halves = np.frombuffer(content, np.uint64)

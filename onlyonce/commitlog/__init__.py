@@ -1,21 +1,25 @@
-"""PostgreSQL, the authority on what is committed.
+"""The log of what is committed. PostgreSQL is the authority.
 
-Each concern is a class. A method is one transaction, or a part of the one in which it is called
-(`database.transactions`). SQL is in `sql/*.sql`, by name.
+Each concern is a class. A method is one transaction, or joins the transaction in which it is called (`Transactions` in
+`onlyonce.database.connect`). The SQL is in `sql/statements/*.sql`, by name.
 
-| module        | holds                                                            |
-|---------------|------------------------------------------------------------------|
-| lineages      | lineages, epochs, fencing                                        |
-| batches       | begin and end of a batch; the frontier; closes                   |
-| units         | a unit's claim, the check of its epoch, its content              |
-| authorities   | the databases in which a lineage may have units                  |
-| declared      | the declarations that each query ran under                       |
-| outputs       | windows: panes, backfills, releases                              |
-| sinks         | files, rows of the outbox, and which output has which target     |
-| subscriptions | landed messages that may be delivered again                      |
-| long_runs     | the driver of a long run, its heartbeat, the request to stop     |
-| driver_runs   | the drivers of Airflow's runs                                    |
-| failures      | failed attempts of receive, and the records that it refuses since |
-| operate       | its upkeep: what goes from it and when, alerts, what doctor asks |
-| views         | the views, read for reports                                      |
+| module    | holds                                                                                  |
+|-----------|----------------------------------------------------------------------------------------|
+| lineages  | lineages, epochs and fencing; the declarations of each query; progress of each source  |
+| new_lives | where a new life of a query begins, and the transaction that begins it                 |
+| drivers   | drivers of Airflow's runs and of long runs; comparison of the driver's clock           |
+| batches   | begin and end of a batch; the frontier; closes                                         |
+| ends      | the transaction that ends a batch of an output; the versions of its lookups            |
+| units     | a unit's claim, epoch check and content; the databases in which a lineage has units    |
+| ids       | chunks of the id catalog that are made again from `events`; what is known of a record  |
+| files     | files of sharded sinks                                                                 |
+| outbox    | rows and units that wait to be sent outside                                            |
+| backfills | backfills; panes of windows that are written before they close                         |
+| releases  | releases of invalid and remnant rows; Spark's figures about the state of outputs       |
+| sources   | corrected arrivals, failed attempts of receive, Pub/Sub subscriptions                  |
+| removals  | rejected records, removals of old records, retention of the log                        |
+| erasures  | erasures of a person's records                                                         |
+| cuts      | compaction of `events`, decisions of `keep_events`, cuts of `keep_log`                 |
+| dropping  | targets of outputs; drops of pipelines and outputs                                     |
+| health    | alerts, what the doctor asks, and the views                                            |
 """

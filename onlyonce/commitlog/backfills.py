@@ -1,4 +1,4 @@
-"""Begin and end of a backfill, and what the log knows of the windows that the backfill recomputes.
+"""Begin and end of a backfill, what the log knows of the windows that it recomputes, and panes of open windows.
 
 docs/specification/backfill.md.
 
@@ -37,18 +37,18 @@ from onlyonce.database.locks import INSTANT, do_rows
 
 AskedBy = Literal["person", "late rows"]
 Counts = dict[str, int]
-"""Figures of a backfill by name, as the log has them: in_time, late, windows, rows."""
+"""Figures of a backfill by the names that the log uses: in_time, late, windows, rows."""
 MADE = batches.WRITTEN.append(pa.field("lookups", pa.string()))
-"""What a backfill has made of each window, with the versions of the lookups that it saw, as JSON; null without
-lookups."""
+"""Windows that a backfill has written, each with the versions of its lookups as JSON (null without lookups)."""
 
 
 @dataclass(frozen=True)
 class Request:
     """A backfill of one output, before it begins.
 
-    `reach_back`: how far before its start records may belong to a window, in microseconds. `lookups`: which versions of
-    its lookups it sees, 'then' or 'now'; None without lookups."""
+    reach_back  how far before its start records may belong to a window, in microseconds
+    lookups     which versions of the lookups it sees, 'then' or 'now'; None without lookups
+    """
 
     instance: str
     output: str
@@ -60,7 +60,9 @@ class Request:
 
     @property
     def query(self) -> str:
-        """What stands for the query in the lineage. All recomputations for late rows are of one lineage."""
+        """Return the name that stands for the query in the lineage. All recomputations for late rows share one
+        lineage.
+        """
         return f"{self.output}@{'late' if self.asked_by == 'late rows' else self.span}"
 
 
@@ -69,14 +71,14 @@ class Reach:
     """How far the stream of an output has come.
 
     consumed   the version of `events` that its committed batches have read
-    frontier   what closed the windows that it has written
+    frontier   the frontier that closed the windows that it has written
     """
 
     consumed: int
     frontier: Frontier
 
     def closed_until(self, output: Output) -> int | None:
-        """Up to where the output's windows are closed and written."""
+        """Return the time up to which the output's windows are closed and written."""
         assert output.window is not None
         return closed_until(self.frontier, output.window, micros(output.lateness))
 
@@ -86,11 +88,11 @@ class Backfills(Transactions):
 
     @one_transaction
     def reach(self, instance: str, output: str) -> Reach:
-        """How far an output's stream has come by the log.
+        """Return how far the log says that an output's stream has come.
 
-        Spark writes a window in the batch *after* the one in which its watermark passed it, so what the last batch read
-        closes nothing yet, unless the output keeps no state and has written each row in the batch that read it.
-        A new incarnation has the windows that the incarnations before it have written, unless it writes all rows again.
+        Spark writes a window in the batch *after* the one in which its watermark passed it. So what the last batch read
+        closes nothing yet, unless the output keeps no state and writes each row in the batch that reads it. A new
+        incarnation counts the windows that earlier incarnations have written, unless it writes all rows again.
         """
         rows = ask(self.connection, "backfills", "read_by", instance=instance, output=output)
         if not rows:
@@ -105,7 +107,7 @@ class Backfills(Transactions):
 
     @one_transaction
     def frontier_at(self, instance: str, version: int) -> Frontier:
-        """What the batches and closes up to a version of `events` have told of event time."""
+        """Return the frontier after the batches and closes up to a version of `events`."""
         told = ask(self.connection, "backfills", "frontier_at", instance=instance, version=version)[0]
         return Frontier(
             to_micros(told.tide), to_micros(told.ended), to_micros(told.silent_tide), to_micros(told.silent_clock)
@@ -118,13 +120,16 @@ class Backfills(Transactions):
 
     @one_transaction
     def open_lineage(self, request: Request, run_id: str) -> Driver:
-        """The lineage of an interval under a new epoch: a driver that is still at work on it is fenced."""
+        """Return the driver of an interval's lineage under a new epoch, which fences an earlier driver of the
+        interval.
+        """
         found: Lineage = Lineages(self.connection).register(request.instance, request.query, uuid4(), kind="backfill")
         return Lineages(self.connection).bump(found, run_id)
 
     @one_transaction
     def begin(self, driver: Driver, request: Request, events_version: int) -> int:
-        """Begin a recomputation; gives its number. Raises Superseded, or an error where another shares its windows.
+        """Begin a recomputation and return its number. Raise Superseded, or an error if another backfill shares its
+        windows.
 
         Rows that earlier attempts at the interval have put into the outbox are removed: each attempt sends its own.
         """
@@ -148,7 +153,7 @@ class Backfills(Transactions):
 
     @one_transaction
     def widen(self, driver: Driver, request: Request, number: int, span: Span) -> None:
-        """Note that merged sessions reach past the interval. Raises like `begin`."""
+        """Note that merged sessions reach past the interval. Raise the same errors as `begin`."""
         Lineages(self.connection).check_epoch(driver.lineage, driver.epoch)
         self._lock(request.instance)
         Removals(self.connection).refuse_span(request.instance, request.output, span.start, request.reach_back)
@@ -176,13 +181,13 @@ class Backfills(Transactions):
         rejected: pa.Table | None = None,
         sinks: Iterable[Callable[[Scope], None]] = (),
     ) -> None:
-        """Store the new generation of each window (`MADE`), by output, let its rows in the outbox go, and mark it as
-        committed.
+        """Store the new generation of each output's windows (`MADE`), free their rows in the outbox, and commit the
+        backfill.
 
-        `rejected`: the records of these windows that the output rejects now (`rejections.REJECTED`); None where it
-        rejects none by its declaration.
+        `rejected`: the records of these windows that the output rejects now (`removals.REJECTED`); None if its
+        declaration rejects none.
 
-        Does nothing when it is committed already: the answer to an earlier COMMIT was lost.
+        Do nothing to a backfill that is already committed: the answer to an earlier COMMIT was lost.
         """
         for sink in sinks:
             sink(self.connection)
@@ -206,10 +211,9 @@ class Backfills(Transactions):
 
     @one_transaction
     def met(self, request: Request, span: Span, events_version: int) -> Counts:
-        """How many (record, window) pairs of a span the output's stream has met up to a version of `events`, in time
-        and late.
+        """Return how many (record, window) pairs of a span the output's stream has met up to a version of `events`.
 
-        Not promised: the same windows as now, where the declaration had others when the stream met them.
+        The pairs are counted in time and late, by the windows of the declaration under which the stream met them.
         """
         start, stop = span.times
         rows = ask(
@@ -226,8 +230,9 @@ class Backfills(Transactions):
 
     @one_transaction
     def done(self, instance: str, output: str, span: Span) -> list[tuple[Span, int]]:
-        """The committed backfills of an output that share windows with a span: the windows of each, and up to which
-        version of `events` it has read."""
+        """Return the committed backfills that share windows with a span: their windows, and the version of `events`
+        read.
+        """
         start, stop = span.times
         rows = ask(
             self.connection, "backfills", "done", instance=instance, output=output, window_from=start, window_to=stop
@@ -241,9 +246,9 @@ class Backfills(Transactions):
     def windows_in(
         self, instance: str, outputs: list[str], span: Span, *, late_only: bool = False
     ) -> list[dict[str, Any]]:
-        """Return the windows of some outputs that start in a span, with what is in them.
+        """Return the windows of some outputs that start in a span, with what the log says about each.
 
-        `late_only`: only those with late records that no backfill has included.
+        `late_only`: return only windows with late records that no backfill has included.
         """
         asked = {"instance": instance, "outputs": outputs, "window_from": span.times[0], "window_to": span.times[1]}
         rows = (
@@ -255,10 +260,11 @@ class Backfills(Transactions):
 
     @one_transaction
     def late_windows(self, instance: str, output: str) -> list[tuple[int, int]]:
-        """The windows (start, end) of an output with late rows that no backfill has folded in, in microseconds.
+        """Return the windows (start, end) of an output with late rows that no backfill has folded in, in microseconds.
 
-        A late row has no session yet: there it is from the first of an hour's to the last, and the last alone, so that
-        a span holds both."""
+        A late row has no session yet. Two entries stand for the late rows of one hour: first to last, and the last
+        alone. Together they keep both times within a span.
+        """
         found: list[tuple[int, int]] = []
         for row in ask(self.connection, "backfills", "late_not_folded", instance=instance, output=output):
             if row.late_from is None:
@@ -269,7 +275,9 @@ class Backfills(Transactions):
         return found
 
     def _has_open_rows(self, instance: str, root: Output, span: Span, closed: int | None) -> bool:
-        """Whether windows of the span that are not closed hold rows in time. Sessions are not known to the log."""
+        """Return whether open windows of the span hold rows in time. Return False for sessions, which the log does not
+        know.
+        """
         if isinstance(root.window, Session):
             return False
         start, stop = span.times
@@ -299,7 +307,8 @@ class Backfills(Transactions):
             )
         command = f"onlyonce run {request.instance}"
         if other.asked_by == "person":
-            # What was asked for, which is in its name: sessions and joins are widened.
+            # The interval that was asked for is in the lineage's name: for sessions and joins the row's windows are
+            # wider.
             start, stop = other.lineage.rpartition("/")[0].rpartition("@")[2].split("--")
             times = f"--from {start} --to {stop}"
             times += f" --lookups {other.lookups}" if other.lookups == "now" else ""
@@ -308,11 +317,11 @@ class Backfills(Transactions):
 
 
 def closed_reach(database: Database, instance: str, root: Output, span: Span) -> tuple[Reach, Span]:
-    """How far the stream has come, and the part of the span that it has closed and written.
+    """Return how far the stream has come, and the part of the span that it has closed and written.
 
-    Raises OpenWindows, and Refused where records of it are removed.
+    Raise OpenWindows, or Refused if records of the span are removed.
 
-    Judged outside the transaction: open windows are no fault of the database, and asking again at once helps nobody.
+    The decision is made outside the transaction: a retry of the transaction can't close an open window.
     """
 
     def look(conn: Connection) -> tuple[Reach, bool]:
@@ -329,14 +338,12 @@ def closed_reach(database: Database, instance: str, root: Output, span: Span) ->
     return found, closed_part(root.name, root.window, span, found.closed_until(root), open_rows=open_rows)
 
 
-# The windows that an output writes before they close: what was written of each so far, and since when it is final.
-#
-# Who calls it: `outputs`, in the transaction that ends a batch. No errors of its own. Windows that are written once,
-# when they close, are noted by `batches.add_panes`.
+# Windows that an output writes before they close: how much of each is written, and whether it is final. Windows that
+# are written only when they close are noted by `batches.add_panes`.
 
 
 HELD = pa.schema({"window_start": INSTANT, "window_end": INSTANT, "held": pa.int64(), "held_since": INSTANT})
-"""What a batch leaves of each window that it has changed; null where it leaves nothing."""
+"""What a batch holds back of each window that it has changed; null if it holds nothing back."""
 
 
 class Panes(Transactions):
@@ -344,14 +351,14 @@ class Panes(Transactions):
 
     @one_transaction
     def add_rows(self, batch: Batch, instance: str, output: str, windows: pa.Table) -> None:
-        """Add the rows that a batch has written (`batches.WRITTEN`) to what is known of their windows."""
+        """Add the rows that a batch has written (`batches.WRITTEN`) to the panes of their windows."""
         do_rows(
             self.connection, "batches", "add_to_panes", windows, instance=instance, output=output, **batches.by(batch)
         )
 
     @one_transaction
     def held(self, instance: str, output: str) -> dict[Bounds, Held]:
-        """What the batches before have left of an output's open windows: the records that no pane has."""
+        """Return, by open window of an output, the records that earlier batches have held back from its panes."""
         found = {}
         for row in ask(self.connection, "triggers", "held", instance=instance, output=output):
             start, end, since = (to_micros(time) or 0 for time in (row.window_start, row.window_end, row.held_since))
@@ -360,7 +367,7 @@ class Panes(Transactions):
 
     @one_transaction
     def hold(self, batch: Batch, instance: str, output: str, windows: pa.Table) -> None:
-        """Store what a batch leaves of the windows that it has changed (`HELD`)."""
+        """Store what a batch holds back of the windows that it has changed (`HELD`)."""
         plan = batch.plan
         do_rows(
             self.connection,
@@ -376,7 +383,9 @@ class Panes(Transactions):
 
     @one_transaction
     def close(self, instance: str, root: Output, outputs: list[str], version: int) -> None:
-        """Mark the windows as final that nothing in time can come for, once `events` is read up to a version."""
+        """Mark the windows as final that `events` up to a version has closed: no row in time can still arrive for
+        them.
+        """
         if root.window is None:
             return
         closed = closed_until(

@@ -41,15 +41,14 @@ COUNTED = pa.schema({
     "window_start": INSTANT, "window_end": INSTANT, "in_time": pa.int64(), "late": pa.int64(), "rejected": pa.int64(),
     "late_from": INSTANT, "late_to": INSTANT,
 })  # fmt: skip
-"""What a batch has met of each window; late_from and late_to only of sessions, the window null of an output without
-any."""
+"""What a batch has met of each window. Only sessions have late_from and late_to; without windows all times are null."""
 WRITTEN = pa.schema({"window_start": INSTANT, "window_end": INSTANT, "rows": pa.int64()})
-"""What a batch has written of each window."""
+"""How many rows a batch has written of each window."""
 
 
 @dataclass(frozen=True)
 class Received:
-    """A committed batch of receive. `compacted`: its rows may be in other files than its commit's by now."""
+    """A committed batch of receive. If `compacted`, its rows may be in other files than those of its commit."""
 
     lineage: str
     batch_id: int
@@ -60,18 +59,21 @@ class Received:
 
 @dataclass(frozen=True)
 class MetFirst:
-    """A batch that has met the first records of some windows. `told`: the log has all such batches, of this lineage."""
+    """A batch that has met the first records of some windows.
+
+    The second field says whether the log still has all such batches and all belong to the lineage that asked.
+    """
 
     source_from: dict[str, Any] | None
     told: bool
 
 
 class Batches(Transactions):
-    """Batches of receive and of outputs, and the frontier that they have told."""
+    """Batches of receive and of outputs, and the frontier after them."""
 
     @one_transaction
     def frontier(self, instance: str) -> Frontier:
-        """What the committed batches and closes of an instance have told of event time."""
+        """Return the frontier after the committed batches and closes of an instance."""
         return frontier_of(ask(self.connection, "batches", "frontier", instance=instance)[0])
 
     @one_transaction
@@ -84,12 +86,15 @@ class Batches(Transactions):
         landed: Callable[[], bool] = lambda: False,
         sources: Collection[str] = (),
     ) -> Batch:
-        """The batch as the log fixes it: a new row, or the one that an earlier attempt left.
+        """Return the batch as the log fixes it: a new row, or the row that an earlier attempt left.
 
-        `known` is the frontier to stamp; None takes the committed one. `sources` are those of a pipeline with several.
-        `landed` is asked only of a batch without units: whether it has written anything. Raises Superseded, or Refused
-        when the replay reads other data, or the declaration or an input file has changed under what is committed, in
-        whatever database; DatabaseAway where one that may hold a unit can't be asked.
+        - `known`: the frontier to stamp; None takes the committed one.
+        - `sources`: the sources of a pipeline that has several.
+        - `landed`: whether the batch has written anything. It is called only for a batch without units.
+
+        Raise Superseded. Raise Refused if the replay reads other data. Raise it too if the declaration or an input file
+        has changed although a unit is committed in any database. Raise DatabaseAway if a database that may hold a unit
+        is unreachable.
         """
         Lineages(self.connection).check_epoch(driver.lineage, driver.epoch)
         there = self.logged(plan.lineage, plan.batch_id)
@@ -116,7 +121,7 @@ class Batches(Transactions):
 
     @one_transaction
     def end(self, driver: Driver, batch: Batch, outcome: Outcome) -> None:
-        """Mark the batch as committed, with what came of it. The caller has checked that it is conserved."""
+        """Mark the batch as committed, with its outcome. The caller has checked that records are conserved."""
         Lineages(self.connection).check_epoch(driver.lineage, driver.epoch)
         do(
             self.connection, "batches", "end",
@@ -125,7 +130,7 @@ class Batches(Transactions):
 
     @one_transaction
     def fated(self, plan: Plan) -> int:
-        """How many records of a receive batch have a fate, by its units."""
+        """Return how many records of a receive batch have a fate, by its units."""
         there = Units(self.connection).of_batch(plan.lineage, plan.batch_id)
         return sum(u.kept + u.invalid + u.remnant + u.duplicate for u in there)
 
@@ -133,9 +138,10 @@ class Batches(Transactions):
     def end_receive(
         self, driver: Driver, batch: Batch, read: int, delta_version: int, *, bounded: bool
     ) -> dict[str, int]:
-        """Add up the units of a receive batch whose rows are in `events`, see that they are conserved, and end it.
+        """End a receive batch whose rows are in `events`: add up its units, check conservation, and return the counts
+        by fate.
 
-        Gives the counts by fate. Raises InvariantBroken when units are missing or the counts don't add up.
+        Raise InvariantBroken if units are missing or the counts don't add up.
         """
         plan = batch.plan
         there = Units(self.connection).of_batch(plan.lineage, plan.batch_id)
@@ -156,7 +162,10 @@ class Batches(Transactions):
         *,
         bounded: bool,
     ) -> dict[str, int]:
-        """The same for a receive batch without units, by what was counted in its commit to `events`."""
+        """End a receive batch without units by the counts of its commit to `events`; return the counts by fate.
+
+        Raise InvariantBroken if the counts don't add up.
+        """
         total = {name: getattr(counts, name) for name in units.FATES}
         largest = to_micros(counts.largest)
         self._end_received(driver, batch, _outcome(batch, read, delta_version, largest, total, bounded=bounded))
@@ -168,30 +177,32 @@ class Batches(Transactions):
 
     @one_transaction
     def logged(self, lineage: str, batch_id: int) -> Batch | None:
-        """A batch as the log has it; None where it has none."""
+        """Return a batch as the log has it, or None."""
         rows = ask(self.connection, "batches", "find", lineage=lineage, batch_id=batch_id)
         return _from_row(rows[0]) if rows else None
 
     @one_transaction
     def oldest_begun(self) -> float:
-        """For how many seconds the oldest batch or backfill of all is under way; 0 where none is."""
+        """Return for how many seconds the oldest begun batch or backfill has been under way; 0 if there is none."""
         return float(ask(self.connection, "batches", "oldest_begun")[0].seconds or 0)
 
     @one_transaction
     def standing(self, instance: str) -> tuple[Frontier, Tides, int | None]:
-        """The frontier, how far each source has come, and the number of the last batch that receive has committed."""
+        """Return the frontier, the progress of each source, and the number of the last batch that receive has
+        committed.
+        """
         return self.frontier(instance), Turns(self.connection).known(instance), self.last_taken_in(instance)
 
     @one_transaction
     def find_begun(self, lineage: str, batch_id: int) -> Batch:
-        """A batch that is in the log, without a plan to compare it with."""
+        """Return a batch that is in the log, without a plan to compare it with."""
         found = self.logged(lineage, batch_id)
         assert found is not None
         return found
 
     @one_transaction
     def count_windows(self, batch: Batch, output: str, counts: pa.Table) -> None:
-        """Store in time and late by window (`COUNTED`), in the transaction that ends the batch."""
+        """Store the counts in time and late by window (`COUNTED`), in the transaction that ends the batch."""
         plan = batch.plan
         do_rows(
             self.connection,
@@ -205,9 +216,8 @@ class Batches(Transactions):
 
     @one_transaction
     def add_panes(self, batch: Batch, instance: str, output: str, windows: pa.Table, *, final: bool) -> None:
-        """Store which windows were written (`WRITTEN`), in the transaction that ends the batch.
-
-        A final one stays as it is.
+        """Store which windows were written (`WRITTEN`), in the transaction that ends the batch. Leave final windows as
+        they are.
         """
         do_rows(
             self.connection, "batches", "add_panes", windows, instance=instance, output=output, final=final, **by(batch)
@@ -215,7 +225,7 @@ class Batches(Transactions):
 
     @one_transaction
     def received(self, instance: str, after: int, upto: int) -> list[Received]:
-        """The committed receive batches with versions of `events` in (after, upto]."""
+        """Return the committed receive batches with versions of `events` in (after, upto]."""
         rows = ask(self.connection, "batches", "received", instance=instance, after=after, upto=upto)
         return [Received(**row._mapping) for row in rows]
 
@@ -223,10 +233,11 @@ class Batches(Transactions):
     def met_first(
         self, instance: str, lineage: str, output: str, ends: tuple[int, int], longest: int
     ) -> MetFirst | None:
-        """Of an output's committed batches the first that has met records in time of windows which end in an interval,
-        in microseconds; None if none has.
+        """Return an output's first committed batch that met records in time of windows that end in an interval, or
+        None.
 
-        `longest` is the length of a window."""
+        `ends` is the interval (after, upto] and `longest` the length of a window, in microseconds.
+        """
         after, upto = ends
         found = ask(
             self.connection,
@@ -243,7 +254,9 @@ class Batches(Transactions):
 
     @one_transaction
     def receive_batch(self, instance: str, number: int) -> list[Received]:
-        """The committed receive batch of that number, of the last life that has one; none where there is none."""
+        """Return the committed receive batch with a number, from the last life that has one; an empty list if none
+        has.
+        """
         rows = ask(self.connection, "batches", "receive_batch", instance=instance, number=number)
         return [Received(**row._mapping) for row in rows]
 
@@ -251,7 +264,9 @@ class Batches(Transactions):
     def final_windows(
         self, instance: str, output: str, lineage: str, after: int | None
     ) -> list[tuple[datetime, datetime]]:
-        """The windows (start, end) that other lives of an output have closed, and that end after a time (None: all)."""
+        """Return the windows (start, end) that other lives of an output have closed and that end after a time
+        (None: all).
+        """
         rows = ask(
             self.connection, "relive", "final_windows",
             instance=instance, output=output, lineage=lineage, after=to_time(after),
@@ -260,27 +275,28 @@ class Batches(Transactions):
 
     @one_transaction
     def read_before(self, lineage: str) -> int:
-        """A version of `events` that a life has read before its last committed batch; -1 before its second one.
+        """Return a version of `events` that a life has read before its last committed batch; -1 before its second one.
 
-        A batch may end within a version, so it is the one before that."""
+        A batch may end within a version, so return the version before the one in which it began.
+        """
         rows = ask(self.connection, "relive", "read_again", lineage=lineage)
         return max(read_upto(rows[0].source_from) - 1, -1) if rows else -1
 
     @one_transaction
     def last_arrival(self, instance: str) -> datetime | None:
-        """When the last committed input of an instance was first seen."""
+        """Return when the last committed input of an instance was first seen."""
         seen_at: datetime | None = ask(self.connection, "batches", "last_arrival", instance=instance)[0].seen_at
         return seen_at
 
     @one_transaction
     def last_taken_in(self, instance: str) -> int | None:
-        """The number in the registry of the last batch that receive has committed; None before the first."""
+        """Return the registry's number of the last batch that receive has committed; None before the first."""
         rows = ask(self.connection, "batches", "last_taken_in", instance=instance)
         return rows[0].batch_no if rows else None
 
     @one_transaction
     def ended_versions(self, instance: str, after: int, upto: int) -> set[int]:
-        """The versions of `events` in (after, upto] whose receive batch or close is committed."""
+        """Return the versions of `events` in (after, upto] whose receive batch or close is committed."""
         rows = ask(self.connection, "batches", "ended_versions", instance=instance, after=after, upto=upto)
         return {row.delta_version for row in rows}
 
@@ -317,7 +333,7 @@ def _outcome(
 
 
 def by(batch: Batch) -> dict[str, Any]:
-    """Which batch has written a window, under which declaration, and what it saw of the lookups."""
+    """Return the columns that say which batch wrote a window, under which declaration and with which lookups."""
     plan = batch.plan
     lookups = json.dumps(plan.lookups) if plan.lookups else None
     return {
@@ -336,18 +352,16 @@ def _from_row(row: Any) -> Batch:
 
 
 def frontier_of(row: Any) -> Frontier:
-    """The frontier of a row that has its parts."""
+    """Return the frontier of a row that has its parts."""
     return Frontier(*[to_micros(time) for time in (row.tide, row.ended, row.silent_tide, row.silent_clock)])
 
 
 def frontier_times(known: Frontier) -> dict[str, Any]:
-    """The parts of a frontier as the log has them."""
+    """Return the parts of a frontier as timestamps, by the column names of the log."""
     return {name: to_time(value) for name, value in asdict(known).items()}
 
 
-# Closes in the log: receive says between two batches that the input has ended, or is silent, by a control row.
-#
-# Who calls it: `onlyonce.receive.loop`. Errors: Superseded for a driver that was overtaken.
+# Closes: between two batches receive writes a control row to say that an input has ended or is silent.
 
 
 class Closes(Transactions):
@@ -357,10 +371,11 @@ class Closes(Transactions):
     def begin(
         self, driver: Driver, kind: str, after: Frontier, tides: Tides | None = None
     ) -> tuple[int, str, Frontier]:
-        """Fix what a control row says, and how far each of several sources has come; one that an earlier attempt left
-        is finished first.
+        """Fix the content of a control row; return its number, kind and frontier. Finish an earlier attempt's row
+        first.
 
-        Gives its number too."""
+        `tides` is how far each source has come, in a pipeline with several. Raise Superseded.
+        """
         Lineages(self.connection).check_epoch(driver.lineage, driver.epoch)
         left = ask(self.connection, "batches", "open_close", lineage=driver.lineage)
         if left:
@@ -376,12 +391,12 @@ class Closes(Transactions):
 
     @one_transaction
     def is_open(self, driver: Driver) -> bool:
-        """Whether an earlier driver began a close and did not commit it."""
+        """Return whether an earlier driver began a close and did not commit it."""
         return bool(ask(self.connection, "batches", "open_close", lineage=driver.lineage))
 
     @one_transaction
     def end(self, driver: Driver, number: int, delta_version: int) -> None:
-        """The control row is in `events`."""
+        """Mark a control row as committed: it is in `events`. Raise Superseded."""
         Lineages(self.connection).check_epoch(driver.lineage, driver.epoch)
         do(
             self.connection,

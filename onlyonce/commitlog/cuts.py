@@ -1,7 +1,5 @@
-"""What the log knows of the versions of `events`: which of them are compacted, and which somebody may still ask for.
-docs/specification/compaction.md.
-
-Who calls it: receive's and the outputs' readers, `onlyonce.operate.compact`. No errors of its own.
+"""What may leave `events` and the log: compacted versions, old records (`keep_events`), old batches (`keep_log`).
+docs/specification/compaction.md, docs/specification/log-retention.md.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from onlyonce.database.connect import Transactions, ask, do, one_transaction
 
 @dataclass(frozen=True)
 class Life:
-    """A life of a query that may go on, with what its last committed batch has read; None before that."""
+    """A live life of a query, with what its last committed batch has read; None before its first batch."""
 
     lineage: str
     query: str
@@ -35,56 +33,60 @@ class Life:
 
 
 class Compactions(Transactions):
-    """Which versions of `events` are compacted, and which are still asked for."""
+    """Which versions of `events` are compacted, and which a query may still read commit by commit."""
 
     @one_transaction
     def compacted(self, instance: str) -> int:
-        """The version of `events` up to which commits may be compacted: their files are others, and the table's log has
-        them no more; -1 for none."""
+        """Return the version of `events` up to which commits may be compacted; -1 if none is.
+
+        A compacted commit's rows are in other files, and the table's log no longer has the commit.
+        """
         rows = ask(self.connection, "compaction", "compacted", instance=instance)
         return rows[0].upto if rows else -1
 
     @one_transaction
     def raise_to(self, instance: str, version: int) -> None:
-        """Note, before it is done, that commits up to a version are compacted."""
+        """Note, before the compaction, that commits up to a version are compacted."""
         do(self.connection, "compaction", "raise", instance=instance, upto=version)
 
     @one_transaction
     def ended(self, instance: str, upto: int | None = None) -> int:
-        """The last version of `events`, of those up to one (None: of all), with rows of a committed batch of receive;
-        -1 before the first."""
+        """Return the last version of `events` with rows of a committed receive batch; -1 before the first.
+
+        `upto`: consider only versions up to this one (None: all).
+        """
         version = ask(self.connection, "compaction", "ended", instance=instance, upto=upto)[0].version
         return -1 if version is None else int(version)
 
     @one_transaction
     def records(self, instance: str, after: int, upto: int) -> int:
-        """How many records receive has kept in the versions (after, upto] of `events`."""
+        """Return how many records receive has kept in the versions (after, upto] of `events`."""
         return int(ask(self.connection, "compaction", "records", instance=instance, after=after, upto=upto)[0].records)
 
     @one_transaction
     def holds(self, instance: str, after: int, upto: int, records: int) -> int:
-        """The last version in (after, upto] up to which receive has kept no more than so many records; the first one at
-        least.
+        """Return the last version in (after, upto] up to which receive has kept at most so many records.
 
-        There is one.
+        Return the first version of the interval if that one alone holds more. The interval must hold a committed
+        version.
         """
         asked = {"instance": instance, "after": after, "upto": upto, "records": records}
         return int(ask(self.connection, "compaction", "holds", **asked)[0].version)
 
     @one_transaction
     def queries(self, instance: str) -> list[Life]:
-        """The lives of queries that may go on."""
+        """Return the live lives of queries."""
         return [Life(**row._mapping) for row in ask(self.connection, "compaction", "queries", instance=instance)]
 
     @one_transaction
     def last_in(self, instance: str, version: int) -> dict[str, int]:
-        """By life of receive its last batch whose rows are in `events` up to a version."""
+        """Return, by life of receive, its last batch whose rows are in `events` up to a version."""
         rows = ask(self.connection, "compaction", "last_in", instance=instance, version=version)
         return {row.lineage: row.batch_id for row in rows}
 
     @one_transaction
     def reader(self, instance: str, one: Life) -> Reader:
-        """How far the life of an output has read, and where a new one would begin."""
+        """Return how far the life of an output has read, and where a new life would begin."""
         again = NewLives(self.connection).begins_at(instance, one.query, one.lineage, None) or {}
         began = [version for at in (one.source_from, one.source_to) if (version := first_reading(at)) is not None]
         return Reader(
@@ -94,15 +96,14 @@ class Compactions(Transactions):
 
     @one_transaction
     def events_upto(self, instance: str) -> tuple[int, str | None]:
-        """The version of `events` up to which nobody reads commit by commit, and the query that holds the next ones."""
+        """Return the version of `events` up to which no query reads commit by commit, and the query that holds the next
+        ones.
+        """
         readers = [self.reader(instance, one) for one in self.queries(instance) if one.query != "receive"]
         return retention.whole_buckets_from(self.ended(instance), readers, self.compacted(instance))
 
 
-# What of old records may go by the log, and the removal of them that begins.
-#
-# Who calls it: `onlyonce.operate.compact`, and `plan`, which says what another `keep_events` gives up.
-# Errors: none of its own.
+# Which old records may be removed, and the begin of their removal.
 
 
 class KeepEvents(Transactions):
@@ -110,7 +111,7 @@ class KeepEvents(Transactions):
 
     @one_transaction
     def decide(self, pipeline: Pipeline, keep: timedelta) -> Decision:
-        """What may go by the log and the clock."""
+        """Return what may be removed, by the log and the clock."""
         instance = pipeline.name
         holds = [*self._holds(pipeline)]
         tide = Backfills(self.connection).frontier_at(instance, retention.furthest(holds).upto).tide
@@ -120,7 +121,10 @@ class KeepEvents(Transactions):
 
     @one_transaction
     def begin(self, pipeline: Pipeline) -> Removal | None:
-        """Decide and note what goes; None where nothing more can go. The removal that has begun, if there is one."""
+        """Decide and note what is removed; return the removal, or None if nothing more can be removed.
+
+        A removal that has already begun is returned as it is.
+        """
         removals, keep = Removals(self.connection), pipeline.keep_events
         if keep is None:
             return removals.begun(pipeline.name)
@@ -153,22 +157,19 @@ class KeepEvents(Transactions):
 
 
 # Old batches of outputs are cut from the log, and what they met of each window is added up.
-# docs/specification/log-retention.md.
 #
-# What a batch came to is in the sums of its life before it goes (`retention`). A cut is some statements, each of a
-# bounded number of batches and a transaction of its own. Each decides by what it finds, so one that is killed has done
-# nothing, and the next cut goes on.
-#
-# Who calls it: `onlyonce.operate.compact` cuts; `plan` and the reports ask. No errors of its own.
+# A batch is in the sums of its life before it is cut (`Retention` in `removals`). A cut consists of statements, each a
+# transaction over a bounded number of batches. Each statement decides by what it finds. A killed statement has done
+# nothing, and the next cut continues.
 
 
 AT_ONCE = 500
-"""Batches for each transaction: short locks, on rows that nobody writes any more."""
+"""Batches for each transaction: short locks, on rows that no driver writes any more."""
 
 
 @dataclass(frozen=True)
 class Kept:
-    """What the log was last cut to, and from when on it has all batches of outputs. None: it was never cut."""
+    """To what age the log was last cut, and from when on it has all batches of outputs; None if it was never cut."""
 
     keep: timedelta | None
     since: datetime | None
@@ -176,8 +177,11 @@ class Kept:
 
 @dataclass(frozen=True)
 class OldLife:
-    """A life of an output with old batches: the last one that may go, and how far the life that goes on has read
-    `events` (None: it has read nothing)."""
+    """A life of an output with old batches.
+
+    upto       the last batch that may be cut
+    read_upto  how far the live life has read `events`; None if it has read nothing
+    """
 
     lineage: str
     query: str
@@ -187,53 +191,58 @@ class OldLife:
 
 @dataclass(frozen=True)
 class First:
-    """The batch at which a new life of an output would begin to read. Of sessions it is the first of all, and stays."""
+    """The batch at which a new life of an output would begin to read. It is not cut. For sessions it is the first
+    batch.
+    """
 
     lineage: str
     batch_id: int
 
 
 class LogCuts(Transactions):
-    """What is cut off the log of a pipeline with `keep_log`."""
+    """Cuts of the log of a pipeline with `keep_log`."""
 
     @one_transaction
     def kept(self, instance: str) -> Kept:
-        """What a pipeline's log has."""
+        """Return what is left of a pipeline's log."""
         rows = ask(self.connection, "keep_log", "kept", instance=instance)
         return Kept(rows[0].keep_log, rows[0].log_kept_from) if rows else Kept(None, None)
 
     @one_transaction
     def limit(self, keep: timedelta) -> datetime:
-        """The moment that is so long ago, by the database's clock."""
+        """Return the moment that is so long ago, by the database's clock."""
         time: datetime = ask(self.connection, "keep_log", "limit", keep=keep)[0].time
         return time
 
     @one_transaction
     def lives(self, instance: str, sessions: Collection[str], limit: datetime) -> list[OldLife]:
-        """The lives of outputs with batches of before a moment.
+        """Return the lives of outputs with batches from before a moment.
 
-        `sessions`: the outputs whose windows are never final by name.
+        `sessions`: the outputs with session windows. The log does not know which of these are open, so open windows
+        hold back none of their batches.
         """
         rows = ask(self.connection, "keep_log", "lives", instance=instance, sessions=list(sessions), limit=limit)
         return [OldLife(*tuple(row)) for row in rows]
 
     @one_transaction
     def first_open(self, instance: str, output: str) -> First | None:
-        """Where a new life of an output would begin to read; None where no window is open."""
+        """Return the batch at which a new life of an output would begin to read; None if no window is open."""
         rows = ask(self.connection, "relive", "oldest_open", instance=instance, output=output)
         return First(rows[0].lineage, rows[0].batch_id) if rows else None
 
     @one_transaction
     def begin(self, instance: str, keep: timedelta, limit: datetime) -> None:
-        """Note, before it is done, that batches of before a moment are cut."""
+        """Note, before the cut, that batches from before a moment are cut."""
         do(self.connection, "keep_log", "begin", instance=instance, keep=keep, limit=limit)
 
     @one_transaction
     def cut(
         self, life: OldLife, limit: datetime, after: int, first: First | None, *, dry_run: bool
     ) -> tuple[int | None, int]:
-        """Cut the next batches of a life after one, `AT_ONCE` at most; gives up to which batch it has looked (None:
-        there is none left), and how many went, or with `dry_run` would."""
+        """Cut the next batches of a life after one, at most `AT_ONCE`.
+
+        Return up to which batch it has looked (None: none is left), and how many it cut, or would cut with `dry_run`.
+        """
         kept_batch = first.batch_id if first and first.lineage == life.lineage else None
         [row] = ask(
             self.connection,

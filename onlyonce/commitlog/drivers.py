@@ -1,7 +1,6 @@
-"""The drivers of Airflow's runs: which pipeline a run of a DAG has driven, and how its last driver ended.
+"""Drivers in the log: those of Airflow's runs, those of long runs, and the check of a driver's clock.
 
-Who calls it: a driver that was told its DAG (`--dag-id`), and the operator that follows a driver in a cluster. Not
-promised: that a killed driver has an end in the log.
+For a run of a DAG the log has the number and end of its last driver. A killed driver has no end there.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from onlyonce.failpoints import passing
 
 @dataclass(frozen=True)
 class DriverRun:
-    """The last driver of a run: `attempt` counts them; without an exit code it has not said how it ended."""
+    """The last driver of a run. `attempt` counts them; without an exit code the driver has not recorded its end."""
 
     attempt: int
     exit_code: int | None
@@ -33,38 +32,35 @@ class DriverRuns(Transactions):
 
     @one_transaction
     def look(self, dag_id: str, run_id: str, pipeline: str) -> DriverRun | None:
-        """The last driver of a run of a DAG; None before the first."""
+        """Return the last driver of a run of a DAG; None before the first."""
         rows = ask(self.connection, "driver_runs", "look", dag_id=dag_id, run_id=run_id, pipeline=pipeline)
         return DriverRun(*tuple(rows[0])) if rows else None
 
     @one_transaction
     def begin(self, dag_id: str, run_id: str, pipeline: str) -> int:
-        """A driver of a run begins; gives its number."""
+        """Note that a driver of a run begins, and return its number."""
         rows = ask(self.connection, "driver_runs", "begin", dag_id=dag_id, run_id=run_id, pipeline=pipeline)
         return int(rows[0].attempt)
 
     @one_transaction
     def end(self, dag_id: str, run_id: str, pipeline: str, ended: DriverRun) -> None:
-        """Say how a driver ended."""
+        """Note how a driver ended."""
         do(self.connection, "driver_runs", "end", dag_id=dag_id, run_id=run_id, pipeline=pipeline, **vars(ended))
 
     @one_transaction
     def clock(self, here: Callable[[], float]) -> tuple[float, float]:
-        """The time by a clock of this process, and by PostgreSQL's a moment later."""
+        """Return the time by a clock of this process, and a moment later by PostgreSQL's clock."""
         return here(), float(ask(self.connection, "driver_runs", "clock")[0].seconds)
 
     @one_transaction
     def remove(self, keep_days: int) -> int:
-        """Remove what began so long ago; gives how many runs."""
+        """Remove the runs that began so long ago, and return their number."""
         return do(self.connection, "driver_runs", "remove", keep_days=keep_days)
 
 
 @contextmanager
 def noted_run(database: Database, dag_id: str | None, run_id: str, pipeline: str) -> Iterator[None]:
-    """The log has the block as a driver of that run: that it began, and how it ended.
-
-    Without a DAG, at a shell: nothing.
-    """
+    """Note the block in the log as a driver of a DAG's run: its begin and its end. Without a DAG do nothing."""
     if dag_id is None:
         yield
         return
@@ -80,7 +76,7 @@ def noted_run(database: Database, dag_id: str | None, run_id: str, pipeline: str
     try:
         yield
     except BaseException as error:
-        with suppress(OnlyonceError):  # where the log is away it has no end; the error is what counts
+        with suppress(OnlyonceError):  # if the log is unreachable the driver has no end there; the error matters more
             end(error.exit_code if isinstance(error, OnlyonceError) else 1, first_line(error))
         raise
     end(0, None)
@@ -89,15 +85,14 @@ def noted_run(database: Database, dag_id: str | None, run_id: str, pipeline: str
 # Compares the clock of a driver with PostgreSQL's, before the driver's clock becomes the ingestion time of new input.
 #
 # Ingestion time never moves back. So one registration by a driver whose clock is far ahead would stop the gc of ids,
-# `max_ahead` and the closing of idle sources until the real time has come as far. Errors: Refused; those of the
-# connection.
+# `max_ahead` and the closing of idle sources until the real time has come as far.
 
 
 MOST_SECONDS = 300.0
 AGAIN_SECONDS = 600.0
-"""Two clocks drift apart slowly: after so long they are compared again."""
+"""Two clocks drift apart slowly, so they are compared again after this time."""
 STEP_SECONDS = 1.0
-"""A clock that was set moves against the steady clock by more than this: it is compared again at once."""
+"""A clock that was set moves against the steady clock by more than this, and is compared again at once."""
 
 
 @dataclass
@@ -133,24 +128,24 @@ def _shown(seconds: float) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-# Long runs in the log: who drives a pipeline without end, its heartbeat, and the request to stop.
+# Long runs: which driver runs a pipeline without end, its heartbeat, and the request to stop.
 # docs/specification/long-run.md.
 
 
 @dataclass(frozen=True)
 class Taken:
-    """The place of a driver that runs long: it is its own as long as `attempt` is the last."""
+    """A driver's hold on a long run. It is valid as long as `attempt` is the last one."""
 
     instance: str
     attempt: int
 
 
 class LongRuns(Transactions):
-    """Who drives a pipeline without end."""
+    """Which driver runs a pipeline without end."""
 
     @one_transaction
     def look(self, instance: str) -> LongRun | None:
-        """The last long run of a pipeline; None before the first."""
+        """Return the last long run of a pipeline; None before the first."""
         rows = ask(self.connection, "long_runs", "look", instance=instance)
         return LongRun(*tuple(rows[0])) if rows and rows[0].attempt else None
 
@@ -165,10 +160,11 @@ class LongRuns(Transactions):
         beat: timedelta,
         released: bool = False,
     ) -> Taken:
-        """Become the one that drives the pipeline. Of two that start at the same instant one does.
+        """Become the driver of the pipeline. If several drivers start at the same instant, one succeeds.
 
-        `driver` is this driver's name and nobody else's, so that it knows its own row after a lost answer. Raises
-        Superseded when another is alive; one whose heartbeat has ended is superseded, and one whose lock is `released`.
+        `driver` is a name that no other driver has, so this driver recognises its own row after a lost answer.
+        Supersede a driver whose heartbeat has ended, or whose lock is `released`. Raise Superseded if another driver is
+        alive.
         """
         do(self.connection, "long_runs", "add", instance=instance)
         known = LongRun(*tuple(ask(self.connection, "long_runs", "look_and_lock", instance=instance)[0]))
@@ -183,10 +179,10 @@ class LongRuns(Transactions):
 
     @one_transaction
     def beat(self, taken: Taken, turns: int, down: Mapping[str, str] | None = None) -> bool:
-        """A sign of life, with the number of turns so far, and the outputs that stand still with their errors; tells
-        whether a stop was asked for.
+        """Record a heartbeat with the number of turns and the outputs that are down; return whether a stop was asked
+        for.
 
-        Raises Superseded.
+        Raise Superseded.
         """
         rows = ask(
             self.connection, "long_runs", "beat", instance=taken.instance, attempt=taken.attempt, turns=turns,
@@ -203,15 +199,15 @@ class LongRuns(Transactions):
 
     @one_transaction
     def ask_stop(self, instance: str) -> bool:
-        """Ask the driver to stop between two batches; whether there is one that has not ended. Nobody starts it
-        again."""
+        """Ask the driver to stop between two batches, and not to be restarted. Return whether one has not ended."""
         return bool(ask(self.connection, "long_runs", "ask_stop", instance=instance))
 
     @one_transaction
     def ask_watched_to_stop(self, supervisor: str) -> bool:
-        """The same in the name of a supervisor that was killed, which is not heard where another watches by now.
+        """Ask a killed supervisor's driver to stop, unless another supervisor watches it by now. Return whether one was
+        asked.
 
-        The reader may do it: the name is the permission.
+        The reader role may do this: the supervisor's name is the permission.
         """
         self.connection.exec_driver_sql(
             "SET TRANSACTION READ WRITE"
@@ -220,13 +216,13 @@ class LongRuns(Transactions):
 
     @one_transaction
     def watch(self, instance: str, supervisor: str) -> LongRun | None:
-        """The same as `look`, by a supervisor that watches from now on."""
+        """Let a supervisor watch the pipeline from now on, and return its last long run as `look` does."""
         do(self.connection, "long_runs", "watch", instance=instance, supervisor=supervisor)
         return self.look(instance)
 
     @one_transaction
     def end(self, taken: Taken, turns: int, exit_code: int, why: str | None) -> None:
-        """Say how a driver ended. Nothing happens when another has taken its place."""
+        """Note how a driver ended. Do nothing if another driver has superseded it."""
         do(
             self.connection, "long_runs", "end", instance=taken.instance, attempt=taken.attempt, turns=turns,
             exit_code=exit_code, why=why,

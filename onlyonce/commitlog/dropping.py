@@ -1,10 +1,8 @@
-"""Which output has which target.
+"""Targets of outputs, and drops of pipelines and outputs.
 
-A table or folder holds the rows of one output of one instance only. docs/specification/target.md.
-
-Who calls it: a run or backfill before it makes the table (`onlyonce.outputs.results`), and the drop.
-`onlyonce.api.target_identity` decides whether two targets are the same. Errors: Refused for the target of another
-output. Not promised: that nobody writes there without this platform.
+A table or folder holds the rows of one output of one instance only (docs/specification/target.md).
+`onlyonce.api.target_identity` decides whether two targets are the same. The log can't see writers outside this
+platform.
 """
 
 from __future__ import annotations
@@ -28,8 +26,10 @@ from onlyonce.failpoints import passing
 
 
 class Made(NamedTuple):
-    """When a run of an output had made its table, and the id of the table; None before the first run, and for a table
-    without an id."""
+    """When the table of an output was made, and its id.
+
+    Both are None before the first run; the id is None for a table without one.
+    """
 
     at: datetime | None
     table_id: str | None
@@ -40,9 +40,9 @@ class Targets(Transactions):
 
     @one_transaction
     def claim(self, instance: str, output: str, place: Place, identity: str) -> Made:
-        """Make a target the output's own, and let go what it had by another declaration.
+        """Reserve a target for the output, and release the target that it had by another declaration.
 
-        Return what the log says of the table. Raises Refused.
+        Return what the log says about the table. Raise Refused if the target belongs to another output.
         """
         do(self.connection, "targets", "one_at_a_time")
         asked = {"instance": instance, "output": output, "identity": identity}
@@ -65,29 +65,32 @@ class Targets(Transactions):
 
     @one_transaction
     def made(self, instance: str, output: str, table_id: str | None) -> None:
-        """Note that the output's table is there: from now on a missing one was deleted, and one of another id was
-        dropped and made again."""
+        """Note that the output's table exists.
+
+        From now on a missing table counts as deleted, and a table with another id as dropped and made again.
+        """
         do(self.connection, "targets", "made", instance=instance, output=output, table_id=table_id)
 
     @one_transaction
     def database(self) -> str:
-        """Which database this is, by whatever address it was reached."""
+        """Return the identity of this database, whatever address it was reached by."""
         return str(ask(self.connection, "targets", "database")[0].identity)
 
     @one_transaction
     def of_others(self, instances: list[str]) -> set[str]:
-        """The places that outputs of other instances have."""
+        """Return the places that outputs of other instances have."""
         return {row.place for row in ask(self.connection, "targets", "taken", instances=instances)}
 
     @one_transaction
     def forget(self, instances: list[str], outputs: list[str] | None, kept: list[str]) -> None:
-        """Of instances that are dropped, or only of some outputs: nothing is theirs any more but what keeps their
-        rows."""
+        """Release the targets of dropped instances, or of some of their outputs only. Keep the places that still have
+        rows.
+        """
         do(self.connection, "targets", "forget", instances=instances, outputs=outputs, kept=kept)
 
     @one_transaction
     def settle(self, place: str, instance: str) -> None:
-        """A table that was removed is nobody's."""
+        """Release the target of a table that was removed."""
         do(self.connection, "targets", "settle", place=place, instance=instance)
 
 
@@ -95,19 +98,18 @@ class Targets(Transactions):
 # docs/specification/drop.md.
 #
 # One transaction removes the rows and notes each place. Then the places are cleared one by one, and each note is
-# removed when its place is clear. So a drop that was killed goes on from the notes.
+# removed when its place is clear. So a drop that was killed continues from the notes.
 #
-# Who calls it: `onlyonce.operate.drop`, and a starting driver (`refuse_left`). Not promised: that an old driver without
-# a session writes nothing more to Delta. It can commit no batch, since its epoch is gone.
+# An old driver without a session may still write to Delta. It can commit no batch, since its epoch is gone.
 
 
 LOCK_WAIT = "5s"
-"""How long the drop of the catalog waits for a reader."""
+"""How long the drop of the id catalog waits for a reader."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What a query was declared as when it ran."""
+    """The declaration of a query when it ran, in parts."""
 
     instance: str
     query: str
@@ -116,7 +118,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class Dropped:
-    """What of a pipeline (a bounded run, or one query of it) is in the log."""
+    """What the log has of a dropped pipeline, bounded run, or query."""
 
     instances: dict[str, int]
     query: str | None
@@ -127,13 +129,13 @@ class Dropped:
     rows: dict[str, int] = field(default_factory=dict)
 
     def of(self, instance: str) -> list[str]:
-        """The lineages of one instance."""
+        """Return the lineages of one instance."""
         return [lineage for lineage, whose in self.lineages.items() if whose == instance]
 
 
 @dataclass(frozen=True)
 class Left:
-    """A place beside the log that a drop has to do with."""
+    """A place outside the log that a drop removes or leaves."""
 
     place: str
     instance: str
@@ -147,12 +149,12 @@ class Drops(Transactions):
 
     @one_transaction
     def look(self, name: str, query: str | None) -> Dropped:
-        """All that is in the log, held until the transaction ends: no driver starts or commits meanwhile."""
+        """Return what the log has of a pipeline or query, locked to the end: no driver starts or commits meanwhile."""
         instances = {row.instance: row.instance_no for row in ask(self.connection, "drop", "instances", name=name)}
         names = list(instances)
         known = ask(self.connection, "drop", "lineages", instances=names, query=query)
         ask(self.connection, "drop", "hold", lineages=[row.lineage for row in known])
-        # Whoever drives any query of the instance may open this one next.
+        # A driver of any query of the instance may start this query next.
         beside = ask(self.connection, "drop", "lineages", instances=names, query=None)
         return Dropped(
             instances, query, {row.lineage: row.instance for row in known},
@@ -164,12 +166,12 @@ class Drops(Transactions):
 
     @one_transaction
     def known(self) -> list[str]:
-        """The names that can be dropped."""
+        """Return the names that can be dropped."""
         return [row.instance for row in ask(self.connection, "drop", "known")]
 
     @one_transaction
     def begin(self, name: str, query: str | None, leaves: Iterable[Left]) -> None:
-        """Take all of it out of the log, if no driver has come since it was looked at."""
+        """Remove a pipeline or query from the log. Raise Retryable if a driver has started."""
         found = self.look(name, query)
         if found.at_work:
             raise Retryable(
@@ -180,7 +182,7 @@ class Drops(Transactions):
 
     @one_transaction
     def forget(self, found: Dropped, leaves: Iterable[Left]) -> None:
-        """Take all of it out of the log and note what is beside it: the point of no return."""
+        """Remove what was found from the log, and note the places outside. This is the point of no return."""
         lineages = list(found.lineages)
         do(self.connection, "drop", "forget_outbox", lineages=lineages)
         do(self.connection, "drop", "forget_files", lineages=lineages)
@@ -205,9 +207,9 @@ class Drops(Transactions):
 
     @one_transaction
     def forget_units(self, lineages: list[str], ours: UUID | None) -> None:
-        """Take units and epochs out of a sink's own database, but those of another platform under the same names.
+        """Remove units and epochs from a sink's own database. Keep those of another platform under the same names.
 
-        Does nothing where they never were. `ours`: the id of this platform's database.
+        Do nothing if the tables don't exist there. `ours`: the id of this platform's database.
         """
         if Authorities(self.connection).is_there("owners"):
             theirs = {
@@ -219,35 +221,35 @@ class Drops(Transactions):
                 return
             do(self.connection, "drop", "forget_owners", lineages=lineages)
         if Authorities(self.connection).is_there("units"):
-            # Waits for whoever is before its commit, and lets nobody begin: else a unit could come after its kind has
-            # gone.
+            # This waits for a transaction before its commit and blocks new ones: otherwise a unit could still arrive
+            # after the units are removed.
             do(self.connection, "drop", "forget_epochs", lineages=lineages)
             do(self.connection, "drop", "forget_units", lineages=lineages)
 
     @one_transaction
     def note(self, leaves: Iterable[Left]) -> None:
-        """Note places beside the log, or what has become of them."""
+        """Note places outside the log, or their new state."""
         do_many(self.connection, "drop", "leave", [vars(left) for left in leaves])
 
     @one_transaction
     def left(self, name: str, query: str | None) -> list[Left]:
-        """What earlier drops have noted."""
+        """Return the places that earlier drops have noted."""
         return [Left(*tuple(row)) for row in ask(self.connection, "drop", "left", name=name, query=query)]
 
     @one_transaction
     def begun(self) -> list[tuple[str, str | None, list[str]]]:
-        """(instance, query, places) of each drop that has not ended."""
+        """Return (instance, query, places) of each drop that has not ended."""
         return [(row.instance, row.query, row.places) for row in ask(self.connection, "drop", "begun")]
 
     @one_transaction
     def settle(self, left: Left) -> None:
-        """A place is done: its note goes, and it is nobody's target."""
+        """Remove the note of a place that is done, and release it as a target."""
         Targets(self.connection).settle(left.place, left.instance)
         do(self.connection, "drop", "settle", place=left.place)
 
     @one_transaction
     def drop_table(self, table: str) -> None:
-        """Drop a sink's table with what was kept beside it. Nothing happens the second time."""
+        """Drop a sink's table with the tables derived from it. A second call does nothing."""
         schema, name = table.split(".")
         derived = {
             ownership.POSTGRES.by_window(name): stored_names.BY_WINDOW_NOTE,
@@ -260,7 +262,7 @@ class Drops(Transactions):
 
     @one_transaction
     def note_of(self, schema: str, table: str) -> str | None:
-        """The comment of a table; None where it has none, or is not there."""
+        """Return the comment of a table; None if it has none or does not exist."""
         cursor = self.connection.connection.cursor()
         cursor.execute("SELECT obj_description(to_regclass(%s), 'pg_class')", (f'"{schema}"."{table}"',))
         found = cursor.fetchone()
@@ -281,7 +283,7 @@ class Drops(Transactions):
 
     @one_transaction
     def refuse_left(self, instance: str, places: list[str]) -> None:
-        """A run writes to no place of a dropped pipeline. Raises Refused with the way out."""
+        """Raise Refused if a run would write to a place of a dropped pipeline."""
         rows = ask(self.connection, "drop", "unsettled", instance=instance, places=places)
         if not rows:
             return

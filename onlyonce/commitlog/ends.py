@@ -1,7 +1,4 @@
-"""The transaction that ends a batch of an output: its units are seen to be there, and what came of it is stored.
-
-Who calls it: `onlyonce.outputs`. Errors: InvariantBroken where units are missing, Superseded.
-"""
+"""The transaction that ends a batch of an output, and the versions of lookups that batches and windows have seen."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ from onlyonce.core.batch import Batch, Outcome
 from onlyonce.database.connect import Scope, Transactions, ask, one_transaction
 
 SinkEnd = Callable[[Scope], None]
-"""What a sink does in the transaction that ends a batch: see that its units are in the platform's log."""
+"""What a sink does in the transaction that ends a batch: check that its units are in the platform's log."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +27,8 @@ class Counted:
     """What a batch of an output has met.
 
     counts    (record, window) pairs in time and late, by window (`batches.COUNTED`)
-    rejected  the rejected ones (`rejections.REJECTED`); None where the output rejects none by its declaration
-    held      what it leaves of windows that it does not write yet (`panes.HELD`); None where it writes all
+    rejected  the rejected pairs (`removals.REJECTED`); None if the output's declaration rejects none
+    held      what it holds back of windows that it does not write yet (`backfills.HELD`); None if it writes all
     """
 
     counts: pa.Table
@@ -44,8 +41,8 @@ class Windows:
     """What a batch has written of windows (`batches.WRITTEN`), by output.
 
     outputs  all outputs of the batch
-    added    rows are added to what the windows have; else they are in the place of that
-    final    a window that is written is final at once; else those are that end up to a version of `events`
+    added    whether rows are added to those of the windows, or replace them
+    final    whether a written window is final at once; otherwise `events` up to `version` closes windows
     """
 
     written: Mapping[str, pa.Table]
@@ -70,7 +67,10 @@ class OutputEnds(Transactions):
         windows: Windows,
         outcome: Outcome,
     ) -> None:
-        """End a batch of an output and of those that are made from it."""
+        """End a batch of an output and of the outputs that are made from it.
+
+        Raise Superseded, or InvariantBroken if a sink misses units.
+        """
         for end in sinks:
             end(self.connection)
         Batches(self.connection).count_windows(batch, root.name, met.counts)
@@ -90,18 +90,15 @@ class OutputEnds(Transactions):
 
 
 # Which versions of its lookups a batch or a window of an output has seen.
-#
-# Who calls it: `onlyonce.outputs`, and `onlyonce.lookups.copies`, which removes copies that nobody can ask for. No
-# errors of its own.
 
 
 Versions = dict[str, dict[str, Any]]
-"""By the lookup's name what a batch row says of its table (`onlyonce.lookups.seen`)."""
+"""What a batch row says about the table of each lookup, by the lookup's name (`onlyonce.lookups.seen`)."""
 
 
 @dataclass(frozen=True)
 class Fixed:
-    """What a batch has fixed of its output's lookups, and under which declaration."""
+    """The versions of lookups that a batch has fixed, and the declaration."""
 
     batch_id: int
     state: str
@@ -114,19 +111,21 @@ class SeenLookups(Transactions):
 
     @one_transaction
     def near(self, lineage: str, batch_id: int) -> dict[int, Fixed]:
-        """A batch of an output and the one before it, by their numbers, where they are in the log."""
+        """Return a batch of an output and the one before it, by their numbers, if they are in the log."""
         rows = ask(self.connection, "lookups", "near", lineage=lineage, batch_id=batch_id)
         return {row.batch_id: Fixed(**row._mapping) for row in rows}
 
     @one_transaction
     def others(self, lineage: str, batch_id: int) -> int | None:
-        """The last batch before one that saw other versions."""
+        """Return the last earlier batch that saw other versions, or None."""
         rows = ask(self.connection, "lookups", "others", lineage=lineage, batch_id=batch_id)
         return rows[0].batch_id if rows else None
 
     @one_transaction
     def of_windows(self, instance: str, output: str, span: Span) -> list[tuple[datetime, Versions]]:
-        """What the windows that start in a span saw when they were last written, each by its start."""
+        """Return the versions that the windows that start in a span saw when they were last written, with each
+        start.
+        """
         start, stop = span.times
         rows = ask(
             self.connection, "lookups", "of_windows",
@@ -136,5 +135,5 @@ class SeenLookups(Transactions):
 
     @one_transaction
     def asked_for(self) -> set[tuple[int, str]]:
-        """(version, id of the table) of what may be read again."""
+        """Return (version, id of the table) of each lookup table that may be read again."""
         return {(int(row.version), row.table_id) for row in ask(self.connection, "lookups", "asked_for")}

@@ -1,8 +1,6 @@
-"""Erasures: begun, with what is still to be done, and ended, with a receipt that never has the values that were asked
-for. docs/specification/erasure.md.
+"""Begin and end of erasures. docs/specification/erasure.md.
 
-Who calls it: `onlyonce.operate.erase`. Errors: Refused where another condition's erasure has not ended, Retryable where
-a removal by age is under way.
+A begun erasure has a note of what is still to be done. Its receipt never contains the values that were asked for.
 """
 
 from __future__ import annotations
@@ -27,17 +25,17 @@ from onlyonce.database import locks
 from onlyonce.database.connect import Scope, Transactions, ask, do, one_transaction
 
 Spans = dict[str, list[tuple[int, int]]]
-"""By output, the windows that are to be computed again: intervals of their starts, in microseconds."""
+"""Windows to compute again, by output: intervals of their starts, in microseconds."""
 
 
 @dataclass(frozen=True)
 class Erasure:
     """An erasure that has begun.
 
-    spans   the windows that the records were in
-    lines   how many lines of input files were found
-    ids     the record ids that are to be forgotten too, packed
-    without_line  how many of the records had no line that was found
+    spans         the windows that the records were in
+    lines         how many lines of input files were found
+    ids           the record ids to forget too, packed
+    without_line  how many of the records had no line in the input files
     """
 
     number: int
@@ -49,7 +47,7 @@ class Erasure:
 
     @property
     def removal(self) -> Removal:
-        """The removal of rows of `events` that is part of it."""
+        """The removal of rows of `events` that is part of the erasure."""
         return Removal(self.number, 0, self.upto)
 
 
@@ -75,11 +73,11 @@ class Wal:
 
 
 class Erasures(Transactions):
-    """Erasures of records, and what they look for."""
+    """Erasures of records, and the places that they search."""
 
     @one_transaction
     def begun(self, instance: str, condition: Condition) -> Erasure | None:
-        """The erasure that an earlier attempt has left. Raises Refused where that was for another condition."""
+        """Return the erasure that an earlier attempt has left. Raise Refused if it has another condition."""
         rows = ask(self.connection, "erasures", "begun", instance=instance)
         if not rows:
             return None
@@ -105,10 +103,12 @@ class Erasures(Transactions):
         rejected: list[tuple[int, int]],
         meant: Callable[[Scope], Erasure],
     ) -> Erasure:
-        """Note what is to be done, alone. The one that has begun, if there is one of this condition.
+        """Note what is to be done; return the erasure, or a begun one with the same condition.
 
-        `rejected`: the ids (high, low) of the records. What was rejected of them goes at once: once they are removed
-        nobody knows their ids.
+        `rejected`: the ids (high, low) of the records. Their rejections are deleted first: later their ids are unknown.
+
+        Raise Refused if an erasure with another condition has not ended, and Retryable if a removal by age is under
+        way.
         """
         ask(self.connection, "removals", "lock_instance", instance=instance)
         Rejections(self.connection).forget_ids(instance, rejected)
@@ -141,7 +141,7 @@ class Erasures(Transactions):
 
     @one_transaction
     def end(self, instance: str, erasure: Erasure, version: int, left: list[str]) -> None:
-        """End an erasure: its receipt names what is left, and what was to be done is forgotten."""
+        """End an erasure: write what is left into its receipt, and delete the note of what was to be done."""
         windows = sum(len(some) for some in erasure.spans.values())
         do(
             self.connection,
@@ -157,8 +157,10 @@ class Erasures(Transactions):
 
     @one_transaction
     def at_work(self, instance: str) -> list[str]:
-        """What reads or may read records again: drivers with a session, batches, backfills and releases that have
-        begun."""
+        """Return what reads or may read records again.
+
+        These are drivers with a session, and batches, backfills and releases that have begun.
+        """
         drivers = [
             f"a driver of {row.lineage}" for row in ask(self.connection, "erasures", "at_work", instance=instance)
         ]
@@ -167,40 +169,40 @@ class Erasures(Transactions):
 
     @one_transaction
     def bounded_runs(self, pipeline: str) -> list[str]:
-        """The bounded runs of a pipeline, which have data of their own."""
+        """Return the bounded runs of a pipeline, which have data of their own."""
         return [row.instance for row in ask(self.connection, "erasures", "other_instances", pipeline=pipeline)]
 
     @one_transaction
     def windows_at(self, instance: str, output: str, times: list[datetime]) -> list[tuple[datetime, datetime]]:
-        """The closed windows of an output that hold some event times."""
+        """Return the closed windows of an output that contain any of these event times."""
         rows = ask(self.connection, "erasures", "windows_at", instance=instance, output=output, times=times)
         return [(row.window_start, row.window_end) for row in rows]
 
     @one_transaction
     def settled(self, instance: str) -> list[Settled]:
-        """Up to which batch of each life of an output no staged rows are read again."""
+        """Return, for each life of an output, up to which batch staged rows are never read again."""
         return [Settled(*tuple(row)) for row in ask(self.connection, "erasures", "settled", instance=instance)]
 
     @one_transaction
     def outbox(self, instance: str, condition: Condition) -> list[SentRow]:
-        """The rows of the outbox whose payload has these columns with these values."""
+        """Return the rows of the outbox whose payload has these values in these columns."""
         rows = ask(self.connection, "erasures", "outbox", instance=instance, text=condition.longest)
         return [SentRow(**row._mapping) for row in rows if condition.fits_line(row.payload, None)]
 
     @one_transaction
     def forget_outbox(self, row_nos: list[int]) -> int:
-        """Take rows out of the outbox."""
+        """Delete rows of the outbox, and return their number."""
         return do(self.connection, "erasures", "forget_outbox", row_nos=row_nos)
 
     @one_transaction
     def forget_failures(self, instance: str) -> int:
-        """Delete the errors of receive batches, all of which have ended."""
+        """Delete the errors of receive batches, which have all ended. Return their number."""
         return do(self.connection, "erasures", "forget_failures", instance=instance)
 
     @one_transaction
     def forget_ids(self, instance: str, ids: bytes) -> int:
-        """Take record ids out of the catalog, so that a re-delivery is a new record; gives the number."""
-        # Else a collection that has read the ids would make a filter of them afterwards.
+        """Remove record ids from the id catalog, so that a re-delivery is a new record. Return the number removed."""
+        # Without the lock a gc run that has already read the ids would afterwards build a filter of them.
         locks.wait(self.connection, stored_names.catalog_lock(instance))
         wanted, forgotten = filters.unpack(ids), 0
         for row in ask(self.connection, "erasures", "chunks", instance=instance):
@@ -217,13 +219,15 @@ class Erasures(Transactions):
 
     @one_transaction
     def tables(self, schema: str) -> list[str]:
-        """The tables of a schema; of one that is partitioned not its parts."""
+        """Return the tables of a schema. Of a partitioned table return the parent only."""
         return [row.name for row in ask(self.connection, "erasures", "tables", schema=schema)]
 
     @one_transaction
     def searched_columns(self, schema: str, table: str, asked: list[str]) -> list[str]:
-        """The columns of a table that may have strings, and those with the names that are asked for; none if there is
-        no such table."""
+        """Return the columns of a table that may have strings, and those with the names asked for.
+
+        Return an empty list if there is no such table.
+        """
         return [
             row.name
             for row in ask(self.connection, "erasures", "searched_columns", schema=schema, table=table, asked=asked)
@@ -231,14 +235,16 @@ class Erasures(Transactions):
 
     @one_transaction
     def statistics(self, schema: str, table: str) -> list[tuple[str, str]]:
-        """The columns of a table of which the planner keeps values, each with these values."""
+        """Return the columns whose values the planner keeps in its statistics, each with these values."""
         return [
             (row.name, row.kept) for row in ask(self.connection, "erasures", "statistics", schema=schema, table=table)
         ]
 
     @one_transaction
     def statements(self) -> list[str]:
-        """The statements of our own role that pg_stat_statements keeps; none where the server has not loaded it."""
+        """Return our own role's statements that pg_stat_statements keeps; an empty list if the server has not
+        loaded it.
+        """
         schemas = ask(self.connection, "erasures", "statements_schema")
         if not schemas:
             return []
@@ -256,13 +262,13 @@ class Erasures(Transactions):
 
     @one_transaction
     def wal(self) -> Wal:
-        """How long PostgreSQL keeps its write-ahead log, by its settings."""
+        """Return the settings that decide how long PostgreSQL keeps its write-ahead log."""
         [row] = ask(self.connection, "erasures", "wal")
         return Wal(**row._mapping)
 
     @one_transaction
     def rewrite(self, table: str) -> None:
-        """Write a table from which an erasure deletes rows into new files. Not within a transaction."""
+        """Rewrite a table from which an erasure deletes rows into new files. Not within a transaction."""
         if table == "outbox":
             do(self.connection, "erasures", "rewrite_outbox")
         else:

@@ -1,8 +1,6 @@
 """The files of sharded sinks: which attempt's file counts, its pane, and whether it has its final name.
 
-Who calls it: a unit of a file sink, to record what it has written; the end of a batch, to note the panes;
-`onlyonce.sinks.files.finalize` and `onlyonce.sinks.files.sweep`, to read both. Not promised: that the files are there.
-The log says which files must be there.
+The log says which files must exist; it does not check that they do.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ class Files(Transactions):
 
     @one_transaction
     def record(self, unit: UnitId, place: str, shards: int, files: Iterable[Written]) -> None:
-        """Say which files count, in the transaction of the unit's claim."""
+        """Note which files count, in the transaction of the unit's claim."""
         as_json = json.dumps([asdict(file) for file in files], default=datetime.isoformat)
         do(
             self.connection, "files", "record",
@@ -33,7 +31,7 @@ class Files(Transactions):
 
     @one_transaction
     def of_unit(self, unit: UnitId) -> set[str]:
-        """The temporaries that count of a unit."""
+        """Return the temporary files of a unit that count."""
         rows = ask(
             self.connection, "files", "of_unit",
             lineage=unit.lineage, batch_id=unit.batch_id, output=unit.sink, partition=unit.partition,
@@ -42,18 +40,18 @@ class Files(Transactions):
 
     @one_transaction
     def give_panes(self, lineage: str, batch_id: int, output: str) -> None:
-        """Number the panes of a batch's windows, in the transaction that ends it. May be repeated.
+        """Number the panes of a batch's windows, in the transaction that ends the batch. A repetition changes nothing.
 
-        Each batch that writes a window makes its next pane; a backfill also its next generation.
+        Each batch that writes a window makes its next pane. A backfill also makes its next generation.
         """
-        # The rows came with this batch, so the planner knows nothing of them and would compare each with each.
+        # The rows are new in this transaction. The planner has no statistics of them and would choose a nested loop.
         self.connection.exec_driver_sql("SET LOCAL enable_nestloop = off")
         do(self.connection, "files", "give_panes", lineage=lineage, batch_id=batch_id, output=output)
         self.connection.exec_driver_sql("SET LOCAL enable_nestloop TO DEFAULT")
 
     @one_transaction
     def windows_in(self, instance: str, output: str, span: Span) -> set[tuple[datetime, datetime]]:
-        """The windows of an output that have files and start in the span."""
+        """Return the windows of an output that have files and start in the span."""
         start, stop = span.times
         rows = ask(
             self.connection, "files", "windows_in", instance=instance, output=output, window_from=start, window_to=stop
@@ -62,13 +60,15 @@ class Files(Transactions):
 
     @one_transaction
     def current(self, instance: str, output: str) -> list[Winner]:
-        """The files of each window's newest generation, whether they have their final names yet or not."""
+        """Return the files of each window's newest generation, whether or not they have their final names."""
         rows = ask(self.connection, "files", "current", instance=instance, output=output)
         return [Winner(**row._mapping) for row in rows]
 
     @one_transaction
     def waiting(self, instances: list[str] | None, panes: int) -> list[Winner]:
-        """All files of the first panes that wait for their final names, of some instances or of all."""
+        """Return all files of the first panes with files that wait for their final names, of some instances or of
+        all.
+        """
         rows = ask(
             self.connection, "files", "waiting", instances=instances or [], everything=instances is None, panes=panes
         )  # fmt: skip
@@ -76,18 +76,20 @@ class Files(Transactions):
 
     @one_transaction
     def finalized(self, numbers: list[int]) -> int:
-        """Note that files have their final names; gives how many had none before."""
+        """Note that files have their final names. Return how many had none before."""
         return do(self.connection, "files", "finalized", numbers=numbers)
 
     @one_transaction
     def places(self) -> set[str]:
-        """Where the log has files."""
+        """Return the places that have files by the log."""
         return {row.place for row in ask(self.connection, "files", "places")}
 
     @one_transaction
     def standings(self, place: str, temporaries: dict[str, Temporary]) -> dict[str, Standing]:
-        """What the log says of temporaries, by name. Ask after they were listed: what is seen there was begun
-        before."""
+        """Return what the log says about temporary files, by name.
+
+        Call it after they were listed: then the log already has the batch that began each listed file.
+        """
         wanted = [
             {
                 "temporary": name,

@@ -1,8 +1,6 @@
-"""The causes of alerts that are raised, and those that were told.
+"""Raised alerts, the questions of `onlyonce doctor`, and the views as dictionaries.
 
-The log keeps them, so each is told once until it clears.
-
-Who calls it: `onlyonce.operate.alerts`. Errors: none of its own.
+The log keeps the causes of alerts, so that each is reported once until it clears.
 """
 
 from __future__ import annotations
@@ -45,49 +43,50 @@ class Alerts(Transactions):
 
     @one_transaction
     def keep(self, seen: list[Cause]) -> list[Cause]:
-        """Raise what is new, clear what is not seen any more; gives what has cleared."""
+        """Raise new causes, and clear causes that are no longer seen; return the cleared ones."""
         do_many(self.connection, "alerts", "raise", [vars(cause) for cause in seen])
         kinds, subjects = [cause.kind for cause in seen], [cause.subject for cause in seen]
         return [Cause(*tuple(row)) for row in ask(self.connection, "alerts", "clear", kinds=kinds, subjects=subjects)]
 
     @one_transaction
     def raised(self) -> list[dict[str, Any]]:
-        """All that are raised."""
+        """Return all causes that are raised."""
         return [dict(row._mapping) for row in ask(self.connection, "alerts", "raised")]
 
     @one_transaction
     def untold(self, after: tuple[str, str]) -> Cause | None:
-        """The next that nobody was told of, held until the transaction ends."""
+        """Return the next cause that was not reported, locked until the transaction ends."""
         rows = ask(self.connection, "alerts", "untold", kind=after[0], subject=after[1])
         return Cause(*tuple(rows[0])) if rows else None
 
     @one_transaction
     def told(self, cause: Cause) -> None:
-        """The hook has taken it."""
+        """Note that the hook has accepted a cause."""
         do(self.connection, "alerts", "told", kind=cause.kind, subject=cause.subject)
 
 
-# What the log tells `onlyonce doctor`, which looks for what is stuck. All functions only read, except `mend`.
+# What `onlyonce doctor` asks to find what is stuck. All methods of `Health` only read, except two: one makes a filter
+# again, one stores findings.
 #
-# Who calls it: `onlyonce.operate.doctor`. Errors: none of its own. Not promised: that a driver without a session is
-# dead. If its session broke while it computes, it connects again at its next statement.
+# A driver without a session need not be dead: if its session broke while it computes, it connects again at its next
+# statement.
 
 
 AT_ONCE = 32
-"""Filters that one query brings."""
+"""Filters that one query fetches."""
 
 
 class Health(Transactions):
-    """What the doctor asks."""
+    """The doctor's questions."""
 
     @one_transaction
     def queries(self) -> list[LiveQuery]:
-        """The lives that are not closed, with their last batches and whether a driver is at work."""
+        """Return the lives that are not closed, with their last batches and whether a driver is at work."""
         return [LiveQuery(**row._mapping) for row in ask(self.connection, "doctor", "queries")]
 
     @one_transaction
     def begun(self) -> Begun:
-        """What began and did not end. Of batches only the units that the log has."""
+        """Return what began and did not end. Of a batch's units it includes only those in the log."""
         return Begun(
             [BegunBatch(**row._mapping) for row in ask(self.connection, "doctor", "begun_batches")],
             [BegunClose(**row._mapping) for row in ask(self.connection, "doctor", "begun_closes")],
@@ -97,7 +96,9 @@ class Health(Transactions):
 
     @one_transaction
     def with_units_elsewhere(self, begun: Sequence[BegunBatch]) -> tuple[list[BegunBatch], list[SinkAway]]:
-        """Begun batches with the units that sinks' own databases have, and those for which one can't be asked."""
+        """Add the units in sinks' own databases to begun batches; return these, and the batches with an unreachable
+        database.
+        """
         found, away = [], []
         for batch in begun:
             try:
@@ -113,8 +114,9 @@ class Health(Transactions):
 
     @one_transaction
     def waits(self) -> Waits:
-        """What waits for somebody, whoever that is: lost long runs, files, rows of the outbox, acknowledgements, real
-        time."""
+        """Return what waits: lost long runs, outputs that are down, files, rows of the outbox, acknowledgements, real
+        time.
+        """
         return Waits(
             [LostLongRun(**row._mapping) for row in ask(self.connection, "doctor", "lost_long_runs")],
             [OutputDown(**row._mapping) for row in ask(self.connection, "doctor", "outputs_down")],
@@ -127,22 +129,22 @@ class Health(Transactions):
 
     @one_transaction
     def orphans(self) -> list[OrphanUnits]:
-        """Units of which neither a batch nor a backfill is in the log."""
+        """Return the units for which the log has neither a batch nor a backfill."""
         return [OrphanUnits(**row._mapping) for row in ask(self.connection, "doctor", "orphan_units")]
 
     @one_transaction
     def uneven(self) -> list[UnevenBucket]:
-        """Live buckets of the catalog that hold more or fewer ids than were kept."""
+        """Return the live buckets of the id catalog that hold more or fewer ids than were kept."""
         return [UnevenBucket(**row._mapping) for row in ask(self.connection, "doctor", "uneven_buckets")]
 
     @one_transaction
     def vouched(self) -> dict[str, int]:
-        """The highest version of `events` that the log vouches for, by instance."""
+        """Return, by instance, the highest version of `events` that the log refers to."""
         return {row.instance: int(row.version) for row in ask(self.connection, "doctor", "read_from_events")}
 
     @one_transaction
     def live_chunks(self) -> dict[str, dict[catalog.ChunkKey, int]]:
-        """By instance the chunks of live buckets, each with its number of ids."""
+        """Return, by instance, the chunks of live buckets, each with its number of ids."""
         found: dict[str, dict[catalog.ChunkKey, int]] = {}
         for row in ask(self.connection, "doctor", "live_chunks"):
             key = catalog.ChunkKey(row.bucket, row.lineage, row.batch_id, row.partition)
@@ -158,20 +160,20 @@ class Health(Transactions):
 
     @one_transaction
     def note(self, found: list[dict[str, str]]) -> None:
-        """Keep what a look has found for the view `findings`, in the place of the look before."""
+        """Store the doctor's findings for the view `findings`, in place of the previous ones."""
         do(self.connection, "doctor", "note_look", found=json.dumps(found))
 
 
 def damaged_filters(database: Database) -> Iterator[tuple[str, catalog.ChunkKey, int]]:
-    """(instance, chunk, number of ids) of each filter that is missing or fails its checksum.
+    """Yield (instance, chunk, number of ids) of each filter that is missing or fails its checksum.
 
-    A transaction for a few each.
+    Read `AT_ONCE` filters in each transaction.
     """
     for instance, chunks in Health(database).live_chunks().items():
         keys = list(chunks)
         for start in range(0, len(keys), AT_ONCE):
             stored = Chunks(database).filters(instance, keys[start : start + AT_ONCE])
-            # One that is not there any more was merged or collected meanwhile.
+            # A chunk that is missing now was merged or removed meanwhile.
             yield from (
                 (instance, key, chunks[key]) for key in stored if filters.read(stored[key], chunks[key]) is None
             )
@@ -185,18 +187,21 @@ class Views(Transactions):
 
     @one_transaction
     def rows(self, query: str, /, **parameters: Any) -> list[dict[str, Any]]:
-        """The rows of a named query of `sql/statements/views.sql`."""
+        """Return the rows of a named query of `sql/statements/views.sql`."""
         return [dict(row._mapping) for row in ask(self.connection, "views", query, **parameters)]
 
     @one_transaction
     def at_once(self, queries: Iterable[str]) -> list[list[dict[str, Any]]]:
-        """The rows of several, as of one moment: a batch that commits in between would look like a disagreement."""
+        """Return the rows of several queries, all in one snapshot.
+
+        Without a snapshot, a batch that commits in between would look like a disagreement.
+        """
         snapshot(self.connection)
         return [self.rows(query) for query in queries]
 
     @one_transaction
     def free(self, statement: str) -> list[dict[str, Any]]:
-        """The rows of somebody's own statement; the role that runs it decides what it may see."""
+        """Return the rows of a user's own statement. The role that runs it decides what it may see."""
         result = self.connection.execution_options(no_parameters=True).exec_driver_sql(statement)
         if not result.returns_rows:
             return []
@@ -205,7 +210,7 @@ class Views(Transactions):
 
 
 def _told_apart(names: list[str]) -> list[str]:
-    """The names of columns, each once: `sum`, `sum_2`. A statement may give two the same, and both are shown."""
+    """Return the names of columns, each once: `sum`, `sum_2`. A statement may use a name twice, and both are shown."""
     found: list[str] = []
     for name in names:
         number, own = 1, name

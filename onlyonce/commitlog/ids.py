@@ -1,7 +1,6 @@
-"""Chunks of the catalog that are made of the ids in `events`: of at-least-once batches that have not added theirs, and
-of batches whose chunks were lost.
+"""Chunks of the id catalog that are made again from `events`, and what the log knows of one record.
 
-Who calls it: `onlyonce.receive.at_least_once`, which reads the ids. Errors: Superseded.
+Chunks are made again of at-least-once batches that have not added their ids, and of batches whose chunks were lost.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class Rebuilds(Transactions):
 
     @one_transaction
     def add(self, driver: Driver, instance: str, batches: Sequence[KeptBatch], ids: Mapping[int, filters.Ids]) -> None:
-        """Add the ids of at-least-once batches."""
+        """Add the ids of at-least-once batches. Raise Superseded."""
         Lineages(self.connection).check_epoch(driver.lineage, driver.epoch)
         for batch in batches:
             if not Chunks(self.connection).ids_added(batch.lineage, batch.batch_id):
@@ -38,7 +37,7 @@ class Rebuilds(Transactions):
 
     @one_transaction
     def kept(self, lineage: str, bucket: int) -> list[KeptBatch]:
-        """The committed batches of a lineage whose ids are in a bucket."""
+        """Return the committed batches of a lineage whose ids are in a bucket."""
         rows = ask(self.connection, "doctor", "kept_in_bucket", lineage=lineage, bucket=bucket)
         return [KeptBatch(**row._mapping) for row in rows]
 
@@ -51,10 +50,10 @@ class Rebuilds(Transactions):
         batches: Sequence[KeptBatch],
         ids: Mapping[int, filters.Ids],
     ) -> bool:
-        """Take the chunks of some batches out and put new ones in; False when there are other batches by now."""
+        """Replace the chunks of some batches. Return False if the bucket has other batches by now."""
         locks.wait(self.connection, stored_names.catalog_lock(instance))
         if bucket < Chunks(self.connection).ensure_bucket(instance, bucket):
-            return True  # it was collected meanwhile
+            return True  # it was removed meanwhile
         if self.kept(lineage, bucket) != batches:
             return False
         numbers = [batch.batch_id for batch in batches]
@@ -76,14 +75,12 @@ class Rebuilds(Transactions):
             Chunks(self.connection).add(place, filters.pack(mine), filters.make(mine))
 
 
-# What the log knows of one record: its batch and unit, who has read it, its windows, and the chunk that holds its id.
-#
-# Who calls it: `onlyonce.records.trace`. No errors of its own.
+# What the log knows of one record: its batch and unit, its readers, its windows, and the chunk that holds its id.
 
 
 @dataclass(frozen=True)
 class Judged:
-    """The batch that judged a record, and its unit as far as the log has that."""
+    """The batch that judged a record, and its unit if the log still has it."""
 
     state: str
     run_id: str
@@ -97,7 +94,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Reading:
-    """The first batch of an output that has read a version of `events`, and what its life began with."""
+    """The first batch of an output that has read a version of `events`, and the start of its life."""
 
     lineage: str
     batch_id: int
@@ -108,7 +105,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class SeenWindow:
-    """What readers see of a window. `events_version`: what the backfill of it has read."""
+    """What readers see of a window. `events_version`: the version that its backfill has read."""
 
     window_start: datetime
     window_end: datetime
@@ -126,13 +123,13 @@ class Traces(Transactions):
 
     @one_transaction
     def judged(self, unit: str, lineage: str, batch_id: int) -> Judged | None:
-        """Its batch; None where the log does not know it."""
+        """Return the batch that judged a record, or None if the log does not have it."""
         rows = ask(self.connection, "trace", "batch_of", unique_id=unit, lineage=lineage, batch_id=batch_id)
         return Judged(**rows[0]._mapping) if rows else None
 
     @one_transaction
     def read_by(self, instance: str, query: str, version: int | None) -> Reading | None:
-        """Who has read it first of an output; None where nobody has, or its version is not known."""
+        """Return an output's first batch that has read a version; None if none has, or the version is None."""
         if version is None:
             return None
         rows = ask(self.connection, "trace", "read_by", instance=instance, query=query, version=version)
@@ -140,13 +137,13 @@ class Traces(Transactions):
 
     @one_transaction
     def windows_at(self, instance: str, output: str, time: datetime | None) -> list[SeenWindow]:
-        """The windows of an output that hold a time."""
+        """Return the windows of an output that contain a time."""
         rows = ask(self.connection, "trace", "windows_at", instance=instance, output=output, time=time)
         return [SeenWindow(**row._mapping) for row in rows]
 
     @one_transaction
     def chunk_with(self, instance: str, high: int, low: int) -> ChunkKey | None:
-        """The live chunk that holds an id. A filter's "maybe" is settled by the ids."""
+        """Return the live chunk that holds an id, or None. If a filter says "maybe", the ids decide."""
         ids = (np.array([high % 2**64], dtype=np.uint64), np.array([low % 2**64], dtype=np.uint64))
         probes = filters.probes(ids)
         for row in ask(self.connection, "trace", "chunks", instance=instance, high=high):
@@ -159,7 +156,7 @@ class Traces(Transactions):
         return None
 
     def _bytes(self, column: str, instance: str, key: ChunkKey) -> bytes | None:
-        """One column of a chunk; None if it has none, or the chunk was merged meanwhile."""
+        """Return one column of a chunk; None if it is null or the chunk was merged meanwhile."""
         at = {"bucket": key.bucket, "lineage": key.lineage, "batch": key.batch_id, "partition": key.partition}
         rows = ask(self.connection, "trace", column, instance=instance, **at)
         return bytes(rows[0][0]) if rows and rows[0][0] is not None else None

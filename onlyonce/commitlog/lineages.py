@@ -1,4 +1,7 @@
-"""Lineages and epochs: which checkpoint belongs to which query, and which driver may commit for it."""
+"""Lineages and epochs, the declarations of queries, and the progress of sources.
+
+A lineage binds a checkpoint to a query. Its highest epoch says which driver may commit for it.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ class Driver:
     run_id: str
 
     def session(self, database: Database) -> Database:
-        """The same database under this driver's name, so that a newer driver can end its sessions."""
+        """Return the database under this driver's session name, so that a newer driver can end its sessions."""
         return replace(database, name=stored_names.driver_session(self.number, self.epoch))
 
 
@@ -48,12 +51,12 @@ class Lineages(Transactions):
 
     @one_transaction
     def add_instance(self, instance: str, pipeline: str) -> None:
-        """Register a pipeline or bounded run; nothing happens the second time."""
+        """Register a pipeline or bounded run. A second call does nothing."""
         do(self.connection, "lineages", "add_instance", instance=instance, pipeline=pipeline)
 
     @one_transaction
     def live(self, instance: str, query: str) -> Lineage | None:
-        """The lineage of a query that is not closed."""
+        """Return the lineage of a query that is not closed, or None."""
         rows = ask(self.connection, "lineages", "live", instance=instance, query=query)
         return Lineage(*tuple(rows[0])) if rows else None
 
@@ -66,9 +69,9 @@ class Lineages(Transactions):
         start_from: dict[str, Any] | None = None,
         kind: Literal["stream", "backfill"] = "stream",
     ) -> Lineage:
-        """The live lineage of a query, made if there is none; the checkpoint is made after it.
+        """Return the live lineage of a query, and make it if there is none. The checkpoint is made afterwards.
 
-        A backfill's lineage has no checkpoint: only its epoch and its units.
+        A backfill's lineage has no checkpoint, only its epoch and its units.
         """
         found = self.live(instance, query)
         if found:
@@ -91,10 +94,11 @@ class Lineages(Transactions):
 
     @one_transaction
     def bump(self, lineage: Lineage, run_id: str) -> Driver:
-        """Make this driver the one that may commit. Ends the sessions of older ones first: a stalled one that
-        holds the epoch row would keep the bump waiting, and its commit must fail anyway.
+        """Make this driver the one that may commit, and return it with its new epoch.
 
-        Raises Superseded when `lineage new` has closed this life since it was looked up."""
+        End the sessions of older drivers first. A stalled one that holds the epoch row would keep the bump waiting, and
+        its commit must fail anyway. Raise Superseded if `lineage new` has closed this life since it was looked up.
+        """
         ask(
             self.connection,
             "lineages",
@@ -103,7 +107,7 @@ class Lineages(Transactions):
             below=None,
         )
         epoch = ask(self.connection, "lineages", "bump", lineage=lineage.lineage)[0].epoch
-        # After the bump: who closes a life holds its epoch meanwhile, so this look comes before that or sees it.
+        # After the bump: a transaction that closes a life holds its epoch, so this check comes before it or sees it.
         if not do(self.connection, "lineages", "started", lineage=lineage.lineage):
             raise Superseded(
                 f"lineage {lineage.lineage} was closed while this driver started",
@@ -114,10 +118,10 @@ class Lineages(Transactions):
 
     @one_transaction
     def adopt(self, driver: Driver) -> None:
-        """Tell a sink's own database the epoch; sessions of older drivers there are ended first. Raises Superseded.
+        """Store the epoch in a sink's own database, after the sessions of older drivers there were ended.
 
-        One that is not newer than what is known there touches nothing: neither the row, which a unit of the same
-        epoch may hold, nor anybody's session.
+        If the epoch there is as high or higher, change nothing: not the row, which a unit of the same epoch may hold,
+        and no session. Raise Superseded if it is higher.
         """
         there = ask(self.connection, "units", "known_epoch", lineage=driver.lineage)
         known = there[0].epoch if there else 0
@@ -142,37 +146,37 @@ class Lineages(Transactions):
 
     @one_transaction
     def check_epoch(self, lineage: str, epoch: int) -> None:
-        """Hold the epoch row shared until this transaction ends; raises Superseded if a newer driver has it."""
+        """Hold the epoch row shared until this transaction ends. Raise Superseded if a newer driver has it."""
         rows = ask(self.connection, "units", "check_epoch", lineage=lineage)
         if not rows or rows[0].epoch != epoch:
             raise superseded(lineage, epoch, rows[0].epoch if rows else None)
 
     @one_transaction
     def last_batches(self, lineage: str) -> tuple[int | None, int | None]:
-        """(highest batch that began, highest that committed)."""
+        """Return (highest batch that began, highest batch that committed)."""
         row = ask(self.connection, "lineages", "last_batches", lineage=lineage)[0]
         return row.begun, row.committed
 
     @one_transaction
     def has_begun(self, driver: Driver) -> bool:
-        """Whether a driver's lineage has begun a batch. Raises Superseded."""
+        """Return whether a driver's lineage has begun a batch. Raise Superseded."""
         self.check_epoch(driver.lineage, driver.epoch)
         return self.last_batches(driver.lineage)[0] is not None
 
     @one_transaction
     def last_bounded(self, pipeline: str) -> tuple[str, bool] | None:
-        """The last bounded run of a pipeline, and whether it has finished."""
+        """Return the last bounded run of a pipeline, and whether it has finished."""
         rows = ask(self.connection, "lineages", "last_bounded", pipeline=pipeline)
         return (rows[0].instance, rows[0].done) if rows else None
 
     @one_transaction
     def close_instance(self, instance: str) -> None:
-        """All of a bounded run is written: its lineages end."""
+        """Close the lineages of a bounded run, all of whose rows are written."""
         do(self.connection, "lineages", "close_instance", instance=instance)
 
 
 def refuse_damaged(lineage: Lineage) -> None:
-    """A lineage in which Spark dropped rows does not run again. Raises Refused."""
+    """Raise Refused if Spark dropped rows in this lineage: it does not run again."""
     if lineage.state == "damaged":
         raise Refused(
             f"lineage {lineage.lineage} is marked damaged: Spark dropped rows as late that the platform had judged "
@@ -183,7 +187,7 @@ def refuse_damaged(lineage: Lineage) -> None:
 
 
 def superseded(lineage: str, epoch: int, now: int | None) -> Superseded:
-    """The error of a driver that was overtaken."""
+    """Return the error of a driver that a newer one has superseded."""
     return Superseded(
         f"lineage {lineage}: this driver has epoch {epoch}, but epoch {now} is at work",
         data="its open transaction was rolled back; what it had committed before stays, and the newer driver goes "
@@ -194,14 +198,12 @@ def superseded(lineage: str, epoch: int, now: int | None) -> Superseded:
 
 # The declarations that each query has run under, as the parts of their identity, kept once for each hash.
 #
-# Who calls it: a starting driver (`onlyonce.context`, docs/specification/incarnation.md) and
-# `onlyonce.operate.plan`. `onlyonce/core/changes.py` decides what a difference means. Not promised: that a
-# query can be compared which ran before the log kept this.
+# `onlyonce/core/changes.py` decides what a difference means. docs/specification/incarnation.md.
 
 
 @dataclass(frozen=True)
 class Declared:
-    """What a query is declared as now."""
+    """The current declaration of a query."""
 
     instance: str
     query: str
@@ -211,7 +213,7 @@ class Declared:
 
 @dataclass(frozen=True)
 class Ran:
-    """A query that has run: its live lineage, and under what. `parts` is None when that was not kept."""
+    """A query that has run: its live lineage and its declaration. `parts` is None if the parts were not kept."""
 
     query: str
     lineage: str
@@ -222,7 +224,7 @@ class Ran:
 
 @dataclass(frozen=True)
 class Made:
-    """The windows of an output that readers see and one declaration has made. `parts` is None when it was not kept."""
+    """The visible windows of an output that one declaration has made. `parts` is None if the parts were not kept."""
 
     hash: str
     parts: dict[str, Any] | None
@@ -232,17 +234,17 @@ class Made:
 
 
 class Declarations(Transactions):
-    """Under which declarations queries have run."""
+    """The declarations under which queries have run."""
 
     @one_transaction
     def go_on(self, lineage: Lineage, now: Declared) -> None:
-        """Keep the declaration of a driver that starts. Raises Refused when its lineage can't go on under it."""
+        """Keep the declaration of a driver that starts. Raise Refused if its lineage can't continue under it."""
         self.check(lineage, now)
         self.keep(now)
 
     @one_transaction
     def check(self, lineage: Lineage, now: Declared) -> None:
-        """Raise Refused when a lineage can't go on under a declaration. A run asks for all its queries before it reads.
+        """Raise Refused if a lineage can't continue under a declaration. A run checks all its queries before it reads.
 
         A bounded run has no state from one batch to the next, so any declaration can finish it.
         """
@@ -253,7 +255,7 @@ class Declarations(Transactions):
 
     @one_transaction
     def keep(self, now: Declared) -> None:
-        """Keep a declaration, once for each hash. A backfill does it too: it makes windows under it."""
+        """Keep a declaration, once for each hash. A backfill calls this too: it makes windows under its declaration."""
         do(
             self.connection, "plan", "keep",
             instance=now.instance, query=now.query, hash=now.hash, parts=json.dumps(now.parts),
@@ -261,7 +263,7 @@ class Declarations(Transactions):
 
     @one_transaction
     def all_that_ran(self, instance: str) -> list[Ran]:
-        """The queries of an instance with a committed or begun batch in their live lineage, receive first."""
+        """Return the queries of an instance with a committed or begun batch in their live lineage, receive first."""
         found = []
         for row in ask(self.connection, "plan", "queries", instance=instance):
             for last in ask(self.connection, "plan", "ran_under", lineage=row.lineage):
@@ -272,51 +274,54 @@ class Declarations(Transactions):
 
     @one_transaction
     def lives(self, instance: str) -> dict[str, dict[str, Any]]:
-        """The queries of an instance that have a live lineage, run or not, each with what that life begins with."""
+        """Return the queries of an instance that have a live lineage, run or not, each with the start of that life."""
         return {row.query: row.start_from or {} for row in ask(self.connection, "plan", "queries", instance=instance)}
 
     @one_transaction
     def made(self, instance: str, output: str, query: str) -> list[Made]:
-        """The final windows of an output by the declaration that made them; `query` is the output that reads
-        `events`."""
+        """Return the final windows of an output by the declaration that made them.
+
+        `query` is the output that reads `events`.
+        """
         rows = ask(self.connection, "plan", "made_under", instance=instance, output=output, query=query)
         return [Made(*tuple(row)) for row in rows]
 
     @one_transaction
     def last_final(self, instance: str, output: str) -> tuple[datetime | None, datetime | None]:
-        """(start of the newest window that has closed, end of the last one with rows) of an output; None before the
-        first."""
+        """Return (start of the newest closed window, end of the last window with rows) of an output; None before the
+        first.
+        """
         row = ask(self.connection, "plan", "last_final", instance=instance, output=output)[0]
         return row.last_start, row.last_end
 
 
 def _parts(query: str, last: Any) -> dict[str, Any] | None:
-    # The mode is no part of the identity, since a batch ends in the mode in which it began: its row has it.
+    # The mode is no part of the identity: a batch ends in the mode in which it began. The batch's row has the mode.
     parts: dict[str, Any] | None = last.parts
     return parts | {"mode": last.mode} if query == "receive" and parts else parts
 
 
 # How far each source of a pipeline with several has come, by the log.
-#
-# Who calls it: `batches`, `onlyonce.receive.loop`. No errors of its own.
 
 
 SOURCE = stored_names.SOURCE
-"""In the end of a receive batch: whose it is, of several sources."""
+"""The key in the end of a receive batch that names its source, in a pipeline with several."""
 
 
 class Turns(Transactions):
-    """How far the sources of an instance have come."""
+    """The progress of an instance's sources."""
 
     @one_transaction
     def known(self, instance: str) -> Tides:
-        """After the last batch or close that tells it; of none before the first."""
+        """Return the sources' progress after the last batch or close that has it; empty before the first."""
         rows = ask(self.connection, "batches", "source_tides", instance=instance)
         return Tides.read(rows[0].source_tides_after if rows else None)
 
     @one_transaction
     def begun(self, instance: str, plan: Plan, sources: Collection[str]) -> Turn | None:
-        """Of a batch that begins now, with the sources that are declared; None where nothing was registered yet."""
+        """Return the source and progress of a batch that begins now, for the declared sources. None if it has no
+        source.
+        """
         if SOURCE not in plan.source_to:
             return None
         seen = _micros(plan.system_time)
@@ -324,7 +329,7 @@ class Turns(Transactions):
 
 
 def turns_of_row(row: Any) -> Turn | None:
-    """As the batch's row has fixed it; None for a batch of a pipeline with one source."""
+    """Return the source and progress that the batch's row has fixed; None if the pipeline has one source."""
     if row.source_tides is None:
         return None
     return Turn(row.source_to[SOURCE], _micros(row.system_time), Tides.read(row.source_tides))

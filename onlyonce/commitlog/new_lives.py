@@ -1,8 +1,4 @@
-"""Where a new life of a query begins, what its last one has left, and the one transaction that takes its place.
-
-Who calls it: `onlyonce.run.reset`, and whoever asks where a new life would begin: `plan`, `maintain`, erasures.
-Errors: Refused where the records are gone with which it would begin; Superseded.
-"""
+"""Where a new life of a query begins, what its last life has left, and the transaction that begins it."""
 
 from __future__ import annotations
 
@@ -30,7 +26,7 @@ from onlyonce.core.windows import Micros
 from onlyonce.database.connect import Transactions, ask, do, one_transaction
 
 Start = dict[str, Any]
-"""Where a life begins: what `lineages.start_from` has."""
+"""Where a life begins: the content of `lineages.start_from`."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +39,7 @@ class Begun:
 
 @dataclass(frozen=True)
 class LeftUnits:
-    """The units that a begun batch has left, in all its databases, and as what its outputs were declared.
+    """The units of a begun batch in all its databases, and the declarations of its outputs.
 
     `platform` is the id of the platform's database, which is in the names of transactions in tables.
     """
@@ -59,7 +55,7 @@ class NewLives(Transactions):
 
     @one_transaction
     def old(self, instance: str, query: str) -> Lineage:
-        """The life that is not closed. Raises Refused, with those that there are."""
+        """Return the life that is not closed. Raise Refused, with the live lineages, if there is none."""
         found = Lineages(self.connection).live(instance, query)
         if found is None:
             known = [f"{r.instance}/{r.query}" for r in ask(self.connection, "relive", "all_live")]
@@ -68,26 +64,28 @@ class NewLives(Transactions):
 
     @one_transaction
     def begun(self, lineage: str) -> list[Begun]:
-        """The batch that a life has left, if any."""
+        """Return the batch that a life has left, if any."""
         return [Begun(row.batch_id, row.source_to) for row in ask(self.connection, "relive", "begun", lineage=lineage)]
 
     @one_transaction
     def left(self, driver: Driver, instance: str, query: str, batch_id: int) -> LeftUnits:
-        """What a begun batch has left, once nobody else can add to it."""
+        """Return the units that a begun batch has left, after fencing every older driver."""
         there = Units(self.connection).of_batch(driver.lineage, batch_id)
         there += Authorities(self.connection).units_elsewhere(driver, batch_id)
         return self._left(driver.lineage, instance, query, batch_id, there)
 
     @one_transaction
     def left_so_far(self, lineage: str, instance: str, query: str, batch_id: int) -> LeftUnits:
-        """The same at this moment, without a fence: for who only looks."""
+        """Return the units that a begun batch has left so far, without a fence: an older driver may add more."""
         there = Units(self.connection).of_batch(lineage, batch_id)
         there += Authorities(self.connection).look(lineage, batch_id)
         return self._left(lineage, instance, query, batch_id, there)
 
     @one_transaction
     def begins_at(self, instance: str, query: str, lineage: str, asked: Start | None) -> Start | None:
-        """Where a new life of a query would begin now, by what its last one has committed; None for the beginning."""
+        """Return where a new life of a query would begin now, by what its last life has committed; None for the
+        beginning.
+        """
         last = ask(self.connection, "relive", "last_offset", lineage=lineage)[0]
         # Once windows have changed, those from before the change stay out of every later life too.
         kept = {name: value for name, value in (last.start_from or {}).items() if name == FIRST_WINDOW}
@@ -100,7 +98,7 @@ class NewLives(Transactions):
                 AFTER_BATCH_NO: int(last.source_to[BATCH_NO]),
             }
         opened = ask(self.connection, "relive", "oldest_open", instance=instance, output=query)
-        start = 0 if last.totals else version + 1  # totals are of all that ever came
+        start = 0 if last.totals else version + 1  # totals are of all records that ever arrived
         if opened:
             before = opened[0].source_from
             first = int((opened[0].start_from or {}).get(START_VERSION, 0))
@@ -115,9 +113,9 @@ class NewLives(Transactions):
     def first(
         self, instance: str, query: str, begins: Callable[[Micros | None], Start], *, register: bool
     ) -> Start | None:
-        """Where the first life of a query begins, by the event time from which there is all; None where it has a life.
+        """Return where the first life of a query begins; None if the query has a live life.
 
-        `register`: make it.
+        `begins` gets the event time from which `events` has all records. `register`: make the life.
         """
         if Lineages(self.connection).live(instance, query):
             return None
@@ -129,9 +127,10 @@ class NewLives(Transactions):
 
     @one_transaction
     def begin(self, instance: str, query: str, driver: Driver, asked: Start | None) -> str:
-        """Withdraw what the old life has left, close it and register the new one; gives its lineage.
+        """Withdraw what the old life has left, close it, and register the new one. Return the new lineage.
 
-        The caller has fenced all who could still write for the old one.
+        The caller has fenced every driver that could still write for the old life. Raise Superseded, or Refused if
+        records are removed with which the new life would begin.
         """
         Lineages(self.connection).check_epoch(driver.lineage, driver.epoch)
         for one in self.begun(driver.lineage):

@@ -1,6 +1,4 @@
-"""The outbox: rows that wait to be sent outside, and the state of their delivery.
-
-Called by `onlyonce.sinks.outbox.deliver`.
+"""The outbox: rows and units that wait to be sent outside, and the state of their delivery.
 
 A deliverer holds the lock of its output while it works, so a second one gives up. It also has an epoch, so a deliverer
 that has lost its lock stops at its next statement. Each attempt is noted before it is made.
@@ -22,12 +20,12 @@ from onlyonce.database import locks
 from onlyonce.database.connect import Database, Session, Transactions, ask, do, one_transaction
 
 BYTES_AT_ONCE = 32 << 20
-"""How much payload a deliverer reads at once: rows may be of any size, so their number bounds nothing."""
+"""How much payload a deliverer reads at once. Rows may be of any size, so a number of rows is no bound."""
 
 
 @dataclass(frozen=True)
 class Deliverer:
-    """One process that sends the rows of one output; `epoch` counts them."""
+    """A process that sends the rows of one output. `epoch` counts them."""
 
     instance: str
     output: str
@@ -35,13 +33,13 @@ class Deliverer:
 
     @property
     def name(self) -> str:
-        """Under which its epoch and its lag are in the log."""
+        """The name of the deliverer's epoch and lag in the log."""
         return f"{self.instance}/{self.output}/deliver"
 
 
 @dataclass(frozen=True)
 class Policy:
-    """What the log must know of the declaration: how often, and how long the target remembers a key."""
+    """The delivery options of a sink: the number of attempts, and how long the target remembers a key."""
 
     attempts: int
     remembers: timedelta
@@ -62,7 +60,7 @@ class OutboxRows(Transactions):
 
     @one_transaction
     def take_over(self, instance: str, output: str, policy: Policy) -> tuple[Deliverer, int]:
-        """Become the deliverer of an output; gives it, and the number of attempts without an answer that it found."""
+        """Become the deliverer of an output; return it, and the number of attempts that were left without an answer."""
         epoch = ask(self.connection, "lineages", "bump", lineage=Deliverer(instance, output).name)[0].epoch
         lost = do(
             self.connection, "outbox", "recover",
@@ -72,9 +70,9 @@ class OutboxRows(Transactions):
 
     @one_transaction
     def next_rows(self, deliverer: Deliverer, after: int, most: int, *, ordered: bool) -> list[tuple[Row, bool]]:
-        """The next waiting rows after a place, `most` or BYTES_AT_ONCE of payload, and whether each may be sent now.
+        """Return the next waiting rows after a position, and whether each may be sent now.
 
-        One that may not has no payload here.
+        Return at most `most` rows and BYTES_AT_ONCE of payload. A row that may not be sent has no payload here.
         """
         found = ask(
             self.connection, "outbox", "next_rows",
@@ -85,16 +83,18 @@ class OutboxRows(Transactions):
 
     @one_transaction
     def begin(self, deliverer: Deliverer, rows: Sequence[Row]) -> set[int]:
-        """Write down one more attempt at each row; gives those that it found as it knew them. Raises Superseded."""
+        """Note one more attempt at each row. Return the rows that are still as the deliverer read them. Raise
+        Superseded.
+        """
         Lineages(self.connection).check_epoch(deliverer.name, deliverer.epoch)
         columns = {"row_nos": [row.row_no for row in rows], "attempts": [row.attempts for row in rows]}
         return {row.row_no for row in ask(self.connection, "outbox", "begin", **columns)}
 
     @one_transaction
     def record(self, deliverer: Deliverer, policy: Policy, answers: Sequence[tuple[Row, Answer, float]]) -> None:
-        """Write down what came back for the rows of `begin`, each with the pause before a next attempt.
+        """Note the answers for the rows of `begin`, each with the pause before a next attempt.
 
-        Raises Superseded.
+        Raise Superseded.
         """
         columns: dict[str, list[Any]] = {
             "row_nos": [row.row_no for row, _, _ in answers],
@@ -111,62 +111,61 @@ class OutboxRows(Transactions):
 
     @one_transaction
     def next_due(self, deliverer: Deliverer) -> float | None:
-        """In how many seconds the next attempt is due of those that wait for their time."""
+        """Return in how many seconds the next attempt of a waiting row is due, or None."""
         place = {"instance": deliverer.instance, "output": deliverer.output}
         found = ask(self.connection, "outbox", "next_due", **place)[0].seconds
         return None if found is None else float(found)
 
     @one_transaction
     def retry_dead(self, instance: str, outputs: Sequence[str]) -> int:
-        """Let dead letters and rejected rows wait again; gives their number."""
+        """Let dead letters and rejected rows wait again, and return their number."""
         return do(self.connection, "outbox", "retry_dead", instance=instance, outputs=list(outputs))
 
     @one_transaction
     def waits(self, instance: str, output: str) -> bool:
-        """Whether an output has rows that are to be sent."""
+        """Return whether an output has rows to send."""
         return bool(ask(self.connection, "outbox", "waits", instance=instance, output=output)[0].waits)
 
     @one_transaction
     def rows_about(self, query: str, instance: str, /, **parameters: Any) -> list[dict[str, Any]]:
-        """The rows of a named question about an instance's outbox, for the report."""
+        """Return the rows of a named query about an instance's outbox, for the report."""
         return [dict(row._mapping) for row in ask(self.connection, "outbox", query, instance=instance, **parameters)]
 
     @one_transaction
     def origin(self, lineage: str) -> Origin:
-        """What the rows of a lineage are put with, by the log."""
+        """Return the columns with which a lineage's rows enter the outbox."""
         return Origin(*tuple(ask(self.connection, "outbox", "origin", lineage=lineage)[0]))
 
     @one_transaction
     def let_wait(self, instance: str, lineage: str, batch_id: int) -> None:
-        """Have the rows of a backfill sent. Called in the transaction that ends it; a second time finds none."""
+        """Let the rows of a backfill be sent, in the transaction that ends it. A repetition finds none."""
         do(self.connection, "outbox", "let_wait", instance=instance, lineage=lineage, batch_id=str(batch_id))
 
     @one_transaction
     def throw_away(self, instance: str, lineage: str) -> None:
-        """Remove what killed attempts at a backfill have left.
+        """Remove the rows that killed attempts at a backfill have left.
 
-        Called in the transaction that begins the next one, whose epoch has fenced them: none of them can add a row
-        after this."""
+        This runs in the transaction that begins the next attempt. Its epoch has fenced the earlier ones, so they can't
+        add rows afterwards.
+        """
         do(self.connection, "outbox", "throw_away", instance=instance, lineage=lineage)
 
 
 @dataclass(frozen=True)
 class Origin:
-    """What every row of a lineage is put with.
+    """The columns that every row of a lineage has in the outbox.
 
-    life    the id of the lineage that no other lineage has, on this platform or another
-    state   'waiting'; of a backfill 'held': no deliverer sees it until the backfill has ended
+    life    the id of the lineage, which no other lineage has, on this platform or another
+    state   'waiting'; for a backfill 'held': no deliverer sees it until the backfill has ended
     """
 
     life: str
     state: str
 
 
-# The outbox in whole units, for targets that take a unit at once: Kafka, BigQuery's streams, and the user's own sinks.
+# Whole units of the outbox, for targets that accept a unit at once: Kafka, BigQuery's streams, the user's own sinks.
 #
-# Called by `onlyonce.sinks.outbox.deliver`.
-#
-# Locks and epochs are those of `outbox`. All rows of a unit have one state, since they are begun and recorded together.
+# Locks and epochs are those of rows. All rows of a unit have one state, since they are begun and recorded together.
 
 
 @dataclass(frozen=True)
@@ -178,7 +177,7 @@ class Unit:
 
     @property
     def name(self) -> str:
-        """Under which a target knows it: no other unit has it, on this platform or another."""
+        """The name under which a target knows the unit. No other unit has it, on this platform or another."""
         return f"{self.unit}@{self.life}"
 
 
@@ -187,46 +186,49 @@ class OutboxUnits(Transactions):
 
     @one_transaction
     def next_unit(self, deliverer: Deliverer) -> Unit | None:
-        """The first unit of an output that is to be written. Of one partition units come in the order of their
-        batches."""
+        """Return the first unit of an output to write, or None. Units of one partition follow the order of their
+        batches.
+        """
         place = {"instance": deliverer.instance, "output": deliverer.output}
         found = ask(self.connection, "outbox_units", "next_unit", **place)
         return Unit(found[0].unit, found[0].life) if found else None
 
     def begin(self, deliverer: Deliverer, unit: Unit) -> None:
-        """Write down an attempt before it is made. Raises Superseded."""
+        """Note an attempt before it is made. Raise Superseded."""
         self._change(deliverer, "begin", unit)
 
     def record(self, deliverer: Deliverer, unit: Unit, answer: str) -> None:
-        """The target has it. Raises Superseded."""
+        """Note that the target has the unit. Raise Superseded."""
         self._change(deliverer, "record", unit, answer=answer)
 
     def wait(self, deliverer: Deliverer, unit: Unit, answer: str, *, lost: bool, uncertain: bool) -> None:
-        """The attempt failed. `lost`: nobody knows whether the target has it; `uncertain`: nor will. Raises
-        Superseded."""
+        """Note that the attempt failed. Raise Superseded.
+
+        `lost`: it is unknown whether the target has the unit. `uncertain`: the target can't answer that later either.
+        """
         self._change(deliverer, "wait", unit, answer=answer, lost=lost, uncertain=uncertain)
 
     @one_transaction
     def rows(self, unit: Unit, after: int, most: int) -> list[Row]:
-        """The next rows of a unit, in order: `most`, or BYTES_AT_ONCE of payload."""
+        """Return the next rows of a unit, in order: at most `most` rows, and BYTES_AT_ONCE of payload."""
         place = {"unit": unit.unit, "after": after, "most": most, "bytes": BYTES_AT_ONCE}
         return [Row(*tuple(row)) for row in ask(self.connection, "outbox_units", "rows", **place)]
 
     @one_transaction
     def take_over(self, deliverer: Deliverer) -> Deliverer:
-        """Become the deliverer of an output."""
+        """Become the deliverer of an output, and return it with its new epoch."""
         return replace(deliverer, epoch=ask(self.connection, "lineages", "bump", lineage=deliverer.name)[0].epoch)
 
     @one_transaction
     def recover(self, deliverer: Deliverer, *, uncertain: bool) -> int:
-        """Attempts that an ended deliverer has left wait again; gives their rows. Raises Superseded."""
+        """Let attempts of an ended deliverer wait again, and return the number of their rows. Raise Superseded."""
         Lineages(self.connection).check_epoch(deliverer.name, deliverer.epoch)
         place = {"instance": deliverer.instance, "output": deliverer.output}
         return do(self.connection, "outbox_units", "recover", uncertain=uncertain, **place)
 
     @one_transaction
     def stream(self, unit: str) -> str | None:
-        """The stream that a unit was sent to. Raises Refused for a unit of which other requests have sent a part."""
+        """Return the stream that a unit was sent to. Raise Refused if some of its rows were sent by other requests."""
         found = ask(self.connection, "outbox_units", "stream", unit=unit.rpartition("@")[0])[0]
         if found.mixed:
             raise Refused(
@@ -239,7 +241,7 @@ class OutboxUnits(Transactions):
 
     @one_transaction
     def note_stream(self, deliverer: Deliverer, unit: str, stream: str) -> None:
-        """Keep where a unit goes, before its first row is sent there. Raises Superseded."""
+        """Note the stream of a unit before its first row is sent there. Raise Superseded."""
         Lineages(self.connection).check_epoch(deliverer.name, deliverer.epoch)
         do(self.connection, "outbox_units", "note_stream", unit=unit.rpartition("@")[0], stream=stream)
 
@@ -260,9 +262,9 @@ class Streams:
     deliverer: Deliverer
 
     def find(self, unit: str) -> str | None:
-        """The stream that a unit was sent to. Raises Refused for a unit of which other requests have sent a part."""
+        """Return the stream that a unit was sent to. Raise Refused if some of its rows were sent by other requests."""
         return OutboxUnits(self.database).stream(unit)
 
     def note(self, unit: str, stream: str) -> None:
-        """Keep where a unit goes, before its first row is sent there. Raises Superseded."""
+        """Note the stream of a unit before its first row is sent there. Raise Superseded."""
         OutboxUnits(self.database).note_stream(self.deliverer, unit, stream)

@@ -1,7 +1,7 @@
 """Begin and end of a release: invalid or remnant rows become a new input file. docs/specification/release.md.
 
 When a release begins it claims its sets of rows by their primary key. It has ended when its file is in the inbox. A
-release that was killed in between is finished by the next release of its pipeline, whoever asks for it.
+release that was killed in between is finished by the next release of its pipeline.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Release:
 
 @dataclass(frozen=True)
 class Put:
-    """What a release has put into the inbox; `path` is None when nothing was left to put there."""
+    """The input file that a release has put into the inbox; `path` is None if no rows were left for one."""
 
     path: str | None
     lines: int
@@ -45,18 +45,18 @@ class Releases(Transactions):
 
     @one_transaction
     def committed(self, instance: str) -> dict[tuple[str, int], dict[str, str]]:
-        """The committed receive batches of an instance, each with the files that it could not read."""
+        """Return the committed receive batches of an instance, each with the files that it could not read."""
         rows = ask(self.connection, "release", "committed", instance=instance)
         return {(row.lineage, row.batch_id): row.facts for row in rows}
 
     @one_transaction
     def released(self, instance: str, kind: Kind) -> set[tuple[str, int, str, str]]:
-        """The keys of the sets that were released or are about to be."""
+        """Return the keys of the sets that a release has released or is about to."""
         return {tuple(row) for row in ask(self.connection, "release", "released", instance=instance, kind=kind)}
 
     @one_transaction
     def begun(self, instance: str) -> Release | None:
-        """The release that an earlier attempt has left, if any."""
+        """Return the release that an earlier attempt has left, if any."""
         rows = ask(self.connection, "release", "begun", instance=instance)
         if not rows:
             return None
@@ -66,12 +66,12 @@ class Releases(Transactions):
 
     @one_transaction
     def begin(self, instance: str, kind: Kind, run_id: str, events_version: int, sets: list[RowSet]) -> Release:
-        """Take the sets.
+        """Claim the sets, and return the release that has begun.
 
-        Raises Retryable when another release has taken one of them meanwhile, or is not ended, or old rows were
-        removed.
+        If a release of the same run has begun, return it: the answer to its COMMIT was lost.
 
-        A begun release of the same run is this one: the answer to its COMMIT was lost.
+        Raise Retryable if another release has claimed one of the sets or has not ended, or if old rows were removed
+        meanwhile.
         """
         if not ask(self.connection, "release", "lock_instance", instance=instance):
             raise Refused(f"nothing of {instance} has run yet", hint=f"onlyonce run {instance} comes first")
@@ -103,9 +103,9 @@ class Releases(Transactions):
 
     @one_transaction
     def end(self, release: Release, put: Callable[[], Put]) -> bool:
-        """Put the file into the inbox and note it; False when another attempt has done so already.
+        """Put the file into the inbox and note it. Return False if another attempt has already done so.
 
-        Of two attempts one waits here, so none puts a file again that was ended, read and cleared away.
+        A concurrent attempt waits here. So a file that was noted, read and cleared is never put again.
         """
         row: Any = ask(self.connection, "release", "lock_release", release_no=release.number)[0]
         if row.state == "released":
@@ -117,17 +117,16 @@ class Releases(Transactions):
         return True
 
 
-# What Spark tells of the state of an output: how large it is, and what its last batch has put in and taken out.
+# Spark's figures about the state of an output: how large it is, and what its last batch has added and removed.
 #
-# For people; nothing is decided by it.
-#
-# Who calls it: `onlyonce.outputs.query`, for each progress that it sees. No errors of its own. Not promised:
-# a progress of each batch. A driver that is killed behind a batch takes its progress along.
+# They are for people; no decision depends on them. A driver that is killed after a batch loses the batch's figures.
 
 
 @dataclass(frozen=True)
 class State:
-    """One operator of one batch. Bytes are those of Spark; None: the operator or the store does not tell."""
+    """One stateful operator in one batch. Bytes are Spark's; None if the operator or the state store does not
+    report them.
+    """
 
     operator: int
     kind: str
@@ -140,10 +139,10 @@ class State:
 
 
 class States(Transactions):
-    """The state of outputs, as Spark tells it."""
+    """The state of outputs, as Spark reports it."""
 
     @one_transaction
     def note(self, lineage: str, batch_id: int, states: list[State]) -> None:
-        """Store what a batch tells in the place of what the one before told."""
+        """Store the figures of a batch in place of the previous batch's."""
         told = pa.Table.from_pylist([asdict(state) for state in states])
         do_rows(self.connection, "states", "note", told, lineage=lineage, batch_id=batch_id)

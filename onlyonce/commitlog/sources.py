@@ -1,27 +1,25 @@
-"""Correct when an instance's input arrived, after a driver whose clock was ahead has registered some of it.
+"""Corrected arrivals, failed attempts of receive, and Pub/Sub subscriptions.
 
+`Arrivals` corrects when an instance's input arrived, after a driver whose clock was ahead has registered some of it.
 `onlyonce doctor --fix --yes` calls this.
 
 A source's registry stores when each batch arrived, by the clock of the driver that found it. Arrival times decide three
 things:
 
 - how long a record's id is remembered. Ids are stored by the ten minutes in which their batch arrived (a *bucket*). A
-  bucket that is older than
-  the pipeline's `dedup_horizon` is removed, and a later delivery of its records can't be recognised.
+  bucket that is older than the pipeline's `dedup_horizon` is removed, and a later delivery of its records can't be
+  recognised.
 - whether a source is silent or idle, since nothing has arrived for some time.
 - which event times are too far ahead (`max_ahead`).
 
-A later batch never arrives before an earlier one. So one batch from a year ahead would date all that follows a year
+A later batch never arrives before an earlier one. So one batch from a year ahead would date all later ones a year
 ahead.
 
 A correction does not rewrite anything that is stored: registries, committed batches and `events` keep the wrong time.
-It notes, for each registry, the last batch that counts as arrived at the time of the correction, if its registry says a
-later time. Input that is registered afterwards arrives by the right clock. Ids in a bucket of the wrong time stay until
-the clock has passed it: longer than the horizon, never shorter. An event time that was accepted stays the maximum,
-because a watermark never moves back.
-
-Errors: Retryable while a driver is at work; Refused if a batch has begun and not ended, or if ids were removed that the
-correction would count as remembered.
+It notes the last batch of each registry. Each batch up to that one counts as arrived at the time of the correction, if
+its registry says a later time. Input that is registered afterwards arrives by the right clock. Ids in a bucket of the
+wrong time stay until the clock has passed it: longer than the horizon, never shorter. An event time that was accepted
+stays the maximum, because a watermark never moves back.
 """
 
 from __future__ import annotations
@@ -42,15 +40,15 @@ from onlyonce.database.connect import Transactions, ask, do, one_transaction
 from onlyonce.failpoints import passing
 
 MOST = timedelta(minutes=15)
-"""A corrected arrival may be so far ahead of the clock: into the next bucket."""
+"""How far a corrected arrival may be ahead of the clock: into the next bucket."""
 
 
 class Arrivals(Transactions):
-    """When input arrived, where that was corrected."""
+    """Corrected arrival times of input."""
 
     @one_transaction
     def corrected(self, instance: str) -> Corrections:
-        """Return what was corrected of an instance."""
+        """Return the corrections of an instance."""
         rows = ask(self.connection, "arrivals", "corrected", instance=instance)
         return Corrections(rows[0].arrival if rows else None, {row.registry: row.batch_no for row in rows})
 
@@ -59,6 +57,9 @@ class Arrivals(Transactions):
         """Let all that is registered count as arrived now, at the latest; return that time.
 
         `registered` reads the last batch of each registry.
+
+        Raise Retryable while a driver is at work. Raise Refused if a batch has begun and not ended, or if ids were
+        removed that the correction would count as remembered.
         """
         if at_work := Drops(self.connection).look(instance, None).at_work:
             raise Retryable(
@@ -106,7 +107,7 @@ class Arrivals(Transactions):
 
 
 def _free(found: Any) -> tuple[datetime, int]:
-    """Return the first time from now on whose bucket has no removed ids, and that bucket where the floor is higher."""
+    """Return the first time from now on whose bucket has no removed ids, and the floor that fits it."""
     if found.gc_floor <= found.bucket:
         return found.now, found.gc_floor
     if found.free_from <= found.bucket:
@@ -114,17 +115,15 @@ def _free(found: Any) -> tuple[datetime, int]:
     return EPOCH + found.free_from * BUCKET, found.free_from
 
 
-# Counts how often receive has failed at a batch for the same reason, and keeps the records that it refuses because of
-# that.
-#
+# Counts how often receive has failed at a batch for the same reason, and keeps the records that it therefore refuses.
 # docs/specification/receive.md.
-#
-# Who calls it: `onlyonce.receive.batch_files`. Errors: Superseded from a driver that was overtaken.
 
 
 @dataclass(frozen=True)
 class Failures:
-    """How often a batch has failed in a row of one cause, and the reasons of the records that it refuses, by place."""
+    """How often a batch has failed in a row for one cause, and the reasons of the records that it refuses, by
+    position.
+    """
 
     times: int = 0
     refused: Mapping[Place, str] = field(default_factory=dict)
@@ -135,19 +134,22 @@ class FailedAttempts(Transactions):
 
     @one_transaction
     def of_batch(self, lineage: str, batch_id: int) -> Failures:
-        """What earlier attempts at a batch have failed of."""
+        """Return the failures of earlier attempts at a batch."""
         rows = ask(self.connection, "failures", "of_batch", lineage=lineage, batch_id=batch_id)
         return _read(rows[0]) if rows else Failures()
 
     @one_transaction
     def add(self, driver: Driver, batch_id: int, cause: str) -> Failures:
-        """Note that an attempt has failed."""
+        """Note that an attempt has failed. Raise Superseded."""
         Lineages(self.connection).check_epoch(driver.lineage, driver.epoch)
         return _read(ask(self.connection, "failures", "add", lineage=driver.lineage, batch_id=batch_id, cause=cause)[0])
 
     @one_transaction
     def refuse(self, driver: Driver, instance: str, batch_id: int, refused: Mapping[Place, str]) -> None:
-        """Fix which records a begun batch refuses. What its units say of them goes, so that all are written anew."""
+        """Fix which records a begun batch refuses. Withdraw its units, so that all of them are written again.
+
+        Raise Superseded.
+        """
         self.withdraw(driver, instance, batch_id)
         told = json.dumps([[*place, reason] for place, reason in refused.items()])
         do(self.connection, "failures", "refuse", refused=told, lineage=driver.lineage, batch_id=batch_id)
@@ -155,9 +157,9 @@ class FailedAttempts(Transactions):
 
     @one_transaction
     def withdraw(self, driver: Driver, instance: str, batch_id: int) -> None:
-        """Withdraw the units of a begun batch and the ids that they added, so that a replay writes all of them anew.
+        """Withdraw the units of a begun batch and the ids that they added, so that a replay writes all of them again.
 
-        Their rows must not be in `events`.
+        Their rows must not be in `events`. Raise Superseded.
         """
         Lineages(self.connection).check_epoch(driver.lineage, driver.epoch)
         do(self.connection, "relive", "withdraw_chunks", instance=instance, lineage=driver.lineage, batch_id=batch_id)
@@ -171,11 +173,9 @@ def _read(row: Any) -> Failures:
 # Which pipeline has which Pub/Sub subscription, and which landed messages may be delivered again.
 # docs/specification/pull.md.
 #
-# A message is noted before its file is landed. The note is removed once its acknowledgement is known. While it is there
-# the collection does not pass the time of the landing, so the catalog still has the message's id when it is delivered
-# again.
-#
-# Who calls it: `onlyonce.sources.pubsub`; the collection reads what is noted (`sql/statements/collect.sql`, held).
+# A message is noted before its file is landed. The note is removed once its acknowledgement is known. As long as the
+# note exists, the gc of ids does not pass the time of the landing. So the id catalog still has the message's id when it
+# is delivered again (`held` in `sql/statements/collect.sql`).
 
 
 class Subscriptions(Transactions):
@@ -183,7 +183,7 @@ class Subscriptions(Transactions):
 
     @one_transaction
     def register(self, subscription: str, pipeline: str) -> None:
-        """Make a subscription the pipeline's own. Raises Refused when another pipeline has it."""
+        """Reserve a subscription for the pipeline. Raise Refused if another pipeline has it."""
         Lineages(self.connection).add_instance(pipeline, pipeline)
         do(self.connection, "pubsub", "register", subscription=subscription, pipeline=pipeline)
         owner = ask(self.connection, "pubsub", "owner", subscription=subscription)[0].pipeline
@@ -202,7 +202,9 @@ class Subscriptions(Transactions):
 
     @one_transaction
     def newest_bucket(self, pipeline: str) -> int:
-        """The bucket of the newest receive batch, or the floor. What is pulled from now on has none below it."""
+        """Return the bucket of the newest receive batch, or the floor. Messages pulled from now on have no lower
+        bucket.
+        """
         floor = ask(self.connection, "catalog", "floor", instance=pipeline)[0].gc_floor
         return max(int(floor), int(ask(self.connection, "pubsub", "newest_bucket", pipeline=pipeline)[0].bucket))
 
@@ -216,12 +218,14 @@ class Subscriptions(Transactions):
         message_ids: list[str],
         retention: timedelta,
     ) -> None:
-        """Before a file is landed: its messages, which the subscription may deliver again within its retention.
+        """Note the messages of a file before it is landed: the subscription may deliver them again within its
+        retention.
 
-        `bucket` was the newest before they were pulled, so nobody has landed them in a lower one. The floor is read FOR
-        SHARE, as by a batch that begins: no collection comes between. Raises Retryable when the floor has passed the
-        bucket: this landing has slept, others may have landed its messages, and what they were known by may be
-        collected.
+        `bucket` was the newest before they were pulled, so no landing has put them into a lower one. The floor is read
+        FOR SHARE, as by a batch that begins, so no gc of ids comes between.
+
+        Raise Retryable if the floor has passed the bucket. Then this landing has slept, and others may have landed its
+        messages, whose ids may be removed.
         """
         if ask(self.connection, "catalog", "floor", instance=pipeline)[0].gc_floor > bucket:
             raise Retryable(
@@ -243,14 +247,14 @@ class Subscriptions(Transactions):
 
     @one_transaction
     def settle(self, subscription: str, message_ids: list[str]) -> None:
-        """These messages are acknowledged, whichever file they were landed in first."""
+        """Delete the notes of acknowledged messages, whichever file they were landed in first."""
         named = {"subscription": subscription, "message_ids": message_ids}
-        # Locked first, in one order. Each statement sees what the one before it left.
+        # Locked first, in one order. Each statement sees what the previous one left.
         ask(self.connection, "pubsub", "lock", **named)
         do(self.connection, "pubsub", "settle_whole", **named)
         do(self.connection, "pubsub", "settle_some", **named)
 
     @one_transaction
     def unacknowledged(self, subscription: str) -> int:
-        """How many landed messages are not known to be acknowledged."""
+        """Return how many landed messages are not known to be acknowledged."""
         return int(ask(self.connection, "pubsub", "open", subscription=subscription)[0].messages)

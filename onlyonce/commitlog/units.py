@@ -1,5 +1,5 @@
 """A unit's transaction: claim the unit, check the epoch, write the rows (the caller does this), store the content.
-docs/specification/unit.md.
+docs/specification/unit.md. Also the databases in which a lineage may have units.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from onlyonce.database.migrate import migrate_authority
 from onlyonce.failpoints import passing
 
 FATES = ("kept", "invalid", "remnant", "duplicate", "unknown_fields")
-"""What a unit of receive counts its records by."""
+"""The names by which a unit of receive counts its records."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What a unit's first statement says: who wants to commit it, and of what kind it is.
+    """The content of a unit's first statement: the driver that wants to commit it, and its kind.
 
-    A data unit's rows are in the transaction; it is skipped when it is there. A witness unit's rows go
-    elsewhere; when it is there, they are emitted again. Both are compared first.
+    The rows of a data unit are in the transaction; if the unit exists, they are skipped. The rows of a witness unit go
+    elsewhere; if the unit exists, they are emitted again. An existing unit of either kind is compared first.
     """
 
     unit: UnitId
@@ -47,7 +47,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Chunk:
-    """The ids of a unit of receive as the catalog keeps them, and their filter."""
+    """The ids of a unit of receive as the id catalog keeps them, and their filter."""
 
     place: Place
     ids: bytes
@@ -81,7 +81,7 @@ class Unit:
 
     @property
     def content(self) -> Content:
-        """What it holds."""
+        """The unit's rows, hash and sums."""
         return _content(self.rows, self.content_hash, self.float_sums)
 
 
@@ -90,11 +90,11 @@ class Units(Transactions):
 
     @one_transaction
     def claim(self, wanted: Claim) -> Content | None:
-        """Insert the unit, then check the epoch. Gives None when the unit is now ours to fill, or the content
-        of the one that is there.
+        """Insert the unit, then check the epoch. Return None if the unit is ours to fill, else the existing unit's
+        content.
 
-        The unique index makes a twin wait here for the other's commit or rollback, so there is no moment
-        between a look and a write. Raises Superseded.
+        The unique index makes a twin wait here for the other's commit or rollback, so there is no moment between a read
+        and a write. Raise Superseded.
         """
         unit = wanted.unit
         ours = do(
@@ -107,9 +107,9 @@ class Units(Transactions):
 
     @one_transaction
     def commit(self, wanted: Claim, content: Content, points: str) -> None:
-        """Claim and fill a unit whose rows go elsewhere; one that is there is compared.
+        """Claim and fill a unit whose rows go elsewhere. Compare it with the existing unit if there is one.
 
-        `points`: what the name of its fail-point begins with.
+        `points`: the prefix of its fail-point's name.
         """
         there = self.claim(wanted)
         passing(f"{points}-unit-after-claim")
@@ -122,9 +122,9 @@ class Units(Transactions):
     def commit_received(
         self, wanted: Claim, content: Content, counts: Counts, chunk: Chunk | None, took: LookUps
     ) -> bool:
-        """The same for a unit of receive, with its chunk of the catalog; tells whether that was added.
+        """Claim and fill a unit of receive with its chunk of the id catalog. Return whether the chunk was added.
 
-        `chunk` is None where the bucket of the unit may be gone.
+        Compare it with the existing unit if there is one. `chunk` is None if the bucket of the unit may be removed.
         """
         passing("receive-unit-before-claim")
         there = self.claim(wanted)
@@ -141,7 +141,7 @@ class Units(Transactions):
 
     @one_transaction
     def fill(self, unit: UnitId, content: Content, counts: Counts | None = None) -> None:
-        """Store what the unit holds, in the transaction of its claim."""
+        """Store the unit's content, in the transaction of its claim."""
         fates: dict[str, Any] = dict.fromkeys((*FATES, "largest"))
         if counts is not None:
             fates = {name: getattr(counts, name) for name in fates}
@@ -160,10 +160,11 @@ class Units(Transactions):
     def commit_alike(
         self, lineage: str, batch_id: int, sink: str, partitions: int, epoch: int, content: Content
     ) -> dict[UnitId, Content]:
-        """Claim all data units of a sink's batch, check the epoch, fill those that are now ours: the same in each, in
-        as many statements as for one.
+        """Claim all data units of a sink's batch, check the epoch, and fill those that are now ours with the same
+        content.
 
-        Gives the others, with what they hold. Raises Superseded."""
+        This takes as many statements as one unit. Return the other units with their content. Raise Superseded.
+        """
         wanted = {number: UnitId(lineage, batch_id, sink, number) for number in range(partitions)}
         ours = ask(
             self.connection, "units", "claim_all", lineage=lineage, batch_id=batch_id, sink=sink, epoch=epoch,
@@ -182,8 +183,10 @@ class Units(Transactions):
 
     @one_transaction
     def commit_nothing(self, plan: Plan, sink: str, epoch: int, nothing: Content, *, compared: bool) -> None:
-        """All data units of a batch of a sink without rows; those that are there are compared, unless they hold
-        nothing that can be."""
+        """Commit all data units of a sink's batch that has no rows.
+
+        Compare existing units, unless `compared` is False: then they hold nothing that can be compared.
+        """
         there = self.commit_alike(plan.lineage, plan.batch_id, sink, plan.partitions, epoch, nothing)
         if compared:
             for unit, found in there.items():
@@ -191,19 +194,19 @@ class Units(Transactions):
 
     @one_transaction
     def find(self, unit: UnitId) -> Content | None:
-        """The content of a unit that is in the log."""
+        """Return the content of a unit, or None if the unit does not exist."""
         rows = ask(self.connection, "units", "find", unique_id=str(unit))
         return _content(rows[0].rows, rows[0].content_hash, _float_sums(rows[0])) if rows else None
 
     @one_transaction
     def contents(self, lineage: str, batch_id: int, sink: str) -> dict[UnitId, Content]:
-        """The units of one sink's batch that are in the log, each with its content."""
+        """Return the units of one sink's batch, each with its content."""
         there = [one for one in self.of_batch(lineage, batch_id) if one.sink == sink]
         return {UnitId(lineage, batch_id, sink, one.partition): one.content for one in there}
 
     @one_transaction
     def of_batch(self, lineage: str, batch_id: int) -> list[Unit]:
-        """All units of a batch."""
+        """Return all units of a batch."""
         return [_unit(row) for row in ask(self.connection, "units", "of_batch", lineage=lineage, batch_id=batch_id)]
 
     @one_transaction
@@ -217,7 +220,7 @@ class Units(Transactions):
 
     @one_transaction
     def note_snapshot(self, unit: UnitId, snapshot_id: int) -> None:
-        """Store which snapshot of an Iceberg table has the rows of a unit. For people: nothing is decided by it."""
+        """Store which snapshot of an Iceberg table has the rows of a unit. For people: no decision depends on it."""
         do(self.connection, "units", "note_snapshot", unique_id=str(unit), snapshot_id=snapshot_id)
 
     @one_transaction
@@ -231,12 +234,12 @@ class Units(Transactions):
 
     @one_transaction
     def noted(self, lineage: str, batch_id: int, sink: str) -> int:
-        """How many rows all attempts at a batch have written to a sink without a claim."""
+        """Return how many rows all attempts at a batch have written to a sink without a claim."""
         return int(ask(self.connection, "units", "noted", lineage=lineage, batch_id=batch_id, sink=sink)[0].rows)
 
 
 def expect(there: Iterable[Unit], sink: str, partitions: int, lineage: str, batch_id: int) -> None:
-    """Stop unless each of the recorded partitions has its unit. Called before a batch ends."""
+    """Raise InvariantBroken unless each of the recorded partitions has its unit. Called before a batch ends."""
     found = {one.partition for one in there if one.sink == sink}
     if found != set(range(partitions)):
         missing = sorted(set(range(partitions)) - found) or sorted(found - set(range(partitions)))
@@ -258,13 +261,13 @@ def _content(rows: int, exact: str, sums: dict[str, Any]) -> Content:
 
 
 def _float_sums(row: Row[Any]) -> dict[str, Any]:
-    # MySQL gives JSON as its text.
+    # MySQL returns JSON as a string.
     found = row.float_sums or {}
     return dict(json.loads(found) if isinstance(found, str) else found)
 
 
 def _as_json(floats: dict[str, FloatSum]) -> str:
-    # A sum may be more than a double holds, and JSON knows no infinity: as a string it is what float() reads again.
+    # A sum may exceed a double, and JSON has no infinity: such a value is a string that float() reads.
     sums = {name: [one.total, one.size, one.nan, one.high, one.low] for name, one in floats.items()}
     return json.dumps(
         {name: [value if isfinite(value) else str(value) for value in values] for name, values in sums.items()}
@@ -276,23 +279,21 @@ def _float_sum(total: Any, size: Any, nan: int, high: int, low: int) -> FloatSum
 
 
 # The databases in which a lineage may have units: the platform's own, and those of its sinks elsewhere (PostgreSQL,
-# MySQL).
-#
-# docs/specification/incarnation.md.
+# MySQL). docs/specification/incarnation.md.
 #
 # The log notes each database for each lineage, before an epoch is first stored there. The note stays when a later
 # declaration no longer has that database. Every decision that depends on "is there a unit?" asks all of them, through
 # this module. The asker's epoch is raised in each of them first, so no older driver can change the answer.
 #
-# Who calls it: the sinks of tables, the begin of a batch or a backfill, `onlyonce lineage new`, `drop`, `collect`, the
-# doctor. Errors: a database that can't be asked never counts as "no unit". Refused if a variable is not set, or names
-# another database than before; DatabaseAway if a database does not answer; Superseded.
+# A database that is unreachable never counts as "no unit": DatabaseAway is raised. Refused is raised if a variable is
+# not set, or names another database than before.
 
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """A database in which a lineage may have units: the variable that names it, and which one it was, where that is
-    known."""
+    """A database in which a lineage may have units: the variable that names it, and the database's id if it is
+    known.
+    """
 
     lineage: str
     authority: str
@@ -300,9 +301,9 @@ class Elsewhere:
 
 
 def url_of(variable: str | None, whose: str = "a sink's") -> str:
-    """The URL of a sink's or lookup's database: the platform's own database, or what an environment variable holds.
+    """Return the URL of a sink's or lookup's database: the platform's own, or the value of an environment variable.
 
-    Raises Refused.
+    Raise Refused.
     """
     if variable is None:
         return settings.database_url()
@@ -329,9 +330,9 @@ def _is_known(url: str) -> bool:
 
 
 def database_of(variable: str | None) -> Database:
-    """A sink's database, or with None the platform's, as a driver and its tasks reach it. Raises Refused.
+    """Return a sink's database, or with None the platform's, as a driver and its tasks reach it. Raise Refused.
 
-    Tasks go through a pooler where the variable of the same name with `_POOLER` behind it has one.
+    Tasks use a pooler if a variable of the same name with the suffix `_POOLER` is set.
     """
     url = url_of(variable)
     if variable is None:
@@ -342,8 +343,7 @@ def database_of(variable: str | None) -> Database:
 
 
 def adopt_authority(platform: Database, driver: Driver, authority: str) -> None:
-    """Make a sink's own database one in which this driver may commit: remembered in the log, then told the epoch
-    there."""
+    """Let this driver commit in a sink's own database: note the database in the log, then store the epoch there."""
     there, which = _opened(authority)
 
     def remember(connection: Connection) -> UUID | None:
@@ -360,12 +360,12 @@ class Authorities(Transactions):
 
     @one_transaction
     def remembered(self, names: list[str]) -> list[Elsewhere]:
-        """Where units of some lineages may be beside the platform's own database."""
+        """Return the databases, other than the platform's own, that may have units of some lineages."""
         return [Elsewhere(*tuple(row)) for row in ask(self.connection, "authorities", "remembered", lineages=names)]
 
     @one_transaction
     def fence(self, driver: Driver) -> None:
-        """Raise the driver's epoch wherever its lineage may have units: no older driver commits anything any more.
+        """Raise the driver's epoch wherever its lineage may have units, so that no older driver commits anything.
 
         The caller holds the epoch in the platform's database, or has just bumped it.
         """
@@ -378,16 +378,18 @@ class Authorities(Transactions):
 
     @one_transaction
     def units_elsewhere(self, driver: Driver, batch_id: int) -> list[Unit]:
-        """The units of a batch that other databases alone have.
+        """Return the units of a batch that only other databases have.
 
-        Fences first, so the answer stays.
+        Fence older drivers first, so the answer stays true.
         """
         self.fence(driver)
         return self.look(driver.lineage, batch_id)
 
     @one_transaction
     def look(self, lineage: str, batch_id: int) -> list[Unit]:
-        """The same at this moment, without a fence: an older driver may be about to commit more. For who only looks."""
+        """Return the units of a batch that only other databases have at this moment. An older driver may still commit
+        more.
+        """
         logged = {row.unique_id for row in Units(self.connection).of_batch(lineage, batch_id)}
         found = []
         for one in self.remembered([lineage]):
@@ -398,8 +400,11 @@ class Authorities(Transactions):
 
     @one_transaction
     def refuse_forgotten(self, driver: Driver) -> None:
-        """A log restored from an older backup than a sink's own database: a new life would write again what is
-        there."""
+        """Raise Refused if a sink's own database has newer batches than the log, which was restored from an older
+        backup.
+
+        A new life would write the rows of those batches again.
+        """
         begun = Lineages(self.connection).last_batches(driver.lineage)[0]
         for one in self.remembered([driver.lineage]):
             with _told(one), transaction(Database(url_of(one.authority), "onlyonce-look")) as there:
@@ -422,13 +427,13 @@ class Authorities(Transactions):
 
     @one_transaction
     def settled(self) -> list[tuple[Elsewhere, int]]:
-        """Where units may be that nobody asks for any more, each with the last batch of which that is so."""
+        """Return the databases with units that can be removed, each with the last batch whose units can be."""
         rows = ask(self.connection, "authorities", "settled")
         return [(Elsewhere(row.lineage, row.authority, row.database_id), row.upto) for row in rows]
 
     @one_transaction
     def _tell(self, driver: Driver, authority: str, ours: UUID | None) -> None:
-        """Tell the epoch, if the lineage is this platform's there. Raises Refused, Superseded."""
+        """Store the epoch there, if the lineage belongs to this platform there. Raise Refused, Superseded."""
         do(self.connection, "authorities", "own", lineage=driver.lineage, platform=str(ours))
         if str(ask(self.connection, "authorities", "owner", lineage=driver.lineage)[0].platform) != str(ours):
             raise Refused(
@@ -446,21 +451,21 @@ class Authorities(Transactions):
 
     @one_transaction
     def identity(self) -> UUID | None:
-        """Which database this is; None if its tables are not made yet."""
+        """Return the id of this database; None if its tables are not made yet."""
         if not self.is_there("this_database"):
             return None
         return UUID(str(ask(self.connection, "authorities", "identity")[0].id))
 
     @one_transaction
     def is_there(self, table: str) -> bool:
-        """Whether a database has one of our tables."""
+        """Return whether a database has one of our tables."""
         return bool(ask(self.connection, "authorities", "is_there", table=table)[0].there)
 
 
 def remove_units(one: Elsewhere, upto: int, at_once: int) -> int:
-    """Remove units of batches up to one from a sink's own database, some at a time; gives their number.
+    """Remove some units of batches up to one from a sink's own database, and return their number.
 
-    Again until 0.
+    The caller repeats until 0.
     """
     with _told(one), transaction(Database(url_of(one.authority), "onlyonce-collect")) as there:
         _check(one, Authorities(there).identity())
@@ -468,7 +473,7 @@ def remove_units(one: Elsewhere, upto: int, at_once: int) -> int:
 
 
 def _opened(authority: str) -> tuple[Database, UUID | None]:
-    """A sink's own database, with the tables for epochs and units, and which one it is."""
+    """Return a sink's own database, with the tables for epochs and units made, and its id."""
     there = Database(url_of(authority))
     migrate_authority(there.url)
     return there, Authorities(there).identity()
@@ -488,7 +493,7 @@ def _check(one: Elsewhere, there: UUID | None) -> None:
 
 @contextmanager
 def _told(one: Elsewhere) -> Iterator[None]:
-    """Whose database it is that does not answer."""
+    """Raise DatabaseAway with the name of the database if it is unreachable."""
     try:
         yield
     except (DatabaseAway, CommitStateUnknown) as error:

@@ -1,6 +1,7 @@
-"""What it means that a statement or a login failed: the database is away for now, or it has refused.
+"""Connections, transactions and sessions of tasks, and the meaning of failures.
 
-Who calls it: `connect`. Not promised: anything about a COMMIT whose answer is lost, which `connect` tells itself.
+The first part decides what a failed statement or login means: the database is unreachable for now, or it has refused. A
+COMMIT whose answer is lost is handled by `transaction`.
 """
 
 from __future__ import annotations
@@ -29,17 +30,27 @@ from onlyonce.database import mysql, statements
 from onlyonce.database.statements import queries
 
 AWAY = ("57P", "40", "53", "08", "55P03")
-"""Of SQLSTATEs. 57P: the server shuts down or ended this session; 40: serialization; 53: resources; 55P03:
-lock_timeout."""
+"""SQLSTATEs of an unreachable database.
+
+57P    the server shuts down or ended this session
+40     serialization
+53     resources
+08     connection
+55P03  lock_timeout
+"""
 NO_ANSWER = (*AWAY, "25", "57", "58", "XX")
-"""25: the session or the server takes no writes now; 57: another session has cancelled; 58 and XX: the server itself
-has failed."""
+"""SQLSTATEs that are no refusal.
+
+25      the session or the server takes no writes now
+57      another session has cancelled
+58, XX  the server itself has failed
+"""
 NOT_LET_IN = ("password authentication failed", "no password supplied", "is not permitted to log in")
-"""How PostgreSQL refuses a login, which has no SQLSTATE then."""
+"""How PostgreSQL refuses a login; such an error has no SQLSTATE."""
 
 
 def is_away(error: DBAPIError) -> bool:
-    """Whether the database may do the same statement later."""
+    """Return whether the database may do the same statement later."""
     if mysql.code_of(error):
         return error.connection_invalidated or mysql.is_away(error)
     code = getattr(error.orig, "pgcode", None) or ""
@@ -48,17 +59,16 @@ def is_away(error: DBAPIError) -> bool:
 
 
 def is_answer(error: Exception) -> bool:
-    """Return whether PostgreSQL has refused what it was asked: the same statements fail again until a person changes
-    something.
+    """Return whether PostgreSQL has refused the request: it fails again until a person changes something.
 
-    Also of a COMMIT: a deferred constraint or trigger that fails there has rolled the transaction back.
+    This holds for a COMMIT too: a deferred constraint or trigger that fails there has rolled the transaction back.
     """
     code = getattr(getattr(error, "orig", None) or error, "pgcode", None) or ""
     return bool(code) and not code.startswith(NO_ANSWER)
 
 
 def is_not_let_in(url: str, error: OperationalError) -> Refused | None:
-    """The server has answered, and no patience changes what: a password, role or database that is wrong."""
+    """Return the error for a wrong password, role or database, which no patience changes; None for another error."""
     if mysql.is_mysql(url):
         return mysql.not_let_in(url, error)
     told = str(getattr(error, "orig", None) or error)
@@ -80,7 +90,7 @@ def _reason(told: str) -> str:
 
 
 def database_away(error: Exception) -> DatabaseAway:
-    """The same as an error of ours. Nothing of the transaction is there."""
+    """Return the error for an unreachable database. The transaction was rolled back."""
     return DatabaseAway(
         f"the database did not answer: {first_line(error)}",
         data="the open transaction was rolled back; nothing is half done",
@@ -89,14 +99,14 @@ def database_away(error: Exception) -> DatabaseAway:
 
 
 def first_line(error: BaseException) -> str:
-    """What the server or the driver said, on one line."""
+    """Return the server's or the driver's message, on one line."""
     cause = getattr(error, "orig", None) or error
     return (str(cause).strip().splitlines() or [type(cause).__name__])[0]
 
 
 # Connections and transactions, and the meaning of a lost connection.
 #
-# If a connection breaks before COMMIT was sent, nothing was done: Retryable. If it breaks after that, nobody knows
+# If a connection breaks before COMMIT was sent, nothing was done: Retryable. If it breaks afterwards, it is unknown
 # whether the transaction was committed: CommitStateUnknown. Then the log must be read. If the server answers a COMMIT
 # with an error, nothing was done: Refused.
 
@@ -114,11 +124,13 @@ OPTIONS = {
     "timezone": "UTC",
     "synchronous_commit": "on",
 }
-"""A commit that was answered is there after a crash of the server, whatever a role or database has for other work. A
-statement may take as long as its rows need: a bound that a server or role has for other work would end the same batch
-at each attempt."""
+"""Options of each session. They override what a role or database has for other work.
+
+An acknowledged commit survives a crash of the server. A statement may take as long as its rows need: a timeout would
+end the same batch at each attempt.
+"""
 NAME = 63
-"""Of a session's name PostgreSQL keeps so many bytes."""
+"""PostgreSQL keeps so many bytes of a session's name."""
 SESSION_OPTIONS = " ".join(f"-c {name}={value}" for name, value in OPTIONS.items())
 OF_TRANSACTION = "; ".join(
     [*(f"SET LOCAL {name} = '{value}'" for name, value in OPTIONS.items()), "SET LOCAL application_name = %s"]
@@ -131,14 +143,14 @@ KEEPALIVES = {"keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, 
 class Database:
     """A PostgreSQL, or a sink's MySQL, and the name under which a session shows in pg_stat_activity.
 
-    `name` carries lineage and epoch (`onlyonce/7/3`), so that a newer driver can end the sessions of an
-    older one. It travels to Spark's workers inside closures; its repr never shows the URLs.
+    `name` carries lineage and epoch (`onlyonce/7/3`), so that a newer driver can end the sessions of an older one.
+    Spark's workers get it inside closures; its repr never shows the URLs.
 
-    pooler    the URL by which Spark's tasks reach it, where that is another one
+    pooler    the URL by which Spark's tasks reach it, if that is another one
     at_once   how many sessions the tasks of one executor have in it at the same time
-    of_task   whether this is how a task reaches it (`task_sessions`)
-    any_format   whether sessions open in a database of another format too. Without it they are refused: the way to end
-                 an old platform, and to look up a table that another platform may have made, need no format
+    of_task   whether this is how a task reaches it (`held_session`)
+    any_format   whether sessions open in a database of another format too. Without it they are refused. Ending an old
+                 platform needs no format, nor does looking up a table that another platform may have made
     """
 
     url: str = field(repr=False)
@@ -154,9 +166,9 @@ _turn = Lock()
 
 
 def _engine(database: Database) -> Engine:
-    # The process is in the key, to keep a forked Python worker from using its parent's sockets. Spark's workers live on
-    # after a run, and each run has names of its own: what was not used for long is let go, or the server's slots run
-    # out.
+    # The process id is in the key so that a forked Python worker does not use its parent's sockets. Spark's workers
+    # outlive a run, and each run has names of its own. So the least recently used engine is disposed, or the server
+    # runs out of connection slots.
     key = (replace(database, name="onlyonce-task") if by_transaction(database) else database, os.getpid())
     with _turn:
         engine = _engines.pop(key, None) or _new_engine(key[0])
@@ -170,7 +182,7 @@ def _engine(database: Database) -> Engine:
 def _new_engine(database: Database) -> Engine:
     is_mysql = mysql.is_mysql(database.url)
     engine = mysql.new_engine(database.url, database.name) if is_mysql else _postgres_engine(database)
-    if not (database.any_format or database.of_task):  # a task's driver has asked
+    if not (database.any_format or database.of_task):  # the task's driver has checked the format
         event.listen(engine, "connect", lambda raw, _: _refuse_other_format(raw, is_mysql))
     return engine
 
@@ -185,7 +197,7 @@ def _postgres_engine(database: Database) -> Engine:
         **KEEPALIVES,
         **({} if database.of_task else {"options": SESSION_OPTIONS}),
     }
-    # Many rows of one statement are sent together (`do_many`), not each with a round trip of its own.
+    # Many rows of one statement are sent together (`do_many`), instead of each with its own round trip.
     return create_engine(
         database.url,
         pool_size=1,
@@ -193,13 +205,14 @@ def _postgres_engine(database: Database) -> Engine:
         pool_pre_ping=True,
         connect_args=arguments,
         executemany_mode="values_plus_batch",
-        hide_parameters=True,  # an error would have values of records, and the salt of an erasure
+        hide_parameters=True,  # an error would show values of records, and the salt of an erasure
     )
 
 
 def _refuse_other_format(raw: Any, is_mysql: bool) -> None:
-    """Raise Refused if a new session is in a database of another format: no command, job or page reads or writes
-    there."""
+    """Raise Refused if a new session is in a database of another format. No command, job or page reads or writes
+    there.
+    """
     try:
         with raw.cursor() as cursor:
             found = statements.format_of_mysql_session(cursor) if is_mysql else statements.format_of_session(cursor)
@@ -210,13 +223,12 @@ def _refuse_other_format(raw: Any, is_mysql: bool) -> None:
 
 
 def by_transaction(database: Database) -> bool:
-    """Whether a session's name and options are told in each transaction: a task's may go through a pooler, which knows
-    no options."""
+    """Return whether a session's name and options are set in each transaction: a task's pooler may know no options."""
     return database.of_task and not mysql.is_mysql(database.url)
 
 
 def end_sessions(database: Database) -> None:
-    """Close this process's idle connections to it."""
+    """Close this process's idle connections to a database."""
     _engine(database).dispose()
 
 
@@ -228,10 +240,10 @@ def forget_connections() -> None:
 
 @contextmanager
 def transaction(database: Database) -> Iterator[Connection]:
-    """One transaction: commits when the block ends, rolls back when it raises.
+    """Yield one transaction: commit when the block ends, roll back if it raises.
 
-    Raises DatabaseAway when the connection broke before COMMIT, CommitStateUnknown when it broke at COMMIT, Refused
-    when the server has answered COMMIT with an error: a deferred constraint or trigger.
+    Raise DatabaseAway if the connection broke before COMMIT, and CommitStateUnknown if it broke at COMMIT. Raise
+    Refused if the server has answered COMMIT with an error: a deferred constraint or trigger.
     """
     try:
         connection = _engine(database).connect()
@@ -276,9 +288,9 @@ def transaction(database: Database) -> Iterator[Connection]:
 
 
 class Session:
-    """A session that one holder keeps, for a lock that lasts as long as it.
+    """A session that one holder keeps, for a lock that lasts as long as the session.
 
-    Each statement is a transaction. One that broke is made anew when it is asked again.
+    Each statement is a transaction. After a broken session the next statement opens a new one.
     """
 
     def __init__(self, database: Database) -> None:
@@ -287,10 +299,10 @@ class Session:
         self._connection: Connection | None = None
 
     def ask(self, work: Callable[[Connection], T]) -> T:
-        """Raises DatabaseAway."""
+        """Run a statement in the session, and open the session if there is none. Raise DatabaseAway."""
         try:
             if self._connection is None:
-                # An engine of its own: those that are shared let go what was not used for long.
+                # An engine of its own: the shared ones are disposed when they were not used for long.
                 self._engine = _new_engine(self._database)
                 self._connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
             return work(self._connection)
@@ -309,10 +321,10 @@ class Session:
 
 
 def run(database: Database, work: Callable[[Connection], T]) -> T:
-    """Do `work` in one transaction, and again while the database is away, for a bounded time.
+    """Do `work` in one transaction, and again while the database is unreachable, for a bounded time.
 
-    `work` must find out by itself what an earlier attempt of it has committed (a lost answer is followed
-    by another attempt). Raises DatabaseAway when the patience ends; what else `work` raises ends it at once.
+    `work` must find out by itself what an earlier attempt has committed: a lost answer is followed by another attempt.
+    Raise DatabaseAway when the patience ends. Any other error of `work` ends it at once.
     """
     attempts = Retrying(
         retry=retry_if_exception_type((DatabaseAway, CommitStateUnknown)),
@@ -328,17 +340,17 @@ def run(database: Database, work: Callable[[Connection], T]) -> T:
 
 
 def snapshot(connection: Connection) -> None:
-    """Let a transaction that has asked nothing yet see one moment only, and change nothing."""
+    """Make a transaction that has asked nothing yet read-only, with one snapshot."""
     connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
 
 
 def ask(connection: Connection, file: str, query: str, /, **parameters: Any) -> list[Row[Any]]:
-    """The rows of a named query."""
+    """Return the rows of a named query."""
     return list(connection.execute(_named(connection, file, query), parameters))
 
 
 def do(connection: Connection, file: str, query: str, /, **parameters: Any) -> int:
-    """Run a named statement; gives the number of rows that it touched."""
+    """Run a named statement, and return the number of rows that it touched."""
     return connection.execute(_named(connection, file, query), parameters).rowcount
 
 
@@ -349,12 +361,12 @@ def do_many(connection: Connection, file: str, query: str, rows: list[dict[str, 
 
 
 def _named(connection: Connection, file: str, query: str) -> TextClause:
-    """The text of a named query, in the words of the database that is asked."""
+    """Return a named query, in the dialect of the connected database."""
     return text(queries(f"{mysql.DIALECT}/{file}" if connection.dialect.name == mysql.DIALECT else file)[query])
 
 
 def _roll_back(connection: Connection, begun: RootTransaction) -> None:
-    # On a session that has ended there is nothing to roll back, and saying so would hide what went wrong before.
+    # On a session that has ended there is nothing to roll back, and that error would hide the first one.
     try:
         begun.rollback()
     except DBAPIError:
@@ -368,22 +380,19 @@ def _say_again(state: RetryCallState) -> None:
 
 # Statements by concern: a class for each, whose public methods are one transaction.
 #
-# Over a database a method runs in a transaction of its own, and again while the database is away (`connect.run`). Over
-# a connection it is a part of that connection's transaction: so methods are put together from others.
-#
-# Who calls it: `onlyonce.commitlog` and `onlyonce.catalog`. Errors: those of `run`; AssertionError where statements are
-# run outside a transaction.
+# Over a database a method runs in its own transaction, and again while the database is unreachable (`run`). Over a
+# connection it is a part of that connection's transaction, so methods can be composed of others.
 
 
 Asked = ParamSpec("Asked")
 Answer = TypeVar("Answer")
 Scope = Database | Connection
-"""Where methods run: each in a transaction of its own, or all within one that is open."""
+"""Where methods run: each in its own transaction, or all within an open one."""
 Concern = TypeVar("Concern", bound="Transactions")
 
 
 class Transactions:
-    """The transactions of one concern, in a database or within a transaction that is open."""
+    """The transactions of one concern, in a database or within an open transaction."""
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
@@ -391,14 +400,14 @@ class Transactions:
     @classmethod
     @contextmanager
     def once(cls, database: Database) -> Iterator[Self]:
-        """One transaction that the caller puts together, and that is not tried again."""
+        """Yield the concern in one transaction that the caller composes, and that is not retried."""
         with transaction(database) as connection:
             yield cls(connection)
 
     @classmethod
     @contextmanager
     def at_one_moment(cls, database: Database) -> Iterator[Self]:
-        """The same, which sees one moment only and changes nothing."""
+        """Yield the concern in one read-only transaction with one snapshot."""
         with cls.once(database) as found:
             snapshot(found.connection)
             yield found
@@ -413,7 +422,7 @@ class Transactions:
 def one_transaction(
     work: Callable[Concatenate[Concern, Asked], Answer],
 ) -> Callable[Concatenate[Concern, Asked], Answer]:
-    """Make a method one transaction, or a part of the one that is open."""
+    """Make a method one transaction, or a part of the open one."""
 
     @wraps(work)
     def whole(self: Concern, /, *args: Asked.args, **kwargs: Asked.kwargs) -> Answer:
@@ -429,10 +438,8 @@ def one_transaction(
 #
 # A cluster has hundreds of tasks, and a PostgreSQL has room for some hundred sessions. So the tasks of an executor
 # share a number of slots. A slot is a lock on a file below the executor's own local folder: the system frees it when
-# its process ends, however it ends.
-#
-# Who calls it: `onlyonce.engine.worker`. Errors: OSError when the folder can't be written. Not promised: who gets a
-# slot first; and a bound over all executors, which a pooler has (docs/how-to/cluster.md).
+# its process ends, however it ends. Slots are not fair. Only a pooler bounds all executors together
+# (docs/how-to/cluster.md).
 
 
 SLOTS = "onlyonce-sessions"
@@ -440,7 +447,7 @@ SLOTS = "onlyonce-sessions"
 
 @contextmanager
 def held_session(database: Database, work: str, folder: Path) -> Iterator[Database]:
-    """The database as one task reaches it while this is entered.
+    """Yield the database as one task reaches it.
 
     `work` is added to the session's name: the unit and the attempt.
     """
@@ -472,7 +479,7 @@ def _slot(folder: Path, count: int) -> Iterator[None]:
 
 
 def _taken(file: int) -> bool:
-    """Whether this process has the lock now."""
+    """Return whether this process got the lock now."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,9 +1,9 @@
-"""Locks by name in a database of the platform.
+"""Locks by name in a database of the platform, and statements over many rows.
 
-Only a role that may write the log can take one: each is a row of `onlyonce_private.locks`.
+Only a role that may write the log can take a lock: each is a row of `onlyonce_private.locks`.
 
 A short lock is the row's own lock, for one transaction. A lock for hours (a driver, a deliverer) is held by a session:
-the row names it, and PostgreSQL lists a session until its process has ended, however it ended.
+the row names the session. PostgreSQL lists a session until its process has ended, however it ended.
 """
 
 from __future__ import annotations
@@ -48,28 +48,27 @@ def forget(connection: Connection, instances: list[str]) -> None:
     do(connection, "locks", "forget", instances=instances)
 
 
-# Runs a named statement over all of many rows at once: each column of an Arrow table is one parameter, an array.
+# Runs a named statement over many rows at once: each column of an Arrow table is one parameter, an array.
 #
-# The statement reads them by `unnest(CAST(:name AS type[]), …)`; what the rows have in common it has as plain
-# parameters. No Python runs for a row, a batch of one window takes the same statement as a million windows that close
-# together, and the database makes no table for it.
+# The statement reads the columns by `unnest(CAST(:name AS type[]), …)`; values common to all rows are plain parameters.
+# No Python code runs per row, and the database makes no table. A batch of one window takes the same statement as a
+# million windows that close together.
 #
-# Source: PostgreSQL's documentation, "Array Input and Output Syntax". Who calls it: `onlyonce.commitlog`. Errors: those
-# of the connection, as of any statement. Not promised: columns of other types than texts, whole numbers, truth values
-# and times, which are taken to the microsecond.
+# Source: PostgreSQL's documentation, "Array Input and Output Syntax". Columns may be strings, integers, booleans and
+# times, which are kept to the microsecond.
 
 
 ROWS_AT_ONCE = 50_000
-"""How many rows one statement takes: some megabytes."""
+"""How many rows one statement gets: some megabytes."""
 INSTANT = pa.timestamp("us", tz="UTC")
 """The type of a column of times."""
 
 
 def do_rows(connection: Connection, file: str, query: str, rows: pa.Table, /, **same: Any) -> None:
-    """Run a named statement over rows; `same` is what they have in common. Nothing is asked where there are none.
+    """Run a named statement over rows; `same` holds the values common to all. Without rows nothing is run.
 
-    Rows go in the order of their first column, the start of a window: those that are neighbours in an index take half
-    of the time of rows in no order.
+    Rows are sorted by their first column, the start of a window: rows that are neighbours in an index take half the
+    time of unordered rows.
     """
     ordered = rows.sort_by(rows.column_names[0]) if rows.num_rows else rows
     for first in range(0, ordered.num_rows, ROWS_AT_ONCE):
@@ -78,9 +77,9 @@ def do_rows(connection: Connection, file: str, query: str, rows: pa.Table, /, **
 
 
 def array(column: pa.ChunkedArray) -> str:
-    """A column as PostgreSQL reads an array: `{"1",NULL,"say \\"so\\""}`.
+    """Return a column as PostgreSQL reads an array: `{"1",NULL,"say \\"so\\""}`.
 
-    Values are quoted, so that null, 'NULL' and '' stay apart.
+    Values are quoted, so that null, 'NULL' and '' stay different.
     """
     texts = column.combine_chunks().cast(pa.string())
     for special in ("\\", '"'):

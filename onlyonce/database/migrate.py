@@ -1,7 +1,7 @@
 """Makes the tables of a new database, once and under a lock; then the views, if they have changed.
 
-Called by `onlyonce up`, by each run, and by a Postgres or MySQL sink for the database that it writes to. A database of
-another format is refused (`formats`).
+`onlyonce up` and each run call it, and a Postgres or MySQL sink for the database that it writes to. A database of
+another format is refused (`statements.refuse_other_format`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ VIEWS = "views"
 OTHER_COLUMNS = "42P16"
 """The SQLSTATE of a CREATE OR REPLACE VIEW that drops, renames or retypes a column."""
 FIRST_AT_ONCE = frozenset({"23505", "42P06", "42P07", "42710"})
-"""The SQLSTATEs of a CREATE … IF NOT EXISTS that another transaction has made meanwhile: unique_violation, duplicate
-schema, table or object."""
+"""SQLSTATEs of a CREATE … IF NOT EXISTS if another transaction has made the object meanwhile: unique_violation,
+duplicate schema, table or object.
+"""
 FORMATS = """
 CREATE SCHEMA IF NOT EXISTS onlyonce_private;
 CREATE TABLE IF NOT EXISTS onlyonce_private.formats (
@@ -47,11 +48,9 @@ CREATE TABLE IF NOT EXISTS onlyonce_formats (
 
 
 def migrate(url: str) -> list[str]:
-    """Make the tables and views of the platform's database, and let a new home hold the format.
+    """Make the tables and views of the platform's database, and write the format into a new home.
 
-    Return the names of the parts made.
-
-    Raises Refused when the database or the home has another format.
+    Return the names of the parts made. Raise Refused if the database or the home has another format.
     """
     statements.check_home()
     made = run(Database(url, "onlyonce/migrate"), lambda conn: _apply(conn, ["authority", "platform"], with_views=True))
@@ -60,7 +59,7 @@ def migrate(url: str) -> list[str]:
 
 
 def migrate_authority(url: str) -> list[str]:
-    """Make the epochs and units in a sink's own database."""
+    """Make the tables for epochs and units in a sink's own database."""
     there = Database(url, "onlyonce/migrate")
     if mysql.is_mysql(url):
         return run(there, _apply_mysql)
@@ -114,14 +113,13 @@ def _lock(connection: Connection) -> None:
 
 
 def _apply_mysql(connection: Connection) -> list[str]:
-    """Make them in MySQL, where each CREATE TABLE commits by itself, so that each statement may run again after a
-    kill."""
+    """Make the tables in MySQL. Each CREATE TABLE commits by itself, so each statement may run again after a kill."""
     mysql.refuse_old(connection)
     connection.exec_driver_sql("SELECT GET_LOCK(CONCAT('onlyonce/', LEFT(SHA2(DATABASE(), 256), 40)), 60)")
     try:
         connection.exec_driver_sql(MYSQL_FORMATS)
         found = connection.exec_driver_sql("SELECT format FROM onlyonce_formats").scalar()
-        statements.refuse_other_format(found, "the sink's database")  # made since the session has asked
+        statements.refuse_other_format(found, "the sink's database")  # made since the session has checked the format
         if found is not None:
             return []
         for statement in filter(str.strip, statements.baseline_format(mysql.DIALECT).split(";\n")):
@@ -141,7 +139,7 @@ def _made(connection: Connection) -> set[str]:
 def _replace_views(connection: Connection) -> None:
     """Replace each view in place.
 
-    One that PostgreSQL can't replace so is made anew if nothing else depends on any view of ours.
+    If PostgreSQL can't replace a view in place, make all views again, unless something else depends on a view of ours.
     """
     parts = list(_parts(_views()))
     for view, part in parts:
@@ -152,7 +150,7 @@ def _replace_views(connection: Connection) -> None:
             if view is None or getattr(error.orig, "pgcode", None) != OTHER_COLUMNS:
                 raise
             _refuse_dependents(connection, view, [name for name, _ in parts if name])
-            # Our own views on it go too, so all are made again.
+            # Our own views on it are dropped too, so all are made again.
             _script(connection, "".join(f"DROP VIEW IF EXISTS {name} CASCADE;" for name, _ in parts if name) + _views())
             return
 

@@ -1,11 +1,8 @@
-"""Sessions in the MySQL or MariaDB of a sink: how they are opened, what their errors mean, and how a newer driver ends
-those of an older one.
+"""Sessions in the MySQL or MariaDB of a sink: how they are opened, what their errors mean, and how older ones are
+ended.
 
-A session has no name that others could see on every server. So one of a driver holds a lock under a name of its own,
-and the database notes the name: who holds that lock is to be ended.
-
-Who calls it: `connect`, `migrate`, and `onlyonce.commitlog.lineages`. Errors: Refused for an account, a server or a URL
-that can't work. Not promised: anything about clients that are not ours.
+On some servers other sessions can't see a session's name. So a driver's session holds a lock under a unique name, and
+the database notes the name. A newer driver ends the session that holds that lock.
 """
 
 from __future__ import annotations
@@ -33,7 +30,8 @@ SESSION = (
     "NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_AUTO_VALUE_ON_ZERO'"
 )
 """Strict, whatever the server's own mode: a value that does not fit is an error, never cut or rounded into the
-range."""
+range.
+"""
 AWAY = {
     1040,
     1053,
@@ -56,8 +54,10 @@ AWAY = {
     1969,
     1792,
 }
-"""Too many connections, shutdown, lock wait, deadlock, killed, lost; no room, no memory; the server reads only for
-now."""
+"""Error numbers of a server that may do the statement later.
+
+Too many connections, shutdown, lock wait, deadlock, killed, lost; no room, no memory; read-only for now.
+"""
 NOT_LET_IN = {1044, 1045, 1049, 1129, 1130, 1698, 3118}
 NOT_ALLOWED = 1142
 """The account has no permission for a statement on a table."""
@@ -66,18 +66,19 @@ OLDEST = {True: (10, 6), False: (8, 0, 16)}
 
 
 IN_CLEAR = (b"mysql_clear_password", b"dialog")
-"""The methods by which a server asks for the password as it is. PyMySQL would answer any server."""
+"""The methods by which a server asks for the password in clear text. PyMySQL would answer any server."""
 
 
 class PasswordInClear:
-    """Answer a server that asks for the password as it is, only over TLS: any program may have taken the server's
-    address."""
+    """Answer a server that asks for the password in clear text only over TLS: any program may have taken its
+    address.
+    """
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
 
     def authenticate(self, packet: Any) -> Any:
-        """Send the password, and return the server's answer. Raises Refused without TLS."""
+        """Send the password, and return the server's answer. Raise Refused without TLS."""
         if not self._connection._secure:
             raise Refused(
                 "the server of a MySQL sink asks for the password in clear text, and the session has no TLS",
@@ -92,12 +93,15 @@ class PasswordInClear:
 
 
 def is_mysql(url: str) -> bool:
-    """Whether a URL names a MySQL or MariaDB."""
+    """Return whether a URL names a MySQL or MariaDB."""
     return url.partition(":")[0].partition("+")[0] in ("mysql", "mariadb")
 
 
 def new_engine(url: str, name: str) -> Engine:
-    """Sessions of one name. READ COMMITTED: a claim that waited for its twin must see what the twin has committed."""
+    """Return an engine whose sessions have one name.
+
+    READ COMMITTED: a claim that waited for its twin must see what the twin has committed.
+    """
     engine = create_engine(
         _of_pymysql(url), pool_size=1, max_overflow=3, pool_pre_ping=True, isolation_level="READ COMMITTED",
         connect_args={
@@ -112,12 +116,14 @@ def new_engine(url: str, name: str) -> Engine:
 
 
 def quoted(connection: Connection, name: str) -> str:
-    """A name of a table or column, for a statement with parameters."""
+    """Quote a name of a table or column, for a statement with parameters."""
     return connection.dialect.identifier_preparer.quote_identifier(name)
 
 
 def tables(connection: Connection, name: str) -> list[Any]:
-    """The table or view of that name, with its kind, engine, collation and comment; none if there is none."""
+    """Return the table or view of that name, with its kind, engine, collation and comment; an empty list if there
+    is none.
+    """
     found = connection.exec_driver_sql(
         "SELECT table_type AS kind, engine AS engine, table_collation AS collation, table_comment AS note FROM "
         "information_schema.tables "
@@ -137,7 +143,7 @@ def put_note(connection: Connection, name: str, note: str) -> None:
 
 
 def drop_table(connection: Connection, name: str) -> None:
-    """Drop a sink's table with what was deleted from it. Nothing happens the second time."""
+    """Drop a sink's table with the table of its deleted keys. A second call does nothing."""
     deleted = ownership.MYSQL.deleted(name)
     for there in tables(connection, deleted):
         if there.note == stored_names.DELETED_NOTE:
@@ -146,7 +152,7 @@ def drop_table(connection: Connection, name: str) -> None:
 
 
 def end_older_sessions(connection: Connection, number: int, below: int) -> None:
-    """End the sessions of a lineage's epochs below one: a stalled one would hold the epoch's row against the bump."""
+    """End the sessions of a lineage's epochs below one. A stalled one would hold the epoch's row against the bump."""
     for row in connection.execute(_text("older_sessions"), {"number": number, "below": below}).all():
         if row.connection is not None:
             with suppress(OperationalError):  # it has ended meanwhile
@@ -155,18 +161,18 @@ def end_older_sessions(connection: Connection, number: int, below: int) -> None:
 
 
 def is_away(error: DBAPIError) -> bool:
-    """Whether the server did not do the statement for now, and may the next time."""
+    """Return whether the server may do the statement later."""
     return code_of(error) in AWAY
 
 
 def code_of(error: DBAPIError) -> int:
-    """The server's number of an error; 0 if it gave none."""
+    """Return the server's number of an error; 0 if it has none."""
     given = getattr(error.orig, "args", ())
     return given[0] if given and isinstance(given[0], int) else 0
 
 
 def not_let_in(url: str, error: DBAPIError) -> Refused | None:
-    """The server has answered, and no patience changes what: an account, a password or a database that is wrong."""
+    """Return the error for a wrong account, password or database, which no patience changes; None for another error."""
     if code_of(error) not in NOT_LET_IN:
         return None
     place = make_url(url)
@@ -178,13 +184,13 @@ def not_let_in(url: str, error: DBAPIError) -> Refused | None:
 
 
 def told(error: DBAPIError) -> str:
-    """What the server said, on one line."""
+    """Return the server's message, on one line."""
     given = getattr(error.orig, "args", ())
     return " ".join(str(given[-1] if given else error.orig).split())
 
 
 def refuse_old(connection: Connection) -> None:
-    """Raise Refused for a server without what the sink needs."""
+    """Raise Refused for a server without the features that the sink needs."""
     dialect: Any = connection.dialect
     version = tuple(part for part in dialect.server_version_info if isinstance(part, int))
     if version < OLDEST[dialect.is_mariadb]:
@@ -209,7 +215,7 @@ def _of_pymysql(url: str) -> URL:
 
 
 def _enter(raw: Any, number: int, epoch: int) -> None:
-    """Let a new session of a driver be found. Its lock goes when it ends."""
+    """Register a new session of a driver, so that a newer driver finds it. Its lock is released when it ends."""
     name = str(uuid4())
     try:
         with raw.cursor() as cursor:

@@ -1,8 +1,8 @@
-"""Named queries, and the views. A file `sql/statements/<name>.sql` holds queries, each under a line `-- query_name --`.
+"""Named queries, the views, and the format of what is stored.
 
-`queries("units")["claim"]` is the text of one; the line of comment below the name says what it is for. Parameters are
-SQLAlchemy's (`:lineage`). Standard library only. In a wheel the files are data of the package; they can be read from a
-zip.
+A file `sql/statements/<name>.sql` holds queries, each under a line `-- query_name --`. `queries("units")["claim"]` is
+one; the comment below the name says what it is for. Parameters are SQLAlchemy's (`:lineage`). In a wheel the files are
+data of the package; they can be read from a zip.
 """
 
 from __future__ import annotations
@@ -24,28 +24,30 @@ from onlyonce.core.errors import Refused
 
 _PACKED = files("onlyonce") / "sql"
 FOLDER: Traversable = _PACKED if _PACKED.is_dir() else Path(__file__).parents[2] / "sql"
-"""The wheel puts the folder into the package; in a checkout it lies beside it."""
+"""The wheel puts the folder into the package; in a checkout it is next to the package."""
 _NAME = re.compile(r"^-- (\w+) --$", re.MULTILINE)
 
 
 @cache
 def queries(name: str) -> dict[str, str]:
-    """The queries of one file, by name; raises FileNotFoundError."""
+    """Return the queries of one file, by name. Raise FileNotFoundError."""
     parts = _NAME.split((FOLDER / "statements" / f"{name}.sql").read_text())
     return dict(zip(parts[1::2], (text.strip() for text in parts[2::2]), strict=True))
 
 
 def views(folder: Traversable = FOLDER) -> str:
-    """Return the script that makes all views: the files of `views/` in the order of their names, since views read
-    earlier ones."""
+    """Return the script that makes all views.
+
+    It joins the files of `views/` in the order of their names, since views read earlier ones.
+    """
     files = sorted((folder / "views").iterdir(), key=lambda file: file.name)
     return "\n".join(file.read_text() for file in files)
 
 
-# The format of what onlyonce stores: the platform's database, each sink's own database and the home folder each hold
+# The format of what onlyonce stores. The platform's database, each sink's own database and the home folder each hold
 # it.
 #
-# A format has no past: another one is refused, never converted. Views are not part of it.
+# A database or home of another format is refused, never converted. Views are not part of the format.
 
 
 BASELINES = ("authority", "platform", "mysql")
@@ -54,7 +56,7 @@ STORED_NAMES = "stored_names.txt"
 OLD = "the migrations of a version before formats"
 NO_FILE = "none (it has data, and no file named format)"
 STATE = ("data", "postgres")
-"""The folders of a home that nothing makes before the format is there. Input, results and logs may come earlier."""
+"""Folders of a home that are made only after the format. Input, results and logs may be made earlier."""
 
 _TABLES = """
     SELECT n.nspname || '.' || c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -99,7 +101,7 @@ def format_of_database(connection: Connection) -> str | None:
 
 
 def format_of_session(cursor: Any) -> str | None:
-    """Do the same by a cursor of the driver."""
+    """Return the format of a PostgreSQL database, by a cursor of the driver; None for a new one."""
     cursor.execute(_TABLES)
     names = {name for (name,) in cursor.fetchall()}
     if "onlyonce_private.formats" not in names:
@@ -122,7 +124,7 @@ def format_of_mysql_session(cursor: Any) -> str | None:
 
 
 def _stored(cursor: Any, table: str) -> str | None:
-    """Return what a table of formats has; its name is one of ours."""
+    """Return the formats that a table of formats has. Its name is one of ours."""
     cursor.execute(f"SELECT DISTINCT format FROM {table} ORDER BY format")
     return " and ".join(found for (found,) in cursor.fetchall()) or None
 
@@ -142,7 +144,7 @@ def check_home() -> None:
 
 
 def make_home() -> None:
-    """Let a new home hold the format, and its private folders. Raises Refused if it was made in another one."""
+    """Write the format into a new home, and make its private folders. Raise Refused if it has another format."""
     check_home()
     home = settings.home()
     if not (home / stored_names.FORMAT_FILE).exists():
@@ -150,4 +152,4 @@ def make_home() -> None:
         whole = home / f".format-{uuid4().hex}"
         whole.write_text(needed_format() + "\n")
         whole.replace(home / stored_names.FORMAT_FILE)
-    settings.make_folder(home)  # after the format: a home with data and without it is refused
+    settings.make_folder(home)  # after the format: a home with data and without a format is refused

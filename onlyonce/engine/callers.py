@@ -2,14 +2,14 @@
 
 Py4J and Spark open them to every user of the machine.
 
-| port                         | without the check another user                                            |
-|------------------------------|---------------------------------------------------------------------------|
-| Py4J's callback server       | calls a query's batch function, with a frame and a number of their choice |
-| the server of accumulators   | holds it up with a connection that sends nothing                          |
-| the daemon of Python workers | makes it fork a process for each connection                               |
+| port                         | what another user could do without the check                       |
+|------------------------------|--------------------------------------------------------------------|
+| Py4J's callback server       | call a query's batch function, with a frame and number they choose |
+| the server of accumulators   | hold it up with a connection that sends nothing                    |
+| the daemon of Python workers | make it fork a process for each connection                         |
 
-Py4J's server takes a secret, but the JVM forgets it when it learns the server's port. Linux says whose a connection is;
-elsewhere nothing is refused.
+Py4J's server accepts a secret, but the JVM forgets it when it learns the server's port. Linux says which user has a
+connection; on other systems nothing is refused.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from typing import Any
 
 TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 """The kernel's connections. Their columns: number, local and remote address, state, queues, timer, retransmissions,
-uid, timeout, inode."""
+uid, timeout, inode.
+"""
 ESTABLISHED, ORPHANED = "01", "0"
 MAPPED = b"\0" * 10 + b"\xff\xff"
-"""Before an address of IPv4, in a socket of IPv6 as the JVM has them."""
+"""The prefix of an IPv4 address in an IPv6 socket, which the JVM uses."""
 
 
 class OwnCallers:
-    """What Py4J takes for a context of TLS: it gets each connection before anything is read from it."""
+    """Takes the place of Py4J's TLS context, which gets each connection before anything is read from it."""
 
     def wrap_socket(self, connection: socket.socket, *, server_side: bool) -> socket.socket:
-        """Return the connection; one that has ended in the place of a connection of another user."""
+        """Return the connection, or a closed one in place of a connection of another user."""
         if is_ours(connection):
             return connection
         connection.close()
@@ -43,19 +44,19 @@ class OwnCallers:
 
 
 def guard(gateway: Any) -> None:
-    """Have the callback server of a gateway, which the first query starts, refuse other users."""
+    """Let the callback server of a gateway, which the first query starts, refuse other users."""
     gateway.callback_server_parameters.ssl_context = OwnCallers()
 
 
 def guard_accumulators() -> None:
-    """Have the server of accumulators, which each Spark context starts, refuse other users."""
+    """Let the server of accumulators, which each Spark context starts, refuse other users."""
     from pyspark import accumulators
 
     accumulators.AccumulatorTCPServer.verify_request = lambda _, request, __: is_ours(request)  # type: ignore[method-assign]
 
 
 def guard_daemon() -> None:
-    """Have the daemon of Python workers, which is this process, refuse other users."""
+    """Let the daemon of Python workers, which is this process, refuse other users."""
     accept = socket.socket.accept
 
     def of_ours(self: socket.socket) -> tuple[socket.socket, Any]:
@@ -75,7 +76,7 @@ def is_ours(connection: socket.socket) -> bool:
     try:
         here, there = _written(connection.getsockname()), _written(connection.getpeername())
     except OSError:
-        return False  # the other end has gone
+        return False  # the other end has closed
     for table in TABLES:
         for line in table.read_text().splitlines()[1:] if table.exists() else ():
             _, local, remote, state, _, _, _, uid, _, inode, *_ = line.split()
@@ -85,7 +86,7 @@ def is_ours(connection: socket.socket) -> bool:
 
 
 def _written(address: tuple[Any, ...]) -> tuple[str, ...]:
-    """Return an address and port as the kernel writes them in its tables: words in the machine's order."""
+    """Return an address and port as the kernel writes them in its tables: words in the machine's byte order."""
     host, port = address[:2]
     bare = socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host)
     forms = [bare] if ":" in host else [bare, MAPPED + bare]

@@ -2,11 +2,10 @@
 
     python -m onlyonce.engine.class_archive
 
-It does once what drivers do, and has the JVM write the loaded classes to a file. `ONLYONCE_DATA=s3://any` makes the one
-of sessions whose data is there: other jars are on their class path, and no store is asked. Who calls it: `make demo`,
-`up` and `test`. Sessions of a local master use the file if it is there (`onlyonce.engine.options`). A JVM that was
-updated since, or has other jars, ignores the file and starts as slowly as before. Not promised: that every class is in
-it.
+It does once what drivers do, and lets the JVM write the loaded classes to a file. With `ONLYONCE_DATA=s3://any` it
+makes the archive for sessions with data in S3: other jars are on their class path, and no store is asked. `make demo`,
+`up` and `test` call it. Sessions of a local master use the file if it exists (`onlyonce.engine.options`). A JVM that
+was updated since, or has other jars, ignores the file and starts as slowly as without it.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from onlyonce.engine.options import QUIETLY, classes, options
 
 
 def main() -> None:
-    """Make the file anew, for the class path of this environment.
+    """Make the file again, for the class path of this environment.
 
-    Ends with 1 where this JVM makes none: Spark works without.
+    Exit with 1 if this JVM makes none: Spark works without it.
     """
     classes().unlink(missing_ok=True)
     # A JVM whose options come from elsewhere would write, or use, another archive.
@@ -80,7 +79,7 @@ def _work(spark: SparkSession, folder: Path) -> None:
 
 
 def _end(spark: SparkSession) -> None:
-    """The JVM writes the archive as it ends, and it ends when nobody speaks to it any more."""
+    """End the JVM, which then writes the archive. It ends when its standard input is closed."""
     jvm = spark.sparkContext._gateway.proc
     spark.stop()
     jvm.stdin.close()

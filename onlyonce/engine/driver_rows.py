@@ -1,9 +1,8 @@
-"""Bound the rows that the driver holds, by their number and by their bytes: the one rule for every place that loads
-rows of any size into the driver.
+"""Bounds the rows that the driver holds, by number and bytes, wherever rows of any size are loaded into the driver.
 
-A number of rows says nothing of their bytes: a record may have 16 MB. So each row gets an equal share of BYTES. Spark's
-tasks measure each row, and send null in the place of a row that takes more than its share. No row of any size reaches
-the driver, and one job does both.
+A number of rows is no bound of their bytes: a record may have 16 MB. So each row gets an equal share of BYTES. Spark's
+tasks measure each row, and send null instead of a row that takes more than its share. Such a row never reaches the
+driver, and one job both measures and loads.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from onlyonce.core import batch
 from onlyonce.engine.session import quoted
 
 BYTES = 1 << 26
-"""Bytes of rows in memory that the driver holds at most at a time."""
+"""The most bytes of rows that the driver holds in memory at a time."""
 FIXED = 16
-"""Bytes of a value of a type without a length, at most: a decimal's."""
+"""The most bytes of a value of a type without a length: a decimal's."""
 ENTRY = 8
 """Bytes of the offset and the validity of a value with a length, rounded up."""
 ROW = "oo_row"
@@ -38,9 +37,9 @@ class Room:
     left: int
 
     def take(self, size: int | None) -> bool:
-        """Take so many bytes; return whether there were so many left.
+        """Take so many bytes, and return whether so many were left.
 
-        None: nobody has measured them, so they may be any number.
+        None: the bytes were not measured, so they may be any number.
         """
         self.left = -1 if size is None else self.left - size
         return self.left >= 0
@@ -75,9 +74,8 @@ def fetched(rows: DataFrame, most: int) -> pa.Table | None:
 
 
 def measured(rows: DataFrame, most: int) -> DataFrame:
-    """Return each row in the column ROW, null in the place of one that takes more than its share of BYTES among `most`
-    rows."""
-    # An array of one structure: a null structure could have no column that is never null.
+    """Return each row in the column ROW; null if the row takes more than its share of BYTES among `most` rows."""
+    # An array of one structure: a null structure could not have a column that is never null.
     whole = F.array(F.struct(*[F.col(quoted(name)) for name in rows.columns]))
     return rows.select(F.when(size(rows.schema) <= BYTES // max(most, 1), whole).alias(ROW))
 

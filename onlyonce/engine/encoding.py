@@ -1,8 +1,8 @@
-"""Encode the values of a column as strings, exactly: one encoder for JSON, CSV, COPY and MySQL, which every sink uses.
+"""Encodes the values of a column as strings, exactly: one encoder for JSON, CSV, COPY and MySQL, which every sink uses.
 
-Two values that differ have different strings, and a reader of the string gets the value back. Times have their
-microseconds, a null field of a struct is null, bytes are Base64 (hexadecimal in COPY and MySQL), NaN and infinity are
-the strings "NaN", "Infinity" and "-Infinity" in JSON.
+Two different values have different strings, and a reader of the string gets the value back. Times have microseconds, a
+null field of a struct is null, and bytes are Base64 (hexadecimal in COPY and MySQL). In JSON, NaN and infinity are the
+strings "NaN", "Infinity" and "-Infinity".
 """
 
 from __future__ import annotations
@@ -98,8 +98,10 @@ def _flat(column: Column, kind: DataType) -> Column:
 
 
 def _with_string_keys(column: Column, kind: DataType) -> Column:
-    """Return a value whose maps have strings as keys: `to_json` writes other keys as Spark holds them in memory (a time
-    as a number, bytes as the address of an object)."""
+    """Return a value whose maps have strings as keys.
+
+    `to_json` writes other keys as Spark holds them in memory: a time as a number, bytes as the address of an object.
+    """
     if not _has_other_keys(kind):
         return column
     if isinstance(kind, ArrayType):

@@ -1,6 +1,6 @@
-"""Translate Spark's errors into ours, recognize a lost executor or worker, and say how a driver ended.
+"""Translates Spark's errors into ours, recognizes a lost JVM, and ends an application with its report or error.
 
-Spark names the cause as text, often several layers down. No import of Spark: the command line uses this module.
+Spark has the cause in its message, often several layers down. No import of Spark: the command line uses this module.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from onlyonce.core.runs import Report
 from onlyonce.engine.options import WITHOUT_MEMORY
 from onlyonce.environment import variable
 
-# Translates an error of Spark into one of ours. The cause is often several layers down, as text.
+# Translates an error of Spark into one of ours.
 
 
 _OURS = re.compile(r"onlyonce\.core\.errors\.(\w+): (.+?)(?:\n  data: (.*?))?(?:\n  next: (.*?))?(?:\n|$)")
@@ -33,15 +33,16 @@ PLANNED = "another driver has planned batch"
 OTHER_DRIVER = (
     PLANNED,
     "CONCURRENT_STREAM_LOG_UPDATE",
-    # The same, as a failed query tells it: its message has lost the name of the condition.
+    # The same in a failed query: its message lacks the name of the condition.
     "Multiple streaming queries are concurrently using",
     "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY",
 )
-"""How Spark, or `context.working_copy`, says that somebody else writes into the checkpoint: later, or just as the first
-batch begins."""
+"""How Spark, or `context.working_copy`, says that another driver writes into the checkpoint: later, or just as the
+first batch begins.
+"""
 OUT_OF_MEMORY = (
     "java.lang.OutOfMemoryError",
-    # The same, as a failed query tells it: its message has lost the name of the class.
+    # The same in a failed query: its message lacks the name of the class.
     "terminated with exception: Java heap space",
     "terminated with exception: GC overhead limit exceeded",
 )
@@ -125,8 +126,7 @@ _OF_CODE = re.compile(
     r"|ModuleNotFoundError): (.*)$",
     re.MULTILINE,
 )
-"""What the last line of a Python traceback says when the code of a function is wrong, or meets a value that it can't
-take."""
+"""The last line of a Python traceback if the code of a function is wrong, or gets a value that it can't handle."""
 
 _OF_WORKER = ("PythonException", "PYTHON_EXCEPTION", "thrown from the Python worker")
 
@@ -141,13 +141,14 @@ _CHECKPOINT = re.compile(r"/data/([^/\s]+)/checkpoints/([^/\s]+)/")
 
 
 def translate(error: BaseException) -> BaseException:
-    """Our own error if one is at the bottom of it, else the error as it is."""
+    """Return our own error if the cause is known, else the error as it is."""
     return known_failure(error) or _of_code(str(error)) or failures.error_of_rows(str(error)) or error
 
 
 def known_failure(error: BaseException) -> errors.OnlyonceError | None:
-    """Our own error if one is at the bottom of it, or one of ours for what is known to befall Spark, its files and its
-    brokers."""
+    """Return our own error if it is the cause, or the error for a known failure of Spark, its files or brokers;
+    else None.
+    """
     if isinstance(error, errors.OnlyonceError):
         return error
     text = str(error)
@@ -164,8 +165,9 @@ def known_failure(error: BaseException) -> errors.OnlyonceError | None:
 
 
 def _full(text: str) -> errors.Retryable:
-    """Name the file of the message, if it has one, and what is free in the folders that a run of this machine writes
-    to."""
+    """Return the error for a full disk. It names the file of the message, and the free space of this machine's
+    folders.
+    """
     named = _FILE.search(text.replace("file:", " "))
     where = f" where {named[0]} is" if named else ""
     folders = dict.fromkeys(
@@ -187,13 +189,13 @@ def _full(text: str) -> errors.Retryable:
 def _of_code(text: str) -> errors.FunctionFails | None:
     found = _OF_CODE.search(text) if any(mark in text for mark in _OF_WORKER) else None
     frames = re.findall(r'File "([^"]+)"', text[: found.start()]) if found else []
-    if not found or (frames and frames[-1].startswith(errors.OURS)):  # ours is a bug, and no fault of the function's
+    if not found or (frames and frames[-1].startswith(errors.OURS)):  # an error in our own code is not the function's
         return None
     return failures.fails(errors.origin_in_text(text[: found.start()]), f"{found[1]}: {found[2]}")
 
 
 def _damaged(text: str) -> errors.Refused | None:
-    # Spark names the file, never what to do; the lineage is in its path.
+    # Spark names the file, and not what to do; the lineage is in its path.
     place = _CHECKPOINT.search(text)
     if not any(mark in text for mark in _DAMAGED) or not (place or _DAMAGED[0] in text):
         return None
@@ -206,24 +208,22 @@ def _damaged(text: str) -> errors.Refused | None:
     )
 
 
-# Tells that Spark's JVM has ended under a driver, and why: what Python meets then is a connection that was refused.
+# Recognizes that Spark's JVM has ended under a driver, and why. Python only sees a connection that was refused.
 #
-# With a local master the JVM of the driver does the work of the tasks. If one of them finds no memory the JVM ends,
-# with an exit code of its own. Only who has started the JVM can ask for that code; under spark-submit Python is the
-# child, and knows only that nobody answers.
-#
-# Who calls it: `session.ending`. No errors of its own. Not promised: the reason, where the system has killed the JVM.
+# With a local master the driver's JVM does the work of the tasks. If a task finds no memory the JVM ends, with an exit
+# code of its own. Only the process that has started the JVM can get that code. Under spark-submit Python is the child,
+# and sees only that the JVM does not answer. If the system has killed the JVM, the reason is unknown.
 
 
 PATIENCE_SECONDS = 10.0
-"""How long a JVM that answers no more may take to end, and one that is there to answer."""
+"""How long a JVM that no longer answers may take to end, and a living one to answer."""
 
 
 def jvm_lost(error: BaseException) -> Retryable | None:
-    """An error of ours if this driver's JVM is gone; None where it is there, or where the error is one of ours."""
+    """Return our error if this driver's JVM is gone; None if it lives, or if the error is already ours."""
     if "pyspark" not in sys.modules or isinstance(error, OnlyonceError):
         return None
-    from pyspark import SparkContext  # most commands do without
+    from pyspark import SparkContext  # most commands don't load it
 
     gateway = SparkContext._gateway
     if gateway is None or not _refuses(gateway):
@@ -233,7 +233,7 @@ def jvm_lost(error: BaseException) -> Retryable | None:
 
 
 def told(code: int | None) -> Retryable:
-    """The error of a JVM that ended with this exit code; None: nobody knows it. Pure."""
+    """Return the error of a JVM that ended with this exit code (None: unknown). Pure."""
     if code in WITHOUT_MEMORY:
         return Retryable(NO_MEMORY, data=NOTHING_HALF_DONE, hint=MORE_MEMORY)
     how = "" if code is None else f" by signal {-code}" if code < 0 else f" with exit code {code}"
@@ -262,20 +262,18 @@ def _refuses(gateway: Any) -> bool:
 
 # The end of an application that spark-submit runs: its report in the log, or the three lines of an error and its exit
 # code.
-#
-# Who calls it: `run.stream`, `outputs.backfill`.
 
 
 log = structlog.get_logger()
 
 
 def ended_with(error: BaseException) -> OnlyonceError:
-    """An error as one of ours. What Spark handed over keeps its traceback in a file too, which the three lines name."""
+    """Return an error as one of ours. Spark's traceback is kept in a file too, which the three lines name."""
     return unexpected.told(jvm_lost(error) or translate(error))
 
 
 def run_application(main: Callable[[list[str]], Report]) -> None:
-    """Run an application with this process's arguments, to its end."""
+    """Run an application with this process's arguments, and exit with its code if it fails."""
     from onlyonce.database import statements  # the command line imports this module, and no database
 
     try:

@@ -1,4 +1,7 @@
-"""Names the settings whose values Spark shows on no page and writes to no event log."""
+"""The options of a Spark session: redaction, the team's own settings, jars, masters, and what we add.
+
+The first part names the settings whose values Spark shows on no page and writes to no event log.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ OURS = (
     r"(?i)secret|password|token|access[._]?key|database_url"
     r"|^spark\.(yarn\.appMasterEnv|kubernetes\.driverEnv|executorEnv)\."
 )
-"""Every variable of a driver or an executor is hidden: any of them may be one that a declaration names."""
+"""Every variable of a driver or an executor is hidden: a declaration may name any of them."""
 
 
 def merged_redaction(theirs: str | None) -> str:
@@ -33,8 +36,6 @@ def merged_redaction(theirs: str | None) -> str:
 
 
 # Reads the team's own `spark-defaults.conf`, from where spark-submit reads it. Our options are added to it.
-#
-# Who calls it: the Airflow operators and `onlyonce.engine.session`. Errors: OSError for a file that can't be read.
 
 
 _LOGGING = ("log4j2.properties", "log4j2.xml", "log4j2.yaml", "log4j2.json")
@@ -42,8 +43,7 @@ _PAIR = re.compile(r"\s*([^\s=:]+)\s*[=:\s]\s*(.*?)\s*$")
 
 
 def spark_defaults(properties_file: str | None = None) -> dict[str, str]:
-    """The settings of a named file of properties, else those of spark-submit's own; none where there is no such
-    file."""
+    """Return the settings of a named properties file, or of spark-submit's own file; none if it does not exist."""
     if properties_file:
         return parsed(Path(properties_file).read_text())
     found = next((path for folder in _folders() if (path := folder / "spark-defaults.conf").is_file()), None)
@@ -51,18 +51,18 @@ def spark_defaults(properties_file: str | None = None) -> dict[str, str]:
 
 
 def has_logging() -> bool:
-    """Whether the team has said what Spark logs, by a file beside its settings."""
+    """Return whether the team has configured what Spark logs, by a file next to its settings."""
     return any((folder / name).is_file() for folder in _folders() for name in _LOGGING)
 
 
 def parsed(text: str) -> dict[str, str]:
-    """Java's properties, as far as Spark's are written: a key, then white space, `=` or `:`, then the value. Pure."""
+    """Parse Java properties, as far as Spark writes them: a key, then white space, `=` or `:`, then the value. Pure."""
     lines = (line for line in text.splitlines() if line.strip() and line.lstrip()[0] not in "#!")
     return {pair[1]: pair[2] for line in lines if (pair := _PAIR.match(line)) and pair[1].startswith("spark.")}
 
 
 def _folders() -> Iterator[Path]:
-    """Where spark-submit looks, in its order; one that is named is the only one."""
+    """Yield the folders in which spark-submit looks, in its order. A folder that a variable names is the only one."""
     if named := variable("SPARK_CONF_DIR"):
         yield Path(named)
         return
@@ -75,22 +75,20 @@ def _folders() -> Iterator[Path]:
         yield Path(spec.origin).parent / "conf"
 
 
-# Decides where Spark gets the jars of Delta and Kafka from: from a folder, or by their coordinates.
+# Where Spark gets the jars of Delta and Kafka from: a folder, or their coordinates.
 #
 # A checkout has a folder that `make env` fills. An image has the folder that ONLYONCE_JARS names. Without a folder
 # Spark itself fetches them once (`spark.jars.packages`), in the versions of the installed packages pyspark and
-# delta-spark. Who calls it: `onlyonce.engine.options`. Errors: Refused for a folder that has no jar of Delta, and where
-# those packages are not installed.
+# delta-spark.
 
 
 SCALA = "2.13"
 SDK = "2.35.4"
-"""The version of Amazon's SDK: of its parts that S3A uses, as in docker/s3.xml."""
+"""The version of the parts of Amazon's SDK that S3A uses, as in docker/s3.xml."""
 CLOUD = "4.1.2"
-"""The newest spark-hadoop-cloud that there is, as in docker/s3.xml; of it one class is used, the writer of
-checkpoints."""
+"""The newest existing spark-hadoop-cloud, as in docker/s3.xml. Only its writer of checkpoints is used."""
 CLIENTS = {"gs": ("gcs-connector", "hadoop-gcp"), "abfss": ("hadoop-azure",)}
-"""Hadoop's clients of stores that no jars come for: how their files are named."""
+"""Hadoop's clients of stores for which we bring no jars: the beginnings of their file names."""
 WITHOUT = (
     "software.amazon.awssdk:bundle",
     "org.apache.hadoop:hadoop-cloud-storage",
@@ -109,12 +107,14 @@ WITHOUT = (
     "org.apache.httpcomponents:httpclient",
     "org.apache.httpcomponents:httpcore",
 )
-"""What they would bring: all of the SDK in 690 MB, every other cloud, and what pyspark has."""
+"""Jars that would come with them: all of the SDK in 690 MB, every other cloud, and what pyspark has."""
 
 
 def jars_of_session(folder: Path, *, s3: bool = False) -> dict[str, str]:
-    """The settings that bring the jars to the driver and to executors; those of S3 only where data is there, since each
-    jar makes a start longer."""
+    """Return the settings that bring the jars to the driver and to executors.
+
+    S3's jars come only if data is there, since each jar makes a start slower. Raise Refused for a folder without Delta.
+    """
     if list(folder.glob("delta-spark_*.jar")):
         there = f"{folder}/*:{_of_s3(folder)}/*" if s3 else f"{folder}/*"
         return {"spark.driver.extraClassPath": there, "spark.executor.extraClassPath": there}
@@ -134,8 +134,9 @@ def jars_of_session(folder: Path, *, s3: bool = False) -> dict[str, str]:
 
 
 def refuse_without_client(at: Location, folder: Path, named: Iterable[str]) -> None:
-    """Of data in GCS or ADLS: see that somebody has brought the jar with which Spark gets there, into the folder or by
-    a setting (`named`)."""
+    """Raise Refused if data is in GCS or ADLS, and neither the folder nor a setting (`named`) has the jar of Spark's
+    client.
+    """
     clients = CLIENTS.get(at.scheme, ()) if isinstance(at, Url) else ()
     if not clients or any(
         client in text for client in clients for text in [*named, *(jar.name for jar in folder.glob("*.jar"))]
@@ -162,7 +163,9 @@ def _of_s3(folder: Path) -> Path:
 
 
 def coordinates() -> list[str]:
-    """The jars in Maven's coordinates, for the installed pyspark and delta-spark."""
+    """Return the jars in Maven's coordinates, for the installed pyspark and delta-spark. Raise Refused if one is
+    missing.
+    """
     try:
         spark, delta = metadata.version("pyspark"), metadata.version("delta-spark")
     except metadata.PackageNotFoundError as error:
@@ -180,7 +183,7 @@ def coordinates() -> list[str]:
 
 
 def coordinates_of_s3() -> list[str]:
-    """The same of the jars with which Spark reaches S3, for the Hadoop that the installed pyspark brings."""
+    """Return the coordinates of S3's jars, for the Hadoop that the installed pyspark brings."""
     spec = find_spec("pyspark")
     found = [*Path(spec.origin).parent.glob("jars/hadoop-client-api-*.jar")] if spec and spec.origin else []
     if not found:
@@ -194,11 +197,10 @@ def coordinates_of_s3() -> list[str]:
     return [f"org.apache.hadoop:hadoop-aws:{hadoop}", f"org.apache.spark:spark-hadoop-cloud_{SCALA}:{CLOUD}", *parts]
 
 
-# Decides which masters of Spark are accepted, and the address by which executors reach the driver.
+# Which masters of Spark are accepted, and the address by which executors reach the driver.
 #
 # In deploy mode client the driver runs where it is started, so its jars, files and secrets are there. In deploy mode
-# cluster they must come in an image, in an archive, or by `--py-files`. Who calls it: `onlyonce.engine.options`,
-# `onlyonce.airflow.spark_job`. Errors: Refused for a master that can't work, before anything is started.
+# cluster they must come in an image, in an archive, or by `--py-files`.
 
 
 LOOPBACK = "127.0.0.1"
@@ -229,10 +231,11 @@ def refuse_master(master: str, deploy_mode: str | None = None) -> None:
 
 
 def driver_host(master: str) -> str | None:
-    """The address at which executors find the driver: ONLYONCE_DRIVER_HOST; of a local master the loopback; of spark://
-    this machine's address on the way to the master.
+    """Return the address at which executors find the driver.
 
-    None: Spark chooses, by this machine's name."""
+    It is ONLYONCE_DRIVER_HOST if set. With a local master it is the loopback, with spark:// this machine's address on
+    the way to the master. None: Spark chooses, by this machine's name.
+    """
     if named := settings.spark().driver_host:
         return named
     if master.startswith("local"):
@@ -245,17 +248,15 @@ def _on_the_way_to(host: str, port: int) -> str | None:
     try:
         [(family, kind, _, _, address), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
         with socket.socket(family, kind) as way:
-            way.connect(address)  # of a datagram: nothing is sent
+            way.connect(address)  # a datagram socket: nothing is sent
             return str(way.getsockname()[0])
     except OSError:
-        return None  # the master's name is not known here: Spark says so itself
+        return None  # the master's name is not known here: Spark reports that itself
 
 
 # The options that every Spark session of ours adds to the team's own settings.
 #
-# The JVM needs most of them before it starts, so `spark-submit` gets them as --conf. Who calls it:
-# `onlyonce.engine.session` and the Airflow operator in `onlyonce.airflow.spark_job`. Raises Refused when the
-# jars are missing.
+# The JVM needs most of them before it starts, so `spark-submit` gets them as --conf.
 
 
 JARS = settings.jars() or Path(sys.prefix) / "jars"
@@ -263,8 +264,9 @@ PACKAGE = Path(__file__)
 JAVA = "spark.driver.extraJavaOptions"
 _CATALOG = "spark.sql.catalog.spark_catalog"
 _ALWAYS = frozenset({"spark.sql.session.timeZone", "spark.sql.parquet.outputTimestampType", SETTING})
-"""Time zone and type decide what is written, and are of our own session only. The redaction has the team's own in
-it."""
+"""Options that the team's settings don't override. Time zone and type decide what is written, in our own session only.
+The redaction includes the team's own.
+"""
 _MERGED = {
     "spark.sql.extensions": ",",
     "spark.jars.packages": ",",
@@ -274,24 +276,25 @@ _MERGED = {
 }
 QUIETLY = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 END_WITHOUT_MEMORY = "-XX:+ExitOnOutOfMemoryError"
-"""A JVM that has found no memory once ends, as a killed one does. Else Spark's own threads end one by one, and what the
-driver is told has nothing to do with memory."""
+"""A JVM without memory ends at once, like a killed one. Otherwise Spark's own threads end one by one, and the driver
+gets errors that don't mention memory.
+"""
 WITHOUT_MEMORY = (3, 52)
-"""The exit codes of a JVM that found no memory: by that option, and by Spark where it was a task's."""
+"""The exit codes of a JVM without memory: by that option, and by Spark if a task had none."""
 LOGGING = "-Dlog4j2.configurationFile="
-"""Log4j's own name for the file that says what is logged."""
+"""Log4j's own name for its configuration file."""
 
 
 def options(master: str, theirs: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What is added to a session's own settings (`theirs`), for spark-submit's --conf as for a session made here.
+    """Return what is added to a session's own settings (`theirs`), for spark-submit's --conf or a session made here.
 
-    Raises Refused.
+    Raise Refused for a master or folder of jars that can't work.
 
-    Nothing of theirs is replaced, but what decides which rows are written (`_ALWAYS`); class path and extensions are
-    merged.
+    Nothing of theirs is replaced, except settings that decide which rows are written (`_ALWAYS`). Class path and
+    extensions are merged.
     """
     theirs = theirs or {}
-    # Kubernetes starts a driver in its pod as one in client mode, and says by this that it is in the cluster.
+    # Kubernetes starts a driver in its pod as one in client mode; this setting says that it is in the cluster.
     in_pod = theirs.get("spark.kubernetes.submitInDriver") == "true"
     mode = "cluster" if in_pod else theirs.get("spark.submit.deployMode", "client")
     refuse_master(master, mode)
@@ -299,17 +302,17 @@ def options(master: str, theirs: Mapping[str, str] | None = None) -> dict[str, s
 
 
 def classes() -> Path:
-    """The classes of Spark as the JVM maps them (`onlyonce.engine.class_archive`).
+    """Return the archive of Spark's classes that the JVM maps (`onlyonce.engine.class_archive`).
 
-    Without the file, or with that of another JVM or class path, it loads them.
+    Without the file, or with that of another JVM or class path, the JVM loads the classes.
     """
     return JARS / ("spark-s3.jsa" if is_s3(settings.data_root()) else "spark.jsa")
 
 
 def added(ours: Mapping[str, str], theirs: Mapping[str, str]) -> dict[str, str]:
-    """Ours, less what is theirs to say, with what is both's.
+    """Return our options without those that the team has set, and with those that are merged.
 
-    Raises Refused for a catalog that has no Delta tables. Pure.
+    Raise Refused for a catalog that has no Delta tables. Pure.
     """
     found = {key: value for key, value in ours.items() if key in _ALWAYS or key not in theirs}
     for key, between in _MERGED.items():
@@ -332,24 +335,24 @@ def _ours(master: str, mode: str, theirs: Mapping[str, str]) -> dict[str, str]:
         _CATALOG: "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.session.timeZone": "UTC",
         SETTING: merged_redaction(theirs.get(SETTING)),
-        # As Delta's log and pyarrow have them; Spark's own default is older, and says nothing of its least and largest.
+        # As in Delta's log and pyarrow. Spark's own default is older, and has no statistics of least and largest
+        # values.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
         # A row may be a block of some thousand records.
         "spark.sql.execution.arrow.maxBytesPerBatch": str(1 << 26),
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
-        # Else each expression of a plan tells the JVM the line that it stands on: as many calls again as there are, in
-        # each batch.
+        # Otherwise each expression of a plan sends its line to the JVM: twice as many calls, in each batch.
         "spark.python.sql.dataFrameDebugging.enabled": str(settings.spark().spark_lines).lower(),
         **state.options(master, theirs),
         **stores.options_of_spark(settings.data_root()),
         **_said(),
     }
     if not master.startswith("local") and not _has_said_what_is_logged(theirs):
-        found.setdefault("spark.log.level", "ERROR")  # else the progress of each batch is in the task's log
+        found.setdefault("spark.log.level", "ERROR")  # otherwise the task's log has the progress of each batch
     if mode == "cluster":
         return found | ({"spark.yarn.maxAppAttempts": "1"} if master.startswith("yarn") else {})
-    # With its scheme: without one it is a folder of whatever file system is the cluster's default.
+    # With its scheme: a path without one is in the cluster's default file system.
     found["spark.sql.warehouse.dir"] = (settings.home() / "spark-warehouse").as_uri()
     if host := driver_host(master):
         found["spark.driver.host"] = host
@@ -357,10 +360,10 @@ def _ours(master: str, mode: str, theirs: Mapping[str, str]) -> dict[str, str]:
 
 
 def _of_local(theirs: Mapping[str, str]) -> dict[str, str]:
-    """For one machine that does it all. A cluster has its own."""
+    """Return the options for a single machine. A cluster has its own."""
     found = {
         "spark.driver.bindAddress": "127.0.0.1",
-        # The driver's port deserialises what it gets. With a local master Spark generates the secret itself.
+        # The driver's port deserialises what it receives. With a local master Spark generates the secret itself.
         "spark.authenticate": "true",
         "spark.driver.memory": "2g",
         "spark.sql.shuffle.partitions": "2",
@@ -375,7 +378,7 @@ def _of_local(theirs: Mapping[str, str]) -> dict[str, str]:
         java.append(LOGGING + PACKAGE.with_name("log4j2.properties").as_uri())
     else:
         found["spark.log.level"] = "ERROR"
-    if PACKAGE.is_file():  # else a task brings the package along as a zip, which Spark's daemon does not have
+    if PACKAGE.is_file():  # otherwise a task brings the package as a zip, which Spark's daemon does not have
         found["spark.python.daemon.module"] = "onlyonce.engine.worker_daemon"
     return found | {JAVA: " ".join(java)}
 
@@ -394,7 +397,7 @@ def _jars(theirs: Mapping[str, str]) -> dict[str, str]:
 
 
 def _said() -> dict[str, str]:
-    """What somebody has said by a setting of ours: it holds for each master."""
+    """Return the options that the user has set by a variable of ours. They hold for each master."""
     asked = settings.spark()
     found = {
         "spark.driver.memory": asked.driver_memory,
@@ -411,7 +414,9 @@ def _said() -> dict[str, str]:
 
 
 def with_retries(master: str) -> str:
-    """Spark's local mode gives up at the first failed task; `local[N,4]` tries it again, as a cluster does."""
+    """Return the master with task retries: `local[N]` fails at the first failed task, `local[N,4]` retries as a cluster
+    does.
+    """
     if master.startswith("local[") and "," not in master:
         return master[:-1] + ",4]"
     return "local[1,4]" if master == "local" else master

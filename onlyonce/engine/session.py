@@ -1,4 +1,4 @@
-"""Builds the SparkSession, for the whole package."""
+"""The SparkSession of the whole package, and plans, tables, schemas and files in it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ TOLD_BY_US = (
     "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution", "org.apache.spark.api.python.PythonRunner",
     "org.apache.spark.util.SparkUncaughtExceptionHandler",
 )  # fmt: skip
-"""What logs the traceback of an error that reaches the driver anyway: at each of its attempts, before our own three
-lines."""
+"""Loggers that print the traceback of an error that reaches the driver anyway: at each attempt, before our own three
+lines.
+"""
 
 
 def start(name: str, master: str | None = None) -> SparkSession:
-    """The session of this process, made if there is none yet (under spark-submit it is there already)."""
+    """Return the session of this process, and make it if there is none (under spark-submit it exists already)."""
     environment.set_missing("PYSPARK_PYTHON", sys.executable)
     chosen = with_retries(master or settings.master())
     builder = SparkSession.builder.appName(name)
@@ -49,20 +50,21 @@ def start(name: str, master: str | None = None) -> SparkSession:
 def _options(master: str) -> dict[str, str]:
     theirs = _theirs()
     ours = options(master, theirs)
-    if SparkContext._active_spark_context is None:  # else this driver has its folder
+    if SparkContext._active_spark_context is None:  # otherwise this driver has its folder
         ours = temporary.added(master, ours, theirs)
         temporary.hold({**theirs, **ours})
     return ours
 
 
 def _submitted() -> bool:
-    """Whether spark-submit has started this process: a JVM waits for it, beside it or, in YARN, in the same
-    container."""
+    """Return whether spark-submit has started this process: then a JVM waits for it, on this machine or in its
+    container.
+    """
     return environment.variable("PYSPARK_GATEWAY_PORT") is not None
 
 
 def _tell_once(session: SparkSession) -> None:
-    """Errors are told by us, once; ONLYONCE_SPARK_LOG has Spark tell them as well, each time."""
+    """Silence Spark's own reports of errors: we report each once. With ONLYONCE_SPARK_LOG Spark reports them too."""
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger", "py4j.clientserver"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_news)
@@ -72,12 +74,12 @@ def _tell_once(session: SparkSession) -> None:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Python's gateway tells that the JVM is gone by the root's logger, with a traceback."""
+    """Return False for the message by which Python's gateway logs, with a traceback, that the JVM is gone."""
     return record.getMessage() != "Exception while sending command."
 
 
 def _theirs() -> dict[str, str]:
-    """What is set already: under spark-submit by its command line and its file, else by that file."""
+    """Return the settings made outside: under spark-submit by its command line and its file, otherwise by that file."""
     if not _submitted():
         return spark_defaults()
     SparkContext._ensure_initialized()  # the JVM that spark-submit has started knows it
@@ -86,9 +88,9 @@ def _theirs() -> dict[str, str]:
 
 # Spark's reader for files that are named one by one.
 #
-# Spark takes a path as a pattern: `[1]` in the name of a folder above it is enough. `__globPaths__` stops that for the
-# first look at a path. Spark looks again at each path that could be a pattern when it lists files, and then reads all
-# of them once more for each; with `recursiveFileLookup` it lists only once.
+# Spark reads a path as a pattern: `[1]` in the name of a parent folder is enough. `__globPaths__` stops that when a
+# path is first resolved. When Spark lists files it resolves again each path that could be a pattern, and then reads all
+# files once more for each. With `recursiveFileLookup` it lists only once.
 
 
 def file_reader(session: SparkSession) -> DataFrameReader:
@@ -100,33 +102,30 @@ def file_reader(session: SparkSession) -> DataFrameReader:
 
 
 def quoted(name: str) -> str:
-    """One part of a name, whatever signs it has: dots, quotes, backticks."""
+    """Quote one part of a name, whatever characters it has: dots, quotes, backticks."""
     return f"`{name.replace('`', '``')}`"
 
 
-# Tables by the names that a catalog of Spark's has for them: Hive's metastore, Unity, a REST catalog, whichever the
-# session is configured with.
-#
-# Who calls it: the source that reads a table by name, and the sink whose table has one. Errors: AnalysisException, as
-# Spark raises it for a name that the catalog does not have.
+# Tables by the names that a catalog of Spark's has for them, whichever the session is configured with: Hive's
+# metastore, Unity, a REST catalog. Spark raises AnalysisException for a name that its catalog does not have.
 
 
 LOCAL = "file:"
 
 
 def described_table(spark: SparkSession, name: str) -> tuple[str, str]:
-    """The format of a table, and where it is, as the catalog says it."""
+    """Return the format and location of a table, as the catalog reports them."""
     found = spark.sql(f"DESCRIBE DETAIL {full_table_name(name)}").select("format", "location").first()
     return (found.format, found.location) if found else ("nothing", "")
 
 
 def full_table_name(name: str) -> str:
-    """A name of two or three parts as SQL has it."""
+    """Return a name of two or three parts as SQL has it."""
     return ".".join(map(quoted, name.split(".")))
 
 
 def place_of_table(where: str, whose: str) -> Location:
-    """A location as a catalog says it. Raises Refused for a store that the platform does not know."""
+    """Return a location that a catalog reports. Raise Refused for a store that the platform does not know."""
     if not where.startswith(LOCAL):
         return locations.location(where, whose)
     return Path("/" + where.removeprefix(LOCAL).lstrip("/"))
@@ -137,18 +136,15 @@ def place_of_table(where: str, whose: str) -> Location:
 
 @cache
 def schema_of(ddl: str) -> StructType:
-    """The schema; nobody changes it."""
+    """Return the schema. It is cached, so callers must not change it."""
     return StructType.fromDDL(ddl)
 
 
-# Plans a job whose cut is fixed already without Spark's adaptive execution, which would make two jobs of it and a plan
+# Plans a job with a fixed partitioning without Spark's adaptive execution, which would make two jobs of it and a plan
 # for each.
 #
-# The frame is planned in a copy of its session, since other outputs may plan in that one at the same moment. What the
-# session has cached is read as before.
-#
-# Who calls it: the sinks whose units are tasks, and `outputs.in_driver`. Errors: none of its own. Not promised: how
-# many partitions an exchange has that does not say it.
+# The frame is planned in a copy of its session, since other outputs may plan in that session at the same moment. What
+# the session has cached is read as before.
 
 
 ADAPTIVE = "spark.sql.adaptive.enabled"
@@ -156,15 +152,15 @@ PARTITIONS = "spark.sql.shuffle.partitions"
 
 
 def planned_once(frame: DataFrame) -> DataFrame:
-    """The same frame, to be planned once and as a whole."""
+    """Return the same frame, to be planned once and as a whole."""
     return _planned(frame, _planner(frame._jdf.sparkSession()))
 
 
 def frame_of_local_rows(frame: DataFrame) -> DataFrame:
-    """The same frame, planned once and with one partition behind each exchange, if it is made of rows that the driver
-    has given to Spark and of nothing else: these are few.
+    """Return the frame, planned once with one partition after each exchange, if all its rows come from the driver.
 
-    Any other frame as it is, since nobody knows how much it reads."""
+    Such rows are few. Return any other frame as it is, since the number of its rows is unknown.
+    """
     plan = frame._jdf.logicalPlan()
     leaves = plan.collectLeaves()
     if plan.subqueriesAll().nonEmpty() or any(
@@ -183,7 +179,7 @@ def _planned(frame: DataFrame, planner: Any) -> DataFrame:
 
 @lru_cache(maxsize=64)
 def _planner(session: Any, partitions: str | None = None) -> Any:
-    """The copy of a session: made once, since each has a listener in Spark until the JVM collects it."""
+    """Return the copy of a session. It is made once: Spark keeps a listener for each copy until the JVM collects it."""
     copy = session.cloneSession()
     copy.conf().set(ADAPTIVE, "false")
     if partitions:

@@ -1,11 +1,9 @@
-"""Where Spark keeps the open windows of the outputs, and in how many parts.
+"""Where Spark keeps the open windows of the outputs, and in how many partitions.
 
-RocksDB keeps state on the disk of the executor, and what has changed in a batch goes to the checkpoint (a changelog).
-So state may be larger than memory, and no garbage collector looks at it. All RocksDB stores of a process share one
-bounded memory, beside the JVM's. What an output was begun with stays for its life: Spark reads both the store and the
-number of partitions from the checkpoint, whatever is set by now (`tests/spark/outputs/test_state.py`).
-
-Who calls it: `onlyonce.engine.options`. Pure, but for the settings; Refused where one is wrong.
+RocksDB keeps state on the disk of the executor, and writes the changes of a batch to the checkpoint (a changelog). So
+state may be larger than memory, and the JVM's garbage collector does not scan it. All RocksDB stores of a process share
+one bounded memory, in addition to the JVM's. An output keeps its first settings for its life: Spark reads both the
+store and the number of partitions from the checkpoint (`tests/spark/outputs/test_state.py`).
 """
 
 from __future__ import annotations
@@ -19,9 +17,11 @@ _STORE = "spark.sql.streaming.stateStore"
 PROVIDER = f"{_STORE}.providerClass"
 CHANGELOG = f"{_STORE}.rocksdb.changelogCheckpointing.enabled"
 UNLOAD = f"{_STORE}.unloadOnCommit"
-"""Whether a task ends its store with its batch. Only then is it certain that a driver which lives for less than a
-minute uploads a snapshot now and then, and removes old files: else a thread does it once a minute, and a store is
-loaded from the changes of all batches that ever were."""
+"""Whether a task unloads its store when its batch ends.
+
+Only then does a driver that lives for less than a minute upload snapshots and remove old files. Otherwise a thread does
+it once a minute, and a store is loaded from the changes of all batches since the beginning.
+"""
 PARTITIONS = "spark.sql.shuffle.partitions"
 PROVIDERS = {
     kind: f"org.apache.spark.sql.execution.streaming.state.{name}StateStoreProvider"
@@ -30,7 +30,7 @@ PROVIDERS = {
 
 
 def options(master: str, theirs: Mapping[str, str]) -> dict[str, str]:
-    """The options of the state of all outputs."""
+    """Return the options for the state of all outputs. Raise Refused if a setting is wrong."""
     asked = settings.spark()
     found = {PROVIDER: PROVIDERS[asked.state]}
     if not master.startswith("local") and (cores := cluster_cores(theirs)):
@@ -40,23 +40,22 @@ def options(master: str, theirs: Mapping[str, str]) -> dict[str, str]:
             CHANGELOG: "true",
             f"{_STORE}.rocksdb.boundedMemoryUsage": "true",
             f"{_STORE}.rocksdb.maxMemoryUsageMB": str(asked.state_memory),
-            # A count of all rows, which nobody asks for, reads each key before it is written.
+            # A count of all rows, which is not used, would read each key before it is written.
             f"{_STORE}.rocksdb.trackTotalNumberOfRows": "false",
         }
     return found
 
 
 def is_unsaid(master: str, partitions: str | None) -> bool:
-    """Whether nothing says in how many partitions a state begins: on a cluster Spark makes 200, for the life of the
-    output.
+    """Return whether no setting fixes the number of state partitions.
 
-    Pure.
+    On a cluster Spark would make 200, for the life of the output. Pure.
     """
     return not master.startswith("local") and partitions is None
 
 
 def unsaid(output: str) -> Refused:
-    """What is raised before the first batch of such an output. Pure."""
+    """Return the error raised before the first batch of such an output. Pure."""
     return Refused(
         f"nothing says in how many partitions the state of {output} is kept, and its first batch would fix Spark's "
         "200 for its life",
@@ -68,9 +67,9 @@ def unsaid(output: str) -> Refused:
 
 
 def cluster_cores(theirs: Mapping[str, str]) -> int | None:
-    """How many cores a cluster is asked for: of all its executors together, or the most that they may become.
+    """Return how many cores a cluster is asked for: all its executors together, or their maximum.
 
-    None where nothing says so. Pure.
+    None if no setting says so. Pure.
     """
     if most := theirs.get("spark.cores.max"):
         return int(most)

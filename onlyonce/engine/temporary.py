@@ -1,13 +1,11 @@
-"""The folder of what a driver on one machine keeps while it works: Spark's blocks, spilled rows and state, what the JVM
+"""The folder for a driver's temporary files on one machine: Spark's blocks, spilled rows and state, what the JVM
 unpacks, and copies of checkpoints.
 
-Each driver has a folder of its own below `<home>/tmp`, and holds a lock of the operating system on it for as long as
-its process lives. A killed driver leaves its folder and loses its lock, at the same instant. So the next driver that
-starts asks for each folder's lock, and deletes a folder of which it gets it. No age and no process id is looked at.
+Each driver has its own folder below `<home>/tmp`, and holds a lock of the operating system on it for as long as its
+process lives. A killed driver loses its lock at that instant and leaves its folder. So each driver that starts tries
+each folder's lock, and deletes a folder whose lock it gets. Age and process id don't matter.
 
-Who calls it: the Airflow operator, which names the folder to spark-submit, `onlyonce.engine.session` and
-`onlyonce.context`. Errors: OSError where the home can't be written. Not promised: that a folder goes from
-a file system without locks. There nobody can be asked, and folders stay.
+On a file system without locks, folders are never deleted.
 """
 
 from __future__ import annotations
@@ -31,18 +29,19 @@ _UNPACKED = "-Djava.io.tmpdir="
 
 _held: dict[Path, int] = {}
 """The folders that this process holds, with the open file of the lock. The lock ends with the process, however it
-ends."""
+ends.
+"""
 
 
 def root() -> Path:
-    """The folder of all drivers' folders."""
+    """Return the parent of all drivers' folders."""
     return settings.home() / "tmp"
 
 
 def added(master: str, ours: Mapping[str, str], theirs: Mapping[str, str]) -> dict[str, str]:
-    """Our options, and of a local master the driver's folder, which is made.
+    """Return our options and, with a local master, the options for a new folder of the driver.
 
-    What the team has said of such folders stays.
+    Settings of the team about such folders stay as they are.
     """
     found = dict(ours)
     java = f"{theirs.get(JAVA, '')} {variable('JDK_JAVA_OPTIONS') or ''} {variable('JAVA_TOOL_OPTIONS') or ''}"
@@ -63,8 +62,9 @@ def added(master: str, ours: Mapping[str, str], theirs: Mapping[str, str]) -> di
 
 
 def hold(options: Mapping[str, str]) -> None:
-    """Hold the folder that a driver's options name, if it is one of ours, until this process ends; and delete those of
-    drivers that are gone."""
+    """Hold the folder that a driver's options name, if it is one of ours, until this process ends. Delete folders of
+    ended drivers.
+    """
     named = re.search(rf"{_UNPACKED}(\S+)", options.get(JAVA, ""))
     for folder in {Path(name) for name in (options.get(BLOCKS), named and named[1]) if name}:
         if folder.parent == root() and folder not in _held:
@@ -73,7 +73,7 @@ def hold(options: Mapping[str, str]) -> None:
 
 
 def of_driver() -> Path:
-    """A folder that goes with this driver: the one that it holds, or one that is made for it now."""
+    """Return a folder for this driver: the one that it holds, or one that is made for it now."""
     if not _held:
         _hold(root() / f"driver-{uuid4().hex[:12]}")
         sweep()
@@ -81,10 +81,10 @@ def of_driver() -> Path:
 
 
 def sweep() -> list[Path]:
-    """Delete the folders of drivers that are gone; gives them."""
+    """Delete the folders of ended drivers, and return them."""
     gone = []
     for folder in root().glob("driver-*") if root().is_dir() else ():
-        with suppress(OSError):  # held by its driver, just deleted by another one, or nobody can be asked
+        with suppress(OSError):  # held by its driver, just deleted by another one, or without locks
             lock = _opened(folder)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -96,8 +96,8 @@ def sweep() -> list[Path]:
 
 
 def _hold(folder: Path) -> None:
-    # Between spark-submit and this line nobody holds it. If another driver has deleted it meanwhile it is made again:
-    # nothing of worth was in it yet.
+    # Between spark-submit and this line no process holds the folder. If another driver has deleted it meanwhile, it is
+    # made again: it was still empty.
     while True:
         folder.mkdir(parents=True, exist_ok=True)
         lock = _opened(folder)

@@ -1,7 +1,7 @@
-"""What Python's collector of garbage need not look at again: the libraries of a process that lives on.
+"""Work in Spark's Python workers, and the garbage collection of long-lived processes.
 
-A batch makes more objects when there is more to list. Each some hundred of them are a reason to collect, and now and
-then Python looks at all that the process holds: some 5 ms of a batch of 60, measured with a driver of 260 MB.
+A batch makes more objects when there is more to list, and Python collects after each few hundred. From time to time
+Python scans all objects of the process: some 5 ms of a batch of 60 ms, measured with a driver of 260 MB.
 """
 
 from __future__ import annotations
@@ -26,33 +26,30 @@ from onlyonce.database.connect import Database
 
 
 def leave_out_what_is_here() -> None:
-    """Collect once, and leave what is left out of all later collections.
+    """Collect garbage once, and exclude the remaining objects from all later collections (`gc.freeze`).
 
-    It is still freed when nothing refers to it, but not as part of a circle.
+    They are still freed when nothing refers to them, except as part of a cycle.
 
-    Who calls it: a driver whose session has started, and the daemon of Spark's Python workers before it forks.
+    A driver calls this after its session has started, and the daemon of Spark's Python workers before it forks.
     """
     gc.collect()
     gc.freeze()
 
 
 # Runs work in Spark's Python workers, as functions over Arrow batches.
-#
-# Who calls it: whatever reads a source, judges records, or writes a sink by tasks in Python. Errors: those of the work.
-# Not promised: how many workers there are, and which one does which part.
 
 
 Batches = Iterator[pa.RecordBatch]
 Work = Callable[[Batches], Batches]
 Item = TypeVar("Item")
 KEPT_FREE = (1 << 25) - (1 << 16)
-"""In bytes: the largest piece from which glibc learns."""
+"""Bytes: the largest allocation by which glibc raises its threshold."""
 GONE = "records on their way to their task are gone"
-"""How it is told that blocks were taken away: mostly by the driver that has taken over."""
+"""The message if blocks were removed: mostly by the driver that has taken over."""
 
 
 def mapped(rows: DataFrame, work: Work, gives: StructType | str) -> DataFrame:
-    """Return what work gives of rows, as they lie in Spark's partitions."""
+    """Return the result of work over rows, partitioned as the rows are."""
     names = rows.columns
     # Spark's mapInArrow looks up each column by its bare name, and would read a dot in it as a field of a structure.
     plain = all(map(str.isidentifier, names))
@@ -65,7 +62,7 @@ def mapped(rows: DataFrame, work: Work, gives: StructType | str) -> DataFrame:
 
 
 def ran(rows: DataFrame | pa.Table, work: Work, gives: str) -> pa.Table:
-    """Return what work gives of rows: those of a frame in Spark's tasks, those of a table here in the driver."""
+    """Return the result of work over rows: a frame's in Spark's tasks, a table's here in the driver."""
     if isinstance(rows, pa.Table):
         found = [*work(iter(rows.to_batches()))]
         return pa.Table.from_batches(found) if found else pa.table({})
@@ -75,7 +72,7 @@ def ran(rows: DataFrame | pa.Table, work: Work, gives: str) -> pa.Table:
 def each(
     spark: SparkSession, items: Sequence[Item], work: Callable[[Item], Batches], gives: StructType | str
 ) -> DataFrame:
-    """What work gives of each item, each in a task of its own."""
+    """Return the result of work over each item, each in its own task."""
 
     def of_task(numbers: Batches) -> Batches:
         for batch in numbers:
@@ -86,15 +83,15 @@ def each(
 
 
 def attempt_name() -> str:
-    """Which attempt of which task this is, for the log."""
+    """Return the name of this attempt at a task, for the log."""
     context: Any = TaskContext.get()
     return f"stage {context.stageId()} task {context.taskAttemptId()}" if context else "driver"
 
 
 def local_folder() -> Path | None:
-    """Where Spark itself spills: the first of its local folders, on an executor as in local mode.
+    """Return the first of Spark's local folders, to which it spills, on an executor as in local mode.
 
-    It goes with the executor. None where Spark told none.
+    The folder is deleted with the executor. None if Spark has set none.
     """
     first = (environment.variable("SPARK_LOCAL_DIRS") or "").split(",")[0]
     return Path(first) if first else None
@@ -102,9 +99,9 @@ def local_folder() -> Path | None:
 
 @contextmanager
 def session_of(database: Database, unit: UnitId) -> Iterator[Database]:
-    """The database as the task of a unit reaches it, for as long as this is entered.
+    """Yield the database as the task of a unit reaches it.
 
-    Outside of Spark's tasks it is the one that was given.
+    Outside of Spark's tasks yield the given database.
     """
     folder = local_folder()
     if TaskContext.get() is None or folder is None:
@@ -118,15 +115,14 @@ def session_of(database: Database, unit: UnitId) -> Iterator[Database]:
 
 @cache
 def settle() -> None:
-    """Once in the life of a worker: leave what is there now out of all later collections of garbage, and keep memory
-    that is free.
+    """Once in the life of a worker: freeze the existing objects, and keep freed memory.
 
-    After each task pyspark's daemon has a worker collect all garbage (`pyspark/daemon.py`), and that looks at every
-    object: 70 ms of a processor, for the modules of Arrow, SQLAlchemy and Spark, of which none ever goes.
+    After each task pyspark's daemon lets a worker collect all garbage (`pyspark/daemon.py`), which scans every object.
+    That takes 70 ms of a processor for the modules of Arrow, SQLAlchemy and Spark, which are never freed.
     """
     gc.collect()
     gc.freeze()
-    # The C library gives free memory back to the system as soon as it is some megabytes, and has the next block's
-    # arrays page by page again: a sixth of the time of reading lines. One large piece that was free (nobody has touched
-    # it) tells it to keep twice as much.
+    # The C library returns freed memory to the system from some megabytes on, and gets it again page by page for the
+    # next block's arrays: a sixth of the time of reading lines. Freeing one large allocation, never touched, makes it
+    # keep twice as much.
     np.empty(KEPT_FREE, np.uint8)

@@ -1,13 +1,11 @@
-"""Spark's Python daemon, which here imports the libraries of our tasks before it forks a worker.
+"""Spark's Python daemon, which imports the libraries of our tasks before it forks a worker.
 
-Each worker is a fork, so it has them.
+Each worker is a fork, so it has them. Otherwise each new worker imports them again, which takes a second of a
+processor. Spark makes new workers after the cold start of a session, and after each task that failed or was cancelled.
 
-Without it each new worker imports them again, which takes a second of a processor. Spark makes new workers after the
-cold start of a session, and after each task that failed or was cancelled.
-
-Who calls it: Spark, if `onlyonce.engine.options` names it: on one machine, where the executors' Python is the driver's
-own. Errors: none of its own; a missing library is reported by the task that needs it. Not promised: libraries that a
-user's function imports.
+Spark starts this daemon if `onlyonce.engine.options` names it: on one machine, where the executors' Python is the
+driver's own. A missing library is reported by the task that needs it. Libraries that a user's function imports are not
+included.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ LIBRARIES = ("numpy", "pyarrow.compute", "pyarrow.parquet", "xxhash", "psycopg2"
 
 
 def read_libraries() -> None:
-    """Import them, and leave them out of all later collections of garbage."""
+    """Import the libraries, and exclude them from all later collections of garbage."""
     for name in LIBRARIES:
         with suppress(ImportError):
             importlib.import_module(name)

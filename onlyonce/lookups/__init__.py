@@ -1,1 +1,1 @@
-"""Tables that a function gets beside its rows: which version there is, and the table as of a version."""
+"""Lookup tables that an output's function gets with its rows: their versions, and each table as of a version."""

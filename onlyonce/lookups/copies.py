@@ -1,16 +1,14 @@
-"""The copies of a PostgreSQL table that lookups have seen: files in a folder for each table, for all pipelines that
-look it up.
+"""The copies of PostgreSQL tables that lookups have seen: files in a folder for each table, for all pipelines.
 
 No Spark.
 
-| file | says |
+| file | meaning |
 |---|---|
-| <number>-<content>.parquet | a version: the content's hash tells it from others, the number is for people |
-| <number>-<content>.taken | by its age when a driver last found the table to have this content |
-| <number>-<content>.going | a collection found that nobody can ask for it; from now on it is not used anew |
+| <number>-<content>.parquet | a version: the hash of its content identifies it, the number is for people |
+| <number>-<content>.taken | its age says when a driver last found the table to have this content |
+| <number>-<content>.going | a gc run found that it can't be needed again; from now on it is not used again |
 
-Who calls it: `postgres_versions`, `collecting`. Errors: those of the store. Not promised: that a number means one
-content; two drivers at once may give the same one, so whoever names a version names both.
+Two drivers at once may give the same number to different contents. So a version is always named by number and content.
 """
 
 from __future__ import annotations
@@ -31,43 +29,45 @@ from onlyonce.tables import stores
 from onlyonce.tables.stores import Entry
 
 FOLDER = stored_names.LOOKUPS_FOLDER
-"""Among the folders of pipelines, none of which can have this name; so a backup of these has it too."""
+"""The folder of all copies. No pipeline can have its name, and it is next to the pipelines' folders. So a backup of the
+pipelines includes it.
+"""
 NAME = re.compile(r"(\d+)-([0-9a-f]+)\.(parquet|taken|going)")
 Named = tuple[int, str]
 """The number and the content of a version."""
 
 
 def home_of_copies() -> Location:
-    """Where the copies of all tables are."""
+    """Return where the copies of all tables are."""
     return settings.data_location(FOLDER)
 
 
 def folder_of_table(target: str) -> Location:
-    """Where the copies of a table are, by its target as text."""
+    """Return where the copies of a table are, by its target as a string."""
     return home_of_copies() / quote(target, safe="")
 
 
 def copy_at(place: Location, version: Named, kind: str = "parquet") -> Location:
-    """A file of a version."""
+    """Return the location of a version's file."""
     return place / f"{version[0]}-{version[1]}.{kind}"
 
 
 def copies_there(place: Location) -> Iterator[tuple[Named, str]]:
-    """The version and kind of each file in a folder, in no order."""
+    """Yield the version and kind of each file in a folder, in no order."""
     for name in stores.of(place).names(place):
         if found := NAME.fullmatch(name):
             yield (int(found[1]), found[2]), found[3]
 
 
 def look_at_copy(place: Location, version: Named) -> Entry | None:
-    """The copy of a version; None where it is gone."""
+    """Return the copy of a version; None if it is gone."""
     return stores.of(place).look(copy_at(place, version))
 
 
 def keep_copy(place: Location, content: str, parquet: bytes) -> Named:
-    """The version that has this content, stored now if it is new, and noted as found now.
+    """Return the version that has this content. Store it if it is new, and note that it was found now.
 
-    One that is going is not used: it gets another number.
+    A version marked as going is not used: the content gets another number.
     """
     found = list(copies_there(place))
     going = {version for version, kind in found if kind == "going"}
@@ -81,23 +81,18 @@ def keep_copy(place: Location, content: str, parquet: bytes) -> Named:
     return version
 
 
-# Copies of PostgreSQL tables go that nobody can ask for. No Spark. docs/specification/lookups.md.
+# Removes copies of PostgreSQL tables that can't be needed again. docs/specification/lookups.md.
 #
-# A version stays while
+# A version stays while one of these holds:
 #
-# - the log names it: a batch that is under way or is one of the last two of its life, or what wrote a window last whose
-#   records are still in `events`;
-# - a driver has found the table to have it in the last two days, or since the oldest batch or backfill that is under
-# way
-#   began: a query may have been
-#   started with it, and has no batch yet;
-# - it is the last one, so that numbers go on.
+# - The log names it: in a begun batch, in one of the last two batches of a life, or in what wrote a window last whose
+#   records are still in `events`.
+# - A driver has found the table to have it in the last two days, or since the oldest begun batch or backfill began. A
+#   query may have been started with it, and has no batch yet.
+# - It is the last one, so that numbers continue.
 #
-# What may go is marked first, and goes an hour later if it is marked still: a driver that takes a copy meanwhile does
-# not use what is marked.
-#
-# Who calls it: `onlyonce.operate.gc`. Errors: those of the store; Retryable while the database is away. Not
-# promised: that a copy goes at once.
+# A version that may be removed is marked first, and removed an hour later if it is still marked: a driver that makes a
+# copy meanwhile does not use a marked version.
 
 
 FOUND = timedelta(days=2)
@@ -105,7 +100,7 @@ MARKED = timedelta(hours=1)
 
 
 def collect_copies(database: Database) -> int:
-    """Remove what nobody can ask for; gives how many versions went."""
+    """Remove the copies that can't be needed again; return how many versions were removed."""
     home = home_of_copies()
     found = [_Folder(home / name) for name in stores.of(home).names(home)]
     if not found:
@@ -113,7 +108,7 @@ def collect_copies(database: Database) -> int:
     oldest = Batches(database).oldest_begun()
     since = time.time() - FOUND.total_seconds() - oldest
     old = {folder: folder.old(since) for folder in found}
-    # The log is asked last: what a driver has begun before the look at the files is named by then.
+    # The log is read last: it then names what a driver has begun before the files were listed.
     named = SeenLookups(database).asked_for() if any(old.values()) else set()
     return sum(
         _let_go(folder.place, one, held=one not in old[folder] - named) for folder in found for one in folder.versions
@@ -130,7 +125,7 @@ class _Folder:
             self.versions.setdefault(version, set()).add(kind)
 
     def old(self, since: float) -> set[Named]:
-        """Those that no driver has found since then, but for the last one."""
+        """Return the versions that no driver has found since then, except the last one."""
         last = max((version for version, kinds in self.versions.items() if "parquet" in kinds), default=None)
         return {version for version in self.versions if version != last and not self._found(version, since)}
 
@@ -140,7 +135,7 @@ class _Folder:
 
 
 def _let_go(place: Location, version: Named, *, held: bool) -> int:
-    """1 where a version went now."""
+    """Return 1 if a version was removed now, else 0."""
     store, mark = stores.of(place), copy_at(place, version, "going")
     marked = store.look(mark)
     if held:
@@ -148,7 +143,7 @@ def _let_go(place: Location, version: Named, *, held: bool) -> int:
     elif marked is None:
         store.put(mark, b"")
     elif marked.modified < time.time() - MARKED.total_seconds():
-        for kind in ("parquet", "taken", "going"):  # the mark last: a kill before that is finished by the next time
+        for kind in ("parquet", "taken", "going"):  # the mark last: after a kill the next gc run removes the rest
             store.delete(copy_at(place, version, kind))
         return 1
     return 0

@@ -1,7 +1,6 @@
 """A Delta table as a lookup: its newest version, and the table as of a version.
 
-Who calls it: `onlyonce.lookups.tables`. Errors: Refused for a table that is not there, was made anew, or has lost a
-version. Not promised: that a version stays. VACUUM removes its files after a week, or whatever it is told.
+VACUUM removes the files of old versions after a week, or after the time that it is given.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from onlyonce.tables import opening, stores
 
 
 def folder(lookup: Lookup) -> Location:
-    """Where the table is: a relative path is below <home>/tables, as that of a sink."""
+    """Return where the table is. A relative path is below <home>/tables, as in a sink."""
     return settings.table_location(lookup.table.target("").partition(":")[2])
 
 
 def newest(lookup: Lookup) -> Version:
-    """The version that the table has now. Raises Refused where no table is there."""
+    """Return the version that the table has now. Raise Refused if there is no table."""
     path = folder(lookup)
     try:
         table = opening.table(path)
@@ -39,12 +38,14 @@ def newest(lookup: Lookup) -> Version:
 
 
 BY_AGE = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
-"""Delta refuses a version that was committed more than a week ago, also one that was the newest until a moment ago.
-Here the files of a version are looked for (`refuse_gone`), so its age says nothing."""
+"""Delta refuses a version that was committed more than a week ago, even if it was the newest until a moment ago.
+
+Here `refuse_gone` checks that the files of a version exist, so its age does not matter.
+"""
 
 
 def frame(spark: SparkSession, lookup: Lookup, version: Version) -> DataFrame:
-    """The table as of a version, however long ago that was committed. Nothing is read yet."""
+    """Return the table as of a version, however old its commit is. Nothing is read yet."""
     spark.conf.set(BY_AGE, "false")
     return (
         spark.read.format("delta").option("versionAsOf", version[stored_names.LOOKUP_VERSION]).load(str(folder(lookup)))
@@ -52,7 +53,7 @@ def frame(spark: SparkSession, lookup: Lookup, version: Version) -> DataFrame:
 
 
 def refuse_gone(lookup: Lookup, version: Version) -> None:
-    """Raise Refused where the table can't be read as of a version that the log names."""
+    """Raise Refused if the table can't be read as of a version that the log names."""
     path, number = folder(lookup), version[stored_names.LOOKUP_VERSION]
     now = newest(lookup)
     if now[stored_names.LOOKUP_TABLE] != version[stored_names.LOOKUP_TABLE]:

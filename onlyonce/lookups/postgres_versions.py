@@ -1,9 +1,7 @@
-"""One read of a PostgreSQL table for a lookup: by COPY, of one moment, in the order of its keys, as Parquet with a hash
-of what is in it.
+"""A PostgreSQL table as a lookup: reads it in one snapshot as Parquet, and keeps each new content as a version.
 
-Who calls it: `postgres_versions`. Errors: Refused for a table that is not there, may not be read, is too large, or has
-a column of a type that is not known here; Retryable while the database is away. Not promised: the order of rows whose
-keys are the same, which is refused later.
+The rows come by COPY, in the order of their keys, with a hash of their content. The order of rows with equal keys is
+undefined; such a table is refused later.
 """
 
 from __future__ import annotations
@@ -40,9 +38,9 @@ from onlyonce.lookups.seen import Version, gone
 from onlyonce.tables import arrow_files
 
 MOST_BYTES = 512 * 2**20
-"""Of the table as text. Each change stores the table anew, and the driver has one Parquet file of it in memory."""
+"""The most bytes of the table as CSV. Each change stores the whole table again, and the driver has it in memory."""
 ROW_BYTES = 16 * 2**20
-"""Arrow reads text in blocks of this size, and a row must fit in one."""
+"""Arrow reads CSV in blocks of this size, and a row must fit into one."""
 
 TYPES = {
     "boolean": pa.bool_(),
@@ -65,12 +63,12 @@ NUMERIC = re.compile(r"numeric\((\d+),(\d+)\)")
 WIDEST = 38
 """Digits of a decimal in Spark."""
 MAY_NOT = "42501"
-"""SQLSTATE of a privilege that is missing."""
+"""SQLSTATE of a missing privilege."""
 
 
 @dataclass(frozen=True)
 class Copy:
-    """A table of one moment.
+    """A table at one moment.
 
     `content` is a hash of its columns, types and rows, whatever the order in which PostgreSQL keeps them.
     """
@@ -80,16 +78,16 @@ class Copy:
 
 
 class _Spool:
-    """What COPY writes to: a file that goes with the process, and a hash.
+    """The file object that COPY writes to: a temporary file, and a hash.
 
-    Raises Refused where the table is too large.
+    Raise Refused if the table is too large.
     """
 
     def __init__(self, lookup: Lookup, file: Any) -> None:
         self._lookup, self._file, self.bytes, self._hash = lookup, file, 0, hashlib.sha256()
 
     def write(self, part: bytes) -> int:
-        """Called by psycopg2 for each part."""
+        """Write a part. psycopg2 calls this for each."""
         self.bytes += len(part)
         if self.bytes > MOST_BYTES:
             raise _refused(
@@ -103,18 +101,21 @@ class _Spool:
         return self._file.write(part)  # type: ignore[no-any-return]
 
     def content(self, schema: pa.Schema) -> str:
-        """The hash of all that came, and of what it is."""
+        """Return the hash of all bytes and of the schema."""
         self._hash.update(str(schema).encode())
         return self._hash.hexdigest()[:32]
 
 
 def url_of(lookup: Lookup) -> str:
-    """The URL of the database that the table is in. Raises Refused where its variable is not set."""
+    """Return the URL of the database with the table. Raise Refused if its variable is not set."""
     return units.url_of(table_of(lookup).connection, f"the lookup {lookup.name}'s")
 
 
 def read_table(lookup: Lookup) -> Copy:
-    """The table as it is at one moment."""
+    """Return the table as it is at one moment.
+
+    Raise Refused if it is missing, may not be read, is too large, or has a column of an unknown type.
+    """
     database = Database(url_of(lookup), "onlyonce/lookup", any_format=True)
     try:
         return run(database, lambda connection: _read(connection, lookup))
@@ -168,7 +169,9 @@ def _type(lookup: Lookup, column: Any) -> pa.DataType:
 
 
 def _statement(lookup: Lookup, schema: pa.Schema) -> sql.Composed:
-    """In an order that is that of the content: by the keys, and rows that have none by all that they have."""
+    """Return the COPY statement. Its order depends only on the content: by the keys, and rows without a key by all
+    columns.
+    """
     keys = [sql.SQL("oo_row.{}").format(sql.Identifier(key)) for key in lookup.keys if key in schema.names]
     no_key = sql.SQL(" OR ").join([sql.SQL("{} IS NULL").format(key) for key in keys] or [sql.SQL("true")])
     by_keys = [sql.SQL('CAST({} AS text) COLLATE "C"').format(key) for key in keys]
@@ -197,7 +200,7 @@ def _parquet(lookup: Lookup, file: Any, schema: pa.Schema) -> pa.Buffer:
 
 
 def _parts(file: Any, schema: pa.Schema) -> Iterable[pa.RecordBatch]:
-    if not file.peek(1):  # Arrow takes a file without a line for an error
+    if not file.peek(1):  # Arrow rejects an empty file
         return []
     convert = csv.ConvertOptions(
         column_types=schema,
@@ -215,7 +218,7 @@ def _parts(file: Any, schema: pa.Schema) -> Iterable[pa.RecordBatch]:
 
 
 def table_of(lookup: Lookup) -> Postgres:
-    """The table, of a lookup that is known to be one of PostgreSQL."""
+    """Return the table of a lookup that is known to be PostgreSQL's."""
     assert isinstance(lookup.table, Postgres)
     return lookup.table
 
@@ -229,12 +232,8 @@ def _refused(lookup: Lookup, what: str, hint: str) -> Refused:
     return Refused(f"{declared_at(lookup)}lookup {lookup.name}: {what}", data="nothing was read or written", hint=hint)
 
 
-# A PostgreSQL table as a lookup.
-#
-# It keeps no earlier versions, so the platform does: each copy with other content is a version (`copies`).
-#
-# Who calls it: `onlyonce.lookups.tables`. Errors: Refused for a table that can't be read, and for a copy that is gone;
-# Retryable while its database is away. Not promised: that a copy is newer than `Lookup.refresh` says.
+# A PostgreSQL table as a lookup. PostgreSQL keeps no earlier versions, so the platform does: each copy with new content
+# is a version (`copies`). A copy may be as old as `Lookup.refresh`.
 
 
 REFRESH = timedelta(minutes=1)
@@ -244,23 +243,22 @@ _turn = Lock()
 
 
 def folder_of_lookup(lookup: Lookup) -> Location:
-    """Where the copies of the table are."""
+    """Return where the copies of the table are."""
     return copies.folder_of_table(lookup.table.target(""))
 
 
 def file(lookup: Lookup, version: Version) -> Location:
-    """The copy that is a version."""
+    """Return the copy of a version."""
     return copies.copy_at(
         folder_of_lookup(lookup), (version[stored_names.LOOKUP_VERSION], version[stored_names.LOOKUP_TABLE])
     )
 
 
 def newest(lookup: Lookup) -> Version:
-    """The version that the table has now; or that it had when this process took a copy, if that is no longer ago than
-    `refresh`."""
+    """Return the version that the table has now, or this process's last copy if that is younger than `refresh`."""
     key = (url_of(lookup), str(folder_of_lookup(lookup)), *lookup.keys)
     refresh = REFRESH if lookup.refresh is None else lookup.refresh
-    with _turn:  # outputs that run beside each other take one copy
+    with _turn:  # outputs that run at the same time take one copy
         at, version = _taken.get(key, (0.0, None))
         if version is None or time.monotonic() - at >= refresh.total_seconds() or not _there(lookup, version):
             at, version = time.monotonic(), _take(lookup)
@@ -269,12 +267,12 @@ def newest(lookup: Lookup) -> Version:
 
 
 def frame(spark: SparkSession, lookup: Lookup, version: Version) -> DataFrame:
-    """The table as of a version. Nothing is read yet."""
+    """Return the table as of a version. Nothing is read yet."""
     return session.file_reader(spark).parquet(str(file(lookup, version)))
 
 
 def refuse_gone(lookup: Lookup, version: Version) -> None:
-    """Raise Refused where a version that the log names is not there any more."""
+    """Raise Refused if a version that the log names is gone."""
     if not _there(lookup, version):
         raise gone(lookup, version, f"its copy is not at {file(lookup, version)}")
 

@@ -1,4 +1,4 @@
-"""The tables that the functions of an output get, each as of one version. A value that a run hands on."""
+"""The tables that the functions of an output get, each as of one version. A run passes this value on."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Version = dict[str, Any]
-"""What a batch row says of one table: of Delta `version`, its number, and `table`, the id that the table was made with;
-of PostgreSQL `version`, the number of a copy, and `table`, the hash of what is in it."""
+"""What a batch row says about one table, in `version` and `table`.
+
+For Delta these are the version's number and the id that the table was made with. For PostgreSQL they are the number of
+a copy and the hash of its content.
+"""
 Versions = dict[str, Version]
-"""The same by the lookup's name."""
+"""The versions of several tables, by the lookup's name."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +31,11 @@ class Seen:
 
 
 NOTHING = Seen()
-"""Of an output without lookups."""
+"""The value for an output without lookups."""
 
 
 def gone(lookup: Lookup, version: Version, why: str) -> Refused:
-    """What is said of a version that is needed and not there; who needs it adds the way out."""
+    """Return the error for a version that is needed and gone. The caller adds what to do next."""
     return Refused(
         f"lookup {lookup.name}: version {version['version']} of the table is gone: {why}", data="nothing was written"
     )

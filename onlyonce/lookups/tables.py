@@ -1,7 +1,4 @@
-"""The tables of an output's lookups: their newest versions, whether these can be used, and each as a DataFrame.
-
-Who calls it: `outputs`, `check`. Errors: Refused.
-"""
+"""The tables of an output's lookups: their newest versions, whether these can be used, and each as a DataFrame."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ Lookups = Mapping[str, Lookup]
 
 
 class Kept(Protocol):
-    """Where the versions of a kind of table are: a module for each kind."""
+    """The versions of a kind of table. A module implements this for each kind."""
 
     def newest(self, lookup: Lookup) -> Version: ...
     def frame(self, spark: SparkSession, lookup: Lookup, version: Version) -> DataFrame: ...
@@ -31,17 +28,17 @@ class Kept(Protocol):
 
 
 def kept(lookup: Lookup) -> Kept:
-    """Of a Delta table its own log keeps them; of a PostgreSQL table the copies that drivers took."""
+    """Return the module for a lookup's table: a Delta table's own log keeps versions, a PostgreSQL table has copies."""
     return postgres_versions if isinstance(lookup.table, Postgres) else delta_versions
 
 
 def newest(lookups: Lookups) -> Versions:
-    """The version that each table has now. Raises Refused."""
+    """Return the version that each table has now. Raise Refused."""
     return {name: kept(lookup).newest(lookup) for name, lookup in lookups.items()}
 
 
 def as_of(spark: SparkSession, lookups: Lookups, versions: Versions) -> Seen:
-    """Each table as of its version."""
+    """Return each table as of its version."""
     if not lookups:
         return NOTHING
     frames = {name: kept(lookup).frame(spark, lookup, versions[name]) for name, lookup in lookups.items()}
@@ -51,7 +48,7 @@ def as_of(spark: SparkSession, lookups: Lookups, versions: Versions) -> Seen:
 
 
 def refuse_gone(lookups: Lookups, versions: Versions, hint: str) -> None:
-    """Raise Refused, with this hint, where a table can't be read any more as of a version that the log names."""
+    """Raise Refused, with this hint, if a table can't be read as of a version that the log names."""
     for name, lookup in lookups.items():
         try:
             kept(lookup).refuse_gone(lookup, versions[name])
@@ -63,7 +60,7 @@ def check_keys(lookups: Lookups, seen: Seen) -> None:
     """Raise Refused for a table in which two rows have the same keys. Reads the key columns of each."""
     for name, lookup in lookups.items():
         keys = [quoted(key) for key in lookup.keys]
-        known = seen.frames[name].dropna(subset=list(lookup.keys))  # a null is equal to nothing in a join
+        known = seen.frames[name].dropna(subset=list(lookup.keys))  # a null equals nothing in a join
         twice = known.groupBy(*keys).agg(F.count("*").alias("oo_rows")).filter("oo_rows > 1").limit(1).collect()
         if twice:
             values = ", ".join(f"{key}={str(twice[0][key])[:100]}" for key in lookup.keys)

@@ -1,8 +1,9 @@
-"""Which columns of a Parquet file get statistics in its footer: all but a float column that may have a NaN.
+"""Parquet files by Arrow: which columns have statistics, objects as files, and Arrow's file system of a location.
 
-Arrow leaves NaN out of the least and the largest value of a column. Spark, DuckDB and DataFusion order NaN after every
-number, so `amount > 100` is true for it, and they would skip a row group whose largest value is below 100. Delta's log
-repeats the footer (`statistics`), so the rule holds there as well.
+A float column that may have a NaN gets no statistics in the footer. Arrow leaves NaN out of the least and the largest
+value of a column. Spark, DuckDB and DataFusion order NaN after every number, so `amount > 100` is true for it. They
+would skip a row group whose largest value is below 100. Delta's log repeats the footer (`statistics`), so the rule
+holds there as well.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from onlyonce.tables.stores import Entry, Objects, told
 def footer_form(schema: pa.Schema, rows: pa.Table | None = None) -> dict[str, Any]:
     """Return the option of a ParquetWriter that leaves out the statistics of columns with a NaN.
 
-    `rows`: all rows of the file; without them no float column has statistics, since a NaN may come later."""
+    `rows`: all rows of the file; without them no float column has statistics, since a NaN may come later.
+    """
     columns = [rows.column(at).chunks for at in range(len(schema))] if rows is not None else [None] * len(schema)
     uncertain = [one for field, chunks in zip(schema, columns, strict=True) for one in _leaves(field.type, chunks)]
     if not any(uncertain):
@@ -40,8 +42,10 @@ def footer_form(schema: pa.Schema, rows: pa.Table | None = None) -> dict[str, An
 
 
 def footer_of_delta_rs(table: DeltaTable) -> WriterProperties:
-    """Return the options by which delta-rs's own writer rewrites files of a table: it leaves NaN out as Arrow does, and
-    does not say whether there is one."""
+    """Return the options by which delta-rs's own writer rewrites files of a table.
+
+    That writer leaves NaN out as Arrow does, and does not say whether there is one.
+    """
     none, kept = ColumnProperties(statistics_enabled="NONE"), ColumnProperties(statistics_enabled="PAGE")
     columns = [
         (field.name, any(_leaves(field.type, None)), pa.types.is_nested(field.type))
@@ -80,21 +84,21 @@ def _paths(schema: pa.Schema) -> list[str]:
     return [columns.column(at).path for at in range(len(columns))]
 
 
-# An object as a file that is written from its beginning to its end, as Arrow wants one.
+# An object as a file that Arrow writes from its beginning to its end.
 #
-# Up to ten megabytes are one PUT when it is closed; more are parts of that size. Nothing is there before it is closed.
-# Who calls it: `arrow`. Errors: those of the interface of stores.
+# Up to ten megabytes are one PUT when the file is closed; more are parts of that size. The object exists once the file
+# is closed.
 
 
 class Sink(RawIOBase):
-    """The file. One that is never closed leaves no object."""
+    """The file. If it is never closed, no object exists."""
 
     def __init__(self, at: Url) -> None:
         self._at = at
         self._file: Any = obstore.open_writer(Objects().bucket(at), at.key)
 
     def writable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def write(self, content: Any) -> int:
@@ -104,30 +108,27 @@ class Sink(RawIOBase):
         return len(content)
 
     def close(self) -> None:
-        """The object is there after it."""
+        """Create the object."""
         if not self.closed:
             with told(self._at):
                 self._file.close()
         super().close()
 
     def __del__(self) -> None:
-        """A file that was left is not closed: half of it is not an object."""
+        """Leave the file open: half of it is not an object."""
 
 
-# A location as Arrow's own file system, where Arrow reads rows: columns are read by range, and nothing passes through
-# Python.
+# A location as Arrow's own file system, by which Arrow reads rows: columns are read by range, outside Python.
 #
-# Files are written by obstore: a small one is one PUT there and three requests of Arrow's, which also gives up on a
-# busy store after some seconds.
-#
-# Who calls it: whatever has Parquet files. Errors: OSError. Not promised: conditions of any kind.
+# Files are written by obstore. A small file is one PUT there and three requests of Arrow's, which also gives up on a
+# busy store after some seconds. Writes have no conditions of any kind.
 
 
 RETRIES, FOOTER = 10, 1 << 16
 
 
 def folder(at: Location) -> fs.FileSystem:
-    """A file system whose root is the location."""
+    """Return a file system whose root is the location."""
     if isinstance(at, Path):
         return fs.SubTreeFileSystem(str(at.absolute()), fs.LocalFileSystem())
     system, root = system_of(at)
@@ -137,7 +138,7 @@ def folder(at: Location) -> fs.FileSystem:
 def writer(at: Location, schema: pa.Schema, rows: pa.Table | None = None, **form: Any) -> parquet.ParquetWriter:
     """Open a Parquet file to be written; it exists once it is closed.
 
-    `rows`: all that it will hold, if they are known (`footers`).
+    `rows`: all rows of the file, if they are known (`footer_form`).
     """
     form |= footer_form(schema, rows)
     if isinstance(at, Path):
@@ -167,14 +168,14 @@ def opened(at: Location | io.RawIOBase, **form: Any) -> parquet.ParquetFile:
 
 
 def footer(at: Location) -> parquet.FileMetaData:
-    """What a Parquet file says of itself."""
+    """Return the metadata in a Parquet file's footer."""
     return end(at)[1]
 
 
 def end(at: Location) -> tuple[Entry, parquet.FileMetaData]:
-    """What a store says of a file, and what the file says of itself: in one request, but for a file with a long footer.
+    """Return a file's entry in the store, and its footer, in one request unless the footer is long.
 
-    Raises FileNotFoundError.
+    Raise FileNotFoundError.
     """
     entry, last = stores.of(at).tail(at, FOOTER)
     needed = int.from_bytes(last[-8:-4], "little") + 8
@@ -184,13 +185,13 @@ def end(at: Location) -> tuple[Entry, parquet.FileMetaData]:
 
 
 def rows(at: Location, columns: Sequence[str] | None = None) -> pa.Table:
-    """The rows of a Parquet file, with some of its columns or all."""
+    """Return the rows of a Parquet file, with some of its columns or all."""
     with opened(at) as file:
         return file.read(columns)
 
 
 def system_of(at: Url) -> tuple[fs.FileSystem, str]:
-    """The file system of a store, and the name of a location there."""
+    """Return the file system of a store, and the name of a location there."""
     if at.scheme != "s3":
         return _by_delta_rs(at.root), at.key
     return _s3(stores.store_endpoint(), stores.store_region()), f"{at.root.removeprefix('s3://')}/{at.key}"
@@ -198,13 +199,13 @@ def system_of(at: Url) -> tuple[fs.FileSystem, str]:
 
 @lru_cache(maxsize=8)
 def _by_delta_rs(root: str) -> fs.FileSystem:
-    # Arrow's own clients of GCS and ADLS know other variables than those by which the commits get there.
+    # Arrow's own clients of GCS and ADLS read other variables than the commits use.
     return fs.PyFileSystem(DeltaStorageHandler(root, stores.options_of_delta(Url(root))))
 
 
 @lru_cache(maxsize=8)
 def _s3(endpoint: str | None, region: str | None) -> fs.FileSystem:
-    # The standard variables, or the role of the machine, say who we are.
+    # The standard variables, or the machine's role, identify us.
     scheme, _, host = (endpoint or "https://").partition("://")
     patience = fs.AwsStandardS3RetryStrategy(max_attempts=RETRIES)
     return fs.S3FileSystem(endpoint_override=host or None, scheme=scheme, region=region, retry_strategy=patience)

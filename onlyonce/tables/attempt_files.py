@@ -1,4 +1,4 @@
-"""Where the manifests of an instance are: the tables that list the input of its sources. Without a JVM."""
+"""The manifests of an instance, and the removal of data files that killed attempts have left. Without a JVM."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ NAMES = (stored_names.FILES_MANIFEST, stored_names.RANGES_MANIFEST, stored_names
 
 
 def of(instance: str) -> list[Location]:
-    """Return each place of a manifest, whether there is one or not: of the source, or of each of several sources and of
-    their turns."""
+    """Return each possible location of a manifest, whether or not one exists.
+
+    These are the manifests of the source, or of each of several sources and of their turns.
+    """
     home = settings.data_location(instance)
     sources = home / stored_names.SOURCES_FOLDER
     folders = [home, *(sources / one for one in stores.of(home).names(sources))]
@@ -25,16 +27,14 @@ def of(instance: str) -> list[Location]:
 
 
 # Removes data files that killed attempts have left in the platform's own tables: no commit names them, and none ever
-# will.
-#
-# Without a JVM.
-#
-# Who calls it: `onlyonce.operate.gc`. Errors: none; a table that can't be read is reported. Not promised: the
-# removal of files that early versions have left, which gave each attempt no folder of its own.
+# will. Early versions gave each attempt no folder of its own; their files stay.
 
 
 def sweep_attempts(instance: str, hours: float, warnings: list[str]) -> int:
-    """Take away what is older than so many hours, of one pipeline or bounded run; gives the number of files."""
+    """Remove such files that are older than so many hours, of one pipeline or bounded run; return their number.
+
+    A table that can't be read is reported in `warnings`.
+    """
     removed = 0
     for path in (settings.data_location(instance) / stored_names.EVENTS_FOLDER, *of(instance)):
         if not opening.any_in(path):
@@ -50,7 +50,7 @@ def _sweep(path: Location, instance: str, hours: float) -> int:
     found = {path / name: read for name in stores.of(path).names(path) if (read := locations.read_attempt(name))}
     if not found:
         return 0
-    # One version tells both: which files are named, and which transactions are in.
+    # One version of the table has both: the files that are named, and the transactions that are committed.
     table = opening.table(path)
     named = {place.split("/", 1)[0] for place in _named(table)}
     files, removed = set(_named(table)), 0
@@ -59,7 +59,7 @@ def _sweep(path: Location, instance: str, hours: float) -> int:
             continue
         there = table.transaction_version(attempt.app_id(instance))
         if there is None or there < attempt.version:
-            continue  # it may still be committed, however old: by a driver that was stopped, as well
+            continue  # it may still be committed, however old: also by a driver that was stopped
         removed += _remove(path, folder, files, hours)
     return removed
 

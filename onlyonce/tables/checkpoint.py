@@ -1,4 +1,6 @@
-"""Checks that a query's checkpoint agrees with its lineage in the log. docs/specification/incarnation.md."""
+"""Checks that a query's checkpoint agrees with its lineage in the log, and reads the state of its snapshots.
+docs/specification/incarnation.md.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,9 @@ class State:
 
 
 def prepare(folder: Location, lineage: str, checkpoint_id: UUID, begun: int | None) -> None:
-    """Make the checkpoint of a new lineage, or see that the one there is the registered one.
+    """Make the checkpoint of a new lineage, or check that the existing one is the registered one.
 
-    Spark keeps a `metadata` file that is there already. Raises Refused when it was
-    lost or swapped.
+    Spark keeps an existing `metadata` file. Raise Refused if it was lost or swapped.
     """
     if is_its_own(folder, lineage, checkpoint_id, begun):
         return
@@ -41,8 +42,10 @@ def prepare(folder: Location, lineage: str, checkpoint_id: UUID, begun: int | No
 
 
 def is_its_own(folder: Location, lineage: str, checkpoint_id: UUID, begun: int | None) -> bool:
-    """Whether the checkpoint is there and is the registered one; False for a lineage that has none yet. Raises Refused
-    when it was lost or swapped."""
+    """Return whether the checkpoint exists and is the registered one; False for a lineage that has none yet.
+
+    Raise Refused if it was lost or swapped.
+    """
     there = identity(folder)
     if there == str(checkpoint_id):
         return True
@@ -63,8 +66,11 @@ def is_its_own(folder: Location, lineage: str, checkpoint_id: UUID, begun: int |
 
 
 def sweep(folder: Location) -> None:
-    """Remove what a killed driver left half written before the first batch had an offset: beside it Spark would refuse
-    to begin that batch, at every run. One that still writes is fenced; it loses its file and ends."""
+    """Remove the half-written files of a driver that was killed before the first batch had an offset.
+
+    With such a file Spark would refuse to begin that batch, at every run. A driver that still writes is fenced; it
+    loses its file and ends.
+    """
     if last(folder, "offsets") >= 0:
         return
     for kind in ("offsets", "commits"):
@@ -74,7 +80,7 @@ def sweep(folder: Location) -> None:
 
 
 def identity(folder: Location) -> str | None:
-    """The id in the checkpoint's `metadata` file; None when there is none. Raises Refused when unreadable."""
+    """Return the id in the checkpoint's `metadata` file; None if there is none. Raise Refused if it is unreadable."""
     try:
         return str(json.loads(_text(folder / "metadata"))["id"])
     except FileNotFoundError:
@@ -88,8 +94,7 @@ def identity(folder: Location) -> str | None:
 
 
 def compare(folder: Location, lineage: str, committed: int | None) -> None:
-    """Require a checkpoint that is whole, and that the log's last committed batch is its last, or one more.
-    Raises Refused.
+    """Raise Refused unless the checkpoint is whole and the log's last committed batch is its last, or one more.
 
     One more: the driver died between the end of the batch and Spark's own commit file.
     """
@@ -115,7 +120,7 @@ def compare(folder: Location, lineage: str, committed: int | None) -> None:
 
 
 def _whole(folder: Location, lineage: str) -> None:
-    # Spark reads the last two offsets and the last commit; what is wrong with them it says without a way out.
+    # Spark reads the last two offsets and the last commit. Its own errors about them don't say what to do next.
     planned, done = last(folder, "offsets"), last(folder, "commits")
     wanted = [("offsets", n) for n in range(max(done - 1, 0), planned + 1)] + [("commits", done)]
     problem = f"offsets/{done} is missing" if planned < done else None
@@ -147,7 +152,7 @@ def _problem(file: Location) -> str | None:
 
 
 def last(folder: Location, kind: str) -> int:
-    """The highest batch in `offsets` or `commits`; -1 before the first."""
+    """Return the highest batch in `offsets` or `commits`; -1 before the first."""
     names = stores.of(folder).names(folder / kind)
     return max((int(name) for name in names if name.isdigit()), default=-1)
 
@@ -157,13 +162,13 @@ def _text(file: Location) -> str:
 
 
 def offsets(folder: Location, batch_id: int) -> tuple[dict[str, object], str]:
-    """The (only) source's offset of a batch and the hash of its whole offsets file."""
+    """Return the (only) source's offset of a batch, and the hash of its whole offsets file."""
     text = _text(folder / "offsets" / str(batch_id))
     return json.loads(text.strip().splitlines()[-1]), hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def state_of(folder: Location) -> State | None:
-    """What Spark has noted of a query's state with its last planned batch; None before the first."""
+    """Return the state settings that Spark noted with a query's last planned batch; None before the first."""
     planned = last(folder, "offsets")
     if planned < 0:
         return None
@@ -175,14 +180,14 @@ def state_of(folder: Location) -> State | None:
 #
 # Blocks are compressed, and a key has only what differs from the key before it.
 #
-# Follows RocksDB's block-based table format of versions 4 and 5 (Spark writes 5) with one index block. Errors:
-# NotDecoded for another format, ValueError or IndexError for a damaged file.
+# Follows RocksDB's block-based table format of versions 4 and 5 (Spark writes 5) with one index block. Raises
+# NotDecoded for another format, and ValueError or IndexError for a damaged file.
 
 
 MAGIC = bytes.fromhex("f7cff485b741e288")
 FOOTER, HANDLES, TRAILER = 53, 40, 5
 NUMBERED = 8
-"""So many bytes of RocksDB's own end each key: the entry's number and kind."""
+"""The bytes of RocksDB's own at the end of each key: the entry's number and kind."""
 SNAPPY, ZSTD = 1, 7
 LZ4 = (4, 5)
 
@@ -192,14 +197,14 @@ class NotDecoded(Exception):
 
 
 class Handle(NamedTuple):
-    """Where a block is."""
+    """The position of a block."""
 
     at: int
     size: int
 
 
 def is_state_table(content: bytes) -> bool:
-    """Return whether bytes are such a table."""
+    """Return whether these bytes are a RocksDB table."""
     return content.endswith(MAGIC)
 
 
@@ -215,8 +220,11 @@ def state_entries(content: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _data_blocks(index: bytes) -> Iterator[Handle]:
-    """An entry has a key and a handle, which since version 4 has no length before it and, but for a restart point, only
-    the difference of sizes."""
+    """Yield the handles of the data blocks.
+
+    An index entry has a key and a handle. Since version 4 the handle has no length before it. Except at a restart point
+    it has only the difference of sizes.
+    """
     end, at, last = _end(index), 0, Handle(0, 0)
     while at < end:
         shared, at = _varint(index, at)
@@ -241,7 +249,7 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _end(block: bytes) -> int:
-    """Where a block's entries end and its restart points begin."""
+    """Return where a block's entries end and its restart points begin."""
     restarts = int.from_bytes(block[-4:], "little") & 0x7FFFFFFF
     return len(block) - 4 - 4 * restarts
 

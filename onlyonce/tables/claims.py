@@ -1,11 +1,9 @@
-"""The prefix of an object store is one platform's.
+"""Claims a prefix of an object store for one platform, and checks that the store has a conditional PUT.
 
-At the first start it is claimed, and the store is tried: has it a conditional PUT?
-
-The claim is the object `onlyonce.json` at the prefix, put only if none is there, with the id of the platform's
-database. A later start reads it: one GET. Everything here comes before anything else is written. Who calls it: a run,
-before it registers anything. Errors: Refused, and those of the store. Not promised: that a prefix is not another
-platform's which has lost its claim; what lies below `data` or `tables` without one is refused.
+The claim is the object `onlyonce.json` at the prefix, put only if none exists, with the id of the platform's database.
+The first start writes it, before anything else is written. A later start reads it: one GET. A prefix without a claim
+but with objects below `data` or `tables` is refused. Another platform's prefix that has lost its claim is not
+recognised otherwise.
 """
 
 from __future__ import annotations
@@ -22,14 +20,15 @@ from onlyonce.tables.stores import Objects, Store
 CLAIM = stored_names.CLAIM_FILE
 OURS = (stored_names.DATA_FOLDER, stored_names.TABLES_FOLDER)
 RETRIES = 2
-"""A person waits for the answer, who may have named the wrong store."""
+"""A person waits for the answer, and may have named the wrong store."""
 
 
 def claim(root: Location, platform: str) -> None:
-    """See that data may be kept at a location; nothing to see on a file system.
+    """Check that data may be kept at a location. On a file system there is nothing to check.
 
-    Raises Refused for a bucket that is not there or does not let us in, for a prefix with data of others, and for a
-    store that overwrites what it was told to leave."""
+    Raise Refused for a bucket that is missing or denies access, for a prefix with data of others, and for a store that
+    overwrites an object in spite of the condition.
+    """
     if not isinstance(root, Url):
         return
     store = Objects(RETRIES)
@@ -77,7 +76,7 @@ def _refuse_taken(store: Store, root: Url) -> None:
 
 
 def _try_condition(store: Store, root: Url) -> None:
-    """The second of two PUTs of one key that is not to be overwritten must be told so: all commits rest on it."""
+    """Check that the store rejects the second conditional PUT of a key. All commits depend on that."""
     probe = root / f"{CLAIM}.{uuid4().hex}"
     try:
         first, second = store.put_new(probe, b"first"), store.put_new(probe, b"second")

@@ -1,12 +1,12 @@
-"""Writes the version checksum beside a commit to one of the platform's own tables, as Delta's protocol describes it
-(Version Checksum File).
+"""Commits to Delta tables: version checksums, tables that a run appends to, and commits that can be repeated.
 
-It has the table's schema and protocol, and how many files and bytes it has. Where a version has none, Spark runs a job
-over the log to learn the schema: a tenth of a second for each query in each batch. Nothing is decided by this file, and
-a version without one is read as before: so nobody waits for it, and a killed driver leaves none.
+The version checksum is written next to a commit to one of the platform's own tables, as Delta's protocol describes it
+(Version Checksum File). It has the table's schema and protocol, and the number and bytes of its files. For a version
+without one, Spark runs a job over the log to learn the schema: a tenth of a second for each query in each batch. No
+decision depends on this file, and a version without one is read as before. So no commit waits for it, and a killed
+driver leaves none.
 
-Who calls it: `appended.Own`, once a commit is acknowledged. Errors: none; what can't be written is told. Only on a
-disk: in a store it would be two requests for each commit.
+It is written only on a disk: in a store it would be two requests for each commit.
 """
 
 from __future__ import annotations
@@ -34,13 +34,12 @@ from onlyonce.tables.stores import Entry
 KEPT = 20
 """So many of the last versions have one. Readers ask for the last."""
 GOES_ON = ("metadata", "protocol", "numMetadata", "numProtocol")
-"""What an append leaves as it was."""
+"""The fields that an append does not change."""
 log = structlog.get_logger()
 
 
 def write_checksum(at: Location, before: DeltaTable, added: Sequence[AddAction]) -> None:
-    """That of the version after `before`, whose commit has just added these files to the table at a location, and
-    nothing else."""
+    """Write the checksum of the version after `before`, whose commit has just added these files and nothing else."""
     if not isinstance(at, Path):
         return
     version = before.version() + 1
@@ -76,7 +75,7 @@ def _after(there: dict[str, Any], added: Sequence[AddAction]) -> dict[str, Any]:
 
 
 def _counted(table: DeltaTable) -> dict[str, Any]:
-    """By all files of the table."""
+    """Return the checksum's fields, counted over all files of the table."""
     files = table.get_add_actions()
     told, protocol = table.metadata(), table.protocol()
     features = {"readerFeatures": protocol.reader_features, "writerFeatures": protocol.writer_features}
@@ -101,19 +100,16 @@ def _counted(table: DeltaTable) -> dict[str, Any]:
     }
 
 
-# A table that one run appends to, batch after batch: what of its log has been read stays read.
+# A table that one run appends to, batch after batch: what was read of its log is kept.
 #
-# To open a table means to read its log since the last checkpoint, and so does a look for a transaction: in a store that
-# is a request for each commit, in each batch. Here a look reads what has come since the last one. The commit is on
-# condition that the next version is not there, as ever, so a look that is old costs a try and no rows.
+# Opening a table reads its log since the last checkpoint, and so does a search for a transaction. In a store that is a
+# request for each commit, in each batch. Here only new entries are read. The commit is conditional on the next version
+# not existing, so an outdated view costs a retry and no rows.
 #
-# A table that was dropped and made again begins its log again, so a look for commits after the last one would find
-# none, and a commit under the next version would be in a log that lacks the versions before. So a look at a team's
-# table also asks whether the log's first entry is the same. Nothing else drops the platform's own tables, whose batches
-# are fenced (`Own`).
-#
-# Who makes it: `RunContext` and `sources.reading`, for as long as a run; `own_tables`, for one append. Errors: those of
-# `opening`.
+# A table that was dropped and made again begins its log again. A search for commits after the last one would find none,
+# and a commit under the next version would be in a log that lacks the earlier versions. So for a team's table each look
+# also checks that the log's first entry is the same. Nothing else drops the platform's own tables, whose batches are
+# fenced (`Own`).
 
 
 class Appended:
@@ -129,7 +125,7 @@ class Appended:
         self._transactions: dict[str, tuple[int, int | None]] = {}
 
     def look(self) -> Self:
-        """Read what was committed since the last look; read another log from its start."""
+        """Read what was committed since the last look. If the log is another one, read it from its start."""
         if self._first_entry() != self._begun:  # made again, or the entry is older than the table keeps
             if not opening.any_in(self.at):
                 raise Refused(
@@ -146,18 +142,19 @@ class Appended:
         return stores.of(self.at).look(self.at / opening.LOG / f"{0:020}.json")
 
     def transaction_version(self, app_id: str) -> int | None:
-        """The highest version of a transaction id; None for one that is not there."""
+        """Return the highest version of a transaction id; None if there is none."""
         now = self.table.version()
         try:
             found = self._since(app_id, now)
-        except FileNotFoundError:  # an entry went from the log since the last look
+        except FileNotFoundError:  # an entry was removed from the log since the last look
             found = self.table.transaction_version(app_id)
         self._transactions[app_id] = (now, found)
         return found
 
     def committed(self, app_id: str, number: int, added: Sequence[AddAction]) -> None:
-        """A commit was acknowledged, as the version after the last look: it has the transaction of this number, and
-        these files."""
+        """Note an acknowledged commit as the version after the last look, with the transaction of this number and these
+        files.
+        """
         self._transactions[app_id] = (self.table.version() + 1, number)
 
     def _since(self, app_id: str, now: int) -> int | None:
@@ -174,11 +171,12 @@ class Appended:
 
 
 class Own(Appended):
-    """One of the platform's own tables, which Spark's streams read version by version: so each commit leaves a version
-    checksum."""
+    """One of the platform's own tables. Spark's streams read it version by version, so each commit writes a version
+    checksum.
+    """
 
     def _first_entry(self) -> Entry | None:
-        """Return nothing: the log of such a table never begins again."""
+        """Return None: the log of such a table never begins again."""
         return None
 
     def committed(self, app_id: str, number: int, added: Sequence[AddAction]) -> None:
@@ -187,26 +185,26 @@ class Own(Appended):
         write_checksum(self.at, self.table, added)
 
 
-# Commits to Delta that can be repeated, and the check afterwards that the right one is there.
+# Commits to Delta that can be repeated, and the check afterwards that the right one is in the table.
 # docs/specification/delta-commit.md.
 #
 # Delta silently skips a write at or below the highest txnVersion of a txnAppId. So a commit that was not acknowledged
-# is compared with the one that was meant.
+# is compared with the intended one.
 
 
 RECENT = 20
-"""How many commits back the look usually goes; when the commit is older, all of the history is read."""
+"""How many commits back the search usually reads; if the commit is older, the whole history is read."""
 
 CLEANED_EVERY = 10
 """Spark's own number of commits from one cleanup of a log to the next."""
 
 KEEP_ALL = {
     "delta.appendOnly": "true",
-    # By age nothing goes from the log: a query that stood still goes on at an old version. What nobody can ask for goes
-    # with a compaction.
+    # No entry is removed by age: a query that was stopped continues at an old version. A compaction removes what can't
+    # be needed again.
     "delta.logRetentionDuration": "interval 3650 days",
-    # Each checkpoint names all files that were removed since. Nobody needs it: what a compaction has replaced is swept
-    # by our own rule.
+    # Each checkpoint names all files that were removed since. They are not needed: our own rule sweeps what a
+    # compaction has replaced.
     "delta.deletedFileRetentionDuration": "interval 1 days",
 }
 """The properties of the platform's own tables, `files` and `events`."""
@@ -217,12 +215,12 @@ SKIPPING = "delta.dataSkippingStatsColumns"
 STAGED = "_staged_commits"
 """A folder that Delta 4.4 makes in the log's, before the first commit."""
 MADE_UNTIL, MADE_WAIT = tenacity.stop_after_delay(30), tenacity.wait_random(0.1, 1)
-"""Delta refuses a folder in which another driver has just begun a table; that one has it done in a moment."""
+"""Delta refuses a folder in which another driver has just begun a table; that driver finishes it in a moment."""
 
 
 @dataclass(frozen=True)
 class Commit:
-    """One Delta commit: its transaction id and version, and the note that tells what it holds."""
+    """One Delta commit: its transaction id and version, and the note about its content."""
 
     app_id: str
     version: int
@@ -231,25 +229,25 @@ class Commit:
     content: str
 
     def note(self) -> str:
-        """The commit's userMetadata."""
+        """Return the commit's userMetadata."""
         return opening.text(asdict(self))
 
     def is_told_by(self, note: Mapping[str, Any]) -> bool:
-        """Whether a note is that of a commit under this transaction id and version, whatever it holds."""
+        """Return whether a note belongs to a commit under this transaction id and version, whatever its content."""
         return (note.get(stored_names.NOTE_APP_ID), note.get(stored_names.NOTE_VERSION)) == (self.app_id, self.version)
 
 
 def exists(path: Location) -> bool:
-    """Whether there is a Delta table."""
+    """Return whether there is a Delta table."""
     return opening.any_in(path)
 
 
 def make(
     path: Location, frame_schema: StructType, session: Any, partition_by: list[str], properties: dict[str, str]
 ) -> None:
-    """Make an empty table if there is none; drivers at once make one, and what a killed one has left is no table.
+    """Create an empty table if none exists. If several drivers try at once, one succeeds and the others use its table.
 
-    Raises what Delta says of a folder that holds something else.
+    What a killed driver has left is no table. Raise Delta's error for a folder that holds something else.
     """
 
     def create() -> None:
@@ -261,7 +259,7 @@ def make(
         try:
             (builder.partitionedBy(*partition_by) if partition_by else builder).execute()
         except Exception:
-            # One of the drivers makes the table, the others are told of a conflict.
+            # One of the drivers makes the table; the others get a conflict.
             if not exists(path):
                 raise
 
@@ -276,7 +274,8 @@ def make(
             with attempt:
                 create()
     except Exception:
-        # The log's folder comes before its first commit: if there is none after all this time, its maker was killed.
+        # The log's folder comes before its first commit. If there is no commit after all this time, its maker was
+        # killed.
         if not _only_begun(path):
             raise
         _clear(path / LOG)
@@ -284,7 +283,7 @@ def make(
 
 
 def _clear(log: Path) -> None:
-    # A folder goes only when it is empty: should its maker live after all and commit just now, its commit stays.
+    # Only an empty folder is removed: if its maker lives after all and commits just now, its commit stays.
     with suppress(OSError):
         for entry in log.glob(".*"):
             entry.unlink(missing_ok=True)
@@ -312,18 +311,18 @@ def once(
 
     Return the commit's version; None if its entry is no longer in the log.
 
-    The transaction in the table's snapshot shows that the commit was written, and the unit in our log, which is
-    committed and compared before, shows what it holds. The history is a third piece of evidence: the table's owner may
-    clean it. If it has the commit, the commit is compared too.
+    The transaction in the table's snapshot shows that the commit was written. The unit in our log, which is committed
+    and compared before, shows its content. The history is a third piece of evidence: the table's owner may clean it. If
+    it has the commit, the commit is compared too.
 
-    write      looks for the transaction again at each try of its own; gives the version of its commit where that was
-               acknowledged, and then nobody has to look: it is there on condition that no other was
-    replayed   an earlier attempt may have written it: then the history is asked too, since it outlives a transaction
-               where `delta.setTransactionRetentionDuration` is set
-    table      the table, where the caller has just opened it
+    write      searches for the transaction again at each of its own tries; returns the version of its commit if that
+               was acknowledged. Then no further check is needed: the commit is conditional on that version being new
+    replayed   whether an earlier attempt may have written it. Then the history is read too: it outlives a transaction
+               if `delta.setTransactionRetentionDuration` is set
+    table      the table, if the caller has just opened it
 
-    Of two drivers that commit the same transaction one is told that it lost, and it may be the live one: the look
-    decides. Raises InvariantBroken when something else is there under this transaction, or a later one.
+    If two drivers commit the same transaction, the loser may be the live driver, so the commit is read back and
+    compared. Raise InvariantBroken if the table has something else under this transaction, or a later one.
     """
     known = table.transaction_version(commit.app_id) if table else version(path, commit.app_id)
     if (
@@ -354,12 +353,12 @@ def once(
 
 
 def version(path: Location, app_id: str) -> int | None:
-    """The highest version of a transaction id in a table; None without table or transaction. No JVM needed."""
+    """Return the highest version of a transaction id in a table; None without table or transaction. No JVM needed."""
     return opening.table(path).transaction_version(app_id) if exists(path) else None
 
 
 def find(path: Location, commit: Commit) -> tuple[int, dict[str, Any]] | None:
-    """(table version, note) of the commit with this transaction id and version."""
+    """Return (table version, note) of the commit with this transaction id and version, or None."""
     table = opening.table(path)
     for limit in (RECENT, None):
         for entry in table.history(limit):
@@ -370,13 +369,14 @@ def find(path: Location, commit: Commit) -> tuple[int, dict[str, Any]] | None:
 
 
 def afterwards(version: int) -> PostCommitHookProperties:
-    """What delta-rs does once a version is committed: a checkpoint where one is due, and at every tenth it looks for
-    entries of the log that may go by the table's own rule.
+    """Return what delta-rs does after a commit: a checkpoint if one is due.
 
-    That look lists the log, so it is not for each commit."""
+    At every tenth version it also removes expired entries of the log by the table's own rule. That lists the log, so it
+    is not done at each commit.
+    """
     return PostCommitHookProperties(cleanup_expired_logs=None if version % CLEANED_EVERY == 0 else False)
 
 
 def latest(path: Location) -> int:
-    """The table's version now; -1 without a table."""
+    """Return the table's current version; -1 without a table."""
     return opening.table(path).version() if exists(path) else -1

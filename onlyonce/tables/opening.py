@@ -1,6 +1,6 @@
-"""Features of a Delta table that a team has switched on, and that this platform can't handle without Spark.
+"""Delta tables without Spark: their features, how they are opened, and the entries of their logs.
 
-Who calls it: `maintain`, `delta_append`, the audit of the data. Errors: none of its own.
+The first part knows the features that a team may have switched on, and that can't be handled without Spark.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from onlyonce.tables import stores
 KNOWN = frozenset(
     {"appendOnly", "invariants", "timestampNtz", "checkConstraints", "generatedColumns", "changeDataFeed"}
 )
-"""The features of a table under which all that is done here, without Spark, is right."""
+"""Under these features all operations here, without Spark, are right."""
 BY_FILE = frozenset({"deletionVectors", "v2Checkpoint", "vacuumProtocolCheck", "typeWidening"})
-"""Those beside them that leave a data file readable by itself, as long as it has no deletion vector."""
+"""Further features under which a data file is readable by itself, as long as it has no deletion vector."""
 MANIFEST = "delta.compatibility.symlinkFormatManifest.enabled"
-"""With this property Spark writes after each commit which files a table has, for readers (Athena, Presto) that do not
-read its log. They would miss our files."""
+"""With this property Spark writes after each commit which files a table has, for readers (Athena, Presto) that don't
+read its log. They would miss our files.
+"""
 NAMES = {
     MANIFEST: "a symlink manifest",
     "catalogManaged": "commits that its catalog makes (catalogManaged)",
@@ -44,30 +45,30 @@ NAMES = {
     "icebergCompatV2": "UniForm for Iceberg",
 }
 BROUGHT = {"domainMetadata"}
-"""Comes with another one and has no switch of its own."""
+"""A feature that comes with another one and has no switch of its own."""
 
 
 def features_of(table: DeltaTable) -> set[str]:
-    """The features of a table, by Delta's names; and what only Spark does after each commit, by its property."""
+    """Return the features of a table by Delta's names. MANIFEST stands for what Spark does after each commit."""
     protocol, configuration = table.protocol(), table.metadata().configuration
     after = {MANIFEST} if configuration.get(MANIFEST, "false").lower() == "true" else set()
     return {*(protocol.writer_features or ()), *(protocol.reader_features or ()), *after}
 
 
 def only_for_spark(table: DeltaTable) -> list[str]:
-    """The features under which only Spark may compact or vacuum a table, in words."""
+    """Return the features under which only Spark may compact or vacuum a table, in words."""
     return named_features(features_of(table) - KNOWN)
 
 
 def unreadable(table: DeltaTable) -> list[str]:
-    """Those under which only Spark can count its rows."""
+    """Return the features under which only Spark can count a table's rows, in words."""
     return named_features({*(table.protocol().reader_features or ())} - KNOWN)
 
 
 def unreadable_by_file(table: DeltaTable) -> list[str]:
-    """Those under which a data file can't be read by itself, in words.
+    """Return the features under which a data file can't be read by itself, in words.
 
-    A file says by itself whether it has a deletion vector.
+    Deletion vectors are not among them: each file's entry says whether it has one.
     """
     mapped = table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none"
     found = {*(table.protocol().reader_features or ())} - KNOWN - BY_FILE
@@ -75,22 +76,23 @@ def unreadable_by_file(table: DeltaTable) -> list[str]:
 
 
 def named_features(features: set[str]) -> list[str]:
-    """Features in words."""
+    """Return features in words."""
     return [NAMES.get(feature, feature) for feature in sorted(features - BROUGHT)]
 
 
 # Opens a Delta table at a location, a path or a URL.
 #
 # All of the product opens tables here, so that each gets its store's options. No JVM needed.
-#
-# Errors: those of delta-rs, TableNotFoundError among them; Refused for a table with a feature that delta-rs can't read.
 
 
 UNSUPPORTED = re.compile(r"Feature '(\w+)' is not supported")
 
 
 def table(at: Location, version: int | None = None) -> DeltaTable:
-    """Return the table as it is now, or as of a version."""
+    """Return the table as it is now, or as of a version.
+
+    Raise TableNotFoundError, other errors of delta-rs, and Refused for a feature that delta-rs can't read.
+    """
     try:
         return DeltaTable(str(at), version=version, storage_options=stores.options_of_delta(at))
     except DeltaError as error:
@@ -106,7 +108,7 @@ def table(at: Location, version: int | None = None) -> DeltaTable:
 
 
 def _feature(message: str) -> str | None:
-    """Return the feature because of which delta-rs refuses to open a table. None if it refuses for another reason."""
+    """Return the feature for which delta-rs refuses to open a table; None if it refuses for another reason."""
     if "catalog-managed" in message:
         return "catalogManaged"
     found = UNSUPPORTED.search(message)
@@ -114,8 +116,10 @@ def _feature(message: str) -> str | None:
 
 
 class Form(NamedTuple):
-    """What a writer must know of a version of a table: which table it is, and its schema, partition columns, properties
-    and protocol."""
+    """What a writer must know of a version of a table.
+
+    It has the table's id, and a description of schema, partition columns, properties and protocol.
+    """
 
     table_id: str
     described: str
@@ -147,7 +151,7 @@ def refuse_changed(table: DeltaTable, at: Location, checked: Form) -> None:
 
 
 def make(at: Location, schema: str, partition_by: Sequence[str], properties: Mapping[str, str]) -> None:
-    """Make an empty table, unless somebody has: of those who do at once one does.
+    """Create an empty table if none exists. If several drivers try at once, one succeeds and the others use its table.
 
     `schema`: as Delta's log has it, which is as Spark has it.
     """
@@ -162,28 +166,25 @@ def make(at: Location, schema: str, partition_by: Sequence[str], properties: Map
             raise_if_key_not_exists=False,
         )
     except DeltaError:
-        table(at)  # raises where there is none
+        table(at)  # raises if there is no table
 
 
 def set_property(at: Location, key: str, value: str) -> None:
     """Set a property of a table that Delta itself does not know.
 
-    Raises DeltaError for a table that deltalake can't change.
+    Raise DeltaError for a table that deltalake can't change.
     """
     table(at).alter.set_table_properties({key: value}, raise_if_not_exists=False)
 
 
 def add_columns(at: Location, schema: str) -> None:
-    """Add columns at the end of a table. Raises DeltaError, also where another adds them just now."""
+    """Add columns at the end of a table. Raise DeltaError, also if another driver adds them at the same time."""
     table(at).alter.add_columns(list(Schema.from_json(schema).fields))
 
 
-# What single entries of a Delta table's log say: the files that a commit has added, and its note.
+# Single entries of a Delta table's log: the files that a commit has added, and its note.
 #
 # No JVM, and the table is not opened.
-#
-# Who calls it: `delta`, and what asks for the files of one commit. Errors: FileNotFoundError for an entry that is not
-# there, or not any more.
 
 
 LOG = "_delta_log"
@@ -199,39 +200,38 @@ class Added:
 
 
 def any_in(path: Location) -> bool:
-    """Whether there is a Delta table. No JVM needed."""
+    """Return whether there is a Delta table. No JVM needed."""
     return any(name.endswith(".json") for name in stores.of(path).names(path / LOG))
 
 
 def added(path: Location, version: int) -> list[Added]:
-    """The data files with rows that a commit has added, by its entry in the table's log; of one that puts rows into
-    other files, none.
+    """Return the data files with rows that a commit has added, by its entry in the table's log.
 
-    No JVM needed.
+    A commit that only moves rows to other files has none. No JVM needed.
     """
     return added_by(path, actions(path, version))
 
 
 def added_by(path: Location, said: list[dict[str, Any]]) -> list[Added]:
-    """The same by what the commit's entry says. Pure."""
+    """Return the data files that a commit's actions add. Pure."""
     files = [action["add"] for action in said if action.get("add", {}).get("dataChange")]
     return [Added(path / unquote(file["path"]), file["partitionValues"], int(file["size"])) for file in files]
 
 
 def first(path: Location) -> int | None:
-    """The version of the earliest entry that the log still has; None for a log without any. No JVM needed."""
+    """Return the version of the earliest entry that the log still has; None for a log without any. No JVM needed."""
     names = (name.removesuffix(".json") for name in stores.of(path).names(path / LOG) if name.endswith(".json"))
     return min((int(name) for name in names if name.isdecimal()), default=None)
 
 
 def noted(path: Location, version: int) -> dict[str, Any]:
-    """The note of a commit, by its entry in the table's log; empty for one that is none of ours. No JVM needed."""
+    """Return the note of a commit, by its entry in the table's log; empty if the commit is not ours. No JVM needed."""
     infos = [action["commitInfo"] for action in actions(path, version) if "commitInfo" in action]
     return note(infos[0].get("userMetadata") if infos else None)
 
 
 def actions(path: Location, version: int) -> list[dict[str, Any]]:
-    """All that a commit's entry says, as it stands there. Raises FileNotFoundError. No JVM needed."""
+    """Return all actions of a commit's entry. Raise FileNotFoundError if the entry is gone. No JVM needed."""
     at = path / LOG / f"{version:020}.json"
     return [json.loads(line) for line in stores.of(at).read(at).decode().splitlines()]
 
@@ -247,9 +247,9 @@ def text(value: Any) -> str:
 
 
 def note(metadata: str | None) -> dict[str, Any]:
-    """The note in a commit's userMetadata; empty for one that is none of ours."""
+    """Return the note in a commit's userMetadata; empty if the commit is not ours."""
     try:
         found = json.loads(metadata or "{}")
     except ValueError:
-        return {}  # a commit by somebody else, such as OPTIMIZE with a note of its own
+        return {}  # a commit of another program, such as OPTIMIZE with a note of its own
     return found if isinstance(found, dict) else {}

@@ -1,4 +1,4 @@
-"""Which columns of a Parquet file are worth a dictionary. Who calls it: who writes data files by Arrow. No errors."""
+"""Appends to Delta tables: which columns get a dictionary, new data files, and the commit that names them."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ from onlyonce.tables import commit as tables_commit
 from onlyonce.tables.commit import Appended, Own
 
 SAMPLE = 4096
-"""The first rows of a file, by which its columns are judged."""
+"""How many first rows of a file decide about its columns."""
 
 
 def worth_it(rows: pa.Table) -> list[str]:
-    """The columns in whose first rows a value is there twice, on the average. One of ids would be made for nothing."""
+    """Return the columns whose values occur at least twice on average in the first rows, so that a dictionary pays
+    off.
+    """
     return [name for name in rows.column_names if _repeats(rows.column(name).slice(0, SAMPLE))]
 
 
@@ -38,20 +40,19 @@ def _repeats(column: pa.ChunkedArray) -> bool:
 
 # Appends to Delta tables in two steps: first the data files, then one entry in the log that names them.
 #
-# Tasks write the files into a folder of their attempt, which nobody reads. Then the driver names the files in one
+# Tasks write the files into a folder of their attempt, which no reader sees. Then the driver names the files in one
 # commit by delta-rs, under the transaction id. Flink's Delta connector works the same way. Spark's own writer computes
-# the state of the whole table before each commit, to see whether the transaction id is there: three jobs, most of a
-# small batch's time. No commit names the files of a killed attempt, so they hold no rows. A collection removes them
+# the state of the whole table before each commit, to see whether it has the transaction id: three jobs, most of a small
+# batch's time. No commit names the files of a killed attempt, so they hold no rows. A gc run removes them
 # (`onlyonce.tables.attempt_files`).
-#
-# Who calls it: `receive`, `at_least_once`, `registry` for the platform's own tables; `delta_append` for a user's table
-# whose features it knows. Errors: those of `delta.once`. Not promised: the names of the files.
 
 
 BETWEEN = 200
-"""How often a commit is tried while others come between. The files are there already, so a try takes a moment. Each
-lost try is a commit of somebody else's: of four writers that each commit as fast as they can, one loses 20 times in a
-row in one of some three hundred commits (0.75 to the power of 20)."""
+"""How often a commit is tried while others come between.
+
+The files exist already, so a try takes a moment. Each lost try is a commit of another writer. If four writers commit as
+fast as they can, one loses 20 times in a row in one of some three hundred commits (0.75 to the power of 20).
+"""
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,9 @@ class DataFile:
 
 
 Files = Sequence[Location | DataFile]
-"""New data files of a table. Of one that is a location alone, the folders around it name the partition; only the
-platform's own tables have such files."""
+"""New data files of a table. A plain location gets its partition from the folders around it; only the platform's own
+tables have such files.
+"""
 
 
 def append(
@@ -75,11 +77,11 @@ def append(
     replayed: bool = False,
     form: opening.Form | None = None,
 ) -> int | None:
-    """Append the files that `write` puts into the folder which it is given, once; return the table's version as
-    `delta.once` does.
+    """Append the files that `write` puts into the folder that it gets, once; return the table's version as `once` does.
 
-    `write` is not called if an earlier attempt has committed. For `replayed` see `delta.once`. `form`: the form in
-    which a user's table was checked (`opening.form`). Raise Retryable if a try of the commit finds another."""
+    `write` is not called if an earlier attempt has committed. For `replayed` see `commit.once`. `form`: the form in
+    which a user's table was checked (`opening.form`). Raise Retryable if a try of the commit finds another.
+    """
 
     def once() -> int | None:
         return _commit(to, commit, sorted(write(to.at / folder(commit)), key=str), form)
@@ -93,10 +95,9 @@ def append_rows(
     commit: tables_commit.Commit,
     partition: Mapping[str, str] | None = None,
 ) -> int:
-    """Append a few rows once to a table of the platform's own, one data file for each sequence of them and in this
-    order; return the version.
+    """Append a few rows once to one of the platform's own tables; return the version.
 
-    `at`: the table, or as of a look. No JVM needed.
+    Each sequence of rows becomes one data file, in this order. `at`: the location, or the opened table. No JVM needed.
     """
     values = dict(partition or {})
     to = at if isinstance(at, Appended) else Own(at)
@@ -128,21 +129,22 @@ def exactly(path: Location, version: int | None) -> int:
 
 
 def folder(commit: tables_commit.Commit) -> str:
-    """The name of a new folder for the files of an attempt."""
+    """Return the name of a new folder for the files of an attempt."""
     return locations.attempt_folder(commit.app_id, commit.version, uuid4().hex)
 
 
 def _commit(to: Appended, commit: tables_commit.Commit, files: Files, form: opening.Form | None = None) -> int | None:
-    """Name the files in the log; gives the version that has them, None when the transaction was there.
+    """Name the files in the log. Return the version that has them, or None if the transaction was already in the table.
 
-    `delta.once` has just looked, so the first try takes the table as it is. delta-rs is not to try by itself: then a
-    commit that it acknowledges is the next version, and nobody reads it again."""
+    `commit.once` has just searched for the transaction, so the first try uses the table as it is. delta-rs may not
+    retry by itself. So a commit that it acknowledges is the next version, and needs no second read.
+    """
     for attempt in tries(to.at):
         with attempt:
             if attempt.retry_state.attempt_number > 1:
                 there = to.look().transaction_version(commit.app_id)
                 if there is not None and there >= commit.version:
-                    return None  # a lost answer, or another driver's: `delta.once` looks whose
+                    return None  # a lost answer, or another driver's: `once` compares it
             table = to.table
             if form is not None:
                 opening.refuse_changed(table, to.at, form)
@@ -170,9 +172,9 @@ def _commit(to: Appended, commit: tables_commit.Commit, files: Files, form: open
 
 
 def tries(path: Location) -> Iterator[tenacity.AttemptManager]:
-    """The tries of a commit between which others may come; each is to look at the table anew.
+    """Yield the tries of a commit between which others may commit. Each try must look at the table again.
 
-    Raises Retryable where they come for ever.
+    Raise Retryable if others commit before each try.
     """
     try:
         yield from tenacity.Retrying(
@@ -188,8 +190,8 @@ def tries(path: Location) -> Iterator[tenacity.AttemptManager]:
             hint="run the same command again; it happens beside a writer that never pauses",
         ) from error
     except DeltaError:
-        # Some of delta-rs's errors leave out what the store has said: it says so again where it lets nobody in, or is
-        # gone.
+        # Some of delta-rs's errors leave out the store's message. A listing raises it again if the store denies access
+        # or is unreachable.
         next(stores.of(path).names(path / opening.LOG), None)
         raise
 
@@ -197,7 +199,7 @@ def tries(path: Location) -> Iterator[tenacity.AttemptManager]:
 def added(
     path: Location, file: Location | DataFile, indexed: Sequence[statistics.Column], *, data_change: bool = True
 ) -> AddAction:
-    """Return what a commit says of a new data file in an attempt's folder.
+    """Return the action by which a commit adds a new data file in an attempt's folder.
 
     `indexed`: the columns by which readers skip files.
     """

@@ -1,16 +1,14 @@
-"""Rows of a user's Delta table are replaced: files go and others come, in one commit with the transaction id.
+"""Replaces rows of Delta tables: files are removed and others added, in one commit with the transaction id.
 docs/specification/delta-commit.md.
 
-Each try looks at the table as it is now, and its commit is on condition that the next version is not there: delta-rs's
-conditional PUT. It takes such a commit for an append, which would stand beside whatever came in between. So it is not
-to try by itself. Whoever has lost looks again: first whether the transaction is there, which a twin may have committed,
-then whether the files that may hold the rows are still the same. If they are, what was written is committed at the new
-version; if not, it is planned and written anew.
+Each try reads the table as it is now, and its commit is conditional on the next version not existing: delta-rs's
+conditional PUT. delta-rs takes such a commit for an append, which need not conflict with other commits. So delta-rs may
+not retry by itself. A try that has lost checks first whether the transaction is in the table, which a twin may have
+committed. Then it checks whether the files that may hold the rows are still the same. If they are, the written files
+are committed at the new version; if not, they are planned and written again.
 
-The new files are an attempt's (`own_tables`): those of a try that lost, or of a killed driver, are named by no commit.
-
-Who calls it: the Delta sink. Errors: those of `delta.once`; of what a plan writes. Not promised: that files which no
-commit names go; a VACUUM of the table takes them.
+The new files belong to an attempt (`own_tables`): no commit names those of a lost try or of a killed driver. A VACUUM
+of a user's table removes them.
 """
 
 from __future__ import annotations
@@ -42,23 +40,23 @@ from onlyonce.tables.table_files import Held
 
 @dataclass(frozen=True)
 class Change:
-    """Files that go, and files that come."""
+    """Files to remove, and files to add."""
 
     gone: Sequence[Held]
     new: Files
 
 
 class Plan(Protocol):
-    """What is to become of a table's rows."""
+    """A planned change of a table's rows."""
 
     def files(self, table: DeltaTable) -> list[Held]:
-        """The files of a version which may hold rows that change.
+        """Return the files of a version that may hold rows to change.
 
-        All that is decided about the table rests on these alone. Raises Refused for a table that can't be changed so.
+        All decisions about the table depend on these alone. Raise Refused for a table that can't be changed this way.
         """
 
     def write(self, table: DeltaTable, files: Sequence[Held], folder: Location) -> Change:
-        """Write below the folder what comes in the place of those files' rows, and what is new."""
+        """Write below the folder what replaces those files' rows, and what is new."""
 
 
 def change_rows(
@@ -69,9 +67,9 @@ def change_rows(
     replayed: bool = False,
     form: opening.Form | None = None,
 ) -> int | None:
-    """Carry out a plan once; return the table's version as `delta.once` does.
+    """Carry out a plan once; return the table's version as `commit.once` does.
 
-    For `replayed` see `delta.once`, for `form` see `own_tables.append`.
+    For `replayed` see `commit.once`, for `form` see `own_tables.append`.
     """
     opened = opening.table(path)
     checked = opening.form(opened) if form is None else form
@@ -83,14 +81,14 @@ def change_rows(
 def _carry_out(
     opened: DeltaTable, path: Location, commit: tables_commit.Commit, plan: Plan, form: opening.Form
 ) -> int | None:
-    """Return the version that has the commit, None if the transaction was in the table before."""
+    """Return the version that has the commit, None if the transaction was already in the table."""
     planned: tuple[list[Held], Change] | None = None
     for attempt in own_tables.tries(path):
         with attempt:
             table = opened if attempt.retry_state.attempt_number == 1 else opening.table(path)
             there = table.transaction_version(commit.app_id)
             if there is not None and there >= commit.version:
-                return None  # a lost answer, or another driver's: `delta.once` looks whose
+                return None  # a lost answer, or another driver's: `once` compares it
             opening.refuse_changed(table, path, form)
             files = plan.files(table)
             if planned is None or files != planned[0]:
@@ -126,21 +124,16 @@ def _commit(table: DeltaTable, path: Location, commit: tables_commit.Commit, cha
     return new
 
 
-# Data files of one of the platform's own tables are rewritten: what they say in other files, in one commit of the
-# table.
+# Rewrites data files of one of the platform's own tables: the same content in other files, in one commit.
 #
-# The commit adds the new files and removes the old ones, and says of each that it changes no data (`dataChange` false):
-# a stream of Spark's over the table passes it by, and whoever reads the table as it is finds each row once. delta-rs
-# writes the commit. Its own `optimize` takes all small files of a partition, those of open batches too, and keeps no
-# order, so the files are written here.
+# The commit adds the new files and removes the old ones, and declares that they change no data (`dataChange` false). So
+# Spark's streams over the table skip it, and a reader of the table finds each row once. delta-rs writes the commit. Its
+# own `optimize` takes all small files of a partition, also those of open batches, and keeps no order. So the files are
+# written here.
 #
-# The new files are an attempt's (`own_tables`), below a folder of its name; a kill leaves files that no commit names.
-# The old ones stay on the disk for readers under way, and their time begins with the rewrite: it is their time of
-# modification, by which `attempt_files` sweeps.
-#
-# Who calls it: `onlyonce.operate.compact`, `onlyonce.tables.rewrite`. Errors: DeltaError and OSError;
-# ArrowException where files don't fit the table's columns. Not promised: that it happens: where another writer has
-# taken one of the files meanwhile, nothing does.
+# The new files belong to an attempt (`own_tables`), below a folder of its name; a kill leaves files that no commit
+# names. The old files stay on the disk for current readers. Their modification time becomes that of the rewrite,
+# because `attempt_files` sweeps by it. If another writer has removed one of the files meanwhile, nothing is changed.
 
 
 ROW_GROUP = 1 << 17
@@ -158,11 +151,11 @@ class File:
     partition: dict[str, str]
     least: Any
     largest: Any
-    """Of the first column of an order that the file's statistics say something of."""
+    """Bounds of the first column of an order for which the file has statistics."""
 
 
 def rewritten_files(table: DeltaTable, ordered_by: Sequence[str]) -> list[File]:
-    """The data files of the table's version."""
+    """Return the data files of the table's version."""
     columns = table.metadata().partition_columns
     rows = pa.table(table.get_add_actions(flatten=True)).to_pylist()
     return [
@@ -178,10 +171,11 @@ def _first(row: dict[str, Any], what: str, columns: Sequence[str]) -> Any:
 
 
 def rewrite(path: Location, old: Sequence[File], app_id: str, number: int, change: Rows) -> bool:
-    """Put one file in the place of some of one partition, with the rows that `change` makes of theirs; False where
-    another writer was first, and nothing has changed.
+    """Replace some files of one partition by one file, with the rows that `change` makes of theirs.
 
-    Raises InvariantBroken for files that have not as many rows as the table says."""
+    Return False if another writer was first; then nothing has changed. Raise InvariantBroken if the files don't have as
+    many rows as the table's log says.
+    """
     folder = path / locations.attempt_folder(app_id, number, uuid4().hex)
     new = write_files(folder, old[0].partition, 0, _changed(path, old, change))
     passing("rewrite-before-commit")
@@ -193,7 +187,7 @@ def rewrite(path: Location, old: Sequence[File], app_id: str, number: int, chang
 
 
 def clear_rewritten(folder: Location) -> None:
-    """Take away the files of an attempt that no commit names."""
+    """Remove the files of an attempt that no commit names."""
     with suppress(OSError, OnlyonceError):  # what stays is swept
         stores.of(folder).clear(folder)
 
@@ -210,7 +204,7 @@ def _changed(path: Location, old: Sequence[File], change: Rows) -> pa.Table:
 
 
 def write_files(folder: Location, partition: dict[str, str], number: int, rows: pa.Table) -> Location:
-    """Write a data file of an attempt, by its number, to the disk; gives its place."""
+    """Write a data file of an attempt, by its number, flush it to the disk, and return its location."""
     new = folder.joinpath(*(f"{name}={value}" for name, value in partition.items()), f"part-{number:05}.parquet")
     arrow_files.write(
         new, rows, ROW_GROUP, use_dictionary=own_tables.worth_it(rows), compression="zstd", store_schema=False
@@ -220,7 +214,7 @@ def write_files(folder: Location, partition: dict[str, str], number: int, rows: 
 
 
 def read_files(path: Location, old: Sequence[File], columns: Sequence[str] | None = None) -> pa.Table:
-    """The rows of files of one partition, with the columns that the table has now, or some of them."""
+    """Return the rows of files of one partition, with the table's current columns, or some of them."""
     there = pa.schema(opening.table(path).schema().to_arrow())
     schema = pa.schema(
         field.with_nullable(True)
@@ -246,12 +240,13 @@ def _fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def replace_files(path: Location, old: Sequence[File], new: Sequence[Location], app_id: str, number: int) -> bool:
-    """Commit files in the place of others, of whatever partitions; False where one of the old ones is not there any
-    more, and nothing has changed."""
+    """Commit files in place of others, of any partitions. Return False if one of the old ones is gone; then nothing
+    changes.
+    """
     for file in old:
         stores.of(path).renew(path / file.path)  # it is an old file from now on
-    # delta-rs takes this for an append, which stands beside whatever came between. So it is not to try by itself: each
-    # try is at the version that was looked at, and no other.
+    # delta-rs takes this for an append, which need not conflict with other commits. So it may not retry by itself: each
+    # try is conditional on the version that was read.
     for attempt in own_tables.tries(path):
         with attempt:
             table = opening.table(path)
@@ -282,10 +277,10 @@ def replace_files(path: Location, old: Sequence[File], new: Sequence[Location], 
 
 
 def shorten_log(path: Location, upto: int, hours: float) -> int:
-    """Take away what the table's log has for versions that nothing can ask for: what comes before the last checkpoint
-    at or before `upto`, as far as it is older than some hours.
+    """Remove the log's entries before the last checkpoint at or before `upto`, if they are older than some hours.
 
-    Gives the number of files. Every version from `upto` on can be read as before."""
+    Return the number of files. Every version from `upto` on can be read as before.
+    """
     store, log = stores.of(path), path / opening.LOG
     named = [(int(name[:20]), name) for name in store.names(log) if name[:20].isdigit()]
     checkpoints = [version for version, name in named if ".checkpoint" in name and version <= upto]
@@ -300,26 +295,23 @@ def shorten_log(path: Location, upto: int, hours: float) -> int:
     return removed
 
 
-# Rows of `events` are removed: their files go from the table, and what else a file holds is written into a new one, all
-# in one commit.
+# Removes rows of `events`: their files are removed from the table, and the other rows of a file are written to a new
+# one, all in one commit.
 #
-# The commit says of each file that it changes no data (`dataChange` false), as a compaction does: a stream of Spark's
-# over the table passes it by. So only rows may go that no stream is still to read. The old files stay on the disk for
-# readers under way, and `attempt_files` sweeps them.
-#
-# Who calls it: `onlyonce.operate.compact`, `onlyonce.operate.erase_rows`. Errors: those of `rewriting`.
-# Not promised: that it happens; where another writer has taken one of the files meanwhile, nothing does.
+# The commit declares that the files change no data (`dataChange` false), as a compaction does: Spark's streams over the
+# table skip it. So only rows that no stream has still to read may be removed. The old files stay on the disk for
+# current readers, and `attempt_files` sweeps them.
 
 
 KEYS = (OO_LINEAGE, OO_BATCH, OO_KIND)
 
 Gone = Callable[[pa.Table], pa.Array]
-"""Which rows go, given rows with the columns that it asks for."""
+"""A function that returns which rows to remove, given rows with the columns that it needs."""
 
 
 @dataclass(frozen=True)
 class Cut:
-    """A file with rows that go: how many by life of receive, batch and fate, and how many stay."""
+    """A file with rows to remove: their number by life of receive, batch and fate, and the number of rows that stay."""
 
     file: File
     counts: Counter[tuple[str, int, str]] = field(default_factory=Counter)
@@ -327,7 +319,7 @@ class Cut:
 
 
 def files_of_batches(rows: pa.Table, last: Mapping[str, int]) -> pa.Array:
-    """Which rows are of these lives of receive, each up to a batch."""
+    """Return which rows belong to these lives of receive, each up to a batch."""
     batches = (
         pc.and_(pc.equal(rows.column(OO_LINEAGE), lineage), pc.less_equal(rows.column(OO_BATCH), number))
         for lineage, number in sorted(last.items())
@@ -336,9 +328,9 @@ def files_of_batches(rows: pa.Table, last: Mapping[str, int]) -> pa.Array:
 
 
 def cut_rows(path: Location, file: File, columns: Sequence[str], gone: Gone) -> Cut | None:
-    """What of a file goes; None where nothing does.
+    """Return what to remove from a file; None if nothing.
 
-    Only these columns are read, and those that count. Control rows stay.
+    Only these columns are read, and those needed for the counts. Control rows stay.
     """
     rows = _with_kind(file, read_files(path, [file], [*KEYS, *columns]))
     going = rows.filter(_mask(rows, gone))
@@ -350,7 +342,7 @@ def cut_rows(path: Location, file: File, columns: Sequence[str], gone: Gone) -> 
 
 
 def remove_rows(path: Location, cuts: Sequence[Cut], gone: Gone, app_id: str, number: int) -> bool:
-    """Remove these rows in one commit; False where another writer was first, and nothing has changed."""
+    """Remove these rows in one commit. Return False if another writer was first; then nothing has changed."""
     folder = path / locations.attempt_folder(app_id, number, uuid4().hex)
     new = [
         write_files(folder, one.file.partition, place, _left(path, one.file, gone))

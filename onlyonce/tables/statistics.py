@@ -1,9 +1,8 @@
-"""What Delta skips files by: the number of rows of a file, and of each column least, largest and nulls, from the file's
-own footer.
+"""The statistics by which Delta skips files: a file's number of rows, and each column's least, largest and nulls.
 
-The same as Spark's writer would have put into the log (a test holds it beside that), without a second look at the rows.
-Pure but for the footer, which the caller has read. Who calls it: `own_tables`. Errors: none; of what a footer does not
-say, nothing is said. Not promised: anything of lists and maps, of which a footer counts no nulls.
+They come from the file's own footer, without reading the rows, and equal those of Spark's writer (a test compares
+them). What a footer does not have is left out. Lists and maps have no statistics: a footer does not count their nulls.
+Pure but for the footer, which the caller has read.
 """
 
 from __future__ import annotations
@@ -29,20 +28,24 @@ from onlyonce.tables.opening import LOG
 
 NUMBER = "delta.dataSkippingNumIndexedCols"
 FIRST = 32
-"""Of so many columns Delta keeps them, where a table does not say another number. A structure counts as its fields."""
+"""The number of first columns with statistics, if a table does not set another one. A structure counts as its
+fields.
+"""
 PREFIX = 32
-"""So many characters of a text are kept."""
+"""How many characters of a string are kept."""
 LAST = chr(0x10FFFF)
-"""Comes after each other character: a text that was cut, with it at the end, bounds what it was cut from."""
+"""Sorts after each other character: a string that was cut, with LAST at the end, is an upper bound of the whole
+string.
+"""
 
 
 Column = tuple[str, ...]
-"""A column, or a field inside structures, by the names on the way to it."""
+"""A column, or a field inside structures, by the names on the path to it."""
 PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 
 def columns(table: DeltaTable) -> Sequence[Column]:
-    """The columns of a table by which its files are skipped: those that it names, or its first ones."""
+    """Return the columns of a table by which its files are skipped: those that it names, or its first ones."""
     metadata = table.metadata()
     leaves = [
         leaf
@@ -72,16 +75,16 @@ def _way(name: str) -> Column:
 
 
 def of(footer: parquet.FileMetaData, names: Sequence[Column]) -> dict[str, Any]:
-    """Of one file, as Delta's log has it.
+    """Return the statistics of one file, as Delta's log has them.
 
-    A column of which a part of the file says nothing is left out. Times are in whole milliseconds, the largest rounded
-    up; of a long text there is the beginning.
+    A column is left out if a part of the file lacks its statistics. Times are in whole milliseconds, the largest
+    rounded up. A long string is cut.
     """
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
     if not names:
         return {"numRecords": footer.num_rows}
     found: dict[str, Any] = {"numRecords": footer.num_rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
-    # A footer writes a dot between the names, and a name may have one: of two that read alike nothing is said.
+    # A footer joins names by dots, and a name may contain one: two equal paths get no statistics.
     places = {footer.schema.column(at).path: at for at in range(footer.num_columns)}
     alike = Counter(".".join(name) for name in names)
     for name in names:
@@ -111,12 +114,12 @@ def _say(found: dict[str, Any], name: Column, value: Any) -> None:
 
 
 def _said(value: Any, *, up: bool) -> Any:
-    """A bound as the log has it; None for one that it does not have."""
+    """Return a bound as the log has it; None if it can't have it."""
     if isinstance(value, bool | bytes):
         return None
     if isinstance(value, str):
         if up and value[PREFIX : PREFIX + 1] == LAST:
-            return None  # no beginning of it with LAST behind is as large
+            return None  # no beginning of it with LAST at the end is as large
         return value if len(value) <= PREFIX else value[:PREFIX] + (LAST if up else "")
     if isinstance(value, datetime):
         return _milliseconds(value, up=up)
@@ -131,34 +134,35 @@ def _milliseconds(value: datetime, *, up: bool) -> str:
     rest = value.microsecond % 1000
     whole = value - timedelta(microseconds=rest)
     if up and rest:
-        with suppress(OverflowError):  # in the last millisecond that there is
+        with suppress(OverflowError):  # in the last possible millisecond
             whole += timedelta(milliseconds=1)
     text = (whole.astimezone(UTC) if whole.tzinfo else whole).isoformat(timespec="milliseconds")
     return text.replace("+00:00", "Z")
 
 
 def _exact(value: Decimal) -> float | int | None:
-    """As a number of JSON, where that is the same number; a rounded one would be no bound."""
+    """Return a decimal as a JSON number if that is exact; a rounded one would be no bound."""
     number = int(value) if value == value.to_integral_value() else float(value)
     return number if Decimal(str(number)) == value else None
 
 
-# Take the least and largest values of columns out of a Delta table's log, in the entries that a search names.
+# Removes the least and largest values of columns from a Delta table's log, in the entries that a search names.
 #
 # The rows stay, and every version can be read as before.
 #
-# An entry is replaced by one with the same actions, and without these statistics: readers skip fewer files. Who calls
-# it: an erasure. No driver may write to the table meanwhile.
+# An entry is replaced by one with the same actions without these statistics, so readers skip fewer files. An erasure
+# uses this; no driver may write to the table meanwhile.
 
 
 BOUNDS = ("minValues", "maxValues")
 
 
 def remove_statistics(path: Location, mentioned: Callable[[Location], bool]) -> None:
-    """Rewrite the entries for which `mentioned` is true, and replace checkpoints that are mentioned by a new one of the
-    last version."""
+    """Rewrite the entries for which `mentioned` is true; replace mentioned checkpoints by a new one of the last
+    version.
+    """
     store, log = stores.of(path), path / LOG
-    # Delta has folders in its log's folder, which `look` does not take for files.
+    # Delta has folders in its log's folder; `look` does not return them as files.
     named = sorted(name for name in store.names(log) if store.look(log / name) and mentioned(log / name))
     for name in named:
         if name.endswith(".json") and name[:20].isdecimal():
@@ -166,7 +170,7 @@ def remove_statistics(path: Location, mentioned: Callable[[Location], bool]) -> 
             store.put(log / name, "".join(f"{_without(line)}\n" for line in lines).encode())
             store.delete(log / f".{name}.crc")  # Hadoop's checksum of the file as it was
         elif name.endswith(".crc"):
-            store.delete(log / name)  # what a version has, a second time, for speed only
+            store.delete(log / name)  # a copy of a version's data, for speed only
     if any(".checkpoint" in name for name in named):
         table = opening.table(path)
         table.create_checkpoint()

@@ -1,6 +1,4 @@
-"""Flushes to the disk what was written: a file, or the names in a folder. Who calls it: `onlyonce.sources.pubsub`,
-`onlyonce.sinks.files.file_stores`, `onlyonce.tables.rewrite`.
-"""
+"""Object stores and local disks behind one interface, and the options by which libraries reach a store."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def sync(path: Location) -> None:
-    """It is there after a power cut too, as an object is without more. Raises OSError of the disk."""
+    """fsync a file or directory. No-op for object stores: an object is durable once written. Raise OSError."""
     if not isinstance(path, Path):
         return
     descriptor = os.open(path, os.O_RDONLY)
@@ -41,28 +39,28 @@ def sync(path: Location) -> None:
         os.close(descriptor)
 
 
-# What each library is told of an object store.
-#
-# No secret is among it: delta-rs, obstore and Hadoop find those themselves.
+# The options of an object store for each library. No secret is among them: delta-rs, obstore and Hadoop find those
+# themselves.
 #
 # Each of them reads the standard variables (AWS_ACCESS_KEY_ID and its companions, AWS_ENDPOINT_URL, AWS_REGION;
-# GOOGLE_APPLICATION_CREDENTIALS; AZURE_STORAGE_ACCOUNT_NAME, …) or asks for the role of the machine. So nothing of it
-# can get into a log, a table, or Spark's page. What is said here is what they would not find out: that an endpoint
-# speaks plain HTTP.
+# GOOGLE_APPLICATION_CREDENTIALS; AZURE_STORAGE_ACCOUNT_NAME, …) or asks for the machine's role. So no secret can get
+# into a log, a table, or Spark's page. These options have what they would not find out: that an endpoint uses plain
+# HTTP.
 #
-# Who calls it: `opening`, `objects`, `onlyonce.engine.options`. Errors: none. Pure but for the environment.
+# Pure but for the environment.
 
 
 ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
 CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"
 ON_DISK = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-"""Spark's default starts four processes for each file that it writes to a disk, to set and ask its permissions: 40 ms.
-This one starts one: 10 ms. Each looks whether the file is there, and then renames."""
+"""Spark's default starts four processes for each file that it writes to a disk, to set and read its permissions: 40 ms.
+This one starts one: 10 ms. Both check whether the file exists, and then rename.
+"""
 
 
 def options_of_delta(at: Location) -> dict[str, str] | None:
-    """The storage options of delta-rs; None for a local path."""
+    """Return the storage options of delta-rs; None for a local path."""
     if not isinstance(at, Url):
         return None
     given = {"aws_endpoint_url": store_endpoint(), "aws_region": store_region()} if is_s3(at) else {}
@@ -70,9 +68,9 @@ def options_of_delta(at: Location) -> dict[str, str] | None:
 
 
 def options_of_spark(at: Location) -> dict[str, str]:
-    """The settings of a Spark session that has data there.
+    """Return the settings of a Spark session that has data there.
 
-    `s3://` is spoken by S3A, so that a table has one name for all its readers.
+    S3A serves `s3://`, so that a table has one name for all its readers.
     """
     if not isinstance(at, Url):
         return {CHECKPOINTS: ON_DISK}
@@ -83,62 +81,51 @@ def options_of_spark(at: Location) -> dict[str, str]:
         "spark.hadoop.fs.AbstractFileSystem.s3.impl": "org.apache.hadoop.fs.s3a.S3A",
         "spark.hadoop.fs.AbstractFileSystem.s3a.impl": "org.apache.hadoop.fs.s3a.S3A",
         "spark.hadoop.fs.s3a.endpoint.region": store_region() or "us-east-1",
-        # One PUT for a file of a checkpoint. Spark's default writes another and renames it, which is twenty requests
-        # there, and no more atomic.
+        # One PUT for a file of a checkpoint. Spark's default writes another file and renames it: twenty requests, and
+        # no more atomic.
         CHECKPOINTS: "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager",
         "spark.hadoop.fs.s3a.performance.flags": "create,mkdir",
     }
     if named := store_endpoint():
         found |= {
             "spark.hadoop.fs.s3a.endpoint": named,
-            "spark.hadoop.fs.s3a.path.style.access": "true",  # a server of one's own seldom has a name for each bucket
+            "spark.hadoop.fs.s3a.path.style.access": "true",  # a self-hosted server seldom has a name for each bucket
             "spark.hadoop.fs.s3a.connection.ssl.enabled": str(not plain_http(at)).lower(),
         }
     return found
 
 
 def store_endpoint() -> str | None:
-    """The address of an S3 that is not Amazon's."""
+    """Return the address of an S3 that is not Amazon's, or None."""
     return next((found for name in ENDPOINTS if (found := variable(name))), None)
 
 
 def store_region() -> str | None:
-    """The region of buckets; None where the library is to find out."""
+    """Return the region of buckets; None if the library is to find out."""
     return next((found for name in REGIONS if (found := variable(name))), None)
 
 
 def plain_http(at: Url) -> bool:
-    """Whether the store is spoken to without TLS, as one on this machine is."""
+    """Return whether the store is used without TLS, as one on this machine is."""
     if at.scheme == "abfss":
         return (variable("AZURE_STORAGE_USE_EMULATOR") or "").lower() == "true"
-    if at.scheme == "gs":  # where that is, the key file of the service account says
+    if at.scheme == "gs":  # the key file of the service account has the address
         return (variable("STORAGE_EMULATOR_HOST") or "").startswith("http://")
     return is_s3(at) and (store_endpoint() or "").startswith("http://")
 
 
-# What is at a location, and how it gets there: one interface for a local disk and for object stores.
+# Files at a location: one interface for a local disk and for object stores.
 #
-# | module   | holds                                                                               |
-# |----------|-------------------------------------------------------------------------------------|
-# | local    | a disk: a file gets its name by a rename, or by a link where it must be new         |
-# | objects  | S3, GCS and ADLS by obstore                                                         |
-# | arrow    | Arrow's own file system for a location, for rows                                    |
-# | sink     | an object that Arrow writes                                                         |
-# | options  | what delta-rs, obstore and Spark are told of a store; never a secret                |
-# | claiming | a prefix is one platform's, and the store has a conditional PUT: seen at the first start |
+# Object stores use `obstore`, the crate under delta-rs. So files and commits are written by one client, with one set of
+# variables, and it has what everything here depends on: a PUT that is carried out only if the key does not exist.
+# `pyarrow.fs` has no conditional PUT, no ETag, and no conditional range; it is used only where Arrow itself reads rows.
 #
-# The object side is `obstore`, the crate under delta-rs: so files and commits are written by one client, with one set
-# of variables, and it has what everything here rests on, a PUT that is carried out only if the key is not there.
-# `pyarrow.fs`, which was there before, has no conditional PUT, no ETag, and no conditional range; it stays where Arrow
-# itself reads rows.
-#
-# Who calls it: whatever reads or writes data of the platform. Errors: FileNotFoundError where a read finds nothing;
-# Changed; Refused for a store that does not let us in; Retryable for one that is away. Not promised: the order of two
-# writers of `put`; use `put_new` where it matters.
+# Reads raise FileNotFoundError for a missing file. All raise Refused for a store that denies access, and Retryable for
+# one that is unreachable. The order of two writers of `put` is undefined; use `put_new` where it matters.
 
 
 class Changed(Retryable):
-    """What was to be read is no longer what was listed: its ETag is another."""
+    """The content to read is no longer the listed one: its ETag has changed."""
 
 
 @dataclass(frozen=True)
@@ -155,63 +142,63 @@ class Entry:
 
 
 class Store(Protocol):
-    """One place for files. Whole files only: what can be seen is complete."""
+    """A store of files. Only whole files are visible."""
 
     def entries(self, below: Location) -> Iterator[Entry]:
-        """All that is below, at any depth, page by page; nothing where there is nothing. In no order."""
+        """Yield all files below, at any depth, page by page, in no order."""
 
     def unfinished(self, below: Location) -> Iterator[Location]:
-        """What killed writers have left below, which no reader sees; and folders without anything in them."""
+        """Yield what killed writers have left below, which no reader sees, and empty folders."""
 
     def names(self, at: Location) -> Iterator[str]:
-        """The names directly below, of files and of folders; nothing where there is nothing. In no order."""
+        """Yield the names directly below, of files and of folders, in no order."""
 
     def look(self, at: Location) -> Entry | None:
-        """What is there; None for nothing."""
+        """Return the entry of a file; None if it does not exist."""
 
     def read(self, at: Location) -> bytes:
-        """All of it. Raises FileNotFoundError."""
+        """Return the whole content. Raise FileNotFoundError."""
 
     def read_range(self, at: Location, begin: int, end: int, etag: str) -> bytes:
-        """The bytes from `begin` up to `end`, of this content.
+        """Return the bytes from `begin` up to `end`, of this content.
 
-        Raises Changed if there is another, FileNotFoundError if none.
+        Raise Changed if the content is another, FileNotFoundError if there is none.
         """
 
     def tail(self, at: Location, length: int) -> tuple[Entry, bytes]:
-        """What is there, and its last bytes; all of them where there are no more. Raises FileNotFoundError."""
+        """Return the entry of a file and its last bytes; all bytes if it is shorter. Raise FileNotFoundError."""
 
     def put(self, at: Location, content: bytes) -> None:
-        """Write it, whatever was there. For good when this returns."""
+        """Write a file and overwrite an existing one. It is durable when this returns."""
 
     def put_new(self, at: Location, content: bytes) -> bool:
-        """Write it only if nothing is there; False if something is. Of writers at once one wins.
+        """Write a file only if none exists; return False if one does. If several writers try at once, one succeeds.
 
-        An answer that was lost is asked for again: then what is there has these bytes, and it counts as ours. So
-        writers that must know which of them won write something of their own.
+        If the answer is lost, the file is read: if it has these bytes, it counts as ours. So writers that must know
+        which of them succeeded write different bytes.
         """
 
     def delete(self, at: Location) -> None:
-        """Take it away. No error where nothing is."""
+        """Delete a file. A missing one is no error."""
 
     def delete_all(self, below: Location, names: Sequence[str]) -> None:
-        """Delete what has these names directly below, in few requests. Where one is not there others may stay."""
+        """Delete files with these names directly below, in few requests. If one is missing, others may stay."""
 
     def clear(self, below: Location) -> None:
-        """Take away what is there, and all that is below, at any depth, and the folders.
+        """Delete the location and all that is below, at any depth, with the folders.
 
-        No error where nothing is. A kill leaves a part of it, in no order.
+        A missing location is no error. After a kill a part remains, in no order.
         """
 
     def renew(self, at: Location) -> None:
-        """Its time of modification is now, and its content what it was.
+        """Set the modification time to now; the content stays.
 
-        No error where nothing is. To an object all of it is written again.
+        A missing file is no error. An object is written again as a whole.
         """
 
 
 def of(at: Location) -> Store:
-    """The store of a location."""
+    """Return the store of a location."""
     if isinstance(at, Path):
         return LocalFiles()
 
@@ -219,24 +206,21 @@ def of(at: Location) -> Store:
 
 
 def anything(below: Location) -> bool:
-    """Whether there is anything at or below a location."""
+    """Return whether anything is at or below a location."""
     return any(True for _ in of(below).entries(below))
 
 
 # Files of a local disk behind the interface of stores.
 #
-# The ETag is what tells one content from the next: inode, size and time of change.
-#
-# Who calls it: `stores.of`. Errors: those of the interface; OSError of the disk. Not promised: that a folder which
-# became empty goes.
+# The ETag identifies a content: inode, size and time of change. Folders that become empty may stay.
 
 
 PARTIAL = stored_names.PARTIAL_SUFFIX
-"""A file with this ending has not got its name yet. A killed writer leaves it; nobody reads it."""
+"""A file with this suffix does not have its final name yet. A killed writer leaves it; no reader uses it."""
 
 
 class LocalFiles:
-    """The local side."""
+    """Files of a local disk."""
 
     def entries(self, below: Location) -> Iterator[Entry]:
         """See the interface."""
@@ -273,7 +257,7 @@ class LocalFiles:
         with _path(at).open("rb") as file:
             file.seek(begin)
             found = file.read(end - begin)
-            # Looked at last: a file that was written over while it was read is another one by now.
+            # Checked last: a file that was overwritten while it was read has another ETag now.
             if _etag(os.fstat(file.fileno())) != etag:
                 raise changed(at)
         return found
@@ -326,7 +310,7 @@ class LocalFiles:
 
 
 def changed(at: Location) -> Changed:
-    """What a reader is told whose file is another one by now."""
+    """Return the error for a file that has changed since it was listed."""
     return Changed(
         f"{at} has changed since it was listed", data="nothing of it was taken", hint="run the same command again"
     )
@@ -356,28 +340,28 @@ def _etag(stat: Any) -> str:
 
 # Objects of S3, GCS and ADLS behind the interface of stores, by obstore.
 #
-# A PUT is whole or not there, and its answer is for good.
+# A PUT is atomic, and durable once it is answered.
 #
-# obstore asks again after a 500, a 503 and a dropped connection, with growing pauses, for as long as `PATIENCE`.
+# obstore repeats a request after a 500, a 503 and a dropped connection, with growing pauses, for as long as `PATIENCE`.
 # Consoles, Arrow and S3A mark a folder by an empty object whose key ends in `/`. obstore lists it without the slash,
-# and can neither read nor delete it: here it is none. Who calls it: `stores.of`. Errors: those of the interface. Not
-# promised: that an object which a role may not list is told from one that is not there.
+# and can neither read nor delete it: it is ignored here. An object that the role may not list can't be distinguished
+# from a missing one.
 
 
 PAGE = 1000
-"""Objects of one answer to a listing: what S3 gives at most."""
+"""Objects of one answer to a listing: the most that S3 returns."""
 AT_ONCE = 16
 PATIENCE = timedelta(seconds=60)
 GONE_AGAIN = 5
-"""How often a PUT is tried while its object is there for the PUT, and not for the GET after it."""
+"""How often a PUT is tried while its object exists for the PUT, and not for the GET after it."""
 DENIED = (PermissionError, exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
 NO_CREDENTIALS = ("credential", "169.254.169.254")
-"""What is in the error of a client that has found no key, and no role to ask for one."""
+"""Marks in the error of a client that has found neither a key nor a role to ask for one."""
 
 
 @dataclass(frozen=True)
 class Objects:
-    """The side of object stores. `retries`: how often a request is sent again at most."""
+    """Object stores. `retries`: how often a request is sent again at most."""
 
     retries: int = 10
 
@@ -391,7 +375,7 @@ class Objects:
                 )
 
     def unfinished(self, below: Location) -> Iterator[Location]:
-        """See the interface. The parts of an upload that was not ended are no objects, and a store has no folders."""
+        """See the interface. Parts of an unfinished upload are no objects, and a store has no folders."""
         yield from ()
 
     def names(self, at: Location) -> Iterator[str]:
@@ -425,7 +409,7 @@ class Objects:
                 found = obstore.get(self.bucket(url), url.key, options={"range": (begin, end), "if_match": etag})
                 return bytes(found.bytes())
         except Changed:
-            if self.look(at) is None:  # of what is gone some stores say that the condition does not hold
+            if self.look(at) is None:  # for a missing object some stores say that the condition does not hold
                 raise FileNotFoundError(str(at)) from None
             raise
 
@@ -454,7 +438,7 @@ class Objects:
         for _ in range(GONE_AGAIN):
             if self._put_if_absent(_url(at), content):
                 return True
-            with suppress(FileNotFoundError):  # somebody removed it since, or still writes it
+            with suppress(FileNotFoundError):  # it was removed since, or is still being written
                 return self.read(at) == content
         raise Retryable(
             f"{at} is there when it is to be put, and is not when it is read",
@@ -488,11 +472,11 @@ class Objects:
 
     def renew(self, at: Location) -> None:
         """See the interface."""
-        with suppress(FileNotFoundError):  # no store that was tried copies an object onto itself without more
+        with suppress(FileNotFoundError):  # no tested store copies an object onto itself without more
             self.put(at, self.read(at))
 
     def _no_markers(self, found: list[Entry]) -> list[Entry]:
-        """Of some entries those that are objects by their names: a request for each that is empty."""
+        """Return the entries that are objects by their names. This takes a request for each empty one."""
         empty = {one.at: one for one in found if not one.bytes}
         if not empty:
             return found
@@ -505,14 +489,14 @@ class Objects:
     def _put_if_absent(self, url: Url, content: bytes) -> bool:
         with told(url):
             try:
-                # In one request: the parts of a longer upload would be put together without the condition.
+                # In one request: the parts of a longer upload would be joined without the condition.
                 obstore.put(self.bucket(url), url.key, content, mode="create", use_multipart=False)
             except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
                 return False
         return True
 
     def bucket(self, at: Url) -> Any:
-        """The client of a bucket."""
+        """Return the client of a bucket."""
         return _made(at.root, plain_http(at), store_endpoint(), store_region(), self.retries)
 
 
@@ -523,15 +507,15 @@ def _url(at: Location) -> Url:
 
 def _entry(at: Url, found: Any) -> Entry:
     etag = found["e_tag"] or found["version"] or ""
-    # Azure's listings tell it without its quotes: one content has one ETag here, whoever tells it.
+    # Azure's listings have it without quotes: here one content has one ETag, from whichever request.
     return Entry(at, found["size"], f'"{etag.strip(chr(34))}"', found["last_modified"].timestamp())
 
 
 @lru_cache(maxsize=32)
 def _made(root: str, plain_http: bool, endpoint: str | None, region: str | None, retries: int) -> Any:
-    """A client with its connections; another one where the variables say another place.
+    """Return a client with its connections; a new one if the variables have changed.
 
-    Keys it reads itself, when it is made.
+    The client reads the keys itself, when it is made.
     """
     given = {"endpoint": endpoint, "region": region} if root.startswith("s3:") else {}
     more: dict[str, Any] = {key: value for key, value in given.items() if value}
@@ -541,12 +525,11 @@ def _made(root: str, plain_http: bool, endpoint: str | None, region: str | None,
 
 @contextmanager
 def told(at: Url) -> Iterator[None]:
-    """The errors of obstore as those of the interface. Their texts have URLs and answers of the store, and no key."""
+    """Raise the errors of obstore as those of the interface. They contain URLs and the store's answers, and no key."""
     try:
         yield
-    except FileNotFoundError as error:  # obstore's own word for an answer of 404
-        # A bucket that is gone, or a key that nobody knows, is not "no object": whoever asks would take it for an empty
-        # store.
+    except FileNotFoundError as error:  # obstore's own error for a 404
+        # A missing bucket or an unknown key is not "no object": the caller would take it for an empty store.
         if _code(error) in (None, *failures.NO_OBJECT):
             raise FileNotFoundError(str(at)) from error
         raise failures.store_refused(_where(at, error), _code(error)) from error
@@ -565,6 +548,6 @@ def _where(at: Url, error: Exception) -> str:
 
 
 def _code(error: Exception) -> str | None:
-    """What the store itself says is wrong."""
+    """Return the error code in the store's answer, or None."""
     found = re.search(r"<Code>(\w+)</Code>", str(error))
     return found[1] if found else None

@@ -1,11 +1,8 @@
-"""The data files of a Delta table's version, and which of them may hold rows that have certain values: by partition and
-statistics, without a look into them.
+"""The data files of a Delta table's version, and which of them may hold rows with certain values. No JVM.
 
-No JVM.
-
-Who calls it: `onlyonce.tables.rewrite`, the Delta sink. Errors: none of its own. Not promised: that a file which may
-hold such a row holds one. A file without statistics may hold anything, and so may one of a column whose bounds are not
-compared here (floats, decimals, bytes, all that is nested).
+Partition values and statistics decide, without reading the files. A file that may hold such a row need not hold one. A
+file without statistics may hold anything. So may any file if the bounds of the column are not compared here (floats,
+decimals, bytes, nested values).
 """
 
 from __future__ import annotations
@@ -28,15 +25,17 @@ from onlyonce.core.locations import Location
 from onlyonce.tables import arrow_files, opening
 
 ROUNDING = pa.scalar(timedelta(milliseconds=1))
-"""A log has times in milliseconds, and Spark cuts a largest one off."""
+"""A log has times in milliseconds, and Spark truncates a largest one."""
 
 
 @dataclass(frozen=True)
 class Held:
     """A data file.
 
-    `path`: below the table, as it is called there. `partition`: the values of the partition columns as the log writes
-    them. `whole`: all its rows have values that were asked for."""
+    path       relative to the table, as the table's log has it
+    partition  the values of the partition columns as the log writes them
+    whole      whether all its rows have the values that were asked for
+    """
 
     path: str
     bytes: int
@@ -47,8 +46,10 @@ class Held:
 
 @dataclass(frozen=True)
 class Bounds:
-    """Values of one column: from `least` to `largest` (None: no value), of these `among` if it is given; `null`: nulls
-    too."""
+    """Values of one column.
+
+    They lie between `least` and `largest` (None: no value), and are among `among` if it is given. `null`: nulls too.
+    """
 
     least: Any
     largest: Any
@@ -57,7 +58,7 @@ class Bounds:
 
 
 def holding(table: DeltaTable, asked: Mapping[str, Bounds]) -> list[Held]:
-    """The files that may hold a row whose every column has one of these values, by path."""
+    """Return the files that may hold a row whose every column has one of these values, sorted by path."""
     actions = pa.table(table.get_add_actions(flatten=True))
     by = table.metadata().partition_columns
     kinds = {field.name.lower(): field.name for field in table.schema().fields}
@@ -84,14 +85,13 @@ def holding(table: DeltaTable, asked: Mapping[str, Bounds]) -> list[Held]:
 
 
 def _told(actions: pa.Table, name: str, *, name_by: Sequence[str], bounds: Bounds) -> tuple[pa.Array, pa.Array]:
-    """Of each file: may it hold such a value, and has it no other?"""
+    """Return for each file whether it may hold such a value, and whether it has no other."""
     if name in name_by:
         value = actions[f"partition.{name}"]
         nulls = pc.is_null(value)
         least = largest = value
     else:
-        # A column with a dot in its name may read as a field within a structure: of two that read alike nothing is
-        # known.
+        # A column with a dot in its name may read as a field within a structure: two equal names are unknown.
         known = (
             f"{side}.{name}" if actions.column_names.count(f"{side}.{name}") == 1 else None
             for side in ("min", "max", "null_count")
@@ -143,8 +143,10 @@ def _as(value: Any, kind: pa.DataType) -> pa.Scalar:
 
 
 def partition_text(value: Any) -> str | None:
-    """Return the value of a partition column as Delta's log has it: what `delta_files.texts` writes, up to the number
-    of zeros in a fraction."""
+    """Return the value of a partition column as Delta's log has it.
+
+    It equals what the Delta sink writes, up to the number of zeros in a fraction.
+    """
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -159,16 +161,12 @@ def partition_text(value: Any) -> str | None:
     return value.isoformat() if isinstance(value, date) else str(value)
 
 
-# The table beside a sink's Delta table that keeps the keys of what was deleted: where it is, and whether it is the
-# platform's.
-#
-# No Spark.
-#
-# Who calls it: the Delta sink, and the withdrawal and the drop, which must know the table. Errors: those of `opening`.
+# The table next to a sink's Delta table that keeps the keys of deleted rows: where it is, and whether it is the
+# platform's. No Spark.
 
 
 KEEPS = stored_names.KEEPS_PROPERTY
-"""Its property, which has DELETED_NOTE."""
+"""The property of that table, with the value DELETED_NOTE."""
 PROPERTIES = {KEEPS: stored_names.DELETED_NOTE}
 
 
@@ -176,12 +174,12 @@ At = TypeVar("At", bound=Location)
 
 
 def beside(path: At) -> At:
-    """Where the deleted keys of a table are."""
+    """Return where the deleted keys of a table are."""
     return cast("At", path.with_name(ownership.FOLDER.deleted(path.name)))
 
 
 def is_ours(path: Location) -> bool:
-    """Whether there is a table of deleted keys that the platform has made."""
+    """Return whether there is a table of deleted keys that the platform has made."""
     return opening.any_in(path) and opening.table(path).metadata().configuration.get(KEEPS) == stored_names.DELETED_NOTE
 
 
@@ -191,11 +189,9 @@ def is_ours(path: Location) -> bool:
 # its threads then wait for an interpreter that is ending: the process crashes at its exit, or never ends (deltalake
 # 1.6.6 with pyarrow 26.0.1). Here Arrow reads the files itself.
 #
-# Who calls it: `onlyonce trace`, `audit`, `release`, a rebuild of the catalog, the page's search, and what asks for
-# registered files. Errors: those of delta-rs. Not promised: tables of others, whose paths may have characters that the
-# Delta log escapes.
+# Only for the platform's own tables: other tables may have paths with characters that the Delta log escapes.
 
 
 def dataset_of_events(events: Location, table: DeltaTable | None = None) -> ds.Dataset:
-    """The rows as of the table's version, by default its last."""
+    """Return the rows as of the table's version, by default its last."""
     return (table or opening.table(events)).to_pyarrow_dataset(filesystem=arrow_files.folder(events))

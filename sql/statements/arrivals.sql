@@ -1,10 +1,10 @@
 -- corrected --
--- What was corrected of an instance.
+-- The corrections of an instance.
 SELECT registry, batch_no, arrival FROM onlyonce_private.corrected_arrivals WHERE instance = :instance
 
 -- now --
--- The floor of an instance, this clock, its bucket, and the bucket behind the last one below the floor that a batch has used. The lock keeps a
--- batch from beginning and a collection from raising the floor.
+-- The floor of an instance, this clock, its bucket, and the bucket after the last one below the floor that a batch has
+-- used. The lock keeps a batch from beginning and a gc of ids from raising the floor.
 SELECT p.gc_floor, clock_timestamp() AS now, floor(extract(epoch FROM clock_timestamp()) / 600)::bigint AS bucket,
        (SELECT coalesce(max(b.bucket) + 1, 0) FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
         WHERE l.instance = p.instance AND l.query = 'receive' AND b.bucket < p.gc_floor) AS free_from
@@ -16,7 +16,7 @@ SELECT b.lineage, b.batch_id FROM onlyonce_private.batches b JOIN onlyonce_priva
 WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'begun' ORDER BY 1, 2
 
 -- forget --
--- A correction takes the place of the one before.
+-- A correction replaces the previous one.
 DELETE FROM onlyonce_private.corrected_arrivals WHERE instance = :instance
 
 -- correct --
@@ -24,11 +24,11 @@ DELETE FROM onlyonce_private.corrected_arrivals WHERE instance = :instance
 INSERT INTO onlyonce_private.corrected_arrivals (instance, registry, batch_no, arrival) VALUES (:instance, :registry, :batch_no, :arrival)
 
 -- lower_floor --
--- Over buckets that no batch has used: so no removed id counts as live again.
+-- Only over buckets that no batch has used, so that no removed id counts as live again.
 UPDATE onlyonce_private.pipelines SET gc_floor = :floor WHERE instance = :instance AND gc_floor > :floor
 
 -- correct_batches --
--- Of several sources: none was last heard of after this time.
+-- With several sources: no source arrived last after this time.
 UPDATE onlyonce_private.batches b SET source_tides_after = (
     SELECT jsonb_object_agg(name, CASE WHEN (told->>'seen')::bigint > :micros THEN jsonb_set(told, '{seen}', to_jsonb(CAST(:micros AS bigint))) ELSE told END)
     FROM jsonb_each(b.source_tides_after) each (name, told))
@@ -36,7 +36,7 @@ FROM onlyonce_private.lineages l
 WHERE l.lineage = b.lineage AND l.instance = :instance AND l.query = 'receive' AND b.source_tides_after <> '{}' AND b.system_time > :arrival
 
 -- correct_closes --
--- The same of closes, which repeat it.
+-- Closes repeat these times, so correct them too.
 UPDATE onlyonce_private.closes b SET source_tides_after = (
     SELECT jsonb_object_agg(name, CASE WHEN (told->>'seen')::bigint > :micros THEN jsonb_set(told, '{seen}', to_jsonb(CAST(:micros AS bigint))) ELSE told END)
     FROM jsonb_each(b.source_tides_after) each (name, told))

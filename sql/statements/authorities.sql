@@ -3,11 +3,11 @@
 SELECT to_regclass('onlyonce_private.' || CAST(:table AS text)) IS NOT NULL AS there
 
 -- identity --
--- Which database this is.
+-- The id of this database.
 SELECT id FROM onlyonce_private.this_database
 
 -- own --
--- Whose a lineage is in this database: the platform that came first.
+-- The platform that owns a lineage in this database: the first one to claim it.
 INSERT INTO onlyonce_private.owners (lineage, platform) VALUES (:lineage, CAST(:platform AS uuid))
 ON CONFLICT ON CONSTRAINT owners_one_for_each_lineage DO NOTHING
 
@@ -16,19 +16,20 @@ ON CONFLICT ON CONSTRAINT owners_one_for_each_lineage DO NOTHING
 SELECT platform FROM onlyonce_private.owners WHERE lineage = :lineage
 
 -- remember --
--- A database in which a lineage may have units from now on. Which one it was is kept from the first time.
+-- Note a database in which a lineage may have units from now on. The database's id is kept from the first time.
 INSERT INTO onlyonce_private.authorities AS known (lineage, authority, database_id)
 VALUES (:lineage, :authority, :database_id)
 ON CONFLICT ON CONSTRAINT authorities_once DO UPDATE SET database_id = coalesce(known.database_id, excluded.database_id)
 RETURNING database_id
 
 -- remembered --
--- Where units of some lineages may be beside the platform's own database.
+-- The databases, other than the platform's own, in which some lineages may have units.
 SELECT lineage, authority, database_id FROM onlyonce_private.authorities
 WHERE lineage = ANY (:lineages) ORDER BY authority, lineage
 
 -- settled --
--- Where units of batches may be whose units in the platform's log were removed; a lineage's batches are committed in order.
+-- The databases with units of batches whose units in the platform's log were removed, each with the last such batch. A
+-- lineage's batches are committed in order.
 SELECT a.lineage, a.authority, a.database_id, last.batch_id AS upto
 FROM onlyonce_private.authorities a
 CROSS JOIN LATERAL (

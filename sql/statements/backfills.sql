@@ -12,7 +12,7 @@ WHERE b.instance = :instance AND b.output = :output AND b.state = 'begun' AND b.
 ORDER BY b.begun_at LIMIT 1
 
 -- replace_begun --
--- A driver that ended in mid-backfill left this; the interval is done again from the start.
+-- An ended driver's unfinished backfill. The interval is computed again from the start.
 UPDATE onlyonce_private.backfills SET state = 'replaced' WHERE lineage = :lineage AND state = 'begun'
 
 -- give_up --
@@ -39,8 +39,8 @@ WHERE lineage = :lineage AND batch_id = :batch_id AND state = 'begun'
 SELECT state FROM onlyonce_private.backfills WHERE lineage = :lineage AND batch_id = :batch_id
 
 -- met --
--- How many (record, window) pairs of an interval an output's batches have met, that read `events` up to a version.
--- Batches that are cut from the log have read less than that.
+-- How many (record, window) pairs of an interval an output's batches have met, up to a version of `events`. Batches
+-- that were cut from the log have read less than that version.
 SELECT coalesce(sum(met.in_time), 0)::bigint AS in_time, coalesce(sum(met.late), 0)::bigint AS late
 FROM (SELECT w.in_time, w.late
       FROM onlyonce_private.window_counts w JOIN onlyonce_private.batches b USING (lineage, batch_id)
@@ -59,7 +59,7 @@ SET state = 'committed', committed_at = clock_timestamp(), windows = :windows, r
 WHERE lineage = :lineage AND batch_id = :batch_id AND state = 'begun'
 
 -- drop_panes --
--- Windows that had a result and have none now get a generation without rows. Asked after the new panes are there.
+-- Windows that had a result and have none now get a generation without rows. Runs after the new panes were added.
 INSERT INTO onlyonce_private.panes
     (instance, output, window_start, window_end, generation, final, rows, lineage, batch_id, declaration_hash)
 SELECT last.instance, last.output, last.window_start, last.window_end, last.generation + 1, true, 0, :lineage, :batch_id,
@@ -71,7 +71,8 @@ FROM (SELECT DISTINCT ON (p.window_start, p.window_end) p.* FROM onlyonce_privat
 WHERE (last.lineage, last.batch_id) <> (:lineage, :batch_id) AND last.rows > 0
 
 -- add_panes --
--- The next generation of each window. The stream's own is 0, also where the stream had nothing in time to write.
+-- The next generation of each window. The stream's own generation is 0, even if the stream had nothing in time to
+-- write.
 INSERT INTO onlyonce_private.panes
     (instance, output, window_start, window_end, generation, final, rows, lineage, batch_id, declaration_hash, lookups)
 SELECT :instance, :output, window_start, window_end, last.generation + 1, true, rows, :lineage, :batch_id, :declaration_hash, lookups
@@ -95,9 +96,10 @@ LEFT JOIN LATERAL (
 WHERE l.instance = :instance AND l.query = :output AND l.state <> 'closed'
 
 -- frontier_at --
--- What the batches and closes with versions of `events` up to one have told of event time. A batch without a catalog tells it
--- one commit after its rows, in a control row of its own: a stream that has read the rows only has closed nothing by it yet.
--- Nothing of it moves back, so the last ones of each life tell it: of the last two batches one has a catalog, or is before it.
+-- The frontier after the batches and closes up to a version of `events`. A batch without a catalog writes its maximum
+-- one commit after its rows, in its own control row: a stream that has read the rows only has closed nothing by it yet.
+-- The values never move back, so the last rows of each life suffice: of the last two batches one has a catalog, or is
+-- before the version.
 SELECT max(greatest(batch.tide_after, close.max_event_time)) AS tide, max(close.ended_event_time) AS ended,
        max(close.idle_event_time) AS silent_tide, max(close.idle_clock) AS silent_clock
 FROM onlyonce.lineages l
@@ -121,7 +123,7 @@ SELECT EXISTS (
       AND in_time > 0 AND (CAST(:closed_until AS timestamptz) IS NULL OR window_end > :closed_until)) AS found
 
 -- windows_in --
--- The windows of some outputs that start in an interval, with what is in them by the log.
+-- The windows of some outputs that start in an interval, with what the log says about each.
 SELECT output, window_start, window_end, generation, state, rows, in_time, late, late_not_folded
 FROM onlyonce.windows
 WHERE instance = :instance AND output = ANY(:outputs) AND window_start >= :window_from AND window_start < :window_to
@@ -142,6 +144,6 @@ WHERE instance = :instance AND output = :output AND state = 'committed' AND wind
 GROUP BY window_from, window_to ORDER BY window_from, window_to
 
 -- late_not_folded --
--- Windows of an output with late rows that no backfill has folded in; of sessions, where in the hour those rows are.
+-- Windows of an output with late rows that no backfill has folded in. For sessions: where in the hour those rows are.
 SELECT DISTINCT window_start, window_end, late_from, late_to FROM onlyonce_private.met_windows
 WHERE instance = :instance AND output = :output AND late > 0 AND NOT folded ORDER BY window_start

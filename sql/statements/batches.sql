@@ -1,6 +1,6 @@
 -- frontier --
--- What the committed batches and closes of an instance's receive lineages have told of event time. Nothing of it moves back, so
--- the last ones of each life tell it, beside a log of any length.
+-- The frontier after the committed batches and closes of an instance's receive lineages. The values never move back, so
+-- the last rows of each life suffice, however long the log is.
 SELECT max(greatest(batch.tide_after, close.tide)) AS tide, max(close.ended) AS ended, max(close.silent_tide) AS silent_tide,
        max(close.silent_clock) AS silent_clock
 FROM onlyonce_private.lineages l
@@ -20,7 +20,7 @@ SELECT lineage, batch_id, epoch, state, run_id, source_from, source_to, offsets_
 FROM onlyonce_private.batches WHERE lineage = :lineage AND batch_id = :batch_id
 
 -- begin --
--- Fixes what a replay must repeat.
+-- Fix what a replay must repeat.
 INSERT INTO onlyonce_private.batches
     (lineage, batch_id, epoch, run_id, source_from, source_to, offsets_hash, partitions, tide, ended, silent_tide,
      silent_clock, system_time, bucket, gc_floor, settings, mode, declaration_hash, facts, lookups, source_tides)
@@ -30,16 +30,16 @@ VALUES
      CAST(:settings AS jsonb), :mode, :declaration_hash, CAST(:facts AS jsonb), CAST(:lookups AS jsonb), CAST(:source_tides AS jsonb))
 
 -- forget_begun --
--- A batch of which no unit has committed may begin anew under a changed declaration.
+-- A begun batch without committed units may begin again under a changed declaration.
 DELETE FROM onlyonce_private.batches WHERE lineage = :lineage AND batch_id = :batch_id AND state = 'begun'
 
 -- taken_over --
--- The driver that goes on with a begun batch.
+-- The driver that continues a begun batch.
 UPDATE onlyonce_private.batches SET epoch = :epoch, run_id = :run_id
 WHERE lineage = :lineage AND batch_id = :batch_id AND state = 'begun'
 
 -- end --
--- What came of the batch.
+-- The outcome of the batch.
 UPDATE onlyonce_private.batches
 SET state = 'committed', committed_at = clock_timestamp(), read = :read, kept = :kept, invalid = :invalid,
     remnant = :remnant, duplicate = :duplicate, unknown_fields = :unknown_fields, in_time = :in_time, late = :late,
@@ -48,8 +48,8 @@ SET state = 'committed', committed_at = clock_timestamp(), read = :read, kept = 
 WHERE lineage = :lineage AND batch_id = :batch_id AND state = 'begun'
 
 -- count_windows --
--- (record, window) pairs of each window in an output batch. They are there already when the answer to the COMMIT that
--- ended the batch was lost, and it is ended again.
+-- (record, window) pairs of each window in an output batch. The rows exist already if the answer to the COMMIT that
+-- ended the batch was lost and it is ended again.
 INSERT INTO onlyonce_private.window_counts
     (lineage, batch_id, output, window_start, window_end, in_time, late, late_from, late_to, rejected)
 SELECT :lineage, :batch_id, :output, window_start, window_end, in_time, late, late_from, late_to, coalesce(rejected, 0)
@@ -60,7 +60,7 @@ FROM unnest(
 ON CONFLICT ON CONSTRAINT window_counts_once DO NOTHING
 
 -- add_panes --
--- Windows that an output has written; an early pane is replaced by the next.
+-- Windows that an output has written. An early pane is replaced by the next.
 INSERT INTO onlyonce_private.panes AS known
     (instance, output, window_start, window_end, generation, final, rows, lineage, batch_id, declaration_hash, lookups)
 SELECT :instance, :output, window_start, window_end, 0, :final, rows, :lineage, :batch_id, :declaration_hash, CAST(:lookups AS jsonb)
@@ -72,8 +72,8 @@ SET final = excluded.final, rows = excluded.rows, lineage = excluded.lineage, ba
 WHERE NOT known.final
 
 -- add_to_panes --
--- Rows of windows that are written as they come: more of what earlier batches have written of it, under the declaration that
--- wrote the first. The same batch may be ended again, when the answer to its COMMIT was lost.
+-- Rows of windows that are written as they come. They add to the rows of earlier batches, under the declaration that
+-- wrote the first. The same batch may be ended again, if the answer to its COMMIT was lost.
 INSERT INTO onlyonce_private.panes AS known
     (instance, output, window_start, window_end, generation, final, rows, lineage, batch_id, declaration_hash, lookups)
 SELECT :instance, :output, window_start, window_end, 0, false, rows, :lineage, :batch_id, :declaration_hash, CAST(:lookups AS jsonb)
@@ -90,8 +90,8 @@ UPDATE onlyonce_private.panes SET final = true
 WHERE instance = :instance AND output = ANY(:outputs) AND NOT final AND window_end <= :closed_until
 
 -- received --
--- The receive batches whose rows an output reads in a range of versions of `events`; of which the files may have been rewritten.
--- What is removed of them can't be met any more.
+-- The receive batches whose rows an output reads in a range of versions of `events`, and whether their files may have
+-- been rewritten. Removed rows are not counted.
 SELECT b.lineage, b.batch_id, b.kept - coalesce(gone.rows, 0)::bigint AS kept, b.delta_version,
        b.delta_version <= p.events_compacted AS compacted
 FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
@@ -103,8 +103,8 @@ WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed'
   AND b.delta_version > :after AND b.delta_version <= :upto
 
 -- met_first --
--- The first batch of a life of an output that has met records in time of windows that end in (:after, :upto]; before it one of another life, or of one of
--- which the log has sums alone, which tells that not all are known.
+-- The first batch of a life of an output that has met records in time of windows that end in (:after, :upto]. A batch
+-- of another life, or sums without batches, come first: they show that not all such batches are known.
 SELECT met.source_from, met.told
 FROM (SELECT b.source_from, w.lineage = :lineage AS told, w.batch_id
       FROM onlyonce_private.window_counts w JOIN onlyonce_private.batches b USING (lineage, batch_id)
@@ -121,7 +121,7 @@ FROM (SELECT b.source_from, w.lineage = :lineage AS told, w.batch_id
 ORDER BY met.told, met.batch_id LIMIT 1
 
 -- receive_batch --
--- One receive batch by its number. Each life counts anew, so the last one that has it.
+-- One receive batch by its number. Each life counts from 0, so take the last life that has it.
 SELECT b.lineage, b.batch_id, b.kept, b.delta_version, b.delta_version <= p.events_compacted AS compacted
 FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
 JOIN onlyonce_private.pipelines p USING (instance)
@@ -129,8 +129,8 @@ WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed' A
 ORDER BY l.life DESC LIMIT 1
 
 -- last_taken_in --
--- The number in the registry of the last batch that receive has committed, by the end of each life: asked at each look of a long
--- run, beside a log of any length.
+-- The registry's number of the last batch that receive has committed, by the end of each life. A long run asks this at
+-- each poll, however long the log is.
 SELECT last.batch_no
 FROM onlyonce_private.lineages l
 CROSS JOIN LATERAL (
@@ -150,13 +150,13 @@ SELECT c.delta_version FROM onlyonce_private.closes c JOIN onlyonce_private.line
 WHERE l.instance = :instance AND c.state = 'committed' AND c.delta_version > :after AND c.delta_version <= :upto
 
 -- begin_close --
--- Fixes what the control row says.
+-- Fix the content of a control row.
 INSERT INTO onlyonce_private.closes
     (lineage, close_no, epoch, kind, run_id, tide, ended, silent_tide, silent_clock, source_tides_after)
 VALUES (:lineage, :close_no, :epoch, :kind, :run_id, :tide, :ended, :silent_tide, :silent_clock, CAST(:source_tides_after AS jsonb))
 
 -- source_tides --
--- How far each of several sources has come: by the last batch or close that tells it, of which of the two is further in `events`.
+-- How far each of several sources has come, by the last batch or close, whichever is further in `events`.
 SELECT told.source_tides_after
 FROM onlyonce_private.lineages l
 CROSS JOIN LATERAL (

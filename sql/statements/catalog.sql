@@ -5,8 +5,8 @@ COPY onlyonce_private.catalog_chunks
 FROM STDIN (FORMAT binary)
 
 -- chunks --
--- The chunks that batch `batch_id` of a lineage may see: earlier batches of it, and all of the pipeline's
--- other lineages; of them only those that can hold an id of this partition. One bucket, or all live ones. No ids yet.
+-- The chunks that batch `batch_id` of a lineage may see: those of its earlier batches, and of all the pipeline's other
+-- lineages. Only chunks that can hold an id of this partition, in one bucket or in all live ones. Without the ids.
 SELECT bucket, lineage, batch_id, partition, id_count, ids_hash
 FROM onlyonce_private.chunk_list
 WHERE instance = :instance AND bucket >= :floor AND id_count > 0
@@ -20,8 +20,8 @@ SELECT ids FROM onlyonce_private.catalog_chunks
 WHERE instance = :instance AND bucket = :bucket AND lineage = :lineage AND batch_id = :batch_id AND partition = :partition
 
 -- slices --
--- Some of the packed ids of one chunk, 16 bytes each, in the order in which they were asked for. The number of all ids
--- tells the chunk from a merged one under the same key.
+-- Some of the packed ids of one chunk, 16 bytes each, in the requested order. The number of all ids distinguishes the
+-- chunk from a merged one under the same key.
 SELECT substring(c.ids FROM 16 * s.start + 1 FOR 16 * (s.upto - s.start)) AS part
 FROM onlyonce_private.catalog_chunks c
 CROSS JOIN unnest(CAST(:starts AS int[]), CAST(:ends AS int[])) WITH ORDINALITY AS s (start, upto, n)
@@ -42,23 +42,23 @@ UPDATE onlyonce_private.catalog_chunks SET filter = :filter
 WHERE instance = :instance AND bucket = :bucket AND lineage = :lineage AND batch_id = :batch_id AND partition = :partition
 
 -- replace_ids --
--- Ids that were to be forgotten are not in a chunk any more.
+-- The remaining ids of a chunk from which ids were erased.
 UPDATE onlyonce_private.catalog_chunks SET ids = :ids, id_count = :id_count, filter = :filter, ids_hash = :ids_hash
 WHERE instance = :instance AND bucket = :bucket AND lineage = :lineage AND batch_id = :batch_id AND partition = :partition
 
 -- note_look_ups --
--- What it took a unit to know its duplicates, and those that were caught near the edge of the dedup horizon.
+-- The figures of a unit's look-ups, and its duplicates that were caught near the edge of the dedup horizon.
 UPDATE onlyonce_private.units
 SET lookups_spared = :spared, false_positives = :false_positives, near_horizon = nullif(CAST(:near AS bigint), 0)
 WHERE unique_id = :unique_id
 
 -- floor --
--- The number of an instance, and the bucket below which its ids are collected. FOR SHARE: the collector's update waits
+-- The number of an instance, and the bucket below which its ids are removed. FOR SHARE: the update of a gc run waits
 -- until this batch has begun, and then sees the floor that it began with.
 SELECT instance_no, gc_floor FROM onlyonce_private.pipelines WHERE instance = :instance FOR SHARE
 
 -- without_ids --
--- The at-least-once batches of an instance whose ids a look-up would ask for, and which the catalog does not have.
+-- The at-least-once batches of an instance whose ids a look-up needs and the id catalog does not have.
 SELECT b.lineage, b.batch_id, b.bucket, b.partitions, b.kept - coalesce((
     SELECT sum(r.rows) FROM onlyonce_private.removed_rows r WHERE (r.lineage, r.batch_id, r.fate) = (b.lineage, b.batch_id, 'kept')), 0)::bigint AS kept
 FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
@@ -68,7 +68,7 @@ WHERE l.instance = :instance AND l.query = 'receive' AND b.mode = 'at_least_once
 ORDER BY b.lineage, b.batch_id
 
 -- ids_added --
--- Of two drivers that add the ids of a batch at once one waits here, and finds that it is done.
+-- If two drivers add the ids of a batch at once, one waits here and then finds that it is done.
 UPDATE onlyonce_private.batches SET ids_added_at = clock_timestamp()
 WHERE lineage = :lineage AND batch_id = :batch_id AND ids_added_at IS NULL
 RETURNING batch_id

@@ -3,11 +3,12 @@
 SELECT instance, pipeline, gc_floor FROM onlyonce_private.pipelines ORDER BY instance
 
 -- lock_floor --
--- The floor as it is stored. The lock conflicts with the FOR SHARE of a batch that begins: no batch of the instance begins between this look and the new floor.
+-- The stored floor. The lock conflicts with the FOR SHARE of a batch that begins: none of the instance begins between
+-- this read and the new floor.
 SELECT instance_no, gc_floor FROM onlyonce_private.pipelines WHERE instance = :instance FOR NO KEY UPDATE
 
 -- known --
--- The receive batches that bear on the floor: by bucket, and for those that are begun the least floor they began with.
+-- The receive batches that limit the floor: by bucket, and for begun ones the least floor that they began with.
 SELECT b.bucket, b.state, min(b.begun_with) AS begun_with
 FROM onlyonce_private.lineages l
 CROSS JOIN LATERAL (
@@ -19,7 +20,8 @@ WHERE l.instance = :instance AND l.query = 'receive'
 GROUP BY b.bucket, b.state
 
 -- newest --
--- The bucket of the last arrival. Buckets behind it are of input that a wrong clock has dated, and whose arrival was corrected since.
+-- The bucket of the last arrival. Later buckets belong to input that a wrong clock has dated, and whose arrival was
+-- corrected since.
 SELECT floor(extract(epoch FROM seen_at) / 600)::bigint AS bucket FROM onlyonce_private.last_arrivals WHERE instance = :instance
 
 -- held --
@@ -29,11 +31,11 @@ FROM onlyonce_private.unacknowledged u JOIN onlyonce_private.pipelines p USING (
 WHERE p.instance = :instance AND u.lapses_at > clock_timestamp()
 
 -- raise_floor --
--- It never moves back, whoever else collects.
+-- The floor never moves back, even if several gc runs raise it.
 UPDATE onlyonce_private.pipelines SET gc_floor = :floor WHERE instance = :instance AND gc_floor < :floor
 
 -- buckets_below --
--- The tables of an instance's buckets below the floor, also one that somebody detached, or was about to.
+-- The tables of an instance's buckets below the floor, including one that a user has detached or was detaching.
 SELECT c.relname AS name, b.bucket, coalesce(i.inhdetachpending, false) AS detaching
 FROM pg_class c
 LEFT JOIN pg_inherits i ON i.inhrelid = c.oid
@@ -49,11 +51,11 @@ WHERE lineage = :lineage AND batch_id < :batch_id AND state = 'committed'
 ORDER BY batch_id DESC LIMIT 1
 
 -- short_wait --
--- New readers queue behind a DROP that waits for a running one, so it waits shortly.
+-- New readers queue behind a DROP that waits for a running one, so it waits only shortly.
 SELECT set_config('lock_timeout', :wait, true)
 
 -- size --
--- The bytes of a table with its index and what is stored beside it; NULL when it is gone.
+-- The bytes of a table with its index and TOAST; NULL if the table is gone.
 SELECT pg_total_relation_size(to_regclass(:name)) AS bytes
 
 -- crowded --
@@ -71,25 +73,26 @@ HAVING count(*) > count(DISTINCT (c.lineage, c.partitions, c.partition))
 ORDER BY c.bucket
 
 -- parts --
--- The chunks of a bucket that are not full, of committed batches only: these are never replayed, so nobody asks for less
--- than all of them.
+-- The chunks of a bucket that are not full, of committed batches only. These are never replayed, so no look-up needs
+-- fewer than all of them.
 SELECT c.lineage, c.partitions, c.partition, c.batch_id, c.id_count AS ids
 FROM onlyonce_private.chunk_list c JOIN onlyonce_private.batches b USING (lineage, batch_id)
 WHERE c.instance = :instance AND c.bucket = :bucket AND c.id_count <= :half AND b.state = 'committed'
 
 -- unlist --
--- The entries of a bucket that goes whole, in the same transaction.
+-- The entries of a bucket that is dropped, in the same transaction.
 DELETE FROM onlyonce_private.chunk_list WHERE instance = :instance AND bucket = :bucket
 
 -- take_parts --
--- Parts that are to become one chunk: read, locked and deleted at once.
+-- Parts to merge into one chunk: read, locked and deleted at once.
 DELETE FROM onlyonce_private.catalog_chunks
 WHERE instance = :instance AND bucket = :bucket AND lineage = :lineage AND partitions = :partitions
   AND partition = :partition AND batch_id = ANY (:batch_ids)
 RETURNING ids
 
 -- wasteful --
--- The closed buckets whose tables take much more on disk than their chunks need, with the index to write them anew by.
+-- The closed buckets whose tables take much more disk space than their chunks need, with the index by which to rewrite
+-- them.
 SELECT k.bucket, t.relname AS name, x.relname AS by_index, pg_total_relation_size(t.oid) AS held
 FROM (SELECT c.bucket, c.tableoid, sum(octet_length(c.ids) + coalesce(octet_length(c.filter), 0)) AS needed
       FROM onlyonce_private.catalog_chunks c WHERE c.instance = :instance AND c.bucket >= :floor
@@ -105,7 +108,7 @@ WHERE pg_total_relation_size(t.oid) > :waste * k.needed + :worth_it
 ORDER BY k.bucket
 
 -- near_horizon --
--- What a pipeline's last duplicates were that were caught near the edge of the dedup horizon: its next ones may come after it.
+-- A pipeline's last duplicates that were caught near the edge of the dedup horizon: the next ones may come after it.
 SELECT l.instance AS pipeline, sum(near.near_horizon)::bigint AS near_the_edge, sum(b.duplicate)::bigint AS duplicate,
        max(b.committed_at) FILTER (WHERE near.near_horizon > 0) AS last
 FROM onlyonce_private.lineages l JOIN onlyonce_private.batches b USING (lineage)
@@ -116,8 +119,8 @@ WHERE l.instance = :instance AND l.query = 'receive' AND b.bucket >= :floor AND 
 GROUP BY l.instance HAVING sum(near.near_horizon) > 0
 
 -- remove_units --
--- The units of some batches that were committed long ago. Not those of the last batch of a lineage, which people look at.
--- The batch takes their number, and the sums that only they have.
+-- The units of some batches that were committed long ago. The units of a lineage's last batch stay, for people. The
+-- batch gets their number, and the sums that only they have.
 WITH old AS (
     SELECT b.lineage, b.batch_id FROM onlyonce_private.batches b
     WHERE b.state = 'committed' AND b.units_removed IS NULL
@@ -139,7 +142,7 @@ FROM summed WHERE (b.lineage, b.batch_id) = (summed.lineage, summed.batch_id)
 RETURNING b.units_removed
 
 -- remove_delivered --
--- Rows of the outbox that were delivered long ago. Not those that may be at their target twice.
+-- Rows of the outbox that were delivered long ago, except those that may be at their target twice.
 DELETE FROM onlyonce_private.outbox WHERE row_no = ANY (ARRAY(
     SELECT o.row_no FROM onlyonce_private.outbox o
     WHERE o.committed_at < clock_timestamp() - make_interval(days => :keep_days) AND o.state = 'delivered'
@@ -147,8 +150,8 @@ DELETE FROM onlyonce_private.outbox WHERE row_no = ANY (ARRAY(
     LIMIT :at_once FOR UPDATE SKIP LOCKED))
 
 -- settled --
--- For each output's lineage the last batch of which it and all before it were committed so long ago: a lineage's batches are
--- committed in their order.
+-- For each output's lineage the last batch such that it and all earlier ones were committed long enough ago. A
+-- lineage's batches are committed in order.
 SELECT l.instance, l.query, l.lineage, last.batch_id AS upto
 FROM onlyonce_private.lineages l
 CROSS JOIN LATERAL (
@@ -159,8 +162,9 @@ CROSS JOIN LATERAL (
 WHERE l.query <> 'receive' AND l.kind = 'stream' ORDER BY l.lineage
 
 -- committed_cuts --
--- Of some cuts of an inbox (`batch_no` of its registry) those that an instance has committed, with the files that could not be read. Each of
--- several sources has a registry with numbers of its own. A new life may pass a cut again, with nothing in it: the first batch is the one that read.
+-- Which of some cuts of an inbox (`batch_no` of its registry) an instance has committed, with the files that could not
+-- be read. Each of several sources has a registry with its own numbers. A new life may pass a cut again without reading
+-- it: the first batch is the one that read it.
 SELECT DISTINCT ON (batch_no) coalesce(b.source_to->>'source_batch_no', b.source_to->>'batch_no')::bigint AS batch_no, b.facts
 FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
 WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed' AND b.source_to ? 'batch_no'
@@ -175,7 +179,7 @@ FROM onlyonce_private.pipelines p LEFT JOIN onlyonce_private.lineages l USING (i
 WHERE p.pipeline = ANY (:pipelines) GROUP BY 1, 2 ORDER BY 1
 
 -- no_new_run --
--- Until the transaction ends nobody registers an instance, so none lists the inbox for the first time.
+-- Until the transaction ends no instance can be registered, so none lists the inbox for the first time.
 LOCK TABLE onlyonce_private.pipelines IN SHARE MODE
 
 -- unfolded --
@@ -189,8 +193,8 @@ WHERE l.kind = 'stream' AND next.state = 'committed' AND next.committed_at < clo
 ORDER BY l.lineage
 
 -- fold --
--- Adds the next batches of a life to its sums, in their order, up to the first that is young, or does not add up: that one stays where an
--- audit looks. Of two collectors at once the second finds that `upto` has moved, and adds nothing.
+-- Adds the next batches of a life to its sums, in order, up to the first that is young or does not add up: an audit
+-- still reads that one. If two gc runs fold at once, the second finds that `upto` has moved and adds nothing.
 WITH next AS (
     SELECT b.*, c.conserved AS adds_up
     FROM (SELECT * FROM onlyonce_private.batches x WHERE x.lineage = :lineage AND x.batch_id > :upto ORDER BY x.batch_id LIMIT :at_once) b
@@ -222,13 +226,14 @@ WHERE known.upto = :upto
 RETURNING (SELECT count(*) FROM good) AS folded
 
 -- unsettled --
--- The lives of outputs with batches in their sums whose windows are not known to be final.
+-- The lives of outputs with batches in their sums whose windows are not yet noted as final.
 SELECT s.lineage, s.final_upto AS after, s.upto
 FROM onlyonce_private.sums s JOIN onlyonce_private.lineages l USING (lineage)
 WHERE l.query <> 'receive' AND s.final_upto < s.upto ORDER BY s.lineage
 
 -- note_final --
--- Notes of the next batches of a life that all windows of which they met rows in time are final, up to the first of which one is not.
+-- Notes up to which batch of a life all windows with rows in time are final, within the next batches. It stops at the
+-- first batch with an open window.
 WITH next AS (
     SELECT b.batch_id FROM onlyonce_private.batches b
     WHERE b.lineage = :lineage AND b.batch_id > :after AND b.batch_id <= :upto ORDER BY b.batch_id LIMIT :at_once),

@@ -3,11 +3,12 @@
 SELECT events_compacted AS upto FROM onlyonce_private.pipelines WHERE instance = :instance
 
 -- raise --
--- It never moves back, whoever else maintains.
+-- The version never moves back, even if several commands raise it.
 UPDATE onlyonce_private.pipelines SET events_compacted = :upto WHERE instance = :instance AND events_compacted < :upto
 
 -- ended --
--- The last version of `events`, of those up to one, with the rows of a committed batch of receive: no driver wants a part of that commit, or of one before it.
+-- The last version of `events`, at most `upto`, with the rows of a committed batch of receive. No driver needs only a
+-- part of that commit or an earlier one.
 SELECT max(last.delta_version) AS version
 FROM onlyonce_private.lineages l
 CROSS JOIN LATERAL (
@@ -25,7 +26,8 @@ WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed'
   AND b.delta_version > :after AND b.delta_version <= :upto
 
 -- holds --
--- The last version of a range up to which receive has kept no more than so many records; the first one in any case. Asked once for each part of a first reading.
+-- The last version of a range up to which receive has kept at most so many records, or the first version. Asked once
+-- for each part of a first reading.
 SELECT coalesce(max(version) FILTER (WHERE so_far <= :records), min(version)) AS version
 FROM (
     SELECT b.delta_version AS version, sum(b.kept) OVER (ORDER BY b.delta_version) AS so_far
@@ -34,7 +36,7 @@ FROM (
       AND b.delta_version > :after AND b.delta_version <= :upto) waiting
 
 -- queries --
--- The lives that may go on, each with what its last committed batch has read.
+-- The live lives, each with what its last committed batch has read.
 SELECT l.lineage, l.query, l.life, l.start_from, last.batch_id, last.source_from, last.source_to
 FROM onlyonce_private.lineages l
 LEFT JOIN LATERAL (
@@ -44,7 +46,8 @@ WHERE l.instance = :instance AND l.kind = 'stream' AND l.state <> 'closed'
 ORDER BY l.query
 
 -- last_in --
--- The last batch of each life of receive whose rows are in `events` up to a version. Numbers and versions of a life grow together.
+-- The last batch of each life of receive whose rows are in `events` up to a version. Numbers and versions of a life
+-- grow together.
 SELECT l.lineage, last.batch_id
 FROM onlyonce_private.lineages l
 CROSS JOIN LATERAL (

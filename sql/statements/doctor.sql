@@ -11,7 +11,7 @@ CROSS JOIN LATERAL (
 WHERE l.state <> 'closed' AND l.kind = 'stream' ORDER BY l.instance, l.query = 'receive' DESC, l.query
 
 -- begun_batches --
--- Batches that began and did not commit, their units, and how long nothing of them has been heard of.
+-- Batches that began and did not commit, their units, and for how long nothing of them has changed.
 SELECT b.lineage, b.batch_id, b.run_id, b.begun_at, b.declaration_hash, u.units, u.dead, u.epochs,
        extract(epoch FROM clock_timestamp() - greatest(l.started_at, b.begun_at, u.last))::float AS quiet_seconds
 FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
@@ -45,13 +45,13 @@ SELECT r.instance, r.release_no, r.kind, r.run_id, r.begun_at,
 FROM onlyonce_private.releases r WHERE r.state = 'begun' ORDER BY r.release_no
 
 -- lost_long_runs --
--- Long runs whose heartbeat has stopped without notice. Nobody has started them again, or asked them to stop.
+-- Long runs whose heartbeat has stopped without notice, and that were neither started again nor asked to stop.
 SELECT r.pipeline, r.instance, r.attempt, r.driver, r.run_id,
        extract(epoch FROM clock_timestamp() - r.heartbeat_at)::float AS quiet_seconds
 FROM onlyonce.long_runs r WHERE r.state = 'lost' ORDER BY r.instance
 
 -- outputs_down --
--- Outputs of living long runs that stand still beside the others, each with its error.
+-- Outputs of living long runs that are down while the others continue, each with its error.
 SELECT r.pipeline, r.instance, d.key AS output, d.value AS why
 FROM onlyonce.long_runs r CROSS JOIN LATERAL jsonb_each_text(r.failed_outputs) d
 WHERE r.state IN ('running', 'stopping') ORDER BY r.instance, d.key
@@ -78,8 +78,8 @@ CROSS JOIN LATERAL (
 ORDER BY g.instance, g.output, g.state
 
 -- undelivered_rows --
--- Rows of the outbox that are to be sent, how long nobody has tried though an attempt was due, and whether a deliverer
--- holds its lock. Rows of a bounded run are none: they wait until somebody names it.
+-- Rows of the outbox to send: for how long a due attempt was not made, and whether a deliverer holds the lock. Rows of
+-- a bounded run don't count: they wait until a command names the run.
 SELECT p.pipeline, o.instance, o.output, count(*) AS rows,
        extract(epoch FROM clock_timestamp() - greatest(min(o.committed_at), max(o.begun_at), max(o.answered_at), max(o.due_at)))::float
            AS quiet_seconds,
@@ -95,7 +95,7 @@ SELECT s.pipeline, s.subscription, s.unacknowledged AS messages, s.lapses_at,
 FROM onlyonce.subscriptions s WHERE s.unacknowledged > 0 ORDER BY s.subscription
 
 -- orphan_units --
--- Units of which no batch and no backfill is in the log.
+-- Units for which the log has neither a batch nor a backfill.
 SELECT u.lineage, u.batch_id, u.units, u.first
 FROM (SELECT lineage, batch_id, count(*) AS units, min(unique_id) AS first FROM onlyonce_private.units
       WHERE authority = 'platform' GROUP BY 1, 2 OFFSET 0) u
@@ -109,7 +109,7 @@ WHERE NOT log.known ORDER BY 1, 2
 -- added after a switch of mode are fewer than the records.
 WITH said AS (
     SELECT l.instance, b.lineage, b.bucket, bool_or(b.mode = 'at_least_once') AS plain,
-           -- Ids that were forgotten with their records are in no chunk.
+           -- Ids that were erased with their records are in no chunk.
            sum(CASE WHEN b.state = 'committed' THEN b.kept - coalesce((
                SELECT sum(r.rows) FROM onlyonce_private.removed_rows r JOIN onlyonce_private.erasures e USING (instance, removal_no)
                WHERE e.ids_too AND (r.lineage, r.batch_id, r.fate) = (b.lineage, b.batch_id, 'kept')), 0) ELSE (
@@ -122,7 +122,7 @@ WITH said AS (
       AND (b.mode = 'exactly_once' OR b.ids_added_at IS NOT NULL)
     GROUP BY 1, 2, 3),
 there AS (
-    -- A chunk that is not listed is asked by nobody.
+    -- No look-up asks a chunk that is not listed.
     SELECT c.instance, c.lineage, c.bucket, sum(c.id_count) FILTER (WHERE EXISTS (
                SELECT 1 FROM onlyonce_private.chunk_list x
                WHERE (x.instance, x.bucket, x.lineage, x.batch_id, x.partition) = (c.instance, c.bucket, c.lineage, c.batch_id, c.partition)
@@ -139,13 +139,13 @@ SELECT instance, lineage, bucket, said, there, unknown FROM both_sides
 WHERE unknown > 0 OR there > said OR (there < said AND (NOT plain OR there = 0)) ORDER BY 1, 2, 3
 
 -- live_chunks --
--- The chunks of live buckets that hold ids, whose filters are looked at.
+-- The chunks of live buckets with ids, whose filters are checked.
 SELECT c.instance, c.bucket, c.lineage, c.batch_id, c.partition, c.id_count
 FROM onlyonce_private.chunk_list c JOIN onlyonce_private.pipelines p USING (instance)
 WHERE c.bucket >= p.gc_floor AND c.id_count > 0 ORDER BY 1, 2, 3, 4, 5
 
 -- read_from_events --
--- The highest version of `events` that the log vouches for, by instance.
+-- The highest version of `events` that the log refers to, by instance.
 SELECT l.instance, max(v.delta_version) AS version
 FROM onlyonce_private.lineages l CROSS JOIN LATERAL (
     SELECT max(b.delta_version) AS delta_version FROM onlyonce_private.batches b
@@ -154,8 +154,8 @@ FROM onlyonce_private.lineages l CROSS JOIN LATERAL (
 WHERE l.query = 'receive' GROUP BY 1 HAVING max(v.delta_version) IS NOT NULL ORDER BY 1
 
 -- kept_in_bucket --
--- The committed batches of a lineage whose ids are in a bucket of the catalog.
--- What was erased is not in `events`, and can't be read from there.
+-- The committed batches of a lineage whose ids are in a bucket of the id catalog. Erased records are no longer in
+-- `events` and can't be read from there.
 SELECT b.lineage, b.batch_id, b.bucket, b.partitions, b.kept - coalesce((
     SELECT sum(r.rows) FROM onlyonce_private.removed_rows r WHERE (r.lineage, r.batch_id, r.fate) = (b.lineage, b.batch_id, 'kept')), 0)::bigint AS kept
 FROM onlyonce_private.batches b
@@ -164,8 +164,8 @@ WHERE b.lineage = :lineage AND b.bucket = :bucket AND b.state = 'committed' AND 
 ORDER BY b.batch_id
 
 -- take_chunks --
--- The chunks of some committed batches of a lineage in a bucket, to be made again in the same transaction. Entries whose chunks were lost
--- go as well.
+-- The chunks of some committed batches of a lineage in a bucket, to be made again in the same transaction. Entries
+-- whose chunks were lost are deleted too.
 WITH unlisted AS (
     DELETE FROM onlyonce_private.chunk_list
     WHERE instance = :instance AND bucket = :bucket AND lineage = :lineage AND batch_id = ANY (:batch_ids))
@@ -179,6 +179,6 @@ FROM onlyonce_private.last_arrivals a JOIN onlyonce_private.pipelines p USING (i
 WHERE a.seen_at > clock_timestamp() + interval '5 minutes' ORDER BY 2
 
 -- note_look --
--- What was found, in the place of what the look before has found.
+-- The findings, in place of the previous ones.
 INSERT INTO onlyonce_private.looks (found) VALUES (cast(:found AS jsonb))
 ON CONFLICT (last) DO UPDATE SET looked_at = clock_timestamp(), found = excluded.found

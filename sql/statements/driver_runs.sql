@@ -1,12 +1,12 @@
 -- begin --
--- A driver of a run begins. One after it is another attempt, whose end is not known yet.
+-- Begin a driver of a run. A later one is another attempt, whose end is not known yet.
 INSERT INTO onlyonce_private.driver_runs (dag_id, run_id, pipeline) VALUES (:dag_id, :run_id, :pipeline)
 ON CONFLICT (dag_id, run_id, pipeline) DO UPDATE
 SET attempt = driver_runs.attempt + 1, begun_at = clock_timestamp(), ended_at = NULL, exit_code = NULL, why = NULL
 RETURNING attempt
 
 -- end --
--- How it ended; nothing, when another has begun since.
+-- Note how it ended; nothing if another attempt has begun since.
 UPDATE onlyonce_private.driver_runs SET ended_at = clock_timestamp(), exit_code = :exit_code, why = :why
 WHERE dag_id = :dag_id AND run_id = :run_id AND pipeline = :pipeline AND attempt = :attempt
 
@@ -16,7 +16,7 @@ SELECT attempt, exit_code, why FROM onlyonce_private.driver_runs
 WHERE dag_id = :dag_id AND run_id = :run_id AND pipeline = :pipeline
 
 -- remove --
--- What began so long ago, and is no longer looked at.
+-- Runs that began so long ago, and are no longer needed.
 DELETE FROM onlyonce_private.driver_runs WHERE begun_at < clock_timestamp() - make_interval(days => :keep_days)
 
 -- clock --

@@ -21,7 +21,7 @@ ORDER BY l.lineage
 SELECT lineage FROM onlyonce_private.epochs WHERE lineage = ANY (:lineages) ORDER BY lineage FOR UPDATE
 
 -- parts --
--- What the queries were declared as whenever they ran.
+-- The declarations of the queries in all their runs.
 SELECT instance, query, parts FROM onlyonce_private.declarations
 WHERE instance = ANY (:instances) AND query <> 'receive' AND (CAST(:query AS text) IS NULL OR query = :query)
 ORDER BY instance, query, first_seen_at
@@ -42,7 +42,7 @@ DELETE FROM onlyonce_private.outbox WHERE EXISTS (SELECT 1 FROM unnest(CAST(:lin
                                                   WHERE starts_with(outbox.unit, l.lineage || '/'))
 
 -- forget_files --
--- Which files count of those that they wrote. The files themselves stay, and what had no final name gets none.
+-- The entries of their files. The files themselves stay; a file without its final name gets none.
 DELETE FROM onlyonce_private.files WHERE lineage = ANY (:lineages)
 
 -- forget_units --
@@ -54,7 +54,7 @@ DELETE FROM onlyonce_private.units WHERE lineage = ANY (:lineages)
 SELECT lineage FROM onlyonce_private.owners WHERE lineage = ANY (:lineages) AND platform <> CAST(:platform AS uuid)
 
 -- forget_owners --
--- Whose they were there.
+-- The owner of each of these lineages there.
 DELETE FROM onlyonce_private.owners WHERE lineage = ANY (:lineages)
 
 -- forget_epochs --
@@ -82,7 +82,7 @@ DELETE FROM onlyonce_private.closes WHERE lineage = ANY (:lineages)
 DELETE FROM onlyonce_private.batches WHERE lineage = ANY (:lineages)
 
 -- forget_authorities --
--- Where else units of them may be: that is noted as a place by now.
+-- The databases in which they may have units: these are noted as places by now.
 DELETE FROM onlyonce_private.authorities WHERE lineage = ANY (:lineages)
 
 -- forget_lineages --
@@ -103,7 +103,7 @@ DELETE FROM onlyonce_private.released_sets WHERE instance = ANY (:instances)
 DELETE FROM onlyonce_private.releases WHERE instance = ANY (:instances)
 
 -- forget_long_runs --
--- Their long runs: a driver that lives finds that its place is taken.
+-- Their long runs: a living driver finds that it was superseded.
 DELETE FROM onlyonce_private.long_runs WHERE instance = ANY (:instances)
 
 -- forget_chunk_list --
@@ -128,7 +128,7 @@ DELETE FROM onlyonce_private.epochs WHERE EXISTS (SELECT 1 FROM unnest(CAST(:ins
 DELETE FROM onlyonce_private.pipelines WHERE instance = ANY (:instances)
 
 -- leave --
--- What is beside the log: to be removed, or left. Asked again with --tables, what was left goes.
+-- Places outside the log: to be removed, or left. A second drop with --tables removes what was left.
 INSERT INTO onlyonce_private.leftovers AS known (place, instance, query, lineages, state)
 VALUES (:place, :instance, :query, :lineages, :state)
 ON CONFLICT (place) DO UPDATE SET state = excluded.state, lineages = known.lineages || excluded.lineages
@@ -140,15 +140,15 @@ WHERE (instance = :name OR starts_with(instance, :name || '@')) AND (CAST(:query
 ORDER BY state, place
 
 -- unsettled --
--- What stands in the way of a run: what of its instance or its targets is still going, and what was left where it would write.
+-- What prevents a run: places of its instance or targets that are still to be removed, and rows left at its targets.
 SELECT place, instance, query, state FROM onlyonce_private.leftovers
 WHERE place = ANY (:places) OR (state = 'going' AND instance = :instance) ORDER BY state, place
 
 -- begun --
--- The drops that were killed, with what they have still to remove.
+-- The drops that were killed, with the places that they still have to remove.
 SELECT instance, query, array_agg(place ORDER BY place) AS places
 FROM onlyonce_private.leftovers WHERE state = 'going' GROUP BY 1, 2 ORDER BY 1, 2
 
 -- settle --
--- It is removed.
+-- The place is done.
 DELETE FROM onlyonce_private.leftovers WHERE place = :place

@@ -15,7 +15,7 @@ INSERT INTO onlyonce_private.erasures (instance, removal_no, columns, salt, fing
 VALUES (:instance, :number, :columns, :salt, :fingerprint, :asked_by, :ids_too, CAST(:todo AS jsonb), :ids)
 
 -- end --
--- What it had to do is done, and forgotten too. The receipt names what is left.
+-- Everything is done, and the note of it is deleted. The receipt names what is left.
 UPDATE onlyonce_private.erasures SET todo = NULL, ids = NULL, lines = :lines, windows = :windows, left_alone = :left
 WHERE instance = :instance AND removal_no = :number
 
@@ -42,7 +42,7 @@ WHERE p.instance = :instance AND p.output = :output AND p.final AND EXISTS (
 ORDER BY 1
 
 -- outbox --
--- Rows of an instance in the outbox whose payload has a value somewhere, or an escape. Each is parsed afterwards.
+-- Rows of an instance in the outbox whose payload contains a value anywhere, or an escape. Each is parsed afterwards.
 SELECT row_no, output, state, payload FROM onlyonce_private.outbox
 WHERE instance = :instance AND (position(:text IN payload) > 0 OR position(E'\\' IN payload) > 0)
 
@@ -50,7 +50,7 @@ WHERE instance = :instance AND (position(:text IN payload) > 0 OR position(E'\\'
 DELETE FROM onlyonce_private.outbox WHERE row_no = ANY (:row_nos)
 
 -- forget_failures --
--- Of batches that have ended: an error may quote a record, and no attempt asks for it any more.
+-- Errors of batches that have ended: an error may quote a record, and no attempt needs it any more.
 DELETE FROM onlyonce_private.batch_failures f USING onlyonce_private.lineages l
 WHERE l.lineage = f.lineage AND l.instance = :instance
 
@@ -59,7 +59,7 @@ WHERE l.lineage = f.lineage AND l.instance = :instance
 SELECT bucket, lineage, batch_id, partition, ids FROM onlyonce_private.catalog_chunks WHERE instance = :instance FOR UPDATE
 
 -- settled --
--- By life of an output its last committed batch: no staged rows up to there are read again.
+-- The last committed batch of each life of an output: no staged rows up to it are read again.
 SELECT l.instance, l.query AS output, l.lineage, max(b.batch_id) AS upto
 FROM onlyonce_private.lineages l JOIN onlyonce_private.batches b USING (lineage)
 WHERE l.instance = :instance AND b.state = 'committed' AND l.query <> 'receive' GROUP BY 1, 2, 3
@@ -86,7 +86,7 @@ SELECT attname AS name, concat_ws(' ', most_common_vals::text, histogram_bounds:
 FROM pg_stats WHERE schemaname = :schema AND tablename = :table
 
 -- statements_schema --
--- Where the view of the extension is that keeps the text of statements; no row: this database has it not.
+-- The schema of the extension's view with the text of statements; no row if this database does not have it.
 SELECT n.nspname AS name FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relname = 'pg_stat_statements' AND c.relkind = 'v'
 
 -- wal --

@@ -1,9 +1,9 @@
 -- of_batch --
--- What an earlier attempt at a batch has failed of.
+-- The failures of earlier attempts at a batch.
 SELECT cause, times, refused FROM onlyonce_private.batch_failures WHERE lineage = :lineage AND batch_id = :batch_id
 
 -- add --
--- An attempt has failed: once more of the same cause, or of another one for the first time.
+-- An attempt has failed: once more for the same cause, or for another cause for the first time.
 INSERT INTO onlyonce_private.batch_failures AS known (lineage, batch_id, cause, times)
 VALUES (:lineage, :batch_id, :cause, 1)
 ON CONFLICT ON CONSTRAINT batch_failures_once DO UPDATE

@@ -11,13 +11,13 @@ FROM onlyonce_private.lineages l,
 WHERE l.lineage = :lineage
 
 -- of_unit --
--- The temporaries that count of a unit.
+-- The temporary files of a unit that count.
 SELECT temporary FROM onlyonce_private.files
 WHERE lineage = :lineage AND batch_id = :batch_id AND output = :output AND partition = :partition
 
 -- give_panes --
--- The panes of a batch's windows, in the transaction that ends the batch. Nothing happens when they are given already.
--- An output without windows has nulls; they are given a value here, since only an equality can be hashed.
+-- The panes of a batch's windows, in the transaction that ends the batch. A repetition changes nothing. An output
+-- without windows has nulls; they get a value here, since only an equality can be hashed.
 WITH mine AS MATERIALIZED (
     SELECT DISTINCT f.instance, f.output, f.window_start, f.window_end, l.kind
     FROM onlyonce_private.files f JOIN onlyonce_private.lineages l USING (lineage)
@@ -32,7 +32,7 @@ next AS MATERIALIZED (
               WHERE f.pane IS NOT NULL AND (f.instance, f.output, f.window_start, f.window_end)
                     = (m.instance, m.output, m.window_start, m.window_end)
               UNION ALL
-              -- Without windows each batch makes a pane, and none is recomputed: the last one tells.
+              -- Without windows each batch makes a pane, and none is recomputed: the last pane suffices.
               (SELECT f.pane, f.generation FROM onlyonce_private.files f
                WHERE f.pane IS NOT NULL AND (f.instance, f.output) = (m.instance, m.output)
                  AND f.window_start IS NULL AND f.window_end IS NULL AND m.window_start IS NULL
@@ -44,13 +44,13 @@ WHERE f.lineage = :lineage AND f.batch_id = :batch_id AND f.output = :output AND
   AND coalesce(f.window_start, '-infinity') = next.window_start AND coalesce(f.window_end, '-infinity') = next.window_end
 
 -- windows_in --
--- The windows of an output that have files and start in a span: what a backfill finds empty now must be told so.
+-- The windows of an output that have files and start in a span: a backfill must mark those that are empty now.
 SELECT DISTINCT window_start, window_end FROM onlyonce_private.files
 WHERE instance = :instance AND output = :output AND pane IS NOT NULL
   AND window_start >= :window_from AND window_start < :window_to
 
 -- current --
--- What a reader of an output must see: of each window the files of its newest generation.
+-- What a reader of an output must see: the files of each window's newest generation.
 SELECT f.file_no, f.instance, f.output, f.window_start, f.window_end, f.generation, f.pane, f.shard, f.shards, f.place,
        f.temporary, f.name, f.rows, f.bytes, f.checksum, f.finalized_at
 FROM (SELECT *, max(generation) OVER (PARTITION BY window_start, window_end) AS newest FROM onlyonce_private.files
@@ -90,8 +90,9 @@ WITH RECURSIVE one AS (
 SELECT place FROM one WHERE place IS NOT NULL
 
 -- standings --
--- What the log says of temporaries: whether one is the winner of a batch that was not given up, whether its unit or batch
--- is committed, and the highest epoch of its lineage. A lineage's batches are committed in order. One statement, so of one moment.
+-- What the log says about temporary files: whether one is the winner of a batch that was not given up, whether its unit
+-- or batch is committed, and the highest epoch of its lineage. A lineage's batches are committed in order. One
+-- statement has one snapshot.
 SELECT t.temporary,
        EXISTS (SELECT 1 FROM onlyonce_private.files f WHERE (f.place, f.temporary) = (:place, t.temporary)
                AND NOT EXISTS (SELECT 1 FROM onlyonce_private.backfills b

@@ -1,19 +1,20 @@
 -- kept --
--- What the log was last cut to, and from when on all batches of outputs are in it; null: all that there ever were.
+-- To what age the log was last cut, and from when on it has all batches of outputs; null if it was never cut.
 SELECT keep_log, log_kept_from FROM onlyonce_private.pipelines WHERE instance = :instance
 
 -- limit --
--- Which moment is so long ago.
+-- The moment that is so long ago.
 SELECT clock_timestamp() - CAST(:keep AS interval) AS time
 
 -- begin --
--- Noted before the first batch goes. It moves on only.
+-- Noted before the first batch is cut. The time never moves back.
 UPDATE onlyonce_private.pipelines SET keep_log = CAST(:keep AS interval), log_kept_from = greatest(log_kept_from, CAST(:limit AS timestamptz))
 WHERE instance = :instance AND (keep_log IS DISTINCT FROM CAST(:keep AS interval) OR log_kept_from IS NULL OR log_kept_from < CAST(:limit AS timestamptz))
 
 -- lives --
--- The lives of outputs with old batches to cut, each with the last one that may go: it is in the sums, and but for sessions no window that it met
--- is open. And how far the life that goes on has read; null where none does, or it has read nothing: then nothing may go.
+-- The lives of outputs with old batches to cut, each with the last one that may be cut: it is in the sums and, except
+-- for sessions, no window that it met is open. Also how far the live life has read; null if there is none, or if it has
+-- read nothing: then nothing may be cut.
 SELECT l.lineage, l.query, may.upto, going_on.read_upto
 FROM onlyonce_private.lineages l JOIN onlyonce_private.sums s USING (lineage)
 CROSS JOIN LATERAL (SELECT CASE WHEN l.query = ANY (CAST(:sessions AS text[])) THEN s.upto ELSE least(s.upto, s.final_upto) END AS upto) may
@@ -32,10 +33,11 @@ WHERE l.instance = :instance AND l.kind = 'stream' AND l.query <> 'receive'
 ORDER BY l.lineage
 
 -- cut --
--- The next batches of a life go from the log, in their order. A batch is old when its units are gone too, and it was committed before the limit. It
--- goes when the batch after it is old as well: so the last old one stays, by which others are found. It stays where it met a late record, of
--- which people ask in which batch it was, and where a file of it has no final name yet. What it met of each window is added to the sums of the window.
--- A dry run takes nothing, and says how many would go.
+-- Cuts the next batches of a life from the log, in order. A batch is old if its units are removed and it was committed
+-- before the limit. An old batch is cut if the next one is old too: so the last old one stays, by which others are
+-- found. A batch stays if it met a late record, since people ask for its batch, or if a file of it has no final name
+-- yet. What it met of each window is added to the sums of the window. A dry run cuts nothing, and returns how many it
+-- would cut.
 WITH next AS (
     SELECT b.batch_id, b.late, b.state = 'committed' AND b.units_removed IS NOT NULL AND b.committed_at < CAST(:limit AS timestamptz) AND b.batch_id <= :upto AS old,
            (b.source_to->>'reservoirVersion')::bigint

@@ -1,5 +1,6 @@
 -- add --
--- The row of a pipeline, as of a long run that has ended: so that two drivers that start at once meet at its lock.
+-- The row of a pipeline, as of a long run that has ended. So two drivers that start at once wait for each other at its
+-- lock.
 INSERT INTO onlyonce_private.long_runs (instance) VALUES (:instance) ON CONFLICT (instance) DO NOTHING
 
 -- look --
@@ -9,13 +10,13 @@ SELECT instance, attempt, run_id, driver, clock_timestamp() - heartbeat_at AS qu
 FROM onlyonce.long_runs WHERE instance = :instance
 
 -- look_and_lock --
--- The same, and nobody else takes it until this transaction ends.
+-- The last long run of a pipeline, locked until this transaction ends.
 SELECT instance, attempt, run_id, driver, clock_timestamp() - heartbeat_at AS quiet, lost_after, turns,
        stop_asked_at IS NOT NULL AS stop_asked, exit_code, why, locked
 FROM onlyonce_private.long_runs WHERE instance = :instance FOR UPDATE
 
 -- take --
--- A new driver; nothing of the last one is kept but the count.
+-- A new driver. Of the previous one only the count is kept.
 UPDATE onlyonce_private.long_runs
 SET attempt = attempt + 1, run_id = :run_id, driver = :driver, every = :every, lost_after = :lost_after, turns = 0,
     turn_at = NULL, started_at = clock_timestamp(), heartbeat_at = clock_timestamp(), stop_asked_at = NULL,
@@ -23,7 +24,7 @@ SET attempt = attempt + 1, run_id = :run_id, driver = :driver, every = :every, l
 WHERE instance = :instance RETURNING attempt
 
 -- beat --
--- A sign of life; tells whether a stop was asked for. No row: another driver has taken its place, or it was ended.
+-- A heartbeat; returns whether a stop was asked for. No row: another driver has superseded it, or it has ended.
 UPDATE onlyonce_private.long_runs
 SET heartbeat_at = clock_timestamp(), turns = :turns, down = CAST(:down AS jsonb),
     turn_at = CASE WHEN turns = :turns THEN turn_at ELSE clock_timestamp() END
@@ -31,21 +32,21 @@ WHERE instance = :instance AND attempt = :attempt AND ended_at IS NULL
 RETURNING stop_asked_at IS NOT NULL AS stop_asked
 
 -- ask_stop --
--- Asks the driver to stop between two batches. No row: none is there that could.
+-- Asks the driver to stop between two batches. No row: no driver is running.
 UPDATE onlyonce_private.long_runs SET stop_asked_at = coalesce(stop_asked_at, clock_timestamp())
 WHERE instance = :instance AND ended_at IS NULL
 RETURNING attempt
 
 -- ask_watched_to_stop --
--- The same by a supervisor, and only the driver that it watches; also as the reader.
+-- Asks the driver that a supervisor watches to stop; also as the reader.
 SELECT onlyonce.ask_stop(:supervisor) AS attempt
 
 -- watch --
--- From now on this supervisor watches it: one before it, that was cleared, has no say any more.
+-- From now on this supervisor watches the run: an earlier, cleared one can no longer stop it.
 UPDATE onlyonce_private.long_runs SET supervisor = :supervisor WHERE instance = :instance
 
 -- end --
--- How a driver ended; nothing, when another has taken its place.
+-- Notes how a driver ended; nothing if another has superseded it.
 UPDATE onlyonce_private.long_runs
 SET ended_at = clock_timestamp(), heartbeat_at = clock_timestamp(), turns = :turns, exit_code = :exit_code, why = :why
 WHERE instance = :instance AND attempt = :attempt AND ended_at IS NULL

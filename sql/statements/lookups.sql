@@ -10,14 +10,14 @@ JOIN onlyonce_private.batches this ON (this.lineage, this.batch_id) = (b.lineage
 WHERE b.lineage = :lineage AND b.batch_id < :batch_id AND b.lookups <> this.lookups ORDER BY b.batch_id DESC LIMIT 1
 
 -- of_windows --
--- What the windows of an output that start in an interval saw of its lookups, when they were last written. A window whose result is gone, or that had
--- none, says nothing.
+-- The versions of lookups that the windows of an output that start in an interval saw when they were last written. A
+-- window without a result has none.
 SELECT DISTINCT ON (window_start, window_end) window_start, window_end, lookups FROM onlyonce_private.panes
 WHERE instance = :instance AND output = :output AND window_start >= :window_from AND window_start < :window_to AND lookups IS NOT NULL
 ORDER BY window_start, window_end, generation DESC
 
 -- columns --
--- The columns of a table of a user's, with their types; of a domain the type that it is made from. None where there is no such table.
+-- The columns of a user's table, with their types; for a domain its base type. No row if there is no such table.
 SELECT a.attname AS name, t.typtype AS kind,
        CASE WHEN t.typtype = 'd' THEN format_type(t.typbasetype, t.typtypmod) ELSE format_type(a.atttypid, a.atttypmod) END AS type
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
@@ -25,8 +25,9 @@ WHERE a.attrelid = to_regclass(format('%I.%I', CAST(:schema AS text), CAST(:tabl
 ORDER BY a.attnum
 
 -- asked_for --
--- The versions of lookups that may be read again: by a batch that is under way or was one of the last two of its life, and by a backfill with what the
--- windows saw whose records are in `events`. Of Delta tables too, whose ids are no hashes of a copy.
+-- The versions of lookups that may be read again: by a begun batch or one of the last two of its life, and by a
+-- backfill with the versions of windows whose records are in `events`. Also of Delta tables, whose ids are no hashes of
+-- a copy.
 WITH replayed AS (
     SELECT b.lookups FROM onlyonce_private.lineages l
     CROSS JOIN LATERAL (SELECT x.lookups, x.state FROM onlyonce_private.batches x

@@ -1,10 +1,10 @@
 -- waits --
--- Whether an output has rows that are to be sent.
+-- Whether an output has rows to send.
 SELECT EXISTS (SELECT 1 FROM onlyonce_private.outbox
                WHERE instance = :instance AND output = :output AND state IN ('waiting', 'sending')) AS waits
 
 -- recover --
--- Attempts of deliverers that ended: sent or not, nobody knows. They are due again.
+-- Attempts of ended deliverers. It is unknown whether they were sent. They are due again.
 UPDATE onlyonce_private.outbox
 SET state = CASE WHEN attempts < :most THEN 'waiting' ELSE 'dead' END, due_at = NULL,
     answer = 'the deliverer ended before an answer', answered_at = clock_timestamp(), unanswered = unanswered + 1,
@@ -13,9 +13,10 @@ SET state = CASE WHEN attempts < :most THEN 'waiting' ELSE 'dead' END, due_at = 
 WHERE instance = :instance AND output = :output AND state = 'sending'
 
 -- next_rows --
--- The next rows of an output, as many as fit into so many bytes, and one at least. Rows of a key are in order: `may` says no behind one that is not due or was passed by.
--- Thousands of rows come into a table whose statistics are old, so no part of this joins what was read with itself, and the first row of a
--- key is asked for by an order that only the index by key has.
+-- The next rows of an output, as many as fit into so many bytes, and at least one. Rows of a key keep their order:
+-- `may` is false after a row that is not due or was passed by. Thousands of rows come into a table whose statistics are
+-- old, so no part of this joins the read rows with themselves. The first row of a key is found by an order that only
+-- the index by key has.
 WITH near AS MATERIALIZED (
     SELECT * FROM (
         SELECT first.*, sum(octet_length(payload)) OVER (ORDER BY row_no) - octet_length(payload) AS before FROM (
@@ -38,8 +39,8 @@ SELECT row_no, unit, seq, CAST(life AS text) AS life, key, CASE WHEN may THEN pa
 FROM judged ORDER BY row_no
 
 -- begin --
--- An attempt, written before it is made. Once more after a lost COMMIT it finds what it did. The state is asked in a way that no index of what is
--- open has: each row is found by its number, however many are open.
+-- An attempt, noted before it is made. A repetition after a lost COMMIT finds what it did. The condition on the state
+-- can use no index of open rows: each row is found by its number, however many are open.
 UPDATE onlyonce_private.outbox o SET state = 'sending', attempts = a.attempts + 1, begun_at = clock_timestamp()
 FROM unnest(CAST(:row_nos AS bigint[]), CAST(:attempts AS int[])) AS a (row_no, attempts)
 WHERE o.row_no = a.row_no
@@ -47,9 +48,9 @@ WHERE o.row_no = a.row_no
 RETURNING o.row_no
 
 -- record --
--- The answers to attempts, in one statement. Uncertain is a row that may be there twice: an answer was lost, and it was
--- sent again when the target may have forgotten the first time. Rows of one request are due again at one moment, so that
--- they can be one request again.
+-- The answers to attempts, in one statement. A row is uncertain if it may be at the target twice: an answer was lost,
+-- and it was sent again when the target may have forgotten the first time. Rows of one request are due again at one
+-- moment, so that they can be one request again.
 UPDATE onlyonce_private.outbox o
 SET state = a.state, answer = a.answer, answered_at = clock_timestamp(),
     attempts = o.attempts - CASE WHEN a.held THEN 1 ELSE 0 END,
@@ -64,7 +65,7 @@ FROM unnest(CAST(:row_nos AS bigint[]), CAST(:attempts AS int[]), CAST(:states A
 WHERE o.row_no = a.row_no AND a.attempts = CASE o.state WHEN 'sending' THEN o.attempts END
 
 -- next_due --
--- In how many seconds the next attempt is due that waits for its time.
+-- In how many seconds the next attempt of a waiting row is due.
 SELECT extract(epoch FROM min(due_at) - clock_timestamp())::float8 AS seconds FROM onlyonce_private.outbox
 WHERE instance = :instance AND output = :output AND state = 'waiting' AND attempts > 0
 
@@ -91,16 +92,17 @@ SELECT output, unit, count(*) AS rows FROM onlyonce_private.outbox
 WHERE instance = :instance AND uncertain GROUP BY output, unit ORDER BY output, unit
 
 -- origin --
--- What the rows of a lineage begin with: its id that no other has, on any platform; and those of a backfill are held.
+-- The columns with which rows of a lineage begin: its id, which no other lineage has on any platform; rows of a
+-- backfill are held.
 SELECT CAST(checkpoint_id AS text) AS life, CASE kind WHEN 'backfill' THEN 'held' ELSE 'waiting' END AS state
 FROM onlyonce_private.lineages WHERE lineage = :lineage
 
 -- let_wait --
--- A backfill ends: its rows are to be sent, from now on.
+-- A backfill ends: its rows are to be sent from now on.
 UPDATE onlyonce_private.outbox SET state = 'waiting', committed_at = clock_timestamp()
 WHERE instance = :instance AND state = 'held' AND starts_with(unit, :lineage || '/' || :batch_id || '/')
 
 -- throw_away --
--- What ended attempts at a backfill have left, whatever output it was for. None of it was ever sent.
+-- Rows that ended attempts at a backfill have left, for all outputs. None of them was ever sent.
 DELETE FROM onlyonce_private.outbox
 WHERE instance = :instance AND state = 'held' AND starts_with(unit, :lineage || '/')

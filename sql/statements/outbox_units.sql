@@ -1,10 +1,10 @@
 -- next_unit --
--- The first unit that waits. Batches come one after the other, so the first row tells.
+-- The first unit that waits. Batches follow each other, so the first row decides.
 SELECT unit, CAST(life AS text) AS life FROM onlyonce_private.outbox
 WHERE instance = :instance AND output = :output AND state = 'waiting' ORDER BY row_no LIMIT 1
 
 -- begin --
--- An attempt at a whole unit, written before it is made. Once more after a lost COMMIT it finds nothing to do.
+-- An attempt at a whole unit, noted before it is made. A repetition after a lost COMMIT finds nothing to do.
 UPDATE onlyonce_private.outbox SET state = 'sending', attempts = attempts + 1, begun_at = clock_timestamp()
 WHERE unit = :unit AND state = 'waiting'
 
@@ -24,7 +24,7 @@ SET state = 'waiting', answer = :answer, answered_at = clock_timestamp(),
 WHERE unit = :unit AND state = 'sending'
 
 -- recover --
--- Attempts of deliverers that ended: written or not, the target is asked.
+-- Attempts of ended deliverers. The target is asked whether they were written.
 UPDATE onlyonce_private.outbox
 SET state = 'waiting', answer = 'the deliverer ended before an answer', answered_at = clock_timestamp(),
     unanswered = unanswered + 1, first_unanswered_at = coalesce(first_unanswered_at, begun_at),
@@ -32,7 +32,7 @@ SET state = 'waiting', answer = 'the deliverer ended before an answer', answered
 WHERE instance = :instance AND output = :output AND state = 'sending'
 
 -- rows --
--- The rows of a unit after a place, in order, as many as fit into so many bytes, and one at least.
+-- The rows of a unit after a position, in order, as many as fit into so many bytes, and at least one.
 SELECT row_no, unit, seq, CAST(life AS text) AS life, key, payload, CAST(CAST(md5(unit || '/' || seq || '@' || life) AS uuid) AS text) AS insert_id,
        attempts
 FROM (SELECT *, sum(octet_length(payload)) OVER (ORDER BY seq) - octet_length(payload) AS before
@@ -40,9 +40,10 @@ FROM (SELECT *, sum(octet_length(payload)) OVER (ORDER BY seq) - octet_length(pa
 WHERE before < :bytes ORDER BY seq
 
 -- stream --
--- The write stream that a unit goes to, and whether any of its rows is in another state than the attempt's: another way of sending had them.
+-- The write stream of a unit, and whether any of its rows is in another state than the attempt's: then another way of
+-- sending had them.
 SELECT min(stream) AS stream, bool_or(state <> 'sending') AS mixed FROM onlyonce_private.outbox WHERE unit = :unit
 
 -- note_stream --
--- Where a unit goes, written before its first row is sent there.
+-- The stream of a unit, noted before its first row is sent there.
 UPDATE onlyonce_private.outbox SET stream = :stream WHERE unit = :unit AND state = 'sending'

@@ -34,7 +34,7 @@ CROSS JOIN LATERAL (
 ORDER BY l.instance, l.query = 'receive' DESC, l.query, b.batch
 
 -- broken --
--- Of the last committed batches of each query, those that do not add up when they are compared with their units and windows.
+-- The last committed batches of each query that do not add up when they are compared with their units and windows.
 SELECT l.instance, c.query AS stage, c.lineage, c.batch FROM (
     SELECT DISTINCT ON (instance, query) instance, query, lineage, last_batch FROM onlyonce.lineages
     WHERE CAST(:instance AS text) IS NULL OR instance = :instance ORDER BY instance, query, life DESC) l
@@ -92,7 +92,7 @@ SELECT output, window_start, window_end, rows, held, held_since FROM onlyonce.pa
 WHERE instance = :instance AND NOT final AND held IS NOT NULL ORDER BY held_since, output, window_start LIMIT :n
 
 -- reasons --
--- Of the rejected records with the newest event times: how many by reason.
+-- The number of rejected records by reason, for those with the newest event times.
 SELECT output, reason, sum(rows)::bigint AS rejected, max(event_time) AS last_event_time
 FROM (SELECT * FROM onlyonce.rejected WHERE instance = :instance ORDER BY event_time DESC LIMIT :most) newest
 GROUP BY output, reason ORDER BY output, sum(rows) DESC, reason LIMIT :n
@@ -104,8 +104,9 @@ SELECT lineage, batch, state, epoch, mode, records_in AS "in", kept, duplicate, 
 FROM onlyonce.batches WHERE lineage = :lineage AND batch < :before ORDER BY batch DESC LIMIT :n
 
 -- windows --
--- The windows of an output below one, newest first, each generation of it. First which ones, by what was written; then all
--- that is told of these, and what is not written yet but would stand among them. OFFSET 0 keeps the look-up by window.
+-- The windows of an output below one, newest first, each with all generations. First the windows, by what was written.
+-- Then all that the log has about them, and unwritten windows that belong between them. OFFSET 0 keeps the look-up by
+-- window.
 WITH chosen AS (
     SELECT window_start, window_end, generation FROM onlyonce.panes
     WHERE instance = :instance AND output = :output
@@ -162,7 +163,7 @@ WHERE run_id = :run_id AND instance = ANY(:instances)
 ORDER BY begun_at DESC, lineage, batch DESC LIMIT :n
 
 -- pipelines_of_run --
--- Which pipelines a run of a DAG has driven.
+-- The pipelines that a run of a DAG has driven.
 SELECT pipeline FROM onlyonce.driver_runs WHERE dag_id = :dag_id AND run_id = :run_id ORDER BY pipeline
 
 -- run_sums --
@@ -217,11 +218,12 @@ SELECT unique_id, instance, lineage, batch, kind, rows, writes, epoch, content_h
 FROM onlyonce.commits WHERE unique_id = :unique_id
 
 -- findings --
--- What the doctor found last; one row without a finding when that was nothing.
+-- The doctor's last findings; one row without a finding if there were none.
 SELECT looked_at, extract(epoch FROM clock_timestamp() - looked_at)::float AS ago, finding, subject AS "where", what, data, repair, fix
 FROM onlyonce.findings
 
 -- driven_by --
--- The DAGs that have driven each pipeline, by the log. None: the pipeline was only run at a shell, or its runs are no longer kept.
+-- The DAGs that have driven each pipeline, by the log. No row: the pipeline was only run at a shell, or its runs are no
+-- longer kept.
 SELECT l.instance, l.pipeline, (SELECT array_agg(DISTINCT d.dag_id) FROM onlyonce.driver_runs d WHERE d.pipeline = l.pipeline) AS dag_ids
 FROM (SELECT DISTINCT instance, pipeline FROM onlyonce.lineages) l

@@ -31,7 +31,7 @@ WHERE p.final AND p.rows > 0
 GROUP BY p.declaration_hash, d.parts ORDER BY min(p.window_start)
 
 -- last_final --
--- Where the newest window of an output starts that has closed, and where the last one ends of which rows are written.
+-- The start of the newest closed window of an output, and the end of its last window with rows.
 SELECT (SELECT max(window_start) FROM onlyonce_private.panes
         WHERE instance = :instance AND output = :output AND final) AS last_start,
        (SELECT max(window_end) FROM onlyonce_private.panes WHERE instance = :instance AND output = :output) AS last_end

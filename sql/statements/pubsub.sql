@@ -1,10 +1,10 @@
 -- register --
--- The first pipeline that lands from a subscription has it for good.
+-- The first pipeline that lands from a subscription owns it for good.
 INSERT INTO onlyonce_private.subscriptions (subscription, pipeline) VALUES (:subscription, :pipeline)
 ON CONFLICT ON CONSTRAINT subscriptions_of_one_pipeline DO NOTHING
 
 -- owner --
--- Whose subscription it is.
+-- The owner of a subscription.
 SELECT pipeline FROM onlyonce_private.subscriptions WHERE subscription = :subscription
 
 -- of_pipeline --
@@ -34,18 +34,18 @@ WHERE subscription = :subscription AND message_ids && CAST(:message_ids AS text[
 ORDER BY path FOR UPDATE
 
 -- settle_whole --
--- Files of which all messages are acknowledged now.
+-- Files whose messages are now all acknowledged.
 DELETE FROM onlyonce_private.unacknowledged
 WHERE subscription = :subscription AND message_ids <@ CAST(:message_ids AS text[])
 
 -- settle_some --
--- Files of which others are still open.
+-- Files with other messages that are still open.
 UPDATE onlyonce_private.unacknowledged
 SET message_ids = ARRAY(SELECT unnest(message_ids) EXCEPT SELECT unnest(CAST(:message_ids AS text[])))
 WHERE subscription = :subscription AND message_ids && CAST(:message_ids AS text[])
 
 -- forget_lapsed --
--- What the subscription itself has thrown away.
+-- Messages that the subscription itself has dropped.
 DELETE FROM onlyonce_private.unacknowledged WHERE subscription = :subscription AND lapses_at <= clock_timestamp()
 
 -- open --

@@ -1,32 +1,32 @@
 -- visible --
--- The filters that may answer for ids of a partition, the longest range first. Not yet the filters themselves.
+-- The filters that may answer for ids of a partition, the longest range first. Without their bytes.
 SELECT partitions, partition, first_bucket, last_bucket, chunk_hashes, id_count FROM onlyonce_private.range_filters
 WHERE instance = :instance AND last_bucket >= :floor
   AND mod(partition, gcd(partitions, :partitions)) = mod(:partition, gcd(partitions, :partitions))
 ORDER BY last_bucket - first_bucket DESC, first_bucket, partitions, partition
 
 -- all --
--- All of an instance, without the filters.
+-- All filters of an instance, without their bytes.
 SELECT partitions, partition, first_bucket, last_bucket, chunk_hashes, id_count FROM onlyonce_private.range_filters WHERE instance = :instance
 
 -- filter --
--- One of them, if it is still of these chunks.
+-- One filter, if it is still of these chunks.
 SELECT filter FROM onlyonce_private.range_filters
 WHERE instance = :instance AND partitions = :partitions AND partition = :partition AND first_bucket = :first AND last_bucket = :last
   AND chunk_hashes = CAST(:chunk_hashes AS bigint[])
 
 -- remove --
--- One that is damaged, unless it was made again.
+-- A damaged filter, unless it was made again.
 DELETE FROM onlyonce_private.range_filters
 WHERE instance = :instance AND partitions = :partitions AND partition = :partition AND first_bucket = :first AND last_bucket = :last
   AND chunk_hashes = CAST(:chunk_hashes AS bigint[])
 
 -- remove_below --
--- Those of buckets that are collected.
+-- The filters of buckets below the floor.
 DELETE FROM onlyonce_private.range_filters WHERE instance = :instance AND last_bucket < :floor
 
 -- forget --
--- Those over a bucket from which ids were erased: a filter that has them would still tell that they were there.
+-- The filters over a bucket from which ids were erased: such a filter would still show that they were there.
 DELETE FROM onlyonce_private.range_filters WHERE instance = :instance AND first_bucket <= :bucket AND last_bucket >= :bucket
 
 -- newest --
@@ -49,7 +49,7 @@ WHERE instance = :instance AND bucket >= :first AND bucket <= :last AND partitio
   AND id_count > 0 AND ids_hash IS NOT NULL
 
 -- add --
--- A filter, in the place of those over parts of its range.
+-- A filter, in place of filters over parts of its range.
 WITH covered AS (
     DELETE FROM onlyonce_private.range_filters
     WHERE instance = :instance AND partitions = :partitions AND partition = :partition AND first_bucket >= :first AND last_bucket <= :last

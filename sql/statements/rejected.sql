@@ -3,7 +3,7 @@
 DELETE FROM onlyonce_private.rejected WHERE lineage = :lineage AND batch_id = :batch_id
 
 -- forget_windows --
--- A backfill says anew which records of its windows are rejected.
+-- A backfill replaces the rejections of its windows.
 DELETE FROM onlyonce_private.rejected
 WHERE instance = :instance AND output = :output AND window_start >= :window_from AND window_start < :window_to
 
@@ -26,7 +26,7 @@ USING unnest(CAST(:highs AS bigint[]), CAST(:lows AS bigint[])) AS gone (high, l
 WHERE r.instance = :instance AND r.oo_high = gone.high AND r.oo_low = gone.low
 
 -- forget_before --
--- With the records that a removal (keep_events) has taken away. An erasure has no such time.
+-- The records that a removal (keep_events) has removed. An erasure has no such time.
 DELETE FROM onlyonce_private.rejected r USING onlyonce_private.removals m
 WHERE m.instance = :instance AND m.removal_no = :number AND r.instance = m.instance AND r.event_time < m.before
 

@@ -33,7 +33,7 @@ SELECT lineage, batch_id, reason, file, rows FROM onlyonce_private.released_sets
 WHERE release_no = :release_no ORDER BY lineage, batch_id, reason, file
 
 -- lock_release --
--- Of two that put the same release into the inbox one waits here for the other.
+-- If two attempts put the same release into the inbox, one waits here for the other.
 SELECT state FROM onlyonce_private.releases WHERE release_no = :release_no FOR UPDATE
 
 -- end --
@@ -43,5 +43,5 @@ SET state = 'released', released_at = clock_timestamp(), path = :path, lines = :
 WHERE release_no = :release_no AND state = 'begun'
 
 -- hash_reasons --
--- A reason may quote a record, and the rows that have it can be erased: only a begun release needs its words.
+-- A reason may quote a record, whose rows can be erased. Only a begun release needs its words.
 UPDATE onlyonce_private.released_sets SET reason = encode(sha256(convert_to(reason, 'UTF8')), 'hex') WHERE release_no = :release_no

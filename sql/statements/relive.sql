@@ -4,18 +4,19 @@ SELECT b.batch_id, b.partitions, b.source_to, b.tide, b.delta_version
 FROM onlyonce_private.batches b WHERE b.lineage = :lineage AND b.state = 'begun'
 
 -- withdraw_units --
--- A batch whose rows never got to events: its units go, with its chunks, or its records would count as duplicates.
+-- Units of a batch whose rows never got into `events`. With their chunks they are deleted, or its records would count
+-- as duplicates.
 DELETE FROM onlyonce_private.units WHERE lineage = :lineage AND batch_id = :batch_id
 
 -- withdraw_chunks --
 DELETE FROM onlyonce_private.catalog_chunks WHERE instance = :instance AND lineage = :lineage AND batch_id = :batch_id
 
 -- withdraw_files --
--- Files that no pane has: nobody was told of them, and the sweep takes the temporaries.
+-- Files without a pane: no reader knows them, and the sweep removes the temporary files.
 DELETE FROM onlyonce_private.files WHERE lineage = :lineage AND batch_id = :batch_id AND pane IS NULL
 
 -- declared --
--- What the outputs of a batch were declared as when it began.
+-- The declarations of a batch's outputs when it began.
 SELECT d.parts FROM onlyonce_private.batches b
 JOIN onlyonce_private.declarations d
     ON d.instance = :instance AND d.query = :query AND d.hash = b.declaration_hash
@@ -36,9 +37,9 @@ LEFT JOIN LATERAL (
 WHERE l.lineage = :lineage
 
 -- oldest_open --
--- Where the first output batch began to read that met rows in time of a window which is not final yet. Batches of which a collection has noted
--- that all their windows are final are passed over: a window stays final, and a committed batch meets no other. OFFSET 0 keeps the look-up
--- of each window by itself: the first that is open ends the search.
+-- Where the first output batch began to read that met rows in time of a window that is not yet final. Batches whose
+-- windows are all noted as final by a gc run are skipped: a window stays final, and a committed batch meets no other.
+-- OFFSET 0 keeps the look-up of each window separate: the first open one ends the search.
 SELECT b.source_from, l.lineage, first.batch_id, l.start_from
 FROM onlyonce_private.lineages l
 LEFT JOIN onlyonce_private.sums s USING (lineage)
@@ -56,12 +57,12 @@ WHERE l.instance = :instance AND l.query = :output AND l.kind = 'stream'
 ORDER BY l.life LIMIT 1
 
 -- read_again --
--- From where the last committed batch of a lineage has read: Spark may repeat it, and none before it.
+-- From where the last committed batch of a lineage has read: Spark may repeat that batch, and no earlier one.
 SELECT b.source_from FROM onlyonce_private.batches b
 WHERE b.lineage = :lineage AND b.state = 'committed' ORDER BY b.batch_id DESC LIMIT 1
 
 -- final_windows --
--- The windows that are final by the log and end after a time, of those that a new life may meet again.
+-- The windows that the log has as final and that end after a time, among those that a new life may meet again.
 SELECT p.window_start, p.window_end FROM onlyonce_private.panes p
 WHERE p.instance = :instance AND p.output = :output AND p.final AND p.lineage <> :lineage
   AND (CAST(:after AS timestamptz) IS NULL OR p.window_end > CAST(:after AS timestamptz))

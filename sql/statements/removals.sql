@@ -3,15 +3,15 @@
 SELECT max(records_before) AS kept_from FROM onlyonce.removals WHERE instance = :instance AND kind = 'retention'
 
 -- held_kept_from --
--- The same, and no removal begins until this transaction has ended.
+-- The event time from which `events` has all records. No removal begins until this transaction has ended.
 SELECT events_kept_from AS kept_from FROM onlyonce_private.pipelines WHERE instance = :instance FOR SHARE
 
 -- lock_instance --
--- A removal begins alone: beside it no life, backfill or release begins.
+-- A removal begins alone: no life, backfill or release begins at the same time.
 SELECT events_kept_from AS kept_from FROM onlyonce_private.pipelines WHERE instance = :instance FOR NO KEY UPDATE
 
 -- beyond_horizon --
--- The last version of `events` whose batch is below the collection floor, so that nobody asks for its ids any more.
+-- The last version of `events` whose batch is below the gc floor, so that its ids are no longer needed.
 SELECT max(last.delta_version) AS version
 FROM onlyonce_private.pipelines p JOIN onlyonce_private.lineages l USING (instance)
 CROSS JOIN LATERAL (
@@ -21,7 +21,7 @@ CROSS JOIN LATERAL (
 WHERE p.instance = :instance AND l.query = 'receive'
 
 -- under_way --
--- What has begun and reads old records: it, or the same command again, must find them.
+-- What has begun and reads old records. It, or a repetition of the command, must find them.
 SELECT 'the backfill ' || lineage AS what FROM onlyonce_private.backfills WHERE instance = :instance AND state = 'begun'
 UNION ALL
 SELECT 'release ' || release_no FROM onlyonce_private.releases WHERE instance = :instance AND state = 'begun'
@@ -43,7 +43,7 @@ INSERT INTO onlyonce_private.removals (instance, removal_no, keep_events, before
 SELECT :instance, coalesce(max(removal_no), 0) + 1, :keep_events, :before, :upto FROM onlyonce_private.removals WHERE instance = :instance
 
 -- forget_counts --
--- An attempt before may have counted other files of the same rows.
+-- An earlier attempt may have counted other files of the same rows.
 DELETE FROM onlyonce_private.removed_rows WHERE instance = :instance AND removal_no = :number
 
 -- add_counts --
@@ -53,7 +53,7 @@ FROM unnest(CAST(:lineage AS text[]), CAST(:batch_id AS bigint[]), CAST(:fate AS
     AS counted (lineage, batch_id, fate, rows)
 
 -- note_files --
--- How many files the commit takes away: it is told before the commit.
+-- How many files the commit removes. Noted before the commit.
 UPDATE onlyonce_private.removals SET files = :files WHERE instance = :instance AND removal_no = :number AND state = 'begun'
 
 -- end --
@@ -76,16 +76,16 @@ FROM onlyonce_private.removed_rows r JOIN onlyonce_private.removals m USING (ins
 WHERE r.lineage = :lineage AND r.batch_id = :batch_id AND r.fate = :fate AND m.state = 'done'
 
 -- counts --
--- How many rows of each batch and fate are removed, and how many are about to be: the table may have these still.
+-- How many rows of each batch and fate are removed, and how many are about to be: the table may still have the latter.
 SELECT r.lineage, r.batch_id AS batch, r.fate, coalesce(sum(r.rows) FILTER (WHERE m.state = 'done'), 0)::bigint AS removed,
        coalesce(sum(r.rows) FILTER (WHERE m.state = 'begun'), 0)::bigint AS about_to_be
 FROM onlyonce_private.removed_rows r JOIN onlyonce_private.removals m USING (instance, removal_no)
 WHERE r.instance = :instance GROUP BY 1, 2, 3
 
 -- forget --
--- With a dropped pipeline its removals go, and with them their counts.
+-- The removals of a dropped pipeline, with their counts.
 DELETE FROM onlyonce_private.removals WHERE instance = ANY (:instances)
 
 -- erased --
--- Whether records were erased at somebody's request.
+-- Whether records were erased on request.
 SELECT EXISTS (SELECT 1 FROM onlyonce.removals WHERE instance = :instance AND kind = 'erasure') AS found

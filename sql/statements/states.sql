@@ -1,5 +1,5 @@
 -- note --
--- What a batch tells of the state that its output keeps. Of a join the rows that are in it are added up, as long as no batch is missing.
+-- A batch's figures of its output's state. For a join the rows in it are added up, as long as no batch is missing.
 INSERT INTO onlyonce_private.states AS known
     (lineage, operator, kind, batch_id, rows_in, rows_out, rows, timers_set, timers_ended, disk_bytes, memory_bytes)
 SELECT :lineage, operator, kind, :batch_id, rows_in, rows_out, CASE WHEN kind = 'symmetricHashJoin' AND CAST(:batch_id AS bigint) = 0 THEN rows_in - rows_out END,

@@ -1,9 +1,9 @@
 -- one_at_a_time --
--- Claims are judged one after the other: a folder inside another one has no row of its own that could be waited for.
+-- Claims are decided one after the other: a folder inside another one has no row of its own to wait for.
 LOCK TABLE onlyonce_private.targets IN SHARE ROW EXCLUSIVE MODE
 
 -- of_others --
--- What other outputs have that is the same as a target, has it inside, or is inside it.
+-- Targets of other outputs that equal a target, contain it, or are inside it.
 SELECT identity, place, instance, output FROM onlyonce_private.targets
 WHERE (instance, output) <> (:instance, :output)
   AND (identity = :identity OR starts_with(identity, :identity || '/') OR starts_with(:identity, identity || '/'))
@@ -14,18 +14,18 @@ ORDER BY identity
 DELETE FROM onlyonce_private.targets WHERE instance = :instance AND output = :output AND identity <> :identity
 
 -- claim --
--- The target is the output's. A claim of its own is as it was.
+-- Reserves the target for the output. An existing claim of the same output is unchanged.
 INSERT INTO onlyonce_private.targets (identity, place, instance, output) VALUES (:identity, :place, :instance, :output)
 ON CONFLICT (identity) DO UPDATE SET place = excluded.place
 RETURNING made_at, table_id
 
 -- made --
--- The table is there, under this id if it has one.
+-- The table exists, with this id if it has one.
 UPDATE onlyonce_private.targets SET made_at = clock_timestamp(), table_id = :table_id
 WHERE instance = :instance AND output = :output AND made_at IS NULL
 
 -- database --
--- Which database this is, by whatever address it was reached.
+-- The identity of this database, whatever address it was reached by.
 SELECT (SELECT system_identifier FROM pg_control_system()) || '/' || oid AS identity
 FROM pg_database WHERE datname = current_database()
 
@@ -34,10 +34,10 @@ FROM pg_database WHERE datname = current_database()
 SELECT place FROM onlyonce_private.targets WHERE instance <> ALL (:instances)
 
 -- forget --
--- Dropped outputs have nothing any more; what keeps their rows stays theirs.
+-- Dropped outputs have no targets; places that still have rows stay reserved.
 DELETE FROM onlyonce_private.targets
 WHERE instance = ANY (:instances) AND (CAST(:outputs AS text[]) IS NULL OR output = ANY (:outputs)) AND place <> ALL (:kept)
 
 -- settle --
--- A table that was removed is nobody's.
+-- A table that was removed belongs to no output.
 DELETE FROM onlyonce_private.targets WHERE place = :place AND instance = :instance

@@ -1,13 +1,13 @@
 -- batch_of --
--- The batch that judged a record, and the unit that it is in, as far as the log has them.
+-- The batch that judged a record, and the record's unit, if the log has them.
 SELECT b.state, b.run_id, b.committed_at, b.delta_version, b.mode, b.units_removed, u.unique_id,
        u.committed_at AS unit_committed_at
 FROM onlyonce.batches b LEFT JOIN onlyonce.commits u ON u.unique_id = :unique_id
 WHERE b.lineage = :lineage AND b.batch = :batch_id
 
 -- read_by --
--- The first life of an output that has read a version of `events`, with what it began with, and the first of its batches in the log that has. Offsets
--- never move back in a life, so its index tells it.
+-- The first life of an output that has read a version of `events`, with its start, and the first such batch of the life
+-- in the log. Offsets never move back in a life, so its index finds it.
 SELECT first.lineage, first.batch_id, first.run_id, first.committed_at, l.start_from
 FROM onlyonce.lineages l
 CROSS JOIN LATERAL (
@@ -20,8 +20,8 @@ WHERE l.instance = :instance AND l.query = :query
 ORDER BY l.life LIMIT 1
 
 -- windows_at --
--- What readers see of the windows of an output that hold a time: the newest generation, and what a backfill of it has read. None of them
--- begins earlier than the longest window that there is.
+-- What readers see of the windows of an output that contain a time: the newest generation, and the version that its
+-- backfill has read. No such window begins earlier than the length of the longest window before the time.
 SELECT w.window_start, w.window_end, w.generation, w.state, w.rows, w.lineage, w.batch, w.committed_at, f.events_version
 FROM onlyonce.windows w LEFT JOIN onlyonce.backfills f ON (f.lineage, f.batch) = (w.lineage, w.batch)
 WHERE w.instance = :instance AND w.output = :output AND w.state <> 'replaced'

@@ -1,10 +1,11 @@
 -- held --
--- The open windows of an output that have records which no pane has.
+-- The open windows of an output that hold back records from their panes.
 SELECT window_start, window_end, held, held_since FROM onlyonce_private.panes
 WHERE instance = :instance AND output = :output AND held IS NOT NULL AND NOT final
 
 -- hold --
--- What a batch leaves of each window that it has changed. The driver has added it up, so the same batch may be ended again.
+-- What a batch holds back of each window that it has changed. The driver has added it up, so the same batch may be
+-- ended again.
 INSERT INTO onlyonce_private.panes AS known
     (instance, output, window_start, window_end, generation, final, rows, lineage, batch_id, declaration_hash, held, held_since)
 SELECT :instance, :output, window_start, window_end, 0, false, 0, :lineage, :batch_id, :declaration_hash, held, held_since

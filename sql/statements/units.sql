@@ -6,7 +6,7 @@ ON CONFLICT ON CONSTRAINT units_unique_id DO NOTHING
 RETURNING unique_id
 
 -- claim_all --
--- The same for several units of one sink, in the order in which every driver claims them.
+-- Several units of one sink, in the order in which every driver claims them.
 INSERT INTO onlyonce_private.units (unique_id, lineage, batch_id, sink, partition, epoch, attempt, kind)
 SELECT unique_id, :lineage, :batch_id, :sink, partition, :epoch, 'driver', 'data'
 FROM unnest(CAST(:unique_ids AS text[]), CAST(:partitions AS integer[])) AS wanted (unique_id, partition)
@@ -15,13 +15,13 @@ ON CONFLICT ON CONSTRAINT units_unique_id DO NOTHING
 RETURNING partition
 
 -- fill_all --
--- Several units that hold the same.
+-- Several units with the same content.
 UPDATE onlyonce_private.units
 SET rows = :rows, content_hash = :content_hash, float_sums = CAST(:float_sums AS jsonb)
 WHERE unique_id = ANY (CAST(:unique_ids AS text[]))
 
 -- check_epoch --
--- FOR SHARE: a bump of the epoch conflicts with it, so none can come between this check and the commit.
+-- FOR SHARE conflicts with a bump of the epoch, so no bump can come between this check and the commit.
 SELECT epoch FROM onlyonce_private.epochs WHERE lineage = :lineage FOR SHARE
 
 -- fill --
@@ -33,7 +33,7 @@ SET rows = :rows, content_hash = :content_hash, float_sums = CAST(:float_sums AS
 WHERE unique_id = :unique_id
 
 -- find --
--- The content of a unit that is there.
+-- The content of a unit.
 SELECT rows, content_hash, float_sums FROM onlyonce_private.units WHERE unique_id = :unique_id
 
 -- of_batch --
@@ -51,7 +51,7 @@ UPDATE onlyonce_private.units SET snapshot_id = :snapshot_id WHERE unique_id = :
 SELECT epoch FROM onlyonce_private.epochs WHERE lineage = :lineage
 
 -- set_epoch --
--- A sink's own database learns the epoch that the platform gave; it never goes back.
+-- A sink's own database stores the platform's epoch; it never moves back.
 INSERT INTO onlyonce_private.epochs AS known (lineage, epoch) VALUES (:lineage, :epoch)
 ON CONFLICT (lineage) DO UPDATE SET epoch = greatest(known.epoch, excluded.epoch)
 RETURNING epoch
@@ -66,7 +66,8 @@ VALUES (:unique_id, :lineage, :batch_id, :sink, :partition, :epoch, :attempt, :k
 ON CONFLICT ON CONSTRAINT units_unique_id DO NOTHING
 
 -- note --
--- Rows that were written without a claim, in their transaction. Written again under the same id, they add up.
+-- Rows that were written without a claim, in their transaction. If they are written again under the same id, the
+-- numbers add up.
 INSERT INTO onlyonce_private.units AS known
     (unique_id, lineage, batch_id, sink, partition, epoch, attempt, kind, rows)
 VALUES (:unique_id, :lineage, :batch_id, :sink, :partition, :epoch, :attempt, 'plain', :rows)

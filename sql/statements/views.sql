@@ -92,7 +92,7 @@ FROM onlyonce.totals WHERE batches > 0
 GROUP BY instance, query ORDER BY instance, query = 'receive' DESC, query
 
 -- not_conserved --
--- Committed batches whose records do not add up. Those that are folded into the sums did.
+-- Committed batches whose records do not add up. Batches that are folded into the sums did.
 SELECT l.instance, l.query AS stage, c.lineage, c.batch, c.records_in AS "in", c.kept, c.duplicate, c.invalid, c.remnant, c.in_time, c.late, c.rejected,
        (SELECT b.run_id FROM onlyonce.batches b WHERE (b.lineage, b.batch) = (c.lineage, c.batch)) AS run_id
 FROM onlyonce.totals l
@@ -102,7 +102,7 @@ CROSS JOIN LATERAL (
 WHERE c.conserved IS NOT TRUE ORDER BY c.lineage, c.batch
 
 -- signs_of_life --
--- How long ago, in seconds, anything of a pipeline or bounded run started, began or was committed; what it received.
+-- How many seconds ago a pipeline or bounded run last started, began or committed anything; what it received.
 SELECT l.instance, l.pipeline,
        extract(epoch FROM clock_timestamp() - max(greatest(l.created_at, l.started_at, begun.begun_at, l.last_committed_at)))::float
            AS quiet_seconds,
@@ -185,7 +185,8 @@ SELECT DISTINCT ON (window_start, window_end) window_start, window_end, generati
 WHERE instance = :instance AND output = :output ORDER BY window_start, window_end, generation DESC
 
 -- written_in_all --
--- The rows that an output without windows has appended, as long as the log has all of its units; since the life that last began from the start.
+-- The rows that an output without windows has appended, as long as the log has all of its units, since the last life
+-- that began from the start.
 SELECT coalesce(sum(c.rows), 0)::bigint AS rows FROM onlyonce.commits c JOIN onlyonce.lineages l USING (lineage)
 WHERE c.instance = :instance AND c.sink = :output AND c.batch_state = 'committed'
   AND l.life >= (SELECT coalesce(max(a.life), 0) FROM onlyonce.lineages a
@@ -193,8 +194,9 @@ WHERE c.instance = :instance AND c.sink = :output AND c.batch_state = 'committed
   AND NOT EXISTS (SELECT 1 FROM onlyonce.batches b WHERE b.instance = :instance AND b.query = :query AND b.units_removed IS NOT NULL)
 
 -- comparable --
--- Whether the table of an output can be compared with the log now: no batch and no backfill of it is under way, nothing was
--- written twice, and it has always been written to one place; and whether its rows are written by the batch that reads them.
+-- Whether the table of an output can be compared with the log now: no batch or backfill of it is under way, nothing was
+-- written twice, and it has always been written to one place. Also whether its rows are written by the batch that reads
+-- them.
 SELECT (SELECT coalesce(sum(t.begun), 0)::bigint FROM onlyonce.totals t WHERE (t.instance, t.query) = (:instance, :query))
          + (SELECT count(*) FROM onlyonce.backfills f WHERE (f.instance, f.output) = (:instance, :query) AND f.state = 'begun') AS begun,
        (SELECT coalesce(sum(t.written_again), 0)::bigint FROM onlyonce.totals t

@@ -79,7 +79,7 @@ CROSS JOIN LATERAL (
            sum(b.late)::bigint AS late, sum(b.rejected)::bigint AS rejected, sum(b.unknown_fields)::bigint AS unknown_fields, sum(b.written_again)::bigint AS written_again,
            array_agg(DISTINCT b.declaration_hash) AS declarations
     FROM onlyonce_private.batches b
-    -- To say where it ends is to say that it is a small range: so an index is taken for it.
+    -- With an upper bound the planner sees a small range, and uses an index.
     WHERE b.lineage = l.lineage AND b.batch_id > coalesce(s.upto, -1) AND b.batch_id <= last.batch_id AND b.state = 'committed') since
 WHERE l.kind = 'stream';
 COMMENT ON VIEW onlyonce.totals IS 'What the committed batches of each life of each query came to, quick beside a log of any length: a collection folds what is older than a day into sums.';

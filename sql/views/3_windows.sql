@@ -22,8 +22,8 @@ FROM onlyonce_private.window_sums c JOIN onlyonce_private.lineages l USING (line
 COMMENT ON VIEW onlyonce_private.met_in_all IS
     'The same of the batches in the log, and of those that are cut from it (keep_log): none of these met a late record.';
 
--- In two parts, what was written and what was only met so far, so that a search by window goes through to the indexes. Left
--- joins, so that who asks for the windows alone pays for nothing else.
+-- In two parts, written windows and windows that were only met so far, so that a search by window uses the indexes. Left
+-- joins, so that a query for the windows alone reads nothing else.
 CREATE OR REPLACE VIEW onlyonce.windows AS
 SELECT p.pipeline, n.instance, n.output, n.window_start, n.window_end, n.generation,
        CASE WHEN n.generation < newest.generation THEN 'replaced' WHEN n.final THEN 'closed'

@@ -40,7 +40,7 @@ SELECT p.pipeline, l.instance, s.source, b.lineage, b.batch_id AS batch, (b.sour
        b.source_to->'offsets' AS offsets, b.system_time, b.committed_at
 FROM onlyonce_private.lineages l JOIN onlyonce_private.pipelines p USING (instance)
 LEFT JOIN onlyonce.sources s USING (instance)
--- Of several sources not all have been in the last batches: so far is looked back, and no further.
+-- With several sources, some are not in the last batches: this reads back so far, and no further.
 CROSS JOIN LATERAL (
     SELECT x.* FROM (
         SELECT y.* FROM onlyonce_private.batches y
@@ -69,7 +69,7 @@ WITH stage AS (
     CROSS JOIN LATERAL (
         SELECT count(*) AS begun, min(b.system_time) AS begun_since, sum((b.source_to->>'lines')::bigint) AS begun_lines
         FROM onlyonce_private.batches b WHERE b.lineage = l.lineage AND b.state = 'begun') begun
-    -- Offsets and tides never move back, so the last batch tells them; adding up all of them took seconds.
+    -- Offsets and tides never move back, so the last batch has them; adding up all batches took seconds.
     LEFT JOIN LATERAL (
         SELECT b.batch_id AS last_batch, b.committed_at AS last_committed_at,
                (b.source_to->>'reservoirVersion')::bigint

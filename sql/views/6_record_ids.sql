@@ -13,7 +13,7 @@ COMMENT ON COLUMN onlyonce.record_ids.chunks IS 'in how many chunks, each with a
 COMMENT ON COLUMN onlyonce.record_ids.ids IS 'record ids';
 COMMENT ON COLUMN onlyonce.record_ids.bytes IS 'ids and the filters of chunks, without those of onlyonce.range_filters';
 
--- Joined from the left, so that a question for the keys alone reads no ids.
+-- A left join, so that a query for the keys alone reads no ids.
 CREATE OR REPLACE VIEW onlyonce.id_chunks AS
 SELECT p.pipeline, k.instance, k.bucket, k.lineage, k.batch_id AS batch, k.partition, k.partitions, k.id_count, c.filter, c.ids
 FROM onlyonce_private.chunk_list k JOIN onlyonce_private.pipelines p USING (instance)

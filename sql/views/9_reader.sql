@@ -1,6 +1,6 @@
 -- What the role that only reads may do: read each view, and call two functions.
 
--- For `onlyonce trace` as the reader: by an index, which a view of all windows has not.
+-- For `onlyonce trace` as the reader: it uses an index, which a view of all windows can't.
 CREATE OR REPLACE FUNCTION onlyonce.longest_window(of_instance text, of_output text) RETURNS interval
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT greatest(
@@ -13,8 +13,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION onlyonce.longest_window(text, text) IS 'The length of the longest window of an output. Another pipeline''s output of that name may count too';
 
--- Airflow's triggerer has the reader's password only. It knows the name of the supervisor, which no view shows and of which no one else can guess
--- the random part: the name is the permission.
+-- Airflow's triggerer has the reader's password only. It knows the name of the supervisor, which no view shows and whose random part
+-- can't be guessed: the name is the permission.
 CREATE OR REPLACE FUNCTION onlyonce.ask_stop(of_supervisor text) RETURNS bigint
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     UPDATE onlyonce_private.long_runs SET stop_asked_at = coalesce(stop_asked_at, clock_timestamp())

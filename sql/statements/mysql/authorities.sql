@@ -4,15 +4,15 @@ SELECT COUNT(*) AS there FROM information_schema.tables
 WHERE table_schema = DATABASE() AND table_name = CONCAT('onlyonce_', :table)
 
 -- identity --
--- Which database this is.
+-- The id of this database.
 SELECT id FROM onlyonce_this_database
 
 -- own --
--- Whose a lineage is in this database: the platform that came first.
+-- The platform that owns a lineage in this database: the first one to claim it.
 INSERT IGNORE INTO onlyonce_owners (lineage, platform) VALUES (:lineage, :platform)
 
 -- owner --
--- The platform that a lineage belongs to here.
+-- The platform that owns a lineage here.
 SELECT platform FROM onlyonce_owners WHERE lineage = :lineage
 
 -- newest --

@@ -7,7 +7,7 @@ DELETE FROM onlyonce_units WHERE lineage IN :lineages
 SELECT lineage FROM onlyonce_owners WHERE lineage IN :lineages AND platform <> :platform
 
 -- forget_owners --
--- Whose they were there.
+-- The owner of each of these lineages.
 DELETE FROM onlyonce_owners WHERE lineage IN :lineages
 
 -- forget_epochs --

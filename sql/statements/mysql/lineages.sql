@@ -1,9 +1,10 @@
 -- older_sessions --
--- The sessions of a lineage's epochs below one that may still live: who holds the lock of that name is one.
+-- The sessions of a lineage's epochs below one that may still live: the holder of the lock of that name is one.
 SELECT name, IS_USED_LOCK(name) AS connection FROM onlyonce_sessions WHERE number = :number AND epoch < :below
 
 -- add_session --
--- A session of a driver, by the name of the lock that it holds. Run as the driver has it: before SQLAlchemy has the session.
+-- A driver's session, by the name of the lock that it holds. Written in the driver's own SQL: it runs before SQLAlchemy
+-- has the session.
 INSERT INTO onlyonce_sessions (name, number, epoch) VALUES (%(name)s, %(number)s, %(epoch)s)
 
 -- remove_session --

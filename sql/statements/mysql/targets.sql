@@ -1,3 +1,3 @@
 -- database --
--- Which database this is, by whatever address it was reached.
+-- The identity of this database, whatever address it was reached by.
 SELECT CONCAT('mysql:', @@hostname, ':', @@port, '/', DATABASE()) AS identity

@@ -1,19 +1,20 @@
 -- claim --
--- The first statement of every unit's transaction: the primary key makes a twin wait here. IGNORE leaves the row that is there.
+-- The first statement of every unit's transaction: the primary key makes a twin wait here. IGNORE keeps an existing
+-- row.
 INSERT IGNORE INTO onlyonce_units (unique_id, lineage, batch_id, sink, `partition`, epoch, attempt, kind)
 VALUES (:unique_id, :lineage, :batch_id, :sink, :partition, :epoch, :attempt, :kind)
 
 -- check_epoch --
--- A shared lock: a bump of the epoch conflicts with it, so none can come between this check and the commit.
+-- A shared lock conflicts with a bump of the epoch, so no bump can come between this check and the commit.
 SELECT epoch FROM onlyonce_epochs WHERE lineage = :lineage LOCK IN SHARE MODE
 
 -- fill --
--- What the unit holds, set in the transaction of its claim. It has no fates: receive's units are in the log.
+-- The unit's content, set in the transaction of its claim. It has no fates: receive's units are in the log.
 UPDATE onlyonce_units SET `rows` = :rows, content_hash = :content_hash, float_sums = :float_sums
 WHERE unique_id = :unique_id
 
 -- find --
--- The content of a unit that is there.
+-- The content of a unit.
 SELECT `rows`, content_hash, float_sums FROM onlyonce_units WHERE unique_id = :unique_id
 
 -- of_batch --
@@ -26,12 +27,13 @@ FROM onlyonce_units WHERE lineage = :lineage AND batch_id = :batch_id
 SELECT epoch FROM onlyonce_epochs WHERE lineage = :lineage
 
 -- set_epoch --
--- This database learns the epoch that the platform gave; it never goes back.
+-- This database stores the platform's epoch; it never moves back.
 INSERT INTO onlyonce_epochs (lineage, epoch) VALUES (:lineage, :epoch)
 ON DUPLICATE KEY UPDATE epoch = GREATEST(epoch, VALUES(epoch))
 
 -- note --
--- Rows that were written without a claim, in their transaction. Written again under the same id, they add up.
+-- Rows that were written without a claim, in their transaction. If they are written again under the same id, the
+-- numbers add up.
 INSERT INTO onlyonce_units (unique_id, lineage, batch_id, sink, `partition`, epoch, attempt, kind, `rows`)
 VALUES (:unique_id, :lineage, :batch_id, :sink, :partition, :epoch, :attempt, 'plain', :rows)
 ON DUPLICATE KEY UPDATE `rows` = `rows` + VALUES(`rows`), writes = writes + 1, epoch = VALUES(epoch),
