@@ -256,7 +256,8 @@ def up(
 
     On exit each query stops before its next batch, and the first error is raised. It is the first error of receive, of
     the search for new input, or of the last output that was up; after a stop, that of an output that stands still.
-    `ask_stop` makes the run's `between_batches` raise. `tell` gets the outputs that stand still whenever they change.
+    `ask_stop` makes the run's `between_batches` raise. The last argument receives the outputs that stand still,
+    whenever they change.
     """
     context.spark.conf.set(state.UNLOAD, "false")  # its stores stay open from batch to batch
     loop.begin(context)
