@@ -103,7 +103,7 @@ def named(context: RunContext, root: Output, error: FunctionFails, met: list[Ver
 
 @contextmanager
 def searched(context: RunContext, root: Output, rows: Callable[[], DataFrame]) -> Iterator[None]:
-    """Context that adds to an error of the user's function the record, among these rows, at which it fails.
+    """Run the block, and add to an error of the user's function the record, among these rows, at which it fails.
 
     An error of Spark is translated first.
     """

@@ -62,9 +62,9 @@ _inside = 0
 
 @contextmanager
 def lines_known() -> Iterator[None]:
-    """Inside, expressions are made with their lines.
+    """Make PySpark note the user's line for each expression while the block runs.
 
-    Queries build their plans on threads of their own: off again with the last of them.
+    Queries build their plans on threads of their own, so the last block that ends switches it off.
     """
     _switched(+1)
     try:
@@ -83,7 +83,7 @@ def _switched(by: int) -> None:
 
 @contextmanager
 def calling(whose: str, function: Callable[..., Any], columns: list[str]) -> Iterator[None]:
-    """Context that raises an error in the function's code as the user's error. `columns` are those that it gets."""
+    """Run the block, and raise an error in the function's code as the user's error. `columns`: those that it gets."""
     try:
         with lines_known():
             yield

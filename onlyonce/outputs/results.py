@@ -233,8 +233,8 @@ class Measured:
 def measured(rows: DataFrame, sink: Sink | None = None, lengths: Lengths = NO_LENGTHS) -> Measured:
     """Measure an output's rows before they are written. The frame must be held, because it is read again.
 
-    If rows of several windows share one row in the sink, measure twice: first to count each window's rows, then only
-    the rows of the latest window, which the sink gets.
+    If several rows share one row in the sink, measure twice: first all rows, to count each window's, then only the
+    newest rows, which the sink gets.
     """
     plain = flat(rows)
     # Times leave Spark as numbers: collected as datetimes they would be in the driver's own time zone.

@@ -44,7 +44,7 @@ STATELESS = {
     "LateralJoin",
     "CollectMetrics",
 }
-"""Spark's logical operators that keep no state of a stream. A join counts only if one side is a stream."""
+"""Spark's logical operators that keep no state of a stream. A join counts only if exactly one side is a stream."""
 
 
 ADDS_NO_ROWS = {

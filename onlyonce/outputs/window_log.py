@@ -45,7 +45,7 @@ from onlyonce.records import left_out
 from onlyonce.tables import arrow_files
 
 MOST = 10_000_000
-"""The records that the driver counts in a second. Executors count more records: a job's start is short compared."""
+"""The most records that the driver counts, which takes it a second. Executors count more."""
 HOUR = Fixed(timedelta(hours=1))
 """Sessions merge, so a lone record has no window of its own yet. It is counted by the hour of its event."""
 ADDED = {"in_time": "sum", "late": "sum", "rejected": "sum", "late_from": "min", "late_to": "max"}
@@ -119,7 +119,7 @@ def counted_batch(context: RunContext, query: Query, root: Output, received: lis
 
 
 def _judged(context: RunContext, query: Query, root: Output, received: list[Received]) -> Met:
-    """Return the same as `counted_batch` for an output that rejects records, in one query over the records."""
+    """Count with the output's `reject` function, in one query over the records."""
     if not received:
         return Met(COUNTED.empty_table(), REJECTED.empty_table())
     kept = events.rows_kept(context.spark, context.events, events.schema(context.pipeline), received)

@@ -157,7 +157,7 @@ def idle(context: RunContext) -> None:
     query = context.open_query("receive")
     if not context.pipeline.sources or looked_idle(context, query.database) is None:
         return
-    with context.receiving:  # no batch comes between the look and its close
+    with context.receiving:  # no batch comes between the check and its close
         after = looked_idle(context, query.database)
         if after is not None:
             _close(context, query, "idle", *after)

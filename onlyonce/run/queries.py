@@ -254,8 +254,8 @@ def up(
 ) -> Iterator[Callable[[], bool]]:
     """Run receive and all outputs until the block exits. Yield a function that polls for new input once.
 
-    On exit each query stops before its next batch, and the first error is raised. It is the first error of receive, of
-    the search for new input, or of the last output that was up; after a stop, that of an output that stands still.
+    On exit each query stops before its next batch, and the first error is raised: of receive, of the search for new
+    input, or of the last output that was up. After a stop, raise the error of an output that stands still, if any.
     `ask_stop` makes the run's `between_batches` raise. The last argument receives the outputs that stand still,
     whenever they change.
     """

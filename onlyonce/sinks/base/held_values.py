@@ -145,7 +145,7 @@ def _most_outside(column: pa.ChunkedArray) -> bool:
 
 @contextmanager
 def named(output: Output, rows: DataFrame, lengths: Lengths, *, outside: bool = False) -> Iterator[None]:
-    """Context that names the column, the value and the row in a sink's refusal, if the sink can't hold a value.
+    """Run the block; name the column, value and row in a sink's refusal if the sink can't hold the value.
 
     If `outside`, the rows are known to have such a value, and are refused before anything is written.
     """

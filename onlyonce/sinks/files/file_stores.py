@@ -210,7 +210,7 @@ def _link(source: Path, target: Path) -> bool:
     except OSError as error:
         if error.errno not in NO_LINKS:
             raise
-        if target.exists():  # if two finalizers run between these lines, both bring the same content
+        if target.exists():  # if two finalizers run here, both have the same content
             return False
         source.rename(target)
     return True

@@ -75,7 +75,7 @@ def open_catalog(name: str) -> Iterator[Catalog]:
 
 @contextmanager
 def answering(where: str) -> Iterator[None]:
-    """Context that raises Retryable if the catalog or store does not answer now, and Refused if access is denied."""
+    """Run the block; raise Retryable if the catalog or store does not answer now, and Refused if access is denied."""
     try:
         yield
     except DENIED as error:

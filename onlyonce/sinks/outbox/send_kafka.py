@@ -312,7 +312,7 @@ class KafkaTarget:
 
 @contextmanager
 def _errors_of_the_client() -> Iterator[None]:
-    """Context that raises a fatal error of the client itself.
+    """Run the block, and raise a fatal error of the client itself.
 
     If the client also reports a message in the same call, the error arrives as the cause of a SystemError.
     """
@@ -385,7 +385,7 @@ def place_of(unit: str) -> tuple[str, int]:
 
 
 def message_key(row: Row, sink: KafkaSink) -> str | None:
-    """Return the message's key: the string of one key column, JSON of several; None for a null key."""
+    """Return the message's key: the string of one key column, JSON of several; None without a key."""
     if not sink.keys or row.key is None:
         return None
     if len(sink.keys) > 1:

@@ -34,7 +34,7 @@ _of_thread = threading.local()
 
 @contextmanager
 def within_deadline(seconds: float) -> Iterator[None]:
-    """Context in which this thread's requests raise httpx.TimeoutException once the time is over."""
+    """Run the block, in which this thread's requests raise httpx.TimeoutException once the time is over."""
     _of_thread.end = time.monotonic() + seconds
     try:
         yield

@@ -154,7 +154,7 @@ def left_newest(deletes: str | None) -> sql.Composable:
 
 @contextmanager
 def one_a_place(unit: UnitId, place: Iterable[str]) -> Iterator[None]:
-    """Context that raises InvariantBroken if two rows of a unit have the same place."""
+    """Run the block, and raise InvariantBroken if two rows of a unit have the same place."""
     try:
         yield
     except (psycopg2.errors.CardinalityViolation, Twice) as error:
