@@ -82,7 +82,8 @@ def chosen(pipeline: Pipeline, name: str | None) -> list[Output]:
 def span_of(roots: list[Output], start: datetime | None, stop: datetime | None, *, late_only: bool = False) -> Span:
     """Return the span that a person asks for, or raise Refused.
 
-    A time without a zone is in the zone of the outputs' windows. If `late_only`, both times may be missing: then the span has all windows.
+    A time without a zone is in the zone of the outputs' windows. If `late_only`, both times may be missing: then the
+    span has all windows.
     """
     if start is None and stop is None and late_only:
         return Span(FIRST, LAST)
