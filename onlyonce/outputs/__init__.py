@@ -1,3 +1,5 @@
-"""Runs the user's function by window: `outputs` on the stream, `recompute` on the windows of a backfill. `windowing`
-finds the windows of a row and the rows that are late. `restart` finds what an earlier life has written.
+"""Run the outputs' functions and write their results.
+
+`query` runs an output's stream, `recompute` its closed windows in a backfill. Both share `results`, `windows` and the
+sinks. `recover` finishes a batch that has lost its checkpoint.
 """

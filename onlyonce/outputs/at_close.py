@@ -1,12 +1,7 @@
-"""The records in time of the windows that close with a batch, read by the driver: of few records a job costs more than
-they do, and so does a plan with bounds in it, which Spark compiles anew for each batch.
+"""Outputs whose query keeps no state: the records of a window are read from `events` when the window closes.
 
-What is late is told by the model's rule (`placed`), as Spark's expressions tell it (`windowing.is_late`). So a batch
-may be read either way.
-
-Who calls it: `raw_windows`. Errors: OSError. Not promised: that few records are read here. Columns of nested types are
-left to Spark, windows of a chain, and records that take more bytes than the driver holds: a file says how many its rows
-take (`event_files`), so it is not opened in vain.
+Few records are read by the driver, more by Spark. This module also decides under which watermark an output's function
+runs.
 """
 
 from __future__ import annotations
@@ -42,18 +37,26 @@ from onlyonce.records import left_out
 from onlyonce.tables import arrow_files
 
 SEEN = f"{OO_EVENT_TIME} timestamp, {OO_SYSTEM_TIME} timestamp"
-"""The platform's columns that a function may see, beside the window."""
+"""The platform's columns that a function may see, besides the window."""
 BOUNDS = "oo_start timestamp, oo_end timestamp"
 FRONTIER = OO_FRONTIER
 PLAIN = (BooleanType, DateType, NumericType, StringType, TimestampType)
-"""Types of columns that Arrow reads as Spark does."""
+"""Column types that Arrow reads like Spark."""
 
 
 def read_closing_rows(
     context: RunContext, root: Output, received: list[Received], closing: tuple[int, int]
 ) -> DataFrame | None:
-    """The records of these batches of receive that are in time in a window which ends in
-    an interval, in microseconds, with their `oo_window`; None where that is for Spark."""
+    """Return the records in time of the windows that end in `closing`, with `oo_window`; None if Spark must read.
+
+    The records come from these batches of receive, and the driver reads them: for few records a Spark job costs more
+    than the records. So does a plan that contains the windows' bounds, because Spark compiles it again for each batch.
+    Lateness follows the model's rule (`left_out.judged_rows`), which agrees with Spark's expressions
+    (`windows.is_late`). So a batch may be read either way.
+
+    Spark reads nested types, windows of a chain, compacted batches, and records that take more bytes than the driver
+    holds. A file's footer says how many bytes its rows take, so no file is opened in vain.
+    """
     assert root.window is not None
     shown = StructType(session.schema_of(context.pipeline.schema).fields + session.schema_of(SEEN).fields)
     if (
@@ -77,8 +80,10 @@ def read_closing_rows(
 def _held(
     files: list[Location], wanted: pa.Schema, window: Window, lateness: int, closing: tuple[int, int]
 ) -> list[pa.RecordBatch] | None:
-    """Return the records of some files, once for each closing window; None if the files' rows, or the records, take
-    more bytes than the driver holds."""
+    """Return the records of some files, once for each closing window.
+
+    Return None if the files' rows, or the records, take more bytes than the driver holds.
+    """
     to_read, to_hold = driver_rows.room(), driver_rows.room()
     parts = []
     for file in files:
@@ -105,7 +110,7 @@ def _of_file(
 
 
 def _shaped(rows: pa.RecordBatch, wanted: pa.Schema, starts: left_out.Times, ends: left_out.Times) -> pa.RecordBatch:
-    """With the columns as they are declared now: a file may be older than one of them."""
+    """Return the rows with the columns as declared now: a file may be older than one of the columns."""
     bounds: dict[str, np.ndarray[Any, Any]] = {"oo_start": starts, "oo_end": ends}
     columns = []
     for field in wanted:
@@ -118,39 +123,39 @@ def _shaped(rows: pa.RecordBatch, wanted: pa.Schema, starts: left_out.Times, end
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 
-# Windows of a query that keeps no state.
+# Windows of a query that keeps no state: outputs with file sinks, and outputs with `panes="at_close"`.
 #
-# The records of a window are read from `events` when it closes: of an output's files, and where `panes` asks for it.
+# Spark would return the rows of files in the batch that reads them, so a window would be spread over many batches. Rows
+# that Spark keeps in a state come one batch after the one that closes their window. Here the stream carries only the
+# frontier. The batch that closes a window reads all its rows at once. The versions of `events` that the batch has read
+# fix these rows, so a replay reads the same rows.
 #
-# Spark would give rows of files in the batch that reads them, so a window would be spread over many batches; and what
-# it keeps a state for it gives a batch after the one that closes the window. Here the stream only tells how far it has
-# come. The batch that closes a window reads all its rows at once. The versions of `events` that the batch has read fix
-# these rows, so a replay reads the same. The log tells which batches of receive have records of the windows that close
-# (`window_counts`): their files are read, without a look at the table. Where the log has only sums of them, another
-# life has met some, or they are more than FEW, the table is read.
-#
-# Who calls it: `outputs`. Errors: Refused for sessions, since a record alone does not tell its session.
+# The log names the batches of receive with records of the closing windows (`Batches.met_first`). Their files are read
+# without listing the table. The table is read if the log has only sums, if another life has met some of the windows'
+# records, or if there are more than FEW batches.
 
 
 Ends = tuple[int | None, int | None]
-"""Windows whose ends are later than the first, and not later than the second, in microseconds. First None: all up to
-the second. Second None: none."""
+"""The ends of windows, in microseconds: later than the first, and not later than the second.
+
+If the first is None, all windows up to the second. If the second is None, no window.
+"""
 FEW = 256
-"""Batches of receive whose files are found by the log: an entry of Delta's log is read for each."""
+"""Batches of receive whose files are found by the log. For each of them an entry of Delta's log is read."""
 
 
 def as_they_come(root: Output, *, stateless: bool) -> bool:
-    """Whether an output's rows are written by the batches that read them, so that a window is written in parts: those
-    of a join and of a processor too.
+    """Return whether the batch that reads rows also writes them, so that a window is written in parts.
 
-    (A bounded run has one batch, and says nothing of state.)"""
+    This includes joins and processors. A bounded run has one batch, so its caller does not use this result.
+    """
     if isinstance(root.window, Chained) or root.panes == "at_close":
         return False
     return root.gives_as_it_comes or (stateless and not root.is_early and not isinstance(root.sink, FileSink))
 
 
 def are_of(pipeline: Pipeline, root: Output, *, stateless: bool) -> bool:
-    """Whether an output's rows wait for their windows to close. Raises Refused where they can't."""
+    """Return whether an output's rows wait for their windows to close. Raise Refused if they can't."""
     if isinstance(root.window, Chained) or root.panes == "at_close":
         return True
     if not stateless or root.window is None or root.is_early:
@@ -174,16 +179,16 @@ def are_of(pipeline: Pipeline, root: Output, *, stateless: bool) -> bool:
 
 
 def closing_ends(context: RunContext, root: Output, after: int | None, versions: Versions) -> Ends:
-    """Which windows close between two versions of `events`, of which the second is the last of `versions`.
+    """Return which windows close between version `after` of `events` and the last one of `versions`.
 
-    After None: all that are closed.
+    If `after` is None, return all that are closed.
     """
     before, now = (None if version is None else closed_at(context, root, version) for version in (after, versions.upto))
     return before, now
 
 
 def closes_any(root: Output, ends: Ends) -> bool:
-    """Whether a window can have one of these ends."""
+    """Return whether a window can have one of these ends."""
     before, now = ends
     assert isinstance(root.window, Fixed | Sliding)
     if before is None or isinstance(root.window, Chained):
@@ -192,7 +197,7 @@ def closes_any(root: Output, ends: Ends) -> bool:
 
 
 def closed_by(context: RunContext, query: Query, root: Output, ends: Ends, versions: Versions) -> DataFrame:
-    """The rows in time of the windows with these ends, as of the last of `versions`."""
+    """Return the rows in time of the windows with these ends, as of the last of `versions`."""
     assert root.window is not None
     assert not isinstance(root.window, Session)
     before, now = ends
@@ -216,8 +221,10 @@ def closed_by(context: RunContext, query: Query, root: Output, ends: Ends, versi
 def _met_by(
     context: RunContext, query: Query, root: Output, closing: Ends, versions: Versions
 ) -> list[Received] | None:
-    """The batches of receive in which all records in time are of the windows that end in (before, now]; None if that is
-    for the table to tell."""
+    """Return the batches of receive with all records in time of the windows that end in (before, now].
+
+    Return None if the log can't name them and the table must be read.
+    """
     window, (before, now) = root.window, closing
     assert isinstance(window, Fixed | Sliding)
     if before is None or now is None:
@@ -233,8 +240,7 @@ def _met_by(
 
 
 def _may_close(window: Fixed | Sliding, before: int | None, now: int | None) -> Column:
-    """Which records may be in a window that ends in (before, now], by their event times alone: so files without any are
-    not opened."""
+    """Return which records may be in a window that ends in (before, now], by event time: other files are not opened."""
     if now is None or now == before:
         return F.lit(False)
     found = F.col(OO_EVENT_TIME) < F.timestamp_micros(F.lit(now))
@@ -244,7 +250,7 @@ def _may_close(window: Fixed | Sliding, before: int | None, now: int | None) -> 
 
 
 def of(context: RunContext, root: Output, windows: list[Bounds], upto: int) -> DataFrame:
-    """The rows in time of some windows, as of a version of `events`."""
+    """Return the rows in time of some windows, as of a version of `events`."""
     assert root.window is not None
     first, last = min(start for start, _ in windows), max(end for _, end in windows)
     time = F.col(OO_EVENT_TIME)
@@ -257,27 +263,24 @@ def of(context: RunContext, root: Output, windows: list[Bounds], upto: int) -> D
 
 
 def closed_at(context: RunContext, root: Output, version: int) -> int | None:
-    """Up to where the output's windows are closed at a version of `events`."""
+    """Return up to where the output's windows are closed at a version of `events`."""
     assert root.window is not None
     known = Backfills(context.database).frontier_at(context.instance, version)
     return closed_until(known, root.window, micros(root.lateness))
 
 
-# Whether an output's function asks the watermark only for windows that have ended.
+# Whether an output's function needs the watermark only at the ends of windows.
 #
-# Spark plans one batch more, without rows, whenever the watermark has moved: a whole pass over the state. An
-# aggregation by `oo_window` finds nothing there to write unless a window has ended. So its watermark moves from end to
-# end (`windowing.last_closed`). Anything else that keeps state, such as timers of the function's own, may wait for a
-# time inside a window, and has the exact one.
-#
-# Who calls it: `reading`. No errors. Not promised: that it knows each plan that would do; one that it does not know has
-# the exact watermark.
+# Whenever the watermark has moved, Spark plans one more batch without rows: a whole pass over the state. An aggregation
+# by `oo_window` writes nothing in that batch unless a window has ended. So its watermark moves from end to end
+# (`windows.last_closed`). Any other state, such as timers of the function's own, may wait for a time inside a window
+# and gets the exact watermark. So does a plan that is not recognised here.
 
 
 def asks_watermark(window: Window | None, by: Callable[[windows.Until], tuple[DataFrame, DataFrame]]) -> DataFrame:
-    """What an output's function makes of its rows, under the watermark that does for it.
+    """Return the result of an output's function, under the coarsest watermark that suffices for it.
 
-    `by` gives the rows and what becomes of them under one of the two.
+    `by` returns the rows and the function's result under a given watermark.
     """
     rows, result = by(windows.last_closed)
     if window is None or is_asked_at_ends(rows, result):
@@ -286,8 +289,7 @@ def asks_watermark(window: Window | None, by: Callable[[windows.Until], tuple[Da
 
 
 def is_asked_at_ends(rows: DataFrame, result: DataFrame) -> bool:
-    """Whether what a function has made of its rows keeps no state, or only that of one aggregation by the window that
-    they had."""
+    """Return whether a function's result keeps no state, or only the state of one aggregation by the rows' window."""
     keeping = list(_keeping_state(_plan(result)))
     return not keeping or (len(keeping) == 1 and _groups_by(keeping[0], _window(rows)))
 
@@ -304,7 +306,7 @@ def _keeping_state(node: Any) -> Iterator[Any]:
     if not node.isStreaming():
         return
     streams = [child for child in _each(node.children()) if child.isStreaming()]
-    # A union of streams keeps no state; a join of them does.
+    # A union of streams keeps no state; a join of streams does.
     if node.nodeName() not in STATELESS or (len(streams) > 1 and node.nodeName() != "Union"):
         yield node
     for child in streams:

@@ -1,7 +1,7 @@
 """Entry point: recompute closed windows. The DAG `<pipeline>_backfill` and `onlyonce backfill` run it.
 
-Each output with windows, or the one that is named, is computed again from `events` by the same functions as in the
-stream, now with late rows. The result replaces the old rows as a new generation. The stream may run meanwhile.
+Each output with windows, or the named one, is recomputed from `events` by the functions of the stream, now with late
+rows. The result replaces the old rows as a new generation. The stream may run meanwhile.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ log = structlog.get_logger()
 
 
 def main(argv: list[str]) -> Report:
-    """Backfill one pipeline once; gives the report of what is committed. Raises the platform's errors."""
+    """Backfill one pipeline once, and return the report of what is committed. Raise the platform's errors."""
     asked = parse("backfill", argv)
     logs.configure(pipeline=asked.pipeline, run_id=asked.run_id)
     pipeline = declarations.one(asked.pipeline, asked.pipelines)
@@ -60,9 +60,9 @@ def main(argv: list[str]) -> Report:
 
 
 def chosen(pipeline: Pipeline, name: str | None) -> list[Output]:
-    """The outputs that read `events` and have windows, or the one that is named.
+    """Return the outputs that read `events` and have windows, or the output that is named. Raise Refused.
 
-    What is made from their closed windows comes with them. Raises Refused.
+    Outputs that are made from their closed windows are recomputed with them.
     """
     if name is not None:
         root = pipeline.root_of(pipeline.output(name))
@@ -80,9 +80,10 @@ def chosen(pipeline: Pipeline, name: str | None) -> list[Output]:
 
 
 def span_of(roots: list[Output], start: datetime | None, stop: datetime | None, *, late_only: bool = False) -> Span:
-    """Return the span that a person asks for: a time without a zone is in the zone of the outputs' windows.
+    """Return the span that a person asks for, or raise Refused.
 
-    `late_only`: without both times all windows. Raise Refused.
+    A time without a zone is in the zone of the outputs' windows. If `late_only`, both times may be missing: then the
+    span has all windows.
     """
     if start is None and stop is None and late_only:
         return Span(FIRST, LAST)
@@ -99,7 +100,7 @@ def span_of(roots: list[Output], start: datetime | None, stop: datetime | None, 
 def check(database: Database, pipeline: Pipeline, root: Output, span: Span) -> None:
     """Raise before Spark starts: OpenWindows (the same backfill passes later), or Refused for a sink.
 
-    Airflow asks too.
+    The DAG calls this before it starts a backfill.
     """
     check_sinks(pipeline, [root])
     backfills.closed_reach(database, pipeline.name, root, span)
@@ -114,7 +115,7 @@ def check_sinks(pipeline: Pipeline, roots: list[Output]) -> None:
 
 
 def with_downstream(pipeline: Pipeline, roots: list[Output]) -> list[Output]:
-    """The outputs, and those that are made from their closed windows."""
+    """Return the outputs, and those that are made from their closed windows."""
     found = [output for root in roots for output in (root, *pipeline.downstream(root))]
     return list({output.name: output for output in found}.values())
 
@@ -128,10 +129,9 @@ def dry_run(
     *,
     late_only: bool = False,
 ) -> Report:
-    """Report what would be recomputed, by the log: each window with its rows in time and late, and what each sink will
-    do.
+    """Report from the log what would be recomputed: the windows with their rows in time and late, and each sink's part.
 
-    `late_only`: only windows with late records that no backfill has included.
+    If `late_only`, report only windows with late records that no backfill has included.
     """
     names = [root.name for root in (with_downstream(pipeline, roots) if late_only else roots)]
     start, stop = span.times
@@ -156,7 +156,7 @@ def dry_run(
 
 
 def report(database: Database, pipeline: Pipeline, span: Span, run_id: str, warnings: Sequence[str] = ()) -> Report:
-    """Report what a run has recomputed and committed, from the log."""
+    """Report from the log what a run has recomputed and committed."""
     done = Views(database).rows("run_backfills", run_id=run_id)
     commits = Views(database).rows("run_commits", run_id=run_id)
     facts = {"pipeline": pipeline.name, "from": span.times[0], "to": span.times[1]}
@@ -175,8 +175,10 @@ def _recompute(database: Database, pipeline: Pipeline, roots: list[Output], span
 def _include_late(
     database: Database, pipeline: Pipeline, roots: list[Output], span: Span, asked: Namespace
 ) -> list[str]:
-    """Recompute the windows with late records, each output after the one that it is made from; return what was left to
-    the stream."""
+    """Recompute the windows with late records, each output after the one that it is made from.
+
+    Return what was left to the stream.
+    """
     outputs = with_downstream(pipeline, roots)
     if not any(events.late_spans(database, pipeline, pipeline.name, output, span) for output in outputs):
         return []  # without a Spark start
@@ -184,7 +186,7 @@ def _include_late(
 
     context, left = _context(database, pipeline, asked), []
     for output in outputs:
-        # Asked again: what is made from the output before was recomputed with it.
+        # Queried once more: what is made from the output before was recomputed with it.
         for late in events.late_spans(database, pipeline, pipeline.name, output, span):
             try:
                 check(database, pipeline, output, late)
@@ -220,7 +222,7 @@ def _total(windows: list[dict[str, Any]]) -> int:
 
 
 def cli() -> None:
-    """The application that spark-submit runs: prints the report, ends with the error's exit code."""
+    """Run the application that spark-submit starts: print the report, and exit with the error's exit code."""
     failures.run_application(main)
 
 

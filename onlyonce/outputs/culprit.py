@@ -1,9 +1,8 @@
-"""Where a record of `events` was read: the file and the position in it, or the partition of a topic and the offset.
+"""Find the record at which a user's function fails, and where it was read: file and position, or partition and offset.
 
-`events` keeps no place of a kept record. Its batch says what was read, so that is read once more and searched for the
-record: by its id, and by its event time, since twins may have come in one batch.
-
-Who calls it: `culprit`. Errors: none; of what can't be read any more there is no place, and the log says why.
+The record is found by halving the records of the failed batch. `events` does not store where a kept record was read.
+The log knows what the record's batch has read, so that input is read once more and searched for the record. It is
+searched by id and by event time, because records with the same id may have come in one batch.
 """
 
 from __future__ import annotations
@@ -38,12 +37,15 @@ from onlyonce.sources.values import parse
 from onlyonce.sources.values.parse import PLACE
 
 MOST = 10
-"""Records with the id and the event time that is searched for; one of them is told."""
+"""The largest number of records with the same id and event time to consider. One of them is reported."""
 log = structlog.get_logger()
 
 
 def place_of_record(context: RunContext, record: dict[str, Any]) -> RecordPlace | None:
-    """The place of a record, given with the columns of `events` as texts; None where it is not there any more."""
+    """Return the place of a record, given with the columns of `events` as strings; None if it can't be found.
+
+    If the input can't be read any more, the log says why.
+    """
     try:
         return _searched(context, record)
     except Exception as error:
@@ -66,7 +68,7 @@ def _searched(context: RunContext, record: dict[str, Any]) -> RecordPlace | None
 
 
 def _known(pipeline: Pipeline, rows: DataFrame, record: dict[str, Any], system_time: Any) -> list[int]:
-    """The hashes of the places at which the record can be."""
+    """Return the hashes of the places at which the record can be."""
     if pipeline.by_position:
         return [int(record[OO_HIGH])]
     high, _ = parse.id_hashes(
@@ -78,24 +80,21 @@ def _known(pipeline: Pipeline, rows: DataFrame, record: dict[str, Any], system_t
     return [row.oo_high for row in parsed.select(OO_HIGH).limit(MOST).collect()]
 
 
-# Finds the record at which a user's function fails: it halves the batch's records until the function fails with one
-# record alone.
+# Find the record: halve the batch's records until the function fails with one record alone.
 #
 # Only a batch that has failed is searched, and for a limited time, so that the run ends soon. Records are halved by
-# their ids, which are hashes, so some twenty tries find one in a million.
-#
-# Who calls it: `outputs` and `recompute`, when a batch, a bounded run or a backfill fails. Errors: none of its own. If
-# no single record is the cause, the error stays as it is.
+# their ids, which are hashes, so some twenty tries find one in a million. If no single record is the cause, the error
+# stays as it is.
 
 
 LONGEST = 120.0
-"""In seconds, how long the look may take."""
+"""The longest time in seconds that the search may take."""
 MOST_LINES = 1_000_000
-"""Records of a batch whose ids the driver holds for the look."""
+"""The largest number of a batch's record ids that the driver holds for the search."""
 
 
 def named(context: RunContext, root: Output, error: FunctionFails, met: list[Versions]) -> FunctionFails:
-    """The same error with the record that it fails at, and the command that shows it; `met` is the batch at work."""
+    """Return the error with the record that causes it and the command that shows it. `met` holds the running batch."""
     if not met:
         return error
     received = Batches(context.database).received(context.instance, met[0].after, met[0].upto)
@@ -104,9 +103,9 @@ def named(context: RunContext, root: Output, error: FunctionFails, met: list[Ver
 
 @contextmanager
 def searched(context: RunContext, root: Output, rows: Callable[[], DataFrame]) -> Iterator[None]:
-    """Inside, an error of the user's function is told with the record that it fails at, one of these rows.
+    """Run the block, and add to an error of the user's function the record, among these rows, at which it fails.
 
-    Spark's own error is taken for what it says.
+    An error of Spark is translated first.
     """
     try:
         yield
@@ -136,7 +135,7 @@ def _among(context: RunContext, root: Output, error: FunctionFails, rows: DataFr
 
 
 def _found(rows: DataFrame, fails: Callable[[DataFrame], bool]) -> dict[str, Any] | None:
-    """The record with which the function fails alone; None where it needs several, or more time."""
+    """Return the record with which the function fails alone; None if it needs several records, or more time."""
     until = time.monotonic() + LONGEST
     ids = sorted(row.oo_high for row in rows.select(OO_HIGH).distinct().limit(MOST_LINES + 1).collect())
     if len(ids) > MOST_LINES:
@@ -174,13 +173,13 @@ def _told(
 
 
 def _trace(context: RunContext, record: dict[str, Any], place: RecordPlace | None) -> str:
-    """The command that shows a record."""
+    """Return the command that shows a record."""
     values = [str(record[name]) for name in context.pipeline.record_id]
     if context.pipeline.by_position and place:
         values = [place.name, str(place.position)]
     try:
         record_id.asked(context.pipeline, values)
-    except Refused:  # its columns have texts that only Spark knows, or its place is not known
+    except Refused:  # its columns have strings that only Spark can parse, or its place is not known
         values = [str(record_id.RecordId(int(record[OO_HIGH]), int(record[OO_LOW])))]
     dashes = ["--"] if any(value.startswith("-") for value in values) else []
     return shlex.join(["onlyonce", "trace", context.instance, *dashes, *values])

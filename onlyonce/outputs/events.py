@@ -1,7 +1,6 @@
-"""What is made from the closed windows of a backfill's outputs: it is computed anew with them. No Spark.
+"""What an output reads of `events`: by the stream, in parts of a bounded size, and by a backfill of late records.
 
-Who calls it: `backfill`, `recompute`. Errors: OpenWindows where windows further down could not have what the backfill
-puts in.
+It also finds the windows that an earlier life has made final, and the outputs that are made from a backfill's windows.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ from onlyonce.tables import checkpoint, opening, rewrite
 
 
 def spans_below(pipeline: Pipeline, root: Output, span: Span) -> Iterator[tuple[Output, Span]]:
-    """The windows that are made from those of a span, by output, each after the one that it is made from."""
+    """Yield the windows made from those of a span, by output, each after the output that it is made from."""
     known = {root.name: span}
     for output in pipeline.downstream(root):
         assert isinstance(output.window, Chained)
@@ -62,8 +61,10 @@ def spans_below(pipeline: Pipeline, root: Output, span: Span) -> Iterator[tuple[
 
 
 def check_below(database: Database, pipeline: Pipeline, root: Output, span: Span) -> None:
-    """Raise OpenWindows for windows further down that are open, where late records never come by themselves: when such
-    a window closes it has the records in time, and not what a backfill has put in before."""
+    """Raise OpenWindows if an output that leaves late records out has open windows made from those of the span.
+
+    When such a window closes, it gets only the records in time, without those that a backfill has added before.
+    """
     for output, made in spans_below(pipeline, root, span):
         assert isinstance(output.window, Chained)
         if output.window.leaves_late_out:
@@ -71,9 +72,9 @@ def check_below(database: Database, pipeline: Pipeline, root: Output, span: Span
 
 
 def closed_part(database: Database, instance: str, output: Output, span: Span) -> Span | None:
-    """The part of a span whose windows an output has closed; the others are made when they close.
+    """Return the part of a span whose windows an output has closed; None if it has closed none.
 
-    None where none has.
+    The other windows are made when they close.
     """
     assert output.window is not None
     closed = Backfills(database).reach(instance, output.name).closed_until(output)
@@ -83,7 +84,7 @@ def closed_part(database: Database, instance: str, output: Output, span: Span) -
         return None
 
 
-# The closed windows whose late records are not yet in their result, by the commit log. No Spark.
+# The closed windows whose late records are not yet in their result, by the commit log, without Spark.
 
 
 log = structlog.get_logger()
@@ -109,7 +110,8 @@ def late_windows_of_stream(database: Database, pipeline: Pipeline, instance: str
 def late_windows(database: Database, instance: str, root: Output) -> list[tuple[int, int]]:
     """Return the (start, end) of the windows with late records that no backfill has included, in microseconds.
 
-    Windows whose other records `keep_events` has removed are left out, and the log says how many."""
+    Windows whose other records `keep_events` has removed are left out, and a warning says how many.
+    """
     found, kept = Backfills(database).late_windows(instance, root.name), Removals(database).kept_from(instance)
     first = 0 if kept is None else retention.first_moment(kept, root.window)
     gone = sum(start < first for start, _ in found)
@@ -128,19 +130,16 @@ def _ready(
     return [window for window in late if not any(start < window[1] and end > window[0] for start, end in waiting)]
 
 
-# Finds the windows and sessions that are final by the log.
-#
-# A new life of an output reads their rows again, and must not write them again.
-#
-# Who calls it: `outputs`. No errors of its own.
+# Final windows: a new life of an output reads the rows of earlier lives again, and must not write final windows again.
 
 
 def read_from(context: RunContext, start: int, files: int = events.UNSPLIT) -> DataFrame:
-    """The stream of `events` from a version on, which may be the next one that is written.
+    """Return the stream of `events` from a version on, which may be the next one to be written.
 
-    Delta's begins at one that is there: at the one before, whose rows are left out. Where commits from there on are
-    compacted it begins with all that the table has: their rows are the same, and in one batch, as those of old versions
-    would be."""
+    Delta's stream must begin at an existing version, so it begins one version earlier, without that version's rows. If
+    commits from there on are compacted, the stream begins with the whole table. Its rows are the same, and come in one
+    batch, like those of old versions.
+    """
     first = begins_at(context, start)
     if first is None:
         return read_behind(context, start - 1, files)
@@ -153,14 +152,14 @@ def read_from(context: RunContext, start: int, files: int = events.UNSPLIT) -> D
 
 
 def read_behind(context: RunContext, version: int, files: int = events.UNSPLIT) -> DataFrame:
-    """The stream of `events` that begins with the table as it is, without the rows of batches up to a version."""
+    """Return the stream of `events` that begins with the present table, without the rows of batches up to a version."""
     stream = events.stream(context.spark, context.events, None, files)
     before = Compactions(context.database).last_in(context.instance, version)
     return stream.filter((F.col(OO_KIND) == CONTROL) | ~events.rows_in_batches(before))
 
 
 def begins_at(context: RunContext, start: int) -> int | None:
-    """The commit to `events` at which such a stream begins; None: with the table as it is."""
+    """Return the commit to `events` at which such a stream begins; None if it begins with the present table."""
     first = max(start - 1, 0)
     return None if first <= Compactions(context.database).compacted(context.instance) else first
 
@@ -168,21 +167,21 @@ def begins_at(context: RunContext, start: int) -> int | None:
 def without_final(
     context: RunContext, query: Query, root: Output, rows: DataFrame, since: int | None = None
 ) -> DataFrame:
-    """A new life reads again what its oldest open window needs; windows that are final by the log stay out.
+    """Leave out the windows that are final by the log: a new life reads again what its oldest open window needs.
 
-    `since`: all the rows are of later versions of `events` than this one. They are late for what had closed by then, so
-    only what has closed after it is asked of the log: few windows, however many there are in all.
+    `since`: all the rows are of later versions of `events` than this one. They are late for windows that were closed by
+    then. So the log is asked only for windows that have closed since: few, however many there are in all.
     """
     return restart_without(context, query, root, rows, query.lineage, since)
 
 
 def read_before(context: RunContext, query: Query, start: int) -> int:
-    """A version of `events` than which all rows are later that a life reads from now on.
+    """Return a version of `events` that is earlier than all rows which a life reads from now on.
 
-    `start`: the version from which it once began.
+    `start`: the version from which the life began.
 
-    What its committed batches have read is behind it, but for the last one, which Spark may repeat. So a life asks for
-    few final windows at each start after its first ones, however many there were when it began.
+    The life has read what its committed batches had, except the last one, which Spark may repeat. So a life asks for
+    few final windows at each later start, however many there were when it began.
     """
     return max(start - 1, Batches(context.database).read_before(query.lineage))
 
@@ -190,7 +189,7 @@ def read_before(context: RunContext, query: Query, start: int) -> int:
 def restart_without(
     context: RunContext, query: Query, root: Output, rows: DataFrame, but: str, since: int | None = None
 ) -> DataFrame:
-    """The rows of windows that no life but this lineage has closed."""
+    """Return the rows whose windows no life but the lineage `but` has made final."""
     if not root.has_windows or isinstance(root.window, Session):
         return rows
     after = None if since is None else _closed(context, root, since)
@@ -203,7 +202,10 @@ def restart_without(
 
 
 def not_written(context: RunContext, query: Query, root: Output, result: DataFrame) -> DataFrame:
-    """A new life makes all sessions again, since a record alone has no window; those that were written stay out."""
+    """Leave out sessions that an earlier life has written.
+
+    A new life computes all sessions again, since a record alone does not show its session.
+    """
     if CLOSED_BY not in query.start_from or not isinstance(root.window, Session):
         return result
     closed = _closed(context, root, int(query.start_from[CLOSED_BY]))
@@ -213,34 +215,28 @@ def not_written(context: RunContext, query: Query, root: Output, result: DataFra
 
 
 def _closed(context: RunContext, root: Output, version: int) -> int | None:
-    """Up to where the output's windows were closed at a version of `events`."""
+    """Return up to where the output's windows were closed at a version of `events`."""
     assert root.window is not None
     known = Backfills(context.database).frontier_at(context.instance, version)
     return closed_until(known, root.window, micros(root.lateness))
 
 
-# The first reading of `events` by an output where its commits are compacted: whole commits of receive, in batches of a
-# bounded size.
+# First reading: how an output reads compacted commits of `events`, in batches of a bounded size that hold whole commits
+# of receive. docs/specification/outputs.md.
 #
-# docs/specification/outputs.md.
+# A stream that begins at compacted commits begins with the present table, its *snapshot*. Delta can cut a snapshot by
+# files, but a file has rows of many commits. So the platform decides what a part is: the receive batches of the
+# versions (after, upto], whose rows are found by their batch (`rows_in_batches`). A part takes only one step of Delta's
+# stream, which is one file of the snapshot, and ignores its rows. The part's rows are read from the table and joined to
+# the step. Its control row is the frontier of its last version, by the log.
 #
-# A stream that begins at compacted commits begins with the table as it is, its *snapshot*. Delta can cut that by files,
-# but a file has rows of many commits. So here the platform says what a part is: the receive batches of the versions
-# (after, upto], whose rows are found by their batch, as everywhere else (`past_rows`). Of Delta's stream a part takes
-# the step only, and none of the rows: one file of the snapshot. The rows of the part are read from the table and joined
-# to the step. Its control row is the frontier of its last version, by the log.
-#
-# The last step has the files that are left, and what has come since: it is the query as its trigger says, without the
-# rows that the parts had. So Spark goes on from it by itself, also with a batch without rows for the windows that have
-# ended.
+# The last step has the files that are left, and what has come since. It is the query with its own trigger, without the
+# rows of the parts. So Spark continues from it, also with a batch without rows for the windows that have ended.
 #
 # The position of a part in the log (`source_to`) is the one that the stream would have between these two commits. So
-# whoever asks the log how far an output has read finds whole commits, and a batch that is repeated reads what the log
-# says. Of a part that Spark has planned and the log has not begun nothing is written yet; where it ends is decided
-# anew.
-#
-# Who calls it: `backlog`, `reading`. Errors: those of Spark and of Delta's log. Not promised: as many parts as the
-# snapshot has files.
+# the log always shows whole commits as read by an output, and a repeated batch reads what the log says. If Spark has
+# planned a part and the log has not begun it, nothing of the part is written yet, and its end is decided again. There
+# may be fewer parts than the snapshot has files.
 
 
 Offset = dict[str, Any]
@@ -265,10 +261,9 @@ class Part:
 
 
 def next_part(context: RunContext, query: Query, start: int) -> Part | None:
-    """What a query reads in its next batch, which may be one that is to be repeated; None where that is no part of a
-    first reading.
+    """Return what a query reads in its next or repeated batch; None if that is no part of a first reading.
 
-    start   the version of `events` from which a query without a batch reads
+    `start` is the version of `events` from which a query without a batch reads.
     """
     planned, ended = (checkpoint.last(query.folder, kind) for kind in ("offsets", "commits"))
     number = max(planned, ended + 1)
@@ -289,9 +284,10 @@ def next_part(context: RunContext, query: Query, start: int) -> Part | None:
 
 
 def _new(context: RunContext, number: int, after: int, offset: Offset | None, before: Offset | None) -> Part | None:
-    """A part that Spark has not planned.
+    """Return a part that Spark has not planned.
 
-    `offset`: where in the snapshot the part before has ended; None for the first, whose snapshot is what there is now.
+    `offset`: where in the snapshot the part before has ended. None for the first part, whose snapshot is the present
+    table.
     """
     newest, snapshot = first_reading(before), _files(context, offset)
     left = len(snapshot) - (int(offset[stored_names.RESERVOIR_INDEX]) + 1 if offset else 0)
@@ -304,7 +300,7 @@ def _new(context: RunContext, number: int, after: int, offset: Offset | None, be
 
 
 def _planned(context: RunContext, number: int, after: int, offset: Offset, before: Offset | None) -> Part | None:
-    """A part that Spark has planned, and the log does not know."""
+    """Return a part that Spark has planned and the log has not begun."""
     left = _left(context, offset)
     if not left:
         return Part(number, Versions(after, read_upto(offset)), 1, last=True, before=before) if before else None
@@ -314,10 +310,10 @@ def _planned(context: RunContext, number: int, after: int, offset: Offset, befor
 
 
 def _ends(context: RunContext, after: int, newest: int | None, snapshot: list[rewrite.File], steps: int) -> int | None:
-    """The version with which a part ends that begins behind `after`; None where all that is left fits, or no other part
-    can be.
+    """Return the version with which a part ends that begins after version `after`.
 
-    `steps`: how many there can be, with this one.
+    Return None if all that is left fits into one part, or if no other part can follow. `steps`: how many parts there
+    can be, including this one.
     """
     kept = [file for file in snapshot if file.partition[OO_KIND] == KEPT]
     size, rows = sum(file.bytes for file in kept), sum(file.rows or 0 for file in kept)
@@ -330,8 +326,10 @@ def _ends(context: RunContext, after: int, newest: int | None, snapshot: list[re
 
 
 def first_position(context: RunContext, part: Part, offset: Offset) -> Offset | None:
-    """The position that the log has for a part, given Spark's; None where Spark has planned something else than was
-    meant, and the part is to begin anew."""
+    """Return the position that the log stores for a part, given Spark's offset.
+
+    Return None if Spark has planned something else than the part, which then begins again.
+    """
     left, newest = _left(context, offset), int(offset[RESERVOIR_VERSION])
     if part.last:
         return None if left else offset
@@ -341,14 +339,14 @@ def first_position(context: RunContext, part: Part, offset: Offset) -> Offset | 
 
 
 def first_rows(context: RunContext, part: Part, files: int) -> DataFrame:
-    """What a stream of `events` would give of these versions: their kept rows, and one control row.
+    """Return what a stream of `events` would return of the part's versions: their kept rows, and one control row.
 
-    For the last step what a stream gives behind them.
+    For the last part, return the stream that follows them.
     """
     if part.last:
         return read_behind(context, part.versions.after, files)
     stream = events.stream(context.spark, context.events, None, files)
-    # A batch has exactly one step, whatever its files have; control rows are few.
+    # A batch has exactly one step, however many rows its files have. Control rows are few.
     few = stream.filter(f"{OO_KIND} = '{CONTROL}'").select(OO_KIND).coalesce(1)
     step = F.broadcast(few.mapInArrow(_one, "oo_step boolean"))
     after, upto = (
@@ -363,8 +361,8 @@ def first_rows(context: RunContext, part: Part, files: int) -> DataFrame:
     control = context.spark.range(1).select(
         *(fixed.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name) for field in stream.schema)
     )
-    # The stream comes once into it, as into what is read otherwise: Spark counts a query's sources, and refuses a
-    # checkpoint of another number.
+    # The stream is used once in the plan, as in other batches: Spark counts a query's sources, and refuses a checkpoint
+    # with another number.
     return control.unionByName(kept).crossJoin(step).select(*stream.columns)
 
 
@@ -379,13 +377,13 @@ def _logged(query: Query, number: int) -> Batch | None:
 
 
 def _ended(query: Query, number: int) -> Offset | None:
-    """The position at which a batch has ended by the log; None for one before the first."""
+    """Return the position at which a batch has ended by the log; None for the one before the first."""
     earlier = _logged(query, number) if number >= 0 else None
     return earlier.plan.source_to if earlier else None
 
 
 def _left(context: RunContext, offset: Offset) -> int:
-    """How many files of its snapshot a query has not read at an offset of Spark's."""
+    """Return how many files of its snapshot a query has not read at an offset of Spark's."""
     return (
         len(_files(context, offset)) - int(offset[stored_names.RESERVOIR_INDEX]) - 1
         if offset.get("isStartingVersion")
@@ -394,40 +392,34 @@ def _left(context: RunContext, offset: Offset) -> int:
 
 
 def _files(context: RunContext, offset: Offset | None) -> list[rewrite.File]:
-    """The data files of a query's snapshot; without an offset those that there are now."""
+    """Return the data files of a query's snapshot; without an offset, those of the present table."""
     table = opening.table(context.events, version=int(offset[RESERVOIR_VERSION]) if offset else None)
     return rewrite.rewritten_files(table, ())
 
 
-# What waits for an output is read in batches of a bounded size. docs/specification/outputs.md.
+# The backlog of an output is read in batches of a bounded size. docs/specification/outputs.md.
 #
-# Delta ends a batch after a number of files, also in the middle of a commit; and one number holds for a query from its
-# start to its end. So where more waits than one batch may have, the commits that wait are counted, and the query is
-# started for one batch with exactly the files of those that fit. The next batch is planned by another start, with its
-# own number. Once the rest fits the query goes on as its trigger says.
+# Delta ends a batch after a number of files, also in the middle of a commit, and the number is fixed while a query
+# runs. So if more than one batch's size waits, the waiting commits are counted. The query is started for one batch with
+# exactly the files of the commits that fit. The next batch is planned by another start, with its own number. Once the
+# rest fits, the query continues with its trigger.
 #
-# The log of `events` is counted from behind what the checkpoint has planned, so a kill between two parts changes
-# nothing: a planned part is read again as it is, and the next one may be cut otherwise.
-#
-# What a query reads of commits that are compacted is cut by `first_reading`.
-#
-# Who calls it: `outputs`. Errors: OSError, and those of Delta's log.
+# Counting begins after what the checkpoint has planned, so a kill between two parts changes nothing. A planned part is
+# read again as it is, and the next one may be cut elsewhere. Compacted commits are cut by a first reading.
 
 
 class Again(Exception):
-    """The query is to end between two batches, and to be started again. Its text says why."""
+    """Ends a query between two batches, so that it is started again. The message says why."""
 
 
 Turn = Callable[[Query, int, Part | None], None]
 
 
 def in_parts(context: RunContext, query: Query, start: int, turn: Turn) -> None:
-    """Run an output's query to its end: `turn` runs it once, with the number of files that end a batch, and with what
-    it reads first of what is compacted, if that is cut.
+    """Run an output's query to its end, and raise what `turn` raises.
 
-    Raises what that raises.
-
-    start   the version of `events` from which a query without a batch reads
+    `turn` runs the query once, with the number of files that end a batch, and with the part of a first reading, if any.
+    `start` is the version of `events` from which a query without a batch reads.
     """
     while True:
         part = next_part(context, query, start)
@@ -445,10 +437,11 @@ def in_parts(context: RunContext, query: Query, start: int, turn: Turn) -> None:
 
 
 def watch_backlog(context: RunContext, query: Query, on_batch: OnBatch) -> OnBatch:
-    """The work of a batch of a query that takes what there is.
+    """Return the work of a batch, which raises Again after a batch if the next one would be too large.
 
-    At its end Again is raised where the query stays up and its next batch would have too much: the log has the end of
-    this one, and Spark's checkpoint has not, so it is consumed once more."""
+    Only a query that stays up raises it. The log has the end of the batch and Spark's checkpoint has not, so the batch
+    is consumed once more.
+    """
 
     def work(frame: DataFrame, batch_id: int) -> None:
         on_batch(frame, batch_id)
@@ -461,10 +454,10 @@ def watch_backlog(context: RunContext, query: Query, on_batch: OnBatch) -> OnBat
 def backlog_positions(
     context: RunContext, query: Query, batch_id: int, part: Part | None
 ) -> tuple[dict[str, Any] | None, dict[str, Any], str]:
-    """The positions between which a batch of a stream reads, as the log is to have them, and the hash of what Spark has
-    planned.
+    """Return the positions between which a batch reads, as the log stores them, and the hash of what Spark has planned.
 
-    Raises Again where that is another part than was meant."""
+    Raise Again if Spark has planned another part.
+    """
     offset, offsets_hash = checkpoint.offsets(query.written, batch_id)
     if part is None or batch_id > part.number:
         return checkpoint.offsets(query.written, batch_id - 1)[0] if batch_id else None, offset, offsets_hash
@@ -497,15 +490,10 @@ def _waiting(path: Location, first: int) -> Iterator[Size]:
         yield len(files), sum(file.bytes for file in files)
 
 
-# What an output's function makes of `events`: of the rows as a stream, or of the windows that close with a batch.
-#
-# Who calls it: `outputs`, `finishing`. Errors: those of the function, and Refused.
-
-
 def event_stream(
     context: RunContext, query: Query, root: Output, start: int, files: int = events.UNSPLIT, part: Part | None = None
 ) -> DataFrame:
-    """An output's rows, made of what `events` has from a version on, or of a part of a first reading that is cut."""
+    """Return an output's rows, made of `events` from a version on, or of one part of a first reading."""
     read = first_rows(context, part, files) if part else read_from(context, start, files)
     if root.gets_whole_windows:  # its batches read the windows that they write from `events`
         return read
@@ -516,16 +504,16 @@ def event_stream(
             rows = without_final(context, query, root, rows, read_before(context, query, start))
         return rows, not_written(context, query, root, results.applied(context, root, rows))
 
-    # A join or a processor gives rows at any time, not only at ends of windows.
+    # A join or a processor returns rows at any time, not only at ends of windows.
     return by(windows.closed_until)[1] if root.gives_as_it_comes else at_close.asks_watermark(root.window, by)
 
 
 def closing_stream(
     context: RunContext, query: Query, root: Output, versions: Versions, batch_id: int, also: Sequence[Bounds] = ()
 ) -> DataFrame:
-    """The rows of the windows that close with this batch, and of others that are open.
+    """Return the rows of the windows that close with this batch, and of the open windows in `also`.
 
-    The first of a new life has all that no earlier one has written.
+    The first batch of a new life has all windows that no earlier life has written.
     """
     anew = bool(query.start_from) and batch_id == 0
     after = None if anew else versions.after
@@ -536,6 +524,6 @@ def closing_stream(
     if query.start_from:
         rows = without_final(context, query, root, rows, after)
     made = results.applied(context, root, rows)
-    # An aggregate without a group gives a row even for no records. Where no window closes there is none to give a row
-    # for.
+    # An aggregate without a group returns a row even for no records. If no window closes, there is no window to return
+    # a row for.
     return made if also or at_close.closes_any(root, ends) else made.limit(0)

@@ -1,7 +1,4 @@
-"""Calls a user's function, and tells an error of its code at the function's own line.
-
-Who calls it: `results`, `rejecting`. Errors: those of `function_errors.of_code`; any other error as it is.
-"""
+"""Call a user's functions: report errors in their code at their own line, reject records, and split several results."""
 
 from __future__ import annotations
 
@@ -52,7 +49,7 @@ CODE_ERRORS = (
     TypeError,
     ValueError,
 )
-"""What a function raises whose code is wrong, as it builds its plan: a repeat raises it again."""
+"""What a function with wrong code raises while it builds its plan. Calling it again raises the same."""
 
 
 # PySpark can note the user's line for each expression (`dataFrameDebugging`), for a whole session: that would cost
@@ -65,9 +62,9 @@ _inside = 0
 
 @contextmanager
 def lines_known() -> Iterator[None]:
-    """Inside, expressions are made with their lines.
+    """Make PySpark note the user's line for each expression while the block runs.
 
-    Queries build their plans on threads of their own: off again with the last of them.
+    Queries build their plans on threads of their own, so the last block that ends switches it off.
     """
     _switched(+1)
     try:
@@ -86,7 +83,7 @@ def _switched(by: int) -> None:
 
 @contextmanager
 def calling(whose: str, function: Callable[..., Any], columns: list[str]) -> Iterator[None]:
-    """Inside, what is wrong in the function's code is told as the user's error. `columns` are those that it gets."""
+    """Run the block, and raise an error in the function's code as the user's error. `columns`: those that it gets."""
     try:
         with lines_known():
             yield
@@ -94,35 +91,31 @@ def calling(whose: str, function: Callable[..., Any], columns: list[str]) -> Ite
         raise failures.error_of_code(whose, error, columns, errors.origin_of_function(function)) from error
 
 
-# Records that an output rejects: its function for that (`reject`) gives each one a reason, or null.
+# Rejected records: the output's function `reject` returns a reason for each record, or null. A rejected record does not
+# reach the output's own function.
 #
-# They do not reach the output's own function.
-#
-# A record is rejected by its own columns, so a replay, a new life and a backfill reject the same ones. The stream
-# leaves them out (`accepted`). The look that counts a batch's records, by the commits of receive, finds them a second
-# time (`met`), and the end of the batch notes them in the log. A late record is late, whatever the function would say
-# of it; a backfill that takes it in asks the function.
-#
-# Who calls it: `results`, `window_log`, `recompute`, and `check`. Errors: Refused for a function that gives no column
-# of texts, at its line.
+# Rejection depends on the record's own columns only, so a replay, a new life and a backfill reject the same records.
+# The stream leaves them out (`accepted_rows`). The query that counts a batch's records, by the commits of receive,
+# finds them a second time (`rejections_met`), and the end of the batch stores them in the log. A late record counts as
+# late, whatever the function returns for it; a backfill that includes the record calls the function.
 
 
 NOTHING = "nothing was written"
 REASON = "oo_rejected"
 PLACED = (OO_EVENT_TIME, OO_FRONTIER, OO_HIGH, OO_LOW, OO_LINEAGE, OO_BATCH)
 LONGEST = 500
-"""Signs of a reason that are kept."""
+"""The number of characters of a reason that are stored."""
 MOVING = ("current_timestamp(", "current_date(", "current_time(", "localtimestamp(", "now(")
-"""Spark's expressions that give another value in each query, and count as deterministic."""
+"""Spark's expressions that have another value in each query although Spark counts them as deterministic."""
 
 
 def accepted_rows(pipeline: Pipeline, output: Output, rows: DataFrame) -> DataFrame:
-    """The rows that an output's function is to get."""
+    """Return the rows that an output's function gets."""
     return rows.filter(rejection_reason(pipeline, output, rows).isNull()) if output.reject else rows
 
 
 def rejection_reason(pipeline: Pipeline, output: Output, rows: DataFrame) -> Column:
-    """Why each row is rejected; null where it is not. Raises Refused."""
+    """Return why each row is rejected, null if it is not. Raise Refused."""
     if not output.reject:
         return F.lit(None).cast("string")
     function = load.reject(output)
@@ -146,7 +139,7 @@ def rejection_reason(pipeline: Pipeline, output: Output, rows: DataFrame) -> Col
 
 
 def check_reject(pipeline: Pipeline, output: Output, rows: DataFrame) -> None:
-    """Raise Refused for a function that may say of a record now one thing and now another, as far as Spark knows it."""
+    """Raise Refused if Spark knows that a function may decide differently about the same record."""
     if not output.reject:
         return
     plan: Any = rows.select(rejection_reason(pipeline, output, rows).alias(REASON))._jdf.queryExecution().analyzed()  # type: ignore[operator]
@@ -160,10 +153,9 @@ def check_reject(pipeline: Pipeline, output: Output, rows: DataFrame) -> None:
 
 
 def rejections_met(pipeline: Pipeline, root: Output, kept: DataFrame) -> pa.Table:
-    """What an output has met with these records: by window the (record, window) pairs in time and late, and one row for
-    each that is rejected.
+    """Return what an output has met with these records: the (record, window) pairs in time and late, by window.
 
-    Rows of one look: in each the times are microseconds, `rejected` counts the row's own record.
+    Each rejected pair is a row of its own, with 1 in `rejected`. Times are microseconds.
     """
     rows = _told(pipeline, root, kept)
     if root.window is None:
@@ -186,7 +178,7 @@ def rejections_met(pipeline: Pipeline, root: Output, kept: DataFrame) -> pa.Tabl
 
 
 def rejected_of_span(pipeline: Pipeline, root: Output, kept: DataFrame, span: Span) -> pa.Table:
-    """The rejected pairs of the windows that start in a span, late ones too: as `met` has them."""
+    """Return the rejected pairs of the windows that start in a span, late ones too, like `rejections_met`."""
     assert root.window is not None
     rows = _told(pipeline, root, kept).filter(F.col(REASON).isNotNull())
     if isinstance(root.window, Session):
@@ -200,9 +192,9 @@ def rejected_of_span(pipeline: Pipeline, root: Output, kept: DataFrame, span: Sp
 
 
 def rejected_rows_of(root: Output, found: pa.Table) -> pa.Table:
-    """Rejected pairs as the log has them (`REJECTED`).
+    """Return rejected pairs as the log stores them (`REJECTED`).
 
-    A session has no end yet: the window is the one that the record alone would have.
+    A session has no end yet, so its window is the one that the record alone would have.
     """
     told = {name: found.column(name) for name in found.column_names} | {"rows": found.column("rejected")}
     if isinstance(root.window, Session):
@@ -212,12 +204,12 @@ def rejected_rows_of(root: Output, found: pa.Table) -> pa.Table:
 
 
 def _told(pipeline: Pipeline, root: Output, kept: DataFrame) -> DataFrame:
-    """The platform's columns of the records, and why each is rejected."""
+    """Return the platform's columns of the records, and why each is rejected."""
     return kept.select(*PLACED, rejection_reason(pipeline, root, kept).alias(REASON))
 
 
 def _whose(rejected: Column) -> list[Column]:
-    """What is told of a rejected record; null of all others, which are only counted."""
+    """Return the columns that describe a rejected record. They are null for other records, which are only counted."""
     told = {
         "event_time": F.unix_micros(OO_EVENT_TIME),
         OO_HIGH: F.coalesce(OO_HIGH, F.lit(0)),
@@ -236,30 +228,25 @@ def _refused(output: Output, what: str, hint: str) -> Refused:
 
 # Several results of one function: `def f(rows): return {"good": …, "odd": …}`.
 #
-# They are one frame until they are written.
-#
-# An output without a transform is a result of the function of the output that it is `from_output`. The results go
-# together as one frame, so that one query, one batch and one reading of the function's rows make them all. Each row
-# says whose it is (`oo_result`); its columns have the result's name before theirs (`odd:cents`), but for the window,
-# which all have. No struct: staged rows take a new column as other tables do.
-#
-# Who calls it: `results`. Errors: Refused for a result without an output, an output without a result, and results that
-# can't be one stream.
+# An output without a transform is a result of the function of the output that it is `from_output`. The results are
+# united into one frame until they are written. So one query, one batch and one reading of the function's rows make them
+# all. Each row names its result (`oo_result`). Its columns have the result's name before theirs (`odd:cents`), except
+# the window, which all results share. There is no struct, so staged rows take a new column as other tables do.
 
 
 RESULT, WINDOW = "oo_result", OO_WINDOW
 
 
 def names_of_results(pipeline: Pipeline, root: Output) -> list[str]:
-    """The outputs whose rows the function of `root` gives; one where it gives a DataFrame.
+    """Return the outputs whose rows the function of `root` returns; only `root` itself if it returns a DataFrame.
 
-    In an order that does not depend on that of the declaration: Spark finds the state of a result by its place in the
-    plan."""
+    They are sorted, whatever the order of declaration: Spark finds the state of a result by its place in the plan.
+    """
     return sorted([root.name, *(made.name for made in pipeline.made_from(root) if made.is_result)])
 
 
 def check_results(root: Output, wanted: list[str], given: dict[Any, Any], at: str) -> None:
-    """Raise Refused unless the function has given exactly the results that have an output.
+    """Raise Refused unless the function has returned exactly the results that have an output.
 
     `at` is the function's line, or empty.
     """
@@ -286,7 +273,7 @@ def check_results(root: Output, wanted: list[str], given: dict[Any, Any], at: st
 def united_results(
     root: Output, given: dict[str, DataFrame], at: str, stateless: Callable[[DataFrame], bool]
 ) -> DataFrame:
-    """All results as one frame. Raises Refused for a stream of which some results keep a state and others do not."""
+    """Unite all results into one frame. Raise Refused for a stream if some results keep a state and others do not."""
     if any(frame.isStreaming for frame in given.values()):
         kinds = {name: stateless(frame) for name, frame in given.items()}
         if len(set(kinds.values())) > 1:
@@ -304,12 +291,12 @@ def united_results(
 
 
 def results_are_united(rows: DataFrame) -> bool:
-    """Whether a frame has several results."""
+    """Return whether a frame has several results."""
     return RESULT in rows.columns
 
 
 def result_of(name: str, rows: DataFrame) -> DataFrame:
-    """The rows of one result, with its own columns."""
+    """Return the rows of one result, with its own columns."""
     mark = f"{name}:"  # no name of an output has a colon
     own = [F.col(quoted(column)).alias(column.removeprefix(mark)) for column in rows.columns if column.startswith(mark)]
     return rows.filter(F.col(RESULT) == name).select(*[column for column in rows.columns if column == WINDOW], *own)

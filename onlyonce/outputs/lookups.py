@@ -1,10 +1,8 @@
 """Which versions of its lookups an output's batch sees. The batch row fixes them; docs/specification/lookups.md.
 
-A query is started with the tables as of one version each. If the log has the batch that Spark will run first, its row
-says which: that batch is tried again, or its rows are consumed once more. Else they are the newest. If they are not the
-newest any more when a later batch of the same start would begin, the query ends and starts again.
-
-Who calls it: `outputs`, `finishing`. Errors: Refused for a version that is gone, a table with a key twice.
+A query is started with one version of each table. If the log has the batch that Spark will run first, its row names the
+versions: that batch is tried again, or its rows are consumed once more. Otherwise the newest versions are used. If a
+table has a newer version before a later batch of the same start begins, the query ends and starts again.
 """
 
 from __future__ import annotations
@@ -29,14 +27,17 @@ LONG_AGO = timedelta(hours=1)
 
 
 def versions_of_next_batch(context: RunContext, query: Query, root: Output) -> RunContext:
-    """The context of a query from its start on: the functions get the tables as its next batch is to see them."""
+    """Return the context in which the functions get the tables as the query's next batch must see them.
+
+    Raise Refused for a version that is gone, or for a table with a key twice.
+    """
     lookups = context.pipeline.lookups(root)
     if not lookups:
         return context
     number = 0 if context.bounded else checkpoint.last(query.folder, "commits") + 1
     rows = SeenLookups(query.database).near(query.lineage, number)
     hash, row = context.declaration_hash(root.name), rows.get(number)
-    # Under another declaration the batch is refused, or begins anew: it may be another table.
+    # Under another declaration the batch is refused, or begins again: the lookup may be another table.
     fixed: Versions = row.lookups if row and row.declaration_hash == hash else {}
     _refuse_gone(context, query, root, fixed, number)
     versions = tables.newest({name: lookup for name, lookup in lookups.items() if name not in fixed}) | fixed
@@ -55,18 +56,19 @@ def versions_of_next_batch(context: RunContext, query: Query, root: Output) -> R
 
 
 def versions_as_begun(context: RunContext, query: Query, root: Output, versions: Versions, number: int) -> RunContext:
-    """The context for a batch that has begun: the functions get the tables as its row says."""
+    """Return the context for a batch that has begun: the functions get the tables as its row says."""
     lookups = context.pipeline.lookups(root)
     _refuse_gone(context, query, root, versions, number)
     return replace(context, seen=tables.as_of(context.spark, lookups, versions))
 
 
 def watched_lookups(context: RunContext, root: Output, on_batch: OnBatch) -> OnBatch:
-    """The work of a batch of a query that was started with these versions.
+    """Return the work of a batch of a query that was started with these versions.
 
-    Before any but the first batch Again is raised where a table has a newer one: nothing of that batch has begun, so it
-    is the first of the next start. So it is with a first batch that came long after the start: the log does not name
-    the versions yet, and what it does not name is collected."""
+    Before any but the first batch, raise Again if a table has a newer version. Nothing of that batch has begun, so it
+    is the first of the next start. A first batch long after the start is treated the same: the log does not name the
+    versions yet, and versions that it does not name are collected.
+    """
     lookups, begun, started = context.pipeline.lookups(root), count(), time.monotonic()
 
     def work(frame: DataFrame, batch_id: int) -> None:

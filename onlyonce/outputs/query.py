@@ -1,17 +1,8 @@
-"""Writes a small batch of an output in the driver: one Spark job gives its rows, and the driver writes them as a task
-would.
+"""Outputs: from `events` to the sinks, in one streaming query for each output that reads `events` itself.
 
-Otherwise a batch is two jobs: one that looks at its rows, and one that writes them. Each takes a part of a second,
-however few rows it has, and a task in Python has a session in the database of its own.
-
-Only of few records, and of an output alone, whose sink can take rows so. A function that gives a row for a record at
-most has few rows then. Of any other, of windows that close for example, the driver asks for no more than MOST rows: if
-there are more, tasks write them. So they do if a row takes more bytes than its share of what the driver holds
-(`driver_rows`). What comes of a state is held, since it is read only once. The unit and its content are those of the
-tasks, so a replay may go the other way.
-
-Who calls it: `outputs`. Errors: those of the sink. What is away or in doubt is left to Spark's tasks after a warning,
-since they try again. Not promised: that a small batch is written here.
+docs/specification/output-batch.md has the steps of a batch. A batch is always consumed, even if all of it is already
+written: a stateful query whose plan is skipped fails at its next start. Measuring the rows of the root consumes the
+batch. If nothing is measured, or only rows that an earlier attempt has staged, a count consumes it.
 """
 
 from __future__ import annotations
@@ -65,12 +56,12 @@ from onlyonce.sinks.registry import WritesInDriver
 from onlyonce.tables import commit as tables_commit
 
 MOST = 10_000
-"""So many rows the driver takes of a function that may give more rows than it has records."""
+"""The most rows that the driver takes from a function that may return more rows than it has records."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """How many rows were written, and how many of them are in each window (`WRITTEN`)."""
+    """The number of rows written, and how many of them are in each window (`WRITTEN`)."""
 
     rows: int
     windows: pa.Table
@@ -85,7 +76,18 @@ def written_in_driver(
     frame: DataFrame,
     held: ExitStack,
 ) -> Written | None:
-    """Write a batch's rows; None where that is for Spark's tasks. `frame` is read once, or is held from then on."""
+    """Write a small batch in the driver; return None if Spark's tasks must write it.
+
+    In Spark's tasks a batch takes two jobs: one measures its rows, and one writes them. Each takes a part of a second,
+    and a task in Python opens a session in the database. Here one job returns the rows, and the driver writes them as a
+    task would. The unit and its content are the tasks' own, so a replay may go the other way.
+
+    The driver writes only few records, of an output alone, to a sink that takes rows so. If the function may return
+    more rows than it has records, the driver asks for at most MOST rows. If there are more, or a row takes more bytes
+    than its share of what the driver holds (`driver_rows`), tasks write them. `frame` is read once, or is held from
+    then on, since rows that come from a state can be read only once. After an OSError or Retryable, Spark's tasks try
+    again.
+    """
     step = steps[0]
     if len(steps) > 1 or not isinstance(step.writer, WritesInDriver):
         return None
@@ -123,8 +125,10 @@ def _content(plain: DataFrame, rows: pa.Table) -> Content:
 
 
 def _records(context: RunContext, query: Query, step: results.Step, batch: Batch, versions: Versions) -> int | None:
-    """Return how many records a batch has; None if the log does not count them by batch, or if its rows are not for the
-    driver."""
+    """Return how many records a batch has.
+
+    Return None if the log does not count them by batch, or if the batch's rows are not for the driver.
+    """
     root = step.output
     if context.bounded or root.stable_input:
         return None
@@ -141,34 +145,32 @@ def _windows(rows: pa.Table) -> pa.Table:
     return groups.rename_columns({"count_all": "rows"}).select(WRITTEN.names).cast(WRITTEN)
 
 
-# Takes the rows of earlier lives out of the target of an output with state of its own, when a new life is to begin from
-# the start.
+# Remove the rows of earlier lives from the target of an output with state of its own, if a new life begins from the
+# start.
 #
-# Such a life reads `events` from the beginning with no state, and its rows take the place of all that were there. They
-# are taken out before its first batch begins; until one has begun, each start of the life does it again.
+# Such a life reads `events` from the beginning with no state, and its rows replace all earlier ones. The earlier rows
+# are removed before its first batch begins. Until one has begun, each start of the life removes them again.
 #
-# | a driver ends             | then                                                              |
-# |---------------------------|-------------------------------------------------------------------|
-# | before the rows are out   | the next start takes them out                                     |
-# | behind that               | the next start takes out nothing                                  |
-# | once a batch has begun    | the batch is in the log, and the rows are its own: they stay      |
+# | a driver ends             | then                                                            |
+# |---------------------------|-----------------------------------------------------------------|
+# | before the rows are out   | the next start removes them                                     |
+# | after that                | the next start removes nothing                                  |
+# | once a batch has begun    | the batch is in the log, and the rows are its own: they stay    |
 #
-# A driver of this life that was overtaken finds in the transaction that takes rows out that its epoch is old
-# (PostgreSQL), or takes out the files that were there before it asked for its epoch (Delta), and these are of earlier
+# An overtaken driver of this life can't remove newer rows. In PostgreSQL the transaction that removes rows finds that
+# the driver's epoch is old. In Delta it removes the files that existed before it asked for its epoch: those of earlier
 # lives.
-#
-# Who calls it: `outputs`. Errors: Superseded; Refused for a sink that was changed to one whose rows stay.
 
 
 class Clearing(Protocol):
-    """A sink whose rows can be taken out."""
+    """A sink whose rows can be removed."""
 
     def clear(self, has_begun: Callable[[], bool]) -> None:
-        """Take out all rows that are there now, unless the life that asks has begun a batch."""
+        """Remove all rows that the target has now, unless the calling life has begun a batch."""
 
 
 def clear_target(query: Query, root: Output, steps: list[Step]) -> None:
-    """Take the rows out, where the query's life begins from the start and has begun no batch."""
+    """Remove the rows if the query's life begins from the start and has begun no batch. Raise Superseded or Refused."""
     if not (root.stateful and query.start_from.get(ANEW)) or _has_begun(query):
         return
     for step in steps:
@@ -183,19 +185,12 @@ def _has_begun(query: Query) -> bool:
     return Lineages(query.database).has_begun(query.driver)
 
 
-# Looks at what Spark tells of a query's state: notes how large it is, and detects rows that Spark itself has dropped as
-# late, which must never happen.
-#
-# Spark counts such rows only afterwards, in the progress of a query, so the drop can be detected but not prevented. The
-# progress is checked before each next batch, and a lineage that has lost rows writes nothing more.
-#
-# Who calls it: `outputs`, by `query`. Errors: InvariantBroken, at the first check that finds such rows.
-
-
 class Dropped:
-    """What was seen of a query's progress.
+    """Watch a query's progress: note how large its state is, and detect rows that Spark has dropped as late.
 
-    Spark keeps the last of it only, so a query that stays up is looked at often.
+    Spark must never drop rows as late. It counts such rows only afterwards, so a drop can be detected but not
+    prevented. The progress is checked before each next batch, and a lineage that has lost rows writes nothing more.
+    Spark keeps only the latest progress, so a query that stays up is checked often.
     """
 
     def __init__(self, database: Database, lineage: str) -> None:
@@ -203,9 +198,9 @@ class Dropped:
         self._seen = ""
 
     def look(self, running: StreamingQuery) -> None:
-        """Look at the progress that has come since the last look.
+        """Check the progress since the last check.
 
-        Raises InvariantBroken, and marks the lineage as damaged.
+        If Spark has dropped rows, mark the lineage as damaged and raise InvariantBroken.
         """
         new = self._new(running)
         self._note(new)
@@ -227,7 +222,7 @@ class Dropped:
                 States(self._database).note(self._lineage, progress.batchId(), told)
 
     def _new(self, running: StreamingQuery) -> list[Any]:
-        # As the JVM has it, and only what is new: Python's form of all that Spark keeps costs thousands of calls.
+        # Read from the JVM, and only what is new: Python's form of all that Spark keeps costs thousands of calls.
         found: list[Any] = []
         for progress in reversed(running._jsq.recentProgress()):
             if progress.timestamp() <= self._seen:
@@ -256,21 +251,12 @@ def _state(number: int, told: Any) -> State:
     )
 
 
-# Outputs: from `events` to the sinks. One streaming query for each output that reads `events` itself.
-#
-# docs/specification/output-batch.md has its steps. A batch is always consumed, also if everything of it is already
-# written: a stateful query whose plan is skipped fails at its next start. Measuring the rows of the root consumes the
-# batch. Where nothing is measured, or only rows that an earlier attempt has staged, a count consumes it.
-
-
 @dataclass(frozen=True)
 class Beside:
-    """What an output does around each batch where receive is at work beside it.
+    """What an output does around each batch while receive runs at the same time. If receive has ended, both do nothing.
 
-    Where receive has ended there is nothing to do.
-
-    before   until the rows of these versions are vouched for by the log
-    after    once the batch is ended
+    before   waits until the log vouches for the rows of these versions
+    after    runs once the batch is ended
     """
 
     before: Callable[[Query, Versions], None] = lambda _, __: None
@@ -278,7 +264,7 @@ class Beside:
 
 
 def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
-    """Write what an output, and those made from it, owe for what is in `events`. Called by `onlyonce.run.queries`."""
+    """Write what an output, and the outputs made from it, owe for what `events` has."""
     query = context.open_query(root.name)
     context = lookups.versions_of_next_batch(context, query, root)
     start = int(query.start_from.get(stored_names.START_VERSION, 0))
@@ -301,7 +287,7 @@ def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
         versions, plan = _plan(context, query, root, batch_id, part)
         met[:] = [versions]
         beside.before(query, versions)
-        if raw:  # the stream keeps no state, so nothing is amiss when its own frame is not read
+        if raw:  # the stream keeps no state, so its own frame need not be read
             frame = outputs_events.closing_stream(context, query, root, versions, batch_id)
         _batch(context, query, steps, frame, replace(plan, facts={stored_names.STATELESS: plain}), versions)
         beside.after()
@@ -329,7 +315,7 @@ def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
 
 
 def _refuse_unsaid(context: RunContext, query: Query, root: Output) -> None:
-    """Before the first batch of a state whose number of partitions nobody has said."""
+    """Raise before the first batch of a stateful query if the number of its state's partitions is not set."""
     spark = context.spark
     unsaid = state.is_unsaid(spark.sparkContext.master, spark.conf.get(state.PARTITIONS, None))
     if unsaid and Lineages(query.database).last_batches(query.lineage)[0] is None:
@@ -337,7 +323,7 @@ def _refuse_unsaid(context: RunContext, query: Query, root: Output) -> None:
 
 
 def drain_bounded(context: RunContext, root: Output) -> None:
-    """The same for a bounded run: one batch over all of `events`, where nothing is late."""
+    """Write an output in a bounded run: one batch over all of `events`, where nothing is late."""
     query = context.open_query(root.name)
     context = lookups.versions_of_next_batch(context, query, root)
     upto = tables_commit.latest(context.events)
@@ -352,7 +338,7 @@ def drain_bounded(context: RunContext, root: Output) -> None:
 
 def _plan(context: RunContext, query: Query, root: Output, batch_id: int, part: Part | None) -> tuple[Versions, Plan]:
     before, offset, offsets_hash = outputs_events.backlog_positions(context, query, batch_id, part)
-    # A new life meets rows again that an earlier one has counted.
+    # A new life meets rows again that an earlier life has counted.
     counted = int(query.start_from.get(COUNTED_UPTO, -1))
     versions = Versions(read_upto(before) if before else counted, read_upto(offset))
     return versions, _plan_of(context, query, root, batch_id, versions, before, offset, offsets_hash)
@@ -420,9 +406,9 @@ def commit(
     held: ExitStack,
     fired: Fired | None = None,
 ) -> None:
-    """Write the rows of a begun batch to all its sinks, and end it.
+    """Write the rows of a begun batch to all its sinks, and end the batch.
 
-    `fired`: what they are of, where the output has a trigger.
+    `fired`: the panes that the rows are of, if the output has a trigger.
     """
     if few := written_in_driver(context, query, steps, batch, versions, rows, held):
         _tell(query, batch, steps[0].output, few.rows, 0)
@@ -441,8 +427,10 @@ def commit(
 
 
 def _write(query: Query, step: results.Step, batch: Batch, rows: DataFrame) -> tuple[pa.Table, int]:
-    """Write one output's rows; gives each window of theirs with its number of rows, and how many rows were written once
-    more than they should be."""
+    """Write one output's rows.
+
+    Return the number of rows of each window, and how many rows were written once more than they should be.
+    """
     lengths = step.writer.lengths()
     found = results.measured(rows, step.output.sink, lengths)
     passing("output-consumed")
@@ -499,8 +487,8 @@ def _end(
 
 
 def refusal(root: Output, error: AnalysisException) -> Exception:
-    """What Spark says of a stream that it can't run, as a refusal where its cause is known; else as it is."""
-    if "watermark" not in first_line(error).lower():  # what follows is the plan, which has one always
+    """Return a refusal for Spark's error about a stream that it can't run if the cause is known, else that error."""
+    if "watermark" not in first_line(error).lower():  # the plan follows, and always contains one
         return error
     return Refused(
         f"output {root.name}: Spark finds no watermark on what {root.made_by} groups by",

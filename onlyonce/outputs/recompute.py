@@ -1,4 +1,8 @@
-"""Values that describe the windows which are computed again, and the choice of their rows from a bounded read."""
+"""Recompute closed windows of an output from `events`, now with late rows, and replace the old rows.
+
+The functions of the stream (`results`, the sinks) run over a bounded read of what the stream has read.
+docs/specification/backfill-computation.md has the rules.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +50,7 @@ from onlyonce.sinks.registry import SinkWriter
 
 @dataclass(frozen=True)
 class Part:
-    """The windows that start in a span, and the tables that they see."""
+    """The windows that start in a span, and the versions of the lookup tables that they see."""
 
     span: Span
     seen: Seen
@@ -54,14 +58,14 @@ class Part:
 
 @dataclass(frozen=True)
 class Parts:
-    """All windows of a backfill."""
+    """All windows of a backfill, in parts with the same lookups."""
 
     parts: tuple[Part, ...]
 
     def over(
         self, context: RunContext, rows: DataFrame, function: Callable[[RunContext, DataFrame], DataFrame]
     ) -> DataFrame:
-        """A function over the rows (with `oo_window`) of each part, with the tables of that part, put together."""
+        """Apply a function to the rows (with `oo_window`) of each part with its tables, and unite the results."""
         if len(self.parts) == 1:
             return function(replace(context, seen=self.parts[0].seen), rows)
         made = [
@@ -71,7 +75,7 @@ class Parts:
         return reduce(DataFrame.unionByName, made)
 
     def versions_at(self, starts: pa.ChunkedArray) -> pa.Array:
-        """What the windows that start at these times see, as the log keeps it: JSON; null without lookups."""
+        """Return the versions that the windows starting at these times see, as the log's JSON; null without lookups."""
         seen = [json.dumps(part.seen.versions) if part.seen.versions else None for part in self.parts]
         begun = np.searchsorted(
             [part.span.start for part in self.parts], starts.cast(pa.int64()).to_numpy(), side="right"
@@ -83,9 +87,9 @@ class Parts:
 class Recomputed:
     """The new rows of the windows that start in `span`.
 
-    counts   how many (record, window) pairs in time and late they were made of; None: by the log, as the stream met
+    counts   how many (record, window) pairs in time and late the rows were made of; None: by the log, as the stream met
              them
-    parts    what its windows see of the output's lookups
+    parts    what the windows see of the output's lookups
     """
 
     rows: DataFrame
@@ -95,29 +99,27 @@ class Recomputed:
 
 
 def between(rows: DataFrame, low: int, high: int) -> DataFrame:
-    """The rows with event times in [low, high), in microseconds."""
+    """Return the rows with event times in [low, high), in microseconds."""
     time = F.col(OO_EVENT_TIME)
     return rows.filter((time >= F.timestamp_micros(F.lit(low))) & (time < F.timestamp_micros(F.lit(high))))
 
 
 def starts_in(column: Any, span: Span) -> Any:
-    """Whether a window's start is in the span."""
+    """Return whether a window's start is in the span."""
     return (column >= F.timestamp_micros(F.lit(span.start))) & (column < F.timestamp_micros(F.lit(span.stop)))
 
 
-# Windows of a chain computed anew: which records come through the outputs before.
+# Windows of a chain: which records come through the outputs before. docs/specification/backfill-computation.md.
 #
-# docs/specification/backfill-computation.md.
-#
-# An output before that leaves late records out has them only where a backfill has put them in; so their windows and
-# versions of `events` are asked of the log.
-#
-# Who calls it: `recompute`. No errors of its own.
+# If an output before leaves late records out, it has them only in the windows into which a backfill has put them. The
+# log has these windows and their versions of `events`.
 
 
 def comes_through(context: RunContext, root: Output, span: Span) -> Column:
-    """Whether a record is in the rows of the output before, as they are now: in time there, or put in by a backfill;
-    and so on up the chain."""
+    """Return whether a record is in the present rows of all outputs before in the chain.
+
+    It is in an output's rows if it was in time there, or if a backfill has put it in.
+    """
     assert isinstance(root.window, Chained)
     outputs = reversed(context.pipeline.upstream(root))
     reading = Span(*model.rows_of(root.window, span))
@@ -136,24 +138,23 @@ def _put_in(context: RunContext, before: Output, start: Column, span: Span) -> C
     return found
 
 
-# Which versions of its lookups a backfill sees: those that each window saw when it was last written ('then'), or the
-# newest ('now').
+# The lookup versions that a backfill sees: those that each window saw when it was last written ('then'), or the newest
+# ('now').
 #
-# The log keeps the versions with each window (`panes`). Windows with the same ones, one after the other, are a part:
-# the functions are applied to the rows of each part with its tables. A window without a result belongs to the part
-# before it.
-#
-# Who calls it: `recompute`. Errors: Refused for a version that is gone, for sessions that saw several, for more parts
-# than Spark plans well.
-
+# The log stores the versions with each window (`panes`). Consecutive windows with the same versions are a part: the
+# functions are applied to the rows of each part with its tables. A window without a result belongs to the part before
+# it.
 
 Which = Literal["then", "now"]
 MOST = 50
-"""Parts of a backfill: each is a plan of its own, which Spark puts together."""
+"""The largest number of parts of a backfill. Each part is a plan of its own, which Spark unites."""
 
 
 def lookup_parts_of(context: RunContext, root: Output, span: Span, which: Which) -> Parts:
-    """The windows of a backfill by what they see. Raises Refused."""
+    """Return the windows of a backfill by the versions that they see.
+
+    Raise Refused for a version that is gone, for sessions that saw several versions, and for more than MOST parts.
+    """
     lookups = context.pipeline.lookups(root)
     if not lookups:
         return Parts((Part(span, NOTHING),))
@@ -173,13 +174,16 @@ def lookup_parts_of(context: RunContext, root: Output, span: Span, which: Which)
 
 
 def _written(context: RunContext, root: Output, span: Span) -> list[tuple[Micros, Versions]]:
-    """What the windows of a span saw when they were last written, in the order of their start."""
+    """Return what the windows of a span saw when they were last written, in the order of their start."""
     seen = SeenLookups(context.database).of_windows(context.instance, root.name, span)
     return [(to_micros(start) or 0, versions) for start, versions in seen]
 
 
 def _cut(span: Span, found: list[tuple[Micros, Versions]], newest: Versions) -> list[tuple[Span, Versions]]:
-    """The span cut where the versions change; a lookup that a window has not seen then is as it is now."""
+    """Cut the span where the versions change.
+
+    A lookup that a window did not see at that time has its newest version.
+    """
     cut: list[tuple[Micros, Versions]] = []
     for start, versions in found:
         known = {name: versions.get(name, newest[name]) for name in newest}
@@ -220,15 +224,14 @@ def _now(context: RunContext, root: Output, span: Span) -> str:
 
 # Sessions of a backfill.
 #
-# A session may begin before the first row that is read, and late rows may join sessions that were apart.
-#
-# Only the user's function knows the key of a session, so the edges are found by computing: more rows are read at both
-# ends until no session of the span touches the edge of what was read. A session that late rows have changed may reach
-# out of the span. Then the span is widened to the old sessions that it has swallowed, whose rows would else stay.
+# A session may begin before the first row that is read, and late rows may join separate sessions. Only the user's
+# function knows the key of a session, so its edges are found by computing. More rows are read at both ends until no
+# session of the span touches the edge of the rows. A session that late rows have changed may reach out of the span.
+# Then the span is widened to the old sessions that the changed one replaces, whose rows would otherwise stay.
 
 
 FURTHER = 4
-"""By how much the margin of what is read grows when a session reaches its edge."""
+"""The factor by which the margin of the rows grows when a session touches their edge."""
 
 Windows = list[tuple[Micros, Micros]]
 
@@ -236,9 +239,9 @@ Windows = list[tuple[Micros, Micros]]
 def recomputed_sessions(
     context: RunContext, root: Output, asked: Span, span: Span, reach: Reach, kept: DataFrame
 ) -> Recomputed:
-    """The sessions that start in the span, widened to what has merged.
+    """Return the sessions that start in the span, after widening it to sessions that have merged.
 
-    Raises OpenWindows when one that starts in what was asked for is still open.
+    Raise OpenWindows if a session that starts in the span asked for is still open.
     """
     assert isinstance(root.window, Session)
     rows, widened = kept, span
@@ -259,7 +262,7 @@ def recomputed_sessions(
 
 
 def _counted(root: Output, rows: DataFrame, span: Span) -> Counts:
-    """Counted where the late rows are, at their own event times: the log knows them by the hour only."""
+    """Count late rows at their own event times: the log knows late rows of sessions only by the hour."""
     assert root.window is not None
     late = windows.is_late(root.window, root.lateness)
     in_span = rows.filter(starts_in(F.col(OO_EVENT_TIME), span))
@@ -273,7 +276,7 @@ def _sessions(context: RunContext, root: Output, rows: DataFrame) -> DataFrame:
 
 
 def _wide_enough(context: RunContext, root: Output, span: Span, kept: DataFrame) -> DataFrame:
-    """The rows around a span such that each of its sessions is whole."""
+    """Return enough rows around a span that each of its sessions is whole."""
     assert isinstance(root.window, Session)
     gap = micros(root.window.gap)
     low, high = model.rows_of(root.window, span)
@@ -293,7 +296,7 @@ def _wide_enough(context: RunContext, root: Output, span: Span, kept: DataFrame)
 
 
 def _changed(context: RunContext, root: Output, rows: DataFrame) -> Windows:
-    """The sessions, old and new, that differ with the late rows and without them. Few: late rows are few."""
+    """Return the old and new sessions that differ with and without the late rows. They are few, like late rows."""
     assert root.window is not None
     in_time = _comparable(_sessions(context, root, rows.filter(~windows.is_late(root.window, root.lateness))))
     both = _comparable(_sessions(context, root, rows))
@@ -316,22 +319,16 @@ def _ends(frame: DataFrame) -> tuple[Micros | None, Micros | None]:
     return row.first, row.last
 
 
-# Recomputes closed windows of an output from `events`, now with late rows, and replaces the old rows.
-#
-# It uses the functions of the stream (`results`, the sinks) over a bounded read of what the stream has read.
-# docs/specification/backfill-computation.md has its rules.
-
-
 log = structlog.get_logger()
 
 
 def recompute(
     context: RunContext, root: Output, span: Span, asked_by: AskedBy = "person", lookups: Which = "then"
 ) -> None:
-    """Make the next generation of the windows of an output that start in the span, and of those made from it; with its
-    lookups as each window saw them when it was last written, or as they are now.
+    """Make the next generation of an output's windows that start in the span, and of the outputs made from it.
 
-    Raises OpenWindows when the stream has not closed them all, Refused when a sink can't take them back.
+    Lookups are as each window saw them when it was last written, or as they are now. Raise OpenWindows if the stream
+    has not closed all these windows, and Refused if a sink can't take its rows back.
     """
     chain = [root, *context.pipeline.made_from(root)]
     todo = {output.name: what_to_do(output) for output in chain}
@@ -359,7 +356,7 @@ def recompute(
             Backfills(query.database).widen(driver, request, number, made.span)
         batch = _batch(context, query, number, request, reach)
         panes, writers = _write_span(seeing, query, chain, todo, batch, made, held)
-        # The log counted each pair when the stream met it: to count again is to read all rows once more.
+        # The log counted each pair when the stream met it. Counting again would read all rows once more.
         met = made.counts or Backfills(query.database).met(request, made.span, reach.consumed)
         written = panes[root.name]
         counts = met | {"windows": written.num_rows, "rows": pc.sum(written.column("rows")).as_py() or 0}
@@ -372,7 +369,7 @@ def recompute(
 
 
 def with_those_below(context: RunContext, root: Output, span: Span, lookups: Which = "then") -> None:
-    """The same, and then of the closed windows that are made from these, in the order of the chain."""
+    """Recompute the windows, and then the closed windows that are made from them, in the order of the chain."""
     recompute(context, root, span, lookups=lookups)
     for output, made in outputs_events.spans_below(context.pipeline, root, span):
         closed = outputs_events.closed_part(context.database, context.instance, output, made)
@@ -383,7 +380,7 @@ def with_those_below(context: RunContext, root: Output, span: Span, lookups: Whi
 def fold_late(context: RunContext, root: Output) -> None:
     """Recompute the windows of an output with late='recompute' that have late rows not folded in yet."""
     for span in outputs_events.late_windows_of_stream(context.database, context.pipeline, context.instance, root):
-        with suppress(model.OpenWindows):  # a late row may be of a session that is still open: the next run's
+        with suppress(model.OpenWindows):  # a late row's session may still be open: the next run folds the row in
             recompute(context, root, span, "late rows")
 
 
@@ -406,7 +403,7 @@ def _computed(context: RunContext, root: Output, asked: Span, span: Span, reach:
 
 
 def _widened(context: RunContext, root: Output, span: Span) -> Span:
-    """What is computed again for a span: of a join its neighbours too, where its records have rows."""
+    """Return the span to recompute. That of a join includes its neighbours, if late records have rows there."""
     if not isinstance(root.window, Joined):
         return span
     back = retention.first_moment(0, root.window)
@@ -417,13 +414,16 @@ def _widened(context: RunContext, root: Output, span: Span) -> Span:
 
 
 def _kept(context: RunContext, root: Output, span: Span, reach: Reach) -> DataFrame:
-    """The records that may be in the windows of a span; of sessions, which reach out of it, all."""
+    """Return the records that may be in the windows of a span.
+
+    For sessions return all, since sessions reach out of it.
+    """
     kept = receive_events.rows_as_of(context, reach.consumed).filter(f"{OO_KIND} = '{KEPT}'")
     return kept if isinstance(root.window, Session) else between(kept, *model.rows_of(root.window, span))  # type: ignore[arg-type]
 
 
 def _rejected(context: RunContext, root: Output, span: Span, reach: Reach) -> pa.Table | None:
-    """The records of the windows that the output rejects as it is declared now, late ones too."""
+    """Return the records of the windows that the output rejects as it is declared now, late ones too."""
     if not root.reject:
         return None
     return function.rejected_rows_of(
@@ -432,7 +432,10 @@ def _rejected(context: RunContext, root: Output, span: Span, reach: Reach) -> pa
 
 
 def _batch(context: RunContext, query: Query, number: int, request: Request, reach: Reach) -> Batch:
-    """What the sinks need to know. One partition, so that a sink's windows change in one transaction."""
+    """Return the batch that the sinks get.
+
+    It has one partition, so that a sink changes its windows in one transaction.
+    """
     plan = Plan(
         lineage=query.lineage, batch_id=number, source_from=None, source_to={RESERVOIR_VERSION: reach.consumed},
         offsets_hash="", partitions=1, system_time=datetime.now(UTC), bucket=0, settings={}, mode="exactly_once",
@@ -450,7 +453,10 @@ def _write_span(
     made: Recomputed,
     held: ExitStack,
 ) -> tuple[dict[str, pa.Table], list[SinkWriter]]:
-    """Write each output of the chain; gives the windows of each, and the writers of the sinks that were written."""
+    """Write each output of the chain.
+
+    Return the windows of each output, and the writers of the sinks that were written.
+    """
     panes, writers = {}, []
     steps = results.steps_of(context, query, chain[0], made.rows)
 

@@ -1,10 +1,9 @@
-"""Finishes an output's batch that has written to some of its sinks and then lost its checkpoint.
+"""Finish an output's batch that has written to some of its sinks and then lost its checkpoint.
 
-It works from `events`. docs/specification/incarnation.md.
-
-A bounded read computes once more what the stream would have written. The log has the versions that the batch read, the
-declaration and the number of partitions; `events` has each row with the frontier that it met. The same writers write
-the rows under the same names. So a unit that is there is compared and skipped, and a missing one is written.
+docs/specification/incarnation.md. A bounded read of `events` computes once more what the stream would have written. The
+log has the versions that the batch read, the declaration and the number of partitions. `events` has each row with the
+frontier that it met. The same writers write the rows under the same names. So a unit that is already written is
+compared and skipped, and a missing unit is written.
 
 | the output | its rows of a batch that has read (after, upto] of `events` |
 |---|---|
@@ -12,8 +11,7 @@ the rows under the same names. So a unit that is there is compared and skipped, 
 | fixed and sliding windows | those that the frontier of `after` closes and that are not final by the log |
 | sessions | those that end between the frontier that the batch before wrote by, and that of `after` |
 
-(Spark closes windows by what the batches *before* have read.) Who calls it: `onlyonce.run.reset`. Errors: Refused if
-the batch can't be computed from `events`; InvariantBroken if the sink has other rows.
+Spark closes windows by what the batches *before* have read.
 """
 
 from __future__ import annotations
@@ -40,13 +38,14 @@ from onlyonce.outputs.results import Versions
 from onlyonce.receive import events as receive_events
 
 ANY_LIFE = ""
-"""Stands for a lineage that is none, where the windows of all lives are asked for."""
+"""Names no lineage, so that the final windows of all lives are left out."""
 
 
 def finish(context: RunContext, query: Query, root: Output, number: int) -> None:
     """Write what is missing of a begun batch, and end it.
 
-    The driver of `query` has the highest epoch wherever it may commit.
+    The driver of `query` must have the highest epoch in each database to which it may commit. Raise Refused if the
+    batch can't be computed from `events`, and InvariantBroken if a sink has other rows.
     """
     batch = Batches(query.database).find_begun(query.lineage, number)
     if context.declaration_hash(root.name) != batch.plan.declaration_hash:
@@ -71,14 +70,14 @@ def finish(context: RunContext, query: Query, root: Output, number: int) -> None
 
 
 def _earlier(query: Query, number: int) -> Plan | None:
-    """Return what the batch before was to do; None before the first."""
+    """Return the plan of the batch before; None before the first."""
     return Batches(query.database).find_begun(query.lineage, number - 1).plan if number else None
 
 
 def _rows(
     context: RunContext, query: Query, root: Output, batch: Batch, versions: Versions, between: tuple[int, int]
 ) -> DataFrame:
-    """The rows of the batch, as its stream would have given them."""
+    """Return the rows of the batch, as its stream would have returned them."""
     if context.bounded:
         return results.applied(context, root, windows.in_batch(_events(context, versions.upto), root))
     stateless = bool(batch.plan.facts.get(stored_names.STATELESS))
@@ -106,7 +105,10 @@ def _rows(
 
 
 def _other_lookups(query: Query, batch: Batch) -> int | None:
-    """A batch before this one that saw other versions of the lookups: the state of this one may have rows of both."""
+    """Return a batch before this one that saw other versions of the lookups; None if there is none.
+
+    The state of this batch may have rows of both versions.
+    """
     plan = batch.plan
     return SeenLookups(query.database).others(plan.lineage, plan.batch_id)
 
@@ -129,7 +131,8 @@ def _closing(context: RunContext, query: Query, root: Output, kept: DataFrame, b
     end = F.unix_micros(f"{OO_WINDOW}.end")
     if isinstance(root.window, Session):
         result = results.applied(context, root, kept)
-        # A plain filter of a session's end would be pushed below the merge, where each record has one of its own.
+        # Spark would push a plain filter of a session's end below the merge, where each record has a session of its
+        # own.
         inside = (end <= F.lit(closed)) if opened is None else (end <= F.lit(closed)) & (end > F.lit(opened))
         return result.filter(F.coalesce(F.when(F.spark_partition_id() >= 0, inside), F.lit(False)))
     kept = events.restart_without(context, query, root, kept, ANY_LIFE)

@@ -1,10 +1,8 @@
-"""The lines of released rows.
+"""Entry point: take invalid or remnant rows in again after a correction, exactly once.
 
-An invalid row has its line as it came; the line of a remnant row is made from its columns.
-
-Each line is parsed as receive will parse it. A record that `events` has already as kept is left out here, since receive
-could not recognise it if its id was collected. Who calls it: `onlyonce.outputs.reprocess`. Only that one file is
-written.
+Their lines become a new file in the inbox, and the next run reads and counts it like any other file. A set of rows (one
+batch, one reason) is released at most once. A record that is already kept is left out. A record that is still invalid
+becomes invalid again, in its new batch, and may be released again from there.
 """
 
 from __future__ import annotations
@@ -89,11 +87,15 @@ def prepare_lines(
     now: datetime,
     out: Path | None,
 ) -> Lines:
-    """The lines of some sets of `events` as it was when they were taken, less the records that are kept already;
-    written to `out` if it is given."""
+    """Return the lines of some sets of `events` as of their version, without the records that are already kept.
+
+    An invalid row has its line as received; a remnant row's line is made from its columns. Each line is parsed as
+    receive will parse it. Records that are already kept must be left out here: receive could not recognise a record
+    whose id was collected. The lines are written to `out` if it is given; nothing else is written.
+    """
     with ExitStack() as held:
         values = results.hold(held, _values(spark, pipeline, table, kind, sets))
-        nowhere = {name: F.lit(0).cast("long") for name in parse.PLACE}  # their place is that in the file to come
+        nowhere = {name: F.lit(0).cast("long") for name in parse.PLACE}  # their place will be in the new file
         values_as_read = values.withColumns({"oo_refused": F.lit(None).cast("string"), **nowhere})
         records = parse.records(values_as_read, pipeline, now)
         records = results.hold(held, records.select("oo_payload", OO_HIGH, OO_LOW, OO_REASON, OO_EVENT_TIME))
@@ -115,7 +117,7 @@ def prepare_lines(
 
 
 def _values(spark: SparkSession, pipeline: Pipeline, table: DataFrame, kind: Kind, sets: list[RowSet]) -> DataFrame:
-    """One column `oo_line`: a line for each row of the sets, and the lines of their files."""
+    """Return one column `oo_line`: a line for each row of the sets, and the lines of their files."""
     wanted = spark.createDataFrame(
         [(one.lineage, one.batch_id, one.reason) for one in sets if not one.file],
         f"{OO_LINEAGE} string, {OO_BATCH} long, {OO_REASON} string",
@@ -127,14 +129,13 @@ def _values(spark: SparkSession, pipeline: Pipeline, table: DataFrame, kind: Kin
 
 
 def whole_files(spark: SparkSession, paths: list[str]) -> DataFrame:
-    """Return the lines of files that could not be read when they were listed: without places, and whatever they are by
-    now."""
+    """Return the present lines of files that could not be read when they were listed. The lines have no places."""
     return worker.each(spark, paths, _lines_of, "oo_line binary").select(F.col("oo_line").cast("string"))
 
 
 def _lines_of(path: str) -> Iterator[pa.RecordBatch]:
-    # Who may write to the inbox may replace a file by a link between two looks, so the file is opened once, and no link
-    # followed.
+    # A user who may write to the inbox may replace a file by a link between two calls, so the file is opened once, and
+    # no link is followed.
     with open(file_bytes.opened_file(path), "rb") as file:  # noqa: PTH123 - a descriptor
         while lines := file.readlines(AT_ONCE):
             yield pa.record_batch({"oo_line": pa.array([line.removesuffix(b"\n") for line in lines], pa.binary())})
@@ -159,14 +160,16 @@ def _as_it_came() -> Column:
 
 
 def _as_json(pipeline: Pipeline, there: StructType) -> Column:
-    """A line that is parsed to the same columns; the whole line itself where it was kept for its unknown fields."""
+    """Return a line that is parsed to the same columns; the original line if it was stored for its unknown fields."""
     names = [name for name in pipeline.columns() if name in there.names]
     return F.coalesce(F.col(OO_UNKNOWN), encoding.json_object(there, names, pipeline.aliases))
 
 
 def _kept(table: DataFrame, pipeline: Pipeline) -> DataFrame:
-    """The ids of all kept records, by the id columns that are declared now; by position an invalid line is never
-    one."""
+    """Return the ids of all kept records, computed from the id columns that are declared now.
+
+    Return none for ids by position: an invalid line never has the position of a kept record.
+    """
     if pipeline.by_position or not {*pipeline.record_id} <= {*table.columns}:
         return table.limit(0).select(F.lit(0).alias(OO_HIGH), F.lit(0).alias(OO_LOW))
     high, low = parse.id_hashes([*parse.id_salt(pipeline), *parse.id_strings(table.schema, pipeline.record_id)])
@@ -179,18 +182,11 @@ def _write(out: Path, rows: Iterator[Any]) -> None:
             file.write(row.oo_line + b"\n")
 
 
-# Entry point: take invalid or remnant rows in again after a correction, exactly once.
-#
-# Their lines become a new file in the inbox. The next run reads and counts it like any other file. A set of rows (one
-# batch, one reason) is released at most once. A record that is kept already is left out. A record that is still invalid
-# becomes invalid again, in its new batch, and may be released again from there.
-
-
 log = structlog.get_logger()
 
 
 def main(argv: list[str]) -> Report:
-    """Release once; without --yes say what would be released. Raises the platform's errors."""
+    """Release once, or without --yes report what would be released. Raise the platform's errors."""
     asked = arguments(argv)
     logs.configure(pipeline=asked.pipeline, run_id=asked.run_id)
     pipeline = declarations.one(asked.pipeline, asked.pipelines)
@@ -239,7 +235,7 @@ def main(argv: list[str]) -> Report:
 
 
 def arguments(argv: list[str]) -> Namespace:
-    """What a release is asked for; the same words as `onlyonce release`."""
+    """Parse the arguments of a release, which are those of `onlyonce release`."""
     asked = asked_parse("release", argv)
     if asked.invalid == asked.remnant:
         raise Refused("which rows shall be released?", hint="say --invalid or --remnant, one of the two")
@@ -250,7 +246,7 @@ def arguments(argv: list[str]) -> Namespace:
 def waiting(
     database: Database, instance: str, kind: Kind, batch: int | None, reason: str | None
 ) -> tuple[list[RowSet], int]:
-    """The sets that may be released, and the version of `events` that they were read from. No Spark."""
+    """Return the sets that may be released, and the version of `events` that they were read from, without Spark."""
     path = _events(instance)
     if not opening.any_in(path):
         raise Refused(f"nothing of {instance} has run yet", hint=f"onlyonce run {instance} comes first")
@@ -268,7 +264,7 @@ def waiting(
 
 
 def _counted(part: Any, files: set[str]) -> list[tuple[str, int, str, str, int]]:
-    """(lineage, batch, reason, raw of a file or '', rows) of a piece of `events`."""
+    """Count a piece of `events`: return (lineage, batch, reason, raw of a file or '', rows)."""
     import pyarrow as pa
 
     raw = part.column(OO_RAW)
@@ -281,7 +277,7 @@ def _counted(part: Any, files: set[str]) -> list[tuple[str, int, str, str, int]]
 
 
 def _put(database: Database, pipeline: Pipeline, release: Release, asked: Namespace) -> dict[str, Any]:
-    """Put a begun release's file into the inbox, unless an attempt before has; end it."""
+    """Put a begun release's file into the inbox, unless an earlier attempt has, and end the release."""
     folder = api_pipeline.folder(pipeline)
     assert folder is not None
     path = folder / reprocess.file_name(release.kind, release.number)
@@ -302,9 +298,9 @@ def _put(database: Database, pipeline: Pipeline, release: Release, asked: Namesp
 
 @contextmanager
 def _beside(path: Location) -> Iterator[Path]:
-    """Where the lines are written first: under a hidden name in the folder, or, for a store, on this machine.
+    """Yield a temporary path for the lines: hidden in the folder, or on this machine for an object store.
 
-    Nothing is left there.
+    No temporary file is left behind.
     """
     if isinstance(path, Url):
         with TemporaryDirectory() as here:
@@ -318,12 +314,12 @@ def _beside(path: Location) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
     for left in path.parent.glob(
         f".{path.name}.*"
-    ):  # of attempts that were killed; now that it has ended none needs its own
+    ):  # of attempts that were killed; once the release has ended, no attempt needs its file
         left.unlink(missing_ok=True)
 
 
 def _in_place(pipeline: Pipeline, partial: Path, path: Location, put: Put) -> Put:
-    """Give the lines their name, once. What was read and cleared away stays away."""
+    """Give the file its final name, once. If receive has read the file and it was removed since, don't put it back."""
     if put.path is None or str(path) in _registered(pipeline.name):
         return put
     if not _named(partial, path):
@@ -332,8 +328,10 @@ def _in_place(pipeline: Pipeline, partial: Path, path: Location, put: Put) -> Pu
 
 
 def _named(partial: Path, path: Location) -> bool:
-    """Whether the lines have the name now: a link fails where it is taken, and so does a conditional PUT, which has
-    them in memory."""
+    """Give the file its name; return False if the name is taken.
+
+    Both a hard link and a conditional PUT fail if the name is taken. A PUT holds the lines in memory.
+    """
     if isinstance(path, Url):
         return stores.of(path).put_new(path, partial.read_bytes())
     try:

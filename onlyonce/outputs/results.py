@@ -1,7 +1,6 @@
-"""Computes the results of an output: applies the user's function, then the outputs that are made from this one, and
-forms their panes.
+"""Compute the results of an output: call its function, then the functions of the outputs made from it.
 
-The stream of an output (`outputs`), its bounded run and its backfill (`backfill`) share this code.
+The stream of an output (`query`), its bounded run and its backfill (`recompute`) share this code.
 """
 
 from __future__ import annotations
@@ -60,9 +59,9 @@ WINDOW = [WINDOW_START, WINDOW_END]
 
 @dataclass(frozen=True)
 class Step:
-    """One output of a query's chain: the root, or one made from it.
+    """One output of a query's chain: the root, or an output made from it.
 
-    `adds_no_rows`: its function gives a row for a record at most.
+    If `adds_no_rows`, the output's function returns at most one row for each record.
     """
 
     output: Output
@@ -71,12 +70,15 @@ class Step:
 
 
 def applied(context: RunContext, output: Output, rows: DataFrame) -> DataFrame:
-    """The user's function over the columns that it may see."""
+    """Apply the user's function to the columns that it may see."""
     return of_pipeline(context.pipeline, output, rows, context.seen.frames)
 
 
 def of_pipeline(pipeline: Pipeline, output: Output, rows: DataFrame, lookups: Frames = NO_LOOKUPS) -> DataFrame:
-    """The same without a run: for a look before one, and for `onlyonce.testing`. `lookups`: their tables by name."""
+    """Apply the function without a run: for a check before a run, and for `onlyonce.testing`.
+
+    `lookups`: their tables by name.
+    """
     names = [*pipeline.columns(), OO_EVENT_TIME, OO_SYSTEM_TIME]
     if OO_WINDOW in rows.columns:
         names.append(OO_WINDOW)
@@ -97,8 +99,7 @@ def of_pipeline(pipeline: Pipeline, output: Output, rows: DataFrame, lookups: Fr
 
 
 def _closed(pipeline: Pipeline, output: Output, window: Chained, rows: DataFrame) -> DataFrame:
-    """What an output of a chain is made from: the rows of the closed windows of the output before it, with its own
-    window."""
+    """Return the rows of the closed windows of the output before in the chain, with this output's own window."""
     before = pipeline.upstream(output)[-1]
     closed = flat(rows_of(before, of_pipeline(pipeline, before, windows.chained_before(rows, window))))
     timed = closed.withColumn(OO_EVENT_TIME, F.col(WINDOW_END) - F.expr("interval 1 microsecond"))
@@ -166,7 +167,7 @@ def _place(function: Callable[..., Any]) -> str:
 
 
 def steps_of(context: RunContext, query: Query, root: Output, result: DataFrame) -> list[Step]:
-    """The root and the outputs made from it, each with its sink made ready. Raises Refused."""
+    """Return the root and the outputs made from it, each with its prepared sink. Raise Refused."""
     steps, empty = [], context.spark.createDataFrame([], result.schema)
     for output in [root, *context.pipeline.made_from(root)]:
         schema = flat(rows_of(output, empty, context.seen.frames)).schema
@@ -178,9 +179,9 @@ def steps_of(context: RunContext, query: Query, root: Output, result: DataFrame)
 
 
 def hold(held: ExitStack, frame: DataFrame) -> DataFrame:
-    """Keep a frame's rows until the stack ends, so that each reading gives the same ones.
+    """Cache a frame's rows until the stack ends, so that each reading returns the same rows.
 
-    One that is kept already stays so.
+    A frame that is already cached stays cached.
     """
     if frame.is_cached:
         return frame
@@ -190,18 +191,19 @@ def hold(held: ExitStack, frame: DataFrame) -> DataFrame:
 
 
 def rows_of(output: Output, rows: DataFrame, lookups: Frames = NO_LOOKUPS) -> DataFrame:
-    """The rows of one output of a chain: the root, a result of its function, or one that is made from the root's.
+    """Return the rows of one output: the root, a result of its function, or an output made from the root's rows.
 
-    `rows` are what the root's function gave; `lookups` are the tables that its own function gets."""
+    `rows` are what the root's function returned; `lookups` are the tables that the output's own function gets.
+    """
     if function.results_are_united(rows):
         rows = function.result_of(output.name if output.is_result else output.made_beside or output.name, rows)
     return rows if output.is_result or output.made_beside is None else _made(output, rows, lookups)
 
 
 def rows_held(held: ExitStack, output: Output, rows: DataFrame, lookups: Frames = NO_LOOKUPS) -> DataFrame:
-    """The same of rows that are held.
+    """Return the rows of one output of a chain, where `rows` are held.
 
-    What a function makes of them is held as well; a result is a part of what is held.
+    What a function makes of `rows` is held as well; a result is a part of `rows`.
     """
     mine = rows_of(output, rows, lookups)
     return hold(held, mine) if output.made_beside and not output.is_result else mine
@@ -215,8 +217,12 @@ def _made(output: Output, rows: DataFrame, lookups: Frames) -> DataFrame:
 
 @dataclass(frozen=True)
 class Measured:
-    """The rows of one output as its sink gets them, what they hold, how many of them are in each window (`WRITTEN`),
-    and whether one has a value that is refused before any row is written (`outside`)."""
+    """The rows of one output as its sink gets them.
+
+    content   what the rows hold
+    windows   how many rows are in each window (`WRITTEN`)
+    outside   whether a row has a value that is refused before any row is written
+    """
 
     rows: DataFrame
     content: Content
@@ -225,10 +231,10 @@ class Measured:
 
 
 def measured(rows: DataFrame, sink: Sink | None = None, lengths: Lengths = NO_LENGTHS) -> Measured:
-    """Look once at an output's rows before they are written. The frame must be held: it is read again.
+    """Measure an output's rows before they are written. The frame must be held, because it is read again.
 
-    Where several windows have one row in the sink, twice: a window has closed also when a later one has its rows'
-    place.
+    If several rows share one row in the sink, measure twice: first all rows, to count each window's, then only the
+    newest rows, which the sink gets.
     """
     plain = flat(rows)
     # Times leave Spark as numbers: collected as datetimes they would be in the driver's own time zone.
@@ -255,22 +261,25 @@ def _windows(groups: Mapping[content.Key, content.Tally]) -> pa.Table:
 
 
 def newer(sink: Sink, columns: list[str]) -> list[Column]:
-    """By what rows with the same keys are put in order, the newest first; none where each is a row of the sink."""
+    """Return the order of rows with the same keys, newest first; empty if each row is a row of the sink."""
     if later_window_wins(sink.write, sink.keys, columns):
         return [F.col(name).desc() for name in reversed(WINDOW)]
-    # A null has no place in the order: it comes to the sink, which refuses it, and is not passed over here.
-    # Of a history each row is a version.
+    # A null has no place in the order: it is passed to the sink, which refuses it, and is not skipped here. In a
+    # history each row is a version.
     return [F.col(quoted(name)).desc_nulls_first() for name in newest_by(sink) if sink.write == "upsert"]
 
 
 def _newest(plain: DataFrame, keys: tuple[str, ...], newer: list[Column]) -> DataFrame:
-    """Of the rows with the same keys the newest. Two that are alike in it both stay: the sink refuses them."""
+    """Return the newest of the rows with the same keys.
+
+    If two rows are equally new, both stay, and the sink refuses them.
+    """
     place = F.rank().over(SparkWindow.partitionBy(*map(quoted, keys)).orderBy(*newer))
     return plain.withColumn(OO_PLACE, place).filter(f"{OO_PLACE} = 1").drop(OO_PLACE)
 
 
 def flat(rows: DataFrame) -> DataFrame:
-    """The rows with their window as two columns."""
+    """Return the rows with their window as two columns."""
     if OO_WINDOW not in rows.columns:
         return rows
     rest = [F.col(quoted(name)) for name in rows.columns if name != OO_WINDOW]
@@ -304,9 +313,10 @@ def rows_of_steps(
 ) -> Iterator[tuple[Step, DataFrame]]:
     """Yield each output of a batch with its rows, the root first.
 
-    `rows`: what the root's function gave. `made`: makes an output's rows of the root's.
+    `rows`: what the root's function returned. `made`: makes an output's rows from the root's.
 
-    The rows of an output with `stable_input` are stored ones, those of a root before anything is made of them.
+    The rows of an output with `stable_input` are read from storage; a root's rows are stored before any output uses
+    them.
     """
 
     def stable(output: Output, some: DataFrame) -> DataFrame:
@@ -322,11 +332,11 @@ def rows_of_steps(
 
 
 def staged(context: RunContext, query: Query, output: Output, batch: Batch, frame: DataFrame) -> DataFrame:
-    """Return the stored rows of a batch.
+    """Return the stored rows of a batch, and store them first if no attempt under the same declaration has.
 
-    Store them if no attempt under the same declaration has: a changed function gives others, and is another
-    declaration, which a batch can only have if it has no unit (`model.batch.check_declaration`). The rows of an output
-    that is made from another's are stored below that one, whose query writes and removes them."""
+    A changed function returns other rows and has another declaration, which a batch can only have if it has no unit.
+    The rows of an output made from another's are stored below that output, whose query writes and removes them.
+    """
     plan = batch.plan
     name = f"{plan.declaration_hash}-{output.name}" if output.made_beside else plan.declaration_hash
     path = context.folder / stored_names.STAGED_FOLDER / (output.made_beside or output.name) / name
@@ -347,13 +357,6 @@ def staged(context: RunContext, query: Query, output: Output, batch: Batch, fram
     return stored.filter((F.col(BATCH) == plan.batch_id) & (F.col(LINEAGE) == plan.lineage)).drop(BATCH, LINEAGE)
 
 
-# Runs the functions of an output over the rows of receive batches and writes nothing, to show their result or the row
-# at which they fail.
-#
-# Who calls it: `culprit`, and the command `onlyonce replay`. Errors: FunctionFails, as in a run. Not promised: the rows
-# of a run. A run's window has records of other batches too, and leaves late records out.
-
-
 @dataclass(frozen=True)
 class Versions:
     """The versions of `events` that a batch reads: (after, upto]."""
@@ -363,12 +366,16 @@ class Versions:
 
 
 def kept_rows(spark: SparkSession, pipeline: Pipeline, path: Location, received: Sequence[Received]) -> DataFrame:
-    """The kept records of some receive batches."""
+    """Return the kept records of some receive batches."""
     return events.rows_kept(spark, path, events.schema(pipeline), list(received))
 
 
 def results_of(pipeline: Pipeline, root: Output, rows: DataFrame, lookups: Frames = NO_LOOKUPS) -> dict[str, DataFrame]:
-    """What an output, and each made from it, gives of these records."""
+    """Run the functions of an output, and of each output made from it, over these records, and write nothing.
+
+    This shows the functions' result, or the record at which they fail. The rows may differ from those of a run, whose
+    windows have records of other batches too, and which leaves late records out.
+    """
     windowed = rows if root.window is None else windows.assign(rows, root.window)
     result = of_pipeline(pipeline, root, windowed, lookups)
     chain = [root, *pipeline.made_from(root)]

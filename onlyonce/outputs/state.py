@@ -1,11 +1,8 @@
-"""The user's processor as Spark calls it: it gets a key's records of a batch in order of event time, those of one time
-in an order that stays.
+"""Apply the processor of an output with state of its own: in a stream by Spark's own operator, in a batch key by key.
 
-Spark gives them in the order in which tasks were ready. A processor that looks at their order would then have another
-state after a replay.
-
-Who calls it: `applying`, and Spark's Python workers. Errors: those of the user's class. Not promised: memory for a key
-with more records in one batch than fit in a worker.
+A processor gets a key's records of a batch in order of event time, and records of one time in the order of their ids.
+Spark passes them in the order in which tasks were ready. A processor that depends on their order would then have
+another state after a replay. All records of a key in one batch must fit in a worker's memory.
 """
 
 from __future__ import annotations
@@ -31,57 +28,51 @@ from onlyonce.engine.session import quoted
 from onlyonce.engine.state import PROVIDER, PROVIDERS
 
 PLACE = (OO_HIGH, OO_LOW)
-"""The id of a record, by which those of one event time are ordered. A processor does not see it."""
+"""The id of a record, which orders records of one event time. A processor does not see it."""
 
 
 def in_order(frames: Iterator[pd.DataFrame]) -> pd.DataFrame:
-    """Some records as one frame."""
+    """Return records as one frame, in order."""
     records = pd.concat(list(frames), ignore_index=True)
     return records.sort_values([OO_EVENT_TIME, *PLACE], kind="stable", ignore_index=True).drop(columns=list(PLACE))
 
 
 class Ordered(StatefulProcessor):
-    """A processor of the user's, given its records in order. The names of the parameters are Spark's."""
+    """A user's processor that gets its records in order. The names of the parameters are Spark's."""
 
     def __init__(self, mine: StatefulProcessor) -> None:
         self._mine = mine
 
     def init(self, handle: Any) -> None:
-        """Spark's own handle goes on to the user's processor."""
+        """Pass Spark's handle to the user's processor."""
         self._mine.init(handle)
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
-        """One frame with all records of the key."""
+        """Pass all records of the key as one frame."""
         return self._mine.handleInputRows(key, iter([in_order(rows)]), timerValues)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Any:
-        """A timer of the user's."""
+        """Pass a timer of the user's."""
         return self._mine.handleExpiredTimer(key, timerValues, expiredTimerInfo)
 
     def close(self) -> None:
-        """The end of a task."""
+        """End a task."""
         self._mine.close()
 
 
-# Plays a processor over all records of one key, outside of a stream: first the records, in order of event time, then
-# its timers, as at the end of an input.
-#
-# The state is Spark's own in memory, as its `TwsTester` has it.
-#
-# Who calls it: `applying`, for a bounded run, `onlyonce replay`, and the look for a record at which a processor fails.
-# Errors: those of the user's class; Refused by a Spark without the tester (before 4.2). Not promised: the rows of a
-# stream, if the processor gives others when its records come in other batches.
+# Play a processor over all records of one key, outside of a stream: first the records, in order of event time, then its
+# timers, as at the end of an input. The state is Spark's own in memory, by its `TwsTester`. The rows may differ from
+# those of a stream if the processor depends on how its records are split into batches.
 
 
 class Alone:
-    """A processor with the names of the columns that it gives, and how far after its newest record a key's timers
-    fire."""
+    """A processor, the names of its output columns, and how far after a key's newest record the key's timers fire."""
 
     def __init__(self, processor: StatefulProcessor, columns: list[str], within: Micros) -> None:
         self._processor, self._columns, self._within = processor, columns, within
 
     def rows(self, key: tuple[Any, ...], records: pd.DataFrame) -> pd.DataFrame:
-        """What the processor gives for a key with these records."""
+        """Return the processor's rows for a key with these records."""
         mine = copy.deepcopy(self._processor)
         played = spark_tester()(_OfTester(mine), timeMode="EventTime", eventTimeExtractor=lambda _: 0)
         played.handle.setGroupingKey(key)
@@ -92,13 +83,13 @@ class Alone:
         return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=self._columns)
 
     def _end(self, records: pd.DataFrame) -> int:
-        """In milliseconds, rounded up."""
+        """Return the end of the input in milliseconds, rounded up."""
         last = pd.Timestamp(records[OO_EVENT_TIME].max()).value // 1000 + self._within
         return max(-(-last // 1000), 1)
 
 
 def spark_tester() -> Any:
-    """Spark's own tester. Raises Refused where the Spark of this process has none."""
+    """Return Spark's own tester. Raise Refused if this process's Spark has none (before 4.2)."""
     try:
         from pyspark.sql.streaming import TwsTester
     except ImportError:
@@ -113,36 +104,32 @@ def spark_tester() -> Any:
 
 
 class _OfTester(Ordered):
-    """Spark's tester gives a key in a tuple of its own, and ours is one."""
+    """Unpack the key: Spark's tester passes it in a tuple of its own, and the key is a tuple already."""
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Any:
         return super().handleExpiredTimer(key[0], timerValues, expiredTimerInfo)
 
 
-# Applies the processor of an output with state of its own.
-#
-# As a stream it is Spark's own operator, as a batch each key is played by itself.
-#
-# Timers go by Spark's watermark, and that is the platform's (`windowing`): control rows alone carry it. So no record in
-# time is behind a timer that has fired. Spark gives a batch that is tried again the state and the timers of the batch
-# before. Its own batch does not fire timers, so a batch is not Spark's.
-#
-# Who calls it: `results`. Errors: Refused for a processor or a key that is not there, and for a state store that can't
-# hold such a state.
+# Apply the processor. Timers follow Spark's watermark, which is the platform's (`windows`): only control rows carry it.
+# So no record in time is behind a timer that has fired. Spark gives a repeated batch the state and the timers of the
+# batch before. Spark's operator does not fire timers in a batch query, so a bounded run plays the processor itself.
 
 
 NOTHING = "nothing was written"
 
 
 def applied_processor(pipeline: Pipeline, output: Output, rows: DataFrame) -> DataFrame:
-    """The rows that the processor gives for these rows of `events`. Raises Refused."""
+    """Return the rows that the processor makes of these rows of `events`.
+
+    Raise Refused for a missing processor or key, and for a state store that can't hold such a state.
+    """
     declared = output.stateful
     assert declared is not None
     processor = functions.made_processor(declared.processor, f"output {output.name}", declarations.transform(output))
     columns = [*pipeline.columns(), OO_EVENT_TIME, OO_SYSTEM_TIME]
     keyed = rows.select(*map(quoted, [*columns, *PLACE])).groupBy(*[F.col(quoted(key)) for key in declared.keys])
     if not rows.isStreaming:
-        spark_tester()  # refused here, and not in a task
+        spark_tester()  # refuse here, and not in a task
         alone = Alone(processor, declared.columns(), micros(declared.timers_within))
         return keyed.applyInPandas(lambda key, records: alone.rows(key, records), declared.schema)
     _refuse_other_store(output, rows)

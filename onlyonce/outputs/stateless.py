@@ -1,7 +1,6 @@
-"""Whether the query of an output keeps no state, told by Spark's plan of it.
+"""Decide from Spark's plan whether the query of an output keeps no state.
 
-Who calls it: `outputs`. Errors: none of its own. Not promised: that an operator of a later Spark is known; one that is
-not counts as one with state.
+An operator that is not in the lists, such as one of a later Spark, counts as one with state.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ STATELESS = {
     "LateralJoin",
     "CollectMetrics",
 }
-"""The logical operators of Spark that keep no state of a stream: a join of one stream, with tables."""
+"""Spark's logical operators that keep no state of a stream. A join counts only if exactly one side is a stream."""
 
 
 ADDS_NO_ROWS = {
@@ -62,13 +61,13 @@ ADDS_NO_ROWS = {
     "ResolvedHint",
     "View",
 }
-"""Those that give a row for a row at most. The sides of a union here are the control rows and the others."""
+"""Operators that return at most one row for a row. The sides of a union here are the control rows and the others."""
 
 
 def adds_no_rows(result: DataFrame) -> bool:
-    """Whether a function gives a row for each record at most, told by Spark's plan.
+    """Return whether Spark's plan shows that a function returns at most one row for each record.
 
-    An operator that is not known counts as one that may give more.
+    An unknown operator counts as one that may return more.
     """
     return _each_in(ADDS_NO_ROWS, result._jdf.queryExecution().analyzed())  # type: ignore[operator]
 
@@ -80,9 +79,10 @@ def _each_in(names: set[str], node: Any) -> bool:
 
 
 def is_stateless(result: DataFrame) -> bool:
-    """Whether a stream writes each row in the batch that reads it.
+    """Return whether a stream writes each row in the batch that reads it.
 
-    An operator that is not known counts as one with state; what tables beside the stream are made by does not count."""
+    An unknown operator counts as one with state. Operators over tables that the stream is joined with don't count.
+    """
     return _keeps_no_state(result._jdf.queryExecution().analyzed())  # type: ignore[operator]
 
 

@@ -1,11 +1,11 @@
-"""How many records of a batch are in each window, in time and late: counted by the driver, from two columns of the
-batch's data files.
+"""What the log stores about an output's windows with each batch.
 
-It costs a part of what a Spark job for it would: a million records take some 0.1 s of a core here. So of a large batch
-Spark's executors count (`windowing.counted`), and of rows whose files are compacted, which only a look at the table
-finds.
+It stores how many (record, window) pairs the batch met, which pairs were rejected, and what was written of each window.
+A trigger decides from it which panes a batch writes.
 
-Who calls it: `window_log`. Errors: OSError.
+The driver counts pairs from two columns of the batch's data files. That is cheaper than a Spark job: a million records
+take some 0.1 s of a core. Spark's executors count a large batch (`windows.counted`), and rows whose files are
+compacted, which only the table has.
 """
 
 from __future__ import annotations
@@ -45,21 +45,23 @@ from onlyonce.records import left_out
 from onlyonce.tables import arrow_files
 
 MOST = 10_000_000
-"""So many records take the driver a second. Of more the executors count: the start of a job is little beside them."""
+"""The most records that the driver counts, which takes it a second. Executors count more."""
 HOUR = Fixed(timedelta(hours=1))
-"""Sessions merge, so a lone record has no window of its own yet: counted by the hour of its event."""
+"""Sessions merge, so a lone record has no window of its own yet. It is counted by the hour of its event."""
 ADDED = {"in_time": "sum", "late": "sum", "rejected": "sum", "late_from": "min", "late_to": "max"}
 
 
 def counted_windows(files: Sequence[Location], window: Window, lateness: timedelta) -> pa.Table:
-    """As `windowing.counted`: in time and late by window (`COUNTED`), in (record, window) pairs; of sessions also
-    late_from and late_to."""
+    """Return the (record, window) pairs in time and late by window (`COUNTED`), like `windows.counted`.
+
+    Sessions have late_from and late_to too.
+    """
     each = [_of_part(part, window, micros(lateness)) for file in files for part in _parts(file)]
     return by_window(pa.concat_tables([COUNTED.empty_table(), *each]))
 
 
 def by_window(counts: pa.Table) -> pa.Table:
-    """Counts of the same window added up."""
+    """Add up counts of the same window."""
     totals = counts.group_by([WINDOW_START, WINDOW_END], use_threads=False).aggregate(list(ADDED.items()))
     return totals.rename_columns({f"{name}_{how}": name for name, how in ADDED.items()}).select(COUNTED.names)
 
@@ -81,12 +83,6 @@ def _of_part(part: pa.RecordBatch, window: Window, lateness: int) -> pa.Table:
     return by_window(pa.concat_tables(pairs))
 
 
-# Tells the log about an output's windows with each batch: how many (record, window) pairs it met, which of them it has
-# rejected, and what it has written of each window.
-#
-# Who calls it: `outputs`, at the end of a batch. No errors of its own.
-
-
 FATES = ("in_time", "late", "rejected")
 
 
@@ -95,33 +91,35 @@ class Met:
     """What an output has met with some receive batches, in (record, window) pairs.
 
     windows    how many are in time, late and rejected, by window (`COUNTED`)
-    rejected   each that is rejected, as the log has it
+    rejected   each rejected pair, as the log stores it
     """
 
     windows: pa.Table
     rejected: pa.Table
 
     def count(self, fate: str) -> int:
-        """How many there are, in all windows."""
+        """Return the number of pairs with a fate, in all windows."""
         return pc.sum(self.windows.column(fate)).as_py() or 0
 
 
 def received(context: RunContext, query: Query, versions: Versions) -> list[Received]:
-    """The receive batches that a batch counts: a new life meets rows again that an earlier one has counted, in as many
-    batches as it takes."""
+    """Return the receive batches that a batch counts.
+
+    A new life meets rows again that an earlier life has counted, over as many batches as it takes.
+    """
     after = max(versions.after, int(query.start_from.get(COUNTED_UPTO, -1)))
     return Batches(query.database).received(context.instance, after, versions.upto)
 
 
 def counted_batch(context: RunContext, query: Query, root: Output, received: list[Received]) -> Met:
-    """What an output has met with these receive batches."""
+    """Return what an output has met with these receive batches."""
     if root.reject:
         return _judged(context, query, root, received)
     return Met(_of_life(query, _counts(context, root, received)), REJECTED.empty_table())
 
 
 def _judged(context: RunContext, query: Query, root: Output, received: list[Received]) -> Met:
-    """The same by the output's function that rejects, in one look at the records."""
+    """Count with the output's `reject` function, in one query over the records."""
     if not received:
         return Met(COUNTED.empty_table(), REJECTED.empty_table())
     kept = events.rows_kept(context.spark, context.events, events.schema(context.pipeline), received)
@@ -134,11 +132,12 @@ def _judged(context: RunContext, query: Query, root: Output, received: list[Rece
 def written(
     context: RunContext, chain: list[Output], batch: Batch, versions: Versions, windows: Mapping[str, pa.Table]
 ) -> Windows:
-    """What is known of the windows from this batch on, by output.
+    """Return what is known of the windows from this batch on, by output.
 
-    One is final when it has closed: where the batch writes it then, at once, and else when `events` is read so far that
-    nothing in time can come for it. Of a join it is so by what the batches before have read: its rows without a partner
-    come a batch later; of a processor too, for the rows of its timers."""
+    A window is final when it has closed. If the batch writes closing windows, that is at once. Else it is final once
+    `events` is read so far that no record in time can follow. For a join, what the batches before have read decides,
+    since rows without a partner come a batch later. The same holds for a processor, because of its timers' rows.
+    """
     root = chain[0]
     as_they_come = (
         at_close.as_they_come(root, stateless=bool(batch.plan.facts.get(stored_names.STATELESS)))
@@ -170,12 +169,15 @@ def _counts(context: RunContext, root: Output, received: list[Received]) -> pa.T
 
 
 def _never_late(rows: int) -> pa.Table:
-    """Of an output that never closes."""
+    """Return the counts of an output that never closes a window."""
     return pa.Table.from_pylist([{"in_time": rows, "late": 0, "rejected": 0}], COUNTED)
 
 
 def _of_life(query: Query, counts: pa.Table) -> pa.Table:
-    """Windows that are closed to this life, since another declaration has made them, take rows by backfill only."""
+    """Count pairs of windows that are closed to this life as late.
+
+    Another declaration has made these windows, and they take rows only by a backfill.
+    """
     if query.first_window is None:
         return counts
     closed = pc.fill_null(pc.less(counts.column(WINDOW_START).cast(pa.int64()), query.first_window), False)
@@ -189,14 +191,13 @@ def _of_life(query: Query, counts: pa.Table) -> pa.Table:
 
 # Panes of open windows by a trigger (`AfterRecords`, `AfterTime`): which windows a batch writes, and their rows.
 #
-# Spark tells an open window's rows with the batch that changes them, and not later. So an output with a trigger keeps
-# no state in Spark: its stream only tells how far it has come, as with files of records (`raw_windows`). A batch reads
-# all records in time of the windows that fire with it, or close with it, from `events`, and gives them to the function
-# at once.
+# Spark returns an open window's rows with the batch that changes them, and not later. So an output with a trigger keeps
+# no state in Spark: its stream carries only the frontier, as with files of records (`at_close`). A batch reads from
+# `events` all records in time of the windows that fire or close with it, and calls the function once.
 #
-# What fires is decided by the log alone: what the committed batches before have left (`panes.held`), what this one has
-# met, and when it began by its row. So a replay decides the same, and reads the same rows, those of the versions of
-# `events` in its row. Who calls it: `outputs`, `finishing`. Errors: those of the function, and of Spark.
+# The log alone decides what fires: what the committed batches before have left (`Panes.held`), what this batch has met,
+# and when it began. So a replay decides the same, and reads the same rows, those of the versions of `events` in its
+# row.
 
 
 @dataclass(frozen=True)
@@ -205,7 +206,7 @@ class Fired:
 
     rows   of the function, over the windows that fire or close
     met    what the batch has met
-    held   what it leaves of each window that it has changed (`panes.HELD`)
+    held   what it leaves of each window that it has changed (`HELD`)
     """
 
     rows: DataFrame
@@ -214,7 +215,7 @@ class Fired:
 
 
 def fired_panes(context: RunContext, query: Query, root: Output, batch: Batch, versions: Versions) -> Fired:
-    """What a begun batch writes; the output has a trigger."""
+    """Return what a begun batch writes. The output must have a trigger."""
     assert root.trigger is not None
     met = counted_batch(context, query, root, received(context, query, versions))
     before = Panes(query.database).held(context.instance, root.name)
@@ -230,7 +231,7 @@ def fired_panes(context: RunContext, query: Query, root: Output, batch: Batch, v
 
 
 def trigger_shape(context: RunContext, root: Output) -> DataFrame:
-    """The function over no rows: its columns."""
+    """Return the function's result over no rows, for its columns."""
     empty = context.spark.createDataFrame([], events.schema(context.pipeline))
     return results.applied(context, root, outputs_windows.in_batch(empty, root))
 

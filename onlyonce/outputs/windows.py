@@ -1,13 +1,13 @@
-"""Outputs made from another's closed windows, with windows of their own: the rows of their functions are made of
-`events`, as those of any output.
+"""Windows, chains, lateness and joins as Spark expressions.
 
-A record has with it through which windows it comes: `oo_window` is that of the output, `oo_through` that of the output
-before it, with whether the record met it closed there, and in it the same of the one before that. So the records of an
-output's windows are chosen first, by the log's rule of lateness. Then the functions are called, the first of the chain
-first, each on the rows of the one before it.
+The rule of lateness is that of `onlyonce/core/frontier.py`; a test compares the two.
 
-Who calls it: `windowing`, `results`, `recompute`. No errors of its own. Not promised: that a function is called once
-for a window; each output after it calls it again.
+An output may be made from another's closed windows, with windows of its own: a chain. The rows of its functions are
+made from `events`, like those of any output. A record carries the windows that it comes through: `oo_window` of the
+output, and `oo_through` of the output before it. `oo_through` also has whether the record met that window closed, and
+contains the `oo_through` of one output earlier. So the records of an output's windows are chosen first, by the log's
+rule of lateness. Then the functions are called in the order of the chain, each on the rows of the output before. A
+function is called again for each output after it.
 """
 
 from __future__ import annotations
@@ -43,58 +43,57 @@ THROUGH = "oo_through"
 
 
 def with_step(rows: DataFrame, window: Chained, met_closed: Column) -> DataFrame:
-    """Records that are in windows of the output before, with those noted as what they come through."""
+    """Note the windows of the output before, which the records come through, in `oo_through`."""
     step = [F.col(OO_WINDOW).alias("window"), met_closed.alias("late")]
     step += [F.col(THROUGH).alias("before")] if isinstance(window.upstream, Chained) else []
     return rows.withColumn(THROUGH, F.struct(*step))
 
 
 def left_out_of_chain(window: Chained) -> Column:
-    """Whether an output before leaves a record out, by its own lateness: it does not come through."""
+    """Return whether an output before leaves a record out, by its own lateness."""
     return reduce(Column.__or__, [F.col(f"{at}.late") for at in leaving_chain(window)], F.lit(False))
 
 
 def leaving_chain(window: Chained, at: str = THROUGH) -> list[str]:
-    """Where a record has the windows of the outputs before that leave late ones out, the nearest first."""
+    """Return the columns of the outputs before that leave late records out, the nearest output first."""
     if not window.leaves_late_out:
         return []
     return [at, *(leaving_chain(window.upstream, f"{at}.before") if isinstance(window.upstream, Chained) else [])]
 
 
 def chained_before(rows: DataFrame, window: Chained) -> DataFrame:
-    """The records as the output before has them: in its windows."""
+    """Return the records as the output before has them: in its windows."""
     found = rows.withColumn(OO_WINDOW, F.col(f"{THROUGH}.window"))
     if isinstance(window.upstream, Chained):
         return found.withColumn(THROUGH, F.col(f"{THROUGH}.before"))
     return found.drop(THROUGH)
 
 
-# Windows and lateness as Spark expressions.
+# Watermarks. In an output's stream only control rows advance Spark's watermark, never data rows: a watermark that data
+# rows advance drops rows that are in time.
 #
-# The rule is that of `onlyonce/core/frontier.py`; a test holds the two equal.
-#
-# In an output's stream only control rows advance Spark's watermark, never data rows: a watermark that data rows advance
-# drops rows that are in time.
-#
-# Windows in UTC are Spark's own. Spark has no days of a time zone; they are computed here. Spark accepts any
+# Windows in UTC are Spark's own. Spark has no days of a time zone, so these are computed here. Spark accepts any
 # struct<start, end> as a window if its metadata has a watermark, and compares its `end`.
 
 
 BARRIER = f"case when spark_partition_id() >= 0 then {OO_KIND} <> '{CONTROL}' else false end"
-"""Removes control rows behind the watermark node. An ordinary filter would be pushed below that node, and
-the watermark would never see them; this expression the optimizer can't move or fold."""
+"""Removes control rows after the watermark node.
+
+The optimizer would push an ordinary filter below that node, so that the watermark would never see the control rows.
+This expression it can't move or fold.
+"""
 
 CHECKED = (date(2000, 1, 1), date(2040, 1, 1))
-"""For these years Java and Python must have the same rules for a time zone. Older ones are corrected now and then."""
+"""Java and Python must have the same rules for a time zone in these years. Older rules are corrected now and then."""
 
 Until = Callable[[Window, timedelta], Column]
-"""Up to where the windows of an output are closed, by their kind and its lateness: `closed_until` or `last_closed`."""
+"""Returns up to where an output's windows are closed, by kind and lateness: `closed_until` or `last_closed`."""
 
 _agreed: set[Fixed] = set()
 
 
 def closed_until(window: Window, lateness: timedelta) -> Column:
-    """Up to where an output's windows are closed, from a row's `oo_frontier`; null while nothing is."""
+    """Return up to where an output's windows are closed, from a row's `oo_frontier`; null while none is."""
     behind = waits(window)
     tide = _down(_micros(f"{OO_FRONTIER}.tide") - F.lit(micros(lateness) + behind))
     ended = _up(_last_end(window, _micros(f"{OO_FRONTIER}.ended")))
@@ -109,16 +108,16 @@ def closed_until(window: Window, lateness: timedelta) -> Column:
 
 
 def is_late(window: Window, lateness: timedelta) -> Column:
-    """Whether a (record, window) pair met a closed window; a session compares the event time, a join too, with its
-    reach.
-
-    Of a chain also whether an output before it has left the record out."""
+    """Return whether a (record, window) pair met a closed window, or an output before has left the record out."""
     late = met_closed(window, lateness)
     return late | left_out_of_chain(window) if isinstance(window, Chained) else late
 
 
 def met_closed(window: Window, lateness: timedelta) -> Column:
-    """The same of one output of a chain by itself."""
+    """Return whether a pair met a closed window of the output, regardless of a chain.
+
+    A session compares the event time. So does a join, with its reach.
+    """
     if isinstance(window, Joined):
         return F.coalesce(F.col(OO_EVENT_TIME) <= taken_until(window, lateness), F.lit(False))
     compared = F.col(OO_EVENT_TIME) if isinstance(window, Session) else F.col(f"{OO_WINDOW}.end")
@@ -126,16 +125,19 @@ def met_closed(window: Window, lateness: timedelta) -> Column:
 
 
 def taken_until(window: Window, lateness: timedelta) -> Column:
-    """Up to which event time a record is late for a join: there is Spark's watermark, so that it drops no record in
-    time and gives up all rows of a window that is closed."""
+    """Return up to which event time a record is late for a join.
+
+    This is Spark's watermark there. So Spark drops no record in time, and removes all rows of a closed window.
+    """
     return closed_until(window, lateness) + _interval(reach(window))
 
 
 def after_merge(condition: Column) -> Column:
-    """A condition on whole sessions.
+    """Return a condition that applies to whole sessions.
 
-    Spark pushes a plain one below their merge, where each record has a session of its own: there it would leave records
-    out, and give shorter sessions."""
+    Spark pushes a plain condition below their merge, where each record has a session of its own. There it would leave
+    records out, and sessions would be shorter.
+    """
     return F.coalesce(F.when(F.spark_partition_id() >= 0, condition), F.lit(False))
 
 
@@ -150,7 +152,7 @@ def assign(frame: DataFrame, window: Window) -> DataFrame:
     if isinstance(window, Fixed) and not window.in_utc:
         start, end = _bounds(frame.sparkSession, window, _micros(OO_EVENT_TIME))
         bounds = F.struct(F.timestamp_micros(start).alias("start"), F.timestamp_micros(end).alias("end"))
-        # As F.window does: the mark of the watermark goes over from the time to the window.
+        # Like F.window: the mark of the watermark is copied from the time to the window.
         mark = frame.schema[OO_EVENT_TIME].metadata
         return frame.select("*", bounds.alias(OO_WINDOW, metadata=mark))
     step = _span(_step(window))
@@ -158,7 +160,10 @@ def assign(frame: DataFrame, window: Window) -> DataFrame:
 
 
 def of_closed(rows: DataFrame, window: Fixed, end: str) -> DataFrame:
-    """Rows of closed windows with the window that holds the last moment of theirs. `end`: where theirs ends."""
+    """Give rows of closed windows the window that holds the last moment of the closed one.
+
+    `end`: where the closed one ends.
+    """
     start, stop = _bounds(rows.sparkSession, window, _micros(end) - 1)
     return rows.withColumn(
         OO_WINDOW, F.struct(F.timestamp_micros(start).alias("start"), F.timestamp_micros(stop).alias("end"))
@@ -166,10 +171,11 @@ def of_closed(rows: DataFrame, window: Fixed, end: str) -> DataFrame:
 
 
 def last_closed(window: Window, lateness: timedelta) -> Column:
-    """The end of the last window that is closed.
+    """Return the end of the last window that is closed.
 
-    The same windows end by then as by `closed_until`, but it moves only when one more closes; sessions may end at any
-    time, and have `closed_until`."""
+    The same windows end by it as by `closed_until`, but it moves only when one more window closes. Sessions may end at
+    any time, so for them return `closed_until`.
+    """
     closed = closed_until(window, lateness)
     if isinstance(window, Session):
         return closed
@@ -181,8 +187,10 @@ def last_closed(window: Window, lateness: timedelta) -> Column:
 
 
 def in_stream(events: DataFrame, output: Output, until: Until = closed_until) -> DataFrame:
-    """The rows that an output's function gets: those in time, with their window, under the right watermark: `until`,
-    from each control row."""
+    """Return the rows in time that an output's function gets, with their window and watermark.
+
+    Each control row sets the watermark by `until`.
+    """
     if output.window is None:
         return events.filter(f"{OO_KIND} = '{KEPT}'")
     controls = events.filter(f"{OO_KIND} = '{CONTROL}'")
@@ -190,7 +198,7 @@ def in_stream(events: DataFrame, output: Output, until: Until = closed_until) ->
     controls = controls.withColumn(OO_EVENT_TIME, closing)
     controls = controls.withWatermark(OO_EVENT_TIME, _span(output.lateness)).filter(BARRIER)
     rows = events.filter(f"{OO_KIND} = '{KEPT}'")
-    # The control branch first: a union takes the watermark of its first branch.
+    # The control branch is first: a union takes the watermark of its first branch.
     if isinstance(output.window, Joined):
         return controls.unionByName(rows.filter(~is_late(output.window, output.lateness)))
     if isinstance(output.window, Session):
@@ -201,14 +209,16 @@ def in_stream(events: DataFrame, output: Output, until: Until = closed_until) ->
 
 
 def in_batch(events: DataFrame, output: Output) -> DataFrame:
-    """The same rows for a bounded read, where nothing is late."""
+    """Return the rows that an output's function gets in a bounded read, where nothing is late."""
     kept = events.filter(f"{OO_KIND} = '{KEPT}'")
     return kept if output.window is None or output.gives_as_it_comes else assign(kept, output.window)
 
 
 def counted(kept: DataFrame, window: Window, lateness: timedelta) -> DataFrame:
-    """(oo_window, in_time, late) of the kept rows of a batch, in (record, window) pairs; of sessions also the first and
-    the last event time of the late ones, late_from and late_to, in microseconds."""
+    """Return (oo_window, in_time, late) of the kept rows of a batch, in (record, window) pairs.
+
+    Sessions also have the first and the last event time of the late ones, late_from and late_to, in microseconds.
+    """
     keyed = judged(kept, window, lateness).select(OO_WINDOW, OO_EVENT_TIME, "late")
     late = F.col("late")
     of_session = F.when(late & F.lit(isinstance(window, Session)), _micros(OO_EVENT_TIME))
@@ -221,7 +231,7 @@ def counted(kept: DataFrame, window: Window, lateness: timedelta) -> DataFrame:
 
 
 def judged(kept: DataFrame, window: Window, lateness: timedelta) -> DataFrame:
-    """The kept rows of a batch, once for each window, with whether they are late."""
+    """Return the kept rows of a batch, once for each window, with whether they are late."""
     if isinstance(window, Session):
         # Sessions merge, so a lone record has no window of its own yet: counted by the hour of its event.
         placed = kept.withColumn(OO_WINDOW, F.window(OO_EVENT_TIME, "1 hour"))
@@ -231,8 +241,10 @@ def judged(kept: DataFrame, window: Window, lateness: timedelta) -> DataFrame:
 
 
 def bounds() -> dict[str, Column]:
-    """The start and the end of `oo_window`, in microseconds: collected as datetimes they would be in the driver's own
-    time zone."""
+    """Return the start and the end of `oo_window`, in microseconds.
+
+    Collected as datetimes they would be in the driver's own time zone.
+    """
     return {WINDOW_START: F.unix_micros(f"{OO_WINDOW}.start"), WINDOW_END: F.unix_micros(f"{OO_WINDOW}.end")}
 
 
@@ -253,7 +265,7 @@ def _up(time: Column) -> Column:
 
 
 def _bounds(spark: SparkSession, window: Fixed, time: Column) -> tuple[Column, Column]:
-    """(start, end) in microseconds of the fixed window of a moment."""
+    """Return the (start, end) in microseconds of the fixed window of a moment."""
     if not window.in_utc:
         _check_zone(spark, window)
         return _by_wall_clock(window, time)
@@ -277,7 +289,7 @@ def _step(window: Fixed | Sliding) -> timedelta:
 
 
 def _by_wall_clock(window: Fixed, time: Column) -> tuple[Column, Column]:
-    """(start, end) in microseconds, as `Fixed` has it. A wall clock is a timestamp as if its zone were UTC."""
+    """Return the (start, end) in microseconds, as `Fixed` does. A wall clock is a timestamp as if its zone were UTC."""
     size = F.lit(micros(window.size))
     shown = F.unix_micros(F.from_utc_timestamp(F.timestamp_micros(time), F.lit(window.timezone)))
     wall = shown - F.lit(micros(window.offset))
@@ -293,7 +305,10 @@ def _start_at(window: Fixed, midnight: Column) -> Column:
 
 
 def _check_zone(spark: SparkSession, window: Fixed) -> None:
-    """Spark asks Java's tables of time zones, the model Python's: two versions may differ, and so would results."""
+    """Raise Refused if Java and Python disagree about the window's time zone.
+
+    Spark uses Java's tables of time zones, the model Python's. With two versions the results would differ.
+    """
     if window in _agreed:
         return
     first, last = ((day - date(1970, 1, 1)) // window.size for day in CHECKED)
@@ -323,15 +338,12 @@ def _span(delta: timedelta) -> str:
     return f"{micros(delta)} microseconds"
 
 
-# Joins the two sides of a join.
-#
-# As a stream it is Spark's own join of two streams, as a batch its plain join: with one condition.
+# Join the two sides of a join: in a stream by Spark's own join of two streams, in a batch by its plain join, with one
+# condition.
 #
 # Spark keeps the rows of each side in its state until its watermark says that no partner can come. That watermark is
-# the platform's (`windowing`): both sides carry it in their event time, from the same control rows. So no row in time
-# is behind it, and rows without a partner come once.
-#
-# Who calls it: `results`. Errors: Refused for sides that can't be joined. Not promised: the order of rows.
+# the platform's: both sides carry it in their event time, from the same control rows. So no row in time is behind it,
+# and rows without a partner come once.
 
 
 TIME = OO_EVENT_TIME
@@ -340,12 +352,12 @@ SPARKS = {"inner": "inner", "left": "left_outer", "right": "right_outer", "full"
 
 
 def joined_sides(output: Output, left: DataFrame, right: DataFrame) -> DataFrame:
-    """The rows of a join with their window, the key, the other columns of the left side and those of the right."""
+    """Return the rows of a join: window, key, the other columns of the left side and of the right side."""
     assert output.join is not None
     assert output.window is not None
     on = output.join.on
     _check_names(output, left, right)
-    # Each side has names of its own: of one stream Spark would else take the second side for another reading of it.
+    # Each side has names of its own: on one stream Spark would take the second side for another reading of the stream.
     pairs = _named("left", left).join(_named("right", right), _near(output), SPARKS[output.join.kind])
     placed = pairs.withColumn(TIME, F.coalesce(_of("left", TIME), _of("right", TIME)))
     return assign(placed, output.window).select(
@@ -360,7 +372,7 @@ def joined_sides(output: Output, left: DataFrame, right: DataFrame) -> DataFrame
 
 
 def check_join_side(output: Output, function: str, side: Any, at: str, *, stateless: bool) -> None:
-    """Raise Refused for what a function gives that can't be a side. `at`: its line, or empty."""
+    """Raise Refused if a function's result can't be a side. `at`: the function's line, or empty."""
     what = f"{at}output {output.name}: "
     assert output.join is not None
     if not isinstance(side, DataFrame):
@@ -404,7 +416,8 @@ def _near(output: Output) -> Column:
     bound = F.expr(f"interval {micros(output.join.within)} microseconds")
     mine, other = _of("left", TIME), _of("right", TIME)
     keys = [_of("left", key) == _of("right", key) for key in output.join.on]
-    # Spark's join of two streams finds a null equal to a null, unless it is told not to (full outer joins, 4.2).
+    # In a full outer join (4.2), Spark's join of two streams matches nulls with nulls, unless a condition excludes
+    # them.
     keys += [_of(side, key).isNotNull() for key in output.join.on for side in ("left", "right")]
     return reduce(Column.__and__, [*keys, mine >= other - bound, mine <= other + bound])
 

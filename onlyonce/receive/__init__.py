@@ -1,6 +1,6 @@
-"""Gives each record one fate.
+"""Give each record one fate.
 
-`blocks.exchange` turns lines into records and brings them to `receive_task`, which judges them (`receive_unit`) and
-writes them (`event_files`). For a small batch `in_driver` does the same without a Spark job. Each batch is one Delta
-commit to `events`.
+`exchange` turns lines into records and brings them to the tasks of `batch_files`, which judge them (`unit`) and write
+them (`events`). For a small batch the driver does the tasks' work without a Spark job. Each batch is one Delta commit
+to `events`.
 """

@@ -1,17 +1,17 @@
-"""Receive without a catalog, for at-least-once mode and for ids by position.
+"""Receive without a catalog: for at-least-once mode and for ids by position.
 
 There is no exchange and there are no units.
 
-Nothing is lost: offsets, epoch and Delta's transaction are those of exactly once, so a replayed batch is in `events`
-only once. But a re-delivery is not recognised; it is kept again. With ids by position there are no re-deliveries: a
-record is its place, a batch has the same places at each attempt, and no two batches share a place. So each record is
-kept exactly once. Counts and the largest event time are read from the files of the commit, whoever wrote it. So a
-replay whose rows are already there ends the same way.
+Nothing is lost: offsets, epoch and Delta's transaction work as in exactly once, so a replayed batch is in `events` only
+once. But a re-delivery is not recognised; it is kept again. With ids by position there are no re-deliveries: a record
+is its place, a batch has the same places at each attempt, and no two batches share a place. So each record is kept
+exactly once.
 
-The control row follows in a commit of its own, since without an exchange no task knows the largest event time of all.
+Counts and the largest event time are read from the files of the commit, whichever attempt wrote them. So a replay whose
+rows are already in `events` ends the same way. The control row follows in a commit of its own, because without an
+exchange no task knows the largest event time of all tasks.
 
-Who calls it: `receive`, and `onlyonce.run.reset` for a batch that a lost checkpoint has left behind (without a JVM).
-Errors: those of `delta.once` and `batches.end_counted`.
+No function here needs a JVM, so `onlyonce.run.reset` can end a batch whose checkpoint is lost.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from onlyonce.tables import commit as tables_commit
 
 
 def landed(path: Location, lineage: str, batch_id: int) -> bool:
-    """Whether the rows of a batch are in `events`."""
+    """Return whether the rows of a batch are in `events`."""
     there = tables_commit.version(path, stored_names.transaction(lineage, stored_names.EVENTS_BY))
     return there is not None and there >= batch_id
 
@@ -72,9 +72,9 @@ def end(
     *,
     bounded: bool = False,
 ) -> dict[str, int]:
-    """Count what the batch's commit holds, add its control row, end it. Gives the counts by fate.
+    """Count the rows of the batch's commit, add its control row, and end the batch. Return the counts by fate.
 
-    `must` gives how many records the source had, and is told how many have a fate.
+    `must` maps the number of judged records to the number that the source had.
     """
     counts = counted(path, version)
     read = must(counts.kept + counts.invalid)
@@ -85,7 +85,7 @@ def end(
 
 
 def counted(path: Location, version: int) -> Counts:
-    """The fates of the records in one commit of `events`, and the largest event time that it keeps."""
+    """Return the number of records by fate in one commit of `events`, and the largest event time that it keeps."""
     number = {"kept": 0, "invalid": 0}
     unknown, largest = 0, []
     for added in opening.added(path, version):
@@ -124,19 +124,15 @@ def _add_control(driver: Driver, batch: Batch, path: Location, reached: Frontier
     events.add_control(path, commit, plan.lineage, plan.batch_id, reached, plan.system_time)
 
 
-# Puts the ids of at-least-once batches into the catalog, from `events`, before the first exactly-once batch after them.
+# Add the ids of at-least-once batches to the catalog, from `events`, before the first exactly-once batch after them.
 #
 # In at-least-once mode a pipeline keeps records that the catalog does not know. From the first exactly-once batch on, a
 # re-delivery of such a record must be a duplicate. Ids below the collection floor, or older than the dedup horizon, are
-# never asked for and are left out.
-#
-# Who calls it: receive, before it begins an exactly-once batch. The doctor calls `again`, for lost chunks. A group of
-# batches is one transaction; after a kill the next driver goes on. Raises InvariantBroken when `events` does not have
-# the rows that the log vouches for.
+# never looked up and are left out.
 
 
 AT_ONCE = 2_000_000
-"""Ids that are read and stored together: 32 MB. A batch of more is a group of its own."""
+"""Ids that are read and stored together: 32 MB. A batch with more ids is a group of its own."""
 
 TRIES = 5
 
@@ -144,7 +140,11 @@ log = structlog.get_logger()
 
 
 def catch_up_catalog(database: Database, driver: Driver, instance: str, events: Location, pipeline: Pipeline) -> int:
-    """Add the ids that are missing; gives their number. One look into the log when there are none."""
+    """Add the missing ids to the catalog, and return their number. If none is missing, this costs one query of the log.
+
+    A group of batches is one transaction. If the driver is killed, the next driver adds the groups that are left. Raise
+    InvariantBroken if `events` does not have the rows that the log vouches for.
+    """
     if not Chunks(database).without_ids(instance):
         return 0
     Collector(database).raise_floor(instance, horizon_buckets(pipeline.dedup_horizon))
@@ -160,11 +160,11 @@ def catch_up_catalog(database: Database, driver: Driver, instance: str, events: 
 
 
 def rebuild_again(database: Database, instance: str, events: Location, lineage: str, bucket: int) -> int:
-    """Make the chunks of a lineage in a live bucket again from `events`, of all its committed batches; gives the ids.
+    """Rebuild a lineage's chunks in a live bucket from all its committed batches in `events`; return the number of ids.
 
-    Called by `onlyonce doctor --fix`. One transaction under the collector's lock: a look-up sees the chunks as they
-    were or as they are. Raises InvariantBroken when `events` has not the rows that the log vouches for, Retryable when
-    batches of the bucket commit all the time.
+    `onlyonce doctor --fix` calls this for lost chunks. It is one transaction under the collector's lock: a look-up sees
+    either all old chunks or all new ones. Raise InvariantBroken if `events` does not have the rows that the log vouches
+    for. Raise Retryable if the bucket's batches change at each try.
     """
     for _ in range(TRIES):
         batches = Rebuilds(database).kept(lineage, bucket)
@@ -181,7 +181,7 @@ def rebuild_again(database: Database, instance: str, events: Location, lineage: 
 
 
 def _groups(missing: list[KeptBatch]) -> Iterator[list[KeptBatch]]:
-    """Batches of one lineage, in order, so many that their ids fit."""
+    """Yield batches in groups: each group is of one lineage, in order, with at most AT_ONCE ids or one batch."""
     group: list[KeptBatch] = []
     for batch in missing:
         full = sum(b.kept for b in group) + batch.kept > AT_ONCE
@@ -194,7 +194,7 @@ def _groups(missing: list[KeptBatch]) -> Iterator[list[KeptBatch]]:
 
 
 def _read(events: Location, group: list[KeptBatch]) -> dict[int, filters.Ids]:
-    """The ids that each batch of a group has kept."""
+    """Return the ids that each batch of a group has kept. Raise InvariantBroken if their number is not the log's."""
     first, last, lineage = group[0].batch_id, group[-1].batch_id, group[0].lineage
     wanted = (pc.field(OO_KIND) == KEPT) & (pc.field(OO_LINEAGE) == lineage)
     wanted &= (pc.field(OO_BATCH) >= first) & (pc.field(OO_BATCH) <= last)

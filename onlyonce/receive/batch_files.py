@@ -1,8 +1,6 @@
-"""Keeps rows on the task's own disk until their fate is decided, since a partition may be larger than its worker's
-memory.
+"""Make the data files of a receive batch: in Spark's tasks, or in the driver if the batch is small.
 
-Who calls it: `receive_task`. Errors: OSError. The file has no name, so nothing is left of it when the process is
-killed.
+A record at which each attempt fails is found by halving the batch, and is refused from then on.
 """
 
 from __future__ import annotations
@@ -59,7 +57,11 @@ from onlyonce.tables import arrow_files, own_tables, stores
 
 
 class Spill:
-    """Batches that can be read again, in any order; a context."""
+    """Context that keeps Arrow batches on the task's own disk and reads them back in any order.
+
+    A partition may be larger than its worker's memory, so its records wait here until their fate is decided. The file
+    has no name, so it disappears with the process.
+    """
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile(dir=worker.local_folder())  # noqa: SIM115 - closed by the context
@@ -71,7 +73,10 @@ class Spill:
         self._file.close()
 
     def kept(self, part: Part, records: pa.RecordBatch) -> Part:
-        """What gives the records of a part again: a block is where it was, what passes once is written here."""
+        """Return what reads a part's records once more.
+
+        Records in memory are written here; a block stays in its own file.
+        """
         if callable(part):
             return part
         start = self._file.seek(0, os.SEEK_END)
@@ -82,11 +87,8 @@ class Spill:
         return pa.ipc.read_record_batch(pa.py_buffer(self._file.read(size)), schema)
 
 
-# The work of one task of receive on an executor, as a function over Arrow batches: from records to data files of
-# `events`.
-#
-# It returns the paths of the files that it has written; the driver commits them (`own_tables`). Who calls it:
-# `receive`, by `exchange.mapped`. Errors: those of `receive_unit`; OSError.
+# The tasks of receive: from records to data files of `events`. A task yields the paths of the files that it has
+# written, and the driver commits them (`own_tables`).
 
 
 GIVES = "path string"
@@ -94,14 +96,14 @@ BEFORE_HORIZON = "it was first seen before the dedup horizon; the ids of that ti
 KINDS = {
     KEPT: stored_names.KEPT, INVALID: stored_names.INVALID, REMNANT: stored_names.REMNANT, SEED: stored_names.CONTROL,
 }  # fmt: skip
-"""By fate; a duplicate is in no file."""
+"""The kind of rows for each fate. A duplicate is not written."""
 
 
 def exactly_once(work: Work, stamp: Stamp, folder: Location, *, bounded: bool) -> Task:
-    """Judge all of a partition, commit its unit, write what is not a duplicate, and the control row.
+    """Return the task that judges a partition, commits its unit, and writes the control row and all but duplicates.
 
-    A control row tells the frontier after its commit, as far as its task knows; of a bounded run, the one that was
-    known.
+    The control row has the frontier after the batch, as far as this task knows. In a bounded run it has the frontier
+    that was known before the batch.
     """
 
     def task(parts: Parts) -> Batches:
@@ -123,7 +125,7 @@ def exactly_once(work: Work, stamp: Stamp, folder: Location, *, bounded: bool) -
 
 
 def without_catalog(stamp: Stamp, folder: Location) -> Task:
-    """Each record is kept or invalid by itself, and written as it comes."""
+    """Return the task that writes each record as it arrives: without a catalog each is kept or invalid on its own."""
 
     def task(parts: Parts) -> Batches:
         context: Any = TaskContext.get()
@@ -136,15 +138,15 @@ def without_catalog(stamp: Stamp, folder: Location) -> Task:
 
 
 def _share() -> None:
-    """A worker shares what it keeps of the catalog with the others of its executor, where Spark spills.
+    """Let the workers of an executor share their cached catalog entries, in the folder to which Spark spills.
 
-    A driver has it alone.
+    A driver keeps its entries to itself.
     """
     look_up.share_below(worker.local_folder() if TaskContext.get() else None)
 
 
 def _deciding(parts: Parts, spilled: Spill, kept: list[Part]) -> Iterator[Columns]:
-    """The columns that decide; the records themselves wait on disk."""
+    """Yield the columns that decide a record's fate, while the records themselves are spilled to disk."""
     for part in parts:
         records = records_of(part)
         kept.append(spilled.kept(part, records))
@@ -176,24 +178,21 @@ def _paths(paths: list[str]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"path": pa.array(paths, pa.string())})
 
 
-# Takes in a small batch in the driver: it does the tasks' work, one partition after another, without a Spark job.
+# A small batch in the driver: the driver runs the tasks' functions, one partition after the other, without a Spark job.
 #
-# A Spark job needs a part of a second before its first task works, which is most of the time of a batch of ten records.
-# The functions and units are those of the tasks. So the log and the rows of `events` are the same either way, and a
-# replay may go the other way. The files of the partitions become one of each kind of rows.
-#
-# Who calls it: `receive`. Errors: those of the task, except OSError: after a warning, Spark's tasks do the batch, since
-# they try again. Not promised: that a small batch is taken in here. A batch with a line that is not plain, with
-# something that could not be read, or with messages of a topic is always Spark's.
+# A Spark job needs a part of a second before its first task starts, which is most of the time of a batch of ten
+# records. The functions and units are the tasks' own. So the log and the rows of `events` are the same either way, and
+# a replay may take the other way. The partitions' files are merged into one file for each kind of rows.
 
 
 log = structlog.get_logger()
 
 
 def written_in_driver(lines: Lines, reader: Reader | None, task: Task, *, seeded: bool) -> list[Location] | None:
-    """The files that a task has written of each partition; None where the batch is for Spark.
+    """Return the files that a task has written for each partition; None if the batch is for Spark's tasks.
 
-    `seeded`: each has its seed.
+    Spark's tasks get a batch that is large, that has a line which is not plain, or whose lines are rows of Spark. They
+    also get a batch after an OSError, because Spark repeats a failed task. If `seeded`, each partition has its seed.
     """
     if reader is None or not _is_small(lines):
         return None
@@ -212,7 +211,7 @@ def written_in_driver(lines: Lines, reader: Reader | None, task: Task, *, seeded
 
 
 def _one_of_each(files: list[Location]) -> list[Location]:
-    """One file of each kind of rows: each file that the table names is carried by every reader, however small."""
+    """Merge the files into one for each kind of rows: every reader of the table carries each file, however small."""
     found = []
     for _, some in groupby(sorted(files, key=str), key=lambda file: file.parent):
         parts = list(some)
@@ -235,7 +234,7 @@ def _is_small(lines: Lines) -> bool:
 
 
 def _blocks(lines: Lines, reader: Reader) -> list[list[Callable[[], pa.Buffer]]] | None:
-    """The blocks for each partition; None where a line is left that is not in one."""
+    """Return the blocks of each partition; None if a line is not in a block."""
     found: list[list[Callable[[], pa.Buffer]]] = [[] for _ in range(reader.partitions)]
     read = chain.from_iterable(line_reader.lines(part) for part in lines.ranges)
     for batch in reader(lines.chosen.of_batches(read)):
@@ -246,17 +245,14 @@ def _blocks(lines: Lines, reader: Reader) -> list[list[Callable[[], pa.Buffer]]]
     return found
 
 
-# The files of a batch in which each record is kept or invalid by itself: the task that reads plain lines writes them.
-#
-# Nothing brings records together, so they need not wait for another task. Lines that are not plain are left in files of
-# the attempt's own (`block_files`), and a second job has the table's reader read them. A task that is tried again
-# writes under other names; the driver is told the names of one attempt of each task, and commits those.
-#
-# Who calls it: `batch_files`. Errors: those of the source and of the task.
+# The files of a batch in which a record's fate does not depend on other records: the task that reads plain lines writes
+# them, without an exchange. Lines that are not plain are left in files of the attempt's own (`exchange.Left`), and a
+# second job parses them with the table's reader. A repeated task writes under other names. The driver receives the
+# names of one attempt of each task, and commits those files.
 
 
 GIVES_FILES = "path string, left string"
-"""What a task of the first job tells: a file that it has written, or the file of the lines that it has left."""
+"""Columns that a task of the first job returns: a file that it has written, or the file of the lines that it left."""
 
 
 def written_straight(
@@ -269,7 +265,7 @@ def written_straight(
     task: Task,
     gives: str,
 ) -> list[str]:
-    """The paths that a task tells of all records; `folder` is for lines that are left."""
+    """Return the paths of the files that the tasks wrote for all records. `folder` takes the lines that are left."""
     schema = exchange.record_schema(reader)
 
     def of_lines(batches: Batches) -> Batches:
@@ -298,26 +294,23 @@ def _records(batches: Batches, reader: Reader, schema: pa.Schema, left: Left) ->
             yield exchange.plain(records, schema)
 
 
-# Finds a record at which each attempt at a batch fails, by halving the batch, and has it refused from then on.
-#
+# Find a record at which each attempt at a batch fails, by halving the batch, and refuse it from then on.
 # docs/specification/receive.md.
 #
-# No such record is known, since a parser makes what it can't read `invalid`. But an unforeseen one would stop its
-# pipeline for good: each run would fail at the same batch.
+# A parser makes a record that it can't read `invalid`, so such a record is not expected. But one would stop its
+# pipeline for good: each run would fail at the same batch. A record that ends the whole process is not found.
 #
 # Only an error that the platform does not know counts as a cause. The database, a broker, a vanished file and a newer
-# driver have errors of their own. A record is refused only if it fails alone, when it is read and written into a folder
-# that nobody reads.
-#
-# Who calls it: `receive`. Errors: those of the batch. Not promised: anything for a record that ends the whole process.
+# driver have errors of their own. A record is refused only if it fails alone when it is read and written to a folder
+# that is not part of any table.
 
 
 Done = TypeVar("Done")
 Places = Callable[[], pa.Table]
-"""The places of all records of a batch, as columns oo_file and oo_position."""
+"""Return the places of all records of a batch, as columns oo_file and oo_position."""
 Attempt = Callable[[Chosen, Location], object]
 Trial = Callable[[], AbstractContextManager[Location]]
-"""Gives a folder that driver and executors see, for one attempt and no longer."""
+"""Open a folder that driver and executors can reach, for one attempt only."""
 REASON = "receive fails at this record by itself: {cause}. Kept is how it begins"
 
 
@@ -331,9 +324,9 @@ def written_despite_poison(
     attempt: Attempt,
     trial: Trial,
 ) -> Done:
-    """What `write` gives, of a batch without the records at which it fails.
+    """Return the result of `write` for a batch without the records at which it fails.
 
-    `attempt` does the same work without a trace, in a folder of `trial`. `named` has the names of the files.
+    `attempt` does the same work in a folder of `trial`, and leaves no trace. `named` has the names of the files.
     """
     known = _known(query, batch)
     looking = False
@@ -371,9 +364,9 @@ def _refuse(query: Query, instance: str, batch: Batch, refused: dict[Place, str]
 
 @contextmanager
 def poison_in_store(trials: Location) -> Iterator[Location]:
-    """A prefix for one attempt.
+    """Yield a prefix for one attempt.
 
-    What a killed driver has left beside it goes too; nobody reads any of it, so it is nobody's loss.
+    Delete everything below `trials` before and after, also what a killed driver has left: no table contains it.
     """
     store = stores.of(trials)
     store.clear(trials)
@@ -384,7 +377,7 @@ def poison_in_store(trials: Location) -> Iterator[Location]:
 
 
 def _found(places: pa.Table, refused: Mapping[Place, str], attempt: Attempt, trial: Trial) -> Place | None:
-    """The place of the first record that fails by itself."""
+    """Return the place of the first record that fails on its own; None if no single record does."""
     files, positions = (places.column(name).to_numpy() for name in ("oo_file", "oo_position"))
     order = np.lexsort((positions, files))
 
@@ -399,7 +392,8 @@ def _found(places: pa.Table, refused: Mapping[Place, str], attempt: Attempt, tri
 
 
 def _fails(chosen: Chosen, attempt: Attempt, trial: Trial) -> bool:
-    # Not by the cause's text: the driver and Spark's tasks tell the same one differently.
+    # Any unknown error counts, without comparing messages: the driver and Spark's tasks word the same cause
+    # differently.
     try:
         with trial() as folder:
             attempt(chosen, folder)
@@ -410,15 +404,8 @@ def _fails(chosen: Chosen, attempt: Attempt, trial: Trial) -> bool:
     return False
 
 
-# Makes the data files of a receive batch: by Spark's tasks, or for a small batch by the driver.
-#
-# Records at which the batch fails are left out.
-#
-# Who calls it: `receive`, which names the files to Delta. Errors: those of the source, and of the tasks.
-
-
 def write_batch(context: RunContext, query: Query, batch: Batch, lines: Lines, folder: Location) -> list[Location]:
-    """The files that the tasks of a batch have written. A record at which it fails again and again is refused."""
+    """Write the data files of a batch and return them. Refuse a record at which the batch fails repeatedly."""
     plan = batch.plan
     stamp = Stamp(plan.system_time, plan.lineage, plan.batch_id, batch.frontier, batch.turn, lines.places)
 
@@ -444,7 +431,7 @@ def write_batch(context: RunContext, query: Query, batch: Batch, lines: Lines, f
         )
 
     if batch.replayed and not batch.without_catalog and lines.shrinks():
-        # What the broker has compacted away since can't be read again, and its rows are in no commit.
+        # Messages that the broker has compacted away since can't be read again, and no commit has their rows.
         FailedAttempts(query.database).withdraw(query.driver, context.instance, plan.batch_id)
     places = partial(exchange.places, context.spark, lines)
     return written_despite_poison(query, context.instance, batch, stamp.places, places, write, attempt, trial)
@@ -453,8 +440,11 @@ def write_batch(context: RunContext, query: Query, batch: Batch, lines: Lines, f
 def _made(
     context: RunContext, query: Query, plan: Plan, lines: Lines, task: exchange.Task, partitions: int | None
 ) -> list[Location]:
-    """The files that a task makes of lines: of each partition by itself, or, with None, of the records wherever they
-    are."""
+    """Return the files that a task makes of lines.
+
+    With `partitions` the task gets all records of a partition together; with None it gets the records where they are
+    read.
+    """
     pipeline = context.pipeline.of_source(plan.source_to.get(SOURCE))
     reader = fast_json.plain_record_reader(pipeline, plan.system_time, partitions or 1)
     small = written_in_driver(lines, reader, task, seeded=partitions is not None)

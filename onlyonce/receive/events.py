@@ -1,7 +1,7 @@
 """The table `events`: every record that receive has judged, except duplicates; and the control rows.
 
-What is in this table never changes. It is append-only, one Delta commit for each receive batch or close, partitioned
-by `oo_kind` (kept, invalid, remnant, control).
+Its rows never change. The table is append-only, with one Delta commit for each receive batch or close. It is
+partitioned by `oo_kind` (kept, invalid, remnant, control).
 """
 
 from __future__ import annotations
@@ -62,25 +62,25 @@ PLATFORM = (
     f"{OO_RAW} string, {OO_UNKNOWN} string, {OO_PLACE} string"
 )
 PROPERTIES = commit.KEEP_ALL | {
-    # What files are skipped by. Without this Delta takes statistics of the first 32 columns, which are the user's, and
-    # of none of ours behind them.
+    # The columns by which files are skipped. By default Delta takes statistics of the first 32 columns: these are the
+    # user's, and the platform's columns come after them.
     commit.SKIPPING: f"{OO_HIGH},{OO_EVENT_TIME},{OO_SYSTEM_TIME},{OO_LINEAGE},{OO_BATCH}",
 }
 PLACED_BY = f"{OO_EVENT_TIME} timestamp, {OO_FRONTIER} {FRONTIER}"
-"""What says of a row in which window it is, and whether that was closed."""
+"""The columns from which a row's window follows, and whether that window was closed."""
 UNSPLIT = 2147483647
-"""The files that one trigger may take: so many that a commit is never split over batches."""
+"""The largest number of files that one trigger may take, so that no commit is split over batches."""
 
 
 def schema(pipeline: Pipeline) -> StructType:
-    """The declared columns and the platform's."""
+    """Return the declared columns and the platform's columns."""
     return StructType(session.schema_of(pipeline.schema).fields + session.schema_of(PLATFORM).fields)
 
 
 def make(spark: SparkSession, path: Location, pipeline: Pipeline) -> None:
-    """Make the table if there is none, or add the columns that were declared since.
+    """Create the table if there is none, or add the columns that were declared since.
 
-    Raises Refused for a changed type.
+    Raise Refused if a type has changed.
     """
     commit.make(path, schema(pipeline), spark, [OO_KIND], PROPERTIES)
     parse.fit_columns(path, schema(pipeline), f"pipeline {pipeline.name}")
@@ -89,9 +89,9 @@ def make(spark: SparkSession, path: Location, pipeline: Pipeline) -> None:
 def add_control(
     path: Location, commit: commit.Commit, lineage: str, number: int, reached: Frontier, now: datetime
 ) -> int:
-    """Commit one control row; gives the table's version.
+    """Commit one control row and return the table's version.
 
-    `number` is the batch that it follows, or a close's, negative.
+    `number` is the batch that the row follows, or the negative number of a close.
     """
     row = {
         OO_SYSTEM_TIME: now, OO_LINEAGE: lineage, OO_BATCH: number,
@@ -101,53 +101,51 @@ def add_control(
 
 
 def stream(spark: SparkSession, path: Location, start: int | None, files: int = UNSPLIT) -> DataFrame:
-    """The table as a stream, whole commits at a time: from a version on, or (None) all that it has now and then what
-    comes.
+    """Return the table as a stream of whole commits from version `start` on; if None, of its present content first.
 
-    `files` ends a batch: as many as some whole commits have."""
+    `files` ends a batch: it is the number of files of some whole commits.
+    """
     reader = spark.readStream.format("delta").option("maxFilesPerTrigger", files)
     return (reader if start is None else reader.option("startingVersion", start)).load(str(path))
 
 
 def kept_files(path: Location, received: list[Received]) -> list[Location]:
-    """The data files with the kept rows of some receive batches, by the commits that hold them.
+    """Return the data files with the kept rows of some receive batches, from the commits that hold them. No JVM needed.
 
-    No look at the table's state, which grows with it. Not for batches whose commits are compacted (`past_rows`). No JVM
-    needed.
+    The table's state is not read, because it grows with the table. If a batch's commit is compacted, use `rows_kept`.
     """
     added = [file for one in received for file in opening.added(path, one.delta_version)]
     return [file.path for file in added if file.partition[OO_KIND] == KEPT]
 
 
 def count(files: list[Location]) -> int:
-    """How many rows data files hold, as they say themselves."""
+    """Return how many rows the data files hold, from their footers."""
     return sum(arrow_files.footer(file).num_rows for file in files)
 
 
-# The rows of `events` as of an earlier version, and those of some batches, whatever has become of the files that they
-# were written to.
+# The rows of `events` as of an earlier version, and the rows of some batches, even if their files were rewritten.
 #
-# Old commits are compacted (docs/specification/compaction.md): their rows are in other files, and Delta's log forgets
-# them. So nobody asks Delta for an old version. The table is read as it is now, less what has come later; a row says of
-# which batch it is, and the log of which version that is.
-#
-# Who calls it: outputs, backfills, releases. Errors: those of Spark.
+# Old commits are compacted (docs/specification/compaction.md): their rows move to other files, and Delta's log forgets
+# the commits. So Delta is never asked for an old version. The newest version is read without the rows that came later:
+# each row names its batch, and the log has the version of each batch.
 
 
 def rows_as_of(context: RunContext, version: int) -> DataFrame:
-    """The rows of all kinds but control that batches of receive have put into `events` up to a version."""
+    """Return the rows of all kinds but control that batches of receive have put into `events` up to a version."""
     last = Compactions(context.database).last_in(context.instance, version)
     return rows_upto(context.spark, context.events, last)
 
 
 def rows_upto(spark: SparkSession, path: Location, last: Mapping[str, int]) -> DataFrame:
-    """The rows of all kinds but control of these lives of receive, each up to a batch."""
+    """Return the rows of all kinds but control of these lives of receive, each life up to its batch in `last`."""
     return spark.read.format("delta").load(str(path)).filter((F.col(OO_KIND) != CONTROL) & rows_in_batches(last))
 
 
 def rows_in_batches(last: Mapping[str, int], after: Mapping[str, int] | None = None) -> Column:
-    """Whether a row is of one of these lives of receive, up to its batch; and of a later one than `after` has of that
-    life."""
+    """Return whether a row is of one of these lives of receive, up to the life's batch in `last`.
+
+    If `after` has the life, the row's batch must be later than the batch there.
+    """
     return reduce(
         lambda found, one: found | _of_life(one[0], (after or {}).get(one[0], -1), one[1]),
         sorted(last.items()),
@@ -161,7 +159,7 @@ def _of_life(lineage: str, after: int, last: int) -> Column:
 
 
 def rows_kept(spark: SparkSession, path: Location, schema: StructType, received: list[Received]) -> DataFrame:
-    """The kept rows of some receive batches, with the columns of a schema."""
+    """Return the kept rows of some receive batches, with the columns of a schema."""
     intact = [one for one in received if not one.compacted]
     files = kept_files(path, intact)
     rows = session.file_reader(spark).schema(schema).parquet(*map(str, files)) if files else _none(spark, schema)
@@ -177,32 +175,34 @@ def rows_kept(spark: SparkSession, path: Location, schema: StructType, received:
 
 
 def _none(spark: SparkSession, schema: StructType) -> DataFrame:
-    """No rows, as a local relation: Spark's optimizer ends at it, and there is no job.
+    """Return no rows, as a local relation: Spark's optimizer stops there, so that no job runs.
 
-    (Of an empty list Spark makes an RDD.)
+    From an empty list Spark would make an RDD.
     """
     nothing = spark.createDataFrame(pa.table({"n": pa.array([], pa.int8())}))
     return nothing.select(*[F.lit(None).cast(field.dataType).alias(field.name) for field in schema.fields])
 
 
-# Writes the data files of `events` of one task, by Arrow: one file for each kind of record that the task has.
+# Write the data files of `events` for one task with Arrow: one file for each kind of record that the task has.
 #
-# Each attempt writes under names of its own, and tells of a file once it is on disk. The rows are in the table when the
-# driver's commit names the file (`own_tables`). Who calls it: `receive_task`. Errors: OSError, which fails the task,
-# and Spark tries it again. `onlyonce.tables.attempt_files` removes what a killed attempt has left.
+# Each attempt writes under its own names, and returns a file's name once the file is on disk. The rows are in the table
+# when the driver's commit names the file (`own_tables`). If an OSError fails the task, Spark repeats it.
+# `onlyonce.tables.attempt_files` removes the files of a killed attempt.
 
 
 FRONTIER_ROW = pa.struct([(name, INSTANT) for name in ("tide", "ended", "silent_tide", "silent_clock")])
 HELD = stored_names.OO_BYTES.encode()
-"""The entry of a file's footer that says how many bytes its rows take in memory: encoded rows may be a thousand times
-smaller."""
+"""The key of a file's footer for the number of bytes that its rows take in memory.
+
+Encoded rows may be a thousand times smaller.
+"""
 ROWS, BYTES = 1 << 17, 1 << 26
-"""A row group is written as soon as it has so many rows, or takes so much memory."""
+"""The number of rows, or of bytes in memory, at which a row group is written."""
 
 
 @dataclass(frozen=True)
 class Stamp:
-    """What all records of a batch have alike."""
+    """The values that all records of a batch share."""
 
     system_time: datetime
     lineage: str
@@ -212,11 +212,11 @@ class Stamp:
     places: RecordPlaces = field(default_factory=RecordPlaces)
 
     def after(self, largest: Micros | None) -> Frontier:
-        """The frontier once the batch is committed, as far as a task knows that has kept this largest event time."""
+        """Return the frontier after the batch, as far as a task knows whose largest kept event time is `largest`."""
         return after_batch(self.frontier, self.turn, largest)
 
     def columns(self, rows: int, partition: int, frontier: Frontier) -> dict[str, pa.Array]:
-        """These as columns of so many rows."""
+        """Return the shared values as columns with this number of rows."""
         known = {name: to_time(value) for name, value in asdict(frontier).items()}
         return {
             OO_SYSTEM_TIME: pa.repeat(pa.scalar(self.system_time, INSTANT), rows),
@@ -228,7 +228,7 @@ class Stamp:
 
 
 class EventFiles:
-    """Open files, as a context; at its end they are whole, and `paths` has their names."""
+    """Context of open files. When it ends the files are complete, and `paths` has their names."""
 
     def __init__(self, folder: Location, stamp: Stamp, partition: int) -> None:
         self.paths: list[str] = []
@@ -253,7 +253,7 @@ class EventFiles:
                     note_bytes(file, self._held[kind])
 
     def add(self, kind: str, records: pa.RecordBatch, frontier: Frontier | None = None) -> None:
-        """Records of one kind; a control row has a frontier of its own."""
+        """Add records of one kind. A control row has a frontier of its own."""
         if not records.num_rows:
             return
         fixed = self._fixed(records.num_rows, frontier or self._stamp.frontier)
@@ -280,7 +280,7 @@ class EventFiles:
         return pc.replace_with_mask(named, whole, pa.array([one and str(one) for one in few], pa.string()))
 
     def _fixed(self, rows: int, frontier: Frontier) -> pa.RecordBatch:
-        """What all rows have alike, made once for the most rows that came so far."""
+        """Return the columns that all rows share, cached for the largest number of rows so far."""
         made = self._alike.get(frontier)
         if made is None or made.num_rows < rows:
             made = self._alike[frontier] = pa.RecordBatch.from_pydict(

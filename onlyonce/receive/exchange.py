@@ -1,15 +1,10 @@
-"""Files in which tasks keep what they have made of their lines: blocks of plain records, and the lines that are left.
+"""Turn the lines of a batch into records, and bring each record to the task of its partition.
 
-Every executor can read them.
-
-The driver is told where the files are, and tells the tasks that read them. So nothing crosses an exchange, which would
-take a quarter of a batch's time. The files are beside `events`, where tasks write anyway. Each attempt of a batch has a
-folder of its own, and each attempt of a task its own files, so no two write to one place. The folder is removed with
-the attempt.
-
-Who calls it: `receive`, `exchange` and `straight`; the driver makes the folders, the tasks the files. Errors: OSError,
-after which Spark tries the task again; Retryable for a file that has gone. Not promised: that a killed driver leaves
-nothing. The next driver removes what is left.
+A task that reads lines makes blocks of plain records (`fast_json`), one for each partition, in files that every
+executor can read. The driver collects the files' names and passes them to the tasks that read them. So plain records do
+not pass through Spark's exchange, which would take a quarter of a batch's time. The table's reader parses the lines
+that are left (`parse`), and one exchange brings their records to the partitions. Usually no line is left. If executors
+share no disk, blocks are rows of that exchange.
 """
 
 from __future__ import annotations
@@ -45,16 +40,19 @@ from onlyonce.sources.values.fast_json import Reader
 from onlyonce.sources.values.parse import BOUND, CARRIED
 
 GIVES = "target int, file string, start bigint, bytes bigint"
-"""What a task tells: of each block for which partition it is and where, and the file of the lines that are left,
-without a target."""
+"""Columns that a task returns: each block's partition (`target`) and its place in a file.
+
+The file of the lines that are left has no target.
+"""
 _GIVES = pa.schema([("target", pa.int32()), ("file", pa.string()), ("start", pa.int64()), ("bytes", pa.int64())])
 
 
 @contextmanager
 def block_folder(home: Path, epoch: int) -> Iterator[Path]:
-    """A folder for one attempt of a batch, and for no longer.
+    """Yield a folder for one attempt of a batch, and remove it at the end.
 
-    What fails in it after it was cleared away is Retryable, as GONE.
+    It lies next to `events`, where tasks write anyway. Each attempt of a task writes its own files there. If the folder
+    was removed meanwhile, the block's error becomes Retryable, as GONE.
     """
     path = home / str(epoch) / uuid4().hex
     path.mkdir(parents=True)
@@ -69,9 +67,9 @@ def block_folder(home: Path, epoch: int) -> Iterator[Path]:
 
 
 def clear_blocks(home: Path, epoch: int) -> None:
-    """Take away what drivers of earlier epochs have left.
+    """Remove the folders that drivers of earlier epochs have left.
 
-    One that is still at work is fenced, and its batch is another's.
+    If such a driver is still running, it is fenced, and its batch belongs to another driver.
     """
     for left in home.glob("*"):
         if left.name.isdigit() and int(left.name) < epoch:
@@ -79,7 +77,7 @@ def clear_blocks(home: Path, epoch: int) -> None:
 
 
 class Block(NamedTuple):
-    """Where a block is, and the partition that it is for."""
+    """The place of a block, and the partition that it belongs to."""
 
     target: int
     file: str
@@ -87,9 +85,9 @@ class Block(NamedTuple):
     bytes: int
 
     def fetched(self) -> pa.Buffer:
-        """The block."""
+        """Map the block into memory and return it. Raise Retryable if its file is missing or cut."""
         try:
-            # Mapped: who looks at the columns that decide reads no others.
+            # Mapped: a reader of the deciding columns does not read the other ones.
             with pa.memory_map(self.file) as file:
                 file.seek(self.start)
                 block = file.read_buffer(self.bytes)
@@ -101,7 +99,10 @@ class Block(NamedTuple):
 
 
 def write_blocks_into(path: Path, read: Work) -> Work:
-    """What `read` makes of a task's lines (`plain_records.Reader`), in files below `path`; gives rows like GIVES."""
+    """Return work that stores in files below `path` what `read` makes of a task's lines, and yields rows like GIVES.
+
+    `read` is a `fast_json.Reader`.
+    """
 
     def stored(lines: Batches) -> Batches:
         name = path / uuid4().hex
@@ -118,7 +119,7 @@ def write_blocks_into(path: Path, read: Work) -> Work:
 
 
 def left_in_blocks(name: str) -> Batches:
-    """The lines that were left in a file."""
+    """Yield the lines that were left in a file. Raise Retryable if the file is missing or cut."""
     try:
         with pa.OSFile(name) as file, pa.ipc.open_file(file) as lines:
             for number in range(lines.num_record_batches):
@@ -128,7 +129,7 @@ def left_in_blocks(name: str) -> Batches:
 
 
 class Left:
-    """The file, in a folder, of the lines that a task leaves, made for the first of them; a context."""
+    """Context that writes the lines which a task leaves to one file. The file is created with the first line."""
 
     def __init__(self, folder: Path) -> None:
         self.name, self.any = folder / f"{uuid4().hex}.left", False
@@ -142,7 +143,7 @@ class Left:
         self._open.close()
 
     def add(self, lines: pa.RecordBatch) -> None:
-        """Keep some."""
+        """Append lines to the file."""
         if self._writer is None:
             file = self._open.enter_context(pa.OSFile(str(self.name), "wb"))
             self._writer = self._open.enter_context(pa.ipc.new_file(file, lines.schema))
@@ -171,13 +172,8 @@ def _gone(name: str) -> Retryable:
     )
 
 
-# Tasks over the lines of a batch, from files and from rows, and over those that such tasks have left.
-#
-# Who calls it: `exchange` and `straight`. Errors: those of the source and of the work.
-
-
 def told_by_tasks(spark: SparkSession, lines: Lines, work: Work, gives: str) -> list[Row]:
-    """What work tells of the lines of each task."""
+    """Run `work` over the lines in each task, and return the rows that it yields, with the columns `gives`."""
     frames, chosen = (
         [],
         lines.chosen,
@@ -191,32 +187,29 @@ def told_by_tasks(spark: SparkSession, lines: Lines, work: Work, gives: str) -> 
 
 
 def lines_left(spark: SparkSession, files: Sequence[str], lines: Lines) -> Lines:
-    """The lines that were left in files, each with the last event time that is valid beside it."""
+    """Return the lines that were left in files. Column BOUND is the last event time that is valid for the line."""
     of_line = session.schema_of(LINE_COLUMN) if lines.rows is None else lines.rows.schema
-    # Nulls anywhere, whatever the rows promise.
+    # The columns are nullable here even if those of the rows are not.
     fields = [StructField(field.name, field.dataType) for field in of_line]
     schema = StructType([*fields, StructField(parse.BOUND, TimestampType())])
     return Lines([], worker.each(spark, files, left_in_blocks, schema))
 
 
-# Blocks of records as rows among other rows, where executors share no disk: Spark's exchange brings them to the task of
+# Blocks of records as rows among other rows, if executors share no disk: Spark's exchange brings them to the task of
 # their partition.
 #
-# Lines are read once: what a task makes of them are rows with a block and the partition that it is for, and the lines
-# that are left, which the table's reader reads as they pass. Spark keeps what is exchanged on the disks of the
-# executors. If one is lost, the tasks that wrote there read their lines again.
-#
-# Who calls it: `exchange`. Errors: those of the source. Not promised: where a block is cut; a task that is done again
-# may cut it elsewhere.
+# Lines are read once. A task returns rows with a block and its partition, and the lines that are left, which the
+# table's reader parses in the same pass. Spark keeps exchanged rows on the executors' disks. If an executor is lost,
+# the tasks that wrote there read their lines again, and may cut blocks elsewhere.
 
 
 BLOCK, TARGET = CARRIED
 GIVES_BLOCKS = f"block binary, target int, {BOUND} timestamp"
-"""What a reader gives beside what it was given (`plain_records.Reader`)."""
+"""Columns that a reader (`fast_json.Reader`) adds to the columns of its lines."""
 
 
 def read_block_rows(spark: SparkSession, lines: Lines, reader: Work) -> DataFrame:
-    """The lines that are left as rows like `lines.LINE`, with BOUND, and blocks as rows of their own, with CARRIED."""
+    """Return the lines that are left as rows like `lines.LINE` with BOUND, and blocks as rows with CARRIED."""
     frames, chosen = (
         [],
         lines.chosen,
@@ -237,61 +230,52 @@ def read_block_rows(spark: SparkSession, lines: Lines, reader: Work) -> DataFram
 
 
 def among_blocks(rows: DataFrame) -> bool:
-    """Whether there may be blocks."""
+    """Return whether the rows may contain blocks."""
     return BLOCK in rows.columns
 
 
 def block_target(by_id: Column) -> Column:
-    """The partition of a row: of a block the one that it is for, of a record by its id."""
+    """Return the partition of a row: a block names its own, and a record's follows from its id."""
     return F.coalesce(F.col(TARGET), by_id)
 
 
 def blocks_apart(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[pa.Scalar]]:
-    """The rows of a batch that are records, and its blocks."""
+    """Split a batch into the rows that are records, and its blocks."""
     blocks = batch.column(BLOCK)
     return batch.drop_columns([*CARRIED]).filter(blocks.is_null()), [*blocks.drop_null()]
 
 
 def _rows_with_blocks(schema: StructType) -> StructType:
-    # Nulls anywhere, whatever the rows promise.
+    # The columns are nullable here even if those of the rows are not.
     return StructType(
         [StructField(field.name, field.dataType) for field in [*schema.fields, *session.schema_of(GIVES_BLOCKS).fields]]
     )
 
 
-# Turns the lines of a batch into records, and brings each record to the task of its partition.
-#
-# A task that reads lines makes blocks of the plain ones (`plain_records`), one for each partition. The blocks wait in
-# files, and the driver is told where (`block_files`). The lines that are left are rows: the table's reader reads them
-# (`parse`), and one exchange brings them to their partition. Mostly no line is left, and then nothing is exchanged.
-# Where executors share no disk, blocks are rows among those (`block_rows`).
-#
-# Who calls it: `receive`, and `conformance`, which looks at the records themselves. Errors: those of the source, and of
-# the task that the records are given to.
-
-
 NO_COLUMNS = pa.schema([])
 CODE = "oo_code"
-"""What a record is before it is judged (`receive_unit`)."""
+"""What a record is before it is judged (`unit.CANDIDATE`, `INVALID` or `SEED`)."""
 PLATFORM = [
     (OO_REASON, pa.string()), (OO_RAW, pa.string()), (OO_UNKNOWN, pa.string()),
     (parse.PLACED, pa.struct([(name, pa.int64()) for name in parse.PLACE])), (CODE, pa.int8()),
 ]  # fmt: skip
-"""What a record has beside what is in a block."""
+"""Columns of a record that a block does not store."""
 NOT_IN_BLOCKS = tuple(name for name, _ in PLATFORM)
 
 Part: TypeAlias = "pa.RecordBatch | Callable[[], pa.RecordBatch]"
-"""Records as they pass, once, or what opens them as often as it is asked."""
+"""Records in memory, to be read once; or a function that opens them at each call."""
 Parts = Iterator[Part]
 Task = Callable[[Parts], Batches]
 
 
 @dataclass(frozen=True)
 class Read:
-    """What has become of the lines of a batch: blocks of plain records with the schema that opens them, and the other
-    records as rows, with the columns of `parse.records` and CODE.
+    """The lines of a batch after reading.
 
-    None where there are none."""
+    blocks   of plain records
+    schema   of the records in the blocks
+    rows     the other records, with the columns of `parse.records` and CODE; None if there are none
+    """
 
     blocks: Sequence[Block] = ()
     schema: pa.Schema = NO_COLUMNS
@@ -308,7 +292,7 @@ def read_records(
 ) -> Read:
     """Read the lines of a batch.
 
-    Without a reader all of them are rows. `folder` is for blocks, and for lines that are left; None: no disk is shared.
+    Without a reader all lines become rows. `folder` takes blocks and lines that are left; None if no disk is shared.
     """
     if reader is None:
         return Read(rows=records(spark, lines, pipeline, system_time))
@@ -324,18 +308,18 @@ def read_records(
 
 
 def records(spark: SparkSession, lines: Lines, pipeline: Pipeline, system_time: datetime) -> DataFrame:
-    """All lines by the table's reader: the columns of `parse.records`, and CODE."""
+    """Parse all lines with the table's reader: return the columns of `parse.records`, and CODE."""
     rows = as_rows(spark, lines)
     return parse.records(rows, pipeline, system_time).select("*", _code())
 
 
 def places(spark: SparkSession, lines: Lines) -> pa.Table:
-    """Where the records of a batch are: oo_file and oo_position of each."""
+    """Return the places of a batch's records: oo_file and oo_position of each."""
     return as_rows(spark, lines).select("oo_file", "oo_position").toArrow()
 
 
 def judged(spark: SparkSession, found: Read, partitions: int, task: Task, gives: StructType) -> DataFrame:
-    """A task over each partition of the batch: its records, and its seed."""
+    """Run a task over each partition of the batch: its records and its seed."""
     shares: list[list[Block]] = [[] for _ in range(partitions)]
     for block in found.blocks:
         shares[block.target].append(block)
@@ -345,7 +329,7 @@ def judged(spark: SparkSession, found: Read, partitions: int, task: Task, gives:
 
 
 def exchanged(records: DataFrame, partitions: int) -> DataFrame:
-    """The records by their ids, with a seed in each partition."""
+    """Repartition the records by their ids, with a seed in each partition."""
     seeds = records.sparkSession.range(0, partitions, 1, 1).select(*_seed())
     rows = records.unionByName(seeds, allowMissingColumns=True)
     by_id = F.pmod(F.col(OO_HIGH), F.lit(partitions)).cast("int")
@@ -353,9 +337,9 @@ def exchanged(records: DataFrame, partitions: int) -> DataFrame:
 
 
 def mapped(records: DataFrame, task: Task, gives: StructType, shares: Sequence[Sequence[Block]] = ()) -> DataFrame:
-    """A task over rows as they lie in Spark's partitions, each with the blocks of the partitions whose seeds it has."""
+    """Run a task over each of Spark's partitions: its rows, and the blocks for the seeds among them."""
     names = records.columns
-    # Spark takes a dot in a name for a field of a struct here.
+    # Spark reads a dot in a column name as a field of a struct here.
     numbered = records.toDF(*(f"c{at}" for at in range(len(names))))
     with_blocks = among_blocks(records)
 
@@ -367,9 +351,9 @@ def mapped(records: DataFrame, task: Task, gives: StructType, shares: Sequence[S
 
 
 def rows(spark: SparkSession, lines: Lines, pipeline: Pipeline, system_time: datetime, folder: Path) -> DataFrame:
-    """The records as rows like those of `parse.records`, for whoever looks at them.
+    """Return the records as rows like `parse.records` returns them, without judging them.
 
-    `folder` must be there as long as they are read.
+    `folder` must exist until the rows are read.
     """
     found = read_records(
         spark, lines, pipeline, system_time, fast_json.plain_record_reader(pipeline, system_time, 1), folder
@@ -388,12 +372,12 @@ def rows(spark: SparkSession, lines: Lines, pipeline: Pipeline, system_time: dat
 
 
 def record_schema(reader: Reader) -> pa.Schema:
-    """Of the records that are made of blocks."""
+    """Return the schema of records that are made of blocks."""
     return pa.schema([*reader.schema, *PLATFORM])
 
 
 def share(blocks: Iterable[Callable[[], pa.Buffer]], schema: pa.Schema, seed: int | None) -> Parts:
-    """The records of some blocks, each by what fetches it, and a seed with its number."""
+    """Yield a part for each block, and a row for the seed with its number. Each block is given by what fetches it."""
     for fetch in blocks:
         yield partial(_opened, fetch, schema)
     if seed is not None:
@@ -401,18 +385,21 @@ def share(blocks: Iterable[Callable[[], pa.Buffer]], schema: pa.Schema, seed: in
 
 
 def records_of(part: Part) -> pa.RecordBatch:
-    """The records of a part."""
+    """Return the records of a part."""
     return part() if callable(part) else part
 
 
 def _opened(fetch: Callable[[], pa.Buffer], schema: pa.Schema) -> pa.RecordBatch:
-    """The records of a block, without a copy."""
+    """Return the records of a block without copying them."""
     packed = pa.schema([field for field in schema if field.name not in NOT_IN_BLOCKS])
     return plain(pa.ipc.read_record_batch(fetch(), packed), schema)
 
 
 def plain(records: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Plain records with all columns of a record: none of them has a reason, or anything unknown."""
+    """Add the columns that plain records lack.
+
+    All but CODE are null: plain records have no reason and no unknown fields.
+    """
     rest = {name: pa.nulls(records.num_rows, schema.field(name).type) for name in NOT_IN_BLOCKS}
     rest[CODE] = pa.repeat(pa.scalar(CANDIDATE, pa.int8()), records.num_rows)
     columns = [rest[name] if name in rest else records.column(name) for name in schema.names]
@@ -456,7 +443,10 @@ def _in_rows(batches: Batches) -> Parts:
 
 
 def as_rows(spark: SparkSession, lines: Lines) -> DataFrame:
-    """All lines of a batch as rows like `lines.LINE`; of a source with columns the rows have those."""
+    """Return all lines of a batch as rows like `lines.LINE`.
+
+    If the source has columns of its own, the rows have those.
+    """
     frames = [] if lines.rows is None else [lines.chosen.of_rows(lines.rows)]
     if lines.ranges:
         frames.append(line_reader.read(spark, lines.ranges, lines.chosen.of_batches, session.schema_of(LINE_COLUMN)))

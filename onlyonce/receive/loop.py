@@ -1,12 +1,8 @@
-"""Decides, between two batches of receive, that the watermark of a pipeline with several sources goes on without some
-of them.
+"""Receive: from the source to `events`, in one streaming query for each pipeline.
 
-A source that has had nothing for its `idle_after` is idle, and one that was retired is none any more. Where the others
-are further, that is a close: its row fixes the new tide and which sources are idle, so a replay of what comes sees the
-same. docs/specification/watermark-marker.md.
-
-Who calls it: `receive`, which holds its batches meanwhile. No errors of its own. Not promised: that a source is found
-idle at the moment when it is: a look must have found nothing of it since.
+docs/specification/receive-batch.md has the steps of a batch. Exactly once takes one exchange, one pass and one Delta
+commit for each batch. At-least-once mode and ids by position are in `at_least_once`. Between two batches receive merges
+the catalog, and closes the input if it has ended or is silent.
 """
 
 from __future__ import annotations
@@ -40,12 +36,16 @@ from onlyonce.tables import commit as tables_commit
 
 
 def looked_idle(context: RunContext, database: Database) -> tuple[Frontier, Tides] | None:
-    """The frontier and how far each source has come, where the pipeline gets further without those that are idle or
-    retired; else None."""
+    """Return the frontier and progress without idle and retired sources; None if the watermark does not advance.
+
+    A source that has had nothing for its `idle_after` is idle. The close that follows stores the tide and the idle
+    sources, so a replay of later batches sees the same. docs/specification/watermark-marker.md. A source may be found
+    idle late: the last search for new input must have found nothing from it.
+    """
     now, known, taken_in = Batches(database).standing(context.instance)
     if not known.of or context.looked_at is None:
         return None
-    # Not the clock of now: what has come since the last look is not known yet.
+    # Not the present time: input since the last search is not known yet.
     clock = to_micros(context.looked_at)
     assert clock is not None
     idle_after = {name: one.idle_after for name, one in context.pipeline.inputs.items()}
@@ -56,23 +56,22 @@ def looked_idle(context: RunContext, database: Database) -> tuple[Frontier, Tide
     return replace(now, tide=least), tides
 
 
-# Merges the catalog as it grows. Receive's driver does it between two batches, for a bounded number of ids each time.
+# Merge the catalog as it grows: between two batches, for a bounded number of ids each time.
 #
-# docs/specification/id-catalog.md. The chunks of a bucket are a log-structured merge tree
-# (`model/operate/collecting.to_merge`): the number of filters that a look-up asks grows with the logarithm of the ids,
-# and not with the batches. The bucket of the batch is merged by levels. With the first batch of a new bucket the one
-# before is closed, and its levels become one.
-#
-# Who calls it: `receive`, when a batch is committed. If the database refuses or is too busy, the merge is left for the
-# next batch or the next collection; both go on from what they find. Raises Superseded, and InvariantBroken for chunks
-# that don't add up. Not promised: that everything is merged. While a collector works, this module does nothing.
+# docs/specification/id-catalog.md. The chunks of a bucket are a log-structured merge tree: the number of filters that a
+# look-up reads grows with the logarithm of the ids, not with the batches. The bucket of the batch is merged by levels.
+# With the first batch of a new bucket, the bucket before is closed and its levels become one.
 
 
 log = structlog.get_logger()
 
 
 def merge_catalog(database: Database, driver: Driver, instance: str, plan: Plan) -> int:
-    """Merge what the committed batch of this plan has made crowded; gives how many ids were written again."""
+    """Merge the chunks that the committed batch of this plan has made too many; return the number of ids written again.
+
+    If the database refuses or is too busy, the next batch or the next collection merges them. While a collector works,
+    nothing is merged. Raise Superseded, or InvariantBroken for chunks that don't add up.
+    """
     merged = 0
     try:
         with Merging.once(database) as merging:
@@ -91,31 +90,25 @@ def merge_catalog(database: Database, driver: Driver, instance: str, plan: Plan)
     return merged
 
 
-# Receive: from the source to `events`. Each pipeline has one streaming query for it.
-#
-# docs/specification/receive-batch.md has its steps. Exactly once takes one exchange, one pass and one Delta commit for
-# each batch. At-least-once mode and ids by position are in `at_least_once`.
-
-
 def drain(context: RunContext) -> None:
-    """Take in what is there, batch by batch. Called by `onlyonce.run.queries`."""
+    """Register new input and take it in, batch by batch."""
     begin(context)
     register(context)
     take_in(context)
 
 
 def begin(context: RunContext) -> None:
-    """Before anything is registered or read: the table `events`, and the end of a close that was left open."""
+    """Create or fit the table `events`, and end a close that was left open, before anything is registered or read."""
     query = context.open_query("receive")
     if context.blocks:
         exchange.clear_blocks(context.blocks, query.driver.epoch)
     events.make(context.spark, context.events, context.pipeline)
     if _close_is_open(context, query):
-        _close(context, query, "silent", Frontier())  # what it says is in the log already
+        _close(context, query, "silent", Frontier())  # the log has the frontier of this close already
 
 
 def register(context: RunContext) -> int:
-    """Put what is new in the source into the registry; gives how many entries."""
+    """Register the source's new input, and return the number of entries."""
     query = context.open_query("receive")
     context.check_clock()
     now = datetime.now(UTC)
@@ -131,7 +124,7 @@ def register(context: RunContext) -> int:
 
 
 def take_in(context: RunContext) -> None:
-    """Take in what is registered, batch by batch."""
+    """Take in the registered input, batch by batch."""
     query = context.open_query("receive")
     taken_in = Batches(query.database).last_taken_in(context.instance)
     query.log.info("to take in", records=context.source().records_after(taken_in))
@@ -142,7 +135,7 @@ def take_in(context: RunContext) -> None:
             with context.receiving:
                 ended = _batch(context, worked, frame, batch_id)
                 context.receiving.notify_all()
-            if ended is not None:  # the outputs go on meanwhile
+            if ended is not None:  # the outputs work meanwhile
                 merge_catalog(query.database, query.driver, context.instance, ended)
 
         spark = onlyonce_context.working_copy_session(context.spark) if copy else context.spark
@@ -151,37 +144,37 @@ def take_in(context: RunContext) -> None:
 
 
 def something_waits(context: RunContext) -> bool:
-    """Whether the registry has a batch that receive has not committed."""
+    """Return whether the registry has a batch that receive has not committed."""
     taken_in = Batches(context.open_query("receive").database).last_taken_in(context.instance)
     return context.source().last_batch() not in (None, taken_in)
 
 
 def idle(context: RunContext) -> None:
-    """Of several sources: see which are idle, and let the watermark go on without them.
+    """If the pipeline has several sources, advance the watermark without those that are idle.
 
-    Not within a batch; others may wait.
+    This does not happen within a batch; registered batches may wait.
     """
     query = context.open_query("receive")
     if not context.pipeline.sources or looked_idle(context, query.database) is None:
         return
-    with context.receiving:  # no batch comes between the look and its close
+    with context.receiving:  # no batch comes between the check and its close
         after = looked_idle(context, query.database)
         if after is not None:
             _close(context, query, "idle", *after)
 
 
 def close(context: RunContext, *, ended: bool) -> None:
-    """Declare the input ended, or close by silence if it has been silent long enough; when it changes anything.
+    """Close the input if it has ended, or if it has been silent for `idle_after`. Do nothing if no window closes by it.
 
-    A source of which something registered waits to be read is not silent. Only the caller registers, so where nothing
-    waits no batch of receive comes meanwhile.
+    A source with registered input that is not read yet is not silent. Only the caller registers, so if nothing waits,
+    no batch of receive begins meanwhile.
     """
     query = context.open_query("receive")
     if not ended and (context.pipeline.idle_after is None or something_waits(context)):
         return
     now = Batches(query.database).frontier(context.instance)
     tides = Turns(query.database).known(context.instance) if context.pipeline.sources else None
-    # Of several sources some may be ahead of the pipeline: what they have sent is to close too.
+    # If there are several sources, one may be ahead of the pipeline's tide: what it has sent is closed too.
     reached = now.after_batch(tides.furthest()) if tides else now
     after = reached.declared_ended() if ended else _silence(context, reached)
     if after is not None and _closes_more(context, now, after, reached.tide):
@@ -189,7 +182,7 @@ def close(context: RunContext, *, ended: bool) -> None:
 
 
 def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: int) -> Plan | None:
-    """Gives the plan of a batch that has added to the catalog."""
+    """Run one batch. Return its plan if it has added to the catalog, else None."""
     source = context.source()
     listed = source.listed(context.spark, registered)
     plan = _plan(
@@ -227,7 +220,7 @@ def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: i
 
 
 def _skip(query: Query, batch: Batch) -> None:
-    """A batch that an earlier life has committed (`onlyonce lineage new`), or of nothing: ended with nothing in it."""
+    """End a batch with no records: an earlier life has committed it (`onlyonce lineage new`), or it is empty."""
     nothing = Outcome(read=0, kept=0, invalid=0, remnant=0, duplicate=0, unknown_fields=0)
     Batches(query.database).end(query.driver, batch, nothing)
 
@@ -290,9 +283,9 @@ def _close_is_open(context: RunContext, query: Query) -> bool:
 
 
 def _close(context: RunContext, query: Query, kind: str, after: Frontier, tides: Tides | None = None) -> None:
-    """docs/specification/watermark-marker.md: begin, one control row under a transaction id of its own, end.
+    """Commit a close: begin it, append one control row under a transaction id of its own, end it.
 
-    Never within a batch of receive.
+    docs/specification/watermark-marker.md. A close is never within a batch of receive.
     """
     with context.receiving:
         number, kind, after = Closes(query.database).begin(query.driver, kind, after, tides)

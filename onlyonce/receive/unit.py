@@ -1,8 +1,8 @@
-"""The unit of one receive task: it decides the fate of each record, in one transaction.
+"""The unit of one receive task: it decides the fate of each record of a partition, in one transaction.
 
-It sees only the columns that decide, 24 bytes for each record, and not the record. A whole partition is judged and its
-unit committed before the first fate is given to the caller. It is a witness unit, since the rows themselves go to Delta
-(docs/specification/unit.md). Who calls it: `receive_task`.
+It reads only the deciding columns, 24 bytes for each record. A whole partition is judged and its unit committed before
+the caller gets the first fate. It is a witness unit, since the rows themselves are written to Delta
+(docs/specification/unit.md).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from onlyonce.engine.worker import attempt_name, session_of
 from onlyonce.failpoints import passing
 
 CANDIDATE, INVALID, SEED = 0, 1, 2
-"""What a record is before it is judged; each partition has one seed, which becomes its control row."""
+"""What a record is before it is judged. Each partition has one seed, which becomes its control row."""
 KEPT, DUPLICATE, REMNANT = 0, 3, 4
-"""What becomes of it; an invalid row and the seed keep their code."""
+"""The fate of a candidate. An invalid row and the seed keep their code."""
 
 NO_LOOK_UPS = catalog.LookUps()
 
@@ -39,7 +39,7 @@ Columns = tuple[pa.Array, pa.Array, pa.Array, pa.Array, pa.Array, pa.Array]
 
 @dataclass(frozen=True)
 class Work:
-    """All that a task needs to know; the driver fixes it from the batch row."""
+    """What a task needs to know. The driver takes it from the batch row."""
 
     database: Database
     place: catalog.Place
@@ -48,7 +48,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Records:
-    """The deciding columns of a partition, as arrays of one length."""
+    """The deciding columns of a partition, as arrays of the same length."""
 
     code: NDArray[np.int8]
     high: NDArray[np.uint64]
@@ -60,8 +60,11 @@ class Records:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The fates of one batch of columns; of all of its partition the number, and the largest event time that is
-    kept."""
+    """The fates of one batch of columns.
+
+    partition   the number of the batch's partition
+    largest     the largest event time that the whole partition keeps
+    """
 
     fates: NDArray[np.int8]
     partition: int
@@ -69,14 +72,14 @@ class Verdict:
 
 
 def judge(work: Work) -> Callable[[Iterator[Columns]], Iterator[Verdict]]:
-    """(code, high, low, time, payload, unknown) of a partition, in batches → the verdict on each."""
+    """Return a function from a partition's columns (code, high, low, time, payload, unknown) to verdicts."""
 
     def run_task(batches: Iterator[Columns]) -> Iterator[Verdict]:
         sizes, records = _gather(batches)
         if not sizes:
             return
         place = replace(work.place, partition=_partition(records))
-        # One session for both: to open one takes 10 ms of processors, as much as to ask for some hundred thousand ids.
+        # One session for both: opening one costs 10 ms of CPU time, as much as looking up some hundred thousand ids.
         with session_of(work.database, _unit(place)) as database:
             here = replace(work, database=database, place=place)
             fates, counts = _fates(here, records)
@@ -118,7 +121,7 @@ def _gather(batches: Iterator[Columns]) -> tuple[list[int], Records]:
 
 
 def _partition(records: Records) -> int:
-    # The seed carries its partition's number: in band, so it is right whatever Spark did to the plan.
+    # The seed carries its partition's number in the data, so the number is right whatever Spark's plan is.
     seeds = np.flatnonzero(records.code == SEED)
     if len(seeds) != 1:
         raise InvariantBroken(
@@ -133,14 +136,18 @@ def _fates(work: Work, records: Records) -> tuple[NDArray[np.int8], _Tally]:
     if work.place.is_remnant:
         fates = records.code.copy()
         rows = np.flatnonzero(records.code == CANDIDATE)
-        # Nobody can tell any more which of them were kept before: none is delivered, none is lost.
+        # Whether a remnant was kept before can't be known any more: it is stored as a remnant, so none is lost or kept
+        # twice.
         fates[rows] = REMNANT
         return fates, _Tally(0, int((records.code == INVALID).sum()), 0, 0, None, remnant=len(rows))
     return fates_of(records, lambda ids: look_up.look_up(work.database, work.place, ids))
 
 
 def fates_of(records: Records, look_up: Callable[[Ids], Seen]) -> tuple[NDArray[np.int8], _Tally]:
-    """The fate of each record, by what a look-up says of the ids. `onlyonce.testing` has one without a catalog."""
+    """Return the fate of each record from the result of a look-up of the ids.
+
+    `onlyonce.testing` looks up without a catalog.
+    """
     fates = records.code.copy()
     rows = np.flatnonzero(records.code == CANDIDATE)
     invalid = int((records.code == INVALID).sum())
@@ -182,7 +189,7 @@ def _unit(place: catalog.Place) -> UnitId:
 
 
 def _content_hash(records: Records, fates: NDArray[np.int8]) -> str:
-    # Order-free: each row is mixed into 64 bits, and the rows are added and xored up. splitmix64's constants.
+    # Independent of order: mix each row into 64 bits, then add and xor the rows. The constants are splitmix64's.
     with np.errstate(over="ignore"):
         mixed = records.high * np.uint64(0x9E3779B97F4A7C15) ^ records.low * np.uint64(0xBF58476D1CE4E5B9)
         mixed ^= records.payload.view(np.uint64) * np.uint64(0x94D049BB133111EB) ^ fates.astype(np.uint64)

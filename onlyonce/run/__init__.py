@@ -1,2 +1,1 @@
-"""Runs of a pipeline: `drain` takes in what is there, `long_run` and `continuous` go on without end, `lineage` begins a
-new life of a query."""
+"""Runs of a pipeline: once, bounded or long (`stream`, `queries`), and new lives of its queries (`reset`)."""

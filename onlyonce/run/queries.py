@@ -1,6 +1,6 @@
-"""Runs through a pipeline once: receive to its end, then the closes that are due, then the outputs, some side by side.
+"""Run a pipeline's queries: once (receive, the due closes, then the outputs), or as a long run, where all stay up.
 
-An output that fails does not stop the others. If receive fails no output begins, since the log does not vouch for what
+An output that fails does not stop the others. If receive fails, no output begins, since the log does not vouch for what
 an unfinished batch has left in `events`.
 """
 
@@ -43,9 +43,9 @@ log = structlog.get_logger()
 
 
 def once(context: RunContext, *, ended: bool) -> None:
-    """Drain what is there. `ended` declares that the input has ended: all windows with data close.
+    """Process the available input once. `ended` declares that the input has ended: all windows with data close.
 
-    Raises, after all outputs have had their turn, the error of the first that failed; it names the others.
+    After all outputs have had their turn, raise the error of the first output that failed; it names the others.
     """
     context.spark.conf.set(state.UNLOAD, "true")
     loop.drain(context)
@@ -60,16 +60,17 @@ def once(context: RunContext, *, ended: bool) -> None:
 
 
 def bounded(context: RunContext) -> None:
-    """All input as one, where nothing is late. Raises as `once`."""
+    """Process all input as one batch, where nothing is late. Raise like `once`."""
     loop.drain(context)
     _each(context, lambda root: query.drain_bounded(context, root))
 
 
 def _each(context: RunContext, work: Callable[[Output], None]) -> None:
-    """Give each output its turn, in the order of the declaration, as many at once as the settings say.
+    """Give each output its turn, in the order of declaration, as many at the same time as the settings allow.
 
-    One that is made from another's closed windows has it behind that one, which has written them then; where that one
-    fails it has none."""
+    An output made from another's closed windows has its turn after that one, which has written the windows by then. If
+    that output fails, this one has no turn.
+    """
     pipeline, roots = context.pipeline, context.pipeline.roots()
     waiting, found = deque(root for root in roots if not pipeline.upstream(root)), _Failures()
 
@@ -96,14 +97,14 @@ def _each(context: RunContext, work: Callable[[Output], None]) -> None:
 
 
 class _Failures:
-    """What the outputs have failed with. `last_word` is what ends the run as it is, before the next output begins."""
+    """The errors of the outputs. `last_word` is an error that ends the run before the next output begins."""
 
     def __init__(self) -> None:
         self.last_word: BaseException | None = None
         self._by_output: dict[str, BaseException] = {}
 
     def add(self, output: str, error: BaseException) -> None:
-        # Superseded: to go on would be to take the next output away from the driver that is at work.
+        # Superseded: to continue would take the next output away from the driver that is live.
         if isinstance(error, Superseded) or not isinstance(error, Exception):
             self.last_word = self.last_word or error
             return
@@ -111,7 +112,7 @@ class _Failures:
         log.error("output stands still", output=output, kind=type(known).__name__, what=str(error))
 
     def stands(self, *outputs: str) -> bool:
-        """Whether one of these has failed."""
+        """Return whether one of these outputs has failed."""
         return any(output in self._by_output for output in outputs)
 
     def tell(self, order: list[str]) -> None:
@@ -121,17 +122,15 @@ class _Failures:
             raise ends_with({name: self._by_output[name] for name in order if name in self._by_output})
 
 
-# What an output of a chain waits for in a long run: that the output before it has read and written as far as its batch
-# reads. docs/specification/long-run.md.
-#
-# In a drain an output has its turn behind the one before it, so there is nothing to wait for. Who calls it:
-# `continuous`. Errors: Retryable where the one before stands still; what `between_batches` raises.
+# What an output of a chain waits for in a long run: the output before must have read and written all that its batch
+# needs. docs/specification/long-run.md. In a run that ends, outputs have their turns in order and need not wait.
 
 
 def await_written(context: RunContext, root: Output, query: Query, upto: int, down: Container[str]) -> None:
     """Wait until the outputs before this one have written all windows that are closed at a version of `events`.
 
-    `down`: those that stand still.
+    `down`: the outputs that stand still. Raise Retryable if an output before is one of them, and what `between_batches`
+    raises.
     """
     for before in context.pipeline.upstream(root):
         while not _has_written(context.database, context.instance, before, upto):
@@ -155,24 +154,23 @@ def _has_written(database: Database, instance: str, before: Output, upto: int) -
     there = reach.closed_until(before)
     if wanted is None or there is None:
         return wanted is None
-    # Spark writes when a window ends, and not at each moment.
+    # Spark writes when a window ends, not at each moment.
     first_open = (own(before.window).assign(moment)[0][0] for moment in (there, wanted))
     return next(first_open) >= next(first_open)
 
 
-# The outputs of a long run that stand still.
-#
-# The threads of the outputs and the thread that watches them share it. docs/specification/long-run.md.
-#
-# Who calls it: `onlyonce.run.queries`. Errors: the error that the run ends with when every output stands still.
+# The outputs of a long run that stand still. docs/specification/long-run.md.
 
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
-"""Seconds until an output that failed is tried again: twice as long each time in a row."""
+"""Seconds until an output that failed is tried again. The pause doubles with each failure in a row."""
 
 
 class Down:
-    """Which outputs stand still, and by what error, in the order in which that was found."""
+    """Which outputs stand still, and their errors, in the order of failure.
+
+    The threads of the outputs and the thread that watches them share it.
+    """
 
     def __init__(self, outputs: Sequence[str], tell: Callable[[Mapping[str, str]], None]) -> None:
         self.found: dict[str, BaseException] = {}
@@ -185,10 +183,10 @@ class Down:
         return [name for name in self._outputs if name not in self.found]
 
     def add(self, name: str, error: BaseException) -> float | None:
-        """An output failed.
+        """Add an output that failed. Return the seconds after which to try it again; None if that would not help.
 
-        Gives after how many seconds to try it again; None: that would not help. Raises what the run ends with if no
-        other is up."""
+        If no other output is up, raise the error that the run ends with.
+        """
         log.error("output stands still", output=name, kind=type(error).__name__, what=str(error))
         with self._lock:
             self.found[name] = error
@@ -202,7 +200,7 @@ class Down:
             return pause
 
     def mended(self, name: str) -> None:
-        """An output is up again."""
+        """Note that an output is up again."""
         with self._lock:
             if self.found.pop(name, None):
                 self._pauses.pop(name, None)
@@ -210,7 +208,7 @@ class Down:
                 log.info("output is up again", output=name)
 
     def wait(self, seconds: float, between_batches: Callable[[], None]) -> None:
-        """Let a pause pass. Raises what `between_batches` does."""
+        """Let a pause pass. Raise what `between_batches` raises."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             between_batches()
@@ -220,35 +218,32 @@ class Down:
         self._tell({name: first_line(error) for name, error in self.found.items()})
 
 
-# The queries of a long run: each is started once and stays up, receive and the outputs beside each other.
+# A long run: receive and the outputs are started once, stay up, and run at the same time.
 # docs/specification/long-run.md.
 #
-# Receive and an output may work at the same time. A drain does things in order; here three rules take the place of that
-# order:
+# A run that ends does things in order. Here three rules replace that order:
 # - a batch of an output begins when the log says that the batches are ended whose versions of `events` it reads;
-# - a close happens between two batches of receive (`receive.close`);
+# - a close happens between two batches of receive (`loop.close`);
 # - late rows are folded in between two batches of their output, by the output's own thread.
 #
 # An output that fails does not stop the others. It stands still until it is tried again, and the run's row names it
-# (`down`).
-#
-# Who calls it: `onlyonce.run.stream`. Errors: the first error of receive, of the search for new input, or of the last
-# output that was up; the other queries then end before their next batch. At a stop: the error of an output that stands
-# still. Not promised: that a query which hangs is noticed; `turns` then stops growing.
+# (`down`). A query that hangs is not noticed here, but the row's `turns` stops growing.
 
 
 LEAST_SECONDS, MOST_SECONDS = 0.1, 1.0
-"""How long a query waits until it looks again whether its table has a new version."""
+"""How long a query waits before it checks again whether its table has a new version."""
 
 THREAD = "query of a long run"
 
 VOUCHED_FOR = tuple(stored_names.transaction("", by) for by in (stored_names.EVENTS_BY, stored_names.MARKER_BY))
-"""How the transaction ids of receive's commits to `events` end that the log vouches for."""
+"""How the transaction ids of those commits to `events` end for which the log vouches."""
 
 
 def trigger(every: timedelta) -> Mapping[str, Any]:
-    """The trigger of a query that stays up: twice as often as the driver looks, since a record waits for receive's and
-    then for an output's."""
+    """Return the trigger of a query that stays up.
+
+    It checks twice as often as the driver, since a record waits for receive and then for an output.
+    """
     seconds = min(max(every.total_seconds() / 2, LEAST_SECONDS), MOST_SECONDS)
     return {"processingTime": f"{round(seconds * 1000)} milliseconds"}
 
@@ -257,11 +252,13 @@ def trigger(every: timedelta) -> Mapping[str, Any]:
 def up(
     context: RunContext, ask_stop: Callable[[], None], tell: Callable[[Mapping[str, str]], None]
 ) -> Iterator[Callable[[], bool]]:
-    """Keep receive and all outputs up; gives what looks once for something new.
+    """Run receive and all outputs until the block exits. Yield a function that polls for new input once.
 
-    Whatever ends the block ends them all, each between two of its batches; then it raises what ended the first.
-    `ask_stop` makes the run's `between_batches` raise; `tell` is told of the outputs that stand still, whenever these
-    are others."""
+    On exit each query stops before its next batch, and the first error is raised: of receive, of the search for new
+    input, or of the last output that was up. After a stop, raise the error of an output that stands still, if any.
+    `ask_stop` makes the run's `between_batches` raise. The last argument receives the outputs that stand still,
+    whenever they change.
+    """
     context.spark.conf.set(state.UNLOAD, "false")  # its stores stay open from batch to batch
     loop.begin(context)
     roots = context.pipeline.roots()
@@ -280,7 +277,7 @@ def up(
     except Exception as error:
         failures.append(error)
     finally:
-        ask_stop()  # by Ctrl-C twice the block ends at once, and nobody waits for them
+        ask_stop()  # if Ctrl-C is pressed twice, the block ends at once without waiting for the queries
     for thread in threads:
         thread.join()
     if down.found and all(isinstance(error, Stopped) for error in failures):
@@ -310,7 +307,7 @@ def _take_in(context: RunContext) -> None:
 
 
 def _stay_up(context: RunContext, root: Output, down: Down) -> None:
-    """Keep an output up until the run ends. One that fails is tried again after a pause, where that can help."""
+    """Keep an output up until the run ends. If it fails, try it again after a pause, unless that can't help."""
     while True:
         try:
             _stay(context, root, down)
@@ -325,18 +322,19 @@ def _stay_up(context: RunContext, root: Output, down: Down) -> None:
 
 
 class _Looks:
-    """Looks for what is new, and whether the queries have got on since."""
+    """Polls for new input, and notes whether the queries have made progress since."""
 
     def __init__(self, context: RunContext, down: Down) -> None:
         self._context, self._down = context, down
         self._done: dict[str, int] = {}
 
     def look(self) -> bool:
-        """Register what is new once all before it is taken in, and close what is due.
+        """Register new input once all earlier input is taken in, and close what is due.
 
-        Gives whether each query has got on since that was last so, or has nothing to do. What stands still is not
-        waited for."""
-        # Not beside a batch that waits or is at work: what comes meanwhile is one batch, and no queue of small ones.
+        Return whether each query has made progress since the last call that returned True, or has nothing to do.
+        Outputs that stand still don't count.
+        """
+        # Not while a batch waits or runs: what arrives meanwhile becomes one batch, and not a queue of small ones.
         if not loop.something_waits(self._context):
             loop.register(self._context)
         loop.idle(self._context)
@@ -379,10 +377,13 @@ def _stay(context: RunContext, root: Output, down: Down) -> None:
 
 
 def _await_receive(context: RunContext, query: Query, versions: results.Versions) -> None:
-    """Wait until the log vouches for what a batch reads. Raises what `between_batches` does: it has not begun."""
+    """Wait until the log vouches for what a batch reads.
+
+    Raise what `between_batches` raises: the batch has not begun.
+    """
     while not _vouched(context, versions):
         query.between_batches()
-        with context.receiving:  # held by a batch of receive as long as it is at work
+        with context.receiving:  # a batch of receive holds it while it runs
             if not _vouched(context, versions):
                 context.receiving.wait(LOOK_SECONDS)
 
@@ -391,8 +392,8 @@ def _vouched(context: RunContext, versions: results.Versions) -> bool:
     after, upto = versions.after, versions.upto
     ended = Batches(context.database).ended_versions(context.instance, after, upto)
     compacted = Compactions(context.database).compacted(context.instance)
-    # Versions that are none of receive's batches or closes, such as new columns, have no end to wait for; of those that
-    # are compacted each has ended, and Delta may have forgotten them.
+    # A version that is not a batch or close of receive, such as new columns, has no end to wait for. A compacted
+    # version has ended, and Delta may have forgotten it.
     return not any(
         str(opening.noted(context.events, version).get(stored_names.NOTE_APP_ID)).endswith(VOUCHED_FOR)
         for version in range(max(after, compacted) + 1, upto + 1)
@@ -402,8 +403,8 @@ def _vouched(context: RunContext, versions: results.Versions) -> bool:
 
 def _fold_late(context: RunContext, root: Output) -> None:
     for span in events.late_windows_of_stream(context.database, context.pipeline, context.instance, root):
-        # What is asked to stop, and windows that are not written yet, are for later: after the next batch, or by the
-        # next run.
+        # If the run is asked to stop, or windows are not written yet, fold later: after the next batch, or by the next
+        # run.
         with suppress(Stopped, OpenWindows):
             context.between_batches()
             backfill.recompute(context, root, span, "late rows")

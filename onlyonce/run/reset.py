@@ -1,9 +1,9 @@
-"""New lives of outputs whose rows depend on the state of their stream: a new stream would not have it.
+"""Begin a new life of a query whose checkpoint is lost, swapped or damaged. Refusals name this command as the way out.
 
-A processor's output is computed from the start: the new life reads `events` from the beginning, and its rows take the
-place of all that were there (`onlyonce.outputs.query`). Of a join it is refused.
-
-Who calls it: `onlyonce.run.reset`. Errors: Refused.
+Receive continues from the logged offsets. An output reads `events` from the first row of its oldest open window, and
+leaves out windows that are final by the log. An output that keeps totals reads all of `events`. A processor's output is
+computed from the start, and its rows replace all earlier ones (`onlyonce.outputs.query`). A join is refused. No Spark
+is needed, unless a half-written batch must be finished: the next run makes the checkpoint.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ AskedStart = dict[str, Any] | None
 
 
 def start_asked(instance: str, query: str, start: AskedStart) -> AskedStart:
-    """What a new life begins with beside what the log says; `start` is what a changed declaration asks for."""
+    """Return what a new life begins with, in addition to the log. `start` is what a changed declaration asks for.
+
+    Raise Refused for a join: its rows depend on the state of its stream, which a new stream would not have.
+    """
     known = declarations.load().get(instance.partition("@")[0])
     root = next((output for output in known.roots() if output.name == query), None) if known else None
     if root and root.join:
@@ -69,18 +72,19 @@ def is_start_possible(root: Output) -> bool:
     return root.join is None
 
 
-# A life of an output that begins with what retention has left of `events`, because a person says that this will do.
+# A life that begins with what retention has left of `events`, because a person says that this will do.
 # docs/specification/removal.md.
 #
-# An output that is new, one that keeps totals, and sessions read `events` from the beginning. Where that is removed
-# they are refused, until `onlyonce lineage new --from-kept` says so. Windows that start before what is kept are none of
-# such a life's. Totals and the first sessions are of the kept records alone.
-#
-# Who calls it: `onlyonce.run.reset`. Errors: Refused where nothing is removed, and for what is not declared.
+# A new output, one that keeps totals, and sessions read `events` from the beginning. If that is removed, they are
+# refused, until `onlyonce lineage new --from-kept` says otherwise. Such a life leaves out windows that start before
+# what is kept. Totals and the first sessions have the kept records alone.
 
 
 def kept_start_of(instance: str, query: str, kept: Micros | None, begins: Start | None) -> Start:
-    """What a new life begins with beside what the log says; nothing more where it would begin later anyway."""
+    """Return what a new life begins with, in addition to the log; nothing if it would begin later anyway.
+
+    Raise Refused if nothing is removed, or if the output is not declared.
+    """
     root = _root(instance, query)
     if kept is None:
         raise Refused(
@@ -92,7 +96,7 @@ def kept_start_of(instance: str, query: str, kept: Micros | None, begins: Start 
 
 
 def first_kept(database: Database, target: str, *, yes: bool) -> Report | None:
-    """Register the first life of a new output; None where it has a life."""
+    """Register the first life of a new output; return None if it has a life."""
     instance, _, query = target.strip("/").partition("/")
     start = NewLives(database).first(
         instance, query, lambda kept: kept_start_of(instance, query, kept, None), register=yes
@@ -112,28 +116,24 @@ def _root(instance: str, query: str) -> Output:
     return roots[query]
 
 
-# Withdraws an output's batch that began, did not end, and has lost its checkpoint.
-#
-# First it finds what the batch has left in the sinks.
+# Withdraw an output's batch that began, did not end, and has lost its checkpoint. First find what the batch has left in
+# the sinks.
 #
 # | left in the sink                                    | seen by a reader | a new life        |
 # |-----------------------------------------------------|------------------|-------------------|
 # | nothing, or units without rows                      | no               | writes the rows   |
-# | Delta: a witness whose transaction is not there     | no               | writes the rows   |
-# | files that no batch has given a pane                | no               | writes them anew  |
+# | Delta: a witness whose transaction is not committed | no               | writes the rows   |
+# | files that no batch has given a pane                | no               | writes them again |
 # | an upsert, a history, rows at least once            | yes              | writes over them  |
 # | an append, an increment, rows in the outbox         | yes              | would write twice |
 #
-# In the last case the batch must be finished (`onlyonce.outputs.recover`). In all others it is withdrawn as a
-# whole.
-#
-# Who calls it: `onlyonce.run.reset`, after it has raised the epoch in each database of the lineage. PostgreSQL
-# refuses units of an older epoch. A Delta table can't, so the batch's transaction id is used up there before its unit
-# is removed.
+# In the last case the batch must be finished (`onlyonce.outputs.recover`). In all others the whole batch is withdrawn.
+# The epoch in each database of the lineage is raised before, so PostgreSQL refuses units of an older epoch. A Delta
+# table can't, so the batch's transaction id is used up there before its unit is removed.
 
 
 WRITTEN_OVER = ("upsert", "history", "FileSink(")
-"""How `declared` has the sinks whose rows a new life puts others in the place of, or that no reader has been shown."""
+"""How `declared` begins for sinks whose rows a new life replaces, or whose rows no reader has seen."""
 
 
 @dataclass(frozen=True)
@@ -147,13 +147,15 @@ class Left:
 
     @property
     def must_stay(self) -> bool:
-        """Whether a new life would write them once more."""
+        """Return whether a new life would write the rows a second time."""
         return not self.write.startswith(WRITTEN_OVER)
 
 
 def left_by_batch(instance: str, found: LeftUnits) -> list[Left]:
-    """What a begun batch has left in its sinks, with rows and where readers see them, or may yet by a fenced driver's
-    hand."""
+    """Return what a begun batch has left in its sinks, with rows that readers can see.
+
+    It includes rows that a fenced driver may still commit.
+    """
     with_rows = {unit.sink: unit for unit in found.units if unit.rows and unit.kind != "plain"}
     return [
         _left(instance, unit, found.declared, stored_names.result_transaction(found.platform, found.lineage, sink))
@@ -162,15 +164,15 @@ def left_by_batch(instance: str, found: LeftUnits) -> list[Left]:
 
 
 def is_written(one: Left, batch_id: int) -> bool:
-    """Whether rows are there: always where they are in the unit's transaction, of a Delta table by its own."""
+    """Return whether the rows are written: in Delta by the table's transaction, elsewhere always with their unit."""
     return one.table is None or batch_holds(one.table, one.app_id, batch_id)
 
 
 def batch_holds(path: Location, app_id: str, batch_id: int) -> bool:
-    """Return whether a Delta table has the rows of a transaction: the transaction is in the table's snapshot, and was
-    not used up by `take`.
+    """Return whether a Delta table has the rows of a transaction.
 
-    The history comes last: its owner may clean it. It outlives a transaction only if
+    It has them if the transaction is in the table's snapshot and was not used up by `take_back`. The history is read
+    last, since the table's owner may clean it. It outlives a transaction only if
     `delta.setTransactionRetentionDuration` is set.
     """
     if not opening.any_in(path):
@@ -192,25 +194,28 @@ def _has(table: DeltaTable, app_id: str, batch_id: int) -> bool:
 
 
 def take_all_back(path: Location, app_id: str, batch_id: int) -> None:
-    """The same as `take`, and first of the table that keeps what was deleted, unless the batch's deletes are there:
-    they come before its rows."""
+    """Use up the transaction in a table, and first in its table of deletes, if that lacks the batch's deletes.
+
+    Deletes are committed before the batch's rows.
+    """
     if is_ours(beside(path)) and not batch_holds(beside(path), app_id, batch_id):
         take_back(beside(path), app_id, batch_id)
     take_back(path, app_id, batch_id)
 
 
 def take_back(path: Location, app_id: str, batch_id: int) -> None:
-    """Commit nothing under a transaction, so that a fenced driver's rows can't land by it.
+    """Use up a transaction id by an empty commit, so that a fenced driver can't commit its rows under the id.
 
-    Raises Retryable when another commit came in between, also one that landed just these rows; Refused for a table that
-    takes no commit of ours."""
+    Raise Retryable if another commit came in between, even one with just these rows. Raise Refused if deltalake can't
+    commit to the table.
+    """
     if not opening.any_in(path):
         return
     table = opening.table(path)
     if batch_holds(path, app_id, batch_id):
         raise _between(path, f"a driver that was at work has committed batch {batch_id}")
     if _has(table, app_id, batch_id):
-        return  # taken before, by a new life that did not come to its end
+        return  # used up before, by a new life that was not completed
     mark = CommitProperties(
         custom_metadata={"userMetadata": _mark(app_id, batch_id)},
         app_transactions=[Transaction(name, batch_id) for name in (app_id, app_id + stored_names.USED_UP)],
@@ -252,7 +257,7 @@ def _note(entry: dict[str, Any]) -> dict[str, Any]:
     try:
         found = json.loads(entry.get("userMetadata") or "{}")
     except ValueError:
-        return {}  # a commit by somebody else
+        return {}  # a commit by another program
     return found if isinstance(found, dict) else {}
 
 
@@ -264,22 +269,13 @@ def _left(instance: str, unit: Unit, declared: dict[str, dict[str, str]], app_id
     return Left(unit.sink, told["write"], table, app_id)
 
 
-# Entry point: begin a new life of a query whose checkpoint is lost, swapped or damaged.
-#
-# Refusals name this command as the way out.
-#
-# Receive goes on from the logged offsets. An output reads `events` from the first row of its oldest open window, and
-# leaves out windows that are final by the log. An output that keeps totals reads all of `events`. No Spark: the next
-# run makes the checkpoint.
-
-
 def new(target: str, *, yes: bool = False, start: dict[str, Any] | None = None, from_kept: bool = False) -> Report:
-    """Close the live lineage of INSTANCE/QUERY and register the next. Raises Refused.
+    """Close the live lineage of INSTANCE/QUERY and register the next. Raise Refused.
 
-    Without `yes` it only says what it would do. Drivers of the old life are fenced first, in each database in which
-    they may commit; DatabaseAway where one does not answer. `start` is what a changed declaration asks of the new life
-    beside what the log says (`onlyonce.operate.plan`). `from_kept`: where `events` has no beginning any more,
-    what is kept will do (`kept_start`).
+    Without `yes` only report what would be done. Drivers of the old life are fenced first, in each database to which
+    they may commit; raise DatabaseAway if one does not answer. `start` is what a changed declaration asks of the new
+    life, in addition to the log (`onlyonce.operate.plan`). `from_kept`: if the beginning of `events` is removed, begin
+    with what is kept (`kept_start_of`).
     """
     instance, _, query = target.strip("/").partition("/")
     start = start_asked(instance, query, start)
@@ -309,7 +305,10 @@ def new(target: str, *, yes: bool = False, start: dict[str, Any] | None = None, 
 
 
 def _refuse_forgotten(database: Database, instance: str, lineage: str) -> None:
-    """A log restored from an older backup than `events`: a new life would take in again what is there."""
+    """Raise Refused if `events` has batches that the log does not know: a new life would take their records in again.
+
+    Then the log was restored from an older backup than `events`.
+    """
     path = settings.data_location(instance) / stored_names.EVENTS_FOLDER
     there = (
         opening.table(path).transaction_version(stored_names.transaction(lineage, stored_names.EVENTS_BY))
@@ -327,8 +326,11 @@ def _refuse_forgotten(database: Database, instance: str, lineage: str) -> None:
 
 
 def _settle_outputs(database: Database, driver: lineages.Driver, instance: str, query: str, *, anew: bool) -> None:
-    """A batch that began and did not end: finished where its sinks hold what a new life would write once more, else
-    made ready to be withdrawn; always where the new life takes all rows out of the target."""
+    """Settle each output batch that began and did not end.
+
+    If its sinks hold rows that a new life would write a second time, finish it. Otherwise, or if the new life removes
+    all rows from the target, prepare it to be withdrawn.
+    """
     for row in NewLives(database).begun(driver.lineage):
         left = left_by_batch(instance, NewLives(database).left(driver, instance, query, row.batch_id))
         staying = [one.sink for one in left if one.must_stay and not anew and is_written(one, row.batch_id)]
@@ -341,7 +343,7 @@ def _settle_outputs(database: Database, driver: lineages.Driver, instance: str, 
 
 
 def _finish_output(database: Database, driver: lineages.Driver, instance: str, query: str, batch_id: int) -> None:
-    """Rows of it are where a new life would write them once more: what is missing of it is written too, and it ends."""
+    """Finish a batch whose written rows a new life would write a second time: write what is missing, and end it."""
     from onlyonce.context import Query, RunContext
     from onlyonce.engine import session
     from onlyonce.outputs import recover
@@ -358,9 +360,9 @@ def _finish_output(database: Database, driver: lineages.Driver, instance: str, q
 
 
 def _fence_events(database: Database, instance: str, driver: lineages.Driver) -> None:
-    """Take the transaction of a begun receive batch, so that a zombie's Delta commit can't land any more.
+    """Use up the transaction of a begun receive batch, so that a zombie's Delta commit fails.
 
-    If the commit is there already, the batch is not withdrawn but ended.
+    If `events` has the commit already, the batch is ended instead of withdrawn.
     """
     path = settings.data_location(instance) / stored_names.EVENTS_FOLDER
     app_id = stored_names.transaction(driver.lineage, stored_names.EVENTS_BY)
@@ -372,7 +374,7 @@ def _fence_events(database: Database, instance: str, driver: lineages.Driver) ->
 
 
 def _finish(database: Database, driver: lineages.Driver, row: Begun, table: DeltaTable, path: Location) -> None:
-    """The rows of a begun receive batch are in `events`, and all units that it has in the log: end it."""
+    """End a begun receive batch whose rows are in `events` and whose units are in the log."""
     found = Batches(database).find_begun(driver.lineage, row.batch_id)
     unit = f'"{driver.lineage}/{row.batch_id}/events"'
     version = next(int(e["version"]) for e in table.history() if unit in str(e.get("userMetadata")))
@@ -387,9 +389,9 @@ def _finish(database: Database, driver: lineages.Driver, row: Begun, table: Delt
 
 
 def _must(folder: Location, source_to: dict[str, Any], facts: dict[str, Any]) -> Callable[[int], int]:
-    """How many records a batch must have, given how many have a fate.
+    """Return a function from the number of judged records to the number that a batch must have.
 
-    Of a topic the offsets are the most that there can be: without Spark nobody counts the gaps that transactions leave.
+    The offsets of a topic are only an upper bound: without Spark the gaps that transactions leave are not counted.
     """
     if stored_names.OFFSETS in source_to:
         most = int(source_to[stored_names.LINES]) + int(source_to.get(stored_names.LOST, 0)) + len(facts)
@@ -403,6 +405,6 @@ def _must(folder: Location, source_to: dict[str, Any], facts: dict[str, Any]) ->
 
 
 def _records(registry: Location, batch_no: int, unreadable: dict[str, Any]) -> int:
-    """How many records a batch of the registry must have."""
+    """Return how many records a batch of the registry must have."""
     files = opening.table(registry).to_pyarrow_table(columns=["path", "lines"], filters=[(BATCH_NO, "=", batch_no)])
     return listing.records(((row["path"], row["lines"]) for row in files.to_pylist()), unreadable)

@@ -1,11 +1,6 @@
-"""The place of a pipeline's long run, as a lock that its driver's session holds; and a driver that stands by, with
-Spark started, until the place is free.
+"""Entry point: run a pipeline once, bounded or as a long run, possibly after standing by for another driver.
 
-A heartbeat tells that a driver is lost after some beats. The database tells at once that a session has ended, by
-whatever end its process came. So the next driver need not wait, and one that stands by has nothing to start. The lock
-decides nothing about the data: of two drivers that both believe to be at work the epoch fences the older.
-
-Who calls it: `onlyonce.run.stream`. Errors: those of `run`.
+The DAG `<pipeline>_stream` and `onlyonce run` run it. The report is read from the log afterwards.
 """
 
 from __future__ import annotations
@@ -55,7 +50,13 @@ LOOK_SECONDS = 0.2
 
 
 class Place:
-    """The lock of one pipeline's long run."""
+    """The place of a pipeline's long run: a lock that its driver's session holds.
+
+    By its heartbeat a driver counts as lost only after some beats. PostgreSQL releases a session lock as soon as the
+    process ends, however it ends. So the next driver need not wait, and a driver that stands by has Spark started
+    already. The lock decides nothing about the data: if two drivers both believe to be live, the epoch fences the older
+    one.
+    """
 
     def __init__(self, database: Database, instance: str) -> None:
         self._instance = instance
@@ -63,7 +64,10 @@ class Place:
         self._session = Session(Database(database.url, f"onlyonce-place/{instance}"))
 
     def ours(self) -> bool:
-        """Whether this driver holds it, from now on at the latest. Not where the database does not say so."""
+        """Take the lock or keep it; return whether this driver holds it.
+
+        Return False if the database does not answer.
+        """
         try:
             return self._session.ask(
                 lambda connection: locks.hold(connection, stored_names.long_run_lock(self._instance))
@@ -72,13 +76,15 @@ class Place:
             return False  # a new session is asked the next time
 
     def leave(self) -> None:
-        """Give it up."""
+        """Give up the lock."""
         self._session.close()
 
 
 def wait_for_turn(database: Database, instance: str, place: Place) -> bool:
-    """Wait until the place is free; False where the driver that had it was asked to stop, and this one is to end as
-    well."""
+    """Wait until the place is free; return whether to take it.
+
+    Return False if the driver that held it was asked to stop: then this driver ends as well.
+    """
     seen = LongRuns(database).look(instance)
     told = False
     while True:
@@ -96,17 +102,15 @@ def wait_for_turn(database: Database, instance: str, place: Place) -> bool:
         time.sleep(LOOK_SECONDS)
 
 
-# A long run: one driver that takes in what comes until it is asked to stop. This module keeps its row in the log; its
-# queries are in `onlyonce.run.queries`.
-#
-# It looks for new input at an interval. A turn is a look after which each query has made progress, or had nothing to
-# do. docs/specification/long-run.md. Who calls it: `onlyonce.run.stream`.
+# A long run: one driver that takes in input until it is asked to stop. Its row in the log is kept here; its queries are
+# in `onlyonce.run.queries`. It polls for new input at an interval. A turn is a poll after which each query has made
+# progress, or had nothing to do. docs/specification/long-run.md.
 
 
 class LongRun:
-    """A driver's place in the log, kept by a heartbeat of its own thread: a batch may take longer than a beat.
+    """A driver's place in the log, kept by a heartbeat in a thread of its own: a batch may take longer than a beat.
 
-    Not promised: that a driver which hangs is found by its heartbeat; `onlyonce.long_runs.turn_at` tells that.
+    The heartbeat does not show that a driver hangs; `onlyonce.long_runs.turn_at` shows that.
     """
 
     def __init__(self, database: Database, taken: drivers.Taken, place: Place) -> None:
@@ -121,7 +125,10 @@ class LongRun:
         self._done = threading.Event()
 
     def between_batches(self) -> None:
-        """Called where the next batch would begin. Raises Stopped, or Superseded when another took this one's place."""
+        """Raise Stopped if the run is to stop, or Superseded if another driver took its place.
+
+        This is called where the next batch would begin.
+        """
         if self._overtaken:
             raise self._overtaken
         if self._asked.is_set():
@@ -132,13 +139,13 @@ class LongRun:
         self._asked.set()
 
     def tell_down(self, down: Mapping[str, str]) -> None:
-        """Which outputs stand still, and why: the next heartbeat has it."""
+        """Note which outputs stand still, and why, for the next heartbeat."""
         self._down = down
 
     def turns(self, look: Callable[[], bool], every: timedelta) -> None:
-        """Look after look, one for each interval, until `between_batches` raises.
+        """Poll once in each interval, until `between_batches` raises.
 
-        `look` gives whether a turn is done by it.
+        `look` polls, and returns whether that completes a turn.
         """
         while True:
             self.between_batches()
@@ -146,11 +153,11 @@ class LongRun:
             self._asked.wait(every.total_seconds())
 
     def start(self) -> None:
-        """Let the heart beat."""
+        """Start the heartbeat."""
         self._thread.start()
 
     def end(self, exit_code: int, why: str | None) -> None:
-        """The heart stops, and the log says how."""
+        """Stop the heartbeat, and note in the log how the run ended."""
         self._done.set()
         self._thread.join()
         LongRuns(self._database).end(self.taken, self._turns, exit_code, why)
@@ -164,9 +171,9 @@ class LongRun:
                     self._asked.set()
             except Superseded as error:
                 self._overtaken = error
-                self._asked.set()  # ends a wait between two looks
+                self._asked.set()  # ends a wait between two polls
                 return
-            except Exception as error:  # a heart that stopped by itself would look like a dead driver
+            except Exception as error:  # if the heartbeat stopped by itself, the driver would look dead
                 log.warning("no heartbeat", problem=first_line(error))
 
 
@@ -174,11 +181,10 @@ class LongRun:
 def held_long_run(
     database: Database, instance: str, run_id: str, every: timedelta, place: Place | None = None
 ) -> Iterator[LongRun]:
-    """Hold the pipeline's place for a long run; a stop, by the log or by a signal, ends the block without an error.
+    """Hold the pipeline's place for a long run. A stop, by the log or by a signal, ends the block without an error.
 
-    However the block ends, its heart stops.
-
-    Raises Superseded when another long run is alive, and what the block raises: the log then has it as its end.
+    However the block ends, its heartbeat stops. Raise Superseded if another long run is alive, and what the block
+    raises: the log then has that error as the run's end.
     """
     name = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:6]}"
     beat = timedelta(seconds=settings.heartbeat_seconds())
@@ -192,7 +198,7 @@ def held_long_run(
         with _stopped_by_signals(mine), suppress(Stopped):
             yield mine
     except BaseException as error:
-        with suppress(OnlyonceError):  # where the log is away its heartbeat tells the same
+        with suppress(OnlyonceError):  # if the log is away, its missing heartbeat shows the same
             mine.end(error.exit_code if isinstance(error, OnlyonceError) else 1, first_line(error))
         raise
     else:
@@ -212,7 +218,7 @@ def _stopped_by_signals(mine: LongRun) -> Iterator[None]:
 
     def ask(_: int, __: FrameType | None) -> None:
         mine.stop()
-        put_back()  # a second one ends the driver at once
+        put_back()  # a second signal ends the driver at once
 
     for which in before:
         signal.signal(which, ask)
@@ -222,15 +228,8 @@ def _stopped_by_signals(mine: LongRun) -> Iterator[None]:
         put_back()
 
 
-# Entry point: drain a pipeline, run it bounded, or run it without end.
-#
-# The DAG `<pipeline>_stream` and `onlyonce run` run it.
-#
-# The report is read from the log afterwards.
-
-
 def main(argv: list[str]) -> Report:
-    """Run one pipeline once; gives the report of what is committed. Raises the platform's errors."""
+    """Run one pipeline once, and return the report of what is committed. Raise the platform's errors."""
     asked = arguments(argv)
     logs.configure(pipeline=asked.pipeline, run_id=asked.run_id)
     pipeline = declarations.one(asked.pipeline, asked.pipelines)
@@ -253,7 +252,7 @@ def main(argv: list[str]) -> Report:
 
 
 def arguments(argv: list[str]) -> Namespace:
-    """What a run is asked for; the same words as `onlyonce run` and the DAG's Params."""
+    """Parse the arguments of a run, which are those of `onlyonce run` and the DAG's Params."""
     asked = parse("run", argv)
     if asked.forever:
         refuse_with(close=asked.close, bounded=asked.bounded, dry_run=asked.dry_run)
@@ -263,7 +262,7 @@ def arguments(argv: list[str]) -> Namespace:
 
 
 def report(database: Database, pipeline: Pipeline, instance: str, run_id: str, skipped: Collection[str] = ()) -> Report:
-    """What a run has committed, from the log; and the folders below an inbox that it has skipped."""
+    """Return what a run has committed, from the log, and the folders below an inbox that it has skipped."""
     warnings = [folders.told(skipped)] if skipped else []
     fates = Views(database).rows("run_fates", run_id=run_id)
     commits = Views(database).rows("run_commits", run_id=run_id)
@@ -291,7 +290,7 @@ def _run_long(pipeline: Pipeline, instance: str, database: Database, asked: Name
     warm = _stand_by(pipeline, instance, database, asked, place) if asked.standby else None
     if asked.standby and warm is None:
         return set()
-    # The place is taken before Spark starts: of two that were started by accident one costs nothing.
+    # The place is taken before Spark starts: if two are started by accident, the second costs nothing.
     with held_long_run(database, instance, asked.run_id, every, place) as mine:
         from onlyonce.run import queries
 
@@ -305,9 +304,9 @@ def _run_long(pipeline: Pipeline, instance: str, database: Database, asked: Name
 def _stand_by(
     pipeline: Pipeline, instance: str, database: Database, asked: Namespace, place: Place
 ) -> RunContext | None:
-    """What a driver that takes another's place has ready; None where it is not to take it."""
+    """Return the prepared context of a driver that takes another's place; None if it is not to take the place."""
     context = _context(pipeline, instance, database, asked)
-    context.spark.range(1).count()  # with the first job Spark starts much that the next one has
+    context.spark.range(1).count()  # Spark's first job initialises much that the next jobs need
     return context if wait_for_turn(database, instance, place) else None
 
 
@@ -329,7 +328,7 @@ def _context(pipeline: Pipeline, instance: str, database: Database, asked: Names
 def _refused(pipeline: Pipeline, wrong: Mapping[str, BaseException]) -> dict[str, OnlyonceError]:
     """Return the outputs that can't run. Raise the first one's refusal if no output can.
 
-    A database that is away now may be back at its output's turn. So may be what raised an unknown error.
+    A database that is away now may be back at its output's turn. What raised an unknown error may work by then, too.
     """
     refused = {name: error for name, error in wrong.items() if isinstance(error, OnlyonceError) and for_good(error)}
     if refused and len(refused) == len(pipeline.roots()):
@@ -339,7 +338,7 @@ def _refused(pipeline: Pipeline, wrong: Mapping[str, BaseException]) -> dict[str
 
 
 def _instance(database: Database, pipeline: Pipeline, bounded: bool) -> str:
-    """The pipeline itself, or its bounded run: the last one if it did not finish, else the next."""
+    """Return the pipeline itself, or its bounded run: the last one if it did not finish, else the next."""
     if not bounded:
         return pipeline.name
     last = Lineages(database).last_bounded(pipeline.name)
@@ -385,7 +384,7 @@ def _dry_run(pipeline: Pipeline, asked: Namespace) -> Report:
 
 
 def cli() -> None:
-    """The application that spark-submit runs: prints the report, ends with the error's exit code."""
+    """Run the application that spark-submit starts: print the report, and exit with the error's exit code."""
     failures.run_application(main)
 
 

@@ -1,2 +1,4 @@
-"""Writes results, each unit once: to Delta (`sink_delta`), PostgreSQL, MySQL, Iceberg (`iceberg`), sharded files, and
-the outbox, whose rows are then sent."""
+"""Write results, each unit once: to Delta, PostgreSQL, MySQL, Iceberg, sharded files, and the outbox.
+
+The outbox holds rows that are sent to other systems.
+"""

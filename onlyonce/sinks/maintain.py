@@ -1,18 +1,14 @@
-"""Compact the small files of closed windows in the Delta tables of outputs, and remove what no reader needs any more.
+"""Compact the small files of closed windows in the Delta tables of outputs, and remove files that no reader needs.
 
-No Spark.
-
-Each batch that closes windows adds at least one file to a table. The files of a date are put together once the stream
-can write no window that starts on that date, so the two never conflict. If a backfill conflicts, it wins, and the date
-is left for the next time. Compaction changes no row, and readers of a version don't notice it. Replaced files stay for
-ONLYONCE_VACUUM_HOURS (a week), and longer while a batch or backfill that began before has not ended.
+No Spark is needed. Each batch that closes windows adds at least one file to a table. The files of a date are compacted
+once the stream can write no window that starts on that date, so the two never conflict. If a backfill conflicts, the
+backfill wins, and the date is left for the next time. Compaction changes no row, and readers of a version don't notice
+it. Replaced files stay for ONLYONCE_VACUUM_HOURS (a week), and longer while a batch or backfill that began before has
+not ended.
 
 Only tables of outputs with fixed or sliding windows are compacted. Outputs without windows, and sessions, have no date
-that is closed for good. `events` has rules of its own (`onlyonce.operate.compact`).
-
-Who calls it: `onlyonce.operate.compact`. Errors: DeltaError where others wrote. Not promised: that a table is
-compacted while somebody else writes to its closed dates, or if it has deletion vectors, column mapping, row tracking or
-in-commit timestamps (`onlyonce.tables.opening`): the report names it, and what to do instead.
+that is closed for good. `events` has rules of its own (`onlyonce.operate.compact`). A table with deletion vectors,
+column mapping, row tracking or in-commit timestamps is left alone, and the report names it (`not_maintained`).
 """
 
 from __future__ import annotations
@@ -40,7 +36,7 @@ from onlyonce.tables import arrow_files, opening
 
 DATE = WINDOW_DATE
 FEW = 2
-"""A date with fewer files than this is left alone."""
+"""The fewest files of a date that are compacted."""
 
 ICEBERG = """left alone: an Iceberg table is maintained by its engines
   data: all rows are there and readable; small files, old snapshots and files that no snapshot names stay
@@ -50,11 +46,11 @@ ICEBERG = """left alone: an Iceberg table is maintained by its engines
 
 @dataclass(frozen=True)
 class Maintained:
-    """What was done with a table, or would be.
+    """What was done with a table, or would be done.
 
-    dates    how many were compacted
-    removed  how many files that the table has no more
-    hours    how long such files stay
+    dates     how many were compacted
+    removed   how many files that the table has no more
+    hours     how long such files stay
     """
 
     dates: int
@@ -65,7 +61,7 @@ class Maintained:
     closed: date | None
 
     def row(self) -> dict[str, object]:
-        """For the report."""
+        """Return the row for the report."""
         return {
             "closed before": self.closed, "dates": self.dates, "files before": self.files_before,
             "files after": self.files_after, "removed": self.removed, "kept (hours)": self.hours,
@@ -75,7 +71,10 @@ class Maintained:
 def maintain_output(
     database: Database, pipeline: Pipeline, output: Output, *, dry_run: bool
 ) -> Maintained | str | None:
-    """Maintain the table of an output, or say why it is left as it is; None for one that has no table with dates."""
+    """Maintain the table of an output, or return why it is left as it is.
+
+    Return None if the output has no table with dates. If another writer conflicts, the table is left for the next time.
+    """
     if isinstance(output.sink, Iceberg):
         return ICEBERG
     path = table_of(pipeline, output)
@@ -87,12 +86,12 @@ def maintain_output(
             return told
         return maintain(path, closed, keep_hours(database), dry_run=dry_run)
     except (DeltaError, OSError, Refused) as error:
-        # Another writer wrote there, or the table can't be opened. Nothing of ours has happened; other tables go on.
+        # Another writer has committed, or the table can't be opened. Nothing was changed; other tables are maintained.
         return f"left for the next time: {str(error).splitlines()[0]}"
 
 
 def table_of(pipeline: Pipeline, output: Output) -> Location | None:
-    """The Delta table of an output whose dates close; None for any other."""
+    """Return the Delta table of an output whose dates close; None for any other output."""
     root = pipeline.root_of(output)
     if not isinstance(output.sink, Delta) or not root.has_windows or isinstance(root.window, Session):
         return None
@@ -101,10 +100,9 @@ def table_of(pipeline: Pipeline, output: Output) -> Location | None:
 
 
 def closed_before(database: Database, pipeline: Pipeline, output: Output) -> date | None:
-    """The first date on which a window may still be written by the stream: all windows that start before it are
-    written.
+    """Return the first date on which the stream may still write a window.
 
-    By the same rule as a backfill's: what the stream has closed **and** written.
+    All windows that start before the date are closed **and** written, by the same rule as for a backfill.
     """
     root = pipeline.root_of(output)
     assert root.window is not None
@@ -117,13 +115,16 @@ def closed_before(database: Database, pipeline: Pipeline, output: Output) -> dat
 
 
 def keep_hours(database: Database) -> int:
-    """How long files that are no longer part of a table stay: as is set, and longer than anything that is under way."""
+    """Return how long replaced files stay: as configured, and longer than any batch or backfill that is running."""
     oldest = Batches(database).oldest_begun()
     return max(settings.vacuum_hours(), ceil(oldest / 3600) + 1)
 
 
 def maintain(path: Location, closed: date | None, hours: int, *, dry_run: bool) -> Maintained:
-    """Compact the closed dates of a table that have small files, then vacuum. Raises DeltaError where others wrote."""
+    """Compact the closed dates of a table that have small files, then vacuum.
+
+    Raise DeltaError if another writer conflicts.
+    """
     table = opening.table(path)
     before = len(table.file_uris())
     dates = _dates(table, closed)
@@ -140,9 +141,9 @@ def maintain(path: Location, closed: date | None, hours: int, *, dry_run: bool) 
 
 
 def not_maintained(path: Location) -> str | None:
-    """What to do where a team has switched on what only Spark's own Delta can maintain; None where this job can.
+    """Return what to do if only Spark's own Delta can maintain a table; None if this job can maintain it.
 
-    delta-rs would fail at each compaction, or take deletion vectors for files that nobody needs.
+    delta-rs would fail at each compaction, or take deletion vectors for unused files.
     """
     on = opening.only_for_spark(opening.table(path))
     if not on:
@@ -156,7 +157,7 @@ def not_maintained(path: Location) -> str | None:
 
 
 def _dates(table: DeltaTable, closed: date | None) -> Sequence[str]:
-    """The closed dates with more than one file."""
+    """Return the closed dates with at least FEW files."""
     if closed is None or DATE not in table.metadata().partition_columns:
         return []
     days = sorted(str(part[DATE]) for part in table.partitions() if part[DATE] is not None)

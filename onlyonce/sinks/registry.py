@@ -1,11 +1,7 @@
-"""Claims an output's target before its table is made, and notices if somebody has deleted the table.
-docs/specification/target.md.
+"""Choose an output's sink, claim its target before its table is made, and notice if the table was deleted or replaced.
 
-The log knows the targets of this platform. What another platform has written is known by the note in the table or
-folder itself (`model.sinks.owner`).
-
-Who calls it: `results`, for runs and backfills. Errors: Refused for the target of another output or platform, and for a
-deleted table; Retryable while its database or store is away. Not promised: anything about sinks to which rows are sent.
+docs/specification/target.md. The log knows the targets of this platform. Another platform's target has a note in the
+table or folder (`ownership`). External sinks are not claimed.
 """
 
 from __future__ import annotations
@@ -48,8 +44,11 @@ from onlyonce.tables import commit, opening
 
 @contextmanager
 def claimed(context: RunContext, output: Output) -> Iterator[None]:
-    """Around the making of an output's table: the target is this output's alone, however it is spelled, and what was
-    made once is not made again without a word."""
+    """Claim the target around the making of an output's table: no other output may have it, however it is spelled.
+
+    A table that was made once is not made again silently. Raise Refused for a target of another output or platform, and
+    for a deleted or replaced table. Raise Retryable while the target's database or store is away.
+    """
     declared, suffix = Place(target(context.pipeline, output)), context.target_suffix()
     if declared.kind not in TABLES:
         yield
@@ -80,7 +79,7 @@ def claimed(context: RunContext, output: Output) -> Iterator[None]:
         _put_note(place, ownership.owner_note(context.platform))
         ownership.refuse_other_owner(
             _note(place), context.platform, output.name, place.where
-        )  # two platforms may have come at once
+        )  # two platforms may have written it at the same time
         Targets(context.database).made(context.instance, output.name, _table_id(place))
 
 
@@ -95,7 +94,7 @@ def _is_there(place: Place) -> bool:
         return True  # each window has files of its own, which the log names
 
     if place.kind == "iceberg":
-        from onlyonce.sinks.iceberg import iceberg_catalogs  # with it comes pyiceberg, an extra
+        from onlyonce.sinks.iceberg import iceberg_catalogs  # imports pyiceberg, an extra
 
         return iceberg_catalogs.of_target(place) is not None
 
@@ -112,26 +111,23 @@ def _is_there(place: Place) -> bool:
 
 
 def _table_id(place: Place) -> str | None:
-    """Return the id that a Delta or Iceberg table got when it was made. None for other places.
+    """Return the id that a Delta or Iceberg table got when it was made; None for other places.
 
-    A database's table has none that stays: a rewrite of the table by its owner, and a restore, make another oid. Its
-    units are in the same database, and a unit that is there is never written again, whatever became of the rows.
+    A database's table has no lasting id: if its owner rewrites or restores the table, the oid changes. Its units are in
+    the same database, and an existing unit is never written again, whatever happened to the rows.
     """
     if place.kind == "delta":
         at = settings.table_location(place.where)
         return str(opening.table(at).metadata().id) if commit.exists(at) else None
     if place.kind == "iceberg":
-        from onlyonce.sinks.iceberg import iceberg_catalogs  # with it comes pyiceberg, an extra
+        from onlyonce.sinks.iceberg import iceberg_catalogs  # imports pyiceberg, an extra
 
         return iceberg_catalogs.table_id(place)
     return None
 
 
 def _note(place: Place) -> str | None:
-    """Return what a target says of itself: a property in Delta, a comment in a database, a file in a folder.
-
-    None if there is no note.
-    """
+    """Return the note in a target, or None: a property in Delta, a comment in a database, a file in a folder."""
     if place.kind == "delta":
         at = settings.table_location(place.where)
         return opening.table(at).metadata().configuration.get(ownership.PROPERTY) if commit.exists(at) else None
@@ -150,14 +146,14 @@ def _note(place: Place) -> str | None:
 def _put_note(place: Place, note: str) -> None:
     """Put the note into a table that has none.
 
-    A comment of a team stays; so does a table that this account or library can't alter.
+    A team's comment stays. A table that this account or library can't alter stays without the note.
     """
     if _note(place):
         return
     if place.kind == "delta":
         with suppress(
             DeltaError
-        ):  # a feature that deltalake does not write: its transaction ids are this platform's all the same
+        ):  # a feature that deltalake does not write: the table's transaction ids still name this platform
             opening.set_property(settings.table_location(place.where), ownership.PROPERTY, note)
     elif place.kind == "postgres":
         schema, table = place.where.split(".", 1)
@@ -191,41 +187,44 @@ class SinkWriter(Protocol):
     """One output's sink under one driver. Each method may be called again for the same batch."""
 
     def prepare(self, schema: StructType) -> None:
-        """Before the first batch: make the target if it is missing, see that it fits. Raises Refused."""
+        """Before the first batch, make the target if it is missing, and check that it fits. Raise Refused."""
 
     def lengths(self) -> Lengths:
         """Return the columns of the table that take values up to a length, after `prepare`."""
 
     def write(self, batch: Batch, rows: DataFrame, content: Content) -> int:
-        """Commit the rows of a batch as units. Rows that are there already are compared, not written again.
+        """Commit the rows of a batch as units. Rows that are already written are compared, not written again.
 
-        Of an at-least-once batch they are written plainly; gives how many are there once more than they should be.
+        Write the rows of an at-least-once batch plainly, and return how many the target now has once more than it
+        should.
         """
 
     def landed(self, plan: Plan) -> bool:
-        """Whether an attempt at an at-least-once batch has written anything."""
+        """Return whether an attempt at an at-least-once batch has written anything."""
 
     def replace(self, batch: Batch, rows: DataFrame, content: Content, span: Span) -> None:
-        """Commit the rows in place of those whose windows start in the span, as one: a reader sees all or nothing."""
+        """Replace the rows whose windows start in the span in one commit: a reader sees all new rows or none."""
 
     def end(self, scope: Scope, batch: Batch) -> None:
-        """In the transaction that ends the batch: see that its units are in the platform's log."""
+        """Check, in the transaction that ends the batch, that the batch's units are in the platform's log."""
 
 
 @runtime_checkable
 class WritesInDriver(Protocol):
-    """A sink whose writer gets the rows of a small batch from the driver, and those of a large one from Spark's tasks:
-    the same rows, and the same function."""
+    """A sink whose writer can take the rows of a small batch from the driver.
+
+    Spark's tasks write the rows of a large batch with the same function.
+    """
 
     def exported(self, batch: Batch, rows: DataFrame) -> DataFrame | None:
-        """Return the rows as the writer gets them, with their HASH; None if they are for Spark's tasks."""
+        """Return the rows as the writer gets them, with their HASH; None if Spark's tasks must write them."""
 
     def write(self, batch: Batch, rows: DataFrame | pa.Table, content: Content) -> int:
-        """Write as every sink does. `rows` are a frame that the function gave, or the rows of `exported` in memory."""
+        """Write like every sink. `rows` are a frame from the function, or the rows of `exported` in memory."""
 
 
 def writer_for(context: RunContext, query: Query, output: Output) -> SinkWriter:
-    """The writer of an output's declared sink."""
+    """Return the writer of an output's declared sink."""
     from onlyonce.sinks.delta.sink_delta import DeltaWriter
     from onlyonce.sinks.files.sink_files import FilesWriter
     from onlyonce.sinks.mysql.sink_mysql import MySQLWriter
@@ -244,12 +243,12 @@ def writer_for(context: RunContext, query: Query, output: Output) -> SinkWriter:
 
 
 def _iceberg(context: RunContext, query: Query, output: Output) -> SinkWriter:
-    from onlyonce.sinks.iceberg.sink_iceberg import IcebergWriter  # with it comes pyiceberg, an extra
+    from onlyonce.sinks.iceberg.sink_iceberg import IcebergWriter  # imports pyiceberg, an extra
 
     return IcebergWriter(context, query, output)
 
 
-# The choice of what says what an output's target, or a table that a lookup reads, stores.
+# What an output's target, or a lookup's table, stores: chosen by the kind of sink.
 
 
 def stored_of(database: Database, pipeline: Pipeline, output: Output) -> Stored:
@@ -264,14 +263,14 @@ def stored_of(database: Database, pipeline: Pipeline, output: Output) -> Stored:
     if isinstance(sink, MySQL):
         return StoredInMySQL(database, sink)
     if isinstance(sink, Iceberg):
-        from onlyonce.sinks.iceberg.sink_iceberg import StoredInIceberg  # with it comes pyiceberg, an extra
+        from onlyonce.sinks.iceberg.sink_iceberg import StoredInIceberg  # imports pyiceberg, an extra
 
         return StoredInIceberg(where)
     return StoredOutside(sink)
 
 
 def stored_of_lookup(database: Database, lookup: Lookup) -> Stored:
-    """Return what the table of a lookup stores. It is only read: nothing of it is cleaned."""
+    """Return what the table of a lookup stores. The table is only read and never cleaned."""
     if isinstance(lookup.table, Postgres):
         return StoredInPostgres(database, lookup.table)
     return StoredInDelta(settings.table_location(str(lookup.table.path)))

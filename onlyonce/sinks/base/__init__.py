@@ -1,1 +1,1 @@
-"""What the sinks have in common: content hashes, the values that a target holds, witnesses and pinned units."""
+"""What the sinks share: content hashes, the values that a target can hold, witnesses and pinned units."""

@@ -1,4 +1,7 @@
-"""Write rows as CSV: one way for files and for PostgreSQL's COPY. The values are encoded by `session.encoding`."""
+"""The content of rows, whatever their order: a count, a hash over the exact values, and exact sums of the floats.
+
+Also write rows as CSV, in one way for files and for PostgreSQL's COPY.
+"""
 
 from __future__ import annotations
 
@@ -30,26 +33,27 @@ def csv_writer(file: Any, schema: pa.Schema, *, header: bool) -> csv.CSVWriter:
     return csv.CSVWriter(file, schema, write_options=csv.WriteOptions(include_header=header, quoting_style="all_valid"))
 
 
-# Add up floats exactly: the sum is the same in any order and however the floats are cut, as `math.fsum` has it, and
-# arrays are added as a whole.
+# Add up floats exactly, like `math.fsum`, but over whole arrays: the sum does not depend on the order of the floats,
+# nor on how they are split.
 #
 # A double is a whole number of 53 bits times a power of two. So doubles of one exponent are added up as whole numbers,
-# and the sums of the exponents are added up as integers of Python, in units of 2^-1126. They are rounded once, at the
+# and the sums of the exponents are added up as Python integers, in units of 2^-1126. The result is rounded once, at the
 # end.
 
 
 LEAST = -1126
-"""The exponent of the unit: the least exponent of a double as `frexp` has it (-1073), less the 53 bits of its whole
-number."""
+"""The exponent of the unit.
+
+It is the least exponent of a double by `frexp` (-1073), less the 53 bits of the double's whole number.
+"""
 BITS, HALF = 53, 27
 AT_ONCE = 1 << 25
-"""So many halves of 27 bits have a sum that a double holds exactly: below 2^53."""
+"""The largest number of 27-bit halves whose sum a double holds exactly: below 2^53."""
 
 
 @dataclass
 class ExactSum:
-    """The sums of positive and of negative finite floats, in units of 2^LEAST, and how many floats are NaN, infinity
-    and minus infinity."""
+    """The sums of positive and negative finite floats, in units of 2^LEAST; the counts of NaN, infinity, -infinity."""
 
     positive: int = 0
     negative: int = 0
@@ -82,7 +86,7 @@ class ExactSum:
         self.low += other.low
 
     def rounded(self) -> FloatSum:
-        """Return the sums as the log has them."""
+        """Return the sums as the log stores them."""
         return FloatSum(
             _rounded(self.positive - self.negative),
             _rounded(self.positive + self.negative),
@@ -122,28 +126,25 @@ def _rounded(sum_: int) -> float:
         return float("inf") if sum_ > 0 else float("-inf")
 
 
-# The content of rows, whatever their order: a count, a hash over the exact values, and sums of the floats, also of
-# those inside nested columns.
-#
-# `Tally` adds up Arrow batches: in the tasks that write rows, in those that look at rows before (`tallied`), and in the
-# driver. The figures are the same however the rows are cut, to the last digit (`float_sums`).
-
+# The content of rows. Floats inside nested columns are summed, too. `Tally` adds up Arrow batches: in the tasks that
+# write rows, in those that measure rows before (`tallied`), and in the driver. The figures don't depend on how the rows
+# are split, to the last digit.
 
 MASK = (1 << 64) - 1
 CARRIED = "oo_float_"
-"""What the name of a column begins with that carries floats of the rows to a Tally and is not written."""
+"""The prefix of a column that carries floats of the rows to a Tally and is not written."""
 LOW = 0xFFFFFFFF
 HASH = "oo_hash"
-"""The column with the `row_hash` of each row, while rows are on their way to a sink."""
+"""The column with the `row_hash` of each row, until rows are written to a sink."""
 BY, RESULT = "oo_by_", "key array<bigint>, tally binary"
 Batches = Iterator[pa.RecordBatch]
 Key = tuple[int | None, ...]
 Check = Callable[[Content], None]
-"""Compares what was written with what is meant. Raises InvariantBroken."""
+"""Compares the written content with the expected content. Raises InvariantBroken."""
 
 
 def row_hash(schema: StructType) -> Column:
-    """A 64-bit hash of the exact columns of a row; nulls count by their place."""
+    """Return a 64-bit hash of the exact columns of a row. A null counts by its position."""
     exact = [
         _exact(F.col(quoted(f.name)), f.dataType)
         for f in schema.fields
@@ -164,7 +165,7 @@ class Tally:
         self._floats = {name: ExactSum() for name in floats.values()}
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Count one batch in."""
+        """Add one batch."""
         hashes = batch.column(self._hash_column).to_numpy(zero_copy_only=False)
         self._rows += batch.num_rows
         self._total += (int((hashes >> 32).sum()) << 32) + int((hashes & LOW).sum())
@@ -173,7 +174,7 @@ class Tally:
             self._floats[name].add(_values(batch.column(column)))
 
     def merge(self, other: Tally) -> None:
-        """Count in what another one has counted."""
+        """Add what another Tally has counted."""
         self._rows += other._rows
         self._total += other._total
         self._xor ^= other._xor
@@ -181,33 +182,35 @@ class Tally:
             self._floats[name].merge(added)
 
     def content(self) -> Content:
-        """What was counted so far."""
+        """Return what was counted so far."""
         return Content(
             self._rows, _text(self._total, self._xor), {name: found.rounded() for name, found in self._floats.items()}
         )
 
 
 def hashed(rows: DataFrame) -> DataFrame:
-    """Return rows with their HASH and the floats that a Tally adds up, beside the columns as they are written."""
+    """Return rows with their HASH and the floats that a Tally adds up, as columns after the written ones."""
     return rows.select("*", row_hash(rows.schema).alias(HASH), *carried(rows.schema))
 
 
 def tally_of(columns: Sequence[str], floats: Sequence[str] = ()) -> Tally:
-    """Return the Tally of rows that come with these columns: of what `carried` has added, and of those among them that
-    are `floats` as they are written."""
+    """Return the Tally of rows with these columns.
+
+    It adds up the columns that `carried` has added, and the columns in `floats` as they are written.
+    """
     beside = names_of(columns)
     return Tally(HASH, {name: name for name in floats if name in columns and name not in beside.values()} | beside)
 
 
 def unhashed(columns: Sequence[str]) -> list[str]:
-    """Return the columns that are written, among those of rows on their way to a sink."""
+    """Return those columns that are written, without HASH and carried floats."""
     return [name for name in columns if name != HASH and not name.startswith(CARRIED)]
 
 
 def tallied_on_the_way(batches: Batches, found: list[Tally]) -> Batches:
-    """Yield rows as they are written; at the end `found` has the Tally of those that have a HASH.
+    """Yield rows as they are written; at the end `found` has the Tally of the rows that have a HASH.
 
-    Rows that are written again have none.
+    Rows that are written again have no HASH.
     """
     for batch in batches:
         if HASH in batch.schema.names:
@@ -218,12 +221,12 @@ def tallied_on_the_way(batches: Batches, found: list[Tally]) -> Batches:
 
 
 def sent(tally: Tally) -> bytes:
-    """Return what a task has counted, as it reaches the driver."""
+    """Serialize what a task has counted, for the driver."""
     return pickle.dumps(tally)
 
 
 def received(columns: Sequence[str], parts: Iterable[bytes | None]) -> Content:
-    """Return what tasks have counted together. `columns`: those of their rows."""
+    """Return what tasks have counted together. `columns`: the columns of their rows."""
     whole = tally_of(columns)
     for one in parts:
         if one is not None:
@@ -232,7 +235,7 @@ def received(columns: Sequence[str], parts: Iterable[bytes | None]) -> Content:
 
 
 def tallied(rows: DataFrame, schema: StructType, by: Sequence[Column] = ()) -> dict[Key, Tally]:
-    """Return what each group of rows holds, by one job.
+    """Return the content of each group of rows, by one job.
 
     `schema`: the columns that count. `by`: whole numbers or conditions that make the groups.
     """
@@ -250,7 +253,7 @@ def nothing(schema: StructType) -> Tally:
 
 
 def total(schema: StructType, groups: Iterable[Tally]) -> Content:
-    """Return what groups of rows of a schema hold together."""
+    """Return the content of groups of rows together."""
     whole = nothing(schema)
     for one in groups:
         whole.merge(one)
@@ -291,8 +294,7 @@ def _groups(batch: pa.RecordBatch, by: list[str]) -> Iterator[tuple[Key, pa.Reco
 
 
 def floats(schema: StructType) -> dict[str, Column]:
-    """Return what a unit keeps sums of: the float columns by their names, and arrays of the floats inside nested
-    columns by their paths."""
+    """Return the floats that a unit sums up: float columns by name, and floats inside nested columns by path."""
     found = {}
     for field in schema.fields:
         if isinstance(field.dataType, FloatType | DoubleType):
@@ -305,8 +307,7 @@ def floats(schema: StructType) -> dict[str, Column]:
 
 
 def carried(schema: StructType, written: Collection[str] = ()) -> list[Column]:
-    """Return the floats as columns beside the rows as they are written, without those that are `written` under their
-    own names.
+    """Return the floats as columns to add to the written ones, without those that are `written` under their own names.
 
     See `names_of`.
     """
@@ -314,12 +315,12 @@ def carried(schema: StructType, written: Collection[str] = ()) -> list[Column]:
 
 
 def names_of(columns: Sequence[str]) -> dict[str, str]:
-    """Return the columns of `carried` among others, each with the name under which its sum is kept."""
+    """Return those columns that `carried` has added, each with the name under which its sum is kept."""
     return {column: column.removeprefix(CARRIED) for column in columns if column.startswith(CARRIED)}
 
 
 def _inside(kind: DataType) -> list[tuple[str, Callable[[Column], Column]]]:
-    """Return the paths to the floats inside a type, each with what makes an array of them."""
+    """Return the paths to the floats inside a type, each with a function that makes an array of them."""
     if isinstance(kind, FloatType | DoubleType):
         return [("", lambda value: F.array(value.cast("double")))]
     if isinstance(kind, StructType):
@@ -341,7 +342,7 @@ def _of_field(name: str, inside: Callable[[Column], Column]) -> Callable[[Column
 
 
 def _of_each(elements: Callable[[Column], Column], inside: Callable[[Column], Column]) -> Callable[[Column], Column]:
-    # Spark's flatten gives null if one of the arrays is null.
+    # Spark's flatten returns null if one of the arrays is null.
     return lambda value: F.flatten(
         F.transform(elements(value), lambda one: F.coalesce(inside(one), F.array().cast("array<double>")))
     )
@@ -357,7 +358,7 @@ def _text(total: int, xor: int) -> str:
 
 
 def _nulls(schema: StructType) -> Column:
-    """Which columns are null, as a text of a sign for each. Mostly none is, and then no text is made."""
+    """Return a string with one character per column that says whether it is null. Usually it is a constant."""
     nulls = [F.col(quoted(f.name)).isNull() for f in schema.fields]
     if not nulls:
         return F.lit("")

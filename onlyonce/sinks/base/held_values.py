@@ -1,7 +1,7 @@
 """State which values the types of a sink can't hold, and refuse a row that has one by its column and value.
 
-The domain of values is that of `events`: dates and times of the years 1 to 9999. A function may compute others, and a
-sink may hold less. A database refuses what it can't hold, but names neither the row nor, always, the column.
+Values are limited to those of `events`: dates and times of the years 1 to 9999. A function may compute others, and a
+sink may hold less. A database refuses what it can't hold, but does not name the row, and not always the column.
 """
 
 from __future__ import annotations
@@ -50,8 +50,11 @@ LONGEST = 100
 class Limit:
     """Values that a sink can't hold.
 
-    `kinds`: the types that have them; `outside`: whether a value is one; `says`: what they are; `column`: the one that
-    has the limit, if not each does."""
+    kinds     the types that have such values
+    outside   returns whether a value is one
+    says      what the values are
+    column    the column that has the limit; None: each column
+    """
 
     kinds: tuple[type[DataType], ...]
     outside: Callable[[Column, DataType], Column]
@@ -80,8 +83,7 @@ NOT_FINITE = Limit(
 
 
 def limits(sink: Sink, lengths: Lengths) -> tuple[Limit, ...]:
-    """Return what the types of a sink, and the columns of its table, can't hold of the values that a function may
-    give."""
+    """Return which values a sink's types and the columns of its table can't hold."""
     own = (NUL,) if isinstance(sink, Postgres) else (NOT_FINITE,) if isinstance(sink, MySQL) else ()
     return (YEARS, *own, *_of_lengths(lengths))
 
@@ -103,7 +105,7 @@ def _longer(column: Column, kind: DataType, length: Length) -> Column:
 def outside(schema: StructType, lengths: Lengths) -> Column | None:
     """Return whether a row has a value that is judged before any row is written; None if no column can have one.
 
-    These are times that no sink takes, and what is longer than its column: a database cuts spaces from the end of a
+    These are times that no sink takes, and strings that are too long: a database may cut spaces from the end of a
     longer string without an error.
     """
     first = (YEARS, *_of_lengths(lengths))
@@ -117,7 +119,10 @@ def outside(schema: StructType, lengths: Lengths) -> Column | None:
 
 
 def any_outside(rows: pa.Table, lengths: Lengths) -> bool:
-    """Return the same of rows in memory. Nested columns are not searched: a small batch has them as strings."""
+    """Return whether rows in memory have such a value.
+
+    Nested columns are not searched: a small batch has them as strings.
+    """
     times = (column for column in rows.columns if pa.types.is_date32(column.type) or pa.types.is_timestamp(column.type))
     return any(map(_most_outside, times)) or any(
         _longest(rows.column(name), one) > one.most for name, one in lengths.items() if name in rows.column_names
@@ -140,10 +145,10 @@ def _most_outside(column: pa.ChunkedArray) -> bool:
 
 @contextmanager
 def named(output: Output, rows: DataFrame, lengths: Lengths, *, outside: bool = False) -> Iterator[None]:
-    """Inside, a sink's refusal names the column, the value and the row if the cause is a value that the sink can't
-    hold.
+    """Run the block; name the column, value and row in a sink's refusal if the sink can't hold the value.
 
-    If the rows are known to have one (`outside`), refuse them before anything is written."""
+    If `outside`, the rows are known to have such a value, and are refused before anything is written.
+    """
     if outside and (found := _first(output, rows, lengths)):
         raise found
     try:

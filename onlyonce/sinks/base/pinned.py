@@ -1,9 +1,6 @@
-"""The witness unit of a batch: it says what a commit elsewhere must hold, before that is written.
+"""Units of sinks whose rows are not in the unit's transaction, or whose tasks write units of their own.
 
-docs/specification/unit.md.
-
-Used by the sinks whose rows are not in the unit's transaction: `sink_delta`, `sink_iceberg`. Errors: InvariantBroken
-for a replay with other rows, Superseded.
+docs/specification/unit.md. A witness unit says what a commit to Delta or Iceberg must hold, before that is written.
 """
 
 from __future__ import annotations
@@ -27,16 +24,19 @@ from onlyonce.sinks.base.content import HASH, Tally
 
 
 def witness(database: Database, unit: UnitId, epoch: int, content: Content, points: str) -> None:
-    """Claim and fill it; one that is there is compared. `points`: what its fail-points begin with."""
+    """Claim and fill the witness unit of a batch; compare it if it exists. `points`: the prefix of its fail-points.
+
+    Raise InvariantBroken for a replay with other rows, or Superseded.
+    """
     passing(f"{points}-unit-before-claim")
     Units(database).commit(units.Claim(unit, epoch, "driver", "witness"), content, points)
     passing(f"{points}-unit-after-commit")
 
 
 def check(unit: UnitId, content: Content, found: Content) -> None:
-    """Compare what tasks wrote with the unit, before it is committed.
+    """Compare what tasks wrote with the unit, before the rows are committed. Raise InvariantBroken if they differ.
 
-    Rows that are lost with an executor are computed again. Raises InvariantBroken.
+    Rows that are lost with an executor are computed again, and may differ.
     """
     if not found.same_as(content):
         again = found.exact != content.exact or found.rows == content.rows
@@ -56,16 +56,14 @@ def check(unit: UnitId, content: Content, found: Content) -> None:
 
 
 def end(scope: Scope, batch: Batch, sink: str) -> None:
-    """See that the batch has its unit; at least once it has none."""
+    """Check that the batch has its unit. An at-least-once batch has none."""
     if batch.at_least_once:
         return
     there = Units(scope).of_batch(batch.plan.lineage, batch.plan.batch_id)
     units.expect(there, sink, 1, batch.plan.lineage, batch.plan.batch_id)
 
 
-# Puts rows into a fixed number of partitions, which the batch's row in the log has.
-#
-# Shared by the sinks whose units are tasks.
+# Pinned partitions: their number is in the batch's row in the log. Used by the sinks whose units are tasks.
 
 
 PARTITION = "oo_target"
@@ -74,13 +72,13 @@ Batches = Iterator[pa.RecordBatch]
 
 
 def pin(rows: DataFrame, schema: StructType, target: Column, partitions: int) -> DataFrame:
-    """The rows with their hash, each in the partition that `target` tells."""
+    """Return the rows with their hash, each in the partition `target`."""
     hashed = rows.withColumn(HASH, content.row_hash(schema)).withColumn(PARTITION, target)
     return hashed.repartitionById(partitions, F.col(PARTITION))
 
 
 def check_replay(database: Database, plan: Plan, sink: str, pinned: DataFrame, schema: StructType) -> None:
-    """Stop a replay that means other data before any of its tasks writes: each sees its own partition only."""
+    """Stop a replay with other rows before any of its tasks writes: a task sees only its own partition."""
     there = Units(database).contents(plan.lineage, plan.batch_id, sink)
     if not there:
         return
@@ -91,12 +89,12 @@ def check_replay(database: Database, plan: Plan, sink: str, pinned: DataFrame, s
 
 
 def commit_nothing(database: Database, epoch: int, batch: Batch, sink: str, nothing: Content) -> None:
-    """All units of a batch without rows, in one transaction of the driver: in most batches no window closes."""
+    """Commit all units of a batch without rows in one transaction of the driver: in most batches no window closes."""
     Units(database).commit_nothing(batch.plan, sink, epoch, nothing, compared=not batch.at_least_once)
 
 
 def counted(unit: UnitId, batches: Batches, tally: Tally) -> Batches:
-    """The batches of a partition as they come, added up; a row of another partition stops the task."""
+    """Yield the batches of a partition and add them up. Raise InvariantBroken for a row of another partition."""
     for batch in batches:
         targets = batch.column(PARTITION).unique().to_pylist()
         if targets not in ([], [unit.partition]):

@@ -1,7 +1,7 @@
-"""What the target of an output stores, for an erasure: the files and rows to search, what can be removed, and when the
-rest is gone.
+"""What the target of an output stores, for an erasure: the files and rows to search, and what can be removed.
 
-Each kind of sink has an implementation in its folder, and `stored_targets` chooses it. No Spark.
+It also says when the rest is gone. Each kind of sink has an implementation in its folder, which `registry.stored_of`
+chooses. No Spark is needed.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from onlyonce.tables import stores
 
 @dataclass(frozen=True)
 class File:
-    """A file or object: its name, how to read it (FileNotFoundError once it is gone), and when what an erasure leaves
-    in it is gone."""
+    """A file or object: its name, and how to read it. `goes`: when the values are gone that an erasure leaves in it.
+
+    `read` raises FileNotFoundError once the file is gone.
+    """
 
     at: str
     read: Callable[[], bytes]
@@ -37,7 +39,7 @@ Mentioned = Callable[[File], bool]
 
 
 class Stored:
-    """The target of one output. A kind of sink says what it has; by default nothing can be searched or removed."""
+    """The target of one output. A kind of sink overrides what it has; by default nothing can be searched or removed."""
 
     def files(self) -> Iterator[File]:
         """Yield each file or object of the target that may have values of records."""
@@ -55,8 +57,10 @@ class Stored:
         """Remove what mentions the condition and no reader or later run needs. `mentioned` searches a file."""
 
     def stays(self) -> str | None:
-        """Return what of rows the target may keep where no search reads it, and until when; None if the search reads
-        all of the target."""
+        """Return which copies of rows the target may keep where no search reads them, and until when.
+
+        Return None if the search reads all of the target.
+        """
         return None
 
 

@@ -1,2 +1,4 @@
-"""Results into Delta tables: each batch of an output is one commit with its name in it (`sink_delta`), by Spark's tasks
-or by the driver."""
+"""Write results into Delta tables: each batch of an output is one commit with its name in it (`sink_delta`).
+
+Spark's tasks write the data files, or the driver does if the batch is small.
+"""

@@ -1,12 +1,9 @@
-"""Writes rows into data files of a user's Delta table, by Arrow: one writer, which each of Spark's tasks calls for many
-rows and the driver for few.
+"""Write rows into data files of a user's Delta table with Arrow, and check before that the table takes the rows.
 
-All files of an attempt lie in its folder under names that no other file has. Their partition is in the commit alone,
-which is where Delta's readers look for it. As a folder's name it could be too long, and two values could share one:
-null has a name in Hive's form that a string may have as well.
-
-Who calls it: `delta_append`, `delta_upsert`, `delta_replace`. Errors: OSError, which fails the task, and Spark tries it
-again. A file of a failed attempt is named by no commit.
+Each of Spark's tasks calls the writer for many rows, and the driver for few. All files of an attempt are in its folder,
+under unique names. Their partition is only in the commit, where Delta's readers look for it. As a folder's name it
+could be too long, and two values could share one: Hive's name for null may be a string's as well. No commit names a
+file of a failed attempt.
 """
 
 from __future__ import annotations
@@ -43,9 +40,9 @@ from onlyonce.tables.own_tables import DataFile
 from onlyonce.tables.table_files import Held
 
 PARTITION = OO_PARTITION
-"""The column with the values of a row's partition columns: a JSON array of strings and nulls, as the log has them."""
+"""The column with the values of a row's partition columns: a JSON array of strings and nulls, as in Delta's log."""
 BYTES, ROW_GROUP = 1 << 27, 1 << 17
-"""So many bytes of rows in memory make a file, and so many rows a row group."""
+"""The bytes of rows in memory that make a file, and the rows of a row group."""
 RESULT = "path string, partition string, tally binary"
 ARROW = pa.schema({"path": pa.string(), "partition": pa.string(), "tally": pa.binary()})
 
@@ -58,8 +55,10 @@ def placed(rows: DataFrame, by: Sequence[str]) -> DataFrame:
 
 
 def conditions(there: StructType, by: Sequence[str]) -> dict[str, str]:
-    """Return what a row must satisfy so that readers get the values of its partition columns: Delta reads an empty
-    string there as null."""
+    """Return the conditions under which readers get the values of a row's partition columns.
+
+    Delta reads an empty string in a partition column as null.
+    """
     return {
         f"partition column {name} of a Delta table can't hold this value (an empty string is read as null)": (
             f"{quoted(name)} IS NULL OR (length({quoted(name)}) > 0 AND is_valid_utf8(CAST({quoted(name)} AS STRING)))"
@@ -72,10 +71,12 @@ def conditions(there: StructType, by: Sequence[str]) -> dict[str, str]:
 def write(
     rows: DataFrame | pa.Table, folder: Location, by: Sequence[str], check: Check | None = None
 ) -> list[DataFile]:
-    """Write rows that have their PARTITION into files below a folder: those of a frame by Spark's tasks, those of a
-    table here.
+    """Write rows that have their PARTITION into files below a folder.
 
-    `check` gets what the rows with a HASH hold, as it was written; rows of files that are written again have none."""
+    Spark's tasks write a frame; this process writes a table.
+
+    `check` gets the content of the rows that have a HASH, as it was written. Rows that are written again have none.
+    """
     columns = rows.column_names if isinstance(rows, pa.Table) else rows.columns
     if by:
         rows = rows.sort_by(PARTITION) if isinstance(rows, pa.Table) else rows.sortWithinPartitions(PARTITION)
@@ -91,10 +92,10 @@ def write(
 
 @contextmanager
 def settled(rows: DataFrame, folder: Location, check: Check) -> Iterator[DataFrame]:
-    """Yield rows that have their HASH, as they are in files: the same however often they are read, since several jobs
-    change a table by them.
+    """Yield rows that have their HASH as they are in files, so that each of several jobs reads the same rows.
 
-    The folder goes at the end; the files of a killed driver are named by no commit."""
+    The folder is removed at the end. No commit names the files of a killed driver.
+    """
     schema = StructType([rows.schema[name] for name in content.unhashed(rows.columns)])
     files = [str(file.at) for file in write(rows, folder, (), check)]
     try:
@@ -119,7 +120,7 @@ def _of_task(folder: Location, by: Sequence[str]) -> Callable[[Batches], Batches
 def _write(batches: Batches, folder: Location, by: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Write rows; yield the name of each file below the folder and its partition.
 
-    Rows that are sorted by it make the fewest files.
+    Rows that are sorted by partition make the fewest files.
     """
     for partition, pieces in groupby(_pieces(batches, by), key=lambda piece: piece[0]):
         for rows in _of_files(piece for _, piece in pieces):
@@ -158,7 +159,7 @@ def _pieces(batches: Batches, by: Sequence[str]) -> Iterator[tuple[str, pa.Recor
 
 
 def _of_files(batches: Batches) -> Iterator[pa.Table]:
-    """Yield the rows of one partition as they go into files."""
+    """Yield the rows of one partition, cut into files."""
     waiting: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -171,16 +172,11 @@ def _of_files(batches: Batches) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(waiting)
 
 
-# What must not be null inside the columns of a Delta table: fields of structures, elements of arrays, values of maps.
-#
-# Pure.
-#
-# Who calls it: `delta_fit`. No errors.
+# NOT NULL inside the columns of a Delta table: fields of structures, elements of arrays, values of maps.
 
 
 def inside_conditions(there: StructType, given: StructType) -> dict[str, str]:
-    """What a row must be, as SQL by its name, for the columns in which the rows' own types allow a null that the
-    table's do not."""
+    """Return conditions (SQL by name) for columns in which the rows' types, unlike the table's, allow a null inside."""
     own = {field.name: field.dataType for field in given}
     found = {}
     for field in there:
@@ -239,13 +235,10 @@ def _part(value: str, kind: DataType, nullable: bool, depth: int) -> str:
     return " AND ".join(rules)
 
 
-# Checks that a Delta table can take the rows of a batch, before the batch's unit is committed.
+# Check that a Delta table can take the rows of a batch, before the batch's unit is committed.
 #
 # A table that refuses the rows refuses them at each replay too. If the unit were committed, the batch could neither be
-# written nor withdrawn.
-#
-# Who calls it: `sink_delta`. Errors: InvariantBroken for two rows with the same keys, Refused for rows that break a
-# constraint of the table. Not promised: that the write succeeds, for a disk may be full. `onlyonce lineage new` then
+# written nor withdrawn. The write may still fail, for example because a disk is full. Then `onlyonce lineage new`
 # withdraws the unit.
 
 
@@ -256,7 +249,7 @@ class Merges(Protocol):
     """A change whose rows keep columns of the rows that are in the table."""
 
     def files(self, table: DeltaTable) -> list[Held]:
-        """See `changing.Plan`."""
+        """See `rewrite.Plan`."""
 
     def merged(self, table: DeltaTable, files: Sequence[Held]) -> DataFrame:
         """Return the rows that would be written."""
@@ -265,9 +258,10 @@ class Merges(Protocol):
 def check_fit(
     output: Output, path: Location, rows: DataFrame, stored: DataFrame, plan: Callable[[], Merges] | None = None
 ) -> None:
-    """Raise for rows that can't be written.
+    """Raise InvariantBroken for two rows with the same keys, and Refused for rows that break a rule of the table.
 
-    `stored`: those of them that will be in the table. `plan`: makes the change, if it keeps what the rows do not give.
+    `stored`: the rows that will be in the table. `plan`: makes the change, if it keeps values that the rows do not
+    have.
     """
     if output.sink.write in ("upsert", HISTORY):
         _check_keys(output, rows)
@@ -281,7 +275,7 @@ def check_fit(
         change = plan()
         written = change.merged(table, change.files(table))
     for name, condition in asked.items():
-        # Delta lets in what is true; neither false nor null.
+        # Delta accepts only true, not false or null.
         if wrong := written.filter(~F.coalesce(F.expr(condition), F.lit(False))).limit(1).collect():
             raise Refused(
                 f"output {output.name}: the table {path} does not take {wrong[0].asDict()}: {name} ({condition})",
@@ -293,8 +287,10 @@ def check_fit(
 def fit_conditions(
     table: DeltaTable, there: StructType, written: DataFrame, given: Collection[str] = ()
 ) -> dict[str, str]:
-    """What a row must be, by the table's constraints and its columns; of those that the table generates where the
-    output has `given` them."""
+    """Return the conditions for a row by the table's constraints and columns.
+
+    A generated column is a condition if the output has `given` it.
+    """
     return (
         _own(table, there, given)
         | inside_conditions(there, written.schema)

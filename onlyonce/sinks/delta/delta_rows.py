@@ -1,9 +1,7 @@
-"""Rows of data files of a user's Delta table, read by Spark's tasks.
+"""Read rows of data files of a user's Delta table by Spark's tasks, and refuse tables with unsupported features.
 
-Which files there are, the driver says: Spark does not look at the table's log.
-
-Who calls it: `delta_append`, `delta_upsert`, `delta_replace`, `delta_deletes`. Errors: those of Spark; a file that a
-VACUUM has taken meanwhile is one of them.
+The driver names the files: Spark does not read the table's log. If a VACUUM has removed a file meanwhile, the job
+fails.
 """
 
 from __future__ import annotations
@@ -29,17 +27,17 @@ from onlyonce.tables import opening
 from onlyonce.tables.table_files import Held
 
 FILE = "oo_file"
-"""The column that says in which file a row is."""
+"""The column with the file of a row."""
 GENERATED = "delta.generationExpression"
 
 
 def schema(table: DeltaTable) -> StructType:
-    """The table's columns as Spark has them."""
+    """Return the table's columns as Spark types."""
     return StructType.fromJson(json.loads(table.schema().to_json()))
 
 
 def read(session: SparkSession, path: Location, table: DeltaTable, files: Sequence[Held]) -> DataFrame:
-    """The rows of files, with all columns that the table has now, and FILE."""
+    """Return the rows of files, with all columns that the table has now, and FILE."""
     whole = _nullable(schema(table))
     by = [whole[name] for name in table.metadata().partition_columns]
     stored = StructType([field for field in whole if field not in by])
@@ -60,7 +58,7 @@ def read(session: SparkSession, path: Location, table: DeltaTable, files: Sequen
 
 
 def _value(field: StructField, values: dict[str, str | None]) -> Column:
-    # As a string: a date of Python passes through a calendar in which those before 1582 are others.
+    # As a string: Python's dates use another calendar than Spark before 1582.
     return F.lit(values[field.name]).cast(field.dataType).alias(field.name)
 
 
@@ -69,7 +67,7 @@ def _nullable(there: StructType) -> StructType:
 
 
 def of_names(path: Location, files: Sequence[Held], names: Sequence[str]) -> list[Held]:
-    """The files that Spark calls so in FILE."""
+    """Return the files with these names in FILE."""
     known = {str(path / held.path): held for held in files}
     plain = (re.sub(r"^file:/+", "/", unquote(name)) for name in names)
     return sorted((known[name] for name in plain), key=lambda held: held.path)
@@ -83,16 +81,16 @@ def spelled(rows: DataFrame, there: StructType) -> DataFrame:
 
 
 def as_stored(rows: DataFrame, there: StructType) -> DataFrame:
-    """Return new rows with all columns of the table: null if the rows do not give one, or what the table generates."""
+    """Return new rows with all columns of the table. A missing column is null, or what the table generates."""
     given = spelled(rows, there)
     lacking = {field.name: F.lit(None).cast(field.dataType) for field in there if field.name not in given.columns}
     return generated(given.withColumns(lacking) if lacking else given, there, given.columns)
 
 
 def generated(rows: DataFrame, there: StructType, given: Collection[str], new: Column | None = None) -> DataFrame:
-    """Return rows with what the table generates in its columns that are not `given`.
+    """Return rows with the values that the table generates for columns that are not `given`.
 
-    `new`: which rows are written anew; the others stay.
+    `new`: whether a row is new; other rows keep their values.
     """
     made = {
         field.name: F.expr(field.metadata[GENERATED]).cast(field.dataType)
@@ -104,27 +102,24 @@ def generated(rows: DataFrame, there: StructType, given: Collection[str], new: C
     return rows.withColumns(made) if made else rows
 
 
-# What a team's Delta table asks of a writer: each feature, property and column's rule is honoured, or refused by its
-# name before anything is written.
+# What a team's Delta table demands of a writer: each feature, property and column rule is supported, or refused by name
+# before anything is written.
 #
-# Spark's own writer knows them all, but it has no conditional PUT. So what is not known here has no writer: a table
-# that says more than this is refused.
+# Spark's own writer knows all of them, but it has no conditional PUT. So a table with anything not listed here is
+# refused, also with features that Delta will have one day.
 #
-# - NOT NULL (inside a column too), CHECK: each batch is looked at before its unit is committed (`delta_fit`).
-# - varchar(n): each batch is looked at before it is written (`held_values`).
-# - generated columns: computed where a row does not give them; else looked at as a constraint.
-# - append-only: honoured: rows are never replaced there, so an upsert is refused.
-# - change data feed, deletion vectors: appends only: what they add is what the log says.
+# - NOT NULL (inside a column too), CHECK: each batch is checked before its unit is committed (`delta_files.check_fit`).
+# - varchar(n): each batch is checked before it is written (`held_values`).
+# - generated columns: computed if a row does not have them; else checked like a constraint.
+# - append-only: supported: rows are never replaced there, so an upsert is refused.
+# - change data feed, deletion vectors: appends only, since an append needs no more than its entry in the log.
 # - column mapping, row tracking, in-commit timestamps, identity columns, default values, clustering, type widening,
 #   char(n), UniForm, a symlink manifest: refused.
-#
-# Who calls it: the Delta sink, before anything is written, and each try of a commit. Errors: Refused. Not promised:
-# anything of a feature that Delta will have one day: it is refused.
 
 
 TEXT = "__CHAR_VARCHAR_TYPE_STRING"
 SAYS_NOTHING = {"comment", GENERATED, TEXT}
-"""What the metadata of a column may have: all else may be a rule for its values."""
+"""The metadata that a column may have: anything else may be a rule for its values."""
 HARMLESS = (
     "delta.appendOnly",
     "delta.constraints.",
@@ -156,11 +151,11 @@ HARMLESS = (
 ADDS = opening.KNOWN | {"deletionVectors", "v2Checkpoint"}
 """Features under which files can be added."""
 CHANGES = opening.KNOWN | {"v2Checkpoint"}
-"""Those under which files can go as well."""
+"""Features under which files can be removed as well."""
 
 
 def refuse_features(table: DeltaTable, path: Location, *, changes: bool) -> None:
-    """Raise Refused for a table whose features, properties or columns ask what is not done here.
+    """Raise Refused for a table with unsupported features, properties or columns.
 
     `changes`: rows will be replaced, and not only added.
     """
@@ -175,7 +170,7 @@ def refuse_features(table: DeltaTable, path: Location, *, changes: bool) -> None
 
 
 def refuse_feature_change(table: DeltaTable, path: Location) -> None:
-    """The same for a try of a commit that replaces rows."""
+    """Raise Refused at a try of a commit that replaces rows if the table does not support that."""
     refuse_features(table, path, changes=True)
 
 

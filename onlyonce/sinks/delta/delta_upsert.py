@@ -1,7 +1,7 @@
-"""The rows of a span of windows are replaced, as a plan: files with no other rows go as they are, and what else a file
-holds is written again with the new rows.
+"""Changes of a Delta table's rows, as plans (`rewrite.Plan`): replaced windows, upserts, deletes, histories.
 
-Who calls it: `sink_delta`. Errors: those of Spark.
+A plan names the files that may have rows to change, and writes the rows that replace them. A test compares the upsert
+with Spark's MERGE row by row.
 """
 
 from __future__ import annotations
@@ -41,10 +41,13 @@ START = WINDOW_START
 
 @dataclass(frozen=True)
 class Replace:
-    """The rows that come in the place of those whose windows start in the span.
+    """Replaces the rows whose windows start in the span. Files with no other rows are removed unread.
 
-    `date`: the column with the window's date; the table may be partitioned by it. `check`: gets what the rows hold, as
-    they were written."""
+    Other files' remaining rows are written again with the new rows.
+
+    date    the column with the window's date, by which the table may be partitioned
+    check   gets the content of the rows as written
+    """
 
     rows: DataFrame
     path: Location
@@ -53,7 +56,7 @@ class Replace:
     check: Check | None = None
 
     def files(self, table: DeltaTable) -> list[Held]:
-        """See `changing.Plan`."""
+        """See `rewrite.Plan`."""
         delta_rows.refuse_feature_change(table, self.path)
         first, last = self.span.times[0], to_time(self.span.stop - 1)
         assert last
@@ -65,7 +68,7 @@ class Replace:
         return table_files.holding(table, asked)
 
     def write(self, table: DeltaTable, files: Sequence[Held], folder: Location) -> Change:
-        """See `changing.Plan`."""
+        """See `rewrite.Plan`."""
         there = delta_rows.schema(table)
         new = delta_rows.as_stored(self.rows, there)
         mixed = [held for held in files if not held.whole]
@@ -80,36 +83,33 @@ class Replace:
         return F.col(START).between(first, last)
 
 
-# An upsert into a Delta table by keys, as a plan: which files may hold the keys, and what comes in their place.
+# An upsert by keys. `t` is a row of the table, `s` an arriving row.
 #
-# `t` is a row of the table, `s` one that arrives.
-#
-# 1. By the partition and the statistics of files, those are left out that hold none of the keys. 2. A job reads the
-# keys of the others, and finds the files that do hold one. 3. A job writes those files' rows again, with those of the
-# batch in their place, and the new ones.
-#
-# What a MERGE of Spark would do, row by row: a test holds it beside that. Who calls it: `sink_delta`, `delta_deletes`.
-# Errors: those of Spark.
+# 1. By the partition and the statistics of files, leave out those that hold none of the keys. 2. A job reads the keys
+# of the other files, and finds the files that do hold one. 3. A job writes those files' rows again, with the batch's
+# rows in place of rows with the same keys, and the new rows.
 
 
 THERE, ARRIVES = "oo_there", "oo_arrives"
 
 
 def matched(keys: Iterable[str]) -> Column:
-    """Whether a row of the table has the keys of one that arrives."""
+    """Return whether a row of the table has the keys of an arriving row."""
     return reduce(and_, [F.col(f"t.{quoted(key)}").eqNullSafe(F.col(f"s.{quoted(key)}")) for key in keys])
 
 
 def as_new(newest_by: Iterable[str]) -> Column:
-    """Whether an arriving row is as new as the one of its keys, or newer."""
-    # A null is before all else: a row of before there was an order gives way.
+    """Return whether an arriving row is at least as new as the table's row with its keys."""
+    # A null sorts first: a row from before there was an order is replaced.
     there, arriving = (F.struct(*[F.col(f"{side}.{quoted(name)}") for name in newest_by]) for side in "ts")
     return there <= arriving
 
 
 def bounds(rows: DataFrame, columns: Sequence[str], each: Sequence[str] = ()) -> dict[str, Bounds]:
-    """The values of some columns, by one look at the rows: the least and the largest; of the columns in `each`, which
-    have few, all."""
+    """Return the least and the largest value of some columns, by one job over the rows.
+
+    For the columns in `each`, which have few values, return all values.
+    """
     asked = []
     for name in columns:
         column = quoted(name)
@@ -135,9 +135,10 @@ def bounds(rows: DataFrame, columns: Sequence[str], each: Sequence[str] = ()) ->
 class Upsert:
     """The rows of a batch for a table at `path`.
 
-    `newer`: when one that arrives replaces the one of its keys (None: always). `gone`: the column of those that arrive
-    which says that the row of the keys goes; it is not stored. `further`: columns whose values tell, beside the keys,
-    in which files a row can be."""
+    newer     when an arriving row replaces the one with its keys; None: always
+    gone      the column of arriving rows which says that the row with the keys is deleted; it is not stored
+    further   columns whose values, with the keys, decide in which files a row can be
+    """
 
     rows: DataFrame
     path: Location
@@ -147,19 +148,19 @@ class Upsert:
     further: Sequence[str] = ()
 
     def files(self, table: DeltaTable) -> list[Held]:
-        """See `changing.Plan`."""
+        """See `rewrite.Plan`."""
         delta_rows.refuse_feature_change(table, self.path)
         return table_files.holding(table, self._bounds(tuple(table.metadata().partition_columns)))
 
     def write(self, table: DeltaTable, files: Sequence[Held], folder: Location) -> Change:
-        """See `changing.Plan`."""
+        """See `rewrite.Plan`."""
         touched = self._touched(table, files)
         by = table.metadata().partition_columns
         new = delta_files.write(delta_files.placed(self._merged(table, touched), by), folder, by)
         return Change(touched, new)
 
     def merged(self, table: DeltaTable, files: Sequence[Held]) -> DataFrame:
-        """See `delta_fit.Merges`."""
+        """See `delta_files.Merges`."""
         return self._merged(table, self._touched(table, files))
 
     @lru_cache(maxsize=1)  # noqa: B019 - a plan lives as long as its batch
@@ -206,25 +207,22 @@ class Upsert:
 
 def _column(name: str, takes: Column, *, arrives: bool) -> Column:
     there = F.col(f"t.{quoted(name)}")
-    # What a batch does not give of a row that is there stays.
+    # A column that the batch does not have keeps the table's value.
     return (F.when(takes, F.col(f"s.{quoted(name)}")).otherwise(there) if arrives else there).alias(name)
 
 
-# Hard deletes of a Delta upsert: the keys of deleted rows and their newest_by are kept in a table beside,
+# Hard deletes of a Delta upsert: the keys of deleted rows and their newest_by are kept in a second table,
 # `<path>_deleted`.
 #
-# A commit of Delta is of one table, so a batch has two, under one transaction id. First its deletes go to the table
-# beside, then the upsert removes and writes rows. A kill between the two is repeated by the replay. A position beside
-# never goes back, and nothing takes one out. So what a batch does to a key depends on the newest delete alone, whatever
-# came in between. A batch reads those files of the table beside that may hold a key of its own. There is one row for
-# each key that was ever deleted, of its keys and its newest_by alone.
-#
-# Who calls it: `sink_delta`. Errors: Refused for a table beside that is somebody else's, and for a target that is such
-# a table; else those of `delta.once`.
+# A Delta commit is of one table, so a batch has two commits, under one transaction id. First its deletes are committed
+# to the second table, then the upsert removes and writes rows. If the driver is killed between the two, the replay
+# repeats them. A position in the second table never goes back, and no row is removed from it. So what a batch does to a
+# key depends on the newest delete alone, whatever came in between. A batch reads those files of the second table that
+# may hold one of its keys. It has one row for each key that was ever deleted, with its keys and its newest_by alone.
 
 
 def refuse_as_target(path: Location, output: Output) -> None:
-    """Raise Refused for an output whose own table would be what another one remembers its deletes in."""
+    """Raise Refused for an output whose own table would be the table in which another output keeps its deletes."""
     if is_ours(path):
         raise Refused(
             f"{declared_at(output)}output {output.name}: {path} keeps the keys that another output has deleted",
@@ -235,19 +233,19 @@ def refuse_as_target(path: Location, output: Output) -> None:
 
 @dataclass(frozen=True)
 class Deletes:
-    """The deletes of one output with the option; `path`: its table."""
+    """The deletes of one output with the option `deletes`; `path`: its table."""
 
     path: Location
     sink: Delta
 
     @property
     def column(self) -> str:
-        """The column of the rows that says so."""
+        """The column which says that a row is deleted."""
         assert self.sink.deletes is not None
         return self.sink.deletes
 
     def prepare(self, session: SparkSession, schema: StructType, output: Output) -> None:
-        """Make the table beside."""
+        """Make the table of deleted keys. Raise Refused if another table has its path."""
         path = beside(self.path)
         if commit.exists(path) and not is_ours(path):
             raise Refused(
@@ -260,7 +258,7 @@ class Deletes:
         parse.fit_columns(path, kept, f"output {output.name}, what it deletes")
 
     def remember(self, rows: DataFrame, commit: commit.Commit, *, replayed: bool) -> None:
-        """Commit the deletes of a batch, once; nothing where it has none."""
+        """Commit the deletes of a batch, once. Do nothing if it has none."""
         gone = rows.filter(F.col(quoted(self.column))).select(*map(quoted, self._kept))
         if gone.isEmpty():
             return
@@ -270,7 +268,7 @@ class Deletes:
         passing("delta-after-deletes")
 
     def standing(self, rows: DataFrame) -> DataFrame:
-        """The rows that are not older than a delete of their key."""
+        """Return the rows that are not older than a delete of their key."""
         path = beside(self.path)
         table = opening.table(path)
         files = table_files.holding(table, bounds(rows, self.sink.keys))
@@ -280,12 +278,12 @@ class Deletes:
         return rows.alias("s").join(there, matched(self.sink.keys) & ~self.is_newer(), "left_anti")
 
     def is_newer(self) -> Column:
-        """Whether an arriving row is as new as what is there of its key, or newer."""
+        """Return whether an arriving row is at least as new as what the table has for its key."""
         return as_new(self.sink.newest_by)
 
     @property
     def _identity(self) -> tuple[str, ...]:
-        """Of a history each delete of a key is one of its changes."""
+        """The columns that identify a row. In a history each delete of a key is one of its changes."""
         return (*self.sink.keys, *(self.sink.newest_by if self.sink.write == HISTORY else ()))
 
     @property
@@ -298,26 +296,24 @@ class Deletes:
 
 
 def deletes_of(path: Location, sink: Delta) -> Deletes | None:
-    """The deletes of an output, if it has any."""
+    """Return the deletes of an output, or None if the sink has no such option."""
     return Deletes(path, sink) if sink.deletes else None
 
 
-# Histories (SCD type 2) in Delta, as `postgres_history` has them: each change is a version of its key's row, with the
-# time from which and to which it held.
+# Histories (SCD type 2) in Delta, as in PostgreSQL: each change is a version of its key's row, with the time from which
+# and to which it held.
 #
 # A version ends where the next change of its key begins, by the order of `newest_by`. A delete is no version: it ends
-# the one before it, and is kept in the table beside, by a commit before. What a key has in the table, what the batch
-# brings and what is beside are put in order together. The versions that are new, and those that end elsewhere than they
-# did, are then upserted by key and position. What was written before is written over itself.
-#
-# Who calls it: `sink_delta`. Errors: those of Spark. Not promised: that times grow. Where the source's clock went back,
-# a version ends before it begins.
+# the one before it, and an earlier commit keeps it in the second table. The changes of a key in the table, in the batch
+# and in the second table are put in order together. The versions that are new, and those whose end has moved, are then
+# upserted by key and position. Rows that were written before are overwritten with themselves. Times need not grow: if
+# the source's clock went back, a version ends before it begins.
 
 
 ENDS = (StructField(VALID_TO, TimestampType()), StructField(IS_CURRENT, BooleanType()))
 """The columns that the platform computes."""
 NEW, GONE, UNTIL, NEWEST = "oo_new", "oo_gone", "oo_until", "oo_newest"
-"""Of a change: whether the batch brings it, whether it is a delete, and the ends that are found for it."""
+"""Columns of a change: whether the batch has it, whether it is a delete, and its computed ends."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -329,16 +325,16 @@ class History:
     sink: Delta
 
     def files(self, table: DeltaTable) -> list[Held]:
-        """See `changing.Plan`: those with any version of a key of the batch."""
+        """See `rewrite.Plan`. The files are those with any version of a key of the batch."""
         delta_rows.refuse_feature_change(table, self.path)
         return table_files.holding(table, self._bounds(tuple(table.metadata().partition_columns)))
 
     def write(self, table: DeltaTable, files: Sequence[Held], folder: Location) -> Change:
-        """See `changing.Plan`."""
+        """See `rewrite.Plan`."""
         return self._upsert(table, files).write(table, files, folder)
 
     def merged(self, table: DeltaTable, files: Sequence[Held]) -> DataFrame:
-        """See `delta_fit.Merges`."""
+        """See `delta_files.Merges`."""
         return self._upsert(table, files).merged(table, files)
 
     def _upsert(self, table: DeltaTable, files: Sequence[Held]) -> Upsert:
@@ -353,7 +349,7 @@ class History:
         return bounds(self.rows, self.sink.keys, partitions)
 
     def _changes(self, table: DeltaTable, files: Sequence[Held]) -> DataFrame:
-        """All changes of the keys of the batch: those of the batch, of the table, and the deletes beside."""
+        """Return all changes of the batch's keys: those of the batch and of the table, and the kept deletes."""
         there = delta_rows.schema(table)
         came = (
             self.rows.filter(~F.col(quoted(self.sink.deletes))).drop(self.sink.deletes)
@@ -371,14 +367,14 @@ class History:
         )
 
     def _ended(self) -> DataFrame:
-        """The deletes of the keys of the batch, its own too: they are there by the commit before."""
+        """Return the deletes of the batch's keys. The commit before has added the batch's own."""
         path = beside(self.path)
         table = opening.table(path)
         files = table_files.holding(table, self._bounds(()))
         return self._of_keys(delta_rows.read(self.rows.sparkSession, path, table, files).drop(delta_rows.FILE))
 
     def _moved(self, changes: DataFrame) -> DataFrame:
-        """The versions that are new or end elsewhere than they did, as they are to be."""
+        """Return the versions that are new, or whose end has moved, with their new ends."""
         later = Window.partitionBy(*map(quoted, self.sink.keys)).orderBy(*map(quoted, self.sink.newest_by))
         ended = changes.withColumns(
             {UNTIL: F.lead(VALID_FROM).over(later), NEWEST: F.lead(F.lit(True)).over(later).isNull()}

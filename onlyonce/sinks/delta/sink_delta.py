@@ -1,11 +1,11 @@
-"""Appends to a Delta table: tasks or the driver write the data files (`delta_files`), then the driver names them in one
-commit by delta-rs.
+"""The Delta sink: one witness unit and one Delta commit for each batch.
 
-Spark's own writer looks at the state of the whole table before each commit, and computes statistics that the files'
-footers have: for a small batch that is most of the time. And on an object store it loses commits.
+The unit says what the commit must hold (rows, content hash) before it is written. A replay with other data stops there.
+By the commit's transaction id Delta skips a second commit (docs/specification/delta-commit.md).
 
-Who calls it: `sink_delta`, the staging of rows. Errors: those of `delta.once`; Refused for a table that asks more of a
-writer (`delta_features`).
+Tasks or the driver write the data files (`delta_files`), then the driver names them in one commit by delta-rs. Spark's
+own writer reads the state of the whole table before each commit, and computes statistics that the files' footers have:
+for a small batch that is most of the time. And on an object store it loses commits.
 """
 
 from __future__ import annotations
@@ -66,10 +66,11 @@ def append_rows(
     form: opening.Form | None = None,
     check: Check | None = None,
 ) -> int | None:
-    """Append rows once; return the table's version as `delta.once` does.
+    """Append rows once; return the table's version like `own_tables.append`.
 
-    `rows`: a frame, or rows in memory as `stored` returns them. For `form` see `own_tables.append`, for `check` see
-    `delta_files.write`."""
+    `rows`: a frame, or rows in memory as `stored_batch` returns them. For `form` see `own_tables.append`, for `check`
+    see `delta_files.write`. Raise Refused for a table with unsupported features.
+    """
     there = to if isinstance(to, Appended) else Appended(to)
 
     def write(folder: Location) -> Files:
@@ -86,8 +87,7 @@ def append_rows(
 
 
 def stored_batch(rows: DataFrame, table: DeltaTable) -> DataFrame:
-    """Return rows as the writer gets them: with the table's columns and names, and the values of its partition
-    columns."""
+    """Return rows as the writer gets them: with the table's columns and names, and their PARTITION."""
     return delta_files.placed(delta_rows.as_stored(rows, delta_rows.schema(table)), table.metadata().partition_columns)
 
 
@@ -95,12 +95,11 @@ def stored_batch(rows: DataFrame, table: DeltaTable) -> DataFrame:
 
 
 FORGETS = "delta.setTransactionRetentionDuration"
-"""After this time a table forgets which batches it has; nothing tells how long a killed run waits for its next
-start."""
+"""After this time a table forgets which batches it has. A killed run may wait longer for its next start."""
 
 
 def check_table(table: DeltaTable, path: Location, output: Output) -> None:
-    """Raise Refused for a table that asks for what is not done here, or that forgets its transactions."""
+    """Raise Refused for a table with unsupported features, or one that forgets its transactions."""
     assert isinstance(output.sink, Delta)
     delta_rows.refuse_features(table, path, changes=output.sink.write != "append" or output.late == "recompute")
     kept = table.metadata().configuration.get(FORGETS)
@@ -114,7 +113,10 @@ def check_table(table: DeltaTable, path: Location, output: Output) -> None:
 
 
 def check_one_row_a_key(spark: SparkSession, path: Location, output: str, keys: tuple[str, ...], date: str) -> None:
-    """Raise Refused for a table by dates, as they were made once for these keys too, which has a key on two of them."""
+    """Raise Refused for a table partitioned by dates that has the same key on two dates.
+
+    Older versions made such tables for these keys, too.
+    """
     if date not in opening.table(path).metadata().partition_columns:
         return
     rows = spark.read.format("delta").load(str(path))
@@ -127,18 +129,18 @@ def check_one_row_a_key(spark: SparkSession, path: Location, output: str, keys: 
         )
 
 
-# The name that a sink's Delta table has in a catalog of Spark's, beside its path.
+# The name that a sink's Delta table has in one of Spark's catalogs.
 #
-# The path is what the platform works with, and what its log names. The name is for readers: each run looks that the
-# catalog has this table under it, and enters it where it has none. A catalog knows a name and a location; no commit of
-# the table comes of it.
-#
-# Who calls it: `sink_delta`, once the table is there. Errors: Refused for a name that is another table's, and for a
-# catalog or schema that is not there.
+# The platform works with the path, and its log names the path. The name is for readers: each run checks that the
+# catalog has this table under the name, and enters it if the catalog has none. A catalog stores a name and a location;
+# entering a table makes no commit to it.
 
 
 def enter_name(spark: SparkSession, output: Output, name: str, path: Location) -> None:
-    """Have the table under its name."""
+    """Enter the table under its name.
+
+    Raise Refused if the name is another table's, or if the catalog or schema is missing.
+    """
     whose = f"{declared_at(output)}output {output.name}: "
     there = _there(spark, name, whose)
     if there is None:
@@ -161,7 +163,7 @@ def enter_name(spark: SparkSession, output: Output, name: str, path: Location) -
 
 
 def _there(spark: SparkSession, name: str, whose: str) -> Location | None:
-    """Where the table of that name is."""
+    """Return the location of the table with that name; None if there is none."""
     try:
         kind, where = session.described_table(spark, name)
     except AnalysisException as error:
@@ -182,20 +184,14 @@ def _there(spark: SparkSession, name: str, whose: str) -> Location | None:
     return session.place_of_table(where, f"{whose}the table {name!r}")
 
 
-# The Delta sink: one witness unit and one Delta commit for each batch.
-#
-# The unit says what the commit must hold (rows, content hash) before it is written. A replay with other data stops
-# there. By the commit's transaction id Delta skips a second commit (docs/specification/delta-commit.md).
-
-
 DATE = WINDOW_DATE
-"""The partition column of a windowed table. Each upsert and each backfill goes by it, so that the two don't collide."""
+"""The partition column of a windowed table. Upserts and backfills select files by it, so that they don't conflict."""
 
 LATER_WINDOW = (
     "t.window_end IS NULL OR t.window_end < s.window_end OR "
     "(t.window_end = s.window_end AND t.window_start <= s.window_start)"
 )
-"""An upsert whose keys don't say the window: a row of an earlier one comes too late, say by a backfill."""
+"""If an upsert's keys don't name the window, a row of an earlier window, say by a backfill, replaces nothing."""
 
 
 class DeltaWriter:
@@ -213,7 +209,7 @@ class DeltaWriter:
         self._form: opening.Form | None = None
 
     def prepare(self, schema: StructType) -> None:
-        """Make the table, partitioned by the window's date, or add new columns; refuse one with another type."""
+        """Make the table, partitioned by the window's date, or add new columns. Raise Refused if a type differs."""
         missing = [key for key in self._sink.keys if key not in schema.names]
         if missing:
             raise Refused(f"output {self._output.name}: keys {missing} are not in {schema.names}")
@@ -221,8 +217,7 @@ class DeltaWriter:
         ends = delta_upsert.ENDS if self._sink.write == sinks.HISTORY else ()
         full = _with_date(StructType([*(field for field in schema.fields if field.name != self._sink.deletes), *ends]))
         session = self._context.spark
-        # A row of an upsert whose keys don't tell its window moves from date to date, so there is no file that is
-        # closed.
+        # If the keys of an upsert don't name the window, a row moves from date to date, so that no file is closed.
         settled = self._sink.write == "append" or {*self._sink.keys} & {WINDOW_START, WINDOW_END}
         delta_upsert.refuse_as_target(self.path, self._output)
         if self._deletes:
@@ -242,8 +237,10 @@ class DeltaWriter:
             check_one_row_a_key(session, self.path, self._output.name, self._sink.keys, DATE)
 
     def _check_table(self, table: DeltaTable) -> None:
-        """Check the table, and add the columns that it lacks, unless it has the form in which it was checked last: its
-        owner may alter it between two batches, but not replace it."""
+        """Check the table and add missing columns, unless its form is unchanged since the last check.
+
+        Its owner may alter the table between two batches, but not replace it.
+        """
         found = opening.form(table)
         if found == self._form:
             return
@@ -258,9 +255,9 @@ class DeltaWriter:
         return delta_rows.lengths(delta_rows.schema(self._now().table))
 
     def write(self, batch: Batch, rows: DataFrame | pa.Table, content: Content) -> int:
-        """Witness, write, compare.
+        """Write the witness, then the rows, and compare both. Return 0.
 
-        At least once there is no witness, but Delta's transaction: it gives 0 in any mode.
+        An at-least-once batch has no witness, but Delta's transaction still prevents a second commit.
         """
         check = None if batch.at_least_once else partial(pinned.check, self._unit(batch), content)
         if isinstance(rows, pa.Table) or not content.rows:
@@ -295,7 +292,7 @@ class DeltaWriter:
         rewrite.change_rows(self.path, commit, self._upsert(rows), replayed=replayed, form=self._form)
 
     def _witnessed(self, batch: Batch, content: Content, put: Callable[[commit.Commit], object]) -> None:
-        """The witness, then what `put` commits; of a batch without rows the witness alone."""
+        """Write the witness, then call `put` to commit. For a batch without rows, write the witness alone."""
         if not batch.at_least_once:
             self._witness(self._unit(batch), content)
         if content.rows == 0:
@@ -305,7 +302,7 @@ class DeltaWriter:
         passing("delta-after-write")
 
     def exported(self, batch: Batch, rows: DataFrame) -> DataFrame | None:
-        """Return the rows of an append to a table without conditions for a row."""
+        """Return the rows of an append to a table without conditions for a row; else None."""
         if self._sink.write != "append":
             return None
         self._check_table(self._now().table)
@@ -318,12 +315,12 @@ class DeltaWriter:
         return stored
 
     def landed(self, plan: Plan) -> bool:
-        """Whether the table has the transaction of this batch."""
+        """Return whether the table has the transaction of this batch."""
         there = commit.version(self.path, self._app_id(plan))
         return there is not None and there >= plan.batch_id
 
     def replace(self, batch: Batch, rows: DataFrame, content: Content, span: Span) -> None:
-        """One commit that takes the windows' rows out and puts the new ones in."""
+        """Replace the rows of the windows in one commit."""
         self._check_table(opening.table(self.path))
         delta_rows.refuse_feature_change(opening.table(self.path), self.path)
         dated, hashed = (one.withColumn(DATE, F.to_date(WINDOW_START)) for one in (rows, base_content.hashed(rows)))
@@ -338,9 +335,9 @@ class DeltaWriter:
         passing("delta-after-replace")
 
     def clear(self, has_begun: Callable[[], bool]) -> None:
-        """Take out the rows that are there now, in one commit, unless the life that asks has begun a batch.
+        """Remove the rows that the table has now, in one commit, unless the calling life has begun a batch.
 
-        Rows that come meanwhile stay.
+        Rows that are added meanwhile stay.
         """
         table = opening.table(self.path)
         if not has_begun():
@@ -351,11 +348,11 @@ class DeltaWriter:
             )
 
     def end(self, scope: Scope, batch: Batch) -> None:
-        """The unit is in the platform's log from its start."""
+        """See `SinkWriter`. The unit is in the platform's log from the start."""
         pinned.end(scope, batch, self._output.name)
 
     def _now(self) -> Appended:
-        """The table as it is now; what of its log earlier batches of the run have read stays read."""
+        """Return the present table, without reading log entries again that earlier batches of the run have read."""
         self._read_on = self._read_on.look() if self._read_on else Appended(self.path)
         return self._read_on
 
@@ -363,7 +360,7 @@ class DeltaWriter:
         return UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
 
     def _commit(self, batch: Batch, content: Content) -> commit.Commit:
-        # At least once, whatever the first attempt wrote is right: other code may give other rows in a replay.
+        # At least once, whatever the first attempt wrote is right: changed code may return other rows in a replay.
         meant = batch.plan.offsets_hash if batch.at_least_once else content.exact
         return commit.Commit(
             self._app_id(batch.plan), batch.plan.batch_id, str(self._unit(batch)), self._query.driver.epoch, meant
@@ -381,15 +378,15 @@ class DeltaWriter:
         keys, newer = self._sink.keys, self._newer(rows.columns)
         if self._deletes:
             return delta_upsert.Upsert(self._deletes.standing(rows), self.path, keys, newer, self._deletes.column)
-        # Rows of the same keys have the same date then, so others are not looked into.
+        # Rows of the same keys have the same date then, so files of other dates are not read.
         return delta_upsert.Upsert(rows, self.path, keys, newer, further=[DATE] if WINDOW_START in keys else [])
 
     def _stored(self, rows: DataFrame) -> DataFrame:
-        """The rows that are written as they are in the table: without those that say what is deleted."""
+        """Return the rows that will be in the table: without those that say what is deleted."""
         return rows.filter(~F.col(quoted(self._deletes.column))).drop(self._deletes.column) if self._deletes else rows
 
     def _newer(self, columns: list[str]) -> Column | None:
-        """When an arriving row replaces the one of its keys; None: always."""
+        """Return when an arriving row replaces the row with its keys; None: always."""
         if later_window_wins(self._sink.write, self._sink.keys, columns):
             return F.expr(LATER_WINDOW)
         if not self._sink.newest_by:
@@ -429,7 +426,7 @@ class StoredInDelta(Stored):
         return str(self.path)
 
     def clean(self, mentions: Mentions, mentioned: Mentioned) -> None:
-        """Vacuum old versions, though a reader may be at work with one, and take the bounds of columns out of the log.
+        """Vacuum old versions, even if a reader uses one, and remove the bounds of columns from the log.
 
         A table with features that only Spark can vacuum stays as it is: the receipt names its files.
         """
@@ -450,7 +447,7 @@ class StoredInDelta(Stored):
 def _remove_changes(table: Location, mentioned: Mentioned) -> None:
     """Delete files of the change data feed, which delta-rs does not vacuum.
 
-    A file that no commit names may be of a commit under way, and stays.
+    A file that no commit names may belong to a running commit, and stays.
     """
     store = stores.of(table)
     entries = [name.removesuffix(".json") for name in store.names(table / opening.LOG) if name.endswith(".json")]

@@ -1,4 +1,7 @@
-"""Compares the bytes of a sharded file with what its unit has recorded."""
+"""Stores for the files of sharded sinks: a local folder, where names are final, or an object store with manifests.
+
+Both compare the bytes of a file with what its unit has recorded before the file becomes final.
+"""
 
 from __future__ import annotations
 
@@ -41,11 +44,11 @@ class Counted(io.RawIOBase):
         self._file, self._hash, self.bytes = file, hashlib.sha256(), 0
 
     def writable(self) -> bool:
-        """Yes."""
+        """Return True."""
         return True
 
     def write(self, data: Any) -> int:
-        """All of it, whatever the file below takes at once."""
+        """Write all of the data, and return its length."""
         view = memoryview(data).cast("B")
         self._file.write(view)
         self._hash.update(view)
@@ -53,17 +56,17 @@ class Counted(io.RawIOBase):
         return len(view)
 
     def tell(self) -> int:
-        """How much was written."""
+        """Return how many bytes were written."""
         return self.bytes
 
     @property
     def checksum(self) -> str:
-        """sha256 of what was written, in hexadecimal."""
+        """The sha256 of what was written, in hexadecimal."""
         return self._hash.hexdigest()
 
 
 def digest(file: BinaryIO) -> tuple[int, str]:
-    """(bytes, sha256) of what can be read."""
+    """Return (bytes, sha256) of what can be read."""
     found, size = hashlib.sha256(), 0
     while piece := file.read(PIECE):
         found.update(piece)
@@ -72,7 +75,7 @@ def digest(file: BinaryIO) -> tuple[int, str]:
 
 
 def check(winner: Winner, where: object, there: tuple[int, str]) -> None:
-    """Stop unless a file is what its unit has recorded. Raises InvariantBroken."""
+    """Raise InvariantBroken unless a file is what its unit has recorded."""
     if there != (winner.bytes, winner.checksum):
         raise InvariantBroken(
             f"{where} should have {winner.bytes} bytes (sha256 {winner.checksum[:16]}…), but it has {there[0]} "
@@ -84,7 +87,7 @@ def check(winner: Winner, where: object, there: tuple[int, str]) -> None:
 
 
 def missing(winner: Winner, where: object) -> InvariantBroken:
-    """The error for a file that the log vouches for and that is nowhere."""
+    """Return the error for a missing file that the log vouches for."""
     return InvariantBroken(
         f"{where} is not there, and neither is {winner.name}: {winner.rows} rows of {winner.instance}, output "
         f"{winner.output}",
@@ -96,17 +99,14 @@ def missing(winner: Winner, where: object) -> InvariantBroken:
 # A folder with files. A temporary file gets its final name by a hard link, which fails if the name is taken.
 #
 # The file is linked, then its temporary name is removed. After a kill between the two, the next finalize finds both
-# names and goes on. Temporary files are in a hidden folder beside the final names, on the same file system, where no
-# reader's glob finds them.
-#
-# Who calls it: `onlyonce.sinks.files.sink_files`, `onlyonce.sinks.files.finalize`, `onlyonce.sinks.files.sweep`.
-# Errors: InvariantBroken; OSError of the disk.
+# names and continues. Temporary files are in a hidden folder of the same file system, where no reader's glob finds
+# them.
 
 
 PENDING = stored_names.PENDING_FOLDER
 SYNCS = 16
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
-"""What file systems answer that have no second names."""
+"""Errors of file systems that have no hard links."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class LocalStore:
 
     @contextmanager
     def create(self, temporary: str) -> Iterator[Counted]:
-        """A new temporary, for `settle` to put on the disk. Not there after an error."""
+        """Open a new temporary file, which `settle` syncs later. It is removed after an error."""
         path = self.folder / PENDING / temporary
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("xb") as file:
@@ -128,7 +128,7 @@ class LocalStore:
                 raise
 
     def settle(self, temporaries: list[str]) -> None:
-        """Put files and names on the disk. Side by side, so that the disk takes many in one turn: ten times as fast."""
+        """Fsync files and names. Several threads do it at the same time, which is ten times as fast."""
         with ThreadPoolExecutor(SYNCS) as pool:
             for _ in pool.map(sync, [self.folder / PENDING / name for name in temporaries]):
                 pass
@@ -136,7 +136,7 @@ class LocalStore:
             sync(self.folder / PENDING)
 
     def remove(self, temporary: str) -> None:
-        """Take a temporary away."""
+        """Remove a temporary file."""
         (self.folder / PENDING / temporary).unlink(missing_ok=True)
 
     def publish(self, pane: list[Winner]) -> None:
@@ -146,21 +146,21 @@ class LocalStore:
                 self._publish(winner)
 
     def published(self, winners: list[Winner]) -> None:
-        """Put the final names on the disk."""
+        """Fsync the final names."""
         for parent in {(self.folder / winner.name).parent for winner in winners}:
             sync(parent)
 
     def size(self, winner: Winner) -> int | None:
-        """The size of a final file."""
+        """Return the size of a final file; None if it is missing."""
         path = self.folder / winner.name
         return path.stat().st_size if path.is_file() else None
 
     def read(self, winner: Winner) -> bytes:
-        """The bytes of a final file."""
+        """Return the bytes of a final file."""
         return (self.folder / winner.name).read_bytes()
 
     def everything(self) -> Iterator[tuple[str, Callable[[], bytes]]]:
-        """(path, how to read it) of each file below the folder, temporaries too."""
+        """Yield (path, how to read it) of each file below the folder, temporaries too."""
         for path in sorted(self.folder.rglob("*")):
             if path.is_file():
                 yield str(path), path.read_bytes
@@ -171,12 +171,12 @@ class LocalStore:
         return path.read_text() if path.is_file() else None
 
     def put_note(self, note: str) -> None:
-        """Write the folder's note if it has none. Of two platforms that write at once, one succeeds."""
+        """Write the folder's note if it has none. If two platforms write at the same time, one succeeds."""
         self.folder.mkdir(parents=True, exist_ok=True)
         stores.of(self.folder).put_new(self.folder / ownership.FILE, note.encode())
 
     def temporaries(self) -> Iterator[tuple[str, float]]:
-        """(name, seconds since it last grew)."""
+        """Yield (name, seconds since it last grew)."""
         folder = self.folder / PENDING
         for path in sorted(folder.iterdir()) if folder.is_dir() else ():
             with suppress(FileNotFoundError):
@@ -189,7 +189,7 @@ class LocalStore:
         try:
             _check(winner, source)
             linked = _link(source, target)
-        except FileNotFoundError:  # published before, or by another finalizer just now: the final name tells
+        except FileNotFoundError:  # published before, or by another finalizer just now: the final name decides
             linked = False
         if not linked:
             try:
@@ -202,7 +202,7 @@ class LocalStore:
 
 
 def _link(source: Path, target: Path) -> bool:
-    """Give a file its second name; False where the name is taken. Never overwrites what others have put there."""
+    """Give a file its second name; return False if the name is taken. Never overwrite a file."""
     try:
         os.link(source, target)
     except FileExistsError:
@@ -210,7 +210,7 @@ def _link(source: Path, target: Path) -> bool:
     except OSError as error:
         if error.errno not in NO_LINKS:
             raise
-        if target.exists():  # of two finalizers between these lines both bring the same content
+        if target.exists():  # if two finalizers run here, both have the same content
             return False
         source.rename(target)
     return True
@@ -224,10 +224,8 @@ def _check(winner: Winner, path: Path) -> None:
 # Anything behind pyarrow.fs or fsspec (s3://, gs://, hdfs://, …), where no rename is atomic and none is used.
 #
 # A task writes each file once, under its attempt's name, and the file keeps that name. The log says which files are
-# final. Each pane also has a manifest, which is written when all of its files were found. Readers take the files that
+# final. Each pane also has a manifest, which is written once all of its files were checked. Readers take the files that
 # the manifests name, and never list the folder `parts`, which also has the files of lost attempts.
-#
-# Who calls it: like `local_store`. Errors: InvariantBroken; OSError of the store.
 
 
 PARTS, MANIFESTS = stored_names.PARTS_FOLDER, stored_names.MANIFESTS_FOLDER
@@ -237,22 +235,24 @@ PARTS, MANIFESTS = stored_names.PARTS_FOLDER, stored_names.MANIFESTS_FOLDER
 class ObjectStore:
     """The files of one output under a URL.
 
-    Secrets are in the environment, and so are region and endpoint, unless the URL's query says them.
+    Secrets, region and endpoint come from the environment, unless the URL's query has them.
     """
 
     url: str
 
     @contextmanager
     def create(self, temporary: str) -> Iterator[Counted]:
-        """A new object; there, as a whole, when the block has ended, and not there after an error.
+        """Open a new object: complete when the block has ended, and removed after an error.
 
-        Its name is random, so nobody else has it."""
+        Its name is random, so no other attempt has it.
+        """
         stream = _stream(self.url, temporary)
         try:
             yield Counted(stream)
             stream.close()
         except BaseException:
-            # Python closes what it forgets, and then the half would show. Where the store is away, the sweep takes it.
+            # Python closes an unreferenced stream, and then a half object would appear. If the store is away, the sweep
+            # removes it.
             if not isinstance(stream, Sink):
                 with suppress(OSError):
                     stream.close()
@@ -261,16 +261,16 @@ class ObjectStore:
             raise
 
     def settle(self, temporaries: list[str]) -> None:
-        """A store's answer is for good."""
+        """Do nothing: an object is durable once the store has answered."""
 
     def remove(self, temporary: str) -> None:
-        """Take an object away."""
+        """Remove an object."""
         system, root = _open(self.url)
         if _is_there(system, f"{root}/{PARTS}/{temporary}"):
             system.delete_file(f"{root}/{PARTS}/{temporary}")
 
     def publish(self, pane: list[Winner]) -> None:
-        """See that the files of a pane are what was recorded, then write its manifest."""
+        """Check that the files of a pane are as recorded, then write its manifest."""
         system, root = _open(self.url)
         for winner in pane:
             passing("finalize-before-link")
@@ -279,7 +279,7 @@ class ObjectStore:
         text = _manifest(pane)
         path = f"{root}/{MANIFESTS}/{manifest_name(pane[0])}"
         there = _content(system, path)
-        # A store whose writes are not atomic shows the half of one that was killed: the beginning of what the log says.
+        # A store whose writes are not atomic may have a part of a killed write: a prefix of the expected manifest.
         if there is None or (there != text and text.startswith(there)):
             passing("finalize-before-manifest")
             _put(self.url, manifest_name(pane[0]), text)
@@ -294,21 +294,21 @@ class ObjectStore:
             )
 
     def published(self, winners: list[Winner]) -> None:
-        """A store's answer is for good."""
+        """Do nothing: an object is durable once the store has answered."""
 
     def size(self, winner: Winner) -> int | None:
-        """The size of a final file."""
+        """Return the size of a final file; None if it is missing."""
         system, root = _open(self.url)
         info = system.get_file_info(f"{root}/{PARTS}/{winner.temporary}")
         return info.size if info.type == fs.FileType.File else None
 
     def read(self, winner: Winner) -> bytes:
-        """The bytes of a final file."""
+        """Return the bytes of a final file."""
         system, root = _open(self.url)
         return _read(system, f"{root}/{PARTS}/{winner.temporary}")
 
     def everything(self) -> Iterator[tuple[str, Callable[[], bytes]]]:
-        """(URL, how to read it) of each object below: files of panes and of lost attempts, and manifests."""
+        """Yield (URL, how to read it) of each object below: files of panes and of lost attempts, and manifests."""
         system, root = _open(self.url)
         base = self.url.partition("?")[0].rstrip("/")
         for info in system.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True)):
@@ -322,8 +322,7 @@ class ObjectStore:
         return content.decode() if content else None
 
     def put_note(self, note: str) -> None:
-        """Write the note if there is none: by a conditional PUT where the store is spoken to by the standard
-        variables."""
+        """Write the note if there is none: by a conditional PUT, if the standard variables configure the store."""
         if (at := _plain(self.url)) is not None:
             stores.of(at).put_new(at / ownership.FILE, note.encode())
         elif self.note() is None:
@@ -333,7 +332,7 @@ class ObjectStore:
                 file.write(note.encode())
 
     def temporaries(self) -> Iterator[tuple[str, float]]:
-        """(name, seconds since it was written); those that are final too, since they keep their names."""
+        """Yield (name, seconds since it was written). Final files are included, since they keep their names."""
         system, root = _open(self.url)
         now = datetime.now(UTC)
         for info in system.get_file_info(fs.FileSelector(f"{root}/{PARTS}", allow_not_found=True)):
@@ -342,7 +341,7 @@ class ObjectStore:
 
 
 def manifest_name(winner: Winner) -> str:
-    """The name of the manifest of a file's pane."""
+    """Return the name of the manifest of a file's pane."""
     shard = shards.Shard(winner.window_start, winner.window_end, 0, 1)
     naming = "{prefix}-{window_start}-{window_end}-pane-{pane}.{ext}"
     return shards.name(naming, winner.output, "json", shard).replace(shards.PANE, str(winner.pane))
@@ -394,7 +393,7 @@ def _stream(url: str, temporary: str) -> Any:
 
 
 def _put(url: str, manifest: str, text: bytes) -> None:
-    if (at := _plain(url)) is not None:  # a folder of Arrow's making would be an object among others
+    if (at := _plain(url)) is not None:  # a folder made by Arrow would be one more object
         stores.of(at).put(at / MANIFESTS / manifest, text)
         return
     system, root = _open(url)
@@ -404,7 +403,7 @@ def _put(url: str, manifest: str, text: bytes) -> None:
 
 
 def _plain(url: str) -> Url | None:
-    """A URL without options is spoken to as all other data in a store is: by the standard variables."""
+    """Return the location of a URL without options, which the standard variables configure; else None."""
     try:
         at = location(url)
     except Refused:
@@ -425,62 +424,63 @@ def _open(url: str) -> tuple[Any, str]:
     return system, root.rstrip("/")
 
 
-# Where the files of a sharded sink are, and the interface of such a store.
-#
-# A local folder gives final names. In an object store several files can't be renamed at once, so there the log and a
-# manifest for each pane say which files are final.
+# The interface of a store. A local folder gives final names. In an object store several files can't be renamed at once,
+# so there the log and a manifest for each pane say which files are final.
 
 
 class Store(Protocol):
-    """One place. It travels to Spark's workers inside closures."""
+    """A store of files. It is sent to Spark's workers inside closures."""
 
     def create(self, temporary: str) -> AbstractContextManager[Counted]:
-        """A new temporary, which must not be there yet; whole when the block has ended, gone after an error."""
+        """Open a new temporary file, which must not exist yet.
+
+        It is complete when the block has ended, and removed after an error.
+        """
 
     def settle(self, temporaries: list[str]) -> None:
-        """These are there after a power cut too. Asked before the unit that names them commits."""
+        """Make temporary files durable. Called before the unit that names them commits."""
 
     def remove(self, temporary: str) -> None:
-        """Take a temporary away. No error when it is gone."""
+        """Remove a temporary file. It is no error if the file is gone."""
 
     def publish(self, pane: list[Winner]) -> None:
-        """Make all files of a pane final. May be repeated, at the same time too.
+        """Make all files of a pane final. This may be repeated, also at the same time.
 
-        Raises InvariantBroken for a file that is missing, or a final name that other content has.
+        Raise InvariantBroken for a missing file, or a final name that has other content.
         """
 
     def published(self, winners: list[Winner]) -> None:
-        """Their final names are there after a power cut too. Asked before the log says that they are final."""
+        """Make final names durable. Called before the log says that they are final."""
 
     def size(self, winner: Winner) -> int | None:
-        """How many bytes a file that is final has; None when it is not there."""
+        """Return how many bytes a final file has; None if it is missing."""
 
     def read(self, winner: Winner) -> bytes:
-        """The bytes of a file that is final."""
+        """Return the bytes of a final file."""
 
     def everything(self) -> Iterator[tuple[str, Callable[[], bytes]]]:
-        """(path or URL, how to read it) of each file that is there, final or not."""
+        """Yield (path or URL, how to read it) of each existing file, final or not."""
 
     def note(self) -> str | None:
-        """Return what the place says of its writer; None if it says nothing."""
+        """Return the note that names the place's writer; None if there is no note."""
 
     def put_note(self, note: str) -> None:
-        """Write what the place says of its writer, if it says nothing.
+        """Write the note that names the place's writer, if there is none.
 
-        If two platforms write at once, one succeeds where a store can tell them apart.
+        If two platforms write at the same time, one succeeds, provided that the store has conditional writes.
         """
 
     def temporaries(self) -> Iterator[tuple[str, float]]:
-        """(name, seconds since it last grew) of all temporaries that are there."""
+        """Yield (name, seconds since it last grew) of all temporary files."""
 
 
 def store_of(place: str) -> Store:
-    """The store of a place as it is declared."""
+    """Return the store of a declared place."""
     if "://" in place:
         return ObjectStore(place)
     return LocalStore(folder_of(place))
 
 
 def folder_of(place: str) -> Path:
-    """The folder of a place that is no URL."""
+    """Return the folder of a place that is no URL."""
     return settings.files_dir() / Path(place).expanduser()

@@ -1,8 +1,9 @@
-"""Compares the files of a sharded output with what their units have recorded: the size of each, and the content of the
-last ones.
+"""Entry point: give the files of sharded outputs their final names. No Spark.
 
-Who calls it: `onlyonce.operate.audit`. Errors: Retryable while their folder or store is away. Not promised: a
-check of the content of older files. `onlyonce finalize` has read each file once, when it gave it its name.
+The task `finalize` of a stream's DAG, the DAG `onlyonce_finalize` and `onlyonce finalize` run it. Only panes of
+committed batches get final names; the log says which attempt's files count. Each step may run twice, also at the same
+time or after a kill. If the final name has the same content already, the file is done; any other content is an error
+(docs/specification/final-file.md).
 """
 
 from __future__ import annotations
@@ -31,11 +32,15 @@ from onlyonce.failpoints import passing
 from onlyonce.sinks.files.file_stores import Store, store_of
 
 SAMPLE = 30
-"""Files, the last ones that got their final names, whose content is read."""
+"""The number of files, those that got their final names last, whose content is read."""
 
 
 def disagreements(winners: list[Winner]) -> Iterator[str]:
-    """What is not as the log says, of files that have their final names."""
+    """Yield how final files differ from the log: the size of each, and the content of the last ones.
+
+    `onlyonce finalize` has read each file once, when it gave the file its name. Raise Retryable while a folder or store
+    is away.
+    """
     final = sorted((w for w in winners if w.finalized_at), key=lambda w: (w.finalized_at, w.file_no))
     read = {winner.file_no for winner in final[-SAMPLE:]}
     for winner in final:
@@ -55,7 +60,7 @@ def disagreements(winners: list[Winner]) -> Iterator[str]:
 
 
 def _found(store: Store, winner: Winner, read: bool) -> str | None:
-    """What is there instead; None where it is as recorded."""
+    """Return how a file differs from its record; None if it is as recorded."""
     size = store.size(winner)
     if size is None:
         return "it is not there"
@@ -65,27 +70,20 @@ def _found(store: Store, winner: Winner, read: bool) -> str | None:
     return None if checksum == winner.checksum else f"its sha256 is {checksum[:16]}…"
 
 
-# Entry point: give the files of sharded outputs their final names. No Spark. The task `finalize` of a stream's DAG, the
-# DAG `onlyonce_finalize` and `onlyonce finalize` run it.
-#
-# Only panes of committed batches get final names; the log says which attempt's files count. Each step may run twice,
-# also at the same time or after a kill. If the final name has the same content already, the file is done; any other
-# content is an error (docs/specification/final-file.md).
-#
-# Errors: InvariantBroken if a file is missing or its name has other content; the other panes are done first. Retryable
-# while the database is away, or a folder or store; the panes of other places are done first. Refused for a pipeline
-# that is not declared.
-
-
 log = structlog.get_logger()
 
 Pane = tuple[Any, ...]
 AT_ONCE = 100
-"""Panes for each look into the log."""
+"""Panes for each query of the log."""
 
 
 def main(argv: list[str]) -> Report:
-    """Finalize once, everything or one pipeline with its bounded runs; gives what got its final names."""
+    """Finalize once, everything or one pipeline with its bounded runs; return what got its final names.
+
+    Raise InvariantBroken if a file is missing or its name has other content; the other panes are done first. Raise
+    Retryable while the database, a folder or a store is away; the panes of other places are done first. Raise Refused
+    for a pipeline that is not declared.
+    """
     asked = parse("finalize", argv)
     database = Database(settings.database_url(), "onlyonce/finalize")
     migrate(database.url)
@@ -116,15 +114,18 @@ def _instances(database: Database, name: str, pipelines: list[Path] | None) -> l
 def _waiting(
     database: Database, instances: list[str] | None, broken: Mapping[Pane, OnlyonceError]
 ) -> list[list[Winner]]:
-    """Some panes that wait, each with all of its files; those that have failed wait for the next time or a person."""
+    """Return some waiting panes, each with all of its files, without those that have failed in this run."""
     found = Files(database).waiting(instances, AT_ONCE + len(broken))
     panes = groupby(found, key=lambda winner: winner.of_pane)
     return [list(pane) for key, pane in panes if key not in broken]
 
 
 def _published(pane: list[Winner], broken: dict[Pane, InvariantBroken | Retryable], away: dict[str, Retryable]) -> bool:
-    """Make a pane final. Put one among the broken if that would overwrite or lose something, or if its folder or store
-    is away; no pane of another place waits for that."""
+    """Make a pane final; return whether it is.
+
+    Add it to `broken` if publishing would overwrite or lose a file, or if its folder or store is away. Panes of other
+    places don't wait for it.
+    """
     first = pane[0]
     if first.place in away:
         broken[first.of_pane] = away[first.place]
@@ -168,7 +169,7 @@ def _report(rows: list[dict[str, Any]]) -> Report:
 
 
 def cli() -> None:
-    """`python -m onlyonce.sinks.files.finalize`."""
+    """Run `python -m onlyonce.sinks.files.finalize`."""
     logs.configure(job="finalize")
     job_main.run(main)
 

@@ -1,11 +1,10 @@
-"""Writes rows as the bytes of one file.
+"""The file sink: tasks write each pane's shards under temporary names, and record them in their units' transactions.
 
-A format is a function of (binary file, schema, record batches), called once for each file.
+A row's shard is a hash of the row, or of the declared keys, so a replay cuts the rows the same way. The number of a
+shard determines its partition. `onlyonce.sinks.files.finalize` makes the names final, once the batch is committed.
 
-Without batches each format writes a valid empty file. JSON lines and text are given one column of finished lines, which
-Spark has made.
-
-Who calls it: `onlyonce.sinks.files.sink_files`. Errors: Refused if a writer is missing, or if a text has a line break.
+A format is a function of (binary file, schema, record batches), called once for each file. Without batches each format
+writes a valid empty file. JSON lines and text get one column of finished lines, which Spark has made.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ LINES = ("jsonl", "text")
 
 
 def format_of(name: str) -> Format:
-    """The format of that name, or a user's own ('module:function')."""
+    """Return the format of that name, or a user's own ('module:function'). Raise Refused if it is missing."""
     if ":" not in name:
         return FORMATS[name]
     found: Format = named(
@@ -122,7 +121,7 @@ def _avro_field(field: pa.Field) -> dict[str, Any]:
 
 
 def avro_type(name: str, kind: pa.DataType) -> Any:
-    """A column's type in Avro. Raises Refused for one that has none here."""
+    """Return a column's type in Avro. Raise Refused for a type that has none here."""
     if pa.types.is_decimal(kind):
         return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
     if kind not in _AVRO:
@@ -132,12 +131,11 @@ def avro_type(name: str, kind: pa.DataType) -> Any:
     return _AVRO[kind]
 
 
-# The work of one task of a file sink on an executor: write temporary files, claim the unit, record the files, commit.
+# The task of a file sink: write temporary files, claim the unit, record the files, commit.
 #
 # The files are written before the transaction, since a transaction that waits for a disk holds up others. So two
-# attempts of a task may write beside each other, under different names. The claim decides whose files count, and the
-# other attempt removes its own. A killed task leaves files that nobody reads; `onlyonce.sinks.files.sweep` removes
-# them.
+# attempts of a task may write at the same time, under different names. The claim decides whose files count, and the
+# other attempt removes its own. `onlyonce.sinks.files.sweep` removes the files of a killed task.
 
 
 START, END, SHARD = "oo_start", "oo_end", "oo_shard"
@@ -149,12 +147,12 @@ Key = tuple[Window, int]
 
 @dataclass(frozen=True)
 class Work:
-    """All that a task needs to know; the driver fixes it.
+    """What a task needs to know; the driver fixes it.
 
-    place     where, as the log has it; `store` is the same, opened anywhere
-    schema    the columns of the files, in Arrow
-    windows   those of the batch, in microseconds: each has all its shards, also without rows
-    compared  whether a replay must mean the same rows (not at least once: there the first attempt's stay)
+    place      where the files are, as the log stores it; `store` is the same place
+    schema     the columns of the files, in Arrow
+    windows    those of the batch, in microseconds: each gets all its shards, also without rows
+    compared   whether a replay must have the same rows (not at least once, where the first attempt's files stay)
     """
 
     database: Database
@@ -172,7 +170,7 @@ class Work:
 
 
 def write_unit(work: Work) -> Callable[[Batches], Batches]:
-    """The Arrow function of a batch: the rows of one partition, sorted by window and shard → (partition, files)."""
+    """Return the Arrow function of a batch: a partition's rows, sorted by window and shard → (partition, files)."""
 
     def run_task(batches: Batches) -> Batches:
         context: Any = TaskContext.get()
@@ -217,7 +215,7 @@ def _commit(work: Work, batches: Batches, tally: Tally) -> int:
 
 
 def _record(work: Work, made: list[Written], tally: Tally) -> bool:
-    """The unit's transaction; gives whether this attempt's files count."""
+    """Run the unit's transaction; return whether this attempt's files count."""
     with session_of(work.database, work.unit) as database, Units.once(database) as log:
         there = log.claim(units.Claim(work.unit, work.epoch, attempt_name(), "data"))
         passing("files-unit-after-claim")
@@ -231,11 +229,11 @@ def _record(work: Work, made: list[Written], tally: Tally) -> bool:
 
 
 def _settle(work: Work, made: list[Written], tally: Tally) -> bool:
-    """The answer to COMMIT was lost: read the log, then decide. docs/specification/unit.md."""
+    """Read the log after the answer to COMMIT was lost, then decide. docs/specification/unit.md."""
     with session_of(work.database, work.unit) as database:
         there, temporaries = Units(database).find(work.unit), Files(database).of_unit(work.unit)
     if there is None:
-        # Its files stay for the sweep: nobody can say that the COMMIT is not still on its way.
+        # Its files stay for the sweep: the COMMIT may still be on its way.
         raise Retryable(f"unit {work.unit}: the COMMIT did not arrive", data="none of its files count")
     _agree(work, there, tally)
     return temporaries == {file.temporary for file in made}
@@ -252,7 +250,7 @@ def _discard(work: Work, temporaries: list[str]) -> None:
 
 
 def _write(work: Work, attempt: Temporary, batches: Batches, begun: list[str]) -> Iterator[Written]:
-    """Each shard of each window, one open file at a time; then those that have no rows."""
+    """Write each shard of each window, one open file at a time; then the shards without rows."""
     seen: set[Key] = set()
     for key, pieces in groupby(_pieces(work, batches), key=lambda piece: piece[0]):
         if key in seen:
@@ -290,7 +288,7 @@ def _file(work: Work, attempt: Temporary, key: Key, batches: Batches, begun: lis
 
 
 def _pieces(work: Work, batches: Batches) -> Iterator[tuple[Key, pa.RecordBatch]]:
-    """The batches cut where window or shard changes."""
+    """Yield the batches cut where window or shard changes."""
     for batch in batches:
         if not batch.num_rows:
             continue
@@ -315,12 +313,6 @@ def _check_whole(work: Work, made: list[Written], tally: Tally) -> None:
         )
 
 
-# The file sink: tasks write each pane's shards under temporary names, and record them in their units' transactions.
-#
-# A row's shard is a hash of the row, or of the declared keys, so a replay cuts the rows the same way. The number of a
-# shard tells its partition. `onlyonce.sinks.files.finalize` makes the names final, once the batch is committed.
-
-
 LINE = "oo_line"
 WINDOW = (WINDOW_START, WINDOW_END)
 
@@ -334,7 +326,7 @@ class FilesWriter:
         self.place = self._sink.place(target(context.pipeline, output), context.target_suffix())
 
     def prepare(self, schema: StructType) -> None:
-        """See that the format can hold the columns and that there is such a writer. Raises Refused."""
+        """Check that the format exists and can hold the columns. Raise Refused."""
         if missing := [key for key in self._sink.keys if key not in schema.names]:
             raise Refused(
                 f"output {self._output.name}: keys {missing} are not in {schema.names}",
@@ -347,28 +339,31 @@ class FilesWriter:
                 avro_type(field.name, field.type)
 
     def lengths(self) -> Lengths:
-        """None: a value may be of any length."""
+        """Return no columns: a value may be of any length."""
         return {}
 
     def write(self, batch: Batch, rows: DataFrame, content_of_rows: Content) -> int:
-        """One task and one unit for each pinned partition. At least once too: then the first attempt's files stay."""
+        """Run one task and commit one unit for each pinned partition.
+
+        In an at-least-once replay the first attempt's files stay.
+        """
         windows = _windows(rows) if content_of_rows.rows else set()
         self._commit(batch, rows, content_of_rows, windows, () if self._sink.skip_empty else windows)
         return 0
 
     def landed(self, plan: Plan) -> bool:
-        """What is written is in units, which the log counts itself."""
+        """Return False: what is written is in units, which the log counts itself."""
         return False
 
     def replace(self, batch: Batch, rows: DataFrame, content_of_rows: Content, span: Span) -> None:
-        """A new pane for each window, and an empty one for those that had files and have no rows any more."""
+        """Write a new pane for each window, and an empty one for windows that had files and have no rows any more."""
         windows = _windows(rows) if content_of_rows.rows else set()
         known = Files(self._query.database).windows_in(self._context.instance, self._output.name, span)
         gone = {(to_micros(start), to_micros(end)) for start, end in known} - windows
         self._commit(batch, rows, content_of_rows, windows | gone, gone if self._sink.skip_empty else windows | gone)
 
     def end(self, scope: Scope, batch: Batch) -> None:
-        """All units are there; their files become panes of their windows."""
+        """Check that all units are in the log, and make their files panes of their windows."""
         plan = batch.plan
         there = Units(scope).of_batch(plan.lineage, plan.batch_id)
         units.expect(there, self._output.name, plan.partitions, plan.lineage, plan.batch_id)
@@ -382,7 +377,7 @@ class FilesWriter:
         windows: set[Window],
         whole: set[Window] | tuple[()],
     ) -> None:
-        """`whole` are the windows that have all their shards, also those without rows."""
+        """Write and commit the units. The windows in `whole` get all their shards, also those without rows."""
         plan, schema, database, driver = batch.plan, rows.schema, self._query.database, self._query.driver
         passing("files-before-units")
         if not windows:
@@ -421,7 +416,7 @@ class FilesWriter:
         return F.xxhash64(*keys) if keys else content.row_hash(schema)
 
     def _body(self, schema: StructType) -> tuple[list[Column], pa.Schema]:
-        """The columns of the files, and how Arrow has them."""
+        """Return the columns of the files, and their Arrow schema."""
         if self._sink.format == "jsonl":
             return [encoding.json_object(schema).alias(LINE)], pa.schema([(LINE, pa.string())])
         if self._sink.format == "text":
@@ -457,7 +452,7 @@ def _windows(rows: DataFrame) -> set[Window]:
 def _no_rows(rows: DataFrame, partitions: int) -> DataFrame:
     """Return an empty frame with these columns that has a task for each partition.
 
-    Spark runs no task for rows that it knows to be none.
+    Spark runs no task for a frame that it knows to be empty.
     """
     none = rows.sparkSession.range(0, partitions, 1, partitions).filter("id < 0")
     return none.select(*[F.lit(None).cast(field.dataType).alias(field.name) for field in rows.schema.fields])
@@ -482,7 +477,7 @@ class StoredInFiles(Stored):
     place: str
 
     def files(self) -> Iterator[File]:
-        """Yield each file that is there."""
+        """Yield each existing file."""
         for at, read in store_of(self.place).everything():
             yield File(at, read, GOES)
 

@@ -1,11 +1,9 @@
-"""Entry point: find temporary files of sharded sinks that nobody needs any more, and remove the old ones. No Spark.
+"""Entry point: find temporary files of sharded sinks that no attempt needs, and remove the old ones. No Spark.
 
-Retries and kills leave files under temporary names, which are never read. A file is removed when the log says that no
-attempt can need it any more (`onlyonce.core.shards.may_go`), and it is older than the horizon. A task that still
-writes has the highest epoch and an open unit, so its files stay, however long it takes.
-
-Who calls it: `onlyonce sweep` and `onlyonce.operate.gc`. Errors: Retryable while the database is away. Not
-promised: a sweep of places that are neither declared nor in the log.
+Retries and kills leave files under temporary names, which are never read. A file is removed if the log says that no
+attempt can need it any more (`onlyonce.core.shards.may_go`), and if it is older than the horizon. A running task has
+the highest epoch and an open unit, so its files stay, however long it takes. Places that are neither declared nor in
+the log are not swept.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ AT_ONCE = 10_000
 
 
 def main(argv: list[str]) -> Report:
-    """Sweep once; with --dry-run only say what there is."""
+    """Sweep once; with --dry-run only report what would be removed."""
     asked = parse("sweep", argv)
     database = Database(settings.database_url(), "onlyonce/sweep")
     hours = settings.keep_temporaries_hours() if asked.older_than is None else asked.older_than
@@ -37,7 +35,7 @@ def main(argv: list[str]) -> Report:
 
 
 def sweep(database: Database, declared: Mapping[str, Pipeline], hours: float, *, dry_run: bool = False) -> Report:
-    """Look at each place of files; gives the orphans, and how many of them were removed."""
+    """List each place's temporary files; report the orphans, and how many of them were removed."""
     orphans, warnings = [], []
     for place in sorted(_places(database, declared)):
         try:
@@ -51,7 +49,7 @@ def sweep(database: Database, declared: Mapping[str, Pipeline], hours: float, *,
 
 
 def _places(database: Database, declared: Mapping[str, Pipeline]) -> set[str]:
-    """Those of the log, and those of the declarations: a first attempt that was killed is in no log."""
+    """Return the places of the log and of the declarations: a killed first attempt is in no log."""
     found = Files(database).places()
     for instance, name in Collector(database).instances():
         pipeline = declared.get(name)
@@ -63,7 +61,7 @@ def _places(database: Database, declared: Mapping[str, Pipeline]) -> set[str]:
 
 def _orphans(database: Database, place: str, hours: float, *, remove: bool) -> Iterator[dict[str, Any]]:
     store = store_of(place)
-    # Listed before the log is asked: what is seen here and counts was recorded by then, or may still be.
+    # Listed before the log is queried: the log has recorded by then which listed files count, or may still record them.
     there = {name: (age, read) for name, age in store.temporaries() if (read := read_temporary(name))}
     names = list(there)
     for start in range(0, len(names), AT_ONCE):
@@ -81,7 +79,7 @@ def _orphans(database: Database, place: str, hours: float, *, remove: bool) -> I
 
 
 def cli() -> None:
-    """`python -m onlyonce.sinks.files.sweep`."""
+    """Run `python -m onlyonce.sinks.files.sweep`."""
     logs.configure(job="sweep")
     job_main.run(main)
 

@@ -1,4 +1,1 @@
-"""The Iceberg sink: tasks write data files, the driver commits them with the batch's name (`sink_iceberg`).
-
-By pyiceberg, without a jar.
-"""
+"""The Iceberg sink, by pyiceberg and without a jar: tasks write data files, and the driver commits them."""

@@ -1,8 +1,4 @@
-"""Opens tables of Iceberg catalogs, which pyiceberg's own configuration describes. Without a JVM.
-
-Who calls it: the Iceberg sink, and whoever reads or drops its tables. Errors: Refused for a catalog that is not
-configured, Retryable while a catalog or its store does not answer.
-"""
+"""Open and claim tables of Iceberg catalogs, which pyiceberg's own configuration describes, without a JVM."""
 
 from __future__ import annotations
 
@@ -35,14 +31,17 @@ AWAY = (
     InterfaceError,
     OSError,
 )
-"""What a catalog or store raises that may answer another time. An error of HTTP is an OSError, too."""
+"""Errors of a catalog or store that may answer another time. An HTTP error is an OSError, too."""
 DENIED = (exceptions.UnauthorizedError, exceptions.ForbiddenError, exceptions.OAuthError)
 WRONG = (ValueError, ArgumentError, exceptions.NotInstalledError)
-"""What pyiceberg raises of a configuration that can't work, or of a package that it needs for it."""
+"""Errors of pyiceberg for a configuration that can't work, or for a missing package."""
 
 
 def catalog(name: str) -> Catalog:
-    """The catalog of that name, by the configuration as it is now."""
+    """Return the catalog of that name, by the present configuration.
+
+    Raise Refused if it is not configured or can't be opened, and Retryable while it does not answer.
+    """
     with answering(name):
         given = Config().get_catalog_config(name)
         if not given:
@@ -53,7 +52,7 @@ def catalog(name: str) -> Catalog:
                 "companions, where drivers run. docs/how-to/iceberg.md",
             )
         try:
-            # A session that the server has ended since the last batch is made anew.
+            # A session that the server has ended since the last batch is opened again.
             return load_catalog(name, **{"pool_pre_ping": "true", **given})
         except WRONG as error:
             raise Refused(
@@ -66,7 +65,7 @@ def catalog(name: str) -> Catalog:
 
 @contextmanager
 def open_catalog(name: str) -> Iterator[Catalog]:
-    """The same for a moment; its connections are closed then."""
+    """Open the catalog for the block, and close its connections at the end."""
     found = catalog(name)
     try:
         yield found
@@ -76,7 +75,7 @@ def open_catalog(name: str) -> Iterator[Catalog]:
 
 @contextmanager
 def answering(where: str) -> Iterator[None]:
-    """Inside, what the catalog or the store can't answer now is Retryable."""
+    """Run the block; raise Retryable if the catalog or store does not answer now, and Refused if access is denied."""
     try:
         yield
     except DENIED as error:
@@ -98,7 +97,7 @@ def _first(error: Exception) -> str:
 
 
 def find_table(among: Catalog, name: str) -> Table | None:
-    """A table; None where it is not there."""
+    """Return a table; None if the catalog does not have it."""
     with answering(name):
         try:
             return among.load_table(name)
@@ -107,7 +106,7 @@ def find_table(among: Catalog, name: str) -> Table | None:
 
 
 def table(among: Catalog, place: Place, output: str) -> Table:
-    """The table that an output writes to. Raises Refused where it is gone since the run began."""
+    """Return the table that an output writes to. Raise Refused if it is gone since the run began."""
     found = find_table(among, place.where)
     if found is None:
         raise Refused(
@@ -132,7 +131,7 @@ def table_id(place: Place) -> str | None:
 
 
 def table_frame(place: str) -> pd.DataFrame | None:
-    """All rows of a target's table in memory; None where it is not there."""
+    """Return all rows of a target's table in memory; None if the catalog does not have it."""
     at = Place(place)
     with open_catalog(str(at.variable)) as found, answering(at.where):
         there = find_table(found, at.where)
@@ -140,22 +139,23 @@ def table_frame(place: str) -> pd.DataFrame | None:
 
 
 def drop_table(place: Place) -> None:
-    """Take a target's table out of its catalog, with its files; nothing where it is gone."""
+    """Remove a target's table from its catalog, with its files. Do nothing if it is gone."""
     gone = suppress(exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError)
     with open_catalog(str(place.variable)) as found, answering(place.where), gone:
         found.purge_table(place.where)
 
 
-# Whose a table of an Iceberg catalog is, as the table itself says: by whatever name of its catalog it is reached, and
-# from whatever platform.
-#
-# The log's own claim (`onlyonce.commitlog.dropping`) knows a target by its text, and this platform only. Who calls
-# it: `sink_iceberg`. Errors: Refused for the table of another output, Retryable where another commit came in between.
-# Not promised: that two which claim at one moment are both told at once; one of them is told at its next batch.
+# The owner of a table in an Iceberg catalog, in a property of the table. It holds for each name by which the catalog
+# reaches the table, and for each platform. The log's own claim (`onlyonce.commitlog.dropping`) compares names, and
+# knows this platform only.
 
 
 def claim_table(table: Table, owner: str) -> None:
-    """Make a table the output's own, if it is nobody's."""
+    """Make a table the output's own if it has no owner.
+
+    Raise Refused for the table of another output, and Retryable if another commit came in between. If two outputs claim
+    it at the same time, one of them may be refused only at its next batch.
+    """
     check_owner(table, owner)
     if OWNER in table.properties:
         return

@@ -1,7 +1,6 @@
-"""The columns of an Iceberg table: makes the table of a function's rows, adds new columns, refuses what does not fit.
+"""The columns of an Iceberg table: make the table for a function's rows, add new columns, refuse what does not fit.
 
-Who calls it: `sink_iceberg`, `onlyonce.check`. Errors: Refused. Not promised: that a change is noticed which a
-team makes during a run; the next start notices it.
+A change that a team makes during a run may be noticed only at the next start.
 """
 
 from __future__ import annotations
@@ -39,16 +38,18 @@ PLAIN = {
     spark.TimestampNTZType: types.TimestampType(),
 }
 MADE_WITH = {
-    "commit.manifest-merge.enabled": "true",  # or each commit names the manifests of all before it
+    "commit.manifest-merge.enabled": "true",  # or each commit names the manifests of all earlier commits
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
 }
-"""The properties of a table that the platform makes: its lists don't grow with each batch. Snapshots are for the user's
-tools to expire."""
+"""The properties of a table that the platform makes, so that its lists don't grow with each batch.
+
+The user's tools expire its snapshots.
+"""
 
 
 def columns_of(output: Output, schema: spark.StructType) -> Schema:
-    """The columns of Spark's rows as Iceberg's. Raises Refused for a type that Iceberg has none for."""
+    """Return the columns of Spark's rows as Iceberg's. Raise Refused for a type that Iceberg lacks."""
     numbers = itertools.count(1)
     fields = [
         types.NestedField(next(numbers), field.name, _kind(output, field, field.dataType, numbers), required=False)
@@ -85,7 +86,7 @@ def _kind(output: Output, column: spark.StructField, kind: spark.DataType, numbe
 
 
 def kinds(schema: Schema) -> dict[str, str]:
-    """The type of each column as text: without the ids of what is in it, so those of two tables can be compared."""
+    """Return the type of each column as a string without field ids, so that two tables' types can be compared."""
     plain = schema_to_pyarrow(schema, include_field_ids=False)
     return {
         one.name: str(one.field_type) if one.field_type.is_primitive else str(plain.field(one.name).type)
@@ -94,7 +95,7 @@ def kinds(schema: Schema) -> dict[str, str]:
 
 
 def make_table(among: Catalog, name: str, schema: Schema) -> Table:
-    """The table, made if it is missing; drivers at once make one."""
+    """Return the table, and make it if it is missing. If several drivers try at the same time, one makes it."""
     if (found := iceberg_catalogs.find_table(among, name)) is not None:
         return found
     with iceberg_catalogs.answering(name):
@@ -108,7 +109,7 @@ def make_table(among: Catalog, name: str, schema: Schema) -> Table:
 def fit_table(output: Output, table: Table, wanted: Schema) -> None:
     """Add the columns that the table lacks, at its end.
 
-    Raises Refused for what can't be written; then nothing is added.
+    Raise Refused if the rows can't be written; then no column is added.
     """
     refuse_columns(output, table)
     column_types.refuse_other(
@@ -137,14 +138,14 @@ def _add(table: Table, missing: list[types.NestedField]) -> None:
                 for field in missing:
                     change.add_column((field.name,), field.field_type)
         except (CommitFailedException, ValueError):
-            # Two drivers at once: one of them adds the columns, the other is told that they are there.
+            # Two drivers at the same time: one adds the columns, the other gets an error because they exist.
             table.refresh()
             if not {field.name.lower() for field in missing} <= {field.name.lower() for field in table.schema().fields}:
                 raise
 
 
 def refuse_columns(output: Output, table: Table) -> None:
-    """Raise Refused for a table that can't be written as it is meant: by its partitions or its types."""
+    """Raise Refused for a table that can't be written correctly, because of its partitions or its types."""
     for field in table.schema().fields:
         if _mistaken(field.field_type):
             raise _of_structs(output, field.name)
@@ -152,8 +153,10 @@ def refuse_columns(output: Output, table: Table) -> None:
 
 
 def _mistaken(kind: types.IcebergType, *, inside: bool = False) -> bool:
-    """Whether it is a list or a map with structs in it: pyiceberg 0.12 writes, and reads, one that is null as an empty
-    one."""
+    """Return whether a type is a list or a map with structs in it, or contains one.
+
+    pyiceberg 0.12 writes and reads a null struct there as an empty one.
+    """
     if isinstance(kind, types.StructType):
         return inside or any(_mistaken(field.field_type) for field in kind.fields)
     if isinstance(kind, types.ListType):
@@ -188,7 +191,7 @@ def _refuse_partitions(output: Output, table: Table) -> None:
         kind = table.schema().find_type(field.source_id)
         if isinstance(
             kind, types.FloatType | types.DoubleType
-        ):  # pyiceberg chooses the rows of a partition by ==, by which 0.0 is -0.0 and NaN is no NaN
+        ):  # pyiceberg selects the rows of a partition by ==, for which 0.0 equals -0.0 and NaN does not equal NaN
             raise Refused(
                 f"{declared_at(output)}output {output.name}: {'.'.join(table.name())} is partitioned by "
                 f"{table.schema().find_column_name(field.source_id)}, a {kind}",

@@ -1,14 +1,12 @@
-"""Commits to Iceberg tables that can be repeated: each names its batch in a property of the table, in the same commit.
-docs/specification/iceberg-commit.md.
+"""Commit to Iceberg tables repeatably: a commit also sets a property of the table that names the batch.
 
-Snapshots expire, so the last batch of each lineage and output is a property, which stays. A commit is conditional: the
-branch must be where it was when the property was read. After a conflict the property is read anew. pyiceberg's own
-transaction repeats its commit after a conflict and asks nothing, so its parts are given to the catalog from here.
+docs/specification/iceberg-commit.md. Snapshots expire, so the last batch of each lineage and output is in a property,
+which stays. A commit is conditional: the branch must be where it was when the property was read. After a conflict the
+property is read again. pyiceberg's own transaction repeats its commit after a conflict without a check, so its parts
+are passed to the catalog here.
 
-Who calls it: `sink_iceberg`, the doctor. Errors: InvariantBroken where something else is there under the batch,
-Superseded where a newer driver has committed, Retryable where others come between for ever or the catalog does not
-answer. Not promised: that data files of an attempt that did not commit are removed; no snapshot names them
-(`remove_orphan_files` of any engine finds them).
+The data files of an attempt that did not commit stay. No snapshot names them, and `remove_orphan_files` of any engine
+finds them.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ WAIT = tenacity.wait_random_exponential(multiplier=0.1, max=5)
 
 @dataclass(frozen=True)
 class Commit:
-    """One commit: whose it is, which batch, and what it holds."""
+    """One commit: its lineage, output, batch and epoch, and the content of its rows."""
 
     lineage: str
     output: str
@@ -58,23 +56,23 @@ class Commit:
         return key(self.lineage, self.output)
 
     def note(self) -> str:
-        """The value of that property."""
+        """Return the value of that property."""
         return json.dumps({name: getattr(self, name) for name in ("batch", "epoch", "unit", "content")}, sort_keys=True)
 
     def summary(self) -> dict[str, str]:
-        """The same in the summary of a snapshot, for people, and for a replay that finds no property."""
+        """Return the commit for the summary of a snapshot: for people, and for a replay that finds no property."""
         return {f"{PREFIX}{name}": str(value) for name, value in asdict(self).items()}
 
 
 def key(lineage: str, output: str) -> str:
-    """The name of the property."""
+    """Return the name of the property."""
     return f"{PREFIX}{lineage}/{output}"
 
 
 def last(metadata: TableMetadata, name: str) -> dict[str, Any] | None:
-    """What a property says of the last batch; None where there is none.
+    """Return the last batch that a property names; None if the table has no such property.
 
-    Raises InvariantBroken for one that somebody has changed.
+    Raise InvariantBroken if the property was changed by hand.
     """
     text = metadata.properties.get(name)
     if text is None:
@@ -96,7 +94,7 @@ def last(metadata: TableMetadata, name: str) -> dict[str, Any] | None:
 
 
 def landed(place: Place, lineage: str, output: str) -> int | None:
-    """The last batch of a lineage that a target's table has; None without one, or without the table."""
+    """Return the last batch of a lineage that a target's table has; None if it has none, or if there is no table."""
     with iceberg_catalogs.open_catalog(str(place.variable)) as found:
         table = iceberg_catalogs.find_table(found, place.where)
     newest = last(table.metadata, key(lineage, output)) if table else None
@@ -104,9 +102,10 @@ def landed(place: Place, lineage: str, output: str) -> int | None:
 
 
 def look(metadata: TableMetadata, commit: Commit, *, snapshots: bool = False) -> dict[str, Any] | None:
-    """What the table has under this batch; None where it may be written.
+    """Return what the table has under this batch; None if the batch may be written.
 
-    `snapshots`: ask them too, an earlier attempt may have written it.
+    `snapshots`: search them too, since an earlier attempt may have written the batch. Raise Superseded if a newer
+    driver has committed, and InvariantBroken if the table has a later batch.
     """
     newest = last(metadata, commit.key)
     if newest and newest["batch"] == commit.batch:
@@ -142,8 +141,10 @@ def _in_snapshots(metadata: TableMetadata, commit: Commit) -> dict[str, Any] | N
 
 
 def _snapshot(metadata: TableMetadata, commit: Commit) -> Snapshot | None:
-    """The last one that this batch has made, as long as it has not expired: of a backfill the one that adds the
-    rows."""
+    """Return the last snapshot that this batch has made, as long as it has not expired.
+
+    For a backfill this is the snapshot that adds the rows.
+    """
     wanted = {
         name: value
         for name, value in commit.summary().items()
@@ -164,12 +165,13 @@ def once(
     *,
     replayed: bool = False,
 ) -> int | None:
-    """Commit the files that `files` writes, unless the batch is there; then compare what is there with what was meant.
+    """Commit the files that `files` writes, unless the table has the batch. Compare what it has with what was meant.
 
-    Gives the id of its snapshot, None where that has expired.
+    Return the id of the batch's snapshot; None if it has expired. Raise InvariantBroken if the table has other content
+    under the batch, Superseded if a newer driver has committed, and Retryable if others keep committing in between.
 
-    instead_of   the rows that go in the same commit: those of the windows that a backfill has computed again
-    replayed     an earlier attempt may have written it: then the snapshots are asked too
+    instead_of   the rows that the same commit removes: those of the windows that a backfill has computed again
+    replayed     an earlier attempt may have written the batch: then the snapshots are searched too
     """
     there = look(table.metadata, commit, snapshots=replayed)
     if there is None:
@@ -191,7 +193,7 @@ def once(
 def _until_alone(
     table: Table, commit: Commit, written: Sequence[DataFile], instead_of: BooleanExpression | None
 ) -> dict[str, Any]:
-    """Commit, again where others came between; gives what the table has then under the batch."""
+    """Commit, and try again after conflicts. Return what the table then has under the batch."""
     passing("iceberg-before-commit")
     tries = tenacity.Retrying(
         retry=tenacity.retry_if_exception_type(CommitFailedException),
@@ -204,7 +206,7 @@ def _until_alone(
             with attempt:
                 _refresh(table)
                 if (there := look(table.metadata, commit)) is not None:
-                    return there  # a lost answer, or another driver's
+                    return there  # an earlier try whose answer was lost, or another driver's commit
                 passing("iceberg-after-look")
                 _put(table, commit, written, instead_of)
     except CommitFailedException as error:
@@ -220,11 +222,11 @@ def _until_alone(
 def _refresh(table: Table) -> None:
     """Read the table's metadata again.
 
-    Raise Refused if the table was dropped and made again since: no mark in the new one says what was committed.
+    Raise Refused if the table was dropped and made again since: the new one does not show what was committed.
     """
     try:
         table.refresh()
-    except ValueError:  # what pyiceberg raises for another uuid
+    except ValueError:  # pyiceberg raises it for another uuid
         found = iceberg_catalogs.find_table(table.catalog, ".".join(table.name()))
         ownership.refuse_replaced(
             table.location(), str(table.metadata.table_uuid), str(found.metadata.table_uuid) if found else None
@@ -233,7 +235,7 @@ def _refresh(table: Table) -> None:
 
 
 def _put(table: Table, commit: Commit, written: Sequence[DataFile], instead_of: BooleanExpression | None) -> None:
-    """One try. Raises CommitFailedException where another commit came since the table was looked at."""
+    """Try to commit once. Raise CommitFailedException if there was another commit since the table was read."""
     specs = {file.spec_id for file in written} - {table.spec().spec_id}
     if specs:
         raise Retryable(
@@ -244,9 +246,9 @@ def _put(table: Table, commit: Commit, written: Sequence[DataFile], instead_of: 
     change, summary = table.transaction(), commit.summary()
     if instead_of is not None:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that there are no such rows is no news
+            warnings.simplefilter("ignore")  # it is no problem if there are no such rows
             change.delete(instead_of, snapshot_properties=summary)
-    # Also without files: a snapshot moves the branch, so whoever looked before must look again.
+    # Also without files: a snapshot moves the branch, so that a driver that read the table before must read it again.
     with change.update_snapshot(snapshot_properties=summary).merge_append() as added:
         for file in written:
             added.append_data_file(file)

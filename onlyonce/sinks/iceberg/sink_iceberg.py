@@ -1,6 +1,7 @@
-"""A batch of one output in an Iceberg table: the unit that witnesses it, then its one commit. Without Spark.
+"""The Iceberg sink: one witness unit and one commit for each batch, which names the batch in the table's own metadata.
 
-Who calls it: `sink_iceberg`, and the conformance suite. Errors: those of the witness and of `commits.once`.
+As with Delta the unit says what the commit must hold before it is written. Spark's tasks write the rows into data files
+by pyiceberg, without a jar, and the driver commits them (`iceberg_commits`).
 """
 
 from __future__ import annotations
@@ -53,12 +54,12 @@ from onlyonce.tables import arrow_files
 from onlyonce.tables.checkpoint import NotDecoded
 
 Files = Callable[[Table], Sequence[DataFile]]
-"""Writes the rows as data files of a table; no snapshot names them yet."""
+"""Writes the rows as data files of a table. No snapshot names the files yet."""
 
 
 @dataclass(frozen=True)
 class Batched:
-    """What is meant by one batch of one output, and by which driver."""
+    """The expected content of one batch of one output, and the driver's epoch."""
 
     unit: UnitId
     writer: str
@@ -67,7 +68,7 @@ class Batched:
     replayed: bool = True
 
     def commit(self, content: str) -> iceberg_commits.Commit:
-        """Its commit, of rows of that content."""
+        """Return the commit for rows of that content."""
         return iceberg_commits.Commit(
             self.writer, self.unit.sink, self.unit.batch_id, self.epoch, str(self.unit), content
         )
@@ -76,9 +77,10 @@ class Batched:
 def write_unit(
     database: Database, table: Table, batch: Batched, files: Files, instead_of: BooleanExpression | None = None
 ) -> int | None:
-    """Witness, write, commit, compare; gives the id of the snapshot.
+    """Write the witness, then the rows, commit and compare. Return the id of the snapshot.
 
-    A batch without rows has no commit, unless rows are to go (`instead_of`).
+    A batch without rows has no commit, unless rows are to be removed (`instead_of`). The conformance suite calls this,
+    too.
     """
     pinned.witness(database, batch.unit, batch.epoch, batch.content, "iceberg")
     if not batch.content.rows and instead_of is None:
@@ -87,33 +89,35 @@ def write_unit(
 
 
 def write_plainly(table: Table, batch: Batched, offsets: str, files: Files) -> None:
-    """The same at least once: no witness, and whatever the first attempt wrote is right, as other code may give other
-    rows in a replay."""
+    """Write and commit at least once: without a witness.
+
+    Whatever the first attempt wrote is right, as changed code may return other rows in a replay.
+    """
     if batch.content.rows:
         iceberg_commits.once(table, batch.commit(offsets), files, replayed=batch.replayed)
 
 
-# Writes rows into data files of an Iceberg table, in Spark's tasks.
+# Write rows into data files of an Iceberg table, in Spark's tasks. No snapshot names the files until the driver
+# commits.
 #
-# No snapshot names them yet: the driver commits them.
-#
-# The files lie where the table says, by its own FileIO, with the ids of its columns and the statistics that its
-# properties ask for. Who calls it: `sink_iceberg`. Errors: those of the store. Not promised: that files of a task that
-# failed are removed.
+# The table's own FileIO writes the files to the table's location, with the ids of its columns and the statistics of its
+# properties. Files of a failed task are not removed.
 
 
 FILE, TALLY = "oo_file", "oo_tally"
 RESULT = f"{FILE} binary, {TALLY} binary"
 ARROW = pa.schema({FILE: pa.binary(), TALLY: pa.binary()})
-"""What a task gives: a row for each file, with what the commit says of it, and one with what its rows hold."""
+"""What a task returns: a row for each file, with the commit's data about it, and a row with the content of its rows."""
 TARGET = 128 * 1024 * 1024
 """Bytes of Arrow that are held before a file of them is written."""
 Batches = Iterator[pa.RecordBatch]
 
 
 class _Writer(ParquetFormatWriter):
-    """Writes no bounds of a column with a NaN (`footers`); the manifest has those of the footer. pyiceberg gives it all
-    rows of a file at once."""
+    """Writes no bounds of a column with a NaN (`footer_form`). The manifest takes its bounds from the footer.
+
+    pyiceberg passes all rows of a file at once.
+    """
 
     def write(self, table: pa.Table) -> None:
         self._parquet_writer_kwargs |= arrow_files.footer_form(table.schema, table)
@@ -127,15 +131,16 @@ class _Model(ParquetFormatModel):
         return _Writer(output_file, file_schema, properties)
 
 
-FileFormatFactory._registry[FileFormat.PARQUET] = _Model()  # `register` refuses a second one
-logging.getLogger("pyiceberg.io.pyarrow").setLevel(logging.ERROR)  # it warns of each column without bounds
+FileFormatFactory._registry[FileFormat.PARQUET] = _Model()  # `register` refuses a second model
+logging.getLogger("pyiceberg.io.pyarrow").setLevel(logging.ERROR)  # it warns about each column without bounds
 
 
 def written_files(rows: DataFrame | pa.Table, table: Table, check: Check | None = None) -> list[DataFile]:
-    """Write rows that have their HASH into files: those of a frame by Spark's tasks, those of a table here.
+    """Write rows that have their HASH into files. Spark's tasks write a frame; this process writes a table.
 
-    `check` gets what the rows hold, as they were written. Its number of rows is that of the files' footers: a writer
-    that leaves a row out is found before the commit."""
+    `check` gets the content of the rows as they were written. Its number of rows is from the files' footers, so a
+    writer that leaves a row out is found before the commit.
+    """
     columns = rows.column_names if isinstance(rows, pa.Table) else rows.columns
     found = worker.ran(rows, writing(table), RESULT).to_pylist()
     files = read(found)
@@ -146,12 +151,12 @@ def written_files(rows: DataFrame | pa.Table, table: Table, check: Check | None 
 
 
 def writing(table: Table) -> Callable[[Batches], Batches]:
-    """What a task does with its rows."""
+    """Return the function of a task that writes its rows."""
     return of_metadata(_small(table.metadata), table.io)
 
 
 def of_metadata(metadata: TableMetadata, io: FileIO) -> Callable[[Batches], Batches]:
-    """The same by what a task needs to know of the table."""
+    """Return the function of a task from the part of the table's metadata that the task needs."""
 
     def write(brought: Batches) -> Batches:
         found: list[Tally] = []
@@ -169,19 +174,19 @@ def of_metadata(metadata: TableMetadata, io: FileIO) -> Callable[[Batches], Batc
 
 
 def read(rows: Iterable[Mapping[str, Any]]) -> list[DataFile]:
-    """The files that tasks have told of."""
+    """Return the files that tasks have reported."""
     files = []
     for row in rows:
         if row[FILE] is None:
             continue
         spec, file = pickle.loads(row[FILE])
-        file.spec_id = spec  # by which its partitions were cut; no part of what is pickled
+        file.spec_id = spec  # by which its partitions were cut; it is not pickled
         files.append(file)
     return files
 
 
 def fitted(rows: pa.Table, metadata: TableMetadata) -> pa.Table:
-    """Rows with the columns of the table, in its order; a column that they don't have is null."""
+    """Return rows with the columns of the table, in its order. A column that the rows lack is null."""
     wanted = metadata.schema().as_arrow()
     by_name = {name.lower(): name for name in rows.column_names}
     columns = [
@@ -206,16 +211,10 @@ def _parts(brought: Batches) -> Iterator[pa.Table]:
 
 
 def _small(metadata: TableMetadata) -> TableMetadata:
-    """Without what grows with the table's history."""
+    """Return the metadata without what grows with the table's history."""
     return metadata.model_copy(
         update={"snapshots": [], "snapshot_log": [], "metadata_log": [], "refs": {}, "current_snapshot_id": None}
     )
-
-
-# The Iceberg sink: one witness unit and one commit for each batch, which names the batch in the table's own metadata.
-#
-# As with Delta the unit says what the commit must hold before it is written. The rows are data files that Spark's tasks
-# write, by pyiceberg, without a jar; the driver commits them (`commits`).
 
 
 START = WINDOW_START
@@ -232,7 +231,7 @@ class IcebergWriter:
         self._table_id: str | None = None
 
     def prepare(self, schema: StructType) -> None:
-        """Make the table, or add new columns; refuse one that can't work, or is another's."""
+        """Make the table, or add new columns. Raise Refused for a table that can't work, or has another owner."""
         wanted = iceberg_columns.columns_of(self._output, schema)
         table = iceberg_columns.make_table(self._catalog, self.place.where, wanted)
         iceberg_catalogs.claim_table(table, self._owner)
@@ -240,13 +239,13 @@ class IcebergWriter:
         self._table_id = str(table.metadata.table_uuid)
 
     def lengths(self) -> Lengths:
-        """None: a value may be of any length."""
+        """Return no columns: a value may be of any length."""
         return {}
 
     def write(self, batch: Batch, rows: DataFrame, content: Content) -> int:
-        """Witness, write, commit, compare.
+        """Write the witness, then the rows, commit and compare. Return 0.
 
-        At least once there is no witness, but the property of the table: it gives 0 in any mode.
+        An at-least-once batch has no witness, but the table's property still prevents a second commit.
         """
         table = self._table()
         if content.rows:
@@ -263,7 +262,7 @@ class IcebergWriter:
         return 0
 
     def landed(self, plan: Plan) -> bool:
-        """Whether the table has this batch."""
+        """Return whether the table has this batch."""
         there = iceberg_commits.last(
             self._table().metadata,
             iceberg_commits.key(stored_names.writer(self._context.platform, plan.lineage), self._output.name),
@@ -271,7 +270,7 @@ class IcebergWriter:
         return there is not None and bool(there["batch"] >= plan.batch_id)
 
     def replace(self, batch: Batch, rows: DataFrame, content: Content, span: Span) -> None:
-        """One commit that takes the windows' rows out and puts the new ones in."""
+        """Replace the rows of the windows in one commit."""
         table = self._table()
         self._check(table, rows)
         self._snapshot = write_unit(
@@ -283,7 +282,7 @@ class IcebergWriter:
         )
 
     def end(self, scope: Scope, batch: Batch) -> None:
-        """The unit is in the platform's log from its start; the snapshot of its rows is noted."""
+        """Note the snapshot of the rows in the platform's log, which has the unit from its start."""
         pinned.end(scope, batch, self._output.name)
         if self._snapshot is not None:
             Units(scope).note_snapshot(
@@ -319,8 +318,10 @@ class IcebergWriter:
         return partial(pinned.check, self._batched(batch, content).unit, content)
 
     def _check(self, table: Table, rows: DataFrame) -> None:
-        """Raise Refused for rows that the table does not take, before there is a unit: at each replay it would not take
-        them either."""
+        """Raise Refused for rows that the table does not take, before there is a unit.
+
+        The table would not take the rows at any replay either.
+        """
         names = {name.lower(): name for name in rows.columns}
         for required in (field.name for field in table.schema().fields if field.required):
             if wrong := rows.filter(F.col(quoted(names[required.lower()])).isNull()).limit(1).collect():
@@ -333,25 +334,27 @@ class IcebergWriter:
 
 
 def _written(rows: DataFrame, check: Check | None) -> Files:
-    """Has Spark's tasks write the rows. See `data_files.written`."""
+    """Return a function with which Spark's tasks write the rows. See `written_files`."""
     return lambda table: written_files(content.hashed(rows), table, check)
 
 
 def _windows(span: Span) -> BooleanExpression:
-    """The rows whose windows start in a span."""
+    """Return the condition for rows whose windows start in a span."""
     first, stop = span.times
     return And(GreaterThanOrEqual(START, first.isoformat()), LessThan(START, stop.isoformat()))
 
 
-# What an Iceberg table stores: data files, manifests with the bounds of columns, and metadata, of all snapshots that it
-# has; and what killed writers and expired snapshots have left.
+# What an Iceberg table stores: data files, manifests with the bounds of columns, and metadata, of all its snapshots;
+# and files that killed writers and expired snapshots have left.
 
 
 CURRENT = "delete these rows in your table, then expire the snapshots before that"
 OLDER = "the table has it until expire_snapshots and remove_orphan_files of your engine remove it"
 ORPHAN = "no snapshot has it: remove_orphan_files of your engine removes it"
-"""A file of a task that was killed, of a commit that lost against another, or of a snapshot that was expired. Another
-engine's commit may be under way with it, so it stays."""
+"""A file of a task that was killed, of a commit that lost a conflict, or of an expired snapshot.
+
+It stays, since another engine's running commit may contain it.
+"""
 
 
 @dataclass(frozen=True)
@@ -361,7 +364,7 @@ class StoredInIceberg(Stored):
     target: str
 
     def files(self) -> Iterator[File]:
-        """Yield each file of each snapshot, and each other one in the table's folders, by its path in the store."""
+        """Yield each file of each snapshot, and each other file in the table's folders, by its path in the store."""
         table, there = iceberg_catalogs.of_target(Place(self.target)), list[str]()
         if table is None:
             return

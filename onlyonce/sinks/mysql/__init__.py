@@ -1,1 +1,1 @@
-"""Writes a unit's rows and its claim in one transaction of a MySQL or MariaDB."""
+"""Write a unit's rows and its claim in one transaction of MySQL or MariaDB."""

@@ -1,15 +1,12 @@
-"""Upserts of a MySQL table: the rows of a unit arrive in a table of their session alone, then they replace, delete or
-stay behind what is there.
+"""Write the rows of a unit into a MySQL table, in the transaction of the unit's claim: appends, upserts, histories.
 
-`newest_by` and `deletes` are as in PostgreSQL (`postgres_newest`): a key has a row in the table, or its key and
-position in `<table>_deleted`, never both. All is in the transaction of the unit's claim. A table that is made as
-TEMPORARY commits nothing; an ALTER or a CREATE INDEX of one would.
+The rows of an upsert arrive in a temporary table of the session. They then replace or delete the table's rows, or are
+dropped if they are older. `newest_by` and `deletes` work as in PostgreSQL (`postgres_rows`): a key has a row in the
+table, or its key and position in `<table>_deleted`, never both. Making a TEMPORARY table commits nothing, but an ALTER
+or a CREATE INDEX on it would. Each statement names the temporary table once: MySQL can't open it twice in a statement.
 
 A key is in one partition of a batch, and the batches of an output come one after the other, so no two units write one
-key at once.
-
-Who calls it: `mysql_rows`. Errors: those of the server; Refused for a null among the columns that put rows in order.
-Each statement names the table of the arriving rows once: MySQL can't open a temporary table twice in one.
+key at the same time.
 """
 
 from __future__ import annotations
@@ -49,9 +46,9 @@ MERGE = "INSERT INTO {target} ({columns}) SELECT {columns} FROM {arriving} {left
 
 @dataclass(frozen=True)
 class Arriving:
-    """The rows of a unit on their way.
+    """The arriving rows of a unit.
 
-    `columns`: those that are stored; `texts`: those of them that are put in order by their bytes.
+    `columns`: the stored columns; `texts`: the string columns among them, which are ordered by their bytes.
     """
 
     connection: Connection
@@ -60,20 +57,20 @@ class Arriving:
     texts: tuple[str, ...]
 
     def stage(self) -> None:
-        """Make the table in which they arrive."""
+        """Make the temporary table for the rows."""
         self.drop()
         self.run(
             STAGE, mark=f"{self._name(self.work.deletes)} tinyint NOT NULL DEFAULT 0, " if self.work.deletes else ""
         )
 
     def drop(self) -> None:
-        """Take it away: the session may write another unit."""
+        """Drop the temporary table: the session may write another unit."""
         self.run("DROP TEMPORARY TABLE IF EXISTS {arriving}")
 
     def refuse_nulls(self) -> None:
-        """Raise Refused for a row without a place in the order.
+        """Raise Refused for a row without a position in the order.
 
-        The keys, and what says of a delete, are never null by themselves.
+        The keys and the column `deletes` are never null here.
         """
         needed = (*self.work.newest_by, *([VALID_FROM] if self.work.write == HISTORY else []))
         for column in needed:
@@ -86,7 +83,7 @@ class Arriving:
                 )
 
     def delete(self) -> None:
-        """Drop the rows that are outdated, then delete what the others say; leaves those that are to be written."""
+        """Drop outdated rows, then delete what the other rows say. The rows that are to be written stay."""
         for there in ("target", "deleted"):
             self.run(
                 OUTDATED, there=self.names()[there], newest_there=self.ordered("there"), newest=self.ordered(TABLE)
@@ -96,16 +93,16 @@ class Arriving:
         passing("postgres-unit-after-delete")
 
     def merge(self) -> None:
-        """Write the rows, each over the one of its keys unless that one is newer."""
+        """Write the rows. A row replaces the row with its keys unless that row is newer."""
         self.run(MERGE, values=self._values())
 
     def run(self, statement: str, **more: str) -> list[object]:
-        """Run a statement over the tables and columns of this unit; gives its rows, if it has any."""
+        """Run a statement over the tables and columns of this unit. Return its rows, if it has any."""
         found = self.connection.exec_driver_sql(statement.format(**self.names() | more))
         return list(found) if found.returns_rows else []
 
     def names(self) -> dict[str, str]:
-        """What the statements name."""
+        """Return the names in the statements."""
         work, name = self.work, self._name
         identity = (*work.keys, *(work.newest_by if work.write == HISTORY else ()))
         kept = dict.fromkeys([*work.keys, *work.newest_by, *([VALID_FROM] if work.write == HISTORY else [])])
@@ -125,13 +122,13 @@ class Arriving:
         }
 
     def ordered(self, side: str) -> str:
-        """The columns of one side by which rows are put in order."""
+        """Return the ordering columns of one side."""
         return ", ".join(
             self._ordered(f"{self._name(side)}.{self._name(column)}", column) for column in self.work.newest_by
         )
 
     def same_version(self) -> str:
-        """That a version of the target is one of those that were found."""
+        """Return the condition that a version of the target is one of those in `found`."""
         return " AND ".join(
             f"target.{self._name(c)} = found.{self._name(c)}" for c in (*self.work.keys, *self.work.newest_by)
         )
@@ -145,12 +142,12 @@ class Arriving:
             if work.write == "upsert"
             else ()
         )
-        # Values are set one after the other, and each is seen by those after it. What the condition compares comes
-        # last, the first of it at the very last: so the condition holds for all of a row's columns or for none.
+        # Values are set one after the other, and later ones see earlier ones. So the columns of the condition come
+        # last, the first of them at the very end. Then the condition is the same for all of a row's columns.
         others = [c for c in self.columns if c not in work.keys and c not in latest]
         order = [*others, *(c for c in reversed(latest) if c not in work.keys)] or [
             work.keys[0]
-        ]  # keys alone: there is nothing to replace
+        ]  # if there are only keys, no value changes
         new = {column: f"VALUES({self._name(column)})" for column in order}
         if latest:
             there = ", ".join(self._ordered(f"{target}.{self._name(c)}", c) for c in latest)
@@ -160,7 +157,7 @@ class Arriving:
         return ", ".join(f"{target}.{self._name(column)} = {new[column]}" for column in order)
 
     def _ordered(self, value: str, column: str) -> str:
-        # Texts by their bytes, as Spark has put them in order within the batch, and not by the collation of the column.
+        # Strings are ordered by their bytes, as in Spark within the batch, and not by the column's collation.
         return f"CAST(CONVERT({value} USING utf8mb4) AS BINARY)" if column in self.texts else value
 
     def _listed(self, columns: Iterable[str]) -> str:
@@ -170,16 +167,14 @@ class Arriving:
         return mysql.quoted(self.connection, name)
 
 
-# Histories (SCD type 2) in MySQL, as `postgres_history` has them: each change is a version of its key's row, with the
-# time from which and to which it held.
+# Histories (SCD type 2) in MySQL, as in PostgreSQL: each change is a version of its key's row, with the time from which
+# and to which it held.
 #
 # A version ends where the next change of its key begins, by the order of `newest_by`. A delete is no version: it ends
-# the one before it, and is kept in `<table>_deleted`. After a unit's rows are in, the changes of its keys are gathered
-# from both tables, and the ends of their versions found anew. All is one transaction, that of the unit's claim. What
-# was written before is written over itself.
-#
-# Who calls it: `mysql_rows`. Errors: those of the server. Not promised: that times grow. Where the source's clock went
-# back, a version ends before it begins.
+# the one before it, and is kept in `<table>_deleted`. After a unit's rows are written, the changes of its keys are
+# gathered from both tables, and the ends of their versions are computed again. All of it is in the transaction of the
+# unit's claim. Rows that were written before are overwritten with themselves. Times need not grow: if the source's
+# clock went back, a version ends before it begins.
 
 
 ENDS = {VALID_TO: "datetime(6)", IS_CURRENT: "tinyint"}
@@ -201,7 +196,7 @@ WHERE NOT (target.valid_to <=> found.valid_to AND target.is_current <=> found.is
 
 
 def write_history(arriving: Arriving) -> None:
-    """Put the rows of a unit in their places."""
+    """Write the versions of a unit, and compute the ends of its keys' versions."""
     arriving.merge()
     if arriving.work.deletes:
         arriving.run(REMEMBER)
@@ -214,19 +209,15 @@ def write_history(arriving: Arriving) -> None:
     arriving.run(OLD_CHANGES)
 
 
-# Loads the rows of a unit into a MySQL table, in the transaction of its claim: many rows a statement, by JSON_TABLE.
+# Load the rows of a unit, many rows in one statement, by JSON_TABLE.
 #
-# LOAD DATA LOCAL would be as fast, but it turns what does not fit into warnings, and most servers refuse it. A driver's
-# `executemany` loops over the values in Python. So Spark makes each row a JSON text, and a chunk of them is one
-# parameter.
-#
-# Who calls it: the unit's task (`postgres_unit`, `postgres_plain`). Errors: Refused for rows that the table can't hold,
-# InvariantBroken for two rows of the same keys. Not promised: which row of a chunk was the wrong one, beyond what the
-# server says.
+# LOAD DATA LOCAL would be as fast, but it turns values that do not fit into warnings, and most servers refuse it. A
+# driver's `executemany` loops over the values in Python. So Spark makes each row a JSON string, and a chunk of rows is
+# one parameter. An error names the wrong row of a chunk only if the server does.
 
 
 ROW = "oo_row"
-"""The column in which a row travels."""
+"""The column with a row as JSON."""
 CHUNK = 2 << 20
 """Bytes of rows in one statement: servers take 16 MB and more, and larger statements are no faster."""
 TWICE = 1062
@@ -250,14 +241,20 @@ ROWS_AT_FAULT = {
     3819,
     4025,
 }
-"""Beside those that are DataError or IntegrityError: a time that is none, a column without a value, a constraint, a
-trigger's SIGNAL, a generated column or its expression, no partition for a row."""
+"""Error codes besides DataError and IntegrityError that are caused by the rows.
+
+They are: an invalid time, a column without a value, a constraint, a trigger's SIGNAL, a generated column or its
+expression, no partition for a row.
+"""
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """The columns of the rows, in their order, and which of them travel in hexadecimal; those of texts by their
-    names."""
+    """The columns of the rows, in their order.
+
+    binary   whether a column is sent in hexadecimal
+    texts    the names of the string columns
+    """
 
     columns: tuple[str, ...]
     binary: tuple[bool, ...]
@@ -265,7 +262,10 @@ class Loaded:
 
 
 def putting(loaded: Loaded) -> Callable[[Connection, Work, Batches], None]:
-    """What writes the rows of a unit, as `postgres_unit.write_unit` calls it."""
+    """Return the function with which `postgres_unit.write_unit` writes the rows of a unit.
+
+    It raises Refused for rows that the table can't hold, and InvariantBroken for two rows of the same keys.
+    """
 
     def put(connection: Connection, work: Work, batches: Batches) -> None:
         try:
@@ -319,7 +319,7 @@ def _write(connection: Connection, work: Work, loaded: Loaded, batches: Batches)
 def _load(connection: Connection, table: str, loaded: Loaded, batches: Batches) -> None:
     listed = ", ".join(mysql.quoted(connection, column) for column in loaded.columns)
     taken = ", ".join(f"UNHEX(c{n})" if hexed else f"c{n}" for n, hexed in enumerate(loaded.binary))
-    # The character set is said: else it is the database's, and what that lacks would become '?' without a word.
+    # With an explicit character set: characters that the database's own set lacks would silently become '?'.
     columns = ", ".join(f"c{n} LONGTEXT CHARACTER SET utf8mb4 PATH '$[{n}]'" for n in range(len(loaded.columns)))
     statement = (
         f"INSERT INTO {mysql.quoted(connection, table)} ({listed}) SELECT {taken} "
@@ -333,7 +333,7 @@ def _load(connection: Connection, table: str, loaded: Loaded, batches: Batches) 
 
 
 def chunks(rows: pa.Array) -> Iterator[str]:
-    """JSON arrays of the rows, of CHUNK bytes or one row."""
+    """Yield JSON arrays of the rows, of at most CHUNK bytes or one row."""
     if not len(rows):
         return
     ends = np.cumsum(pc.binary_length(rows).to_numpy(zero_copy_only=False))
@@ -346,7 +346,10 @@ def chunks(rows: pa.Array) -> Iterator[str]:
 
 
 def _check_size(rows: str, most: int, table: str) -> None:
-    """A statement that the server does not take ends the session, as if the server had been away: at each attempt."""
+    """Raise Refused for a statement that is too large for the server.
+
+    The server would end the session at each attempt, as if it had been unreachable.
+    """
     if 8 * len(rows) < most:
         return
     size = len(rows.encode()) + sum(rows.count(sign) for sign in "\"'\\") + 10_000
@@ -359,7 +362,7 @@ def _check_size(rows: str, most: int, table: str) -> None:
 
 
 def _delete(connection: Connection, work: Work) -> None:
-    """Take out the rows of the windows that are written anew, in the same transaction."""
+    """Delete the rows of the windows that are written again, in the same transaction."""
     start = mysql.quoted(connection, WINDOW_START)
     connection.exec_driver_sql(
         f"DELETE FROM {mysql.quoted(connection, work.table)} WHERE {start} >= %s AND {start} < %s", work.windows

@@ -1,8 +1,4 @@
-"""The database of a MySQL sink, by the variable that it names. Without Spark.
-
-Who calls it: whoever reads or writes the sink's table. Errors: Refused where the variable is not set, or names no
-MySQL.
-"""
+"""The table of a MySQL sink: its database, the types of its columns, and its creation. No Spark session is needed."""
 
 from __future__ import annotations
 
@@ -31,7 +27,7 @@ from onlyonce.sinks.mysql import mysql_rows
 
 
 def database_of(sink: MySQL) -> Database:
-    """Where the sink's table is."""
+    """Return the database of the sink. Raise Refused if the variable is not set, or if it names another database."""
     database = units.database_of(sink.connection)
     if not mysql.is_mysql(database.url):
         raise Refused(
@@ -43,15 +39,11 @@ def database_of(sink: MySQL) -> Database:
     return database
 
 
-# The columns of a MySQL sink: their types there, and the one text in which a row travels.
+# The columns of a MySQL sink: their types in MySQL, and the JSON string that carries a row.
 #
-# Pure, but for Spark's expressions.
-#
-# A row is a JSON array of texts, made by Spark, so that JSON_TABLE loads many rows by one statement with one parameter.
-# Each text is what MySQL reads as a value of the column's type, exactly: a number in full, a time in UTC, bytes in
+# A row is a JSON array of strings, made by Spark, so that JSON_TABLE loads many rows by one statement with one
+# parameter. MySQL reads each string exactly as a value of the column's type: a number in full, a time in UTC, bytes in
 # hexadecimal.
-#
-# Who calls it: `sink_mysql`, `mysql_table`, `mysql_rows`.
 
 
 TYPES = {
@@ -73,16 +65,16 @@ STRINGS, BYTES = (
     re.compile(rf"(long|medium|tiny)?{kind}|var{short}\(\d+\)")
     for kind, short in (("text", "char"), ("blob", "binary"))
 )
-"""What may hold a string, or bytes, as they are: a CHAR would cut the spaces at its end, and a BINARY adds zeros."""
+"""Types that hold strings or bytes unchanged. A CHAR would cut the spaces at its end, and a BINARY adds zeros."""
 KEY_BYTES = 2800
-"""Of the 3,072 that an index of InnoDB takes, for texts and bytes; the rest is for keys of other types."""
+"""The bytes that string and binary keys may take of the 3,072 in an InnoDB index. Other keys take the rest."""
 MOST_SCALE = 30
 
 
 def type_of(field: StructField, keys: tuple[str, ...], schema: StructType) -> str:
-    """The type of a column there.
+    """Return the type of a column in MySQL. Raise Refused if a DECIMAL has too many digits.
 
-    A text among the keys is a VARCHAR, since an index takes no longer ones. Raises Refused.
+    A string key is a VARCHAR, since an index takes no longer types.
     """
     kind = field.dataType
     if isinstance(kind, DecimalType):
@@ -106,7 +98,7 @@ def type_of(field: StructField, keys: tuple[str, ...], schema: StructType) -> st
 
 
 def same_column(wanted: str, found: str) -> bool:
-    """Return whether a column of a table holds the values that are wanted, up to its length.
+    """Return whether a column of a table holds the wanted values, up to its length.
 
     Servers write the same type in several ways.
     """
@@ -118,37 +110,37 @@ def same_column(wanted: str, found: str) -> bool:
 
 
 def plain(found: str) -> str:
-    """A type as the server tells it, without the width of display that some servers tell."""
+    """Return a type as the server writes it, without the display width that some servers add."""
     return re.sub(r"^(tiny|small|medium|big)?int\(\d+\)", r"\1int", found.lower())
 
 
 def column_row(schema: StructType) -> Column:
-    """A row as a JSON array of texts, in the order of its columns. What `JSON_TABLE` gives back is `loaded`."""
+    """Return a row as a JSON array of strings, in the order of its columns. `JSON_TABLE` reads it back."""
     return encoding.strings(encoding.in_mysql(field) for field in schema.fields)
 
 
 def binary_column(schema: StructType) -> tuple[bool, ...]:
-    """Which columns travel in hexadecimal."""
+    """Return which columns are sent in hexadecimal."""
     return tuple(isinstance(field.dataType, BinaryType) for field in schema.fields)
 
 
 def text_columns(schema: StructType) -> tuple[str, ...]:
-    """The columns of texts, which are put in order by their bytes."""
+    """Return the string columns, which are ordered by their bytes."""
     return tuple(field.name for field in schema.fields if isinstance(field.dataType, StringType))
 
 
-# Makes the table of a MySQL sink, adds new columns to it, and refuses a table that can't keep the sink's promise.
+# Make the table of a MySQL sink, add new columns to it, and refuse a table that can't keep the sink's promise.
 #
-# Each CREATE and ALTER commits by itself there, so they are never in a unit's transaction: the table is made before the
-# first batch, what is refused is refused before the first of them, and each may run again.
-#
-# Who calls it: `sink_mysql`, `onlyonce.check`. Errors: Refused. Not promised: that nobody changes the table
-# during a run.
+# Each CREATE and ALTER commits by itself in MySQL, so these are never in a unit's transaction. They run before the
+# first batch, together with all checks, and each may run again. A change that a person makes to the table during a run
+# may go unnoticed.
 
 
 EXACT = {"utf8mb4_nopad_bin", "utf8mb4_0900_bin", "uca1400_nopad_bin"}
-"""The collations in which two texts are the same only if all their signs are: elsewhere 'Shop' is 'shop', or 'a' is 'a
-'."""
+"""Collations in which two strings are equal only if all their characters are.
+
+In others 'Shop' equals 'shop', or trailing spaces don't count.
+"""
 ALREADY_THERE = 1060
 WINDOW = WINDOW_START
 
@@ -164,9 +156,9 @@ class MySQLTable:
         self._declared: dict[str, str] = {}
 
     def prepare(self, schema: StructType) -> None:
-        """Make the table, add new columns.
+        """Make the table, or add new columns.
 
-        Raises Refused for a key that is not there, a type, an engine or an index that can't work.
+        Raise Refused for a missing key, or for a type, an engine or an index that can't work.
         """
         check_rows(self._output, {f.name: f.dataType.simpleString() for f in schema.fields})
         if missing := [key for key in self._sink.keys if key not in schema.names]:
@@ -186,18 +178,21 @@ class MySQLTable:
         self.lengths = {name: length for name, length in found.items() if length}
 
     def wanted(self, schema: StructType) -> dict[str, str]:
-        """The columns that the table must have for an output's rows, with MySQL's types."""
+        """Return the columns that the table must have for an output's rows, with MySQL's types."""
         return {f.name: type_of(f, self._identity, schema) for f in schema.fields if f.name != self._sink.deletes}
 
     def there(self) -> dict[str, str]:
-        """The columns that the table has now; none where there is no table. Changes nothing."""
+        """Return the columns that the table has now, none if there is no table. Change nothing."""
         return run(
             self._database,
             lambda connection: {c.name: plain(c.type) for c in self._columns(connection, self.name)},
         )
 
     def as_wanted(self, wanted: dict[str, str], there: dict[str, str]) -> dict[str, str]:
-        """Return the types of the table; those that take the same values as the rows' type are called as this is."""
+        """Return the types of the table.
+
+        A type that takes the same values as the wanted one is returned as the wanted one.
+        """
         return {
             name: wanted[name] if name in wanted and same_column(wanted[name], kind) else kind
             for name, kind in there.items()
@@ -209,11 +204,11 @@ class MySQLTable:
 
     @property
     def _identity(self) -> tuple[str, ...]:
-        """What no two rows have alike: the primary key."""
+        """The columns in which no two rows agree: the primary key."""
         return (*self._sink.keys, *(self._sink.newest_by if self._versions else ()))
 
     def _remember(self, connection: Connection, columns: dict[str, str]) -> None:
-        """Make the table of what was deleted; it is known by its comment."""
+        """Make the table of deleted keys. It is recognised by its comment."""
         name = ownership.MYSQL.deleted(self.name)
         if (there := mysql.tables(connection, name)) and there[0].note != stored_names.DELETED_NOTE:
             self._refuse(
@@ -254,16 +249,16 @@ class MySQLTable:
         if WINDOW in wanted and keys[:1] != (WINDOW,):
             parts.append(
                 f"INDEX ({self._quoted(connection, WINDOW)})"
-            )  # people and backfills look for rows by their window
+            )  # people and backfills search rows by their window
         connection.exec_driver_sql(
             f"CREATE TABLE IF NOT EXISTS {self._quoted(connection, table)} ({', '.join(parts)}) "
             f"ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE {collation} COMMENT = '{note}'"
         )
 
     def check(self, schema: StructType) -> None:
-        """Raise Refused if the output can't be written to the table as the table is now, whatever its columns' types.
+        """Raise Refused if the output can't be written to the present table, whatever its columns' types.
 
-        Changes nothing.
+        Change nothing.
         """
 
         def look(connection: Connection) -> None:
@@ -286,7 +281,7 @@ class MySQLTable:
                 f"ALTER TABLE {name} ENGINE = InnoDB, or name another table",
             )
         if types:
-            lacking = dict.fromkeys(self._identity, "missing")  # a key is not added to a table that is there
+            lacking = dict.fromkeys(self._identity, "missing")  # a key is not added to an existing table
             found = lacking | self.as_wanted(wanted, {column: plain(one.type) for column, one in there.items()})
             column_types.refuse_other(f"output {self._output.name}", name, wanted, found, self._declared)
         for column in wanted:
@@ -335,7 +330,7 @@ class MySQLTable:
             (table,),
         )
         unique: dict[str, set[str]] = {}
-        for row in found:  # the beginning of a column, or an expression, is no column
+        for row in found:  # a prefix of a column, or an expression, does not count as the column
             unique.setdefault(row.name, set()).add(row.col if row.part is None else f"{row.col}({row.part})")
         return unique
 

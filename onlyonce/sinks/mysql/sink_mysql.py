@@ -1,8 +1,7 @@
-"""The MySQL sink: rows and unit in one transaction of the sink's own database, in a fixed number of partitions
-(docs/specification/unit.md).
+"""The MySQL sink: rows and unit in one transaction of the sink's own database, in a fixed number of partitions.
 
-That database is the authority. It has its own epochs and units; the log notes that (`authorities`), and the end of the
-batch copies the units to the log.
+docs/specification/unit.md. That database is the authority, with its own epochs and units. The log notes that
+(`authorities`), and the end of the batch copies the units to the log.
 """
 
 from __future__ import annotations
@@ -53,7 +52,10 @@ class MySQLWriter:
         self._table = MySQLTable(self._database, output, output.sink, context.target_suffix())
 
     def prepare(self, schema: StructType) -> None:
-        """Tell the database the epoch; make the table, add new columns; refuse one that can't work."""
+        """Store the epoch in the database; make the table or add new columns.
+
+        Raise Refused for a table that can't work.
+        """
         units.adopt_authority(self._context.database, self._query.driver, self._sink.connection)
         self._table.prepare(schema)
 
@@ -62,7 +64,7 @@ class MySQLWriter:
         return self._table.lengths
 
     def write(self, batch: Batch, rows: DataFrame, content_of_rows: Content) -> int:
-        """One task and one transaction for each pinned partition; at least once, for each that the rows have."""
+        """Write each pinned partition by one task in one transaction; at least once, each partition of the rows."""
         if batch.at_least_once:
             return self._plainly(batch, rows, content_of_rows.rows)
         if content_of_rows.rows == 0:
@@ -72,16 +74,16 @@ class MySQLWriter:
         return 0
 
     def landed(self, plan: Plan) -> bool:
-        """Whether any rows of this batch are noted."""
+        """Return whether any rows of this batch are noted."""
         return self._noted(plan) > 0
 
     def replace(self, batch: Batch, rows: DataFrame, content_of_rows: Content, span: Span) -> None:
-        """The same where a batch of a backfill has one partition: one transaction deletes and writes."""
+        """Replace the windows' rows: a batch of a backfill has one partition, so one transaction deletes and writes."""
         assert batch.plan.partitions == 1, "a reader must never see half a generation"
         self._commit(batch, rows, "replace", tuple(map(_as_text, span.times)))
 
     def end(self, scope: Scope, batch: Batch) -> None:
-        """Copy the units to the platform's log; see that all partitions are there."""
+        """Copy the units to the platform's log, and check that all partitions are there."""
         self._units.end(scope, batch, self._sink.connection)
 
     def _commit(self, batch: Batch, rows: DataFrame, write: str, windows: tuple[str, ...] | None) -> None:
@@ -101,7 +103,7 @@ class MySQLWriter:
 
     def _plainly(self, batch: Batch, rows: DataFrame, count: int) -> int:
         keys = [F.col(quoted(key)) for key in self._sink.keys]
-        # Two rows of the same keys must meet in one task, or nobody would tell.
+        # Two rows of the same keys must be in one task, which detects them.
         placed = rows.repartition(*keys) if keys else rows
         passing("postgres-before-units")
         task = sink_postgres.write_rows(
@@ -113,7 +115,7 @@ class MySQLWriter:
         return self._noted(batch.plan) - count
 
     def _commit_nothing(self, batch: Batch, nothing: Content) -> None:
-        """All units of a batch without rows, in one transaction of the driver: in most batches no window closes."""
+        """Commit all units of a batch without rows in one driver transaction: in most batches no window closes."""
         plan, epoch = batch.plan, self._query.driver.epoch
 
         def work(connection: Connection) -> None:
@@ -158,10 +160,10 @@ def _loaded(schema: StructType) -> mysql_rows.Loaded:
 
 
 def _as_text(time: datetime) -> str:
-    """A time as the columns have it: UTC, without a zone."""
+    """Return a time as the columns store it: UTC, without a zone."""
     return (
         time.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
-    )  # strftime has no zeros before a year below 1000
+    )  # strftime does not pad years before 1000
 
 
 # What an output's table in MySQL or MariaDB stores.
@@ -182,7 +184,7 @@ class StoredInMySQL(Stored):
                 yield Rows(f"table {table}", count, "delete these rows in your table")
 
     def stays(self) -> str:
-        """Return what of replaced rows stays."""
+        """Return which copies of replaced rows stay."""
         return (
             "InnoDB purges replaced rows by itself; pages, the redo log and the binary log have them until they "
             "are written over (binlog_expire_logs_seconds); "

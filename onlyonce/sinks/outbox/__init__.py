@@ -1,1 +1,1 @@
-"""Sends the rows of the outbox to their targets. Only this folder speaks to endpoints outside."""
+"""The outbox: store the rows of external sinks, and send them. Only this folder speaks to endpoints outside."""

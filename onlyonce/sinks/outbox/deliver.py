@@ -1,4 +1,13 @@
-"""The interface of a sender of rows, and the choice of a sink's sender."""
+"""Entry point: send the rows that wait in the outbox. No Spark. The task `deliver` and `onlyonce deliver` run it.
+
+Each row of a Webhook or BigQuery output was committed with its unit. It is sent under an idempotency key that never
+changes, in the order of its key's rows, and again after a pause if that may help. After `attempts` it is a dead letter
+(docs/specification/outbox-row.md). Kafka, BigQuery's streams and the user's own sinks take whole units, in order. A
+unit that they can't take holds back all later units.
+
+It may run while the stream runs, and several times at once. It may be killed at any point and run again. If an answer
+was lost, a target that ignores the key may get a row twice.
+"""
 
 from __future__ import annotations
 
@@ -45,8 +54,11 @@ from onlyonce.sinks.outbox import send_bigquery, send_kafka, send_webhook
 class Sender(Protocol):
     """Sends rows to one target.
 
-    `ordered`: rows of one key go one after the other. `ahead`: how many rows are looked at at once; `under_way`: how
-    many requests may be begun and not recorded, which a crash leaves unanswered; `room`: what one of them holds."""
+    ordered     rows of one key are sent one after the other
+    ahead       how many rows are read at once
+    under_way   how many requests may be begun and not recorded, which a crash leaves unanswered
+    room        what one request holds
+    """
 
     ordered: bool
     ahead: int
@@ -54,37 +66,33 @@ class Sender(Protocol):
     room: Room
 
     def size(self, row: Row) -> int:
-        """The bytes of a row in a request, about."""
+        """Return the approximate bytes of a row in a request."""
 
     def send(self, rows: Sequence[Row]) -> list[Answer]:
-        """One request; an answer for each row. Never sends twice. Raises Unsent."""
+        """Send one request, and return an answer for each row. Never send twice. Raise Unsent."""
 
 
 def sender_of(sink: Webhook | BigQuery, output: str) -> AbstractContextManager[Sender]:
-    """The sender of the sink of an output of this name, open inside. Raises Refused for a setting that is missing."""
+    """Open the sender of an output's sink. Raise Refused for a missing setting."""
     if isinstance(sink, BigQuery):
         return send_bigquery.opened_inserts(sink)
     return send_webhook.opened_webhook(sink, output)
 
 
-# One deliverer that works on one output.
-#
-# Wave by wave it notes the attempts in the log, sends the rows, and records the answers.
-#
-# In a wave the rows of a key are in one request (`onlyonce.core.delivery`), so two of them are never sent at the
-# same time. A wave takes two statements, however many rows it has: one for the attempts, one for the answers. Called by
-# `onlyonce.sinks.outbox.deliver`.
+# One deliverer of one output. It works in waves: it notes the attempts in the log, sends the rows, and records the
+# answers. In a wave the rows of a key are in one request (`onlyonce.core.delivery`), so two of them are never sent at
+# the same time. A wave takes two statements, however many rows it has: one for the attempts, one for the answers.
 
 
 PATIENCE_SECONDS = 60.0
-"""A pause that is no longer than this is waited for; the rest is for the next time."""
+"""The longest pause that is waited for. After a longer one the rows are sent the next time."""
 LONGEST_PAUSE_SECONDS = 600.0
 CONNECTS = 4
 
 
 @dataclass(frozen=True)
 class Courier:
-    """One deliverer at work on one output."""
+    """One running deliverer of one output."""
 
     database: Database
     deliverer: Deliverer
@@ -95,7 +103,7 @@ class Courier:
     refused: Counter[int] = field(default_factory=Counter)
 
     def drain(self) -> None:
-        """Send until nothing waits, or nothing that is due soon."""
+        """Send until no row waits, or none that is due soon."""
         while True:
             sent, pause = self._pass()
             if not sent:
@@ -108,7 +116,7 @@ class Courier:
             time.sleep(max(pause, 0.0))
 
     def _pass(self) -> tuple[int, float]:
-        """Once through what waits: how many rows were sent, and the pause that the target has asked for meanwhile."""
+        """Send each waiting row once. Return how many rows were sent, and the pause that the target has asked for."""
         after, sent = 0, 0
         while found := OutboxRows(self.database).next_rows(
             self.deliverer, after, self.sender.ahead, ordered=self.sender.ordered
@@ -126,7 +134,7 @@ class Courier:
         return sent, 0.0
 
     def _wave(self, waiting: Waiting) -> tuple[int, float]:
-        """Some requests: begun, sent, recorded. Gives the rows, and a pause that was asked for."""
+        """Begin, send and record some requests. Return the number of rows, and a pause that was asked for."""
         parcels = waiting.take(self.sender.under_way)
         passing("deliver-before-begin")
         begun = OutboxRows(self.database).begin(self.deliverer, [row for rows in parcels for row in rows])
@@ -143,8 +151,10 @@ class Courier:
         return len(answers), max((answer.pause for _, answer, _ in answers), default=0.0)
 
     def _told(self, rows: Sequence[Row], answers: Sequence[Answer]) -> list[tuple[Row, Answer, float]]:
-        """What is recorded of one request: its rows are due again at one moment, so that they can be one request
-        again."""
+        """Return what is recorded of one request.
+
+        Its rows are due again at the same time, so that they can be one request again.
+        """
         pause = self._pause(max((row.attempts for row in rows), default=0))
         return [
             (row, answer, 0.0 if answer.held == "apart" else max(pause, answer.pause))
@@ -152,7 +162,7 @@ class Courier:
         ]
 
     def _send(self, rows: Sequence[Row]) -> list[Answer]:
-        """One request. Where the target can't be reached nothing was sent, so that is tried a few times at once."""
+        """Send one request. If the target can't be reached, nothing was sent, so try a few times."""
         if not rows:
             return []
         attempts = Retrying(
@@ -198,29 +208,33 @@ class Courier:
 
 
 class Target(Protocol):
-    """Takes the rows of one unit after the other. `guarantee` is what it promises, and the conformance suite tests."""
+    """Takes the rows of one unit after the other. The conformance suite tests its `guarantee`."""
 
     guarantee: Guarantee
 
     def committed(self, unit: str) -> bool:
-        """Whether the unit is there, whole. Asked before each write. At least once it may always say no."""
+        """Return whether the whole unit is in the target. Called before each write.
+
+        At least once it may always be False.
+        """
 
     def write(self, unit: str, rows: Iterator[Row]) -> None:
-        """Write the rows of a unit.
+        """Write the rows of a unit. Raise an error if that fails.
 
-        Exactly once: rows and the unit's name become visible as one, and a unit that is there stays as it is, also when
-        two processes write it at once. Raises what went wrong."""
+        Exactly once: rows and the unit's name become visible together. A unit that is already in the target stays as it
+        is, even if two processes write it at the same time.
+        """
 
     def close(self) -> None:
-        """Let go of connections. Nothing is written after it."""
+        """Close connections. Nothing is written after it."""
 
 
 def target_of(
     sink: KafkaSink | CustomSink | BigQueryStream, deliverer: str, streams: send_bigquery.Streams
 ) -> AbstractContextManager[Target]:
-    """The target of a sink, open inside, for a deliverer of this name.
+    """Open the target of a sink for a deliverer of this name. Raise Refused.
 
-    `streams`: where the name of a unit's stream is kept. Raises Refused.
+    `streams`: where the name of a unit's stream is kept.
     """
     if isinstance(sink, BigQueryStream):
         return cast("AbstractContextManager[Target]", send_bigquery.opened_stream(sink, streams))
@@ -254,12 +268,11 @@ def _own(sink: CustomSink) -> Any:
         ) from error
 
 
-# Delivers whole units, to Kafka and the user's own sinks.
+# Deliver whole units, to Kafka and the user's own sinks.
 #
-# It asks the target whether it has the unit, notes the attempt, writes the unit, records it, and goes on with the next.
-#
-# The order is strict, so a target need only remember the last unit of each partition. A unit that can't be written
-# holds all that come after it, with an error. Called by `onlyonce.sinks.outbox.deliver`.
+# Query the target for the unit, note the attempt, write the unit, record it, and continue with the next unit. The order
+# is strict, so a target need only remember the last unit of each partition. A unit that can't be written holds back all
+# later units, with an error.
 
 
 PAGE = 10_000
@@ -267,7 +280,7 @@ PAGE = 10_000
 
 @dataclass(frozen=True)
 class UnitCourier:
-    """One deliverer at work on one output."""
+    """One running deliverer of one output."""
 
     database: Database
     deliverer: Deliverer
@@ -276,7 +289,7 @@ class UnitCourier:
     def drain(self) -> None:
         """Write until no unit waits.
 
-        Raises Superseded, what the target raises, or Retryable where it gave no answer.
+        Raise Superseded, what the target raises, or Retryable if the target gave no answer.
         """
         while (unit := OutboxUnits(self.database).next_unit(self.deliverer)) is not None:
             self._deliver(unit)
@@ -286,7 +299,7 @@ class UnitCourier:
         OutboxUnits(self.database).begin(self.deliverer, unit)
         passing("deliver-unit-after-begin")
         try:
-            # After the begin, which has checked the epoch: a deliverer that was overtaken does not get here.
+            # After `begin`, which has checked the epoch: a deliverer that was overtaken does not get here.
             there = self.target.committed(unit.name)
             if not there:
                 self.target.write(unit.name, self._rows(unit))
@@ -314,24 +327,11 @@ class UnitCourier:
         OutboxUnits(self.database).wait(self.deliverer, unit, answer, lost=lost, uncertain=uncertain)
 
     def _rows(self, unit: Unit) -> Iterator[Row]:
-        """The rows in their order, page by page: a unit is never whole in memory here."""
+        """Yield the rows in their order, page by page: a unit is never whole in memory here."""
         after = -1
         while found := OutboxUnits(self.database).rows(unit, after, PAGE):
             yield from found
             after = found[-1].seq
-
-
-# Entry point: send the rows that wait in the outbox. No Spark. The task `deliver` and `onlyonce deliver` run it.
-#
-# Each row of a Webhook or BigQuery output was committed with its unit. It is sent under an idempotency key that never
-# changes, in the order of its key's rows, and again after a pause if that may help. After `attempts` it is a dead
-# letter (docs/specification/outbox-row.md). Kafka, BigQuery's streams and the user's own sinks take whole units, in
-# order. A unit that they can't take holds all that come after it. It is safe beside a running stream and beside itself,
-# and may be killed at any point and run again.
-#
-# Errors: Refused for an output that is not declared and for an endpoint that refuses everybody, Retryable for an
-# endpoint that is away, Superseded if another deliverer has taken over. Not promised: that a target which ignores the
-# key gets a row only once, if an answer was lost.
 
 
 log = structlog.get_logger()
@@ -340,7 +340,11 @@ GIVEN_UP_SHOWN = 20
 
 
 def main(argv: list[str]) -> Report:
-    """Deliver once, everything or one pipeline; the report says what is left."""
+    """Deliver once, everything or one pipeline, and report what is left.
+
+    Raise Refused for an output that is not declared, and for an endpoint that refuses all requests. Raise Retryable for
+    an endpoint that is away, and Superseded if another deliverer has taken over.
+    """
     asked = parse("deliver", argv)
     logs.configure(job="deliver")
     database = Database(settings.database_url(), "onlyonce/deliver")
@@ -358,7 +362,7 @@ def main(argv: list[str]) -> Report:
             try:
                 busy += [] if deliver(database, instance, output) else [f"{instance}/{output.name}"]
             except (Refused, Retryable) as error:
-                # One endpoint that is away keeps no other waiting.
+                # If one endpoint is away, the others don't wait.
                 problems.append(error)
     told = _report(database, chosen, started, busy)
     if problems:
@@ -368,7 +372,10 @@ def main(argv: list[str]) -> Report:
 
 
 def _chosen(asked: Namespace) -> list[tuple[str, Pipeline]]:
-    """(instance, its pipeline). Rows of a bounded run are sent only when it is named: the stream has sent the same."""
+    """Return (instance, its pipeline).
+
+    A bounded run's rows are sent only if it is named: the stream has sent the same.
+    """
     declared = declarations.load(asked.pipelines)
     if asked.pipeline is None:
         return sorted(declared.items())
@@ -384,10 +391,10 @@ def _chosen(asked: Namespace) -> list[tuple[str, Pipeline]]:
 
 
 def deliver(database: Database, instance: str, output: Output) -> bool:
-    """Send what waits of one output; gives False when another deliverer is at it. Raises as `main`."""
+    """Send what waits of one output. Return False if another deliverer is sending it. Raise like `main`."""
     assert isinstance(output.sink, Sent)
     if not OutboxRows(database).waits(instance, output.name):
-        return True  # no target is asked, and no secret needed, for nothing
+        return True  # nothing waits, so no target is contacted, and no secret needed
     if isinstance(output.sink, UnitSink):
         return _deliver_units(database, Deliverer(instance, output.name), output.sink)
     policy = Policy(output.sink.attempts, output.sink.remembers)
@@ -406,8 +413,10 @@ def deliver(database: Database, instance: str, output: Output) -> bool:
 
 
 def _deliver_units(database: Database, unnumbered: Deliverer, sink: UnitSink) -> bool:
-    """The same for a target of whole units: the epoch first, then the target, which fences the one before in its own
-    way."""
+    """Deliver the whole units of one output. Return False if another deliverer is doing it.
+
+    The epoch is raised first; then the target is opened, which fences the deliverer before in its own way.
+    """
     with outbox.alone(database, unnumbered) as ours:
         if not ours:
             return False
@@ -469,7 +478,7 @@ def _undeclared(chosen: Sequence[tuple[str, Pipeline]], left: Sequence[dict[str,
 
 
 def cli() -> None:
-    """`python -m onlyonce.sinks.outbox.deliver`."""
+    """Run `python -m onlyonce.sinks.outbox.deliver`."""
     job_main.run(main)
 
 

@@ -1,10 +1,8 @@
-"""The rows of the outbox as the Arrow batches that BigQuery's Storage Write API takes. Pure.
+"""Send rows of the outbox to BigQuery: by streaming inserts, or as whole units by the Storage Write API.
 
-A row is a line of JSON, and Arrow's own reader makes columns of many lines at once, by the types of the table. A name
-that the table lacks, or a value of another kind, is an error, never left out.
-
-Who calls it: `bigquery_stream`. Errors: Refused for a type that does not travel, and for rows that the table can't
-hold.
+For the Storage Write API rows become Arrow batches. A row is a line of JSON, and Arrow's own reader makes columns of
+many lines at once, by the types of the table. A name that the table lacks, or a value of another kind, is an error, and
+is never left out.
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ REQUEST_BYTES = 5_000_000
 
 
 def schema_of(fields: Iterable[Any], table: str) -> pa.Schema:
-    """The columns of a table as Arrow has them, by its schema in BigQuery. Raises Refused."""
+    """Return the columns of a table as Arrow's, by its schema in BigQuery. Raise Refused for an unsupported type."""
     return pa.schema([pa.field(field.name, _type(field, field.name, table, inside=False)) for field in fields])
 
 
@@ -67,7 +65,10 @@ def _type(field: Any, path: str, table: str, *, inside: bool) -> pa.DataType:
 
 
 def requests_of_rows(rows: Iterable[Row], schema: pa.Schema, unit: str) -> Iterator[pa.RecordBatch]:
-    """The rows in their order, in batches of at most REQUEST_BYTES of JSON, or of one row. Raises Refused."""
+    """Yield the rows in order, in batches of at most REQUEST_BYTES of JSON, or of one row.
+
+    Raise Refused if they don't fit.
+    """
     lines: list[str] = []
     size = 0
     for row in rows:
@@ -82,7 +83,7 @@ def requests_of_rows(rows: Iterable[Row], schema: pa.Schema, unit: str) -> Itera
 
 
 def _batch(lines: list[str], schema: pa.Schema, unit: str) -> pa.RecordBatch:
-    # Arrow's reader knows no dates: they are read as texts.
+    # Arrow's JSON reader does not know dates: they are read as strings.
     read = pa.schema([pa.field(f.name, pa.string() if pa.types.is_date(f.type) else f.type) for f in schema])
     options = arrow_json.ParseOptions(explicit_schema=read, unexpected_field_behavior="error")
     text = "\n".join(lines).encode()
@@ -104,17 +105,16 @@ def _batch(lines: list[str], schema: pa.Schema, unit: str) -> pa.RecordBatch:
     return batch
 
 
-# Streaming inserts into BigQuery: up to 500 rows are one `insertAll`, each with the insert id that was stored with the
-# row.
+# Streaming inserts: up to 500 rows are one `insertAll`, each with the insert id that was stored with the row.
 #
 # The server drops a row whose insert id it has just seen, at best effort and for about a minute. The client's own
-# retries are off, since each attempt is noted in the log before it is made, so that a lost answer is known to be lost.
+# retries are off: each attempt is noted in the log before it is made, so that a lost answer is known to be lost.
 
 
 ROWS = 500
 """Google advises this; the API's limit is 50,000."""
 
-"""A request may have 10 MB, and what the client makes of a row is longer than the row."""
+"""A request may have 10 MB, and the client's form of a row is longer than the row."""
 ROW_BYTES = 9_000_000
 OVERHEAD = 100
 TOO_BUSY = {"rateLimitExceeded", "quotaExceeded", "stopped"}
@@ -133,11 +133,11 @@ class BigQuerySender:
         self.room = Room(ROWS, REQUEST_BYTES)
 
     def size(self, row: Row) -> int:
-        """The client writes what is not ASCII as \\uXXXX."""
+        """Return the size, as the client writes characters outside ASCII: \\uXXXX."""
         return len(row.payload.encode("ascii", "backslashreplace")) + OVERHEAD
 
     def send(self, rows: Sequence[Row]) -> list[Answer]:
-        """One `insertAll`; rows that the server rejects keep no others out. Raises Unsent."""
+        """Send one `insertAll`. Rows that the server rejects don't keep others out. Raise Unsent."""
         if self.size(rows[0]) > ROW_BYTES:
             return [Answer("invalid", f"the row has more than the {ROW_BYTES} bytes that fit into a request")]
         from google.api_core.exceptions import GoogleAPICallError
@@ -183,7 +183,7 @@ def _number(written: str) -> float | str:
 
 @contextmanager
 def opened_inserts(sink: BigQuery) -> Iterator[BigQuerySender]:
-    """A sender with its client, by Google's default credentials; none for an emulator. Raises Refused."""
+    """Open a sender with its client, by Google's default credentials; without any for an emulator. Raise Refused."""
     try:
         from google.auth.credentials import AnonymousCredentials
         from google.auth.exceptions import DefaultCredentialsError
@@ -194,7 +194,7 @@ def opened_inserts(sink: BigQuery) -> Iterator[BigQuerySender]:
             data="nothing was sent; its rows wait in the outbox",
             hint="install onlyonce-pipelines[bigquery] where `onlyonce deliver` runs",
         ) from error
-    # The emulator's variable is Google's own; anonymous credentials are for nobody else.
+    # The emulator's variable is Google's own. Anonymous credentials are only for the emulator.
     credentials = AnonymousCredentials() if environment.variable("BIGQUERY_EMULATOR_HOST") else None  # type: ignore[no-untyped-call]
     try:
         client = bigquery.Client(project=sink.table.rsplit(".", 2)[0], credentials=credentials)
@@ -211,7 +211,7 @@ def opened_inserts(sink: BigQuery) -> Iterator[BigQuerySender]:
 
 
 def _of_request(error: Any) -> Answer:
-    """The answer to each row of a request that was refused as a whole."""
+    """Return the answer to each row of a request that was refused as a whole."""
     code = int(error.code or 0)
     reasons = {str(detail.get("reason")) for detail in error.errors or [] if isinstance(detail, dict)}
     headers = getattr(error.response, "headers", None) or {}
@@ -235,27 +235,24 @@ def _of_row(errors: Sequence[dict[str, Any]] | None) -> Answer:
 
 
 def _no_connection(error: requests.RequestException) -> bool:
-    """Whether the request never left: nobody took the connection."""
+    """Return whether the request was never sent, because no connection was made."""
     cause = error.args[0] if error.args else None
     return isinstance(error, requests.ConnectTimeout) or isinstance(getattr(cause, "reason", None), NewConnectionError)
 
 
-# BigQuery by the Storage Write API: each unit is one pending stream, whose rows have offsets and become visible as one.
+# BigQuery by the Storage Write API: each unit is one pending stream, whose rows have offsets and become visible
+# together.
 #
-# A unit has one stream for as long as it waits, and the outbox has its name before a row is sent. So whoever comes
-# after a lost answer or a killed process goes on in the same stream: rows at an offset that the server has already are
-# refused there (ALREADY_EXISTS), a stream that is committed is committed (STREAM_ALREADY_COMMITTED), and two that write
-# at once write the same rows at the same offsets. A stream is committed only if the server, when it ends the stream,
-# counts as many rows in it as the unit has.
-#
-# Who calls it: `onlyonce.sinks.outbox.deliver`. Errors: Refused for a table, an account or rows that can't work, and
-# for a stream that the server has forgotten; Unsent where a request was refused for now; Retryable where its answer was
-# lost. Not promised: an order of the rows.
+# A unit has one stream for as long as it waits, and the outbox has its name before a row is sent. So after a lost
+# answer or a killed process the next deliverer continues in the same stream. The server refuses rows at an offset that
+# it has already (ALREADY_EXISTS). A committed stream stays committed (STREAM_ALREADY_COMMITTED). Two deliverers that
+# write at the same time write the same rows at the same offsets. A stream is committed only if the server, when it ends
+# the stream, counts as many rows in it as the unit has. The order of the rows in the table is not fixed.
 
 
 T = TypeVar("T")
 EMULATOR = "BIGQUERY_STORAGE_EMULATOR_HOST"
-"""host:port of an emulator, spoken to without TLS and without credentials."""
+"""host:port of an emulator, which is reached without TLS and without credentials."""
 WAITS = {"data": "nothing of this unit is in the table; it waits in the outbox, and all after it"}
 
 
@@ -263,13 +260,13 @@ class Streams(Protocol):
     """Where the name of a unit's stream is kept."""
 
     def find(self, unit: str) -> str | None:
-        """The stream that a unit was sent to, or is being sent to.
+        """Return the stream that a unit was sent to, or is being sent to.
 
-        Raises Refused for a unit that was sent in another way.
+        Raise Refused for a unit that was sent in another way.
         """
 
     def note(self, unit: str, stream: str) -> None:
-        """Keep it, before the first row is sent. Raises Superseded."""
+        """Store the name before the first row is sent. Raise Superseded."""
 
 
 class BigQueryStreamTarget:
@@ -283,20 +280,24 @@ class BigQueryStreamTarget:
         self._table, self._parent = sink.table, f"projects/{project}/datasets/{dataset}/tables/{table}"
 
     def committed(self, unit: str) -> bool:
-        """Whether the unit's stream is committed: the server says so."""
+        """Return whether the server says that the unit's stream is committed."""
         name = self._streams.find(unit)
         return name is not None and bool(self._ask(lambda: self._look(name), unit).commit_time)
 
     def write(self, unit: str, rows: Iterator[Row]) -> None:
-        """All rows at their offsets, then the end of the stream, then its commit."""
+        """Send all rows at their offsets, end the stream, and commit it.
+
+        Raise Refused for a table, an account or rows that can't work, and for a stream that the server has forgotten.
+        Raise Unsent if a request was refused for now, and Retryable if its answer was lost.
+        """
         name = self._streams.find(unit) or self._new(unit)
         number = self._append(unit, name, rows)
         passing("bigquery-after-rows")
         counted = self._ask(lambda: self._client.finalize_write_stream(name=name, **self._once), unit).row_count
         passing("bigquery-after-end")
         if counted != number:
-            # Requests of another size have met those of an earlier attempt. Nobody commits this stream, since everybody
-            # counts.
+            # Requests of another size have met those of an earlier attempt. No deliverer commits this stream, since
+            # each compares the count.
             self._new(unit)
             raise Unsent(
                 f"unit {unit}: its stream has {counted} rows of {number}",
@@ -311,7 +312,7 @@ class BigQueryStreamTarget:
 
     @property
     def _once(self) -> dict[str, Any]:
-        """The client's own retries are off: an answer that was lost is known to be lost."""
+        """Options without the client's own retries: a lost answer is known to be lost."""
         return {"retry": None, "timeout": self._timeout}
 
     def _new(self, unit: str) -> str:
@@ -333,9 +334,9 @@ class BigQueryStreamTarget:
         return self._client.get_write_stream(request=asked, **self._once)
 
     def _append(self, unit: str, name: str, rows: Iterator[Row]) -> int:
-        """Give the number of the unit's rows.
+        """Send the unit's rows, and return their number.
 
-        Those that the stream has already are not sent into it again: the server refuses them.
+        The server refuses rows that the stream already has.
         """
         found = self._ask(lambda: self._look(name), unit)
         schema = schema_of(found.table_schema.fields, self._table)
@@ -386,7 +387,7 @@ class BigQueryStreamTarget:
             )
 
     def _ask(self, request: Callable[[], T], unit: str, there: frozenset[str] = frozenset()) -> Any:
-        """One request. None where the server says that what was asked is done already."""
+        """Send one request. Return None if the server says that it was done already."""
         from google.api_core.exceptions import GoogleAPICallError
         from google.auth.exceptions import GoogleAuthError
 
@@ -405,7 +406,7 @@ class BigQueryStreamTarget:
             ) from error
 
     def _meant(self, code: int, text: str, unit: str) -> OnlyonceError:
-        """What an error of the server means for the unit."""
+        """Return what an error of the server means for the unit."""
         if code == NOT_FOUND:
             return Refused(
                 f"unit {unit}: BigQuery does not find {self._table}, or the stream of the unit: {told(text)}",
@@ -437,13 +438,13 @@ WRONG = {3, 7, 9, 11, 12, 16}
 
 
 def _stored(error: Any) -> bool:
-    """Whether an answer in the stream says that the server has these rows."""
+    """Return whether an answer in the stream says that the server has these rows."""
     return bool(error.code == ALREADY_EXISTS)
 
 
 @contextmanager
 def opened_stream(sink: BigQueryStream, streams: Streams) -> Iterator[BigQueryStreamTarget]:
-    """A target with its client, by Google's default credentials; none for an emulator. Raises Refused."""
+    """Open a target with its client, by Google's default credentials; without any for an emulator. Raise Refused."""
     try:
         import grpc
         from google.auth.exceptions import DefaultCredentialsError

@@ -1,6 +1,9 @@
-"""Makes and checks the compacted topic of unit names, and reads it to its end.
+"""Send units to Kafka: a unit is one transaction, which also writes the unit's name to a compacted topic.
 
-Called by `onlyonce.sinks.outbox.send_kafka`.
+A deliverer reads that topic at its start, and so knows what is committed. The transactional id belongs to the output.
+So opening the producer fences an older deliverer's, and ends its transaction, before the topic is read. A key of the
+compacted topic is lineage, sink and partition, and its value is the last unit. The units of a partition come in order,
+so one record for each partition is enough.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ ANSWER_SECONDS = 30.0
 
 
 def settings_of(text: str) -> dict[str, Any]:
-    """librdkafka's settings: JSON, or the brokers alone. Raises Refused."""
+    """Parse librdkafka's settings: JSON, or the brokers alone. Raise Refused."""
     if not text.lstrip().startswith("{"):
         return {"bootstrap.servers": text.strip()}
     try:
@@ -37,7 +40,7 @@ def settings_of(text: str) -> dict[str, Any]:
 
 
 def too_large(connection: str, unit: str, rows: int, seconds: float) -> Refused:
-    """The error for a unit whose transaction brokers would end before it is whole, at each attempt."""
+    """Return the error for a unit whose transaction brokers would end before it is complete, at each attempt."""
     return Refused(
         f"unit {unit} is too large for one transaction of Kafka: after {seconds:.0f} s {rows} of its rows were "
         "sent, and the "
@@ -50,10 +53,11 @@ def too_large(connection: str, unit: str, rows: int, seconds: float) -> Refused:
 
 
 def read_back(settings: dict[str, Any], topic: str, units: str, patience: float) -> dict[str, dict[str, Any]]:
-    """The last unit of each partition of each lineage.
+    """Return the last unit of each partition of each lineage.
 
-    The caller's producer has ended its own old transaction; those of others in the same topic are awaited. Raises
-    Refused for a topic that is missing or forgets, Unsent."""
+    The caller's producer has ended its own old transaction; those of others in the same topic are awaited. Raise
+    Refused for a topic that is missing or not compacted, and Unsent if the topic can't be read in time.
+    """
     from confluent_kafka.admin import AdminClient
 
     admin = AdminClient(settings)
@@ -89,7 +93,7 @@ def _make(admin: Any, units: str, patience: float) -> None:
 
 
 def configuration(settings: dict[str, Any], topic: str) -> dict[str, str] | None:
-    """Return the settings of a topic; None if the broker does not tell them."""
+    """Return the settings of a topic; None if the broker does not report them."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
@@ -121,7 +125,7 @@ def _read(settings: dict[str, Any], units: str, partitions: list[int], patience:
     from confluent_kafka.cimpl import KafkaError
 
     plain = {"group.id": f"onlyonce-{uuid4()}", "enable.auto.commit": False}
-    # The end as it is now, open transactions of others included: a reader of what is committed would stop before them.
+    # The present end, open transactions of others included: a reader of committed messages would stop before them.
     looking: Any = Consumer(settings | plain | {"isolation.level": "read_uncommitted"})
     try:
         places = [TopicPartition(units, partition) for partition in partitions]
@@ -156,21 +160,13 @@ def _read(settings: dict[str, Any], units: str, partitions: list[int], patience:
     return there
 
 
-# Kafka: a unit is one transaction.
-#
-# The same transaction writes the unit's name to a compacted topic. A deliverer reads that topic at its start, and so
-# knows what is committed.
-#
-# The transactional id belongs to the output. So opening the producer fences that of an older deliverer, and ends its
-# transaction, before the topic is read. A key of the compacted topic is lineage, sink and partition, and its value is
-# the last unit. The units of a partition come in order, so one record for each partition is enough.
-
-
 LOG = logging.getLogger("onlyonce.kafka")
 FLUSH_EVERY = 10_000
 LEAST_TRANSACTION_SECONDS = 300.0
-"""How long a transaction may stay open, at least: it holds a whole unit, and brokers end what takes longer. They allow
-15 minutes."""
+"""The shortest time for which a transaction may stay open.
+
+It holds a whole unit, and brokers end a transaction that takes longer. They allow 15 minutes.
+"""
 FENCED = {"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"}
 WRONG = {
     "UNKNOWN_TOPIC_OR_PART",
@@ -200,9 +196,9 @@ class KafkaTarget:
         self._sink, self._producer, self._there, self._seconds = sink, producer, there, seconds
 
     def committed(self, unit: str) -> bool:
-        """By what the compacted topic had when this deliverer began, and what it has written since.
+        """Return whether the compacted topic had the unit when this deliverer began, or it has written the unit since.
 
-        Raises InvariantBroken.
+        Raise InvariantBroken if the topic has a later batch.
         """
         place, batch = place_of(unit)
         last = self._there.get(place)
@@ -217,10 +213,11 @@ class KafkaTarget:
         return True
 
     def write(self, unit: str, rows: Iterator[Row]) -> None:
-        """One transaction.
+        """Write the unit in one transaction.
 
-        Raises Unsent where it was undone, Superseded where another deliverer has taken over, Refused, and
-        CommitStateUnknown where the answer to the commit was lost: the next deliverer asks the topic."""
+        Raise Unsent if it was undone, Superseded if another deliverer has taken over, or Refused. Raise
+        CommitStateUnknown if the answer to the commit was lost: the next deliverer reads the topic.
+        """
         from confluent_kafka import KafkaException
 
         try:
@@ -271,7 +268,7 @@ class KafkaTarget:
         while True:
             try:
                 self._producer.produce(topic, value.encode(), key, headers=of_row, on_delivery=came)
-            except BufferError:  # the queue is full: let some go
+            except BufferError:  # the queue is full: wait until some messages are sent
                 self._producer.poll(0.1)
             else:
                 self._producer.poll(0)
@@ -287,7 +284,7 @@ class KafkaTarget:
             raise BufferError(f"{left} message(s) were not taken in {self._sink.timeout}")
 
     def _undo(self, error: Exception) -> None:
-        """End the transaction without effect, and say why."""
+        """Abort the transaction, and raise the reason."""
         self._abort()
         raise_if_final(error, self._sink)
         raise Unsent(
@@ -299,24 +296,26 @@ class KafkaTarget:
     def _abort(self) -> None:
         from confluent_kafka import KafkaException
 
-        # Where that fails, whoever comes next ends it by opening the producer, or the broker does by its timeout.
+        # If that fails, the next deliverer ends the transaction by opening the producer, or the broker does by its
+        # timeout.
         with suppress(KafkaException), _errors_of_the_client():
             self._producer.abort_transaction(self._sink.timeout.total_seconds())
 
     def close(self) -> None:
-        """Whatever is not committed by now never will be."""
+        """Close the producer: messages that are not committed by now never will be."""
         from confluent_kafka import KafkaException
 
-        with suppress(KafkaException), _errors_of_the_client():  # a producer that was fenced says so once more
+        with suppress(KafkaException), _errors_of_the_client():  # a fenced producer raises its error once more
             self._producer.purge()
             self._producer.flush(1.0)
 
 
 @contextmanager
 def _errors_of_the_client() -> Iterator[None]:
-    """A fatal error is raised out of the call in which the client learns of it.
+    """Run the block, and raise a fatal error of the client itself.
 
-    When it reports a message in the same call, all that arrives is a SystemError, with the error as its cause."""
+    If the client also reports a message in the same call, the error arrives as the cause of a SystemError.
+    """
     try:
         yield
     except SystemError as error:
@@ -325,7 +324,7 @@ def _errors_of_the_client() -> Iterator[None]:
 
 @contextmanager
 def opened_producer(sink: KafkaSink, deliverer: str) -> Iterator[KafkaTarget]:
-    """The topic with a producer that has fenced those before it. Raises Refused, Unsent."""
+    """Open the topic with a producer that has fenced the earlier ones. Raise Refused or Unsent."""
     try:
         from confluent_kafka import KafkaException, Producer
     except ImportError as error:
@@ -362,7 +361,7 @@ def opened_producer(sink: KafkaSink, deliverer: str) -> Iterator[KafkaTarget]:
 
 
 def raise_if_final(error: Exception, sink: KafkaSink) -> None:
-    """Raise Superseded or Refused where trying again would not help."""
+    """Raise Superseded or Refused if another try would not help."""
     name = error.args[0].name() if error.args and hasattr(error.args[0], "name") else ""
     if name in FENCED:
         raise Superseded(
@@ -379,14 +378,14 @@ def raise_if_final(error: Exception, sink: KafkaSink) -> None:
 
 
 def place_of(unit: str) -> tuple[str, int]:
-    """(lineage, sink and partition, with the lineage's own id; the number of the batch) of a unit's name."""
-    path, _, life = unit.rpartition("@")  # a lineage of a backfill has one, too
+    """Split a unit's name into its place (lineage, sink, partition and the lineage's own id) and its batch number."""
+    path, _, life = unit.rpartition("@")  # a lineage of a backfill contains an @, too
     lineage, batch, sink, partition = path.rsplit("/", 3)
     return stored_names.unit_sequence(lineage, sink, partition, life), int(batch)
 
 
 def message_key(row: Row, sink: KafkaSink) -> str | None:
-    """Of one column its text, of several JSON. A null key is none."""
+    """Return the message's key: the string of one key column, JSON of several; None without a key."""
     if not sink.keys or row.key is None:
         return None
     if len(sink.keys) > 1:
@@ -395,7 +394,7 @@ def message_key(row: Row, sink: KafkaSink) -> str | None:
 
 
 def headers(unit: str, row: Row, sink: KafkaSink) -> list[tuple[str, bytes | None]]:
-    """Unit and number, by which a reader that is not read_committed can tell rows; and what was declared."""
+    """Return the declared headers, and unit and row number for readers that are not read_committed."""
     found = [("onlyonce-unit", unit.encode()), ("onlyonce-seq", str(row.seq).encode())]
     values = conversions.parsed(row.payload) if sink.headers else {}
     declared = [(name, _string(values.get(name))) for name in sink.headers]
@@ -403,5 +402,5 @@ def headers(unit: str, row: Row, sink: KafkaSink) -> list[tuple[str, bytes | Non
 
 
 def _string(value: Any) -> str | None:
-    """Return a value as the row has it: a decimal that goes through a float would be another one's key."""
+    """Return a value as the row has it: a decimal that passes through a float could become another key."""
     return None if value is None else conversions.text(value)

@@ -1,5 +1,7 @@
-"""A deadline for a whole HTTP request. httpx's own time limit begins again with each byte, so an endpoint could hold a
-request for ever.
+"""Send rows by POST: one as JSON with its Idempotency-Key, or several as CloudEvents with their keys as ids.
+
+A list has no key of its own, since rows that are sent again may be in another list. A whole request has a deadline:
+httpx's own time limit begins again with each byte, so an endpoint could hold a request forever.
 """
 
 from __future__ import annotations
@@ -26,13 +28,13 @@ from onlyonce.core.delivery import Answer, Room, Row, Unsent, judge, of_each, to
 from onlyonce.core.errors import Refused
 
 PIECE = 16_384
-"""So many bytes are written at once: an endpoint that takes them slowly is noticed between two pieces."""
+"""Bytes that are written at once: between two pieces the deadline is checked."""
 _of_thread = threading.local()
 
 
 @contextmanager
 def within_deadline(seconds: float) -> Iterator[None]:
-    """Let the requests that this thread sends in the block fail with httpx.TimeoutException once the time is over."""
+    """Run the block, in which this thread's requests raise httpx.TimeoutException once the time is over."""
     _of_thread.end = time.monotonic() + seconds
     try:
         yield
@@ -41,7 +43,7 @@ def within_deadline(seconds: float) -> Iterator[None]:
 
 
 def hold_deadline(client: httpx.Client) -> httpx.Client:
-    """Let a client keep to the deadlines of `within`, also through a proxy."""
+    """Make a client keep the deadlines of `within_deadline`, also through a proxy."""
     # httpx has no public way to give its transport another network backend and to keep its proxies.
     for transport in (client._transport, *client._mounts.values()):
         if isinstance(transport, httpx.HTTPTransport):
@@ -98,20 +100,17 @@ class _Stream(httpcore.NetworkStream):
         return self._stream.get_extra_info(info)
 
 
-# Sends rows by POST: one as JSON with its Idempotency-Key, or several as a list of CloudEvents, each with its key as
-# its id.
-#
-# A list has no key of its own: rows that are sent again may be in another one.
-
-
 AHEAD = 1000
 WAVES = 4
-"""Rows begun for each request under way, at least: fewer statements, more rows that a crash leaves unanswered."""
+"""The least number of rows begun for each running request.
+
+More rows save statements, but a crash leaves more unanswered.
+"""
 REQUEST_BYTES = 1_000_000
 ANSWER_BYTES = 65_536
-"""So much of an answer is read at most; the log keeps less."""
+"""The most bytes of an answer that are read; the log keeps less."""
 EVENT_BYTES = 300
-"""What an event has beside its row, about."""
+"""The approximate bytes of an event without its row."""
 EVENT = {"specversion": "1.0", "type": "onlyonce.row", "datacontenttype": "application/json"}
 
 
@@ -128,11 +127,11 @@ class WebhookSender:
         self.room = Room(sink.batch, REQUEST_BYTES)
 
     def size(self, row: Row) -> int:
-        """With what is about it in an event."""
+        """Return the size of a row with its event."""
         return len(row.payload.encode()) + EVENT_BYTES
 
     def send(self, rows: Sequence[Row]) -> list[Answer]:
-        """POST the rows. Raises Unsent where no connection was made."""
+        """POST the rows. Raise Unsent if no connection was made."""
         headers, body = of_one(rows[0]) if self.room.rows == 1 else of_several(rows, self._output)
         if self._secret:
             headers |= signed(self._secret, of_request(rows), datetime.now(UTC), body)
@@ -150,7 +149,7 @@ class WebhookSender:
 
 
 def _beginning(got: httpx.Response) -> str:
-    """Return how an answer begins. A compressed answer is not decompressed: a few bytes may be gigabytes."""
+    """Return the beginning of an answer. A compressed answer is not decompressed: a few bytes may be gigabytes."""
     read = bytearray()
     for piece in got.iter_raw():
         read += piece
@@ -168,8 +167,7 @@ def of_request(rows: Sequence[Row]) -> str:
 
 
 def signed(secret: bytes, id: str, now: datetime, body: bytes) -> dict[str, str]:
-    """Return the headers by which an endpoint knows that a request is ours and not an old one (Standard Webhooks
-    1.0)."""
+    """Return the headers of Standard Webhooks 1.0, which prove that a request is authentic and not an old one."""
     at = str(int(now.timestamp()))
     signature = hmac.digest(secret, f"{id}.{at}.".encode() + body, "sha256")
     return {
@@ -191,12 +189,12 @@ def _secret(name: str) -> bytes:
 
 
 def of_one(row: Row) -> tuple[dict[str, str], bytes]:
-    """Headers and body of a request that is a row."""
+    """Return headers and body of a request with one row."""
     return {"Content-Type": "application/json", "Idempotency-Key": row.idempotency_key}, row.payload.encode()
 
 
 def of_several(rows: Sequence[Row], source: str) -> tuple[dict[str, str], bytes]:
-    """Headers and body of a request that is a list of events (CloudEvents 1.0, JSON batch format).
+    """Return headers and body of a request with a list of events (CloudEvents 1.0, JSON batch format).
 
     A row is JSON already.
     """
@@ -207,7 +205,7 @@ def of_several(rows: Sequence[Row], source: str) -> tuple[dict[str, str], bytes]
 
 @contextmanager
 def opened_webhook(sink: Webhook, output: str) -> Iterator[WebhookSender]:
-    """A sender with its connections. Raises Refused."""
+    """Open a sender with its connections. Raise Refused."""
     url = sink.url or variable(str(sink.connection))
     if not _is_address(url):
         raise Refused(
@@ -240,7 +238,7 @@ def _is_address(text: str) -> bool:
 
 
 def variable(name: str) -> str:
-    """The value of an environment variable that a declaration names; raises Refused."""
+    """Return the value of an environment variable that a declaration names. Raise Refused."""
     value = environment.variable(name)
     if value is None:
         raise Refused(

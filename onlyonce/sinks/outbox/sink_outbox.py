@@ -1,11 +1,10 @@
-"""The sinks behind the outbox (Webhook, BigQuery, Kafka, the user's own): each row is stored as JSON, in the
-transaction of its unit.
+"""The sinks behind the outbox (Webhook, BigQuery, Kafka, the user's own): rows are stored as JSON with their unit.
 
-The unit is that of a Postgres sink with another table. Once committed the rows never change.
-`onlyonce.sinks.outbox.deliver` sends them, and a replay of the batch writes nothing. Rows of a backfill are held until
-it has ended (`commitlog.outputs.backfills`): each attempt is a batch of its own, and the rows of a killed attempt are
-never sent. The rows of a key are in one unit of a batch, and batches come one after the other, so the rows of a key are
-in order in the outbox.
+The unit is that of a Postgres sink with another table, in the same transaction as the rows. Once committed the rows
+never change. `onlyonce.sinks.outbox.deliver` sends them, and a replay of the batch writes nothing. Rows of a backfill
+are held until it has ended (`commitlog.outputs.backfills`). Each attempt is a batch of its own, and the rows of a
+killed attempt are never sent. The rows of a key are in one unit of a batch, and batches come one after the other, so
+the rows of a key are in order in the outbox.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class OutboxWriter:
         self._origin = outbox.Origin("", "")
 
     def prepare(self, schema: StructType) -> None:
-        """See that the rows have the columns that put them in order. Raises Refused."""
+        """Check that the rows have the columns that order them. Raise Refused."""
         named = (
             *self._sink.keys,
             *self._order_by(),
@@ -69,11 +68,11 @@ class OutboxWriter:
         self._origin = OutboxRows(self._database).origin(self._lineage)
 
     def lengths(self) -> Lengths:
-        """None: a value may be of any length."""
+        """Return no columns: a value may be of any length."""
         return {}
 
     def write(self, batch: Batch, rows: DataFrame, content_of_rows: Content) -> int:
-        """One task and one transaction for each pinned partition. Never of an at-least-once batch: that is refused."""
+        """Run one task and one transaction for each pinned partition. At-least-once batches are refused earlier."""
         if content_of_rows.rows == 0:
             self._units.commit_nothing(batch, content_of_rows)
             return 0
@@ -101,16 +100,18 @@ class OutboxWriter:
         return 0
 
     def landed(self, plan: Plan) -> bool:
-        """Nothing is ever written plainly."""
+        """Return False: nothing is ever written plainly."""
         return False
 
     def replace(self, batch: Batch, rows: DataFrame, content_of_rows: Content, span: Span) -> None:
-        """What was sent can't be taken back; `declare.outputs.taken_back.what_to_do` refuses it, skips it or writes new
-        rows."""
+        """Raise InvariantBroken: what was sent can't be taken back.
+
+        `what_to_do` refuses such a backfill, skips it, or has it write new rows.
+        """
         raise InvariantBroken(f"output {self._output.name}: a backfill wants to replace what was sent")
 
     def end(self, scope: Scope, batch: Batch) -> None:
-        """See that all partitions have their unit."""
+        """Check that all partitions have their unit."""
         plan = batch.plan
         logged = Units(scope).of_batch(plan.lineage, plan.batch_id)
         units.expect(logged, self._output.name, plan.partitions, plan.lineage, plan.batch_id)
@@ -119,7 +120,10 @@ class OutboxWriter:
         return self._sink.order_by if isinstance(self._sink, Webhook) else ()
 
     def _in_order(self, pinned: DataFrame) -> DataFrame:
-        """By key, window and what is declared; the hash makes it one order, so that a row has one number."""
+        """Sort by key, window, declared order and hash.
+
+        The hash makes the order total, so that a row has one number.
+        """
         window = [name for name in (WINDOW_START, WINDOW_END) if name in pinned.columns]
         order = (*self._sink.keys, *window, *self._order_by(), HASH)
         return pinned.sortWithinPartitions(*map(_column, dict.fromkeys(order)))
@@ -129,7 +133,7 @@ class OutboxWriter:
 
 
 def _number() -> Column:
-    """The place of a row in its partition, which Spark keeps in the lower 33 bits."""
+    """Return the position of a row in its partition, which Spark keeps in the lower 33 bits."""
     return F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1))
 
 
@@ -137,7 +141,7 @@ def _column(name: str) -> Column:
     return F.col(quoted(name))
 
 
-# What a target outside keeps of the rows that were sent to it, and until when. It is not searched.
+# What a target outside keeps of the rows that were sent to it, and until when. The target is not searched.
 
 
 @dataclass(frozen=True)

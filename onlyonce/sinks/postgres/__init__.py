@@ -1,1 +1,1 @@
-"""Results into PostgreSQL: rows and unit in one transaction, in a pinned number of partitions."""
+"""Write results into PostgreSQL: rows and unit in one transaction, in a pinned number of partitions."""

@@ -1,15 +1,12 @@
-"""Upserts that keep the newest row of each key by its columns (`newest_by`), and remove rows (`deletes`):
-`<table>_deleted` keeps what was deleted.
+"""Write the rows of a unit, from the table `arriving`: upserts by `newest_by` and `deletes`, histories, and sums.
 
-A key has a row in the table, or its key and position in `<table>_deleted`: never both, and always those of its newest
-change. So whatever comes later is compared with the newest, also where that one has deleted the row. All is one
-transaction, that of the unit's claim.
+An upsert keeps the newest row of each key by its columns `newest_by`, and removes rows by `deletes`. A key has a row in
+the table, or its key and position in `<table>_deleted`: never both, and always those of its newest change. So a later
+row is compared with the newest change, even if that one has deleted the key's row. All of it is in the transaction of
+the unit's claim.
 
 A key is in one partition of a batch, and the batches of an output come one after the other, so no two units write one
-key at once.
-
-Who calls it: `postgres_unit`, with the rows of a unit in the table `arriving`. Errors: those of PostgreSQL; a null
-among the columns that put changes in order, or among the keys of rows that may be deleted, is one of them.
+key at the same time. A null in an ordering column, or in a key of rows that may be deleted, is an error of PostgreSQL.
 """
 
 from __future__ import annotations
@@ -29,8 +26,10 @@ from onlyonce.core.units import UnitId
 from onlyonce.failpoints import passing
 
 STAGE = "CREATE TEMP TABLE arriving ON COMMIT DROP AS SELECT {columns} FROM {target} WITH NO DATA"
-"""Only the columns that the function gives: a default, an identity or a generated value of another column is for the
-target to compute."""
+"""Only the columns that the function returns.
+
+The target computes a default, an identity or a generated value of another column.
+"""
 MARK = "ALTER TABLE arriving ADD COLUMN {deletes} boolean"
 NEVER_NULL = "ALTER TABLE arriving {columns}"
 ONE_A_KEY = "CREATE UNIQUE INDEX ON arriving ({keys})"
@@ -46,7 +45,7 @@ ON CONFLICT ({keys}) DO UPDATE SET {moved}
 DELETE = "DELETE FROM {target} AS there USING arriving WHERE {same_key} AND arriving.{deletes}"
 FORGET = "DELETE FROM {deleted} AS there USING arriving WHERE {same_key} AND NOT arriving.{deletes}"
 NEWER = " WHERE {target_is_unknown} OR {target_is_older}"
-"""A row whose position is null is of before there were positions: it gives way."""
+"""A row whose position is null is from before there were positions: it is replaced."""
 
 
 UNWRITTEN = """
@@ -94,10 +93,11 @@ def delete_older(
     deletes: str,
     types: pa.Schema,
 ) -> int:
-    """Drop outdated rows of `arriving`, then delete what its other rows say; leaves those that are to be written.
+    """Drop outdated rows of `arriving`, then delete what its other rows say. The rows that are to be written stay.
 
-    Return how many rows stayed in the target because a trigger kept them. Raise Twice for two rows of the same keys:
-    that one is deleted and one written would show nowhere else."""
+    Return how many rows stayed in the target because a trigger kept them. Raise Twice for two rows of the same keys: if
+    one was deleted and one written, no later check would detect it.
+    """
     schema, name = table
     target, beside = sql.Identifier(schema, name), sql.Identifier(schema, POSTGRES.deleted(name))
     same = [sql.SQL("there.{0} = arriving.{0}").format(sql.Identifier(key)) for key in keys]
@@ -133,9 +133,9 @@ def unwritten_keys(
     deletes: str | None,
     types: pa.Schema,
 ) -> int:
-    """Return how many rows of `arriving` are not in the target, nor newer ones of their keys.
+    """Return how many rows of `arriving` are not in the target, nor newer rows of their keys.
 
-    Without `newest_by` a row of the key is enough. The rows have been written just now.
+    Without `newest_by` any row of the key counts. The rows must have been written just before.
     """
     same = [sql.SQL("there.{0} IS NOT DISTINCT FROM arriving.{0}").format(sql.Identifier(key)) for key in keys]
     written = sql.SQL("NOT arriving.{}").format(sql.Identifier(deletes)) if deletes else sql.SQL("true")
@@ -148,13 +148,13 @@ def unwritten_keys(
 
 
 def left_newest(deletes: str | None) -> sql.Composable:
-    """The condition of the rows that are to be written."""
+    """Return the condition of the rows that are to be written."""
     return sql.SQL("") if deletes is None else sql.SQL("WHERE NOT {}").format(sql.Identifier(deletes))
 
 
 @contextmanager
 def one_a_place(unit: UnitId, place: Iterable[str]) -> Iterator[None]:
-    """Tell of two rows of a unit that are in one place. Raises InvariantBroken."""
+    """Run the block, and raise InvariantBroken if two rows of a unit have the same place."""
     try:
         yield
     except (psycopg2.errors.CardinalityViolation, Twice) as error:
@@ -166,7 +166,7 @@ def one_a_place(unit: UnitId, place: Iterable[str]) -> Iterator[None]:
 
 
 def newer_rows(newest_by: tuple[str, ...], types: pa.Schema) -> sql.Composable:
-    """The condition under which an arriving row replaces the one of its keys."""
+    """Return the condition under which an arriving row replaces the row with its keys."""
     unknown = sql.SQL("target.{} IS NULL").format(sql.Identifier(newest_by[0]))
     return sql.SQL(NEWER).format(
         target_is_unknown=unknown, target_is_older=_compared("target", "<=", "excluded", newest_by, types)
@@ -179,31 +179,25 @@ def _compared(one: str, how: str, other: str, columns: Iterable[str], types: pa.
 
 
 def ordered(side: str, column: str, types: pa.Schema) -> sql.Composable:
-    """A column as rows are put in order by it."""
-    # Texts by their bytes, as Spark has put them in order within the batch, and not by the language of the database.
+    """Return a column as rows are ordered by it."""
+    # Strings are ordered by their bytes, as in Spark within the batch, and not by the database's language.
     kind = types.field(column).type
     by_bytes = ' COLLATE "C"' if pa.types.is_string(kind) or pa.types.is_large_string(kind) else ""
     return sql.SQL("{}.{}" + by_bytes).format(sql.Identifier(side), sql.Identifier(column))
 
 
 def listed(names: Iterable[str]) -> sql.Composable:
-    """Names, one behind the other."""
+    """Return names as a list separated by commas."""
     return sql.SQL(", ").join(map(sql.Identifier, names))
 
 
 # Histories (SCD type 2): each change is a version of its key's row, with the time from which and to which it held.
 #
-# A version holds until the next one of its key begins, by the order of `newest_by`; the last one is current. A delete
-# is no version: it ends the one before it, and is kept in `<table>_deleted`. So a change that comes late finds its
-# place: after a unit's rows are in, the ends of all versions of its keys are computed anew from both tables. All is one
-# transaction, that of the unit's claim. What was written before is written over itself.
-#
-# A key is in one partition of a batch, and the batches of an output come one after the other, so no two units write one
-# key at once.
-#
-# Who calls it: `postgres_unit`, with the rows of a unit in the table `arriving`. Errors: those of PostgreSQL; Twice for
-# two different changes of a key at one position. Not promised: that times grow. Where the source's clock went back, a
-# version ends before it begins.
+# A version holds until the next version of its key begins, by the order of `newest_by`; the last one is current. A
+# delete is no version: it ends the one before it, and is kept in `<table>_deleted`. So a late change finds its place:
+# after a unit's rows are written, the ends of all versions of its keys are computed again from both tables. Rows that
+# were written before are overwritten with themselves. Times need not grow: if the source's clock went back, a version
+# ends before it begins.
 
 
 ENDS = {VALID_TO: "timestamp with time zone", IS_CURRENT: "boolean"}
@@ -247,9 +241,10 @@ def write_history(
     deletes: str | None,
     types: pa.Schema,
 ) -> int:
-    """Put the rows of `arriving` in their places.
+    """Write the versions in `arriving`, and compute the ends of their keys' versions.
 
-    `columns`: those that are stored. Return how many rows a trigger of the table has dropped.
+    `columns`: the stored columns. Return how many rows a trigger of the table has dropped. Raise Twice for two
+    different changes of a key at one position.
     """
     schema, name = table
     identity = (*keys, *newest_by)
@@ -260,7 +255,7 @@ def write_history(
         "identity": listed(identity),
         "keys": listed(keys),
         "deletes": sql.Identifier(deletes or ""),
-        "kept": listed(dict.fromkeys((*identity, VALID_FROM))),  # the versions may be in order by when they begin
+        "kept": listed(dict.fromkeys((*identity, VALID_FROM))),  # `newest_by` may contain valid_from
         "values": sql.SQL(", ").join(
             [sql.SQL("{0} = excluded.{0}").format(sql.Identifier(c)) for c in columns if c not in identity]
         ),
@@ -286,8 +281,8 @@ def write_history(
 
 # Increments that can be corrected: `<table>_by_window` keeps what each window has added to the sums.
 #
-# The stream's unit keeps its rows there and adds them. A backfill's unit removes what its windows had added, keeps the
-# new rows, and adds the difference, all in one transaction. So a second attempt finds no difference.
+# The stream's unit stores its rows there and adds them. A backfill's unit removes what its windows had added, stores
+# the new rows, and adds the difference, all in one transaction. So a second attempt finds no difference.
 
 
 WINDOW = (WINDOW_START, WINDOW_END)
@@ -322,11 +317,10 @@ def write_sums(
     windows: tuple[str, ...] | None,
     copy: Callable[[sql.Composable], object],
 ) -> int:
-    """Add the rows that `copy` puts into the table it is given.
+    """Add the rows that `copy` writes into the table that it gets, in the transaction of a unit's task.
 
-    `windows`: the span whose rows are replaced. Return how many sums a trigger of the table has dropped.
-
-    Called by a unit's task, in its transaction. A key of which nothing is left keeps a row, of zeros.
+    `windows`: the span whose rows are replaced. Return how many sums a trigger of the table has dropped. A key from
+    which everything was removed keeps a row, of zeros.
     """
     schema, name = table
     by_window = sql.Identifier(schema, POSTGRES.by_window(name))

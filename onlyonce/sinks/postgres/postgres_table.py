@@ -1,4 +1,4 @@
-"""Makes the table of a Postgres sink, adds new columns to it, and refuses a table that does not fit the output."""
+"""Make the table of a Postgres sink, add new columns to it, and refuse a table that does not fit the output."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ TYPES = {
     "timestamp": "timestamp with time zone", "timestamp_ntz": "timestamp without time zone", "variant": "jsonb",
 }  # fmt: skip
 STRINGS = re.compile(r"text|character varying(\(\d+\))?")
-"""What holds a string as it is: `character(n)` cuts the spaces at its end."""
+"""Types that hold a string unchanged: `character(n)` cuts the spaces at its end."""
 READER = stored_names.READER_ROLE
 SYSTEM = {"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}
 """The names of columns that each table of PostgreSQL has already."""
 KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
-"""What else has columns: a unit and its rows can't be committed together there."""
+"""Other relations with columns: a unit and its rows can't be committed together there."""
 
 CLEAR = "WITH gone AS (DELETE FROM {0} RETURNING 1) SELECT (SELECT count(*) FROM {0}) - (SELECT count(*) FROM gone)"
-"""Both counts are of one moment, so rows that others add meanwhile are in neither."""
+"""Both counts are of one moment, so neither includes rows that others add meanwhile."""
 
 
 class SinkTable:
-    """The table that one output writes. Called by `sink_postgres`."""
+    """The table that one output writes."""
 
     def __init__(self, database: Database, output: Output, sink: Postgres, suffix: str) -> None:
         self._database, self._output, self._sink = database, output, sink
@@ -53,7 +53,10 @@ class SinkTable:
         self._declared: dict[str, str] = {}
 
     def prepare(self, schema: StructType) -> None:
-        """Make schema and table, add new columns. Raises Refused for a key, a number or a type that is not there."""
+        """Make schema and table, or add new columns.
+
+        Raise Refused for a missing key or number, or an unsuitable type.
+        """
         schema = self.stored(schema)
         self._check_keys(schema)
         kept = {f.name: _type(f) for f in schema.fields}
@@ -62,7 +65,7 @@ class SinkTable:
         beside = ownership.POSTGRES.by_window(self.name)
 
         def fit(connection: Connection) -> None:
-            """All or nothing: what is refused leaves no column behind, and no sums are without what is beside them."""
+            """Fit all tables in one transaction, so that a refusal leaves no table or column behind."""
             self._check_beside(connection, beside)
             if self.by_window:
                 self._keep(connection, beside, stored_names.BY_WINDOW_NOTE, kept, ())
@@ -87,7 +90,7 @@ class SinkTable:
     def _keep(
         self, connection: Connection, name: str, note: str, columns: dict[str, str], keys: tuple[str, ...]
     ) -> None:
-        """Make a table that the platform keeps beside the output's table. It is known by its comment."""
+        """Make a table that the platform keeps for the output's table. It is recognised by its comment."""
         if self._there(connection, name) and Drops(connection).note_of(self.schema, name) != note:
             raise Refused(
                 f"output {self._output.name}: there is a table {self.schema}.{name}, which is not the platform's",
@@ -103,13 +106,13 @@ class SinkTable:
         return self._sink.write == sinks.HISTORY
 
     def _identity(self) -> tuple[str, ...]:
-        """What no two rows have alike."""
+        """Return the columns in which no two rows agree."""
         return (*self._sink.keys, *(self._sink.newest_by if self._versions else ()))
 
     def _fit(self, connection: Connection, table: str, columns: dict[str, str], keys: tuple[str, ...]) -> None:
         self._check_table(connection, table, columns, keys)
         there = self.make(connection, table, columns, keys)
-        lacking = dict.fromkeys(keys, "missing")  # a key is not added to a table that is there
+        lacking = dict.fromkeys(keys, "missing")  # a key is not added to an existing table
         held = lacking | self.as_wanted(columns, there)
         column_types.refuse_other(
             f"output {self._output.name}", f"{self.schema}.{table}", columns, held, self._declared
@@ -119,14 +122,17 @@ class SinkTable:
             self.lengths = {name: length for name, length in found.items() if length}
 
     def as_wanted(self, wanted: dict[str, str], there: dict[str, str]) -> dict[str, str]:
-        """Return the types of the table; those that take the same values as the rows' type are called as this is."""
+        """Return the types of the table.
+
+        A type that takes the same values as the wanted one is returned as the wanted one.
+        """
         return {
             name: "text" if wanted.get(name) == "text" and STRINGS.fullmatch(kind) else kind
             for name, kind in there.items()
         }
 
     def check(self, schema: StructType) -> None:
-        """Raise Refused if the output can't be written to the table as the table is now. Changes nothing."""
+        """Raise Refused if the output can't be written to the present table. Change nothing."""
         run(
             self._database,
             lambda connection: self._check_table(connection, self.name, self.wanted(schema), self._identity()),
@@ -151,7 +157,7 @@ class SinkTable:
                 "name an ordinary table",
             )
         for column in ask(connection, "sink_tables", "computed_columns", table=place):
-            # COPY gives an identity its value also where it is GENERATED ALWAYS; an INSERT may not.
+            # COPY may set an identity that is GENERATED ALWAYS; an INSERT may not.
             if column.name in columns and (column.kind == "s" or keys):
                 self._refuse(
                     f"column {column.name} of {self.schema}.{table} is GENERATED ALWAYS, so only PostgreSQL gives "
@@ -162,8 +168,7 @@ class SinkTable:
             self._check_unique(connection, table, place, keys)
 
     def _check_unique(self, connection: Connection, table: str, place: str, keys: tuple[str, ...]) -> None:
-        """Raise Refused if no unique index over the keys finds the row of each key, also of a null, and of no other
-        key."""
+        """Raise Refused unless a unique index over the keys finds exactly the row of each key, also of a null."""
         listed = ", ".join(keys)
         over = [
             index
@@ -189,7 +194,8 @@ class SinkTable:
                 "deterministic, in which different strings are one key",
                 f'give the keys a deterministic collation (COLLATE "C"); then {add}',
             )
-        # A key that may be deleted, or has versions, is never null: its units are refused (`postgres_newest.stage`).
+        # A key that may be deleted, or has versions, is never null: its units are refused
+        # (`postgres_rows.stage_newest`).
         if not (self._sink.deletes or self._versions) and all(index.nulls_differ for index in over):
             self._refuse(
                 f"the unique index {over[0].name} of {self.schema}.{table} takes two nulls for two keys, so rows "
@@ -201,26 +207,26 @@ class SinkTable:
         raise Refused(f"output {self._output.name}: {what}", data="nothing was written", hint=hint)
 
     def wanted(self, schema: StructType) -> dict[str, str]:
-        """The columns that the table must have for an output's rows, with PostgreSQL's types."""
+        """Return the columns that the table must have for an output's rows, with PostgreSQL's types."""
         return {f.name: _type(f) for f in self.stored(schema).fields if f.name not in self._left_out()}
 
     def there(self) -> dict[str, str]:
-        """The columns that the table has now; none where there is no table. Changes nothing."""
+        """Return the columns that the table has now, none if there is no table. Change nothing."""
         return run(self._database, lambda connection: self._there(connection, self.name))
 
     def stored(self, schema: StructType) -> StructType:
-        """The columns of an output's rows that reach the database."""
+        """Return the columns of an output's rows that are sent to the database."""
         left_out = set() if self.by_window or self._sink.deletes else self._left_out()
         return StructType([f for f in schema.fields if f.name not in left_out])
 
     def _left_out(self) -> set[str]:
         if self._sink.deletes:
             return {self._sink.deletes}
-        # A window adds to the row of its keys; when it happened is no part of the sum, unless it is a key.
+        # A window adds to the row of its keys; its time is not part of the sum, unless it is a key.
         return set(WINDOW) - set(self._sink.keys) if self._sink.write == "increment" else set()
 
     def _check_beside(self, connection: Connection, beside: str) -> None:
-        """Sums can be corrected only if what each window added was kept from the first row on, without a gap."""
+        """Raise Refused unless each window's additions were kept from the first row: else sums can't be corrected."""
         there, kept = (
             bool(self._there(connection, self.name)),
             Drops(connection).note_of(self.schema, beside) == stored_names.BY_WINDOW_NOTE,
@@ -259,7 +265,7 @@ class SinkTable:
     def make(
         self, connection: Connection, table: str, columns: dict[str, str], keys: tuple[str, ...]
     ) -> dict[str, str]:
-        """Make what is missing; gives the columns that are there then."""
+        """Make what is missing. Return the columns that the table then has."""
         cursor = connection.connection.cursor()
         name = sql.Identifier(self.schema, table)
         parts = [sql.SQL("{} {}").format(sql.Identifier(n), sql.SQL(t)) for n, t in columns.items()]
@@ -274,7 +280,7 @@ class SinkTable:
         made = not self._there(connection, table)
         cursor.execute(sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(name, sql.SQL(", ").join(parts)))
         if made and WINDOW[0] in columns and keys[:1] != WINDOW[:1]:
-            # While it is empty: on a large table it would hold up writers. People and backfills look for rows by their
+            # While it is empty: on a large table it would hold up writers. People and backfills search rows by their
             # window.
             cursor.execute(sql.SQL("CREATE INDEX ON {} ({})").format(name, sql.Identifier(WINDOW[0])))
         new = [n for n in columns if n not in self._there(connection, table) and n not in keys]
@@ -289,9 +295,10 @@ class SinkTable:
         return self._there(connection, table)
 
     def clear(self, connection: Connection) -> None:
-        """Take out all rows.
+        """Delete all rows.
 
-        Raise Refused if a trigger of the table keeps some: they would stand next to those that are computed again.
+        Raise Refused if a trigger of the table keeps some: they would stay in addition to those that are computed
+        again.
         """
         cursor: Any = connection.connection.cursor()
         cursor.execute(sql.SQL(CLEAR).format(sql.Identifier(self.schema, self.name)))

@@ -1,7 +1,6 @@
-"""The work of one task of a Postgres sink on an executor: claim the unit, check the epoch, COPY the rows, store the
-content, commit.
+"""The units of a Postgres sink: claim the unit, check the epoch, COPY the rows, store the content, commit.
 
-The rows are in the unit's own transaction. So a unit that is already there is skipped, after its content was
+The rows are in the unit's own transaction. So a unit that is already committed is skipped, after its content was
 compared. Rows stream from Arrow to COPY; a partition is never in memory as a whole.
 """
 
@@ -42,7 +41,7 @@ from onlyonce.sinks.postgres import postgres_rows
 
 RESULT = "partition int, rows long"
 AT_A_TIME = 1 << 20
-"""Bytes that COPY asks for; psycopg2's 8,192 are a call for some thirty rows."""
+"""Bytes that COPY requests; psycopg2's 8,192 are a call for some thirty rows."""
 
 UPDATES = {
     "upsert": "{column} = excluded.{column}",
@@ -53,7 +52,7 @@ LATER_WINDOW = (
     " WHERE target.window_end IS NULL"
     " OR (target.window_end, target.window_start) <= (excluded.window_end, excluded.window_start)"
 )
-"""An upsert whose keys don't say the window: a row of an earlier one comes too late, say by a backfill."""
+"""If an upsert's keys don't name the window, a row of an earlier window, say by a backfill, replaces nothing."""
 
 
 COPY = "COPY {table} ({columns}) FROM STDIN (FORMAT csv)"
@@ -65,11 +64,12 @@ COUNT_KEYS = "SELECT count(*) FROM (SELECT FROM arriving GROUP BY {keys}) AS one
 
 @dataclass(frozen=True)
 class Work:
-    """All that a task needs to know.
+    """What a task needs to know.
 
-    `windows`: the span whose rows go first, for a backfill. `by_window`: the sums are kept by window too. `beside`:
-    columns that are counted and not written, with the name under which they are counted. `newest_by`, `deletes`: as the
-    sink declares them."""
+    windows              the span whose rows are deleted first, for a backfill
+    by_window            whether the sums are kept by window too
+    newest_by, deletes   as the sink declares them
+    """
 
     database: Database
     unit: UnitId
@@ -82,6 +82,7 @@ class Work:
     windows: tuple[str, ...] | None = None
     by_window: bool = False
     beside: tuple[tuple[str, str], ...] = ()
+    """Columns that are counted and not written, with the name under which they are counted."""
     newest_by: tuple[str, ...] = ()
     deletes: str | None = None
 
@@ -91,9 +92,9 @@ Put = Callable[[Connection, Work, Batches], None]
 
 
 def write_unit(work: Work, put: Put | None = None) -> Callable[[Batches], Batches]:
-    """The Arrow function of a batch: the rows of one partition → (partition, rows).
+    """Return the Arrow function of a batch: the rows of one partition → (partition, rows).
 
-    `put` writes them in another database's words.
+    `put` writes the rows in another database's SQL.
     """
     write = put or put_rows
 
@@ -134,7 +135,7 @@ def _commit(work: Work, batches: Batches, tally: Tally, write: Put) -> None:
 
 
 def _settle(work: Work, tally: Tally) -> None:
-    """The answer to COMMIT was lost: read the log, then decide. docs/specification/unit.md."""
+    """Read the log after the answer to COMMIT was lost, then decide. docs/specification/unit.md."""
     there = Units(work.database).find(work.unit)
     if there is None:
         raise Retryable(f"unit {work.unit}: the COMMIT did not arrive", data="none of its rows are there")
@@ -142,9 +143,9 @@ def _settle(work: Work, tally: Tally) -> None:
 
 
 def put_rows(connection: Connection, work: Work, batches: Batches) -> None:
-    """Write rows as the sink declares it, in the caller's transaction: a unit, or plainly (`postgres_plain`).
+    """Write rows as the sink declares it, in the caller's transaction: a unit, or plainly (`sink_postgres.write_rows`).
 
-    Raises Refused for rows that the table can't hold, InvariantBroken for two of the same keys.
+    Raise Refused for rows that the table can't hold, and InvariantBroken for two rows of the same keys.
     """
     try:
         _write(connection, work, batches)
@@ -225,7 +226,7 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
         cursor.execute(merge)
     if (written := cursor.rowcount) != arrived:
         order = work.newest_by or ((WINDOW_END, WINDOW_START) if later else ())
-        if order or not updates:  # an older row is left out, and so is one that is there
+        if order or not updates:  # a row that is older, or that exists already, is left out
             _refuse_dropped(
                 work, postgres_rows.unwritten_keys(cursor, names["target"], work.keys, order, work.deletes, types)
             )
@@ -239,7 +240,7 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
 def _fill(cursor: Any, work: Work, table: sql.Composable, first: pa.RecordBatch | None, rest: Batches) -> int:
     """Copy rows into a table, if there are any; return how many.
 
-    Raises Refused if PostgreSQL reports fewer rows than were sent.
+    Raise Refused if PostgreSQL reports fewer rows than were sent.
     """
     if first is None:
         return 0
@@ -251,8 +252,10 @@ def _fill(cursor: Any, work: Work, table: sql.Composable, first: pa.RecordBatch 
 
 
 def _refuse_dropped(work: Work, dropped: int) -> None:
-    """Raise Refused if a trigger of the table has dropped rows: the unit would note rows that the table does not
-    have."""
+    """Raise Refused if a trigger of the table has dropped rows.
+
+    The unit would note rows that the table does not have.
+    """
     if dropped:
         raise Refused(
             f"unit {work.unit}: a trigger of {work.schema}.{work.table} drops {dropped:,} of its rows, or keeps "
@@ -263,7 +266,7 @@ def _refuse_dropped(work: Work, dropped: int) -> None:
 
 
 def _delete(cursor: Any, work: Work) -> None:
-    """Take out the rows of the windows that are written anew, in the same transaction."""
+    """Delete the rows of the windows that are written again, in the same transaction."""
     statement = sql.SQL("DELETE FROM {} WHERE window_start >= %s AND window_start < %s")
     cursor.execute(statement.format(sql.Identifier(work.schema, work.table)), work.windows)
     cursor.execute(sql.SQL(STILL_THERE).format(sql.Identifier(work.schema, work.table)), work.windows)
@@ -275,7 +278,8 @@ def _copy(cursor: Any, statement: str, rows: _Csv) -> None:
     try:
         cursor.copy_expert(statement, rows, AT_A_TIME)
     except psycopg2.Error as error:
-        # psycopg2 cancels the COPY when its source fails, and tells only the cancel, as if the database had been away.
+        # If its source fails, psycopg2 cancels the COPY and raises only the cancel, as if the database had been
+        # unreachable.
         if rows.error is None:
             raise
         raise rows.error from error
@@ -295,7 +299,7 @@ class _Csv(io.RawIOBase):
         self.count = 0
 
     def read(self, size: int = -1) -> bytes:
-        """The next bytes, at most `size`. What the batches raise is kept in `error`."""
+        """Return the next bytes, at most `size`. An error of the batches is kept in `error`."""
         try:
             while not self._left:
                 self._left = memoryview(next(self._pieces))
@@ -319,25 +323,24 @@ class _Csv(io.RawIOBase):
             batch = next(rest, None)
 
 
-# The data units of a batch in PostgreSQL: rows in the recorded number of partitions, one task and one transaction for
-# each.
-#
-# Used by the sinks whose rows are in the unit's transaction: a table (`sink_postgres`, `sink_mysql`) and the outbox
+# The data units of a batch: rows in the recorded number of partitions, one task and one transaction for each. Used by
+# the sinks whose rows are in the unit's transaction: tables (`sink_postgres`, `sink_mysql`) and the outbox
 # (`sink_outbox`).
 
 
 @dataclass(frozen=True)
 class PinnedUnits:
-    """How one driver commits the units of one sink."""
+    """Commits the units of one sink for one driver."""
 
     database: Database
     sink: str
     epoch: int
 
     def pinned(self, batch: Batch, rows: DataFrame, key: Column) -> DataFrame:
-        """The rows with their hash, in the partitions that the hash `key` names.
+        """Return the rows with their hash, in the partitions that the hash `key` selects.
 
-        Raises InvariantBroken for a replay that means other data."""
+        Raise InvariantBroken for a replay with other data.
+        """
         plan, schema = batch.plan, rows.schema
         found = pinned.pin(rows, schema, F.pmod(key, F.lit(plan.partitions)).cast("int"), plan.partitions)
         if batch.replayed:
@@ -345,20 +348,20 @@ class PinnedUnits:
         return found
 
     def commit(self, exported: DataFrame | pa.Table, work: Work, put: Put | None = None) -> None:
-        """Commit pinned rows, in the form that the table takes. `put` writes them in another database's words."""
+        """Commit pinned rows, in the form that the table takes. `put` writes them in another database's SQL."""
         passing("postgres-before-units")
         rows = exported if isinstance(exported, pa.Table) else planned_once(exported)
         worker.ran(rows, write_unit(work, put), RESULT)
         passing("postgres-after-units")
 
     def commit_nothing(self, batch: Batch, nothing: Content) -> None:
-        """All units of a batch without rows."""
+        """Commit all units of a batch without rows."""
         passing("postgres-before-units")
         pinned.commit_nothing(self.database, self.epoch, batch, self.sink, nothing)
         passing("postgres-after-units")
 
     def end(self, scope: Scope, batch: Batch, authority: str) -> None:
-        """Copy the units of another authority than the platform to its log; see that all partitions are there."""
+        """Copy another authority's units to the platform's log, and check that all partitions are there."""
         plan = batch.plan
         if authority != "platform":
             for unit in Units(self.database).of_batch(plan.lineage, plan.batch_id):

@@ -1,9 +1,10 @@
-"""The work of one task of a Postgres sink in at-least-once mode: check the epoch, write the rows, note them, commit.
+"""The Postgres sink: rows and unit in one transaction, in a fixed number of partitions (docs/specification/unit.md).
 
-There is no claim, and no hash to compare: a second attempt of a task, or a replay, writes its rows again. The note in
-the rows' transaction adds up over all attempts, so the batch can tell how many rows are there twice.
+If the table is in another database than the log, that database is the authority. It has its own epoch row and units.
+The log notes that (`authorities`), and the end of the batch copies the units to the log.
 
-Who calls it: `sink_postgres`. Raises Superseded, and what `postgres_unit.put_rows` raises.
+At least once there is no claim, and no hash to compare: a second attempt of a task, or a replay, writes its rows again.
+The note in the rows' transaction adds up over all attempts, so the batch can report how many rows are written twice.
 """
 
 from __future__ import annotations
@@ -49,7 +50,10 @@ from onlyonce.sinks.postgres.postgres_unit import PinnedUnits, Put, Work
 
 
 def write_rows(work: Work, put: Put = postgres_unit.put_rows) -> Callable[[Batches], Batches]:
-    """The Arrow function of a batch: the rows of one partition → (partition, rows)."""
+    """Return the Arrow function of an at-least-once batch: the rows of one partition → (partition, rows).
+
+    It checks the epoch, writes the rows, notes them and commits. It raises Superseded, and what `put` raises.
+    """
 
     def run_task(batches: Batches) -> Batches:
         context: Any = TaskContext.get()
@@ -84,12 +88,6 @@ def _commit(work: Work, batches: Batches, put: Put) -> int:
     return rows
 
 
-# The Postgres sink: rows and unit in one transaction, in a fixed number of partitions (docs/specification/unit.md).
-#
-# If the table is in another database than the log, that database is the authority. It has its own epoch row and units;
-# the log notes that (`authorities`), and the end of the batch copies the units to the log.
-
-
 class PostgresWriter:
     """Writes one output to its table."""
 
@@ -102,7 +100,10 @@ class PostgresWriter:
         self._units = PinnedUnits(self._database, output.name, query.driver.epoch)
 
     def prepare(self, schema: StructType) -> None:
-        """Make schema and table, add new columns, tell their database the epoch; refuse a column of another type."""
+        """Make schema and table, or add new columns; store the epoch in their database.
+
+        Raise Refused if a type differs.
+        """
         if self._authority != "platform":
             units.adopt_authority(self._context.database, self._query.driver, self._authority)
         self._table.prepare(schema)
@@ -112,7 +113,7 @@ class PostgresWriter:
         return self._table.lengths
 
     def write(self, batch: Batch, rows: DataFrame | pa.Table, content_of_rows: Content) -> int:
-        """One task and one transaction for each pinned partition; at least once, for each that the rows have."""
+        """Write each pinned partition by one task in one transaction; at least once, each partition of the rows."""
         if batch.at_least_once:
             assert isinstance(rows, DataFrame)
             return self._plainly(batch, rows, content_of_rows.rows)
@@ -123,7 +124,7 @@ class PostgresWriter:
         return 0
 
     def exported(self, batch: Batch, rows: DataFrame) -> DataFrame | None:
-        """Return the rows of a batch of one partition: the driver is its task then."""
+        """Return the rows of a batch of one partition, whose task the driver is; else None."""
         if batch.at_least_once or batch.plan.partitions != 1:
             return None
         stored = self._stored(rows)
@@ -132,11 +133,11 @@ class PostgresWriter:
         )
 
     def landed(self, plan: Plan) -> bool:
-        """Whether any rows of this batch are noted."""
+        """Return whether any rows of this batch are noted."""
         return self._noted(plan) > 0
 
     def replace(self, batch: Batch, rows: DataFrame, content_of_rows: Content, span: Span) -> None:
-        """The same where a batch of a backfill has one partition: one transaction deletes and writes."""
+        """Replace the windows' rows: a batch of a backfill has one partition, so one transaction deletes and writes."""
         assert batch.plan.partitions == 1, "a reader must never see half a generation"
         self._commit(batch, rows, content_of_rows, "replace", tuple(time.isoformat() for time in span.times))
 
@@ -185,7 +186,7 @@ class PostgresWriter:
             self._sink.keys, (), newest_by=self._sink.newest_by,
         )  # fmt: skip
         passing("postgres-before-units")
-        # Two rows of the same keys must meet in one task, or nobody would tell.
+        # Two rows of the same keys must be in one task, which detects them.
         placed = rows.repartition(*[F.col(quoted(key)) for key in self._sink.keys]) if self._sink.keys else rows
         exported = placed.select(*[encoding.in_copy(f) for f in schema.fields])
         worker.mapped(exported, write_rows(work), postgres_unit.RESULT).collect()
@@ -197,7 +198,7 @@ class PostgresWriter:
         return Units(self._database).noted(plan.lineage, plan.batch_id, name)
 
     def clear(self, has_begun: Callable[[], bool]) -> None:
-        """Take out all rows, in one transaction that holds the epoch, unless the life that asks has begun a batch."""
+        """Delete all rows, in one transaction that checks the epoch, unless the calling life has begun a batch."""
         if has_begun():
             return
 
@@ -208,7 +209,7 @@ class PostgresWriter:
         run(self._database, work)
 
     def end(self, scope: Scope, batch: Batch) -> None:
-        """Copy the units of another authority to the platform's log; see that all partitions are there."""
+        """Copy another authority's units to the platform's log, and check that all partitions are there."""
         self._units.end(scope, batch, self._authority)
 
 
@@ -219,8 +220,7 @@ def _in_copy(pinned: DataFrame, schema: StructType) -> DataFrame:
     )
 
 
-# What a table of PostgreSQL stores: its rows, TOASTed values whole, and the values that the planner's statistics keep
-# of its columns.
+# What a table of PostgreSQL stores: its rows, whole TOASTed values, and the column values in the planner's statistics.
 
 
 AT_ONCE = 10_000
@@ -236,7 +236,7 @@ class StoredInPostgres(Stored):
     sink: Postgres
 
     def rows(self, mentions: Mentions) -> Iterator[Rows]:
-        """Yield what has rows or statistics that mention the condition."""
+        """Yield which tables have rows or statistics that mention the condition."""
         for table in self._tables():
             if count := run(self._database(), lambda conn: counted(conn, table, mentions)):  # noqa: B023 - it is called here
                 yield Rows(f"table {'.'.join(table)}", count, GOES)
@@ -244,7 +244,7 @@ class StoredInPostgres(Stored):
                 yield Rows(f"pg_stats of {'.'.join(table)}", count, STATISTICS_GO)
 
     def clean(self, mentions: Mentions, mentioned: Mentioned) -> None:
-        """Make new statistics where the old ones mention the condition."""
+        """Make new statistics if the old ones mention the condition."""
         session = Session(self._database())
         try:
             for table in self._tables():
@@ -253,7 +253,7 @@ class StoredInPostgres(Stored):
             session.close()
 
     def stays(self) -> str:
-        """Return what of replaced rows stays."""
+        """Return which copies of replaced rows stay."""
         return f"replaced rows stay on the pages of the table and of its indexes until VACUUM (FULL) {self.sink.table}"
 
     def _tables(self) -> list[tuple[str, str]]:
@@ -289,7 +289,7 @@ def counted(connection: Connection, table: tuple[str, str], mentions: Mentions, 
 
 
 def in_statistics(connection: Connection, table: tuple[str, str], mentions: Mentions) -> int:
-    """Return of how many columns of a table the planner's statistics mention the condition."""
+    """Return for how many columns of a table the planner's statistics mention the condition."""
     return sum(
         mentions.in_row({f"statistics of {column}": values})
         for column, values in Erasures(connection).statistics(*table)
@@ -297,7 +297,7 @@ def in_statistics(connection: Connection, table: tuple[str, str], mentions: Ment
 
 
 def _possible(columns: Sequence[identifiers.Identifier], mentions: Mentions) -> identifiers.Composed:
-    """Rows of which some column has the longest value, or an escape. The others need not leave the server."""
+    """Return the condition that some column has the longest value or an escape: other rows stay on the server."""
     whole = identifiers.SQL("concat_ws(' ', {})").format(identifiers.SQL(", ").join(columns))
     each = (
         identifiers.SQL("position({} IN {}) > 0").format(identifiers.Literal(one), whole)
