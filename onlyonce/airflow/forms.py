@@ -1,4 +1,4 @@
-"""Write the texts of a pipeline in Airflow: the pages of its DAGs, and the forms of their runs."""
+"""Describe a pipeline in Airflow: the pages of its DAGs, and the forms of their runs."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def main(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version, and nothing else.")
     ] = False,
 ) -> None:
-    """The options of every command."""
+    """Take the options of every command."""
 
 
 platform.add_init_commands(app)

@@ -175,7 +175,7 @@ def metrics(
     every: Annotated[float, typer.Option(min=1, help="With --push: seconds between two sendings.")] = 60.0,
     as_json: Json = False,
 ) -> None:
-    """The figures of the views as metrics: once as a table, or served or sent by OpenTelemetry until Ctrl-C."""
+    """Show the figures of the views as metrics: once as a table, or serve or send them by OpenTelemetry until Ctrl-C."""
     if serve is not None and push:
         raise Refused("--serve and --push at once", hint="start one command for each")
     url = there(settings.reader_url)
@@ -256,30 +256,32 @@ def sql(
 
 
 def status(as_json: Json = False) -> None:
-    """One row for each pipeline and bounded run: last batch, max event time, conservation, epoch."""
+    """Show one row for each pipeline and bounded run: last batch, max event time, conservation, epoch."""
 
     give(read(lambda views: views.rows("status")), as_json, empty="no pipeline has run yet")
 
 
 def lag(as_json: Json = False) -> None:
-    """How far each stage of each pipeline is behind: the age of its oldest waiting input, and of what it has
-    committed."""
+    """Show how far each stage of each pipeline is behind.
+
+    The rows have the age of its oldest waiting input, and of what it has committed.
+    """
 
     give(read(lambda views: views.rows("lag")), as_json, empty="no pipeline has run yet")
 
 
 def commits(pipeline: InstanceName, limit: Limit = 20, as_json: Json = False) -> None:
-    """The last lines of the commit log, newest first: one for each unit."""
+    """Show the last lines of the commit log, newest first: one for each unit."""
     give(rows_of(pipeline, "commits_of", n=limit), as_json, empty="nothing is committed yet")
 
 
 def batches(pipeline: InstanceName, limit: Limit = 20, as_json: Json = False) -> None:
-    """The last batches of each query, newest first, with what became of their records."""
+    """Show the last batches of each query, newest first, with what became of their records."""
     give(rows_of(pipeline, "batches_of", n=limit), as_json, empty="no batch has begun yet")
 
 
 def files(pipeline: InstanceName, limit: Limit = 20, as_json: Json = False) -> None:
-    """The last files of each sharded output, newest first: window, pane, shard, and whether it has its final name."""
+    """Show the last files of each sharded output: window, pane, shard, and whether it has its final name."""
     give(rows_of(pipeline, "files_of", n=limit), as_json, empty="no files are written yet")
 
 
@@ -295,7 +297,7 @@ def trace(
     pipelines: PipelineFiles = None,
     as_json: Json = False,
 ) -> None:
-    """What became of one record: its fate, its unit, its windows. Exit code 1 if it was never seen."""
+    """Show what became of one record: its fate, its unit, its windows. Exit code 1 if it was never seen."""
     from onlyonce import settings
     from onlyonce.database.connect import Database
     from onlyonce.records import trace as tracing
@@ -311,7 +313,7 @@ def trace(
 
 
 def late(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:
-    """The records that came after their window had closed, one row for each output and window."""
+    """Show the records that came after their window had closed, one row for each output and window."""
     from onlyonce.records import left_out
 
     _give_some(left_out.late(declared(pipeline, pipelines), pipeline, limit), limit, as_json)
@@ -324,7 +326,7 @@ def rejected(
     pipelines: PipelineFiles = None,
     as_json: Json = False,
 ) -> None:
-    """The records that the function of an output has rejected, with the reason, one row for each output and window."""
+    """Show the records that the function of an output has rejected, with the reason, a row for each window."""
     from onlyonce import settings
     from onlyonce.database.connect import Database
     from onlyonce.records import left_out as found
@@ -337,14 +339,14 @@ def rejected(
 
 
 def invalid(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:
-    """The invalid records, with the reason, the place and the line as it came."""
+    """Show the invalid records, with the reason, the place and the line as it came."""
     from onlyonce.records import left_out
 
     _give_some(left_out.invalid(declared(pipeline, pipelines), pipeline, limit), limit, as_json)
 
 
 def remnant(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:
-    """The records from before the dedup horizon, which can't be checked for duplicates any more."""
+    """Show the records from before the dedup horizon, which can't be checked for duplicates any more."""
     from onlyonce.records import left_out
 
     _give_some(left_out.remnant(declared(pipeline, pipelines), pipeline, limit), limit, as_json)

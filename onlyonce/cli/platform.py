@@ -96,7 +96,7 @@ def settings(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Every setting with its value, and where that comes from: the environment, a file, or the default.
+    """Show every setting with its value, and where that comes from: the environment, a file, or the default.
 
     Secrets are masked.
     """

@@ -314,7 +314,7 @@ def sweep(given: Any, words: list[str], as_json: bool) -> None:
 
 @lineage_app.command("list")
 def list_lineages(as_json: Json = False) -> None:
-    """Each life of each query, with its state, its epoch and its last batch."""
+    """List each life of each query, with its state, its epoch and its last batch."""
 
     give(read(lambda views: views.rows("lineages")), as_json, empty="no query has run yet")
 

@@ -450,7 +450,7 @@ def _time(floor: int) -> datetime | None:
 
 
 def cli() -> None:
-    """`python -m onlyonce.operate.gc`."""
+    """Run `python -m onlyonce.operate.gc`."""
     logs.configure(job="collect")
     job_main.run(main)
 
