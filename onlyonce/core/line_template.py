@@ -1,10 +1,8 @@
-"""Recognises plain lines by regular expressions.
+"""Recognise plain lines by regular expressions. A plain line is a flat JSON object of declared keys. Pure.
 
-A plain line is a flat JSON object of declared keys, with nothing unusual in it.
-
-`exact` matches lines that Arrow reads as the conversion table does (`onlyonce/core/conversions.py`). It exists if all declared
-types have an exact form. RE2, which runs it, takes time in proportion to the line with any expression. `layout` is what
-lines have alike that one program has written: with it a block of them is read without an expression for each.
+`exact` matches lines that Arrow reads as the conversion table does (`core/conversions.py`). It exists if all
+declared types have an exact form. RE2, which runs it, needs time in proportion to the line for any expression.
+`layout` is the common form of the lines of one program: a block of them is read without an expression for each line.
 """
 
 from __future__ import annotations
@@ -30,15 +28,15 @@ EXACT = {
     "seconds": "-?(?:0|[1-9][0-9]{0,10})",
 }
 """By type the values that all parsers read alike: in range whatever the digits, in one notation. `seconds` since 1970
-is the other form of a timestamp."""
+are the other form of a timestamp."""
 
 
 def exact(kinds: Mapping[str, str]) -> str:
-    """The expression (RE2's, which takes time in proportion to the line) that finds a line which is right as it stands.
+    """Return an RE2 expression for lines that are valid as they stand.
 
-    `kinds` is the type of each column; all of them are in EXACT. A line that it finds is one JSON object whose keys are
-    columns and whose values are of their types, or null. What it can't see: a key that is there twice, and a day that
-    its month has not.
+    `kinds` has the type of each column; all types are in EXACT. A matching line is one JSON object whose keys are
+    columns and whose values are of their types, or null. The expression can't see a key that occurs twice, or a day
+    that its month does not have.
     """
     pair = "|".join(f'"{re.escape(name)}" *: *(?:{EXACT[kind]}|null)' for name, kind in kinds.items())
     return rf"\A\{{ *(?:{pair})(?: *, *(?:{pair}))* *\}}\z"
@@ -49,16 +47,16 @@ UTF8 = (
     r"|\xed[\x80-\x9f][\x80-\xbf]"
     r"|\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}|\xf4[\x80-\x8f][\x80-\xbf]{2})*\z"
 )
-"""The expression (RE2's, over bytes) for signs of Unicode in UTF-8."""
+"""The RE2 expression, over bytes, for characters of Unicode in UTF-8."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The text of a line around its values: `fixed` before each and behind the last, `values` their columns and kinds
-    (as in EXACT).
+    """The text of a line around its values: `fixed` before each value and after the last one.
 
-    A line that has all of `fixed`, in this order, from its begin to its end and with no quotation mark elsewhere is
-    found by `exact` if each value between is of its kind (`inner`) and no text has a backslash or a control sign.
+    `values` are their columns and kinds (as in EXACT). A line matches `exact` if it has all of `fixed` in this order
+    from begin to end, no other quotation mark, and a value of its kind (`inner`) at each gap. No string may have a
+    backslash or a control character.
     """
 
     fixed: tuple[bytes, ...]
@@ -67,13 +65,13 @@ class Layout:
 
 _PAIR = re.compile(r' *"([^"]*)" *: *("[^"]*"|[^", {}]+) *')
 SECONDS = {"timestamp": "seconds"}
-"""The other form of a kind: a number and no text."""
+"""The other form of a kind: a number, not a string."""
 
 
 def layout(line: str, kinds: Mapping[str, str]) -> Layout | None:
-    """That of a line which is one flat object of different columns.
+    """Return the layout of a line that is one flat object of different columns.
 
-    None if it is not, or has no value. A null is fixed: its column has no value.
+    None if the line is not such an object, or has no value. A null belongs to `fixed`: its column has no value.
     """
     fixed, values, names = list[bytes](), list[tuple[str, str]](), set[str]()
     begin, at = 0, 1
@@ -98,5 +96,5 @@ def layout(line: str, kinds: Mapping[str, str]) -> Layout | None:
 
 
 def inner(kind: str) -> str:
-    """The expression (RE2's) for a value without its quotation marks, as it stands between what is fixed."""
+    """Return an RE2 expression for a value without its quotation marks, as it stands between the fixed parts."""
     return rf"\A(?:{EXACT[kind].strip(chr(34))})\z"

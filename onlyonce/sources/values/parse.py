@@ -1,7 +1,7 @@
-"""Adds columns to a Delta table that the declaration or the function has gained since the table was made.
+"""Turn lines and columns into records: declared columns, event time and id, or the reason why a record is invalid.
 
-A new column is added before anything is written. A changed type is refused: a table has one type for a column, and the
-old rows would be lost or guessed. Called by `events` and the Delta sink.
+Spark expressions call the readers of the conversion table and of Arrow. The module also adds new columns to a Delta
+table, and maps the columns of one of several sources to the pipeline's.
 """
 
 from __future__ import annotations
@@ -53,12 +53,13 @@ from onlyonce.tables import opening
 
 
 def fit_columns(path: Location, wanted: StructType, whose: str) -> None:
-    """Add the columns that the table lacks, at its end.
+    """Add the columns that a Delta table lacks, at its end, before anything is written.
 
-    Raises Refused for one whose type has changed; then nothing is added.
+    Raise Refused for a column whose type has changed; then nothing is added. A table has one type for a column, and the
+    old rows would be lost or guessed.
     """
     there = _there(path)
-    # By their names: whether a null may be inside a column is judged by the values (`delta_inside`).
+    # The types by name: whether a null may be inside a column is judged by the values (`delta_inside`).
     kinds = ({field.name: field.dataType.simpleString() for field in fields} for fields in (wanted, there.values()))
     column_types.refuse_other(whose, path, *kinds)
     missing = [field for field in wanted.fields if field.name.lower() not in there]
@@ -67,23 +68,23 @@ def fit_columns(path: Location, wanted: StructType, whose: str) -> None:
     try:
         opening.add_columns(path, StructType(missing).json())
     except DeltaError:
-        # Two drivers at once: one of them adds the columns, the other is told that they are there.
+        # If two drivers add the columns at once, one succeeds, and the other's attempt fails.
         if not {field.name.lower() for field in missing} <= _there(path).keys():
             raise
 
 
 def _there(path: Location) -> dict[str, StructField]:
-    # Spark takes capitals and small letters for the same column.
+    # Spark ignores case in the names of columns.
     return {
         field.name.lower(): field for field in StructType.fromJson(json.loads(opening.table(path).schema().to_json()))
     }
 
 
-# A record's id from columns: the strings of their values by `onlyonce/core/line_values.py`, and two chained
-# XXH64 hashes of them.
+# A record's id from columns: the strings of their values by `onlyonce/core/line_values.py`, and two chained XXH64
+# hashes of them.
 #
-# Spark's cast and Arrow's give the same strings for the types in AS_CAST; a test holds them against each other. The
-# other types are written by Python, since Spark's cast of a float or a decimal depends on the version of Java.
+# Spark's cast and Arrow's give the same strings for the types in AS_CAST; a test compares them. Python writes the other
+# types, since Spark's cast of a float or a decimal depends on the version of Java.
 
 
 AS_CAST = ("string", "boolean", "tinyint", "smallint", "int", "bigint", "date", "timestamp", "timestamp_ntz")
@@ -97,7 +98,7 @@ def id_hashes(identity: Iterable[Column]) -> tuple[Column, Column]:
 
 
 def id_salt(pipeline: Pipeline) -> list[Column]:
-    """Return what goes before the values of an id if each of several sources has an id space of its own."""
+    """Return what comes before the values of an id if each of several sources has its own id space."""
     return [F.lit(pipeline.part.salt)] if pipeline.part and pipeline.part.salt else []
 
 
@@ -131,20 +132,17 @@ def _id_text(name: str) -> Callable[[Column], Column]:
     return arrow_udf(write, StringType())
 
 
-# Gives the records of one of several sources the columns of the pipeline, as its `Input` says.
-#
-# Who calls it: `parse`, with records that have the source's own columns; a check before a run, with none. Errors:
-# Refused where Spark does not understand what is declared, or where that is of another type than the column.
+# The records of one of several sources get the columns of the pipeline, as its `Input` declares.
 
 
 CLOCKS = {"CurrentTimestamp", "CurrentDate", "CurrentTime", "Now", "LocalTimestamp", "CurrentTimeZone"}
 PARSERS = {"JsonToStructs", "CsvToStructs", "XmlToStructs", "ParseJson"}
 TIMES = ('"timestamp', '"date"')
-"""How the types of times begin where Spark writes them as JSON."""
+"""How the types of times begin in Spark's JSON."""
 
 
 def mapped_columns(records: DataFrame, part: Part) -> DataFrame:
-    """Records with the pipeline's columns in place of the source's. One that is invalid has none of them."""
+    """Return records with the pipeline's columns in place of the source's; an invalid record has null in each."""
     if not part.columns:
         return records
     own = [name for name in records.columns if name.startswith("oo_")]
@@ -153,7 +151,7 @@ def mapped_columns(records: DataFrame, part: Part) -> DataFrame:
 
 
 def check_mapping(spark: SparkSession, view: Pipeline) -> None:
-    """See that Spark understands what makes each column, and that it is of the column's type. Raises Refused."""
+    """Raise Refused if Spark does not understand the SQL of a column, or if its result is of another type."""
     assert view.part is not None
     nothing = spark.createDataFrame([], session.schema_of(view.schema))
     for column, kind, made in view.part.columns:
@@ -184,7 +182,7 @@ def check_mapping(spark: SparkSession, view: Pipeline) -> None:
 
 
 def _not_of_the_record(spark: SparkSession, result: DataFrame) -> str | None:
-    """Return what in a plan takes a value from the clock or from chance; None if nothing does."""
+    """Return what makes a plan depend on the clock or on chance; None if nothing does."""
     plan: Any = result._jdf.queryExecution().analyzed()  # type: ignore[operator]
     whole = spark._jvm.org.apache.spark.sql.catalyst.optimizer.ReplaceExpressions.apply(plan)  # type: ignore[union-attr]
     if not whole.deterministic():
@@ -205,31 +203,29 @@ def _clock(node: Any) -> str | None:
 
 
 def _made(column: str, kind: str, made: str) -> Column:
-    # What is of the column's type already stays as it is; a null has no type.
+    # A value of the column's type stays unchanged; a null has no type of its own.
     return F.expr(made).cast(kind)
 
 
-# Writes rows of typed columns: as JSON, and as a hash of all columns.
+# Rows of typed columns, written as JSON, and as a hash of all columns.
 #
-# Whether a value fits its column was decided when it was read (`coercion`).
-#
-# An invalid record is kept as JSON. No other row is written as JSON: that takes longer than all the rest of its way
-# (tests/benchmarks/test_lines.py, parquet).
+# Whether a value fits its column was decided when it was read (`coercion`). Only invalid records are written as JSON:
+# it takes longer than all other steps of a row (tests/benchmarks/test_lines.py, parquet).
 
 
 def line_column(schema: StructType) -> Column:
-    """Return the row as JSON, or how it begins if it is too large."""
+    """Return the row as JSON, or its beginning if it is too large."""
     return F.coalesce("oo_line", F.to_json(F.struct(*[F.col(quoted(name)) for name in schema.names]), encoding.TIMES))
 
 
 def content_column(schema: StructType) -> Column:
-    """Return a hash of all columns. Null and a value, 0.0 and -0.0 are different in it."""
+    """Return a hash of all columns. It distinguishes null from a value, and 0.0 from -0.0."""
     parts: list[Column] = []
     for field in schema.fields:
         column = F.col(quoted(field.name))
         if _is_nested(field):
             column = F.to_json(F.struct(column), encoding.TIMES)
-        parts += [column.isNotNull(), column]  # XXH64 of Spark leaves nulls out
+        parts += [column.isNotNull(), column]  # Spark's XXH64 leaves nulls out
         if isinstance(field.dataType, FloatType | DoubleType):
             parts.append((column == 0) & F.startswith(column.cast("string"), F.lit("-")))
     return F.xxhash64(*parts)
@@ -239,8 +235,8 @@ def _is_nested(field: StructField) -> bool:
     return isinstance(field.dataType, ArrayType | MapType | StructType)
 
 
-# Show a string column in a reason as `line_values.shown` shows a value, as an expression that is computed for refused
-# rows only.
+# A string column in a reason, shown as `line_values.shown` shows a value. The expression is computed for refused rows
+# only.
 
 
 def shown(column: Column) -> Column:
@@ -258,11 +254,10 @@ def _written(one: Column) -> Column:
     return F.when(F.rlike(one, F.lit(HIDDEN.pattern)), written).otherwise(one)
 
 
-# Reads lines of JSON and CSV by the conversion table (`onlyonce/core/conversions.py`), as an expression over a column of
-# lines.
+# Lines of JSON and CSV, read by the conversion table (`onlyonce/core/conversions.py`).
 #
 # The expression is a Python function over Arrow arrays, so no parser of the JVM decides what a value is. Arrow reads a
-# block of lines first (`arrow_lines`); what it leaves is read line by line.
+# block of lines first (`arrow_lines`); the remaining lines are read one by one.
 
 
 REASON, MORE, RECORD = "reason", "more", "record"
@@ -270,7 +265,7 @@ NOT_UTF8 = f"{line_values.NOT_UTF8}; its bytes are in hexadecimal"
 
 
 class Reader(NamedTuple):
-    """What reads a line by the table, and what reads a block of lines by Arrow before it."""
+    """The reader of a line by the table, and the reader of a block of lines by Arrow before it."""
 
     read: Callable[[str], Row]
     by_arrow: Callable[[pa.Array], Found]
@@ -279,10 +274,10 @@ class Reader(NamedTuple):
 def line_reader(
     columns: StructType, named: Mapping[str, str], forms: Mapping[str, str], layout: str
 ) -> Callable[[Column], Column]:
-    """Return the expression from a line to REASON, MORE (it has fields that are none of the declared columns) and
-    RECORD with some columns.
+    """Return the expression from a line to REASON, MORE and RECORD with some columns.
 
-    `named` has the name in the source of each declared column, `forms` the form of some times."""
+    MORE is whether the line has undeclared fields. `named` has the name in the source of each declared column, `forms`
+    the form of some times."""
     known = named.values()
     types = {
         field.name: conversions.with_forms(field.name, field.dataType.jsonValue(), forms) for field in columns.fields
@@ -304,7 +299,7 @@ def line_reader(
 
 @cache
 def instants_of() -> Callable[[Column], Column]:
-    """Return the expression from a string to the instant that it is by the conversion table, or null."""
+    """Return the expression from a string to its instant by the conversion table, or null."""
 
     def read(texts: pa.Array) -> pa.Array:
         return pa.array(
@@ -323,8 +318,10 @@ def _instant(text: str) -> Any:
 
 @cache
 def reader_of(kinds: str, known: tuple[str, ...], layout: str) -> Reader:
-    """Return what reads lines into columns; `kinds` is JSON: of each column its name, its name in the source, its type
-    as people write it, and `DataType.jsonValue` with the forms of its times."""
+    """Return the reader of lines into columns.
+
+    `kinds` is JSON. It has for each column its name, its name in the source, its type as people write it, and
+    `DataType.jsonValue` with the forms of its times."""
     declared = json.loads(kinds)
     of = conversions.of_cell if layout == "csv" else conversions.of_type
     columns = [line_values.Column(name, named, kind, of(json_type)) for name, named, kind, json_type in declared]
@@ -335,7 +332,7 @@ def reader_of(kinds: str, known: tuple[str, ...], layout: str) -> Reader:
 
 
 def rows(lines: pa.Array, reader: Reader, shape: pa.StructType) -> pa.Array:
-    """Return what the lines are: by Arrow where it reads as the table does, and the others line by line."""
+    """Return the rows of lines: by Arrow if it reads them as the table does, the others one by one."""
     by_arrow = reader.by_arrow(lines)
     if not len(by_arrow.rows):
         return by_table(lines, reader.read, shape)
@@ -356,7 +353,7 @@ def rows(lines: pa.Array, reader: Reader, shape: pa.StructType) -> pa.Array:
 
 
 def by_table(lines: pa.Array, read: Callable[[str], Row], shape: pa.StructType) -> pa.Array:
-    """Return what the lines are, line by line by the table."""
+    """Return the rows of lines, one by one by the table."""
     rows = [_row(line, read) for line in lines.cast(pa.binary()).to_pylist()]
     reasons = pa.array([row.reason for row in rows], pa.string())
     more = pa.array([row.more for row in rows], pa.bool_())
@@ -378,31 +375,30 @@ def _row(line: bytes | None, read: Callable[[str], Row]) -> Row:
     return read(text)
 
 
-# Turns a line into a record: declared columns, event time and id, or the reason why it is invalid.
+# A line becomes a record.
 #
-# Lines are read by the conversion table (`parse_lines`). If a line has fields that the declaration does not know, the
-# whole line is kept in `oo_unknown` with its record. If the declared types allow it, `plain_records` reads plain lines,
-# and they don't come here.
+# Lines are read by the conversion table. If a line has undeclared fields, the whole line is kept in `oo_unknown` with
+# its record. If the declared types allow it, `fast_json` reads plain lines, and they don't come here.
 #
-# The expressions are made once for a declaration and not for each batch, since each takes some calls into the JVM.
+# The expressions are built once for a declaration and not for each batch, since each needs some calls into the JVM.
 
 
 PLACE = ("oo_file", "oo_position")
 PLACED = OO_PLACE
 """The column with the file and the position of an invalid record."""
 BOUND = "oo_bound"
-"""The column with the last event time that is valid."""
+"""The column with the last valid event time."""
 GIVEN = "="
-"""Stands before a key or header in the hash of a record, so that an empty one is not a missing one."""
+"""Comes before a key or header in the hash of a record, so that an empty one differs from a missing one."""
 BESIDE = "oo_beside_"
 """The prefix of the columns with the key and headers of a message."""
 CARRIED = ("oo_block", "oo_target")
-"""The columns of a row that is no line, but a block of records on its way (`receive.blocks.block_rows`): they go
-through as they are."""
+"""The columns of a row that is no line, but a block of records on its way (`receive.blocks.block_rows`): they pass
+unchanged."""
 BYTE_ORDER_MARK = "\ufeff"
-"""Some editors write it before the first line of a file; it is no part of the record."""
+"""Some editors write it before the first line of a file; it is not part of the record."""
 FIRST_TIME = "timestamp'1970-01-01 00:00:00Z'"
-"""Spark's watermark begins there, so it would drop what is earlier, in any window, and say so only afterwards."""
+"""Spark's watermark begins at this time. It would drop earlier rows, in any window, and report that only afterwards."""
 
 
 @dataclass(frozen=True)
@@ -422,24 +418,24 @@ class _Asked:
 
     @property
     def columns(self) -> StructType:
-        """The declared columns."""
+        """Return the declared columns."""
         return session.schema_of(self.schema)
 
     @property
     def in_columns(self) -> bool:
-        """Whether records come in columns and not in lines."""
+        """Return whether records come in columns and not in lines."""
         return self.layout in IN_COLUMNS
 
     def place(self) -> list[Column]:
-        """What a record is known by, where it is its place."""
+        """Return the columns of the record's place, if the place identifies it."""
         return [] if self.record_id else [F.col(name) for name in PLACE]
 
     def salted(self) -> list[Column]:
-        """What stands before the values of an id, where ids of other sources are others."""
+        """Return what comes before the values of an id, if ids of other sources must differ."""
         return [F.lit(self.salt)] if self.salt else []
 
     def texts_beside(self) -> dict[str, Column]:
-        """What comes beside the value of a message (its key, headers) takes the place of a field of that name in it."""
+        """Return the key and headers of a message; they replace fields with their names in its value."""
         return {name: F.col(f"{BESIDE}{name}") for name in self.beside}
 
     def kept_beside(self) -> list[Column]:
@@ -448,18 +444,20 @@ class _Asked:
 
 
 def records(lines: DataFrame, pipeline: Pipeline, system_time: datetime) -> DataFrame:
-    """(oo_line, oo_refused, oo_file, oo_position), and BOUND and CARRIED, if they are there → declared columns,
-    oo_event_time, oo_high, oo_low, oo_payload, oo_reason, oo_raw, oo_unknown, PLACED.
+    """Turn lines into records.
 
-    A row with an oo_reason is invalid: it keeps its raw line and its place, and no declared column. By position it has
-    its place as id all the same.
+    Columns of `lines`: oo_line, oo_refused, oo_file, oo_position; optionally BOUND and CARRIED. Columns of the result:
+    the declared ones, oo_event_time, oo_high, oo_low, oo_payload, oo_reason, oo_raw, oo_unknown, PLACED.
+
+    A row with an oo_reason is invalid: it keeps its raw line and its place, and no declared column. By position even an
+    invalid record has its place as id.
     """
     found = _records(lines, _asked(pipeline), pipeline, system_time)
     return mapped_columns(found, pipeline.part) if pipeline.part else found
 
 
 def by_place(lines: DataFrame, pipeline: Pipeline, system_time: datetime) -> DataFrame:
-    """The same, where each record has its place as its id, whatever else identifies it. `outputs.record_place` asks."""
+    """Return records as `records` does, but each with its place as its id. Used by `outputs.record_place`."""
     return _records(lines, replace(_asked(pipeline), record_id=(), salt=""), pipeline, system_time)
 
 
@@ -493,8 +491,8 @@ def _record(asked: _Asked) -> list[Column]:
     place = asked.place()
     high, low = id_hashes([*asked.salted(), *(place or id_strings(asked.columns, asked.record_id))])
     known = F.lit(True) if place else valid
-    # Two records of one id and time are put in order by all that is kept of them, so that any order of a batch gives
-    # the same.
+    # Two records with one id and time are ordered by a hash of all that is kept of them, so any order of a batch gives
+    # the same result.
     line = line_column(asked.columns) if asked.in_columns else F.col("oo_line")
     if asked.in_columns:
         payload = F.when(valid, content_column(asked.columns)).otherwise(F.xxhash64(line))
@@ -534,7 +532,7 @@ def _unmarked(asked: _Asked) -> list[Column]:
 
 @cache
 def _read(asked: _Asked) -> tuple[Column, list[Column]]:
-    """What is made of a line, and of that the columns."""
+    """Return the expression that reads a line, and the columns of its result."""
     schema, beside = asked.columns, asked.texts_beside()
     of_line = StructType([field for field in schema.fields if field.name not in beside])
     read = line_reader(
@@ -552,7 +550,7 @@ def _without_mark() -> Column:
 
 
 def _time(asked: _Asked) -> Column:
-    """The event time; a string is read by the conversion table, since Spark's cast reads the clock."""
+    """Return the event time; a string is read by the conversion table, since Spark's cast reads the clock."""
     time = F.col(quoted(asked.event_time))
     return instants_of()(time) if asked.columns[asked.event_time].dataType == StringType() else time.cast("timestamp")
 
@@ -583,8 +581,7 @@ def _no_instant(asked: _Asked) -> Column:
 
 
 def _off(asked: _Asked, time: Column, why: str) -> Column:
-    # The day only: a release takes in the records of one reason together, and a wrong clock dates each record
-    # differently.
+    # Only the day: one release takes in all records with one reason, and a wrong clock dates each record differently.
     return F.concat(
         F.lit(f"the event time {asked.event_time} is on "), time.cast("date").cast("string"), F.lit(f", {why}")
     )
