@@ -175,7 +175,7 @@ def metrics(
     every: Annotated[float, typer.Option(min=1, help="With --push: seconds between two sendings.")] = 60.0,
     as_json: Json = False,
 ) -> None:
-    """Show the figures of the views as metrics: once as a table, or serve or send them by OpenTelemetry until Ctrl-C."""
+    """Show the figures of the views as metrics once, or serve or send them by OpenTelemetry until Ctrl-C."""
     if serve is not None and push:
         raise Refused("--serve and --push at once", hint="start one command for each")
     url = there(settings.reader_url)
