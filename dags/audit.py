@@ -1,6 +1,6 @@
-"""`onlyonce_audit`: does every record add up, by the commit log?
+"""`onlyonce_audit`: check by the commit log whether every record adds up, raise alerts, and find what is stuck.
 
-Then alerts, and the search for what is stuck. No Spark.
+No Spark.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""No DAG, but the place where Airflow shows a declaration that is wrong, or names a function that is not there: as the
-import error of this file.
+"""Show a wrong declaration, or a missing function, as the import error of this file in Airflow. This file has no DAG.
 
 The DAGs of the pipelines that are right are in the files next to it, and stay.
 """

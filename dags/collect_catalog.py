@@ -1,8 +1,6 @@
-"""`onlyonce_collect`: the catalog's garbage collection.
+"""`onlyonce_collect`: remove record ids that are older than the dedup horizon, by whole buckets. No Spark.
 
-It removes record ids that are older than the dedup horizon, by whole buckets.
-
-The horizon follows what is committed, not the clock: nothing is removed while a pipeline stands still. No Spark.
+The horizon follows what is committed, not the clock: nothing is removed while a pipeline stands still.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Makes the file of secrets that docker-compose.yml reads: each generated here, readable by its owner only.
+# Make the file of secrets that docker-compose.yml reads: each generated here, readable by its owner only.
 #
 #     sh docker/compose-env.sh [FILE]     FILE is .env unless named; `make compose-env` calls it
 #
-# A file that is there is never changed: its passwords are in the database. A shell script, since a machine that runs the
+# An existing file is never changed: its passwords are in the database. It is a shell script, since a machine that runs the
 # containers needs no Python of its own.
 set -eu
 umask 077
@@ -31,7 +31,7 @@ if [ ! -e "$file" ]; then
 	unfinished="$file.$$"
 	trap 'rm -f "$unfinished"' EXIT
 	printf '%s\n' "$made" >"$unfinished"
-	# A link fails where the name is taken: of two calls at once the first one's secrets stay.
+	# A link fails if the name is taken: if two calls run at once, the first one's secrets stay.
 	if ln "$unfinished" "$file" 2>/dev/null; then
 		echo "$file: made, with new secrets; user of the UI: admin, password: ONLYONCE_AIRFLOW_PASSWORD in it"
 		exit 0

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What a release consists of, in dist/. Called by `make release`, which gives UV and has built the site.
+# Build the files of a release in dist/. `make release` calls it, after it has set UV and built the site.
 set -eu
 [ -z "$(git status --porcelain)" ] || { echo "release: the checkout has changes that are not committed; nothing was built." >&2; exit 64; }
 git describe --exact-match --tags --match 'v*' > /dev/null 2>&1 || { echo "release: this commit has no tag v…, and a release has its version from its tag;" \
@@ -8,7 +8,7 @@ rm -rf dist && mkdir dist
 .venv/bin/python -c 'from hatchling.build import build_sdist, build_wheel; build_wheel("dist"); build_sdist("dist")'
 version=$(basename dist/*.whl | cut -d - -f 2)
 tar -czf "dist/onlyonce-site-$version.tar.gz" -C site .
-# What the image installs, with the hashes of the lock, as CycloneDX.
+# The packages that the image installs, with the hashes of the lock, as CycloneDX.
 "$UV" tool run --quiet --from cyclonedx-bom==7.5.0 cyclonedx-py requirements --output-reproducible \
     --output-file "dist/onlyonce-$version.sbom.json" docker/requirements.lock
 if docker info > /dev/null 2>&1; then

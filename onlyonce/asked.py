@@ -1,8 +1,7 @@
-"""The options of every job, each declared here once. Standard library only.
+"""Declare the options of every job once. Standard library only.
 
-The command line makes its commands of these options (`onlyonce.cli.shell.asking`), and a job reads its arguments by
-them (`parse`), whether they come from the command line, from Airflow or from spark-submit. Errors: argparse ends the
-process and prints the usage; Refused where `read` refuses a value.
+The command line makes its commands of these options (`onlyonce.cli.shell.asking`). A job parses its arguments by them
+(`parse`), whether they come from the command line, from Airflow or from spark-submit.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from onlyonce.core.errors import Refused
 
 @dataclass(frozen=True)
 class Option:
-    """One option, or a positional argument where `flag` begins with no dash.
+    """One option, or a positional argument if `flag` begins with no dash.
 
-    kind       of the value: str, int, float, Path (of which there may be several) or bool (a switch)
+    kind       of the value: str, int, float, Path (which may be given several times) or bool (a switch)
     least      the least number that is allowed
     needed     whether it must be given
-    read       how the job reads the text; it may refuse it
-    own        of the job only: the command line has another way to say it
+    read       how the job reads the string; it may refuse it
+    own        the option is the job's only: the command line has another way to set it
     """
 
     flag: str
@@ -42,23 +41,23 @@ class Option:
 
     @property
     def dest(self) -> str:
-        """Its name in Python."""
+        """Return its name in Python."""
         return self.name or self.flag.lstrip("-").replace("-", "_")
 
     @property
     def positional(self) -> bool:
-        """Whether it is given by its place."""
+        """Return whether it is given by its position."""
         return not self.flag.startswith("-")
 
 
 def moment(text: str) -> datetime:
-    """A time as people and Airflow write it; without a zone it is UTC. Raises Refused."""
+    """Return a time as people and Airflow write it; without a zone it is UTC. Raise Refused for anything else."""
     found = written(text)
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def written(text: str) -> datetime:
-    """Return a time as people and Airflow write it, without a zone if it has none. Raise Refused."""
+    """Return a time as people and Airflow write it, without a zone if it has none. Raise Refused for anything else."""
     try:
         found = datetime.fromisoformat(text.strip())
     except ValueError as error:
@@ -269,7 +268,10 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
 
 
 def parse(job: str, argv: list[str]) -> argparse.Namespace:
-    """A job's arguments, by its options. `--json` is taken by each: who prints the report asks for it."""
+    """Parse a job's arguments by its options. Each job accepts `--json`, for the program that prints its report.
+
+    argparse ends the process and prints the usage if they can't be parsed. Raise Refused if `read` refuses a value.
+    """
     parser = argparse.ArgumentParser(prog=f"onlyonce {job}", allow_abbrev=False)
     for option in JOBS[job]:
         _add(parser, option)
@@ -298,7 +300,7 @@ def _add(parser: argparse.ArgumentParser, option: Option) -> None:
 
 
 def words(job: str, given: Mapping[str, Any]) -> list[str]:
-    """The arguments of a job that say what is given, by the options' names in Python; paths as whole ones."""
+    """Return a job's arguments for the given values, by the options' names in Python; paths become absolute."""
     return [word for option in JOBS[job] for word in _words(option, given.get(option.dest))]
 
 
@@ -311,5 +313,5 @@ def _words(option: Option, value: Any) -> list[str]:
         return [word for path in value for word in (option.flag, str(Path(path).resolve()))]
     if option.positional:
         return [str(value)]
-    # One word where the value could be taken for an option.
+    # One word if the value could be taken for an option.
     return [f"{option.flag}={value}"] if str(value).startswith("-") else [option.flag, str(value)]

@@ -1,7 +1,12 @@
-"""Checks that the rows of a function have the keys of their sink. Pure.
+"""Check a declared pipeline before it runs: types, functions, and whether the functions' results fit the sinks.
 
-Who calls it: `onlyonce.check`. Errors: Refused, at the line of the declaration. Not promised: what a sink itself
-checks at the start of a run, such as that values can be added up.
+- the declaration and its types: checked when it is made
+- each function exists: needs its module
+- what it returns for frames without rows: needs Spark, unless it has passed before (`kept_schemas`)
+- its result fits the sink's keys and existing table: needs the sink's database, if it has one
+
+Refused names the user's own file and line. Errors that only data causes are not found. `replay` runs the functions over
+one committed batch.
 """
 
 from __future__ import annotations
@@ -68,17 +73,14 @@ def check_keys(output: Output, columns: list[str]) -> None:
             )
 
 
-# Finds the columns that a query's functions return, by calling them on frames without rows: once as a backfill does,
-# once as a stream does.
-#
-# Who calls it: `onlyonce.check`. Errors: Refused, at the line of the function. Not promised: to find errors that
-# only rows cause. A check really calls the function, as the start of each run does; side effects happen.
+# The columns that a query's functions return: each is called on frames without rows, once as in a backfill, once as in
+# a stream. A check really calls the function, as the start of each run does; side effects happen.
 
 
 def function_schemas(
     spark: SparkSession, pipeline: Pipeline, root: Output, seen: results.Frames = results.NO_LOOKUPS
 ) -> dict[str, StructType]:
-    """The columns of the rows that an output, and each made from it, sends to its sink. Raises Refused.
+    """Return the columns that an output, and each made from it, sends to its sink. Raise Refused at a function's line.
 
     `seen`: the tables of its lookups.
     """
@@ -86,7 +88,7 @@ def function_schemas(
     function.check_reject(pipeline, root, kept)
     result = results.of_pipeline(pipeline, root, windows.in_batch(kept, root), seen)
     _check_repeats(pipeline, root, result)
-    if not root.gets_whole_windows:  # else its function gets whole windows, and no stream
+    if not root.gets_whole_windows:  # otherwise its function gets whole windows, and no stream
         _check_streams(spark, pipeline, root, seen)
     empty = spark.createDataFrame([], result.schema)
     found = {root.name: results.flat(results.rows_of(root, empty, seen)).schema}
@@ -118,8 +120,7 @@ def _check_repeats(pipeline: Pipeline, output: Output, result: DataFrame) -> Non
 
 
 def _check_apart(root: Output, result: DataFrame) -> None:
-    """Raise Refused for several results that chance tells apart, stored or not: Spark computes each of them by
-    itself."""
+    """Raise Refused for several results that chance separates, stored or not: Spark computes each of them by itself."""
     if not _deterministic(result):
         raise Refused(
             f"{_at(root)}output {root.name}: the results of {root.made_by} are not deterministic (rand, uuid, …): "
@@ -139,8 +140,7 @@ def _root(pipeline: Pipeline, output: Output) -> Output:
 
 
 def _check_streams(spark: SparkSession, pipeline: Pipeline, root: Output, lookups: results.Frames) -> None:
-    """Raise Refused for what Spark can't do on a stream, as it would at the start of the query: a missing window,
-    mostly."""
+    """Raise Refused for what Spark can't do on a stream, as at the start of the query: mostly a missing window."""
     fields = [F.lit(None).cast(field.dataType).alias(field.name) for field in events.schema(pipeline).fields]
     stream = spark.readStream.format("rate").load().select(*fields)
     result = results.of_pipeline(pipeline, root, windows.in_stream(stream, root), lookups)
@@ -173,14 +173,11 @@ def _at(output: Output) -> str:
     return f"{place}: " if place else ""
 
 
-# Keeps what has passed a check, so that an unchanged declaration with unchanged functions is checked only once.
+# What has passed a check is kept, so that an unchanged declaration with unchanged functions is checked only once.
 #
-# Each pipeline has one file, <home>/checks/<pipeline>.json. Its key covers all that a check looks at: the declaration,
-# the text of the user's modules that the functions come from or are beside, and the versions of Spark and of this
-# package. Only what has passed is kept.
-#
-# Who calls it: `onlyonce.check`. Not promised: a new check when a file or variable changes that a function reads;
-# then the run itself fails. No Spark.
+# Each pipeline has one file, <home>/checks/<pipeline>.json. Its key covers all that a check reads: the declaration, the
+# text of the modules of the user's functions and of modules in the same folders, and the versions of Spark and of this
+# package. A file or variable that a function reads is not covered; if it changes, the run itself fails.
 
 
 Schemas = dict[str, dict[str, Any]]
@@ -188,9 +185,9 @@ Schemas = dict[str, dict[str, Any]]
 
 
 def key_of_check(pipeline: Pipeline) -> str:
-    """A hash of all that decides what a check finds.
+    """Return a hash of all that decides what a check finds.
 
-    Imports the functions. Raises Refused for one that is not there.
+    It imports the functions. Raise Refused for a function that does not exist.
     """
     declared = [identity.mode(pipeline), *(load.fingerprint(pipeline, query) for query in pipeline.queries())]
     parts = [*declared, *(metadata.version(name) for name in ("onlyonce-pipelines", "pyspark")), sys.version]
@@ -201,7 +198,7 @@ def key_of_check(pipeline: Pipeline) -> str:
 
 
 def kept_schemas(pipeline: Pipeline, wanted: str) -> Schemas | None:
-    """What was found under that key; None: nothing was."""
+    """Return what was found under that key; None if nothing was."""
     with suppress(FileNotFoundError, ValueError):
         there = json.loads(_file(pipeline).read_text())
         if there.get("key") == wanted:
@@ -210,13 +207,11 @@ def kept_schemas(pipeline: Pipeline, wanted: str) -> Schemas | None:
 
 
 def keep_check(pipeline: Pipeline, under: str, found: Schemas) -> None:
-    """Keep what was found. Where that can't be written the next run checks anew."""
+    """Keep what was found. If it can't be written, the next run checks again."""
     file = _file(pipeline)
     with suppress(OSError):
         settings.inside_home(settings.home(), stored_names.CHECKS_FOLDER)
-        for left in file.parent.glob(
-            f".{file.name}.*"
-        ):  # by a run that was killed; one that is at work keeps nothing then
+        for left in file.parent.glob(f".{file.name}.*"):  # by a run that was killed; a run at work then keeps nothing
             left.unlink(missing_ok=True)
         partial = file.with_name(f".{file.name}.{os.getpid()}")
         partial.write_text(json.dumps({"key": under, "schemas": found}))
@@ -230,7 +225,7 @@ def _file(pipeline: Pipeline) -> Path:
 
 
 def _modules(pipeline: Pipeline) -> list[Path]:
-    """The files of the functions' modules, and of all modules that were imported from beside them."""
+    """Return the files of the functions' modules, and of all imported modules below the same folders."""
     own = {Path(file) for output in load.with_function(pipeline.outputs) for file in load.source_files(output)}
     folders = {file.parent for file in own if file.parent.name not in ("site-packages", "dist-packages")}
     beside = {
@@ -241,24 +236,21 @@ def _modules(pipeline: Pipeline) -> list[Path]:
     return sorted(file for file in own | beside if file.suffix == ".py" and file.is_file())
 
 
-# Reads the columns of the tables that outputs write to. Without a JVM.
-#
-# Errors: DatabaseAway if a sink's database does not answer, Refused if it lets nobody in. Not promised: that the table
-# stays as it is.
+# The columns of the tables that outputs write to. No JVM.
 
 
 Types = tuple[dict[str, str], dict[str, str], str]
-"""The types of a function's columns as the sink has them, those of the table that is there, and where that is."""
+"""The types of a function's columns as the sink has them, those of the existing table, and where the table is."""
 
 
 def check_tables(pipeline: Pipeline, output: Output, schema: StructType) -> None:
     """Raise Refused if the rows of a function can't be written to the table as it is now.
 
-    No-op if there is none, or the sink has none.
+    No-op if there is no table, or the sink has none. Raise DatabaseAway if a sink's database does not answer.
     """
     try:
         found = _types(pipeline, output, schema)
-    except Refused as error:  # a table that can't take the output, a variable that is not set, a password that is wrong
+    except Refused as error:  # a table that can't take the output, a variable that is not set, a wrong password
         at = declared_at(output.sink) if getattr(output.sink, "connection", None) else declared_at(output)
         named = f"output {output.name}: "
         raise Refused(f"{at}{named}{error.what.removeprefix(named)}", data=error.data, hint=error.hint) from error
@@ -304,7 +296,7 @@ def _delta(pipeline: Pipeline, output: Output, schema: StructType) -> Types | No
 def _iceberg(pipeline: Pipeline, output: Output, schema: StructType) -> Types | None:
     from onlyonce.sinks.iceberg import (
         iceberg_catalogs,
-        iceberg_columns,  # with them comes pyiceberg, an extra
+        iceberg_columns,  # imports pyiceberg, an extra
     )
 
     place = Place(target(pipeline, output))
@@ -337,16 +329,7 @@ def _table(output: Output, sink: Postgres | MySQL) -> SinkTable | MySQLTable:
     return SinkTable(Database(units.url_of(sink.connection)), output, sink, "")
 
 
-# Checks a declared pipeline before it runs: types, functions, and whether the functions' results fit the sinks.
-#
-# | checked                                               | needs            |
-# |-------------------------------------------------------|------------------|
-# | the declaration and its types                         | nothing: they are checked when it is made |
-# | each function exists                                  | its module       |
-# | what it returns for frames without rows               | Spark, unless it has passed before (`kept`) |
-# | its result fits the sink's keys and existing table    | the sink's database, if it has one |
-#
-# Errors: Refused, with the user's own file and line. Not promised: to find errors that only data causes.
+# The check itself.
 
 
 log = structlog.get_logger()
@@ -357,7 +340,8 @@ class Checked:
     """What a check has found.
 
     asked_spark   whether Spark had to be asked, and so was started
-    wrong         output with a query of its own -> why its table, or that of an output made from it, can't take its
+    wrong         output with a query of its own -> why its table, or the table of an output made from it, can't take
+                  its
                   rows, or why one of its lookups can't be read. The others can run.
     """
 
@@ -366,9 +350,9 @@ class Checked:
 
 
 def found(pipeline: Pipeline) -> dict[str, StructType] | None:
-    """What each function gives, where that is kept; None: Spark must be asked.
+    """Return what each function gives, if that is kept; None if Spark must be asked.
 
-    Raises Refused for a function that is not there.
+    Raise Refused for a function that does not exist.
     """
     for output in load.with_function(pipeline.outputs):
         for of_output in load.functions(output):
@@ -382,7 +366,7 @@ def found(pipeline: Pipeline) -> dict[str, StructType] | None:
 def check_pipeline(pipeline: Pipeline, session: Callable[[], SparkSession]) -> Checked:
     """Check one pipeline.
 
-    Raises Refused for a mistake in its declaration or functions; what is wrong with a table is in the result.
+    Raise Refused for a mistake in its declaration or functions; what is wrong with a table is in the result.
     """
     known = found(pipeline)
     schemas, wrong = _asked(pipeline, session()) if known is None else (known, {})
@@ -397,8 +381,7 @@ def check_pipeline(pipeline: Pipeline, session: Callable[[], SparkSession]) -> C
 
 
 def wrong_tables(pipeline: Pipeline, schemas: Mapping[str, StructType]) -> dict[str, BaseException]:
-    """Return what is wrong with tables, as `Checked.wrong` has it, an error that onlyonce does not know among it. No
-    JVM."""
+    """Return what is wrong with tables, as in `Checked.wrong`, with errors that onlyonce does not know. No JVM."""
     wrong: dict[str, BaseException] = {}
     for output in pipeline.outputs:
         if output.name in schemas:
@@ -428,19 +411,14 @@ def _asked(pipeline: Pipeline, spark: SparkSession) -> tuple[dict[str, StructTyp
         except Exception as error:
             if isinstance(error, OnlyonceError) and not errors.raised_by_user(error):
                 raise
-            # No mistake in the code, as far as we know: what the function needs may be away. Its output has its turn,
-            # the others theirs.
+            # Not known to be a mistake in the code: what the function needs may be unreachable. Its output is run like
+            # the others, and only it may fail.
             log.warning("not checked: the function raises an error of its own", output=root.name, what=str(error))
     return found, wrong
 
 
-# Runs the functions over the records of one committed receive batch and shows their result, to explain a result or an
-# error.
-#
-# Writes nothing.
-#
-# Who calls it: `onlyonce replay`. Errors: Refused for an unknown batch; FunctionFails, at the function's line. Not
-# promised: the results of the run, whose windows have records of other batches too.
+# Replay: the functions over the records of one committed receive batch, to explain a result or an error. It writes
+# nothing. The results differ from the run's if windows have records of other batches too.
 
 
 NOTHING_TO_REPLAY = "nothing was written"
@@ -449,7 +427,10 @@ NOTHING_TO_REPLAY = "nothing was written"
 def replay(
     pipeline: Pipeline, instance: str, number: int, output: str | None, limit: int, master: str | None
 ) -> Report:
-    """The rows that each output gives of a batch's records, at most `limit` of each."""
+    """Return the rows that each output gives for a batch's records, at most `limit` of each.
+
+    Raise Refused for an unknown batch, and FunctionFails at the function's line.
+    """
     roots = [pipeline.root_of(pipeline.output(output))] if output else pipeline.roots()
     [batch], gone = _batch(instance, number)
     spark = session.start(f"onlyonce replay {instance}", master)
@@ -472,7 +453,7 @@ def replay(
 
 
 def _shown(name: str, frame: DataFrame, limit: int) -> list[dict[str, Any]]:
-    """Return the first rows of an output. Raises Refused if they take more bytes than the driver holds."""
+    """Return the first rows of an output. Raise Refused if they take more bytes than the driver holds."""
     first = frame.limit(limit).persist()  # so that the function runs once for both jobs
     try:
         most = first.count()
@@ -490,13 +471,13 @@ def _shown(name: str, frame: DataFrame, limit: int) -> list[dict[str, Any]]:
 
 
 def _newest(spark: SparkSession, pipeline: Pipeline, root: Output) -> results.Frames:
-    """The lookups as they are now: an output's batch, not receive's, has seen a version."""
+    """Return the lookups as they are now: an output's batch, not receive's, has seen a version."""
     lookups = pipeline.lookups(root)
     return tables.as_of(spark, lookups, tables.newest(lookups)).frames
 
 
 def _batch(instance: str, number: int) -> tuple[list[Received], int]:
-    """The batch, and how many of its records are removed. Raises Refused where all are."""
+    """Return the batch, and how many of its records are removed. Raise Refused if all are."""
     database = Database(settings.database_url())
     found = Batches(database).receive_batch(instance, number)
     if not found:

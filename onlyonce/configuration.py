@@ -1,4 +1,10 @@
-"""Whether what was found in the current folder, and not named, may be used: only if its owner is the caller or root."""
+"""The list of all settings, with type, default and meaning; and the value of each.
+
+An environment variable (ONLYONCE_ and the name in capitals) wins over the TOML file. That file is the one which
+ONLYONCE_CONFIG names, or `onlyonce.toml` in the working folder. An empty variable counts as not set. A relative path in
+the file starts at the file's folder. The rest of the package reads settings by `onlyonce.settings`. Executors import
+neither this module nor pydantic: what they need of the settings travels to them.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +28,13 @@ from onlyonce.core.errors import Refused
 
 
 def refuse_foreign(file: Path) -> None:
-    """Raise Refused if another user could have put it there: the file, its folder, or a link to one of them belongs to
-    another user, or all may write to it."""
+    """Raise Refused if another user could have put a file there that was found and not named.
+
+    That is so if the file, its folder, or a link to one of them belongs to another user, or all may write to it.
+    """
     for path in (file, file.parent, file.resolve(), file.resolve().parent):
         theirs = any(found.st_uid not in (os.geteuid(), 0) for found in (path.lstat(), path.stat()))
-        # In a folder such as /tmp no user can replace the file of another one.
+        # In a folder such as /tmp no user can replace another user's file.
         open_to_all = path.stat().st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH
         if theirs or open_to_all:
             raise Refused(
@@ -47,14 +55,7 @@ def others_may_write(folder: Path) -> bool:
     return found.st_uid not in (os.geteuid(), 0) or bool(found.st_mode & stat.S_IWOTH)
 
 
-# The list of all settings, with type, default and meaning. It also finds the value of each.
-#
-# An environment variable (ONLYONCE_ and the name in capitals) wins over the TOML file. That file is the one which
-# ONLYONCE_CONFIG names, or `onlyonce.toml` in the working folder. An empty variable counts as not set. A relative path
-# in the file starts at the file's folder. Who calls it: `onlyonce.settings`, which the rest of the package asks, and
-# the command `onlyonce settings`. Executors import neither this module nor pydantic: what they need of the settings
-# travels to them. Errors: Refused for a value that is not allowed, for an unknown name, and for a file that is missing
-# or is not TOML.
+# The settings.
 
 
 PREFIX = "ONLYONCE_"
@@ -72,7 +73,7 @@ SAID = dict.fromkeys(FOLDERS, "a folder") | dict.fromkeys(
 
 
 class Configuration(BaseSettings):
-    """Every setting of the platform. Immutable; a value that is not allowed makes none."""
+    """Every setting of the platform. Immutable; a wrong value raises."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, extra="forbid", frozen=True)
 
@@ -235,7 +236,7 @@ class Configuration(BaseSettings):
         env_settings: PydanticBaseSettingsSource, dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:  # fmt: skip
-        """The environment, then the file (whose values are given when the class is made)."""
+        """Read the environment, then the file (whose values are given when the class is made)."""
         return env_settings, init_settings
 
 
@@ -245,7 +246,7 @@ VARIABLES = {name: f"{PREFIX}{name.upper()}" for name in FIELDS}
 
 @dataclass(frozen=True)
 class Shown:
-    """One setting, as the command `onlyonce settings` shows it: a secret only whether it is set."""
+    """One setting, as the command `onlyonce settings` shows it: for a secret only whether it is set."""
 
     setting: str
     variable: str
@@ -255,14 +256,17 @@ class Shown:
 
 
 def current() -> Configuration:
-    """The settings as the environment and the file have them now. Cheap: kept until one of the two changes."""
+    """Return the present settings of the environment and the file. Cheap: cached until one of the two changes.
+
+    Raise Refused for a wrong value, for an unknown name, and for a file that is missing or is not TOML.
+    """
     found = file()
     given = tuple(environment.variable(name) for name in VARIABLES.values())
     return _made(found, found.stat().st_mtime_ns if found else 0, given)
 
 
 def shown() -> list[Shown]:
-    """Every setting with its value and where that comes from. Raises Refused where one is wrong."""
+    """Return every setting with its value and the value's origin. Raise Refused if one is wrong."""
     values, found = current(), file()
     in_file = _read(found) if found else {}
     return [
@@ -274,12 +278,12 @@ def shown() -> list[Shown]:
 
 
 def default_of(name: str) -> str:
-    """The default, as it is written in a variable; empty where there is none."""
+    """Return the default, as it is written in a variable; empty if there is none."""
     return _text(FIELDS[name].default)
 
 
 def allowed(name: str) -> str:
-    """What a value must be, in words."""
+    """Return what a value must be, in words."""
     field = FIELDS[name]
     if name in SAID:
         return SAID[name]
@@ -327,7 +331,7 @@ def _origin(name: str, file: Path | None, in_file: dict[str, Any]) -> str:
 
 
 def file() -> Path | None:
-    """The TOML file of settings; None where there is none. Raises Refused where ONLYONCE_CONFIG names none."""
+    """Return the TOML file of settings; None if there is none. Raise Refused if ONLYONCE_CONFIG names no file."""
     if named := environment.variable(CONFIG):
         there = Path(named).expanduser().resolve()
         if not there.is_file():
@@ -365,7 +369,7 @@ def _read(file: Path) -> dict[str, Any]:
 def _from_folder(folder: Path, name: str, value: Any) -> Any:
     if name == "pipelines":
         return [str(folder / Path(part).expanduser()) for part in ([value] if isinstance(value, str) else value)]
-    # A URL is no path: who asks for the folder refuses it.
+    # A URL is no path: the reader of the folder refuses it.
     is_path = name in FOLDERS and isinstance(value, str) and ":/" not in value
     return str(folder / Path(value).expanduser()) if is_path else value
 

@@ -1,8 +1,4 @@
-"""Shows reports, rows and errors: as tables for people, as JSON for scripts.
-
-Who calls it: `onlyonce.cli`, `onlyonce.operate.audit` and the demo. It reads nothing and decides nothing; no errors.
-Not promised: the exact look. Scripts take `--json`.
-"""
+"""Show reports, rows and errors: as tables for people, as JSON for scripts. The look of the tables may change."""
 
 from __future__ import annotations
 
@@ -40,7 +36,7 @@ class Visible(Console):
             yield segment if segment.control else segment._replace(text=visible(segment.text))
 
     def on_broken_pipe(self) -> None:
-        """Leave the error to whoever ends the program; Rich would end it itself, with exit code 1."""
+        """Raise the error for the caller, who ends the program; Rich would end it itself, with exit code 1."""
         raise
 
 
@@ -51,7 +47,7 @@ def console(*, stderr: bool = False, file: IO[str] | None = None) -> Console:
 
 
 def show_report(report: Report, out: Console) -> None:
-    """A report: its facts in one line, each of its tables, its warnings."""
+    """Print a report: its facts in one line, each of its tables, its warnings."""
     out.print(Text(report.title, style="bold"))
     if report.facts:
         out.print(Text("  ".join(f"{name}: {plain(value)}" for name, value in report.facts.items())))
@@ -62,7 +58,7 @@ def show_report(report: Report, out: Console) -> None:
 
 
 def show_rows(rows: Sequence[Row], out: Console, *, title: str = "", empty: str = "no rows") -> None:
-    """Rows as a table: the columns of the first row, numbers to the right. Columns without a value are left out."""
+    """Print rows as a table: the columns of the first row, numbers to the right. Leave out columns without a value."""
     if not rows:
         out.print(Text(f"{title}: {empty}" if title else empty, style="dim"))
         return
@@ -80,9 +76,9 @@ def show_rows(rows: Sequence[Row], out: Console, *, title: str = "", empty: str 
 
 
 def show_error(error: OnlyonceError, out: Console) -> None:
-    """The three lines of an error: what happened, what it means for the data, what to do next.
+    """Print an error in three lines: what happened, what it means for the data, what to do next.
 
-    What is refused was not begun, where it says no more.
+    A refusal without words on the data was not begun.
     """
     out.print(Text(error.what, style="bold red"), soft_wrap=True)
     data = error.data or ("nothing was done" if isinstance(error, Refused) else "")
@@ -92,13 +88,13 @@ def show_error(error: OnlyonceError, out: Console) -> None:
 
 
 def as_json(value: Report | Sequence[Row]) -> str:
-    """A report or rows as JSON; times in ISO 8601, anything else that JSON lacks as its text."""
+    """Return a report or rows as JSON; times in ISO 8601, anything else that JSON lacks as a string."""
     plain_value = value.as_dict() if isinstance(value, Report) else list(value)
     return in_json(json.dumps(plain_value, indent=2, default=_for_json, ensure_ascii=False))
 
 
 def plain(value: Any) -> str:
-    """A value as people read it: times in UTC, fractions with two digits, nothing for null."""
+    """Return a value as people read it: times in UTC, fractions with two digits, nothing for null."""
     if value is None:
         return ""
     if isinstance(value, bool):

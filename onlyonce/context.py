@@ -1,17 +1,8 @@
-"""The checkpoint of a query without state whose data is in a store: Spark works on a copy of it, on the driver's disk.
+"""One run of one pipeline: its session, its data, its queries under their epochs, and the checkpoints that they work
+on.
 
-Spark asks a store four times for each file of a checkpoint whether it is there, each time in two requests, before it
-puts it. Without state a checkpoint is two files for each batch, `offsets/<n>` and `commits/<n>`. So Spark gets a folder
-of this machine that has the last of them, and each file is put into the store from here, in one request and as Spark
-has written it. What is in the store is the checkpoint; the copy is made anew for each start, and nobody else reads it.
-
-- `offsets/<n>` is put on condition that there is none, before the batch begins in the log: a replay by any driver finds
-  the plan that the batch row rests on.
-- `commits/<n>` is put after the batch has ended, and before the offsets of the next one. A driver that is killed before
-  has left the log one batch ahead, as it may be (docs/specification/object-store.md).
-
-Who calls it: `receive`, `outputs`, and `query`. Errors: Retryable where another driver has planned the batch otherwise;
-those of the store. Not promised: more than the last KEPT batches, of which up to AT_ONCE more stay for a while.
+`RunContext` is what a run works with; `drain_query` runs one query to its end. `WorkingCopy` is for a checkpoint in a
+store: docs/specification/object-store.md.
 """
 
 from __future__ import annotations
@@ -64,14 +55,14 @@ from onlyonce.tables.commit import Own
 KEPT = 100
 """Batches whose files stay, as Spark keeps them."""
 AT_ONCE = 10
-"""So many batches' files leave the store in one request, at each so many-th batch. What a kill has left goes at a
-start."""
+"""How many batches' files leave the store in one request, at each so many-th batch. The next start removes what a
+kill has left."""
 KINDS = ("offsets", "commits")
 
 
 def working_copy_session(spark: SparkSession) -> SparkSession:
-    """A session like the run's for a stream that works on a copy: the run's own writes checkpoints as only stores
-    can."""
+    """Return a session like the run's for a stream that works on a copy: the run's own writes checkpoints as only
+    stores can."""
     found = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
     found.conf.set(stores.CHECKPOINTS, stores.ON_DISK)
     return found
@@ -79,8 +70,8 @@ def working_copy_session(spark: SparkSession) -> SparkSession:
 
 @contextmanager
 def working_copy_of(folder: Location) -> Iterator[WorkingCopy | None]:
-    """A copy of the checkpoint at a folder, for as long as the context; None for one on a disk, which Spark works on
-    itself."""
+    """Yield a copy of the checkpoint at a folder, for as long as the context; None for one on a disk, which Spark
+    works on itself."""
     if isinstance(folder, Path):
         yield None
         return
@@ -90,7 +81,22 @@ def working_copy_of(folder: Location) -> Iterator[WorkingCopy | None]:
 
 @dataclass
 class WorkingCopy:
-    """The copy at `path` of the checkpoint at `folder`."""
+    """The copy at `path` of the checkpoint at `folder`, for a query without state whose data is in a store.
+
+    Spark asks a store four times for each file of a checkpoint whether it exists, each time in two requests, before it
+    puts it. Without state a checkpoint is two files for each batch, `offsets/<n>` and `commits/<n>`. So Spark works on
+    a folder of this machine with the last of these files. `WorkingCopy` puts each file into the store in one request,
+    as Spark has written it. The store has the checkpoint; the copy is made again at each start, for this driver only.
+
+    - `offsets/<n>` is put on condition that there is none, before the batch begins in the log: a replay by any driver
+      finds
+      the plan that the batch row rests on.
+    - `commits/<n>` is put after the batch has ended, and before the offsets of the next one. A driver that is killed
+      before
+      has left the log one batch ahead, as it may be (docs/specification/object-store.md).
+
+    Only the last KEPT batches are kept, and up to AT_ONCE more for a while.
+    """
 
     folder: Location
     path: Path
@@ -98,13 +104,13 @@ class WorkingCopy:
 
     @property
     def url(self) -> str:
-        """As Spark is to be told, whose own file system may be another."""
+        """Return the path as a URL, since Spark's own file system may be another."""
         return f"file://{self.path}"
 
     def fill(self) -> None:
         """Make it what Spark reads at a start: the last two offsets, and the last commit.
 
-        What is older than a checkpoint keeps leaves the store.
+        What is older than a checkpoint keeps is deleted from the store.
         """
         stores.of(self.path).clear(self.path)
         store = stores.of(self.folder)
@@ -124,7 +130,10 @@ class WorkingCopy:
                     store.delete(self.folder / kind / str(number))
 
     def planned(self, batch_id: int) -> None:
-        """Before a batch begins in the log. Raises Retryable where another driver has put another plan."""
+        """Put the plan of a batch, before it begins in the log.
+
+        Raise Retryable if another driver has put another plan.
+        """
         self.ended()
         name = f"offsets/{batch_id}"
         if not stores.of(self.folder).put_new(self.folder / name, self._written(name)):
@@ -138,7 +147,7 @@ class WorkingCopy:
             stores.of(self.folder).delete_all(self.folder, [f"{kind}/{number}" for kind in KINDS for number in old])
 
     def ended(self) -> None:
-        """Put the word that Spark has written of a batch that has ended, if it is not there yet."""
+        """Put Spark's word that a batch has ended, if the store does not have it yet."""
         last = checkpoint.last(self.path, "commits")
         if last > self._put:
             stores.of(self.folder).put(self.folder / f"commits/{last}", self._written(f"commits/{last}"))
@@ -151,7 +160,7 @@ class WorkingCopy:
         return stores.of(self.path).read(self.path / name)
 
 
-# One streaming query of a lineage: runs it to its end, and tells why it ended.
+# One streaming query of a lineage.
 
 
 log = structlog.get_logger()
@@ -161,21 +170,21 @@ RESTARTS = 3
 checkpoint."""
 
 LOOK_SECONDS = 1.0
-"""How often a query at work is looked at: whether it is to end, and what Spark tells of it."""
+"""How often a query at work is polled: whether it is to end, and what Spark reports."""
 
 WHAT_IS_THERE: Mapping[str, Any] = {"availableNow": True}
-"""The trigger of a query that processes all that is there now, and ends."""
+"""The trigger of a query that processes all input that is available now, and ends (Spark: available now)."""
 
 ONE_BATCH: Mapping[str, Any] = {"processingTime": "36500 days"}
-"""The trigger of a query that processes one batch, and ends before Spark plans another: its second trigger would be in
-a hundred years."""
+"""The trigger of a query that processes one batch, and ends before Spark plans another: its second trigger would be
+in a hundred years."""
 
 
 @dataclass(frozen=True)
 class Query:
     """A query that this driver may run: its lineage, checkpoint folder, and database under its name.
 
-    `copy`: where Spark does not work on that folder itself.
+    `copy`: the copy that Spark works on instead of that folder.
     """
 
     driver: Driver
@@ -188,22 +197,22 @@ class Query:
 
     @property
     def written(self) -> Location:
-        """Where Spark writes its checkpoint: the folder itself, or a copy of it."""
+        """Return where Spark writes its checkpoint: the folder itself, or a copy of it."""
         return self.copy.path if self.copy else self.folder
 
     @property
     def lineage(self) -> str:
-        """The lineage's name."""
+        """Return the lineage's name."""
         return self.driver.lineage
 
     @property
     def first_window(self) -> int | None:
-        """Where the windows of this life begin, in microseconds, if those before are of another declaration."""
+        """Return where the windows of this life begin, in microseconds, if those before are of another declaration."""
         return self.start_from.get(FIRST_WINDOW)
 
     @property
     def log(self) -> Any:
-        """A logger whose lines say for which lineage and epoch they are."""
+        """Return a logger whose lines have the lineage and epoch."""
         return log.bind(lineage=self.driver.lineage, epoch=self.driver.epoch)
 
 
@@ -212,12 +221,12 @@ Look = Callable[[StreamingQuery], None]
 
 
 def drain_query(query: Query, frame: DataFrame, mode: str, on_batch: OnBatch, look: Look = lambda _: None) -> None:
-    """Run a query to its end: of what is there now, or, where its trigger has none, when the run is to end.
+    """Run a query to its end: of the available input, or, if its trigger does not end by itself, of the run.
 
-    Raises our own error where one is the cause, or what the run was asked to stop with between two batches: to Spark
+    Raise our own error if one is the cause, or the one by which the run was asked to stop between two batches: to Spark
     that is a batch that failed, to the log one that has not begun.
 
-    `look` is called before each batch, now and then, and at the end; what it raises ends the query between two batches.
+    `look` is called before each batch, at intervals, and at the end; what it raises ends the query between two batches.
 
     A fenced driver may still write into the checkpoint and so stop the live one, and a live one clears away the blocks
     of a fenced one: as long as our epoch is the highest the query starts again, a bounded number of times in a row.
@@ -247,10 +256,10 @@ class _Started:
         self.batches = 0
         self._query, self._on_batch, self._look = query, on_batch, look
         self._running: StreamingQuery | None = None
-        self._broken_off = False  # by us: what Spark then tells is the same once more
+        self._broken_off = False  # by us: Spark then reports the same error once more
 
     def run(self, frame: DataFrame, mode: str) -> Exception | None:
-        """Start it and wait for its end; gives what Spark says of that, if it failed."""
+        """Start the query and wait for its end; return Spark's error if it failed."""
         if self._query.copy:
             self._query.copy.fill()
         writer = frame.writeStream.queryName(self._query.lineage).outputMode(mode)  # type: ignore[arg-type]
@@ -270,7 +279,7 @@ class _Started:
             self._look(running)
             self._put_what_ended()
         except Exception as error:
-            # Worse than whatever ended it, and no reason to start again.
+            # Worse than any error that ended it, and no reason to start again.
             self.failures.insert(0, error)
             told = None
         return told
@@ -313,7 +322,7 @@ class _Started:
             self.failures.append(error)
 
 
-# What one run works with: the session, the pipeline, where its data is, and its queries under their epochs.
+# What one run works with.
 
 
 CUTTING = (
@@ -327,12 +336,12 @@ CUTTING = (
 class RunContext:
     """One run of one pipeline, on its stream or bounded. `instance` names its lineages, data and targets.
 
-    between_batches   called where a batch would begin; what it raises ends the run there, with nothing of it written
-    trigger           of its queries, as Spark is told
+    between_batches   called when a batch would begin; what it raises ends the run there, with nothing of it written
+    trigger           of its queries, as Spark takes it
     receiving         held by a batch of receive and by a close, so that neither falls into the other; notified at their
                       end
     seen              the lookups that functions get, at the versions of the batch at work
-    looked_at         when the driver last began to look for new input
+    looked_at         when the driver last began to poll for new input
     refused           output with a query of its own -> why its table can't take its rows
     skipped           the folders below an inbox that its listings have skipped
     """
@@ -358,47 +367,49 @@ class RunContext:
 
     @property
     def bounded(self) -> bool:
-        """Whether this is a bounded run, where nothing is late and the targets are its own."""
+        """Return whether this is a bounded run, in which nothing is late and the targets are its own."""
         return self.instance != self.pipeline.name
 
     @property
     def mode(self) -> str:
-        """In which mode a batch begins. A bounded run is always exactly once."""
+        """Return the mode in which a batch begins. A bounded run is always exactly once."""
         return EXACTLY_ONCE if self.bounded else self.pipeline.mode
 
     @cached_property
     def platform(self) -> UUID | None:
-        """The id of the platform's database."""
+        """Return the id of the platform's database."""
         return Authorities(self.database).identity()
 
     @property
     def folder(self) -> Location:
-        """The place of the instance's own data."""
+        """Return the place of the instance's own data."""
         return settings.data_location(self.instance)
 
     @property
     def events(self) -> Location:
-        """The table `events`."""
+        """Return the table `events`."""
         return self.folder / stored_names.EVENTS_FOLDER
 
     def appended(self) -> Own:
-        """`events` as it is now, for this run to append to it.
+        """Return `events` as it is now, for this run to append to it.
 
-        Reads what has come to the table's log since the last call.
+        It reads what was added to the table's log since the last call.
         """
         self._appended = self._appended.look() if self._appended else Own(self.events)
         return self._appended
 
     @property
     def blocks(self) -> Path | None:
-        """The folder of what is on its way to its task; None where no disk is shared, and it goes by Spark's exchange:
-        on a cluster, with data in a store."""
+        """Return the folder of rows on their way to their task.
+
+        Return None if no disk is shared, on a cluster with data in a store: then the rows go by Spark's exchange.
+        """
         shared = isinstance(self.folder, Path) or self.spark.sparkContext.master.startswith("local")
         return settings.blocks_dir(self.instance) if shared else None
 
     @cached_property
     def corrected(self) -> Corrections:
-        """The corrected arrivals of the input. No driver is at work while they change."""
+        """Return the corrected arrivals of the input. No driver is at work while they change."""
         return Arrivals(self.database).corrected(self.instance)
 
     def check_clock(self) -> None:
@@ -407,7 +418,7 @@ class RunContext:
         self._clock.check()
 
     def source(self) -> all_sources.Source:
-        """The source of the pipeline, by the registry of this instance."""
+        """Return the source of the pipeline, by the registry of this instance."""
         return all_sources.source_of(
             self.pipeline,
             self.instance,
@@ -418,13 +429,13 @@ class RunContext:
         )
 
     def open_query(self, name: str) -> Query:
-        """Find or register the lineage, see that the checkpoint is its own, bump the epoch; once a run.
+        """Find or register the lineage, check that the checkpoint is its own, bump the epoch; once a run.
 
         docs/specification/incarnation.md.
 
-        Raises the refusal of an output's table, before anything of it is begun. Raises Refused for a checkpoint that
-        was lost, swapped or restored, for a declaration under which the lineage can't go on (`onlyonce plan`), and for
-        a first life that would begin at records which are removed.
+        Raise the refusal of an output's table, before anything of it is begun. Raise Refused for a checkpoint that was
+        lost, swapped or restored, for a declaration under which the lineage can't continue (`onlyonce plan`), and for a
+        first life that would begin at records which are removed.
         """
         if name in self._open:
             return self._open[name]
@@ -449,16 +460,16 @@ class RunContext:
         return self._open[name]
 
     def lineages(self) -> dict[str, str]:
-        """The lineage of each query that is open, by the query's name."""
+        """Return the lineage of each query that is open, by the query's name."""
         return {name: query.lineage for name, query in list(self._open.items())}
 
     def settings(self) -> dict[str, str]:
-        """The Spark settings that cut data, as they are now."""
+        """Return the present Spark settings that cut data."""
         conf = self.spark.conf
         return {name: str(conf.get(name, None)) for name in CUTTING}
 
     def partitions_of(self, size: int) -> int:
-        """In how many partitions a batch of about so many bytes is cut that begins now.
+        """Return in how many partitions a new batch of about so many bytes is cut.
 
         A replay takes the number of its row.
         """
@@ -470,24 +481,26 @@ class RunContext:
 
     @cached_property
     def _asked_cores(self) -> int | None:
-        """Of a cluster what it is asked for: executors come and go.
+        """Return the cores that a cluster is asked for, since executors come and go.
 
-        Asked once: Python reads a setting of Spark's by a call for each.
+        It is read once: Python reads each setting of Spark's by a call.
         """
         return cluster_cores(dict(self.spark.sparkContext.getConf().getAll()))
 
     def declaration_hash(self, query: str) -> str:
-        """The fingerprint of what decides a query's results."""
+        """Return the fingerprint of what decides a query's results."""
         return declarations.fingerprint(self.pipeline, query)
 
     def declared(self, query: str) -> Declared:
-        """What a query is declared as, to be kept in the log."""
+        """Return what a query is declared as, to be kept in the log."""
         parts = declarations.parts(self.pipeline, query)
         return Declared(self.instance, query, self.declaration_hash(query), parts)
 
     def check_declarations(self) -> None:
-        """Before a run reads anything: raise Refused when one of its queries can't go on as it is declared now, or
-        would write to what a drop has left."""
+        """Raise Refused, before a run reads anything, if a query can't continue as it is declared now.
+
+        Raise Refused also if it would write to what a drop has left.
+        """
         places = targets(self.pipeline, self.instance)
         Drops(self.database).refuse_left(self.instance, places)
         for query in self.pipeline.queries():
@@ -497,11 +510,14 @@ class RunContext:
                 Declarations(self.database).check(live, now)  # type: ignore[misc]
 
     def kept_declaration(self, query: str) -> str:
-        """The fingerprint of a query's declaration, which is kept in the log. A backfill makes windows under it."""
+        """Return the fingerprint of a query's declaration, which is kept in the log.
+
+        A backfill makes windows under it.
+        """
         now = self.declared(query)
         Declarations(self.database).keep(now)
         return now.hash
 
     def target_suffix(self) -> str:
-        """What a bounded run adds to the name of a target, so that it has targets of its own."""
+        """Return what a bounded run adds to the name of a target, so that it has targets of its own."""
         return self.instance.removeprefix(self.pipeline.name)

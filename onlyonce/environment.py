@@ -1,6 +1,6 @@
-"""The process's environment. This is the only module of the package that reads or changes it. Standard library only.
+"""Read and change the process's environment. No other module of the package does. Standard library only.
 
-The platform's own settings are read by `onlyonce.settings`. This module is for the variables of others: those that a
+`onlyonce.settings` reads the platform's own settings. This module is for the variables of others: those that a
 declaration names for its secrets, those of Spark, Airflow and emulators, and all that a process which we start
 inherits.
 """
@@ -13,28 +13,28 @@ from contextlib import contextmanager
 
 
 def variable(name: str) -> str | None:
-    """The value of a variable; None where it is not set or empty. It may be a secret: never log it."""
+    """Return the value of a variable; None if it is not set or empty. It may be a secret: never log it."""
     return os.environ.get(name) or None
 
 
 def inherited() -> dict[str, str]:
-    """All variables of this process, to hand to one that it starts."""
+    """Return all variables of this process, to hand to a process that it starts."""
     return dict(os.environ)
 
 
 def set_missing(name: str, value: str) -> None:
-    """Set a variable for this process, and what it starts, where it is not set."""
+    """Set a variable for this process and its children, if it is not set."""
     os.environ.setdefault(name, value)
 
 
 def remove(name: str) -> None:
-    """Take a variable out of this process, and what it starts."""
+    """Remove a variable from this process and its children."""
     os.environ.pop(name, None)
 
 
 @contextmanager
 def within(variables: Mapping[str, str]) -> Iterator[None]:
-    """These variables are set inside, and as before outside. What is started inside inherits them."""
+    """Set these variables inside the block, and restore them after it. What is started inside inherits them."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

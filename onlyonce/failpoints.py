@@ -1,6 +1,6 @@
 """Named fail-points, at which the tests and `onlyonce crashtest` kill the real processes.
 
-Unless asked for, they are off and cost one dictionary look-up.
+Unless switched on, they cost one dictionary look-up.
 
 ONLYONCE_FAILPOINTS="name:nth:action,…" switches them on. ONLYONCE_FAILPOINT_DIR is a folder in which the passes of all
 processes are counted, so that a point strikes once and not again after the restart. The actions: `kill` ends the whole
@@ -26,7 +26,7 @@ STRIKES = os.environ.get("ONLYONCE_FAILPOINT_STRIKES", "")
 
 
 class FailPoint(RuntimeError):
-    """What the action `raise` raises."""
+    """The error of the action `raise`."""
 
 
 def passing(name: str) -> None:
@@ -44,14 +44,14 @@ def passing(name: str) -> None:
 
 
 def note(file: str, name: str) -> None:
-    """Append a point's name to a file, in one write, which is whole whoever else appends."""
+    """Append a point's name to a file in one write, which stays whole if other processes append too."""
     with open(file, "ab", buffering=0) as record:  # noqa: PTH123 - unbuffered
         record.write(f"{name}\n".encode())
 
 
 def _count(folder: Path, name: str) -> int:
     # One byte appended is atomic; the size after it is the number of the passes so far.
-    with open(folder / name, "ab", buffering=0) as file:  # noqa: PTH123 - one descriptor for write and tell
+    with open(folder / name, "ab", buffering=0) as file:  # noqa: PTH123 - one descriptor for the write and the position after it
         file.write(b".")
         return file.tell()
 
@@ -59,7 +59,7 @@ def _count(folder: Path, name: str) -> int:
 def _kill_session() -> None:
     import psutil  # only a process that is about to die needs it
 
-    # Driver, JVM and Python workers are of one session, but not of one process group: Spark regroups its workers.
+    # Driver, JVM and Python workers share a session, but not a process group: Spark regroups its workers.
     mine = os.getsid(0)
     for pid in psutil.pids():
         if pid != os.getpid():

@@ -1,6 +1,6 @@
-"""The end of an entry point: it prints the report as log lines or JSON, or the error, and gives the exit code.
+"""End an entry point: print the report as log lines or JSON, or the error, and exit with its code.
 
-Who calls it: the entry points without Spark. Applications that spark-submit runs end by `onlyonce.engine.failures`.
+For entry points without Spark; applications that spark-submit runs end by `onlyonce.engine.failures`.
 """
 
 from __future__ import annotations

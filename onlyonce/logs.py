@@ -1,10 +1,7 @@
-"""The log file of a process that runs for long is bounded: once it is large its content is put aside, and the file goes
-on empty.
+"""Write the jobs' log lines, and bound the log file of a process that runs for long.
 
-The JVM and Python write to one file that both have open, so it keeps its name and its inode. What is written in the
-instant between copy and cut gets lost; logs show work, and no commit depends on them. Who calls it: the heartbeat of a
-long run. Errors: OSError. Only a file in `<home>/logs` that is open for appending is touched: a file, pipe or terminal
-of somebody else's is left alone.
+Each line is key=value, with pipeline, run and attempt; a query's lines also have its lineage and epoch, a unit's lines
+the unit. Logs show work and not commits: a line may come twice, and may get lost.
 """
 
 from __future__ import annotations
@@ -27,8 +24,12 @@ from onlyonce.core.runs import Report
 
 
 def rotate() -> Path | None:
-    """Put aside what this process has written to its standard error, if that is a large file of ours; gives the file
-    that has it now."""
+    """Copy this process's standard error aside and empty it, if it is a large file of ours; return the copy.
+
+    The JVM and Python both have the file open, so it keeps its name and its inode. A line that is written between copy
+    and truncation is lost. Only a file in `<home>/logs` that is open for appending is touched, never another program's
+    file, pipe or terminal. Raise OSError if the copy fails.
+    """
     log = _file_of(2)
     bytes_, files = settings.log_limits()
     if log is None or log.stat().st_size <= bytes_:
@@ -53,18 +54,13 @@ def _file_of(descriptor: int) -> Path | None:
     return place if appends and mine and place.parent == settings.home() / "logs" else None
 
 
-# Log lines of the jobs.
-#
-# Each is one line of key=value, with pipeline, run and attempt; a query's lines also have its lineage and epoch, a
-# unit's lines the unit. Logs show work and not commits: a line may come twice, and may get lost.
-
-
 _listeners: list[Callable[[Mapping[str, Any]], None]] = []
 
 
 @contextmanager
 def heard_by(listener: Callable[[Mapping[str, Any]], None]) -> Iterator[None]:
-    """Inside, the listener gets the values of each log line, on the thread that writes it: it must be quick."""
+    """Call the listener with the values of each log line inside the block, on the thread that writes it: it must be
+    quick."""
     _listeners.append(listener)
     try:
         yield
@@ -75,8 +71,8 @@ def heard_by(listener: Callable[[Mapping[str, Any]], None]) -> Iterator[None]:
 def configure(**always: str) -> None:
     """Send log lines to standard error, each with these values. ONLYONCE_LOG=json makes them JSON.
 
-    The attempt is Airflow's try of the task; at the shell it is 1. Values are the process's and not the
-    thread's: Spark calls batch functions on threads of its own.
+    The attempt is Airflow's try of the task; at the shell it is 1. Values are the process's and not the thread's: Spark
+    calls batch functions on threads of its own.
     """
     values = {**always, "attempt": environment.variable("AIRFLOW_CTX_TRY_NUMBER") or "1"}
 
@@ -93,7 +89,7 @@ def configure(**always: str) -> None:
             _told_to_listeners,
             last,
         ],
-        # Standard error as it is when a line is written: what it was at this moment may be closed by then.
+        # Standard error as it is when a line is written: the present one may be closed by then.
         logger_factory=lambda *_: structlog.WriteLogger(sys.stderr),
         cache_logger_on_first_use=False,
     )

@@ -1,12 +1,13 @@
-"""A pipeline's results and the fates of its records as pandas DataFrames, for a notebook. Without a JVM, and read only.
+"""Read a pipeline's results and the fates of its records as pandas DataFrames, for a notebook. No JVM, read only.
 
     import onlyonce
     flights = onlyonce.open("flights")
     flights.output("per_carrier"), flights.late(), flights.trace("UA", 1545, "EWR", "2013-01-01 05:15")
 
 A Delta table is read by delta-rs, an Iceberg table by pyiceberg, a PostgreSQL table by psycopg2, files by pandas, and
-late, invalid and remnant records from the table `events` by pyarrow. A result is loaded into memory as a whole. Errors:
-Refused for an unknown name, and for an output without rows that can be read; Retryable while a database is away.
+late, invalid and remnant records from the table `events` by pyarrow. A result is loaded into memory as a whole. Each
+function raises Refused for an unknown name or an output without readable rows, and Retryable while a database is
+unreachable.
 """
 
 from __future__ import annotations
@@ -32,10 +33,11 @@ ALL = 1 << 31
 
 
 def open(name: str, pipelines: str | Path | list[Path] | None = None) -> Opened:
-    """A declared pipeline, or a bounded run of it (flights@1).
+    """Open a declared pipeline, or a bounded run of it (flights@1).
 
-    `pipelines` is a file with declarations; by default those of ONLYONCE_PIPELINES. The platform is that of
-    ONLYONCE_HOME. Raises Refused with the nearest name that is there."""
+    `pipelines` is a file with declarations; by default those of ONLYONCE_PIPELINES. The platform is the one of
+    ONLYONCE_HOME. Raise Refused with the nearest known name.
+    """
     from onlyonce.api import load
 
     files = [Path(pipelines)] if isinstance(pipelines, str | Path) else pipelines
@@ -44,13 +46,13 @@ def open(name: str, pipelines: str | Path | list[Path] | None = None) -> Opened:
 
 @dataclass(frozen=True)
 class Opened:
-    """One pipeline, or a bounded run of it. Nothing is kept open: each call reads what is there then."""
+    """One pipeline, or a bounded run of it. Nothing is cached: each call reads the present state."""
 
     pipeline: Pipeline
     instance: str
 
     def output(self, name: str) -> pd.DataFrame:
-        """The rows of an output as its table has them; of files, those with their final names, each window's newest."""
+        """Return the rows of an output as its table has them; of files, the newest final ones of each window."""
         output = self.pipeline.output(name)
         if isinstance(output.sink, Delta):
             return self._delta(output)
@@ -69,14 +71,16 @@ class Opened:
         )
 
     def late(self, output: str | None = None) -> pd.DataFrame:
-        """The records that met a closed window, once for each output and window; of one output or all."""
+        """Return the records that met a closed window, once for each output and window; of one output or all."""
         if output is not None:
             self.pipeline.output(output)
         return self._fates(lambda left_out: left_out.late(self.pipeline, self.instance, ALL, output))
 
     def rejected(self, output: str | None = None) -> pd.DataFrame:
-        """The records that the function of an output has rejected, with the reason, once for each output and window; of
-        one output or all."""
+        """Return the records that the function of an output has rejected, with the reason; of one output or all.
+
+        A record appears once for each output and window.
+        """
         from onlyonce import settings
         from onlyonce.database.connect import Database
         from onlyonce.records import left_out
@@ -87,23 +91,24 @@ class Opened:
         return _frame(left_out.rejected_rows(database, self.pipeline, self.instance, ALL, output)[1])
 
     def invalid(self) -> pd.DataFrame:
-        """The records that are none, with the reason and the line as it came."""
+        """Return the invalid records, with the reason and the line as it came."""
         return self._fates(lambda left_out: left_out.invalid(self.pipeline, self.instance, ALL))
 
     def remnant(self) -> pd.DataFrame:
-        """The records from before the dedup horizon."""
+        """Return the records from before the dedup horizon."""
         return self._fates(lambda left_out: left_out.remnant(self.pipeline, self.instance, ALL))
 
     def trace(self, *record_id: Any) -> pd.DataFrame:
-        """What became of one record, by the values of its id columns in order, as `onlyonce trace` has it: its fate,
-        batch and unit.
+        """Return what became of one record, by the values of its id columns in order: its fate, batch and unit.
 
-        None of its rows is there where it was never seen. Its windows are `windows`."""
+        The columns are those of `onlyonce trace`. There are no rows if the record was never seen. `windows` has its
+        windows.
+        """
         return self._traced("fates", record_id)
 
     def windows(self, *record_id: Any) -> pd.DataFrame:
-        """The windows that a kept record falls in, of each output: in time or late, open or final, and by what they
-        were made."""
+        """Return the windows that a kept record falls in, of each output: in time or late, open or final, and by
+        what they were made."""
         return self._traced("windows", record_id)
 
     def _traced(self, table: str, record_id: tuple[Any, ...]) -> pd.DataFrame:

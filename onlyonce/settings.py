@@ -1,8 +1,8 @@
-"""The settings as the package reads them: where things are, and how it behaves.
+"""Read the settings for the package: where things are, and how it behaves.
 
-The list of all settings, with types and defaults, is `onlyonce.configuration`; docs/reference/settings.md is
-made from it. Executors import this module, and of its functions call only `database_patience`. pydantic is imported
-when the first setting is read. Each function raises Refused if a setting is wrong.
+The list of all settings, with types and defaults, is `onlyonce.configuration`; docs/reference/settings.md is made from
+it. Executors import this module, and of its functions call only `database_patience`. pydantic is imported when the
+first setting is read. Each function raises Refused if a setting is wrong.
 """
 
 from __future__ import annotations
@@ -30,14 +30,16 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def _current() -> Configuration:
-    from onlyonce import configuration  # with it comes pydantic, which executors do without
+    from onlyonce import configuration  # imports pydantic, which executors do without
 
     return configuration.current()
 
 
 def home() -> Path:
-    """The folder of all state, absolute; it may not exist yet. Raises Refused for a URL, as the others do, and for
-    state that lies among installed packages."""
+    """Return the folder of all state, absolute; it may not exist yet.
+
+    Raise Refused for a URL, as the others do, and for state that lies among installed packages.
+    """
     return _folder("ONLYONCE_HOME", _current().home) or _default_home(ROOT)
 
 
@@ -45,7 +47,7 @@ def _default_home(root: Path) -> Path:
     beside, own = root / ".onlyonce", Path.home() / ".onlyonce"
     if (root / "pyproject.toml").is_file():
         return beside.resolve()
-    # Among the packages: to make the environment anew would delete the commit log.
+    # Among the packages: creating the environment again would delete the commit log.
     if beside.exists() and not own.exists():
         raise Refused(
             f"there is a platform in {beside}, among the installed packages, which an update deletes",
@@ -56,23 +58,22 @@ def _default_home(root: Path) -> Path:
 
 
 def inbox_location(pipeline: str, declared: str | None = None) -> Location:
-    """The folder or prefix that the file source of a pipeline lists: the one its declaration names, or a folder in the
-    home."""
+    """Return the folder or prefix that a pipeline's file source lists: declared, or a folder in the home."""
     return location(declared) if declared else home() / stored_names.INBOX_FOLDER / pipeline
 
 
 def inbox(pipeline: str, declared: str | None = None) -> Path:
-    """`inbox_location`, for what can work on a file system only so far.
+    """Return `inbox_location`, for what works on a file system only.
 
-    Raises Refused where it is in an object store.
+    Raise Refused if it is in an object store.
     """
     return on_disk(inbox_location(pipeline, declared))
 
 
 def data_root() -> Location:
-    """Where the data of all pipelines is: the home, or what ONLYONCE_DATA names.
+    """Return where the data of all pipelines is: the home, or what ONLYONCE_DATA names.
 
-    Raises Refused for a URL that is none.
+    Raise Refused for a string that is no URL.
     """
     named = _current().data
     if named is None:
@@ -82,20 +83,21 @@ def data_root() -> Location:
 
 
 def data_location(instance: str) -> Location:
-    """The place of a pipeline's (or bounded run's) own data: events, registry, checkpoints."""
+    """Return the place of a pipeline's (or bounded run's) own data: events, registry, checkpoints."""
     return data_root() / stored_names.DATA_FOLDER / instance
 
 
 def tables_location() -> Location:
-    """The place of the Delta tables that outputs write and people read."""
+    """Return the place of the Delta tables that outputs write and people read."""
     return data_root() / stored_names.TABLES_FOLDER
 
 
 def table_location(declared: str) -> Location:
-    """The place of a table as a declaration names it: below `tables_location`, but for an absolute path, and a URL of
-    the kind of store that all data is in.
+    """Return the place of a table as a declaration names it.
 
-    Raises Refused for another: Spark's session has the jars of that kind alone."""
+    It is below `tables_location`, unless the name is an absolute path or a URL of the kind of store that all data is
+    in. Raise Refused for a URL of another kind: Spark's session has the jars of that kind alone.
+    """
     if not is_url(declared):
         return Path(declared) if declared.startswith("/") else tables_location() / declared
     at, root = location(declared, "Delta: path"), data_root()
@@ -110,17 +112,17 @@ def table_location(declared: str) -> Location:
 
 
 def data_dir(instance: str) -> Path:
-    """`data_location` of a platform whose data is on a disk. Raises Refused where it is in an object store."""
+    """Return `data_location` of a platform whose data is on a disk. Raise Refused if it is in an object store."""
     return on_disk(data_location(instance))
 
 
 def tables_dir() -> Path:
-    """`tables_location`, likewise."""
+    """Return `tables_location` of such a platform. Raise Refused if it is in an object store."""
     return on_disk(tables_location())
 
 
 def blocks_dir(instance: str) -> Path:
-    """The folder of what is on its way from one Spark job to the next: on a disk, wherever the data is."""
+    """Return the folder of rows on their way from one Spark job to the next: on a disk, wherever the data is."""
     root = data_root()
     return (
         (root if isinstance(root, Path) else home()) / stored_names.DATA_FOLDER / instance / stored_names.BLOCKS_FOLDER
@@ -128,25 +130,25 @@ def blocks_dir(instance: str) -> Path:
 
 
 def trials_location(instance: str) -> Location:
-    """Where a batch that failed is tried again in parts, if driver and executors share no disk for `blocks_dir`."""
+    """Return where a failed batch is tried again in parts, if driver and executors share no disk for `blocks_dir`."""
     return data_location(instance) / stored_names.TRIALS_FOLDER
 
 
 def files_dir() -> Path:
-    """The folder of the files that sharded outputs write and people read."""
+    """Return the folder of the files that sharded outputs write and people read."""
     return home() / stored_names.RESULT_FILES_FOLDER
 
 
 def database_url() -> str:
-    """The URL of the platform's database for the writer role. It holds a password: never log it.
+    """Return the URL of the platform's database for the writer role. It holds a password: never log it.
 
-    Raises FileNotFoundError when neither the setting is there nor the embedded server was set up.
+    Raise FileNotFoundError if neither the setting exists nor the embedded server was set up.
     """
     return given_database_url() or (home() / "postgres" / "writer.url").read_text().strip()
 
 
 def database_pooler() -> str | None:
-    """The URL by which Spark's tasks reach the platform's database, if that is another one.
+    """Return the URL by which Spark's tasks reach the platform's database, if that is another one.
 
     It holds a password: never log it.
     """
@@ -155,48 +157,49 @@ def database_pooler() -> str | None:
 
 
 def page_records() -> str:
-    """Return which users of Airflow see values of records on its page: editors, viewers or nobody."""
+    """Return which users of Airflow see values of records on its page, as the setting names them."""
     return _current().page_records
 
 
 def given_database_url() -> str | None:
-    """The same where it is set; None: the embedded server. It holds a password: never log it."""
+    """Return `database_url` if it is set; None: the embedded server. It holds a password: never log it."""
     given = _current().database_url
     return given.get_secret_value() if given else None
 
 
 def embedded() -> bool:
-    """Whether the platform's database is the embedded server, which we may start, and not one that a URL names."""
+    """Return whether the platform's database is the embedded server, which we may start, and not one that a URL
+    names."""
     return given_database_url() is None
 
 
 def reader_url() -> str:
-    """The URL for the role that sees the views and can change nothing."""
+    """Return the URL for the role that sees the views and can change nothing."""
     return given_reader_url() or (home() / "postgres" / "reader.url").read_text().strip()
 
 
 def given_reader_url() -> str | None:
-    """The same where it is set; None: the embedded server's. It holds a password: never log it."""
+    """Return `reader_url` if it is set; None: the embedded server's. It holds a password: never log it."""
     given = _current().reader_url
     return given.get_secret_value() if given else None
 
 
 def admin_url() -> str:
-    """The superuser's URL, where `onlyonce.local.setup` makes roles and databases.
+    """Return the superuser's URL, by which `onlyonce.local.setup` makes roles and databases.
 
-    Raises Refused when it is not set.
+    Raise Refused if it is not set.
     """
     return _needed("ONLYONCE_ADMIN_URL", _current().admin_url)
 
 
 def airflow_password() -> str:
-    """The password of the UI's user in the real set-up. Raises Refused when it is not set."""
+    """Return the password of the UI's user in the real set-up. Raise Refused if it is not set."""
     return _needed("ONLYONCE_AIRFLOW_PASSWORD", _current().airflow_password)
 
 
 @dataclass(frozen=True)
 class AirflowLogin:
-    """What is said of the Airflow that commands speak to; empty where nothing is. The secrets are never printed."""
+    """How to reach the Airflow that commands call; empty strings for what is not set. The secrets are never printed."""
 
     url: str
     user: str
@@ -205,7 +208,7 @@ class AirflowLogin:
 
 
 def airflow_login() -> AirflowLogin:
-    """The Airflow that pause, resume and stop speak to, and who asks it."""
+    """Return the Airflow that pause, resume and stop call, with the login."""
     given = _current()
     password, token = (
         secret.get_secret_value() if secret else "" for secret in (given.airflow_password, given.airflow_token)
@@ -222,7 +225,7 @@ def _needed(name: str, given: SecretStr | None) -> str:
 
 
 def database_patience() -> float:
-    """How many seconds to wait for a database that is away.
+    """Return how many seconds to wait for a database that is unreachable.
 
     An executor without pydantic has no settings, and takes the default.
     """
@@ -234,33 +237,34 @@ def database_patience() -> float:
 
 
 def task_sessions() -> int:
-    """How many database sessions the tasks of one executor have at once."""
+    """Return how many database sessions the tasks of one executor have at once."""
     return _current().task_sessions
 
 
 def pg_port() -> int:
-    """The port of the embedded PostgreSQL on the loopback address."""
+    """Return the port of the embedded PostgreSQL on the loopback address."""
     return _current().pg_port
 
 
 def airflow_port() -> int:
-    """The port of Airflow's UI and API on the loopback address."""
+    """Return the port of Airflow's UI and API on the loopback address."""
     return _current().airflow_port
 
 
 def master() -> str:
-    """Spark's master."""
+    """Return Spark's master."""
     return _current().master
 
 
 def pipeline_files() -> list[Path]:
-    """The files with declarations, in order."""
+    """Return the files with declarations, in order."""
     listed = [path.expanduser().resolve() for path in _current().pipelines]
     return listed or [_of_project(Path.cwd()) or ROOT / "jobs" / "pipelines.py"]
 
 
 def _of_project(folder: Path) -> Path | None:
-    """The file of the project that a person works in, as `onlyonce init` makes it: beside, or in its one package."""
+    """Return the file of the project in the working folder, as `onlyonce init` makes it: directly, or in its one
+    package."""
     own = folder / "pipelines.py"
     found = [own] if own.is_file() else list(folder.glob("*/pipelines.py"))
     from onlyonce import configuration
@@ -272,81 +276,84 @@ def _of_project(folder: Path) -> Path | None:
 
 
 def schedule() -> str | None:
-    """The cron expression of the stream DAGs, UTC; None: by hand only."""
+    """Return the cron expression of the stream DAGs, UTC; None: by hand only."""
     given = _current().schedule
     return None if given == "none" else given
 
 
 def backfill_interval() -> str:
-    """The cron expression of a backfill's data intervals, UTC."""
+    """Return the cron expression of a backfill's data intervals, UTC."""
     return _current().backfill_interval
 
 
 def spark() -> Configuration:
-    """All settings, for who makes the options of a Spark session of many of them."""
+    """Return all settings, for the options of a Spark session, which need many of them."""
     return _current()
 
 
 def log_format() -> str:
-    """How log lines look: lines or json."""
+    """Return how log lines look: lines or json."""
     return _current().log
 
 
 def log_limits() -> tuple[int, int]:
-    """How many bytes the log file of a long run has before it is put aside, and how many such files are kept."""
+    """Return how many bytes the log file of a long run has before it is put aside, and how many such files are kept."""
     return _current().log_bytes, _current().log_files
 
 
 def keep_units_days() -> int:
-    """How long the log keeps the units of committed batches."""
+    """Return how many days the log keeps the units of committed batches."""
     return _current().keep_units_days
 
 
 def keep_staged_days() -> int:
-    """How long the staged rows of committed batches stay."""
+    """Return how many days the staged rows of committed batches stay."""
     return _current().keep_staged_days
 
 
 def heartbeat_seconds() -> float:
-    """How often the driver of a long run gives a sign of life."""
+    """Return how many seconds pass between two signs of life of a long run's driver."""
     return _current().heartbeat
 
 
 def in_driver_bytes() -> int:
-    """Below which size the driver takes in a batch itself; 0: never."""
+    """Return below how many bytes the driver takes in a batch itself; 0: never."""
     return _current().in_driver_bytes
 
 
 def alert_hook() -> str | None:
-    """Who is told of alerts. A webhook's URL is a secret: never log it."""
+    """Return the hook that gets alerts. A webhook's URL is a secret: never log it."""
     given = _current().alert_hook
     return given.get_secret_value() if given else None
 
 
 def alert_lag_minutes() -> float:
-    """How long input may wait for a stage before it is an alert."""
+    """Return how many minutes input may wait for a stage before it is an alert."""
     return _current().alert_lag_minutes
 
 
 def keep_temporaries_hours() -> float:
-    """How long temporaries of sharded files stay, once no attempt can want them any more."""
+    """Return how many hours temporaries of sharded files stay, once no attempt can need them any more."""
     return _current().keep_temporaries_hours
 
 
 def vacuum_hours() -> int:
-    """How long files stay that are no longer part of a Delta table: longer than any reader's query. At least a day."""
+    """Return how many hours files stay that are no longer part of a Delta table: longer than any query, at least a
+    day."""
     return _current().vacuum_hours
 
 
 def archive() -> Location | None:
-    """Where input files go when every batch that read them is committed, a folder or a prefix of a store; None: they
-    stay where they are."""
+    """Return where input files move once every batch that read them is committed: a folder or a prefix of a store.
+
+    None: they stay where they are.
+    """
     named = _current().archive
     return location(named, "ONLYONCE_ARCHIVE") if named and is_url(named) else _folder("ONLYONCE_ARCHIVE", named)
 
 
 def jars() -> Path | None:
-    """The folder with the jars of Delta and Kafka where one is named; None: where `make env` puts them."""
+    """Return the folder with the jars of Delta and Kafka if one is named; None: the one that `make env` fills."""
     return _folder("ONLYONCE_JARS", _current().jars)
 
 
@@ -355,12 +362,9 @@ def _folder(name: str, named: str | None) -> Path | None:
     return Path(named).expanduser().resolve() if named else None
 
 
-# The folders at the top of the embedded home.
-#
-# Only their owner may enter them, whatever permissions the files below them have.
-#
-# PostgreSQL's account must reach its own folder through the home if the owner is root, so the home itself may be
-# entered (0711), not listed.
+# The folders at the top of the embedded home. Only their owner may enter them, whatever permissions the files below
+# them have. PostgreSQL's account must reach its own folder through the home if the owner is root, so the home itself
+# may be entered (0711), not listed.
 
 
 PRIVATE = 0o700
@@ -382,9 +386,9 @@ def make_folder(home: Path, names: Sequence[str] = FOLDERS) -> None:
 
 
 def inside_home(home: Path, name: str, *below: str) -> Path:
-    """Make a private folder of a home if it is missing, with a folder below it, and return that.
+    """Make a private folder of a home if it is missing, with a folder below it, and return the lower one.
 
-    Whichever command comes first makes it, `up` or not.
+    The first command that needs it makes it, `up` or another.
     """
     make_folder(home, (name,))
     folder = home.joinpath(name, *below)

@@ -1,7 +1,7 @@
-"""Names the extra of the distribution that installs a missing module, and words the error. Pure.
+"""Word an error that the platform does not know: three lines for the user, and the traceback in a file.
 
-Who calls it: the command line and the entry points (`onlyonce.cli.shell`, `onlyonce.job_main`), for a module that could
-not be found.
+If the error is a missing module, the words name the extra of the distribution that installs it. The files with
+tracebacks are small, have the time in their name, and are not removed.
 """
 
 from __future__ import annotations
@@ -44,8 +44,10 @@ BROUGHT_BY = {
 
 
 def missing_extra(error: ModuleNotFoundError) -> Refused | None:
-    """What to tell whoever lacks an extra; None for a module that none of them brings: that is a bug, or the user's
-    own."""
+    """Return the error that names the extra to install; None if no extra has the module.
+
+    Then the missing module is a bug, or the user's own.
+    """
     name = error.name or ""
     extra = next((extra for module, extra in BROUGHT_BY.items() if f"{name}.".startswith(f"{module}.")), None)
     if extra is None:
@@ -57,20 +59,12 @@ def missing_extra(error: ModuleNotFoundError) -> Refused | None:
     )
 
 
-# Turns an error that the platform does not know into one of its own: three lines for the user, and the traceback in a
-# file.
-#
-# Who calls it: every place where a process ends (`cli.shell`, `job_main`, `session.ending`). No errors: if the home
-# can't be written to, the file is in the system's folder for temporary files. Not promised: that these files are
-# removed; they are small, and have the time in their name.
-
-
 USAGE = 2
-"""How argparse and click end a command that they can't read."""
+"""The exit code of argparse and click for a command that they can't read."""
 
 
 def told(error: BaseException) -> OnlyonceError:
-    """The error itself where it is ours; else three lines, with the traceback in a file."""
+    """Return the error itself if it is ours; else three lines, with the traceback in a file."""
     if isinstance(error, OnlyonceError):
         return error
     if isinstance(error, ModuleNotFoundError) and (missing := missing_extra(error)):
@@ -86,12 +80,15 @@ def told(error: BaseException) -> OnlyonceError:
 
 
 def exit_code(code: object) -> object:
-    """The exit code of a command that could not be read: the request is wrong."""
+    """Return the exit code of a command that could not be read: the request is wrong."""
     return Refused.exit_code if code == USAGE else code
 
 
 def keep(error: BaseException) -> Path:
-    """Write an error's traceback, with those of its causes, to a file below the home's logs; gives the file."""
+    """Write an error's traceback, with those of its causes, to a file below the home's logs; return the file.
+
+    If the home can't be written to, the file is in the system's folder for temporary files.
+    """
     text = "".join(traceback.format_exception(error))
     name = f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%S}-{os.getpid()}.txt"
     try:

@@ -30,7 +30,7 @@ globals().update(
                 "spark.executor.memoryOverhead": "2g",  # Python, and ONLYONCE_STATE_MEMORY
             },
             "env_vars": {
-                "ONLYONCE_HOME": "/tmp/onlyonce",  # logs, and what can be made again
+                "ONLYONCE_HOME": "/tmp/onlyonce",  # logs, and files that can be made again
                 "ONLYONCE_DATA": "s3://my-bucket/onlyonce",
                 "AWS_REGION": "eu-central-1",
             },

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What a container of the image runs: `driver` and `executor` are Spark's words in a pod of Kubernetes; anything else is a command, and runs as it is.
+# Start a container of the image: `driver` and `executor` are Spark's words in a pod of Kubernetes; any other word is a command, and runs as it is.
 set -eu
 
 case "${1:-}" in
@@ -9,7 +9,7 @@ driver)
     ;;
 executor)
     spark=$("$PYSPARK_PYTHON" -c 'import importlib.util as u; print(u.find_spec("pyspark").submodule_search_locations[0])')
-    # Java's options are numbered from 0 on. Each may have blanks in it.
+    # Java's options are numbered from 0 on. Each may contain blanks.
     set --
     while option=$(printenv "SPARK_JAVA_OPT_$#"); do set -- "$@" "$option"; done
     exec "$JAVA_HOME/bin/java" "$@" "-Xms$SPARK_EXECUTOR_MEMORY" "-Xmx$SPARK_EXECUTOR_MEMORY" \

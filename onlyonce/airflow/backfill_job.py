@@ -18,19 +18,19 @@ _GRACE = timedelta(minutes=10)
 class BackfillOperator(SparkJobOperator):
     """Runs `onlyonce/outputs/backfill.py` for the windows that the run's Params or its data interval name.
 
-    Before Spark starts it asks the commit log. Where the stream has not closed all the windows the task is deferred
-    for at most `wait_hours`, and goes on by itself; a request that is refused fails for good. With the Param `dry_run`
-    it only logs what would be recomputed. The DAGs of `onlyonce.airflow.dags` have one for each pipeline with windows.
+    Before Spark starts it asks the commit log. If the stream has not closed all the windows, the task is deferred for
+    at most `wait_hours`, and continues by itself; a request that is refused fails for good. With the Param `dry_run` it
+    only logs what would be recomputed. The DAGs of `onlyonce.airflow.dags` have one for each pipeline with windows.
 
-    Not promised: that windows which were closed at the look are so for the driver, say after `lineage new`; the
-    driver looks again and its exit code 75 makes the task start anew.
+    Windows that were closed at the look may be open for the driver, say after `lineage new`. The driver looks again,
+    and its exit code 75 makes the task start again.
     """
 
     def __init__(self, *, pipeline: str, **options_of_task: Any) -> None:
         super().__init__(pipeline=pipeline, application="outputs/backfill.py", **options_of_task)
 
     def execute(self, context: Any) -> None:
-        """Say what would be done, or wait, or run. Raises TaskDeferred, or as `SparkJobOperator.execute`."""
+        """Log what would be done, or wait, or run. Raise TaskDeferred, or as `SparkJobOperator.execute`."""
         with refusals_are_final(self.log):
             asked = self._asked(context)
             if context["params"].get("dry_run"):
@@ -41,7 +41,7 @@ class BackfillOperator(SparkJobOperator):
         super().execute(context)
 
     def resume(self, context: Any, event: dict[str, Any]) -> None:
-        """Go on after the wait; Airflow calls it with the trigger's event. Raises as `execute`."""
+        """Continue after the wait; Airflow calls it with the trigger's event. Raise as `execute`."""
         if event["problem"]:
             raise failed_for_good(event["problem"], self.log)
         if event.get("look"):  # the triggerer has no declarations

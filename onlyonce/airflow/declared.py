@@ -1,4 +1,4 @@
-"""The declarations that DAGs, tasks and drivers work with: those that a DAG file names, or else those of
+"""Find the declarations of DAGs, tasks and drivers: those that a DAG file names, or else those of
 ONLYONCE_PIPELINES."""
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ class Declared:
 
     @classmethod
     def of(cls, named: str | Path | Sequence[str | Path] | None) -> Declared:
-        """What an operator or a DAG file names. Raises Refused for a relative path: a worker's folder is another."""
+        """Return the declarations that an operator or a DAG file names.
+
+        Raise Refused for a relative path: a worker's folder is another.
+        """
         listed = [named] if isinstance(named, str | Path) else list(named or ())
         for one in listed:
             if _is_file(one) and not Path(one).is_absolute():
@@ -34,10 +37,11 @@ class Declared:
         return cls(tuple(map(str, listed)))
 
     def load(self) -> list[Pipeline]:
-        """The pipelines.
+        """Return the pipelines.
 
-        Raises Refused for a file that is wrong, where a DAG file names it. Of the setting's files those that can be
-        loaded, so that one takes no other with it: `dags/check_declarations.py` tells what is wrong with the rest."""
+        Raise Refused if a DAG file names a wrong file. Files of the setting that can't be loaded are left out, so that
+        one does not take the others with it: `dags/check_declarations.py` reports them.
+        """
         if self.names:
             return list(load.load([Path(name) for name in self.names]).values())
         found: dict[str, Pipeline] = {}
@@ -47,15 +51,16 @@ class Declared:
         return list(found.values())
 
     def one(self, pipeline: str) -> Pipeline:
-        """The pipeline of that name. Raises Refused."""
+        """Return the pipeline of that name. Raise Refused if there is none."""
         return load.one(pipeline, [Path(name) for name in self.names] or None)
 
     def variables(self) -> dict[str, str]:
-        """What tells a job of this process, or a driver, where the declarations are."""
+        """Return the variables that name the declarations for a job of this process, or for a driver."""
         return {"ONLYONCE_PIPELINES": os.pathsep.join(self.names)} if self.names else {}
 
     def import_path(self) -> dict[str, str]:
-        """PYTHONPATH of a driver on this machine: the folders from which this process imports the named modules."""
+        """Return PYTHONPATH for a driver on this machine: the folders from which this process imports the named
+        modules."""
         roots = [root for name in self.names if not _is_file(name) and (root := _root(name))]
         given = environment.variable("PYTHONPATH")
         return {"PYTHONPATH": os.pathsep.join(dict.fromkeys([*roots, *filter(None, [given])]))} if roots else {}

@@ -1,4 +1,4 @@
-"""The options that a DAG file may set for all of its DAGs, in Airflow's own words."""
+"""Make DAGs from declarations: one function for each kind of DAG, and `dags` for all of them."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from onlyonce.core.errors import Refused
 from onlyonce.core.stored_names import backfill_id, housekeeping_id, pipeline_tag, stream_id
 
 FROM_SETTINGS = "by the settings"
-"""Of a schedule or an interval: what ONLYONCE_SCHEDULE and ONLYONCE_BACKFILL_INTERVAL say."""
+"""Marks a schedule or an interval that ONLYONCE_SCHEDULE or ONLYONCE_BACKFILL_INTERVAL decides."""
 TAG = "onlyonce"
 
 
 @dataclass(frozen=True)
 class Options:
-    """The keywords of `onlyonce.airflow.dags`, in one piece."""
+    """The keywords of `onlyonce.airflow.dags`: what a DAG file may set for all of its DAGs, in Airflow's own words."""
 
     declared: Declared = field(default_factory=Declared)
     prefix: str | None = None
@@ -54,37 +54,39 @@ class Options:
     workers_outlive_tasks: bool | None = None
 
     def task_defaults(self, **ours: Any) -> dict[str, Any]:
-        """default_args of a DAG: ours, then the pool and queue, then what the DAG file says."""
+        """Return default_args of a DAG: ours, overridden by the pool and queue, then by the DAG file."""
         places = {name: value for name, value in (("pool", self.pool), ("queue", self.queue)) if value}
         return {**ours, **places, **self.default_args}
 
     def all_tags(self, *more: str) -> list[str]:
-        """The tags of a DAG."""
+        """Return the tags of a DAG."""
         return [TAG, *more, *self.tags]
 
     def stream_schedule(self) -> Any:
-        """None: runs by hand only."""
+        """Return the schedule of a stream; None means runs by hand only."""
         asked = settings.schedule() if self.schedule is FROM_SETTINGS else self.schedule
         return None if asked == "none" else timetable(asked)
 
     def schedule_behind(self, followed: Sequence[tuple[str, str]]) -> Any:
-        """Of a stream that reads the tables of these outputs: it runs when one of them has new rows, whatever the
-        time."""
+        """Return the schedule of a stream that reads the tables of these outputs.
+
+        It runs when one of the tables has new rows, at any time. A stream by hand stays by hand.
+        """
         if not followed or self.schedule is None:
             return self.stream_schedule()
         return AssetAny(*(log.asset(pipeline, output) for pipeline, output in followed))
 
     def interval(self) -> str:
-        """A cron expression in UTC."""
+        """Return a cron expression in UTC."""
         if self.backfill_interval is FROM_SETTINGS:
             return settings.backfill_interval()
         return self.backfill_interval
 
 
 def timetable(schedule: Any) -> Any:
-    """A schedule as Airflow takes it.
+    """Return a schedule as Airflow takes it.
 
-    A plain cron expression would get Airflow's own data intervals, where its settings say so.
+    A plain cron expression would get Airflow's own data intervals if Airflow's settings say so.
     """
     return (
         CronTriggerTimetable(schedule, timezone="UTC")
@@ -101,15 +103,16 @@ HOUSEKEEPING_RETRIES = {"retries": 1, "retry_delay": timedelta(seconds=30)}
 
 
 def stream(pipeline: Pipeline, options: Options, followed: Sequence[Followed] = ()) -> DAG:
-    """Land messages (of Pub/Sub), drain what is there, then stop; or, by the Param mode, keep a long run at work.
+    """Land messages (of Pub/Sub), drain the available input, then stop; or, by the Param mode, keep a long run at work.
 
-    `followed`: the outputs of other pipelines whose tables it reads."""
+    `followed`: the outputs of other pipelines whose tables it reads.
+    """
     of: dict[str, Any] = {"pipeline": pipeline.name, "declarations": options.declared.names}
     with DAG(
         stream_id(pipeline.name, options.prefix),
         description=f"Drain {pipeline.name}, exactly once",
         doc_md=forms.pipeline_page(pipeline),
-        # No start date: the first run waits for the next time, it does not make up for the last one.
+        # No start date: the first run waits for the next time and does not make up for the last one.
         schedule=options.schedule_behind(followed),
         catchup=False,
         max_active_runs=1,
@@ -130,8 +133,10 @@ def stream(pipeline: Pipeline, options: Options, followed: Sequence[Followed] = 
 
 
 def backfill(pipeline: Pipeline, options: Options) -> DAG:
-    """Recompute closed windows, late rows folded in. It never runs by itself: a person backfills a range of data
-    intervals, or triggers it with two times."""
+    """Recompute closed windows, late rows folded in.
+
+    It never runs by itself: a person backfills a range of data intervals, or triggers it with two times.
+    """
     of: dict[str, Any] = {"pipeline": pipeline.name, "declarations": options.declared.names}
     with DAG(
         backfill_id(pipeline.name, options.prefix),
@@ -141,11 +146,11 @@ def backfill(pipeline: Pipeline, options: Options) -> DAG:
         schedule=IntervalsByHand(options.interval(), timezone="UTC"),
         allowed_run_types=["manual", "backfill"],
         catchup=False,
-        # Several at once are correct. Runs that wait count too, so this is more than a machine can run.
+        # Several at once are correct. Waiting runs count too, so this is more than a machine can run.
         max_active_runs=16,
         params=forms.backfill_form(pipeline),
         tags=options.all_tags(stored_names.BACKFILL_TAG, pipeline_tag(pipeline.name)),
-        # Where slots are short the stream comes first: it waits for one interval, not for all of a range.
+        # When slots are short the stream comes first: it waits for one interval, not for all of a range.
         default_args=options.task_defaults(**RETRIES, priority_weight=0),
     ) as dag:
         recompute = BackfillOperator(task_id=stored_names.RECOMPUTE_TASK, **of, **options.spark)
@@ -155,12 +160,12 @@ def backfill(pipeline: Pipeline, options: Options) -> DAG:
 
 
 def sends(pipeline: Pipeline) -> bool:
-    """Whether it has an output whose rows are sent."""
+    """Return whether a pipeline has an output whose rows are sent."""
     return any(isinstance(output.sink, Sent) for output in pipeline.outputs)
 
 
 def has_files(pipeline: Pipeline) -> bool:
-    """Whether any output writes sharded files."""
+    """Return whether any output writes sharded files."""
     return any(isinstance(output.sink, FileSink) for output in pipeline.outputs)
 
 
@@ -204,7 +209,7 @@ endpoint is away or refuses every request; the task's log says which.
 
 
 def audit(_: Sequence[Pipeline], options: Options, schedule: Any) -> DAG:
-    """Does every record add up, by the commit log?"""
+    """Check whether every record adds up, by the commit log."""
     with _dag(stored_names.AUDIT_DAG, schedule, "Does every record add up, by the commit log?", AUDIT, options) as dag:
         AuditOperator(task_id=stored_names.CONSERVATION_TASK, declarations=options.declared.names)
         AlertsOperator(task_id=stored_names.ALERTS_TASK, declarations=options.declared.names)
@@ -237,7 +242,7 @@ def finalize(_: Sequence[Pipeline], options: Options, schedule: Any) -> DAG:
 
 
 def deliver(pipelines: Sequence[Pipeline], options: Options, schedule: Any) -> DAG | None:
-    """Send what a stream's own task has left. Only where a pipeline sends."""
+    """Send what a stream's own task has left. Return None if no pipeline sends."""
     if not (sending := [pipeline.name for pipeline in pipelines if sends(pipeline)]):
         return None
     with _dag(stored_names.DELIVER_DAG, schedule, "Send what waits in the outbox", DELIVER, options, retries=0) as dag:
@@ -265,20 +270,20 @@ ALL: dict[str, tuple[Callable[[Sequence[Pipeline], Options, Any], DAG | None], s
     stored_names.COLLECT_DAG: (collect, "25 * * * *"),
     stored_names.DELIVER_DAG: (deliver, "*/5 * * * *"),
     stored_names.FINALIZE_DAG: (finalize, "10,40 * * * *"),
-    # Once the collection is through.
+    # After the collection.
     stored_names.MAINTAIN_DAG: (maintain, "50 * * * *"),
 }
-"""By the name that comes after the prefix, with the schedule that counts where a DAG file says none."""
+"""By the name that comes after the prefix, with the schedule for a DAG file that sets none."""
 
 
-# The functions that make DAGs from declarations: one for each kind, and `dags` for all of them.
+# What a DAG file calls.
 
 
 class Common(TypedDict, total=False):
     """The keywords of every function here.
 
     declarations    modules ("my_project.pipelines"), or whole paths of files; by default those of ONLYONCE_PIPELINES
-    prefix          before the id of every DAG; without one they are `flights_stream`, `flights_backfill`,
+    prefix          before the id of every DAG; without a prefix the ids are `flights_stream`, `flights_backfill`,
                     `onlyonce_audit`, …
     pool, queue, default_args, tags  as Airflow has them, of every task or DAG
 
@@ -297,14 +302,15 @@ def stream_dags(
     *, schedule: Any = FROM_SETTINGS, spark: Mapping[str, Any] | None = None, workers_outlive_tasks: bool | None = None,
     **common: Unpack[Common],
 ) -> dict[str, DAG]:  # fmt: skip
-    """The DAG `…_stream` of each pipeline: take in what its source has, write what is due, then stop; or keep a long
-    run at work.
+    """Return the DAG `…_stream` of each pipeline.
+
+    It takes in what the source has, writes what is due, then stops; or it keeps a long run at work.
 
     schedule        a cron expression in UTC, or anything that Airflow takes; None: by hand; by default
-                    ONLYONCE_SCHEDULE. A pipeline that reads the table of another one's output runs after that one has
-                    written to it, unless it is by hand here
+                    ONLYONCE_SCHEDULE. A pipeline that reads another one's table runs after rows were written there,
+                    unless it is by hand here
     spark           words of the Spark tasks: `conn_id`, `deploy_mode`, `conf`, `packages`, `py_files`, `env_vars`, …
-    workers_outlive_tasks  whether a long run's driver may stay behind when its task waits; by default by the executor
+    workers_outlive_tasks  whether a long run's driver may stay when its task waits; by default by the executor
     """
     options = _options(common, schedule=schedule, spark=spark or {}, workers_outlive_tasks=workers_outlive_tasks)
     return _by_id(_streams(options.declared.load(), options))
@@ -313,7 +319,7 @@ def stream_dags(
 def backfill_dags(
     *, interval: str = FROM_SETTINGS, spark: Mapping[str, Any] | None = None, **common: Unpack[Common]
 ) -> dict[str, DAG]:
-    """The DAG `…_backfill` of each pipeline with windows: recompute closed ones, with their late rows.
+    """Return the DAG `…_backfill` of each pipeline with windows: recompute closed windows, with their late rows.
 
     It never runs by itself.
 
@@ -326,31 +332,30 @@ def backfill_dags(
 
 
 def audit_dag(*, schedule: Any = ALL["audit"][1], **common: Unpack[Common]) -> DAG | None:
-    """The DAG `onlyonce_audit`: does every record add up, by the commit log?
+    """Return the DAG `onlyonce_audit`, which checks by the commit log whether every record adds up.
 
-    It tells the alert hook, and looks for what is stuck.
+    It also calls the alert hook, and looks for what is stuck.
     """
     return _keeping("audit", schedule, common)
 
 
 def collect_dag(*, schedule: Any = ALL["collect"][1], **common: Unpack[Common]) -> DAG | None:
-    """The DAG `onlyonce_collect`: remove record ids that are older than the dedup horizon, old units, staged rows,
-    orphans."""
+    """Return the DAG `onlyonce_collect`: remove ids older than the dedup horizon, old units, staged rows, orphans."""
     return _keeping("collect", schedule, common)
 
 
 def deliver_dag(*, schedule: Any = ALL["deliver"][1], **common: Unpack[Common]) -> DAG | None:
-    """The DAG `onlyonce_deliver`: send what waits in the outbox. None if no pipeline sends."""
+    """Return the DAG `onlyonce_deliver`: send what waits in the outbox. Return None if no pipeline sends."""
     return _keeping("deliver", schedule, common)
 
 
 def finalize_dag(*, schedule: Any = ALL["finalize"][1], **common: Unpack[Common]) -> DAG | None:
-    """The DAG `onlyonce_finalize`: give the files of committed batches their final names."""
+    """Return the DAG `onlyonce_finalize`: give the files of committed batches their final names."""
     return _keeping("finalize", schedule, common)
 
 
 def maintain_dag(*, schedule: Any = ALL["maintain"][1], **common: Unpack[Common]) -> DAG | None:
-    """The DAG `onlyonce_maintain`: compact small files of Delta tables, and remove what no reader needs."""
+    """Return the DAG `onlyonce_maintain`: compact small files of Delta tables, and remove what no reader needs."""
     return _keeping("maintain", schedule, common)
 
 
@@ -368,14 +373,14 @@ def dags(
     default_args: Mapping[str, Any] | None = None,
     tags: Sequence[str] = (),
 ) -> dict[str, DAG]:
-    """All DAGs of declared pipelines by their ids, for `globals().update(dags(…))` in a DAG file.
+    """Return all DAGs of declared pipelines by their ids, for `globals().update(dags(…))` in a DAG file.
 
     The keywords are those of the functions above.
 
     housekeeping    which of "audit", "collect", "deliver", "finalize", "maintain" are wanted. One Airflow needs each of
-                    them once for a database: of several DAG files let one have them
+                    them once for a database: if there are several DAG files, only one should have them
 
-    Raises Refused: Airflow shows it as the import error of the DAG file.
+    Raise Refused: Airflow shows it as the import error of the DAG file.
     """
     if strange := sorted(set(housekeeping) - set(ALL)):
         raise Refused(f"there is no housekeeping DAG {strange[0]!r}", hint=f"choose from {', '.join(ALL)}")
@@ -389,7 +394,7 @@ def dags(
         spark=spark or {},
         workers_outlive_tasks=workers_outlive_tasks,
     )
-    pipelines = options.declared.load()  # once: Airflow parses DAG files again and again
+    pipelines = options.declared.load()  # once: Airflow parses DAG files at intervals
     kept = [make(pipelines, options, cron) for name, (make, cron) in ALL.items() if name in housekeeping]
     return _by_id(
         [*_streams(pipelines, options), *_backfills(pipelines, options), *(dag for dag in kept if dag is not None)]

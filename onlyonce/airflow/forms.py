@@ -1,4 +1,4 @@
-"""The texts of a pipeline in Airflow: the page of its DAG, and the form of a run."""
+"""Describe a pipeline in Airflow: the pages of its DAGs, and the forms of their runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onlyonce.core.windows import Fixed, Window, own
 
 
 def pipeline_page(pipeline: Pipeline) -> str:
-    """The DAG's documentation in Markdown, from the declaration alone."""
+    """Return the DAG's documentation in Markdown, from the declaration alone."""
     silence = (
         f"when the source has been silent for {pipeline.idle_after}"
         if pipeline.idle_after
@@ -42,13 +42,13 @@ def _again(pipeline: Pipeline) -> str:
 
 
 def outputs_table(pipeline: Pipeline) -> str:
-    """The outputs as a Markdown table. The page of the backfill has it too."""
+    """Return the outputs as a Markdown table. The page of the backfill has it too."""
     rows = [_row(pipeline, output) for output in pipeline.outputs]
     return "\n".join(["| output | made by | windows | lateness | written to |", "|---|---|---|---|---|", *rows])
 
 
 def pipeline_form(pipeline: Pipeline) -> dict[str, Param]:
-    """The Params of a run; the same words as the options of `onlyonce run`."""
+    """Return the Params of a run; the same words as the options of `onlyonce run`."""
     files = {} if pipeline.sources or isinstance(pipeline.source, Kafka) else _files(pipeline.source)
     return {
         "mode": Param(
@@ -164,7 +164,7 @@ def _words(columns: tuple[str, ...]) -> str:
     return ", ".join(f"`{column}`" for column in columns)
 
 
-# The texts of a backfill in Airflow: the page of its DAG, and the form of a run.
+# The backfill.
 
 
 # No "date-time": that takes no day of the windows' own zone.
@@ -175,12 +175,12 @@ _TIME: dict[str, object] = {
 
 
 def has_windows(pipeline: Pipeline) -> bool:
-    """Whether there is something to backfill."""
+    """Return whether there is something to backfill."""
     return any(_windowed(pipeline, output) for output in pipeline.outputs)
 
 
 def backfill_page(pipeline: Pipeline) -> str:
-    """The DAG's documentation in Markdown, from the declaration alone."""
+    """Return the DAG's documentation in Markdown, from the declaration alone."""
     return f"""\
 Recomputes **closed windows** from the table `events`, late rows included, by the functions as they are now, and
 replaces the old results. The stream may go on meanwhile. The same backfill twice changes nothing that a reader can see.
@@ -200,7 +200,7 @@ Each recomputation is a row of `onlyonce.backfills`; `onlyonce.windows` has each
 
 
 def backfill_form(pipeline: Pipeline) -> dict[str, Param]:
-    """The Params of a run; the same words as the options of `onlyonce backfill`."""
+    """Return the Params of a run; the same words as the options of `onlyonce backfill`."""
     outputs = [output.name for output in pipeline.outputs if _windowed(pipeline, output)]
     lookups = (
         {}

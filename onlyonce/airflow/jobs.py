@@ -1,4 +1,9 @@
-"""What a driver's exit code means for its task: success, another try, or failure for good."""
+"""Run jobs that need no Spark as tasks, and decide what an error means for a task.
+
+An error means success, another try, or failure for good. The job runs in the worker's own process, and its report is
+written to the task's log. The DAGs of `onlyonce.airflow.dags` use these operators, and a team may use them in its own
+DAGs.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +38,7 @@ NO_MEMORY = "Spark's JVM found no memory, so give it more (ONLYONCE_DRIVER_MEMOR
 
 @contextmanager
 def refusals_are_final(log: logging.Logger) -> Iterator[None]:
-    """What is refused inside fails the task for good: no retry helps, a person must change the request."""
+    """Fail the task for good if the block raises Refused: no retry helps, a person must change the request."""
     try:
         yield
     except Refused as error:
@@ -41,24 +46,24 @@ def refusals_are_final(log: logging.Logger) -> Iterator[None]:
 
 
 def failed_for_good(reason: str, log: logging.Logger) -> AirflowFailException:
-    """The exception to raise. The reason is a line of the log too: else it stands below a traceback only."""
+    """Return the exception to raise. Log the reason, too: otherwise it is only below a traceback."""
     log.error(reason)
     return AirflowFailException(reason)
 
 
 def outcome(error: AirflowException) -> AirflowException:
-    """What the driver's exit code means for the task: an exception with retries, or one without. Pure.
+    """Return what the driver's exit code means for the task: an exception with retries, or one without. Pure.
 
-    An error that tells no exit code is given back as it is.
+    An error without an exit code is returned as it is.
     """
     codes = _EXIT_CODE.findall(str(error).partition("\nLast spark-submit output:")[0])
     return of_code(int(codes[-1])) if codes else error
 
 
 def of_code(code: int) -> AirflowException:
-    """The same, of a code.
+    """Return what an exit code means for the task.
 
-    One that is not ours (a crash, a kill) is retried: the commit protocol makes a repeat harmless.
+    A code that is not ours (a crash, a kill) is retried: the commit protocol makes a repeat harmless.
     """
     kind = EXIT_CODES.get(code)
     if kind is None:
@@ -69,20 +74,15 @@ def of_code(code: int) -> AirflowException:
     return raised(f"{kind.__name__} (the driver's exit code {code}): {WHO_ACTS[kind]}.")
 
 
-# Operators for jobs that need no Spark.
-#
-# The job runs in the worker's own process, and its report goes to the task's log.
-#
-# The DAGs of `onlyonce.airflow.dags` use them, and a team may use them in its own DAGs. A refusal fails the task for
-# good. After any other error the task is tried again, as its options say: each of these jobs may run at any time, even
-# twice at once.
+# The operators. A refusal fails the task for good. After any other error the task is tried again, as its options say:
+# each of these jobs may run at any time, even twice at once.
 
 
 Declarations = str | Path | Sequence[str | Path] | None
 
 
 class JobOperator(BaseOperator):
-    """One job, of one pipeline or of all. The subclasses say which."""
+    """One job, of one pipeline or of all; a subclass names the job."""
 
     module = ""
     entry = "main"
@@ -95,7 +95,7 @@ class JobOperator(BaseOperator):
         self.declarations = Declared.of(declarations)
 
     def execute(self, context: Any) -> None:
-        """Run the job and log its report. Raises what the job raises, AirflowFailException for what is refused."""
+        """Run the job and log its report. Raise what the job raises, and AirflowFailException for what is refused."""
         # By name: DAG files import no database, and import-linter sees through a function's body too.
         job, formats = (importlib.import_module(f"onlyonce.{name}") for name in (self.module, "database.statements"))
         with refusals_are_final(self.log), within({**secret_variables(), **self.declarations.variables()}):
@@ -104,7 +104,7 @@ class JobOperator(BaseOperator):
         tell(report, self.log)
 
     def arguments(self, context: Any) -> list[str]:
-        """The job's command line."""
+        """Return the job's command line."""
         return [self.pipeline] if self.pipeline else []
 
 
@@ -121,39 +121,42 @@ class LandOperator(JobOperator):
         super().execute(context)
 
     def arguments(self, context: Any) -> list[str]:
-        """With the run, which the landing is told by."""
+        """Return the command line with the run id, by which the landing is known."""
         return [*super().arguments(context), f"--run-id={context['run_id']}"]
 
 
 class DeliverOperator(JobOperator):
     """Send what waits in the outbox.
 
-    An endpoint that is away is a retry; one that refuses whoever asks fails for good.
+    If an endpoint is unreachable the task is retried; if it refuses every request the task fails for good.
     """
 
     module = "sinks.outbox.deliver"
 
 
 class FinalizeOperator(JobOperator):
-    """Give the files of committed batches their final names. Fails while a store is away, and where a name is taken."""
+    """Give the files of committed batches their final names.
+
+    Fails while a store is unreachable, or if a name is taken.
+    """
 
     module = "sinks.files.finalize"
 
 
 class AuditOperator(JobOperator):
-    """Compare what was read with what became of it, by the commit log. Fails when something does not add up."""
+    """Compare what was read with what became of it, by the commit log. Fails if something does not add up."""
 
     module = "operate.audit"
 
 
 class AlertsOperator(JobOperator):
-    """Tell ONLYONCE_ALERT_HOOK what is new. Fails when the hook does."""
+    """Send new alerts to ONLYONCE_ALERT_HOOK. Fails if the hook fails."""
 
     module = "operate.alerts"
 
 
 class DoctorOperator(JobOperator):
-    """Look for what is stuck, for the page "Exactly once". It repairs nothing and does not fail by what it finds."""
+    """Look for what is stuck, for the page "Exactly once". It repairs nothing, and findings do not fail it."""
 
     module, entry = "operate.doctor", "visit"
 

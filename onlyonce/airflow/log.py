@@ -1,8 +1,7 @@
-"""The variables that a job gets from its task's environment: the database's URL and the keys of an object store, which
-must be on no command line and in no log.
+"""Give Airflow's processes access to the commit log: its URL, and what tasks and triggers read and report.
 
-Who calls it: the operators in `onlyonce.airflow.spark_job` and `onlyonce.airflow.jobs`, and modules
-that ask the log.
+The database's URL and the keys of an object store come from Airflow's connections. They must be on no command line and
+in no log.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ from onlyonce.settings import within
 CONNECTION = "onlyonce_db"
 READER_CONNECTION = "onlyonce_db_reader"
 STORE = "onlyonce_store"
-"""A connection of the type aws. Without it the variables of the worker hold, or the role of its machine."""
+"""A connection of the type aws. Without it the worker's variables apply, or the role of its machine."""
 OF_STORE = {"aws_session_token": "AWS_SESSION_TOKEN", "region_name": "AWS_REGION", "endpoint_url": "AWS_ENDPOINT_URL"}
-"""What its extra may have, and the variable that says it."""
+"""What its extra may have, and the variable for each."""
 
 
 class Database(Protocol):
@@ -46,17 +45,19 @@ class Database(Protocol):
 
     @property
     def extra_dejson(self) -> dict[str, object]:
-        """The query of the URL, sslmode and the like."""
+        """Return the query of the URL, sslmode and the like."""
 
 
 def secret_variables() -> dict[str, str]:
-    """What a job must know and nobody else: the URL of the database, and the keys of the object store where there is a
-    connection for it."""
+    """Return the variables that only a job may know.
+
+    They are the URL of the database and, if there is a connection for it, the keys of the object store.
+    """
     return {**database_variables(), **store_variables()}
 
 
 def store_variables() -> dict[str, str]:
-    """The standard variables of S3 from the Airflow connection `onlyonce_store`; empty without it.
+    """Return the standard variables of S3 from the Airflow connection `onlyonce_store`; none if there is no connection.
 
     From now on its keys are masked in the task's log.
     """
@@ -72,7 +73,7 @@ def store_variables() -> dict[str, str]:
 
 
 def keys_of(store: Database) -> dict[str, str]:
-    """A connection of the type aws as the variables that clients of S3 read.
+    """Return a connection of the type aws as the variables that clients of S3 read.
 
     They hold a secret: never log them. Pure.
     """
@@ -97,9 +98,9 @@ def keys_of(store: Database) -> dict[str, str]:
 
 
 def database_variables() -> dict[str, str]:
-    """ONLYONCE_DATABASE_URL from the Airflow connection `onlyonce_db`.
+    """Return ONLYONCE_DATABASE_URL from the Airflow connection `onlyonce_db`.
 
-    Empty when there is no such connection: the job then inherits the variable, or finds the URL in the
+    Return nothing if there is no such connection: the job then inherits the variable, or finds the URL in the
     platform's folder. From now on the password is masked in the task's log.
     """
     url = _url_of(CONNECTION)
@@ -119,21 +120,19 @@ def _url_of(connection: str) -> str | None:
 
 
 def database_url() -> str:
-    """The URL for what asks the log in Airflow's own process. It holds a password: never log it, never store it.
+    """Return the URL for readers of the log in Airflow's own process. It holds a password: never log it, never store
+    it.
 
-    Raises FileNotFoundError when there is neither the connection nor the variable nor a platform's folder.
+    Raise FileNotFoundError if there is neither the connection nor the variable nor a platform's folder.
     """
     return database_variables().get("ONLYONCE_DATABASE_URL") or settings.database_url()
 
 
 def reader_url() -> str:
-    """Return the URL for what only reads the log in Airflow's own process, so that a triggerer needs no password of the
-    writer.
+    """Return the URL for code that only reads the log in Airflow's own process. Never log it.
 
-    Never log it.
-
-    The reader's by its variable or connection, else the writer's connection, else that of the platform's folder. Raises
-    FileNotFoundError when there is none.
+    It is the reader's by its variable or connection, else the writer's connection, else the URL of the platform's
+    folder. So a triggerer needs no password of the writer. Raise FileNotFoundError if there is none.
     """
     url = settings.given_reader_url() or _url_of(READER_CONNECTION) or _url_of(CONNECTION)
     if url is not None:
@@ -144,7 +143,7 @@ def reader_url() -> str:
 
 
 def url_of(database: Database) -> str:
-    """The URL as the jobs take it. It holds a password: never log it. Pure."""
+    """Return the URL as the jobs take it. It holds a password: never log it. Pure."""
     login = quote(database.login or "", safe="")
     password = f":{quote(database.password, safe='')}" if database.password else ""
     host = database.host or ""
@@ -155,13 +154,11 @@ def url_of(database: Database) -> str:
     return f"postgresql+psycopg2://{account}{place}{port}/{quote(database.schema or '', safe='')}{query}"
 
 
-# Writes a report into a task's log, one line for each row.
-#
-# For tasks without a driver; their log is configured by Airflow.
+# Reports in a task's log, for tasks without a driver: Airflow configures their log.
 
 
 def tell(report: Report, log: logging.Logger) -> None:
-    """Write a report line by line. No errors."""
+    """Write a report line by line."""
     log.info("%s: %s", visible(report.title), _text(report.facts))
     for table, rows in report.tables.items():
         for row in rows:
@@ -178,16 +175,16 @@ def _text(values: Mapping[str, object]) -> str:
 # `schedule=[Asset.ref(name="flights/per_carrier")]`.
 #
 # A task declares an alias and not the assets. An asset would have an event at the end of each run, even if the run had
-# nothing to do. Through the alias only a table has an event to which the run has written rows.
+# nothing to do. Through the alias a table has an event only if the run has written rows to it.
 
 
 def alias(pipeline: str) -> AssetAlias:
-    """What the tasks of a pipeline declare as their outlet."""
+    """Return the outlet that the tasks of a pipeline declare."""
     return AssetAlias(name=stored_names.asset_alias(pipeline), group=stored_names.ASSET_GROUP)
 
 
 def asset(pipeline: str, output: str) -> Asset:
-    """The table of an output. Its name is what a DAG that follows it asks for."""
+    """Return the asset of an output's table. A DAG that follows it uses the asset's name."""
     return Asset(
         name=stored_names.asset(pipeline, output), uri=stored_names.asset_uri(pipeline, output),
         group=stored_names.ASSET_GROUP,
@@ -195,10 +192,9 @@ def asset(pipeline: str, output: str) -> Asset:
 
 
 def report_assets(pipeline: str, context: Any, declared: Mapping[str, str]) -> None:
-    """An event for each table that the run has written to, by the log. Raises Retryable: a retry tells it then.
+    """Add an event for each table that the run has written to, by the log. Raise Retryable: then a retry adds it.
 
-    Called by the operators when their driver has ended well; `declared` are the variables that say where the
-    declarations are. `extra` has batch, batches, rows, delta_version and run_id.
+    `declared` are the variables that name the declarations. `extra` has batch, batches, rows, delta_version and run_id.
     """
     events = context.get("outlet_events")
     if events is None:
@@ -211,7 +207,7 @@ def report_assets(pipeline: str, context: Any, declared: Mapping[str, str]) -> N
         events[alias(pipeline)].add(asset(pipeline, extra["output"]), extra=extra)
 
 
-# Which windows a run of a backfill DAG recomputes, by its form or its data interval. Pure.
+# Windows that a run of a backfill DAG recomputes, by its form or its data interval. Pure.
 
 
 _NOTHING = "nothing was read or written"
@@ -219,9 +215,9 @@ _NOTHING = "nothing was read or written"
 
 @dataclass(frozen=True)
 class Asked:
-    """The windows of a pipeline that start in [start, stop), two times in ISO 8601, of one output or of all; `lookups`:
-    'then' or 'now'.
+    """The windows of a pipeline that start in [start, stop), two times in ISO 8601, of one output or of all.
 
+    lookups     'then' or 'now'
     late_only   only windows with late records that are not in their result; then both times may be missing
     """
 
@@ -233,7 +229,7 @@ class Asked:
     late_only: bool = False
 
     def arguments(self, run_id: str, dag_id: str) -> list[str]:
-        """The driver's command line. No secret is among it."""
+        """Return the driver's command line, without a secret."""
         asked = [self.pipeline, f"--run-id={run_id}", f"--dag-id={dag_id}"]
         asked += [f"--from={self.start}", f"--to={self.stop}"] if self.start else []
         asked += ["--late-only"] if self.late_only else []
@@ -242,10 +238,11 @@ class Asked:
 
 
 def asked_of(pipeline: str, params: Mapping[str, Any], interval: tuple[datetime, datetime] | None) -> Asked:
-    """What a run asks for: by its Params, or by its data interval. Never by the run id, which holds the interval's end.
+    """Return what a run asks for: by its Params, or by its data interval.
 
-    With the Param late_only it may name no windows: then all with late records are meant. An empty interval is none.
-    Raises Refused when neither names the windows, or both do, or half of it is missing.
+    The run id is never used, though it holds the interval's end. With the Param late_only the run may name no windows:
+    then all with late records are meant. An empty interval is none. Raise Refused if neither names the windows, or both
+    do, or one of the two times is missing.
     """
     start, stop = params.get("window_start"), params.get("window_end")
     late_only = bool(params.get("late_only"))
@@ -277,17 +274,16 @@ def _window_text(interval: tuple[datetime, datetime]) -> str:
     return " to ".join(time.isoformat() for time in interval)
 
 
-# Asks the commit log about a backfill before Spark starts: whether it must wait, and what it would recompute.
+# Questions about a backfill before Spark starts: whether it must wait, and what it would recompute.
 
 
 SETTING = Declared()
 
 
 def not_yet(asked: Asked, declared: Declared = SETTING) -> str | None:
-    """Why a backfill must wait, or None when all its windows are closed. Raises Refused when waiting doesn't help.
+    """Return why a backfill must wait; None if all its windows are closed. Raise Refused if waiting doesn't help.
 
-    A database that is away is a reason to wait too. Called by the trigger on a thread, which has the reader's password
-    only.
+    An unreachable database is a reason to wait too. The trigger calls it on a thread, with the reader's password only.
     """
     backfill = _backfill()
     database = backfill.Database(reader_url(), "onlyonce-airflow")
@@ -306,7 +302,7 @@ def not_yet(asked: Asked, declared: Declared = SETTING) -> str | None:
 
 
 def first_look(asked: Asked, declared: Declared = SETTING) -> str | None:
-    """The same, once the database has this version's tables and views. Called by the operator."""
+    """Do as `not_yet`, once the database has this version's tables and views."""
     try:
         _backfill().migrate(database_url())
     except (Retryable, CommitStateUnknown) as error:
@@ -315,7 +311,7 @@ def first_look(asked: Asked, declared: Declared = SETTING) -> str | None:
 
 
 def would_recompute(asked: Asked, declared: Declared = SETTING) -> Report:
-    """The dry run. Raises Refused, and Retryable when the database is away. Called by the operator."""
+    """Return the report of a dry run. Raise Refused, or Retryable if the database is unreachable."""
     backfill = _backfill()
     database = backfill.Database(database_url(), "onlyonce-airflow")
     pipeline = declared.one(asked.pipeline)
@@ -335,13 +331,11 @@ def _span(asked: Asked, roots: list[Any]) -> Any:
 
 
 def _backfill() -> Any:
-    # By name: the module reaches Spark, though not in what is called here, and plugins import none.
+    # By name: the module imports Spark, though no function called here uses it, and plugins import none.
     return importlib.import_module("onlyonce.outputs.backfill")
 
 
-# Asks the commit log about a pipeline's long run.
-#
-# Called by the operator, and by the trigger on a thread, which has the reader's password only.
+# A pipeline's long run. The operator reads it, and the trigger on a thread, which has the reader's password only.
 
 
 def prepare() -> None:
@@ -350,31 +344,31 @@ def prepare() -> None:
 
 
 def read_long_run(pipeline: str) -> LongRun | None:
-    """The last long run; None before the first. Raises DatabaseAway."""
+    """Return the last long run; None before the first. Raise DatabaseAway."""
     found: LongRun | None = _long_runs(reader_url()).look(pipeline)
     return found
 
 
 def watch(pipeline: str, supervisor: str) -> LongRun | None:
-    """The same, by a supervisor that watches it from now on."""
+    """Return the last long run, and note the supervisor that watches it from now on."""
     found: LongRun | None = _long_runs().watch(pipeline, supervisor)
     return found
 
 
 def ask_stop(supervisor: str) -> bool:
-    """Ask the driver that this supervisor watches to stop, unless another one watches it by now; whether it was
-    asked."""
+    """Ask the driver that this supervisor watches to stop, unless another one watches it by now; return whether it
+    was."""
     return bool(_long_runs(reader_url()).ask_watched_to_stop(supervisor))
 
 
 def at_work(pipeline: str) -> bool:
-    """Whether any driver of the pipeline has a session with the log."""
+    """Return whether any driver of the pipeline has a session with the log."""
     found = _module("commitlog.health").Health(database()).queries()
     return any(query.at_work for query in found if query.pipeline == pipeline)
 
 
 def database(url: str | None = None) -> Any:
-    """The log as Airflow reaches it; by default as the writer."""
+    """Return the log as Airflow reaches it; by default as the writer."""
     return _module("database.connect").Database(url or database_url(), "onlyonce-airflow")
 
 
@@ -383,21 +377,21 @@ def _long_runs(url: str | None = None) -> Any:
 
 
 def _module(name: str) -> Any:
-    # By name: a DAG file, which reaches this module, parses without a database's driver.
+    # By name: a DAG file, which imports this module, parses without a database's driver.
     return importlib.import_module(f"onlyonce.{name}")
 
 
-# Asks the commit log about the drivers of a run of a DAG.
+# The drivers of a run of a DAG.
 
 
 def attempt(pipeline: str, context: Any) -> int:
-    """How many drivers the run has had so far. Raises Retryable when the log is away."""
+    """Return how many drivers the run has had so far. Raise Retryable if the log is unreachable."""
     prepare()
     known = read_driver_runs(pipeline, context)
     return known.attempt if known else 0
 
 
 def read_driver_runs(pipeline: str, context: Any) -> Any:
-    """The run's last driver, `onlyonce.commitlog.drivers.DriverRun`; None before the first. Raises Retryable."""
+    """Return the run's last driver, `onlyonce.commitlog.drivers.DriverRun`; None before the first. Raise Retryable."""
     log = importlib.import_module("onlyonce.commitlog.drivers")
     return log.DriverRuns(database()).look(context["ti"].dag_id, context["run_id"], pipeline)

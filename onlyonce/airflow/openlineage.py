@@ -1,6 +1,6 @@
-"""What a pipeline reads and writes, for OpenLineage.
+"""Describe what a pipeline reads and writes, for OpenLineage.
 
-If OpenLineage's provider is installed it asks the operators; otherwise this is not used.
+OpenLineage's provider asks the operators if it is installed; otherwise this is not used.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ Place = tuple[str, str]
 
 
 def events_of_task(pipeline: Pipeline) -> Any:
-    """OpenLineage's answer for a run.
+    """Return OpenLineage's answer for a run.
 
-    Raises ImportError where its provider is not installed: then nobody calls this.
+    Raise ImportError if its provider is not installed: then this is not called.
     """
     given = importlib.import_module("airflow.providers.openlineage.extractors").OperatorLineage
     dataset = importlib.import_module("airflow.providers.common.compat.openlineage.facet").Dataset
@@ -47,7 +47,7 @@ def events_of_task(pipeline: Pipeline) -> Any:
 
 
 def places(pipeline: Pipeline) -> tuple[list[Place], list[Place]]:
-    """Where it reads and where its outputs write. Pure but for the home's folder."""
+    """Return the places that a pipeline reads, and those that its outputs write. Pure but for the home's folder."""
     views = [pipeline.of_source(name) for name in pipeline.sources] or [pipeline]
     return [place for view in views for place in _source(view)], [
         place for output in pipeline.outputs for place in _sink(pipeline, output)
@@ -94,13 +94,13 @@ def _delta(declared: str) -> Place:
 
 
 def _table(variable: str, table: str) -> Place:
-    """A table of the platform's database, or of the one that a variable names. No secret is of it."""
+    """Return a table of the platform's database, or of the database that a variable names, without a secret."""
     try:
         found = environment.variable(variable) if variable else database_url()
     except FileNotFoundError:
         found = None
     if found is None:
-        return ("postgres", table)  # known where the driver runs only
+        return ("postgres", table)  # known only where the driver runs
     url = urlsplit(found)
     return (f"postgres://{url.hostname}:{url.port or 5432}", f"{url.path.strip('/')}.{table}")
 

@@ -7,9 +7,9 @@ from typing import Any
 
 
 def get_provider_info() -> dict[str, Any]:
-    """The provider's metadata, as Airflow's schema has it.
+    """Return the provider's metadata, as Airflow's schema has it.
 
-    Called by Airflow while it starts: no Airflow is imported.
+    Airflow calls it while it starts, so it imports no Airflow.
     """
     return {
         "package-name": "onlyonce-pipelines",

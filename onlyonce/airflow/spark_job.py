@@ -1,4 +1,8 @@
-"""Follows a driver in a cluster. The commit log tells how it ended, not the process that has submitted it."""
+"""Run a pipeline's Spark job from a task, by the hook of Airflow's Spark provider.
+
+The operator adds the settings that the JVM needs before it starts, and the secrets. It gives the driver's exit code its
+meaning, and ends the driver with its task.
+"""
 
 from __future__ import annotations
 
@@ -42,16 +46,16 @@ from onlyonce.settings import within
 
 LOOK_SECONDS = 5.0
 SILENT_SECONDS = 120.0
-"""A driver without a session for so long, and without a word of its end, is taken for dead; the next one fences it."""
+"""A driver without a session and without a noted end for so long is taken for dead; the next driver fences it."""
 BEGIN_SECONDS = 1800.0
-"""How long a driver that was submitted may wait for its place in the cluster."""
+"""How long a submitted driver may wait for its place in the cluster."""
 
 
 def follow(pipeline: str, context: Any, before: int, told: AirflowException | None, log: logging.Logger) -> None:
-    """Until the driver after `before` has ended, by the log. `told` is how its submission failed, if it did.
+    """Wait until the driver after `before` has ended, by the log. A failed submission's exception is passed in.
 
-    Raises what its exit code means; `told` where the log knows of no such driver; and an AirflowException where it is
-    silent.
+    The commit log has how a driver in a cluster ended; the process that submitted it does not. Raise what the exit code
+    means. If the log knows no such driver, raise the submission's exception; if the driver is silent, AirflowException.
     """
     end = time.monotonic() + BEGIN_SECONDS
     begun = False
@@ -76,24 +80,26 @@ def follow(pipeline: str, context: Any, before: int, told: AirflowException | No
     )
 
 
-# Gives a driver in a cluster its secrets, by a file of properties that only this account may read.
+# Secrets for a driver in a cluster, by a file of properties that only this account may read.
 #
 # No secret is on a command line, in a rendered template or in a log. Spark's pages and event logs show settings;
-# variables are redacted (`onlyonce.engine.options`). In Kubernetes whoever may read the driver's pod sees its
-# environment. If that is too much, use `spark.kubernetes.driver.secretKeyRef`; then no connection is needed.
+# variables are redacted (`onlyonce.engine.options`). In Kubernetes any user with permission to read the driver's pod
+# sees its environment. If that is too much, use `spark.kubernetes.driver.secretKeyRef`; then no connection is needed.
 
 
 SECRET = re.compile(r"(secret|passw(or)?d|token|key|credentials?|database_url)(_pooler)?$", re.IGNORECASE)
 IN_URL = re.compile(r"://[^/@\s]*:[^/@\s]+@")
 VARIABLE = re.compile(r"spark\.(?:yarn\.appMasterEnv|kubernetes\.driverEnv|executorEnv)\.")
 NO_SECRET = re.compile(r"spark\.kubernetes\..*\.(secretKeyRef|secrets|label|annotation|selector)\.")
-"""Names a Secret of Kubernetes, or something that everybody may see."""
+"""Names a Secret of Kubernetes, or a setting that may be public."""
 ESCAPED = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"})
 
 
 def refuse_secrets(given: Mapping[str, Mapping[str, Any]], named: Collection[str]) -> None:
-    """Raise Refused if words of the operator hold a secret: a variable that the declaration names, what is called by a
-    secret's name, or a URL with a password."""
+    """Raise Refused if words of the operator hold a secret.
+
+    A secret is a variable that the declaration names, a value whose name is a secret's, or a URL with a password.
+    """
     if found := sorted(
         f"{word} has {name}"
         for word, values in given.items()
@@ -136,10 +142,12 @@ def secret_properties(
     of_executors: Mapping[str, str],
     theirs: Mapping[str, str],
 ) -> Iterator[str]:
-    """Yield the path of a file with the secrets and, since it replaces their own file, what spark-submit would have
-    found.
+    """Yield the path of a file with the secrets and with the settings that spark-submit would have found.
 
-    named   what the declaration names. Kubernetes would show it in the pod's description: there it comes by a Secret
+    The file replaces spark-submit's own one.
+
+    named   the variables that the declaration names; Kubernetes would show them in the pod's description, so there they
+            come by a Secret
     """
     in_yarn = master.startswith("yarn")
     prefix = "spark.yarn.appMasterEnv" if in_yarn else "spark.kubernetes.driverEnv"
@@ -158,8 +166,7 @@ def secret_properties(
 
 
 def _escaped(value: str) -> str:
-    """As Java's properties have it: what comes after a bare carriage return would be another setting, which
-    spark-submit logs."""
+    """Escape a value as in Java's properties: after a bare carriage return spark-submit would log another setting."""
     return value.translate(ESCAPED)
 
 
@@ -171,17 +178,20 @@ TAB = stored_names.COMMITS_ROUTE
 
 
 class CommitsLink(BaseOperatorLink):
-    """Shown on each task of the operators of `onlyonce.airflow.spark_job`."""
+    """Shown on each task of this module's operators."""
 
     name = "Commits of this run"
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
-        """The path of the tab. Airflow asks for it at the end of a task, the operator itself when the work begins."""
+        """Return the path of the tab.
+
+        Airflow calls it at the end of a task, the operator itself when the work begins.
+        """
         return path(ti_key.dag_id, ti_key.run_id, conf.get("api", "base_url", fallback=""))
 
 
 def path(dag_id: str, run_id: str, base_url: str) -> str:
-    """The tab's path, on whatever host a person has reached Airflow by. Pure."""
+    """Return the tab's path, on any host by which a person has reached Airflow. Pure."""
     root = urlsplit(base_url).path.rstrip("/")
     return f"{root}/dags/{quote(dag_id, safe='')}/runs/{quote(run_id, safe='')}/plugin/{TAB}"
 
@@ -190,25 +200,25 @@ def path(dag_id: str, run_id: str, base_url: str) -> str:
 
 
 class DriverHook(SparkSubmitHook):
-    """Submits a driver of ours: with the master of the connection, but that local mode tries a failed task again."""
+    """Submits a driver of ours with the connection's master; in local mode Spark tries a failed task again."""
 
     @classmethod
     def get_connection(cls, conn_id: str) -> Any:
-        """The connection; of a local master with retries."""
+        """Return the connection; a local master with retries."""
         found = copy.copy(super().get_connection(conn_id))
         found.host = with_retries(found.host) if found.host else found.host
         return found
 
 
 def master_of(connection: Connection) -> str:
-    """Spark's master as the provider reads it from a connection. Pure."""
+    """Return Spark's master as the provider reads it from a connection. Pure."""
     host, port = connection.host or "", connection.port
     whole = connection.conn_type == "spark" and host and ("://" in host or not port)
     master = host if whole else f"{connection.conn_type}://{host}"
     return f"{master}:{port}" if port else master
 
 
-# Finds the processes of a driver that runs beside its task, and ends them.
+# The processes of a driver on the task's machine.
 
 
 # Airflow sends SIGTERM and five seconds later SIGKILL.
@@ -231,7 +241,8 @@ def end_tree(pid: int) -> None:
     except psutil.NoSuchProcess:
         return
     _each([root.terminate, *(process.terminate for process in tree)])
-    # Not psutil's wait: it would take the exit code away from who waits, and a killed driver look like a success.
+    # Not psutil's wait: it would collect the exit code, and the hook that waits would take a killed driver for a
+    # success.
     end = time.monotonic() + _KILL_PATIENCE
     while _runs(root) and time.monotonic() < end:
         time.sleep(0.05)
@@ -251,27 +262,24 @@ def _each(signals: Iterable[Callable[[], None]]) -> None:
             signal()
 
 
-# The operator that runs a pipeline's Spark job, by the hook of Airflow's Spark provider.
-#
-# All options of the provider's own operator are passed on to that hook: `conn_id`, `deploy_mode`, `conf`, `packages`,
-# `py_files`, `env_vars`, and any other keyword of `SparkSubmitHook`. This operator adds the settings that the JVM needs
-# before it starts, and the secrets. It gives the driver's exit code its meaning, and ends the driver with its task.
+# The operator. All options of the provider's own operator are passed on to its hook: `conn_id`, `deploy_mode`, `conf`,
+# `packages`, `py_files`, `env_vars`, and any other keyword of `SparkSubmitHook`.
 
 
 PACKAGE = settings.ROOT / "onlyonce"
 OURS = frozenset(
     {"self", "application_args", "name", "conf", "conn_id", "deploy_mode", "packages", "py_files", "env_vars"}
 )
-"""Words of the provider's hook that this operator gives itself."""
+"""Words of the provider's hook that this operator sets itself."""
 
 
 class SparkJobOperator(BaseOperator):
     """Runs an application of the package for one pipeline; the task's log ends with what the commit log holds of it.
 
-    By default that is `run/stream.py`, with arguments from the run's Params (`arguments`). Fails with a retry, or for
-    good (`outcome`). In client mode the driver runs beside the task and ends with it; not promised: that it dies when
-    the worker is killed with SIGKILL, it then goes on until a newer run supersedes it. In cluster mode its end is what
-    the commit log says.
+    By default the application is `run/stream.py`, with arguments from the run's Params (`arguments`). The task fails
+    with a retry, or for good (`outcome`). In client mode the driver runs on the task's machine and ends with the task.
+    If the worker is killed with SIGKILL, the driver continues until a newer run supersedes it. In cluster mode the
+    commit log decides how it ended.
     """
 
     template_fields = ("conf", "packages", "py_files", "env_vars", "submit")
@@ -303,32 +311,31 @@ class SparkJobOperator(BaseOperator):
         )
 
     def execute(self, context: Any) -> None:
-        """Run the driver to its end. Raises AirflowException, or AirflowFailException where no retry helps."""
+        """Run the driver to its end. Raise AirflowException, or AirflowFailException if no retry helps."""
         self._drive(context)
         log.report_assets(self.pipeline, context, self.declarations.variables())
 
     def on_kill(self) -> None:
-        """The driver ends with its task: the JVM, its Python, and their workers.
+        """End the driver with its task: the JVM, its Python, and their workers.
 
-        One in a cluster is superseded by the next.
+        A driver in a cluster is superseded by the next one.
         """
         end_drivers(self.application)
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
-        """The tables that were read and written, for OpenLineage's provider, which asks where it is installed and
-        on."""
+        """Return the tables that were read and written, for OpenLineage's provider if it is installed and on."""
         return openlineage.events_of_task(self.declarations.one(self.pipeline))
 
     def place(self) -> tuple[str, str]:
         """Return Spark's master and the deploy mode, by the connection and the operator's words.
 
-        Raises Refused, AirflowNotFoundException.
+        Raise Refused, or AirflowNotFoundException.
         """
         refuse_secrets(
             {"env_vars": self.env_vars, "conf": self.conf, "the operator": self.submit},
             self._named() if self.env_vars or self.conf else (),
         )
-        connection = Connection.get(self.conn_id)  # raises if it is missing, where the hook would take 'yarn'
+        connection = Connection.get(self.conn_id)  # raises if it is missing, when the hook would take 'yarn'
         master = master_of(connection)
         mode = self.deploy_mode or connection.extra_dejson.get("deploy-mode") or "client"
         refuse_master(master, mode)  # before the hook, which knows k8s:// only with another provider
@@ -357,7 +364,7 @@ class SparkJobOperator(BaseOperator):
             named = named_secrets(self._named())
         with secret_properties(master, named, {**database, **store}, store, self._theirs()) as path:
             hook = self._hook(context, master, mode="cluster", env_vars=env_vars, properties_file=path)
-            # Kubernetes' driver has the package in its image; YARN's gets the application from here.
+            # Kubernetes' driver has the package in its image; YARN's driver gets the application from here.
             application = f"local://{self.application}" if master.startswith("k8s://") else self.application
             try:
                 hook.submit(application)
@@ -370,9 +377,9 @@ class SparkJobOperator(BaseOperator):
         return DriverHook(conn_id=self.conn_id, application_args=self._arguments(context), **words)
 
     def _words(self, context: Any, master: str, mode: str = "client") -> dict[str, Any]:
-        """What the provider's hook is given. Raises AirflowFailException for settings that can't work."""
+        """Return the arguments of the provider's hook. Raise AirflowFailException for settings that can't work."""
         conf = self._conf(context)
-        # What the driver is told counts: where its data is decides which jars its JVM starts with.
+        # The driver's own variables count: its data's location decides the jars with which its JVM starts.
         told = {name: str(value) for name, value in self.env_vars.items() if name.startswith("ONLYONCE_")}
         with refusals_are_final(self.log), within(told):
             theirs = {**self._theirs(), **conf, "spark.submit.deployMode": mode}
@@ -383,7 +390,8 @@ class SparkJobOperator(BaseOperator):
         }  # fmt: skip
 
     def _theirs(self) -> dict[str, str]:
-        """What spark-submit finds by itself, and what other words of the operator say: ours is added to it."""
+        """Return what spark-submit finds by itself, and what other words of the operator set: our settings are added
+        to it."""
         words = {
             "jars": "spark.jars",
             "driver_class_path": "spark.driver.extraClassPath",
@@ -407,8 +415,8 @@ class SparkJobOperator(BaseOperator):
         return given
 
     def _variables(self, master: str) -> dict[str, str]:
-        """What a driver on this machine finds in its environment, which is the task's own: the secrets too."""
-        # A local session asks nobody for the name and address of this machine.
+        """Return what a driver on this machine finds in its environment, which is the task's own: the secrets too."""
+        # A local session then looks up no name or address of this machine.
         loopback = {"SPARK_LOCAL_IP": "127.0.0.1"} if master.startswith("local") else {}
         return {
             **loopback,
@@ -419,12 +427,12 @@ class SparkJobOperator(BaseOperator):
             "ONLYONCE_MASTER": master,
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
-            # Else the folder of stream.py stands first on the path, and `import logs` is ours to everybody.
+            # Otherwise the folder of stream.py is first on the path, and any `import logs` would import ours.
             "PYTHONSAFEPATH": "1",
         }
 
     def _link(self, context: Any) -> None:
-        # Airflow stores links when a task has ended; who watches it at work wants this one now.
+        # Airflow stores links when a task has ended; a person who watches it at work needs this one now.
         for link in self.operator_extra_links:
             context["ti"].xcom_push(key=link.xcom_key, value=link.get_link(self, ti_key=context["ti"]))
 
@@ -437,7 +445,7 @@ class SparkJobOperator(BaseOperator):
 
 
 def arguments(pipeline: str, params: Mapping[str, Any], run_id: str, dag_id: str) -> list[str]:
-    """The driver's command line: what was asked for in the form. No secret is among it. Pure."""
+    """Return the driver's command line: what the form asked for, without a secret. Pure."""
     asked = [pipeline, f"--run-id={run_id}", f"--dag-id={dag_id}"]
     asked += [f"--{name.replace('_', '-')}" for name in ("close", "bounded", "dry_run") if params.get(name)]
     if params.get("mode") == "forever":

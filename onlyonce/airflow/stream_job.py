@@ -1,11 +1,8 @@
-"""The command line of spark-submit for a driver that outlives its task. Pure.
+"""Run a pipeline's stream from a task: drain the pipeline, or supervise a long run, as the Param `mode` asks.
 
-The provider's hook starts spark-submit and waits for its end. That is right for a driver that ends with its task, but
-here the task ends first, and the hook has no public method that gives its command. This module makes the same command,
-in client mode, from the same keywords (`tests/dags/test_submit_command.py` holds the two equal).
-
-Who calls it: `onlyonce.airflow.stream_job`. Errors: Refused for keywords that only a task which stays can
-carry out.
+A long run's driver may outlive its task, if the executor permits it. The provider's hook waits for the end of
+spark-submit and has no public method that returns its command. So this module builds the same command, in client mode,
+from the same keywords (`tests/dags/test_submit_command.py` compares the two).
 """
 
 from __future__ import annotations
@@ -37,18 +34,20 @@ FLAGS = {
     "executor_memory": "--executor-memory", "driver_memory": "--driver-memory", "keytab": "--keytab",
     "principal": "--principal", "proxy_user": "--proxy-user", "name": "--name", "java_class": "--class",
 }  # fmt: skip
-"""The words of `SparkSubmitHook` that become an option with a value, in the order in which it writes them."""
+"""The words of `SparkSubmitHook` that become an option with a value, in the order in which the hook writes them."""
 OF_A_TASK = ("post_submit_commands", "use_krb5ccache")
-"""Words for what happens around the driver's life, which a task that has ended can't do."""
+"""Words for what happens before and after the driver's life, which a task that has ended can't do."""
 
 
 def submit_command(
     master: str, extra: Mapping[str, Any], given: Mapping[str, Any], application: str, arguments: list[str]
 ) -> list[str]:
-    """What the provider's hook would run.
+    """Return the command that the provider's hook would run. Pure.
 
     extra   of the connection: the queue, namespace, principal and program that it names
-    given   the words of the hook; `conf` is a mapping, all others are texts and numbers
+    given   the words of the hook; `conf` is a mapping, all others are strings and numbers
+
+    Raise Refused for words that only a task which stays can carry out.
     """
     refused = [word for word in OF_A_TASK if given.get(word)]
     refused += ["the keytab of the connection"] if extra.get("keytab") and not given.get("keytab") else []
@@ -75,30 +74,31 @@ def submit_command(
     return [*command, application, *arguments]
 
 
-# Tells by a task's executor whether a process that the task starts may outlive it.
+# Whether a process that a task starts may outlive it, by the task's executor.
 
 
 OUTLIVE = ("LocalExecutor", "CeleryExecutor")
-"""Their workers go on when a task has ended. With any other (Kubernetes, ECS, Batch) a task's place may end with it."""
+"""Their workers continue when a task has ended.
+
+With any other (Kubernetes, ECS, Batch) a task's pod may end with it.
+"""
 
 
 def outlive(executor: str | None, configured: str) -> bool:
-    """By the task's own executor, else the first of Airflow's.
+    """Return whether a process may outlive its task, by the task's own executor, else by Airflow's first.
 
-    `team:alias:path` and `alias:path` are how Airflow names them. Pure.
+    Airflow names executors `team:alias:path` or `alias:path`. Pure.
     """
     named = executor or configured.split(",")[0].rpartition(";")[2]
     return any(part.strip().rpartition(".")[2] in OUTLIVE for part in named.split(":"))
 
 
 def workers_of_task(operator: Any) -> bool:
-    """The same, of the task of an operator."""
+    """Return whether a process may outlive the task of an operator."""
     return outlive(getattr(operator, "executor", None), conf.get("core", "executor", fallback=""))
 
 
-# The operator of a pipeline's stream.
-#
-# The Param `mode` says whether it drains the pipeline or supervises a long run.
+# The operator.
 
 
 _START_PATIENCE = 180.0
@@ -109,18 +109,19 @@ _WATCH_SECONDS = 5.0
 class StreamOperator(SparkJobOperator):
     """Drains a pipeline, or keeps a long run of it at work. Each DAG of `onlyonce.airflow.dags` for a pipeline has one.
 
-    With *mode* forever, where workers outlive tasks (`onlyonce.airflow.stream_job`, or the keyword): it starts
-    the driver as a process of its own, which outlives this task, or attaches to the one that is alive, and then waits
-    in the triggerer for the end of its heartbeat. Where they don't (a pod ends with its task), or the driver is in a
-    cluster, the task stays and follows the driver, which is its own child or the one at work.
+    With *mode* forever, if workers outlive tasks (by the executor, or by the keyword): it starts the driver as a
+    process of its own, which outlives this task, or attaches to the driver that is alive. It then waits in the
+    triggerer for the end of the driver's heartbeat. If workers don't outlive tasks (a pod ends with its task), or the
+    driver is in a cluster, the task stays and follows the driver: its own child, or the one at work.
 
-    A driver that died is started again; when a stop was asked for, the task has succeeded. Nothing is remembered of it
-    in Airflow: the log decides, so a run that is cleared really runs again, and never beside another. Two that start at
-    once are one by the log's lock. A drain beside a living long run has nothing to do and is skipped.
+    A driver that died is started again; if a stop was asked for, the task has succeeded. Airflow stores nothing of it:
+    the log decides. So a run that is cleared really runs again, and never in parallel with another. If two start at
+    once, the log's lock lets only one take the place. A drain has nothing to do while a long run is alive, so it is
+    skipped.
     """
 
     _looks_as: str | None = None
-    """As which supervisor this task looks at a driver that is not its own."""
+    """The supervisor's name under which this task watches a driver that is not its own."""
 
     _watches_as: str | None = None
 
@@ -129,7 +130,7 @@ class StreamOperator(SparkJobOperator):
         self.workers_outlive_tasks = workers_outlive_tasks
 
     def execute(self, context: Any) -> None:
-        """Drain, or see to it that a long run is at work. Raises TaskDeferred, or as `SparkJobOperator.execute`."""
+        """Drain, or ensure that a long run is at work. Raise TaskDeferred, or as `SparkJobOperator.execute`."""
         params = context["params"]
         log.prepare()
         if params.get("mode") == "forever":
@@ -142,9 +143,9 @@ class StreamOperator(SparkJobOperator):
         super().execute(context)
 
     def resume(self, context: Any, event: dict[str, Any], *, ours: bool) -> None:
-        """Go on when no driver is alive; Airflow calls it with the trigger's event. Raises as `execute`.
+        """Continue when no driver is alive; Airflow calls it with the trigger's event. Raise as `execute`.
 
-        `ours` is whether that one was this task's to watch, or one that had been asked to stop before it came.
+        `ours` is False if that driver had been asked to stop before this task came.
         """
         if event["problem"]:
             raise failed_for_good(event["problem"], self.log)
@@ -159,9 +160,9 @@ class StreamOperator(SparkJobOperator):
             self._start(context)
 
     def _verdict(self, context: Any) -> str:
-        """What is to be done about the run that is watched: watch, start, done.
+        """Return what to do about the run that is watched: watch, start, done.
 
-        Raises where a person must act, or a retry.
+        Raise if a person must act, or if a retry helps.
         """
         known = self._known(context)
         does = on_watch(known)
@@ -180,7 +181,7 @@ class StreamOperator(SparkJobOperator):
         return mode == "client" and (workers_of_task(self) if given is None else given)
 
     def _follow(self, context: Any) -> None:
-        """Stay until the long run is over: drive it, or look at the one that is alive. Raises as `resume`."""
+        """Stay until the long run is over: drive it, or watch the one that is alive. Raise as `resume`."""
         does = ""
         while does != "done":
             known = self._known(context)
@@ -190,7 +191,8 @@ class StreamOperator(SparkJobOperator):
             else:
                 self.log.info("A long run is at work, or stops: this task stays and looks at it.")
                 self._look_while_alive(context)
-            # One that had been asked to stop before is not this task's: its end is no end of what was asked for.
+            # A run that had been asked to stop before is not this task's: its end is not the end that this task waits
+            # for.
             does = "" if starts == "wait" else self._verdict(context)
         self.log.info("The long run has stopped, as it was asked to.")
 
@@ -200,7 +202,7 @@ class StreamOperator(SparkJobOperator):
         except AirflowException as error:
             known = self._known(context)
             if known is None or known.attempt == before:
-                raise  # it did not come so far as the log
+                raise  # it ended before it was in the log
             self.log.warning("The driver ended: %s", error)
 
     def _look_while_alive(self, context: Any) -> None:
@@ -217,9 +219,9 @@ class StreamOperator(SparkJobOperator):
             time.sleep(_WATCH_SECONDS)
 
     def on_kill(self) -> None:
-        """As for a drain.
+        """End the driver as for a drain.
 
-        A long run that this task only looks at is asked to stop, unless another watches it by now.
+        A long run that this task only watches is asked to stop, unless another task watches it by now.
         """
         super().on_kill()
         if self._looks_as:
@@ -243,7 +245,7 @@ class StreamOperator(SparkJobOperator):
             command = submit_command(master, extra, words, self.application, self._arguments(context))
         self._link(context)
         with within(self._variables(master) | self.env_vars), _log_of(f"long-run-{self.pipeline}") as log:
-            # In a session of its own: it outlives this task, whose end must be the end of nothing else.
+            # In its own session: it outlives this task, and the task's end must not end the driver.
             driver = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
@@ -252,10 +254,10 @@ class StreamOperator(SparkJobOperator):
         self._await_taken(context, driver, before.attempt if before else 0)
 
     def _await_taken(self, context: Any, driver: subprocess.Popen[bytes], before: int) -> None:
-        """Until the driver has its place in the log.
+        """Wait until the driver has its place in the log.
 
-        One that ended before fails the task as the driver of a drain would, but where another was quicker: there is a
-        long run, and nobody asked for more."""
+        If it ends before, raise as for a drain's driver. If another driver was quicker, return: the long run exists.
+        """
         end = time.monotonic() + _START_PATIENCE
         while time.monotonic() < end:
             known = self._known(context)
@@ -272,9 +274,9 @@ class StreamOperator(SparkJobOperator):
         self.defer(trigger=trigger, method_name="resume", kwargs={"ours": ours})
 
     def _supervisor(self, context: Any) -> str:
-        """The name under which this try of the task watches a long run.
+        """Return the name under which this try of the task watches a long run.
 
-        Who knows it may ask the driver to stop, so no one can guess it.
+        The name permits to ask the driver to stop, so it can't be guessed.
         """
         if self._watches_as is None:
             task = context["ti"]
@@ -286,5 +288,5 @@ class StreamOperator(SparkJobOperator):
 
 
 def _log_of(name: str) -> Any:
-    # By name: a DAG file, which reaches this module, parses without what the platform's own processes need.
+    # By name: a DAG file, which imports this module, parses without the needs of the platform's own processes.
     return importlib.import_module("onlyonce.local.processes").open_log(settings.home(), name)

@@ -12,17 +12,14 @@ from pendulum import DateTime
 
 
 class IntervalsByHand(CronDataIntervalTimetable):
-    """The intervals between the times of a cron expression. No run of them comes by itself.
-
-    Registered with Airflow by `onlyonce.airflow.page.plugin`; used by `onlyonce.airflow.factory`.
-    """
+    """The intervals between the times of a cron expression. No run of them comes by itself."""
 
     can_be_scheduled = False
 
     def next_dagrun_info(
         self, *, last_automated_data_interval: DataInterval | None, restriction: TimeRestriction
     ) -> DagRunInfo | None:
-        """The next interval of a backfill; for the scheduler there is none.
+        """Return the next interval of a backfill; for the scheduler there is none.
 
         A backfill asks with `catchup`, the scheduler with what the DAG says: False.
         """
@@ -33,5 +30,6 @@ class IntervalsByHand(CronDataIntervalTimetable):
         )
 
     def infer_manual_data_interval(self, *, run_after: DateTime) -> DataInterval:
-        """An empty one: the form fills in the time of the click, and yesterday's windows were not asked for."""
+        """Return an empty interval: the form fills in the time of the click, and yesterday's windows were not asked
+        for."""
         return DataInterval.exact(run_after)

@@ -1,6 +1,7 @@
-"""The trigger that watches a long run's heartbeat in the commit log.
+"""Wait in Airflow's triggerer, without a worker's slot: for the end of a long run, or until windows are closed.
 
-It runs in Airflow's triggerer: no worker's slot is held.
+Triggers share one event loop, so each look at the log is on a thread. A trigger has only names and times; the triggerer
+itself has the reader's URL.
 """
 
 from __future__ import annotations
@@ -21,8 +22,7 @@ from onlyonce.core import stored_names
 from onlyonce.core.errors import CommitStateUnknown, OnlyonceError, Retryable
 from onlyonce.core.runs import LongRun
 
-# A pool of our own, as that of `onlyonce.airflow.triggers`: a look at a database that is away lasts a
-# minute.
+# A pool of our own, separate from the windows' one: a look at an unreachable database lasts a minute.
 _LOOKS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="onlyonce-long-run")
 
 
@@ -33,14 +33,13 @@ LONG_RUN_TRIGGER_PATH = stored_names.LONG_RUN_TRIGGER
 class LongRunEnd(BaseTrigger):
     """Fires when no long run of the pipeline is alive. It decides nothing: the task then reads the log itself.
 
-    Its event is {"problem": None}, or the text of what the task fails with. Used by
-    `onlyonce.airflow.stream_job`. When a person kills the waiting task (mark as failed or success, clear),
-    the driver that this task watches is asked to stop.
+    Its event is {"problem": None}, or the text with which the task fails. When a person ends the waiting task (mark as
+    failed or success, clear), the driver that this task watches is asked to stop.
     """
 
     EVERY_SECONDS = 5.0
     LOST_TWICE = 2
-    """So often must a heartbeat be missed: after an outage of the database it may come just after the first look."""
+    """How often a heartbeat must be missed: after an outage of the database it may come just after the first look."""
 
     def __init__(self, pipeline: str, supervisor: str) -> None:
         super().__init__()
@@ -48,11 +47,11 @@ class LongRunEnd(BaseTrigger):
         self.supervisor = supervisor
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """What Airflow stores of it, in plain text."""
+        """Return what Airflow stores of the trigger, in plain text."""
         return (LONG_RUN_TRIGGER_PATH, {"pipeline": self.pipeline, "supervisor": self.supervisor})
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look every few seconds, as long as the driver is alive or the database away."""
+        """Look every few seconds, as long as the driver is alive or the database unreachable."""
         missed, problem = 0, None
         while True:
             try:
@@ -69,7 +68,7 @@ class LongRunEnd(BaseTrigger):
         yield TriggerEvent({"problem": problem})
 
     async def on_kill(self) -> None:
-        """Ask the driver to stop; Airflow calls it when a person has ended the waiting task, and gives it 30
+        """Ask the driver to stop; Airflow calls it when a person has ended the waiting task, and allows it 30
         seconds."""
         await self._on_thread(lambda: log.ask_stop(self.supervisor))
 
@@ -78,13 +77,7 @@ class LongRunEnd(BaseTrigger):
         return await asyncio.get_running_loop().run_in_executor(_LOOKS, look)
 
 
-# The trigger that waits for windows which are still open, by looking at the commit log.
-#
-# It runs in Airflow's triggerer, beside others on one event loop, so each look at the log is on a thread. It has only
-# names and times; the triggerer itself has the reader's URL.
-
-
-# A pool of our own: looks at a database that is away last a minute each, and others need the loop's own threads.
+# A pool of our own: looks at an unreachable database last a minute each, and others need the loop's own threads.
 _WINDOW_LOOKS = ThreadPoolExecutor(max_workers=2, thread_name_prefix="onlyonce-look")
 
 
@@ -93,12 +86,11 @@ WINDOWS_TRIGGER_PATH = stored_names.WINDOWS_TRIGGER
 
 
 class OpenWindows(BaseTrigger):
-    """Fires when the windows are closed, when that can't help any more, or when the time is up.
+    """Fires when the windows are closed, when they can no longer close, or when the time is up.
 
-    Its event is {"problem": None}, or the text of what the task fails with. Where the triggerer can't import the
-    declarations (they are in a bundle that only workers have) it says "look" once a minute, and the task looks itself.
-    `until` is in seconds since 1970, so that a triggerer that starts again does not begin the wait anew. Used by
-    `onlyonce.airflow.backfill_job`.
+    Its event is {"problem": None}, or the text with which the task fails. If the triggerer can't import the
+    declarations (they are in a bundle that only workers have) its event is "look" once a minute, and the task looks
+    itself. `until` is in seconds since 1970, so that a triggerer that starts again does not begin the wait again.
     """
 
     EVERY_SECONDS = 5.0
@@ -113,11 +105,11 @@ class OpenWindows(BaseTrigger):
 
     @classmethod
     def of(cls, asked: Asked, until: float, declared: Declared = SETTING) -> OpenWindows:
-        """The trigger for what a run asks for."""
+        """Return the trigger for what a run asks for."""
         return cls(asdict(asked), until, declared.names)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """What Airflow stores of it, in plain text."""
+        """Return what Airflow stores of the trigger, in plain text."""
         return (
             WINDOWS_TRIGGER_PATH,
             {"asked": self.asked, "until": self.until, "declared": self.declared},

@@ -1,10 +1,9 @@
-"""The command line `onlyonce`.
+"""The command line `onlyonce`. `app` is the entry point.
 
-`app` is the entry point. The commands are in `platform` (init, up, down, demo, feed, settings), `work` (run, deliver,
-finalize, audit, lineage), `checking` (check, crashtest, conform, plan, release), `operate` (doctor, pause,
-resume, and everything that only reads). Errors of the platform are printed as three lines on standard error,
-and the process ends with the error's exit code; `onlyonce/core/errors.py` lists them. Standard output has only the
-result, so `--json` may be piped.
+The commands are in `platform` (init, up, down, demo, feed, settings), `work` (run, deliver, finalize, audit, lineage),
+`checking` (check, crashtest, conform, plan, release), `operate` (doctor, pause, resume, and everything that only
+reads). Errors of the platform are printed as three lines on standard error, and the process ends with the error's exit
+code; `onlyonce/core/errors.py` lists them. Standard output has only the result, so `--json` may be piped.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def main(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version, and nothing else.")
     ] = False,
 ) -> None:
-    """The options of every command."""
+    """Take the options of every command."""
 
 
 platform.add_init_commands(app)

@@ -1,4 +1,5 @@
-"""The commands that try a user's own code: check, replay."""
+"""The commands that check or test a user's pipeline (check, replay, conform, crashtest), and those for a changed one
+(plan, release)."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ Master = Annotated[
 
 
 def add_check_commands(app: typer.Typer) -> None:
-    """Register the commands of this module."""
+    """Register the commands `check` and `replay`."""
     for command in (check, replay):
         app.command(rich_help_panel=PANEL)(command)
 
@@ -63,8 +64,8 @@ def check(
 
 
 def checked(chosen: list[Pipeline], master: str | None = None) -> list[str]:
-    """Check pipelines; gives those for which Spark was asked. Raises Refused for the first that is wrong."""
-    from onlyonce import check as onlyonce_check  # with it come Spark's modules and the database's driver
+    """Check pipelines; return those for which Spark was asked. Raise Refused for the first that is wrong."""
+    from onlyonce import check as onlyonce_check  # imports Spark's modules and the database's driver
 
     logs.configure(job="check")
     with quiet("checks declarations and functions") as say:
@@ -96,7 +97,7 @@ def replay(
     """Run the functions over the rows of one committed batch and show what they give. Writes nothing."""
     known = declared(pipeline, pipelines)
     there(settings.database_url)
-    from onlyonce import check as job  # with it comes Spark
+    from onlyonce import check as job  # imports Spark
 
     logs.configure(job="replay")
     with quiet("runs the functions over the batch"):
@@ -104,11 +105,11 @@ def replay(
     give(report, as_json)
 
 
-# The commands for a changed pipeline: plan, release.
+# The commands for a changed pipeline.
 
 
 def add_change_commands(app: typer.Typer) -> None:
-    """Register the commands of this module."""
+    """Register the commands `plan` and `release`."""
     for command in (plan, release):
         app.command(rich_help_panel=PANEL)(command)
 
@@ -119,13 +120,13 @@ def plan(given: Any, words: list[str], as_json: bool) -> None:
     if given.pipeline:
         declared(given.pipeline, given.pipelines)
     there(settings.database_url)
-    if not given.apply:  # what is applied are runs, each of which checks
+    if not given.apply:  # --apply starts runs, which check themselves
         known = load.load(given.pipelines)
         checked([known[given.pipeline]] if given.pipeline else list(known.values()))
 
-    from onlyonce.operate import plan as planner  # with it come the declared functions, and Spark's modules
+    from onlyonce.operate import plan as planner  # imports the declared functions, and Spark's modules
 
-    # What is applied are runs, which tell of themselves.
+    # --apply starts runs, which show their own progress.
     with nullcontext() if given.apply else progress("compares what is declared with what has run"):
         report = planner.main(words)
     give(report, as_json)
@@ -139,19 +140,19 @@ def release(given: Any, words: list[str], as_json: bool) -> None:
     declared(given.pipeline, given.pipelines)
     there(settings.database_url)
 
-    from onlyonce.outputs import reprocess as releaser  # with it comes Spark
+    from onlyonce.outputs import reprocess as releaser  # imports Spark
 
     give(releaser.main(words), as_json)
 
 
-# The commands that test a user's pipeline: `crashtest` kills its runs at every step, `conform` tests its source.
+# The commands that test a pipeline: `crashtest` kills its runs at every step, `conform` tests its source.
 
 
 CRASH_PANEL = "Work"
 
 
 def add_crash_commands(app: typer.Typer) -> None:
-    """Register the commands of this module."""
+    """Register the commands `crashtest` and `conform`."""
     for command in (crashtest, conform):
         app.command(rich_help_panel=CRASH_PANEL)(command)
 
@@ -164,7 +165,7 @@ def conform(given: Any, words: list[str], as_json: bool) -> None:
     """
     declared(given.pipeline, given.pipelines)
 
-    from onlyonce.testing import conformance as job  # with it comes Spark
+    from onlyonce.testing import conformance as job  # imports Spark
 
     found = job.main(words)
     give(found, as_json)
@@ -211,7 +212,7 @@ def crashtest(
     declared(pipeline, pipelines)  # a wrong name is refused before anything starts
 
     from onlyonce.local.processes import sigterm_like_ctrl_c
-    from onlyonce.testing import crash_results  # with them come Delta and the database's driver
+    from onlyonce.testing import crash_results  # imports Delta and the database's driver
     from onlyonce.testing import crashtest as testing_crashtest
 
     named = [part for text in points or [] for part in text.split(",") if part]
@@ -219,7 +220,7 @@ def crashtest(
         pipeline, folder, [file.resolve() for file in pipelines or []], named, sample, seed, chain, every, max_files,
         leave_out or [], master, keep,
     )  # fmt: skip
-    with sigterm_like_ctrl_c(), _shown() as tell:  # its server must not go on alone
+    with sigterm_like_ctrl_c(), _shown() as tell:  # SIGTERM must end its server, too
         found = testing_crashtest.play(asked, tell)
     give(found, as_json)
     if not found.facts["all held"]:
@@ -228,7 +229,7 @@ def crashtest(
 
 @contextmanager
 def _shown() -> Iterator[Callable[[int, int, str], None]]:
-    """A bar on a terminal; in a log one line for each step."""
+    """Show a bar on a terminal; in a log one line for each step."""
     out = console.console(stderr=True)
     if not out.is_terminal:
         yield lambda done, of, text: note(f"{done} of {of}: {text}" if of else text)
@@ -247,7 +248,7 @@ def _shown() -> Iterator[Callable[[int, int, str], None]]:
         bar = progress.add_task("", total=None)
 
         def tell(done: int, of: int, text: str) -> None:
-            # Steps beside the kills have no count of their own: the bar stays as it is.
+            # Steps other than kills have no count of their own: the bar stays as it is.
             if of:
                 progress.update(bar, completed=done, total=of, description=text)
             else:

@@ -1,4 +1,5 @@
-"""The commands for whoever is on call: doctor, pause, resume, stop, inbox, drop, forget, alerts, metrics."""
+"""The commands for a person on call (doctor, pause, resume, stop, inbox, drop, forget, alerts, metrics), and those
+that only read (sql, status, lag, commits, batches, files, trace, late, rejected, invalid, remnant)."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ PANEL = "When something is stuck"
 
 
 def add_operate_commands(app: typer.Typer) -> None:
-    """Register the commands of this module."""
+    """Register the commands for a person on call."""
     for command in (doctor, pause, resume, stop, inbox, drop, forget, alerts, metrics):
         app.command(rich_help_panel=PANEL)(command)
 
@@ -41,9 +42,9 @@ def doctor(given: Any, words: list[str], as_json: bool) -> None:
     """Find what is stuck, say what it means for the data and how it is repaired. Exit code 1 if something was found."""
     there(settings.database_url)
 
-    from onlyonce.operate import doctor as doctoring  # with it come Delta and the database's driver
+    from onlyonce.operate import doctor as doctoring  # imports Delta and the database's driver
 
-    # A repair may be a run, which tells of itself.
+    # A repair may be a run, which shows its own progress.
     with nullcontext() if given.fix else progress("looks at the log, the checkpoints and the tables, twice"):
         report = doctoring.main(words)
     if as_json:
@@ -57,13 +58,13 @@ def doctor(given: Any, words: list[str], as_json: bool) -> None:
 def pause(pipeline: PipelineName) -> None:
     """Hold the schedules of a pipeline in Airflow: its stream and what is queued.
 
-    A run in progress goes on to its end.
+    A run in progress continues to its end.
     """
     _hold(pipeline, held=True)
 
 
 def resume(pipeline: PipelineName) -> None:
-    """Let the schedules of a pipeline go on. What came meanwhile is taken in by the next run."""
+    """Let the schedules of a pipeline run again. What came meanwhile is taken in by the next run."""
     _hold(pipeline, held=False)
 
 
@@ -77,7 +78,7 @@ def stop(
 ) -> None:
     """Hold the schedules of a pipeline, ask its long run to stop, and wait until the run at work has ended.
 
-    Kills nothing; `resume` lets it go on.
+    Kills nothing; `resume` lets the schedules run again.
     """
     declared(pipeline)
     there(settings.database_url)
@@ -132,7 +133,7 @@ def drop(given: Any, words: list[str], as_json: bool) -> None:
 
 @asking("forget")
 def forget(given: Any, words: list[str], as_json: bool) -> None:
-    """Erase the records of somebody for good: from events, input files and results.
+    """Erase a person's records for good: from events, input files and results.
 
     Says what it can't reach, and leaves a receipt without the values. Exit code 1 if a line was not found or an output
     could not be computed again.
@@ -150,7 +151,7 @@ def forget(given: Any, words: list[str], as_json: bool) -> None:
 
 @asking("alerts")
 def alerts(given: Any, words: list[str], as_json: bool) -> None:
-    """Raise alerts and tell ONLYONCE_ALERT_HOOK, each cause once until it clears. Exit code 1 if any is raised."""
+    """Raise alerts and call ONLYONCE_ALERT_HOOK, each cause once until it clears. Exit code 1 if any is raised."""
     there(settings.database_url)
 
     from onlyonce.operate import alerts as telling
@@ -174,7 +175,7 @@ def metrics(
     every: Annotated[float, typer.Option(min=1, help="With --push: seconds between two sendings.")] = 60.0,
     as_json: Json = False,
 ) -> None:
-    """The figures of the views as metrics: once as a table, or served or sent by OpenTelemetry until Ctrl-C."""
+    """Show the figures of the views as metrics once, or serve or send them by OpenTelemetry until Ctrl-C."""
     if serve is not None and push:
         raise Refused("--serve and --push at once", hint="start one command for each")
     url = there(settings.reader_url)
@@ -222,15 +223,11 @@ def _tell(report: Report) -> None:
         out.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
 
 
-# The commands that only read: sql, status, commits, batches, the rows of late, rejected, invalid and remnant records,
-# and one record's trace.
-
-
 LOOK_PANEL = "Look"
 
 
 def add_look_commands(app: typer.Typer) -> None:
-    """Register the commands of this module."""
+    """Register the commands that only read."""
     for command in (status, lag, sql, commits, batches, files, trace, late, rejected, invalid, remnant):
         app.command(rich_help_panel=LOOK_PANEL)(command)
 
@@ -259,30 +256,32 @@ def sql(
 
 
 def status(as_json: Json = False) -> None:
-    """One row for each pipeline and bounded run: last batch, max event time, conservation, epoch."""
+    """Show one row for each pipeline and bounded run: last batch, max event time, conservation, epoch."""
 
     give(read(lambda views: views.rows("status")), as_json, empty="no pipeline has run yet")
 
 
 def lag(as_json: Json = False) -> None:
-    """How far each stage of each pipeline is behind: the age of its oldest waiting input, and of what it has
-    committed."""
+    """Show how far each stage of each pipeline is behind.
+
+    The rows have the age of its oldest waiting input, and of what it has committed.
+    """
 
     give(read(lambda views: views.rows("lag")), as_json, empty="no pipeline has run yet")
 
 
 def commits(pipeline: InstanceName, limit: Limit = 20, as_json: Json = False) -> None:
-    """The last lines of the commit log, newest first: one for each unit."""
+    """Show the last lines of the commit log, newest first: one for each unit."""
     give(rows_of(pipeline, "commits_of", n=limit), as_json, empty="nothing is committed yet")
 
 
 def batches(pipeline: InstanceName, limit: Limit = 20, as_json: Json = False) -> None:
-    """The last batches of each query, newest first, with what became of their records."""
+    """Show the last batches of each query, newest first, with what became of their records."""
     give(rows_of(pipeline, "batches_of", n=limit), as_json, empty="no batch has begun yet")
 
 
 def files(pipeline: InstanceName, limit: Limit = 20, as_json: Json = False) -> None:
-    """The last files of each sharded output, newest first: window, pane, shard, and whether it has its final name."""
+    """Show the last files of each sharded output: window, pane, shard, and whether it has its final name."""
     give(rows_of(pipeline, "files_of", n=limit), as_json, empty="no files are written yet")
 
 
@@ -298,7 +297,7 @@ def trace(
     pipelines: PipelineFiles = None,
     as_json: Json = False,
 ) -> None:
-    """What became of one record: its fate, its unit, its windows. Exit code 1 if it was never seen."""
+    """Show what became of one record: its fate, its unit, its windows. Exit code 1 if it was never seen."""
     from onlyonce import settings
     from onlyonce.database.connect import Database
     from onlyonce.records import trace as tracing
@@ -314,7 +313,7 @@ def trace(
 
 
 def late(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:
-    """The records that came after their window had closed, one row for each output and window."""
+    """Show the records that came after their window had closed, one row for each output and window."""
     from onlyonce.records import left_out
 
     _give_some(left_out.late(declared(pipeline, pipelines), pipeline, limit), limit, as_json)
@@ -327,7 +326,7 @@ def rejected(
     pipelines: PipelineFiles = None,
     as_json: Json = False,
 ) -> None:
-    """The records that the function of an output has rejected, with the reason, one row for each output and window."""
+    """Show the records that the function of an output has rejected, with the reason, a row for each window."""
     from onlyonce import settings
     from onlyonce.database.connect import Database
     from onlyonce.records import left_out as found
@@ -340,14 +339,14 @@ def rejected(
 
 
 def invalid(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:
-    """The invalid records, with the reason, the place and the line as it came."""
+    """Show the invalid records, with the reason, the place and the line as it came."""
     from onlyonce.records import left_out
 
     _give_some(left_out.invalid(declared(pipeline, pipelines), pipeline, limit), limit, as_json)
 
 
 def remnant(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:
-    """The records from before the dedup horizon, for which nobody can tell whether they are duplicates."""
+    """Show the records from before the dedup horizon, which can't be checked for duplicates any more."""
     from onlyonce.records import left_out
 
     _give_some(left_out.remnant(declared(pipeline, pipelines), pipeline, limit), limit, as_json)

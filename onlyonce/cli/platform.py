@@ -1,4 +1,4 @@
-"""The command `init`: makes a project."""
+"""The commands about the platform itself: init, up, down, demo, feed, settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PANEL = "The platform"
 
 
 def add_init_commands(app: typer.Typer) -> None:
-    """Register the commands of this module."""
+    """Register the command `init`."""
     app.command(rich_help_panel=PANEL)(init)
 
 
@@ -35,10 +35,10 @@ def init(
 ) -> None:
     """Make a project in a new folder: a declaration, a transform, its test, sample input, DAGs, a compose file.
 
-    With a sample, its columns and types are declared, and guesses of record id and event time have their reason beside
-    them.
+    With a sample, its columns and types are declared, and guesses of record id and event time are commented with their
+    reason.
     """
-    from onlyonce.scaffold import project  # with it comes pyarrow, which no help needs
+    from onlyonce.scaffold import project  # imports pyarrow, which no help needs
 
     written = project.make(name, Path.cwd(), source)
     if as_json:
@@ -53,8 +53,7 @@ def init(
     out.print(f"{name}: made. Next: cd {name} && onlyonce run {name}", style="bold", markup=False)
 
 
-# The command `settings`: shows every setting, its value and where the value comes from, or makes the reference page of
-# settings.
+# The settings: every setting with its value and the value's origin, or the reference page of settings.
 
 
 PAGE = """# Settings
@@ -87,7 +86,7 @@ listed here. For tests of the platform itself there are `ONLYONCE_FAILPOINTS`, `
 
 
 def add_settings_commands(app: typer.Typer) -> None:
-    """Register the command of this module."""
+    """Register the command `settings`."""
     app.command(rich_help_panel=PANEL)(settings)
 
 
@@ -97,11 +96,11 @@ def settings(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Every setting with its value, and where that comes from: the environment, a file, or the default.
+    """Show every setting with its value, and where that comes from: the environment, a file, or the default.
 
     Secrets are masked.
     """
-    from onlyonce import configuration  # with it comes pydantic, which help and completion do without
+    from onlyonce import configuration  # imports pydantic, which help and completion do without
 
     if markdown:
         typer.echo(page(), nl=False)
@@ -120,7 +119,7 @@ def settings(
 
 
 def page() -> str:
-    """docs/reference/settings.md."""
+    """Return the text of docs/reference/settings.md."""
     from onlyonce import configuration
 
     rows = [
@@ -135,11 +134,11 @@ def _code(default: str) -> str:
     return f"`{default}`" if default else ""
 
 
-# The commands about the platform itself: up, down, demo, feed.
+# Start and stop, demo and feed.
 
 
 def add_platform_commands(app: typer.Typer) -> None:
-    """Register the commands of this module."""
+    """Register the commands `up`, `down`, `demo` and `feed`."""
     for command in (demo, up, down, feed):
         app.command(rich_help_panel=PANEL)(command)
 

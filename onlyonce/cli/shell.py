@@ -1,4 +1,4 @@
-"""What all commands share: errors as three lines and an exit code, output as tables or JSON, a reader's session."""
+"""Shared by all commands: errors as three lines and an exit code, output as tables or JSON, a reader's session."""
 
 from __future__ import annotations
 
@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 def _named(incomplete: str) -> list[str]:
     """Return the names of declared pipelines that begin so, for the shell's completion.
 
-    A file that is wrong completes nothing.
-
-    The files are parsed and never run: pressing TAB must not run code.
+    The files are parsed and never run: pressing TAB must not run code. A wrong file completes nothing.
     """
     names: list[str] = []
     with suppress(OnlyonceError, OSError, SyntaxError, ValueError):
@@ -70,7 +68,7 @@ Limit = Annotated[int, typer.Option("--limit", min=1, help="How many rows at mos
 
 
 UNREADABLE: Any = typer.BadParameter.__bases__[0]
-"""Of a command that can't be read. Which package has the class depends on Typer's version."""
+"""The error for a command that can't be read. Typer's version decides the package that has the class."""
 UNREADABLE.exit_code = Refused.exit_code
 
 
@@ -84,7 +82,7 @@ class PlatformGroup(TyperGroup):
     """The group of all commands; turns an error of the platform into its three lines and its exit code."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command. An error that is not the platform's is told as one: its traceback is in a file."""
+        """Run the command. Print an error that is not the platform's in the same form, with its traceback in a file."""
         try:
             found = super().invoke(ctx)
             sys.stdout.flush()
@@ -117,7 +115,7 @@ def _nobody_reads() -> bool:
 
 
 def _write_nowhere() -> None:
-    """Let what is still in standard output's buffer go nowhere, or Python would report it as it ends."""
+    """Discard what is still in standard output's buffer, otherwise Python would report it as it ends."""
     with Path(os.devnull).open("w") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
@@ -125,7 +123,7 @@ def _write_nowhere() -> None:
 def refuse_other_format() -> None:
     """Raise Refused if the home or the platform's database has another format.
 
-    A database that can't be asked now is the command's own matter.
+    A database that can't be asked now is left to the command itself.
     """
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -147,7 +145,9 @@ def refuse_other_format() -> None:
 def asking(job: str) -> Callable[[Callable[[Any, list[str], bool], None]], Callable[..., None]]:
     """Make a command of a job's options (`onlyonce.asked`), with --json.
 
-    The function gets them by their names, as words, and whether to print JSON; its docstring is the command's help."""
+    The function gets the options by their names, as words, and whether to print JSON. Its docstring is the command's
+    help.
+    """
 
     def made(work: Callable[[Any, list[str], bool], None]) -> Callable[..., None]:
         def command(*, as_json: bool, **given: Any) -> None:
@@ -192,7 +192,10 @@ def note(text: str) -> None:
 
 @contextmanager
 def progress(text: str) -> Iterator[Callable[[str], None]]:
-    """A line on standard error while something takes long, and what changes it; in a pipe each new text once."""
+    """Show a line on standard error while something takes long; yield a function that changes it.
+
+    In a pipe each new text is printed once.
+    """
     out = console.console(stderr=True)
     if out.is_terminal:
         with out.status(escape(text)) as status:
@@ -209,10 +212,10 @@ def progress(text: str) -> Iterator[Callable[[str], None]]:
 
 
 def read(work: Callable[[Views], list[console.Row]]) -> list[console.Row]:
-    """The rows that `work` reads in one transaction of the reader, who sees the views and can change nothing.
+    """Return the rows that `work` reads in one transaction of the reader, who sees the views and can change nothing.
 
-    One attempt: a person who waits wants to know at once that the database is away. Raises Retryable then,
-    Refused when the platform was never started or the statement is wrong.
+    It makes one attempt: a person who waits wants to know at once that the database is unreachable. Raise Retryable
+    then, and Refused if the platform was never started or the statement is wrong.
     """
     from sqlalchemy.exc import DBAPIError
 
@@ -228,9 +231,9 @@ def read(work: Callable[[Views], list[console.Row]]) -> list[console.Row]:
 
 
 def there(url: Callable[[], str]) -> str:
-    """A database's URL.
+    """Return a database's URL.
 
-    Raises Refused when there is no platform under the home folder yet, or its own server was stopped.
+    Raise Refused if there is no platform under the home folder yet, or its own server was stopped.
     """
     from onlyonce import settings
 
@@ -246,7 +249,7 @@ def there(url: Callable[[], str]) -> str:
         from onlyonce.local import postgres
 
         if not postgres.is_running():
-            # Nobody else starts it, so there is nothing to wait for.
+            # Only a person starts it, so there is nothing to wait for.
             raise Refused(
                 f"the PostgreSQL of {settings.home()} is stopped",
                 data="nothing was read or written",
@@ -256,12 +259,10 @@ def there(url: Callable[[], str]) -> str:
 
 
 def started_database() -> None:
-    """The platform's database is there for a run.
+    """Ensure that the platform's database runs.
 
-    A person at a terminal has the embedded one started, and made, without Airflow.
-
-    Nobody else has: a job that finds no platform may look in the wrong place, and would write its rows a second time.
-    Raises Refused.
+    For a person at a terminal the embedded database is started, and created, without Airflow. A job has no terminal: if
+    it finds no platform it may look in the wrong place, and would write its rows a second time. Then raise Refused.
     """
     from onlyonce import settings
 
@@ -274,7 +275,7 @@ def started_database() -> None:
 
 
 def rows_of(instance: str, query: str, **parameters: Any) -> list[console.Row]:
-    """The rows of a named query about a pipeline or bounded run; refuses a name that nobody knows."""
+    """Return the rows of a named query about a pipeline or bounded run. Raise Refused for an unknown name."""
     found = read(lambda views: views.rows(query, instance=instance, **parameters))
     return found or _none_of(instance)
 
@@ -285,7 +286,7 @@ def _none_of(instance: str) -> list[console.Row]:
 
 
 def declared(instance: str, files: list[Path] | None = None) -> Pipeline:
-    """The declaration behind a pipeline's name or a bounded run's (flights@1). Raises Refused with a guess."""
+    """Return the declaration of a pipeline, or of a bounded run (flights@1). Raise Refused with a guess."""
     from onlyonce.api import load as declarations
 
     known = declarations.load(files)

@@ -1,7 +1,8 @@
-"""Shows long work at a terminal: progress bars instead of log lines, which go to a file.
+"""The commands that change or judge the data: run, land, deliver, backfill, finalize, audit, collect, maintain, sweep,
+lineage; and how they show long work.
 
-The bars follow the log lines of the work itself, so nothing is counted twice and no batch waits for them. Without a
-terminal the log lines are shown.
+A terminal shows progress bars, and log lines are written to a file. The bars follow the log lines of the work itself,
+so nothing is counted twice and no batch waits for them. Without a terminal the log lines are shown.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from onlyonce.api.sources import PubSub
 from onlyonce.cli.shell import Json, PlatformGroup, asking, declared, give, progress, read, started_database, there
 
 NO_JVM = "JAVA_GATEWAY_EXITED"
-"""What Spark calls a JVM that ends as it starts. Only the JVM itself says why."""
+"""Spark's name for a JVM that ends as it starts. Only the JVM's own output has the cause."""
 RECEIVE = "taken in"
 WINDOWS = "windows written"
 FATES = ("kept", "invalid", "remnant", "duplicate")
@@ -35,8 +36,7 @@ FATES = ("kept", "invalid", "remnant", "duplicate")
 
 @dataclass(frozen=True)
 class Step:
-    """What a log line says of the progress: how many more of what a bar counts are done, or how many there are to
-    do."""
+    """The progress in a log line: how many more of what a bar counts are done, or how many there are to do."""
 
     bar: str
     done: int = 0
@@ -44,7 +44,7 @@ class Step:
 
 
 def step_of(event: Mapping[str, Any]) -> Step | None:
-    """What a log line adds; None where it says nothing of progress. Pure."""
+    """Return what a log line adds; None if it has no progress. Pure."""
     name = event.get("event")
     if name == "to take in":
         return Step(RECEIVE, total=int(event["records"]))
@@ -63,9 +63,9 @@ def step_of(event: Mapping[str, Any]) -> Step | None:
 
 @contextmanager
 def watched(name: str) -> Iterator[None]:
-    """Inside, a terminal shows progress, and what is written to standard error goes to a file, whose name is told.
+    """Show progress at a terminal, and write standard error to a file, whose name is printed.
 
-    `name` is the work's, like run-flights. Not promised: what a process that was started before writes.
+    `name` is the work's, like run-flights. What a process writes that was started before is not redirected.
     """
     if not onlyonce_console.console(stderr=True).is_terminal:
         yield
@@ -79,10 +79,11 @@ def watched(name: str) -> Iterator[None]:
 
 @contextmanager
 def quiet(text: str) -> Iterator[Callable[[str], None]]:
-    """A line on standard error while Spark is asked something, and what changes it.
+    """Show a line on standard error while Spark is asked something; yield a function that changes the line.
 
-    What Spark says as it starts goes to a file: it is nobody's first ten lines. ONLYONCE_SPARK_LOG lets it through
-    where there is no terminal."""
+    What Spark logs as it starts is written to a file, since it would hide the first lines of the result. Without a
+    terminal, ONLYONCE_SPARK_LOG lets it through.
+    """
     terminal = onlyonce_console.console(stderr=True).is_terminal
     if not terminal and settings.spark().spark_log is not None:
         with progress(text) as say:
@@ -123,15 +124,13 @@ def _spark_log() -> Path:
     try:
         folder = settings.inside_home(settings.home(), "logs")
     except OSError:  # a check needs no home
-        folder = Path(
-            tempfile.mkdtemp(prefix="onlyonce-")
-        )  # of a name that nobody can guess, and that only this user may enter
+        folder = Path(tempfile.mkdtemp(prefix="onlyonce-"))  # with a name that can't be guessed, for this user only
     return folder / f"spark-{datetime.now(UTC):%Y%m%d}.log"
 
 
 @contextmanager
 def _to_file(path: Path) -> Iterator[Console]:
-    """Standard error is this file, for Spark's JVM as well, which takes it over; gives the terminal that it was."""
+    """Redirect standard error to this file, also for Spark's JVM, which inherits it; yield the terminal that it was."""
     sys.stderr.flush()
     terminal = os.dup(2)
     with path.open("ab") as file, os.fdopen(terminal, "w") as screen:
@@ -170,7 +169,7 @@ def _bars(screen: Console) -> Iterator[Callable[[Mapping[str, Any]], None]]:
     with progress:
         yield show
         for task in progress.tasks:
-            # The end of what nobody knew the length of.
+            # Complete the bars whose length was not known.
             progress.update(task.id, total=task.total or task.completed, visible=task.id != starting)
 
 
@@ -179,10 +178,6 @@ def _told(done: float, total: float | None, seconds: float | None) -> str:
     rate = f", {speed:,.{0 if speed >= 10 else 1}f} a second" if speed >= 0.05 else ""
     left = f", {total - done:,.0f} left" if total is not None and total > done else ""
     return f"{done:,.0f}{rate}{left}"
-
-
-# The commands that do something to the data, or judge it: run, land, deliver, backfill, finalize, audit, collect,
-# maintain, sweep, lineage.
 
 
 PANEL = "Work"
@@ -199,7 +194,7 @@ def add_work_commands(app: typer.Typer) -> None:
 
 @asking("run")
 def run(given: Any, words: list[str], as_json: bool) -> None:
-    """Take in what is there and write what is due, exactly once: what the DAG PIPELINE_stream does.
+    """Take in the available input and write what is due, exactly once: what the DAG PIPELINE_stream does.
 
     Messages of Pub/Sub are landed first (onlyonce land), but for a dry run.
     """
@@ -211,7 +206,7 @@ def run(given: Any, words: list[str], as_json: bool) -> None:
         with watched(f"land-{given.pipeline}"):
             before.main(asked.words("land", vars(given)))
 
-    from onlyonce.run import stream  # with it comes Spark, which no other command needs
+    from onlyonce.run import stream  # imports Spark, which no other command needs
 
     with watched(f"run-{given.pipeline}"):
         report = stream.main(words)
@@ -223,7 +218,7 @@ def deliver(given: Any, words: list[str], as_json: bool) -> None:
     """Send what waits in the outbox to webhooks and BigQuery: what the task deliver of the DAG PIPELINE_stream does."""
     there(settings.database_url)
 
-    # With it comes the database's driver, which help and completion do without.
+    # Imports the database's driver, which help and completion do without.
     from onlyonce.sinks.outbox import deliver as job
 
     give(job.main(words), as_json)
@@ -319,7 +314,7 @@ def sweep(given: Any, words: list[str], as_json: bool) -> None:
 
 @lineage_app.command("list")
 def list_lineages(as_json: Json = False) -> None:
-    """Each life of each query, with its state, its epoch and its last batch."""
+    """List each life of each query, with its state, its epoch and its last batch."""
 
     give(read(lambda views: views.rows("lineages")), as_json, empty="no query has run yet")
 

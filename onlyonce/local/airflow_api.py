@@ -1,11 +1,9 @@
-"""The address and login of Airflow: any Airflow, by its URL and a token or a login; by default the one of this
-platform's folder.
+"""Call Airflow's REST API: any Airflow, by its URL and a token or a login; by default the one of this platform's
+folder.
 
-| variable                                             | meaning                                          |
-|------------------------------------------------------|--------------------------------------------------|
-| ONLYONCE_AIRFLOW_URL, else AIRFLOW__API__BASE_URL    | the address of Airflow's API server              |
-| ONLYONCE_AIRFLOW_TOKEN, else AIRFLOW_CLI_TOKEN       | a token of its API; with it nobody logs in       |
-| ONLYONCE_AIRFLOW_USER, ONLYONCE_AIRFLOW_PASSWORD     | a login, for auth managers that have `/auth/token` |
+ONLYONCE_AIRFLOW_URL, else AIRFLOW__API__BASE_URL   the address of Airflow's API server
+ONLYONCE_AIRFLOW_TOKEN, else AIRFLOW_CLI_TOKEN      a token of its API, which makes a login unnecessary
+ONLYONCE_AIRFLOW_USER, ONLYONCE_AIRFLOW_PASSWORD    a login, for auth managers that have `/auth/token`
 """
 
 from __future__ import annotations
@@ -46,12 +44,15 @@ class Address:
 
     @property
     def on_loopback(self) -> bool:
-        """Whether it is on this machine: a proxy from the environment knows nothing of that address."""
+        """Return whether it is on this machine: a proxy from the environment does not know that address."""
         return "://127.0.0.1" in self.url or "://localhost" in self.url or "://[::1]" in self.url
 
 
 def of_environment() -> Address:
-    """The Airflow that the environment names, or the embedded one. Raises Refused where another's login is missing."""
+    """Return the Airflow that the environment names, or the embedded one.
+
+    Raise Refused if another one's login is missing.
+    """
     given = settings.airflow_login()
     url = given.url or variable("AIRFLOW__API__BASE_URL")
     token, user, password = given.token or variable("AIRFLOW_CLI_TOKEN") or "", given.user, given.password
@@ -68,29 +69,27 @@ def of_environment() -> Address:
     return Address(own, airflow_server.USER, airflow_server.password(), own=True)
 
 
-# A small client of Airflow's REST API: what the demo, `onlyonce pause` and the tests ask of it, and no more.
+# A small client: only what the demo, `onlyonce pause` and the tests need.
 #
-# Not `apache-airflow-client`, since that is for the Airflow of its own version: it checks each answer against its
-# models, and 3.3.2 wants fields of a DAG (`is_backfillable`, `timetable_periodic`) that an Airflow 3.2 does not send,
-# so `pause` would fail there.
-#
-# Errors: Retryable when Airflow does not answer or does not do a thing in time, Refused when it says no. Not promised:
-# paging; lists hold at most 100 entries.
+# It does not use `apache-airflow-client`, which fits only the Airflow of its own version: it checks each answer against
+# its models. Version 3.3.2 requires fields of a DAG (`is_backfillable`, `timetable_periodic`) that an Airflow 3.2 does
+# not send, so `pause` would fail there.
 
 
 FINAL_STATES = frozenset({"success", "failed"})
 
 
 class AirflowApi:
-    """A session with an Airflow: by default the one that the environment names, or that of this platform's folder.
+    """A session with an Airflow: by default the one that the environment names, or the one of this platform's folder.
 
-    It logs in at its first call, unless it has a token.
+    It logs in at its first call, unless it has a token. Its lists hold at most 100 entries. Its calls raise Retryable
+    if Airflow does not answer or is not ready in time, and Refused if Airflow refuses.
     """
 
     def __init__(self, address: Address | None = None) -> None:
         self._address = address or of_environment()
         self.base_url = self._address.url
-        # A proxy from the environment knows nothing of this machine's loopback address.
+        # A proxy from the environment does not know this machine's loopback address.
         self._client = httpx.Client(base_url=self.base_url, timeout=30, trust_env=not self._address.on_loopback)
         if self._address.token:
             self._client.headers["Authorization"] = f"Bearer {self._address.token}"
@@ -105,19 +104,19 @@ class AirflowApi:
         self._client.close()
 
     def dags(self) -> list[dict[str, Any]]:
-        """The DAGs that Airflow has parsed."""
+        """Return the DAGs that Airflow has parsed."""
         return list(self._call("GET", "dags", params={"limit": 100})["dags"])
 
     def dags_with(self, tag: str) -> list[str]:
-        """The ids of the DAGs with a tag, whatever else there is."""
+        """Return the ids of the DAGs with a tag, however many other DAGs there are."""
         return [str(dag["dag_id"]) for dag in self._call("GET", "dags", params={"limit": 100, "tags": tag})["dags"]]
 
     def import_errors(self) -> list[dict[str, Any]]:
-        """The DAG files that could not be imported, with the reason."""
+        """Return the DAG files that could not be imported, with the reason."""
         return list(self._call("GET", "importErrors")["import_errors"])
 
     def wait_for_dag(self, dag_id: str, patience: float = 120) -> None:
-        """Return when the DAG is parsed. Raises Retryable with the import error of DAG files, if any."""
+        """Return when the DAG is parsed. Raise Retryable with the import error of DAG files, if any."""
         end = time.monotonic() + patience
         while dag_id not in {dag["dag_id"] for dag in self.dags()}:
             if time.monotonic() > end:
@@ -135,7 +134,7 @@ class AirflowApi:
         self._call("PATCH", f"dags/{quote(dag_id)}", json={"is_paused": paused})
 
     def trigger(self, dag_id: str, conf: dict[str, Any] | None = None) -> str:
-        """Start a run as a person would in the UI. Returns its id."""
+        """Start a run as a person would in the UI; return its id."""
         body = {"logical_date": None, "conf": conf or {}}
         return str(self._call("POST", f"dags/{quote(dag_id)}/dagRuns", json=body)["dag_run_id"])
 
@@ -145,24 +144,24 @@ class AirflowApi:
         self._call("POST", f"dags/{quote(dag_id)}/clearTaskInstances", json=body)
 
     def running(self, dag_id: str) -> list[str]:
-        """The ids of a DAG's runs that are in progress."""
+        """Return the ids of a DAG's runs that are in progress."""
         found = self._call("GET", f"dags/{quote(dag_id)}/dagRuns", params={"limit": 100, "state": "running"})
         return [str(run["dag_run_id"]) for run in found["dag_runs"]]
 
     def run_state(self, dag_id: str, run_id: str) -> str:
-        """queued, running, success or failed."""
+        """Return queued, running, success or failed."""
         return str(self._call("GET", _run(dag_id, run_id))["state"])
 
     def task_states(self, dag_id: str, run_id: str) -> dict[str, str]:
-        """The state of each task of a run; 'none' before it is scheduled."""
+        """Return the state of each task of a run; 'none' before it is scheduled."""
         return {task["task_id"]: task["state"] or "none" for task in self.tasks(dag_id, run_id)}
 
     def tasks(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
-        """The task instances of a run as Airflow tells them (state, try_number, start and end)."""
+        """Return the task instances of a run as Airflow returns them (state, try_number, start and end)."""
         return list(self._call("GET", _run(dag_id, run_id) + "/taskInstances")["task_instances"])
 
     def task_log(self, dag_id: str, run_id: str, task_id: str, attempt: int = 1) -> str:
-        """The log of one attempt of a task, one event a line."""
+        """Return the log of one attempt of a task, one event a line."""
         path = f"{_run(dag_id, run_id)}/taskInstances/{quote(task_id)}/logs/{attempt}"
         content = self._call("GET", path, params={"full_content": "true"})["content"]
         return "\n".join(event if isinstance(event, str) else event["event"] for event in content)
@@ -194,7 +193,7 @@ class AirflowApi:
         response = self._send(method, f"/api/v2/{path}", **arguments)
         if (
             response.status_code == httpx.codes.UNAUTHORIZED and not self._address.token
-        ):  # the session's token has run out
+        ):  # the session's token has expired
             self._log_in()
             response = self._send(method, f"/api/v2/{path}", **arguments)
         return _checked(response).json()
@@ -235,19 +234,16 @@ def _checked(response: httpx.Response) -> httpx.Response:
     )
 
 
-# Holds the schedules of a pipeline in Airflow, and lets them go on.
-#
-# A paused DAG starts no run and no further task. A task at work goes on to its end; a drain is one task, so its driver
-# ends as usual. Queued tasks, retries, and backfills that wait for open windows start when the DAG is resumed. Runs at
-# the shell are not held. Nothing is lost meanwhile: input waits in the inbox.
-#
-# Who calls it: `onlyonce pause` and `resume`. Errors: Retryable when Airflow does not answer, Refused when it has no
-# such DAG.
+# Pause: a paused DAG starts no run and no further task. A task at work continues to its end; a drain is one task, so
+# its driver ends as usual. Queued tasks, retries, and backfills that wait for open windows start when the DAG is
+# resumed. Runs at the shell are not held. Nothing is lost meanwhile: input waits in the inbox.
 
 
 def hold_schedules(pipeline: str, *, held: bool, api: AirflowApi | None = None) -> Report:
-    """Pause (or unpause) all DAGs of a pipeline, which are known by their tag; the report says which runs are in
-    progress."""
+    """Pause (or unpause) all DAGs of a pipeline, found by their tag; report the runs in progress.
+
+    Raise Refused if Airflow has no such DAG.
+    """
     with api or AirflowApi() as session:
         mine = session.dags_with(pipeline_tag(pipeline))
         if not mine:
@@ -270,21 +266,14 @@ def hold_schedules(pipeline: str, *, held: bool, api: AirflowApi | None = None) 
     return Report(f"{pipeline}: {'paused' if held else 'resumed'}", "pause", facts, shown)
 
 
-# Stops a pipeline: holds its schedules, asks a long run to stop, and waits for the end of the run at work.
-#
-# Nothing is killed.
-#
-# A long run ends after the batch at work. A drain ends when it has taken in what is there; it can't be asked to end
-# sooner. Queued tasks, retries, and backfills that wait for open windows start when the pipeline is resumed.
-#
-# Who calls it: `onlyonce stop`. Errors: Retryable when the patience ends first, or Airflow does not answer; Refused
-# when it has no such DAG. Not promised: that a driver is noticed whose session broke. It connects again at its next
-# statement.
+# Stop: nothing is killed. A long run ends after the batch at work. A drain ends when it has taken in the available
+# input; it can't be asked to end sooner. Queued tasks, retries, and backfills that wait for open windows start when the
+# pipeline is resumed. A driver whose session broke is not noticed until its next statement connects again.
 
 
 LOOK_EVERY_SECONDS = 1.0
 AT_WORK = ("running", "restarting")
-"""The states of a task that has a process. What is queued or deferred stays so while its DAG is held."""
+"""The states of a task that has a process. A queued or deferred task stays so while its DAG is held."""
 
 
 def stop_runs(
@@ -296,13 +285,14 @@ def stop_runs(
 ) -> Report:
     """Hold the schedules, then return when nothing of the pipeline is at work; `watch` gets what is, at each look.
 
-    Without `airflow`, which opens a session with it, only the drivers in the log are waited for.
+    Without `airflow`, which opens a session with it, only the drivers in the log are waited for. Raise Retryable if
+    something is still at work after `patience_seconds`.
     """
     begun, held = time.monotonic(), ""
     if airflow:
         held = str(hold_schedules(pipeline, held=True, api=airflow()).facts["dags"])
     database = Database(settings.database_url(), "onlyonce-stop", any_format=True)
-    # After its schedule is held, or Airflow would start the next one at once.
+    # After its schedule is held, otherwise Airflow would start the next run at once.
     asked = LongRuns(database).ask_stop(pipeline)
     while working := [
         *_drivers(database, pipeline),
@@ -326,7 +316,8 @@ def stop_runs(
 
 
 def _drivers(database: Database, pipeline: str) -> Iterator[str]:
-    """The long run while it lives, and the lineages that have a driver with a session, each with how far it is."""
+    """Yield the long run while it is alive, the lineages that have a driver with a session, and the backfills at
+    work."""
     if (known := LongRuns(database).look(pipeline)) and known.alive:
         yield f"the long run on {known.driver} has done {known.turns} turns"
     for query in Health(database).queries():

@@ -1,7 +1,9 @@
-"""The environment of Airflow's processes: settings, secrets, connections.
+"""Run Airflow's four processes: their environment, start, stop and health.
 
-Secrets are in files of mode 0600 and in the environment of our own processes, never on a command line. Who calls it:
-`onlyonce.local.airflow_server`, `onlyonce.local.airflow_api`, and tests that run Airflow's commands.
+They are our own, since `airflow standalone` leaves two of them behind on SIGTERM. Each runs in its own session, with a
+pid file in `<home>/run` and a log in `<home>/logs`. All settings come from the environment (`environment()`); no file
+of Airflow's is edited. Secrets are in files of mode 0600 and in the environment of our own processes, never on a
+command line.
 """
 
 from __future__ import annotations
@@ -30,12 +32,12 @@ USER = "admin"
 
 EVERYWHERE = {
     "CORE__EXECUTOR": "LocalExecutor",
-    "CORE__PARALLELISM": "4",  # each task may be a JVM; a laptop bears a few
+    "CORE__PARALLELISM": "4",  # each task may be a JVM; a laptop can run a few
     "CORE__LOAD_EXAMPLES": "False",
     "CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
     "CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
     "API__WORKERS": "1",
-    # No log servers run (see onlyonce.local.airflow_server); the default port may be another Airflow's.
+    # No log servers run (see COMMANDS); the default port may be another Airflow's.
     "LOGGING__WORKER_LOG_SERVER_PORT": "1",
     "LOGGING__TRIGGER_LOG_SERVER_PORT": "1",
     # A new or changed declaration shows within seconds, not minutes.
@@ -43,7 +45,7 @@ EVERYWHERE = {
     "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "10",
     "DAG_PROCESSOR__PARSING_PROCESSES": "1",
     "DAG_PROCESSOR__PRINT_STATS_INTERVAL": "600",
-    # A task outlives an api-server that is killed and started again, and a machine that is busy.
+    # A task survives an api-server that is killed and started again, and a busy machine.
     "WORKERS__EXECUTION_API_RETRIES": "10",
     "WORKERS__EXECUTION_API_RETRY_WAIT_MAX": "15",
     "WORKERS__EXECUTION_API_TIMEOUT": "30",
@@ -51,13 +53,14 @@ EVERYWHERE = {
     "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
     "SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "60",
 }
-"""Airflow's settings that know nothing of the place: docker-compose.yml has the same (tests/compose compares them)."""
+"""Airflow's settings that do not depend on the machine: docker-compose.yml has the same (tests/compose compares
+them)."""
 
 
 def environment() -> dict[str, str]:
-    """This process's environment with everything that Airflow's processes and their tasks need.
+    """Return this process's environment with everything that Airflow's processes and their tasks need.
 
-    Raises FileNotFoundError when the embedded PostgreSQL was never started.
+    Raise FileNotFoundError if the embedded PostgreSQL was never started.
     """
     home = settings.home()
     airflow_home = settings.inside_home(home, "airflow")
@@ -72,12 +75,13 @@ def environment() -> dict[str, str]:
 
 
 def host_name() -> str:
-    """The name of this machine for Airflow: it uses it to reach a task's log, and DNS may not know it."""
+    """Return the name of this machine for Airflow, which uses it to reach a task's log: DNS may not know the real
+    one."""
     return "127.0.0.1"
 
 
 def password() -> str:
-    """The password of the user `admin`, made before Airflow would make one and print it to a log."""
+    """Return the password of the user `admin`, made before Airflow would make one and print it to a log."""
     return processes.read_or_make_secret(password_file(), lambda: {USER: secrets.token_urlsafe(12)})[USER]
 
 
@@ -87,7 +91,7 @@ def password_file() -> Path:
 
 
 def airflow_url(driver: str) -> str:
-    """The URL of Airflow's own database for a driver. It holds a password: never log it."""
+    """Return the URL of Airflow's own database for a driver. It holds a password: never log it."""
     url = make_url((settings.home() / "postgres" / "airflow.url").read_text().strip())
     if driver.endswith("+asyncpg"):
         url = url.set(query={})  # asyncpg knows no require_auth
@@ -112,7 +116,7 @@ def _airflow(airflow_home: Path, address: str) -> dict[str, str]:
 
 
 def _secrets(airflow_home: Path) -> dict[str, str]:
-    # Fixed, so that what one process signs the next one reads, also after a restart.
+    # Fixed, so that the next process reads what one process signs, also after a restart.
     made = processes.read_or_make_secret(airflow_home / "secrets.json", _new_secrets)
     return {
         "AIRFLOW__CORE__FERNET_KEY": made["fernet"],
@@ -173,17 +177,10 @@ def _surroundings(home: Path) -> dict[str, str]:
     }
 
 
-# Airflow's four processes, owned by us: `airflow standalone` leaves two of them behind on SIGTERM.
-#
-# Each runs in a session of its own, with a pid file in `<home>/run` and a log in `<home>/logs`. All settings come from
-# the environment (`environment()`); no file of Airflow's is edited.
-#
-# Who calls it: `onlyonce.local.platform` and the tests. Errors: Refused (taken port), Retryable (a process ended or was
-# not healthy in time). Not promised: that a task which ran at `stop` ends well. Its driver is asked to end, then
-# killed; Airflow runs it again, and the commit protocol makes that without effect on the result.
+# The processes.
 
 
-# The log server of scheduler and triggerer serves other machines; here the files are at hand.
+# The log server of scheduler and triggerer serves other machines; here the files are local.
 COMMANDS = {
     "api-server": ["api-server"],
     "scheduler": ["scheduler", "--skip-serve-logs"],
@@ -204,13 +201,16 @@ def _silent(_: str) -> None:
 
 
 def require_port() -> None:
-    """Raises Refused when a stranger has the port; does nothing when our own api-server runs."""
+    """Raise Refused if another program has the port. Do nothing if our own api-server runs."""
     if processes.find("api-server", settings.home()) is None:
         processes.require_free_port(settings.airflow_port(), "Airflow's UI and API", "ONLYONCE_AIRFLOW_PORT")
 
 
 def start(progress: Progress = _silent) -> None:
-    """Start what does not run and wait until all is healthy. PostgreSQL must be up."""
+    """Start what does not run and wait until all processes are healthy. PostgreSQL must be up.
+
+    Raise Refused if the port is taken, and Retryable if a process ended or was not healthy in time.
+    """
     home = settings.home()
     if is_running() and _unhealthy() == []:
         return
@@ -225,10 +225,10 @@ def start(progress: Progress = _silent) -> None:
 
 
 def stop(progress: Progress = _silent) -> None:
-    """End the four processes, the drivers of their tasks, and whatever they left. Nothing remains.
+    """End the four processes, the drivers of their tasks, and everything that they left. Nothing remains.
 
-    The api-server goes before the drivers, so that no task that we end is recorded as failed: to Airflow
-    it is still running, and the next scheduler finds it without a worker and runs it again.
+    The api-server ends before the drivers, so that no task that we end is recorded as failed: to Airflow it is still
+    running. The next scheduler finds it without a worker and runs it again, which has no effect on the result.
     """
     home = settings.home()
     running = {name: process for name in COMMANDS if (process := processes.find(name, home))}
@@ -239,7 +239,7 @@ def stop(progress: Progress = _silent) -> None:
     processes.stop([api_server] if api_server else [], _API_PATIENCE)
     _stop_drivers(home, progress)
     processes.stop(running.values(), _STOP_PATIENCE)
-    # Whatever was started in the meantime carries the mark too: look until there is nothing.
+    # Processes that were started meanwhile carry the mark too, so repeat until there are none.
     for _ in range(5):
         rest = processes.ours(home)
         if not rest:
@@ -256,12 +256,12 @@ def stop(progress: Progress = _silent) -> None:
 
 
 def is_running() -> bool:
-    """Whether all four processes live (not: whether they are healthy)."""
+    """Return whether all four processes live (not: whether they are healthy)."""
     return all(processes.find(name, settings.home()) for name in COMMANDS)
 
 
 def _stop_drivers(home: Path, progress: Progress) -> None:
-    """Asked first, so that Spark removes its temporary files; what it has not committed is done again."""
+    """Ask drivers to end first, so that Spark removes its temporary files; what is not committed is done again."""
     drivers = processes.drivers(home)
     if drivers:
         progress(f"{len(drivers)} Spark driver(s) stop; the next start runs their tasks again")
@@ -269,7 +269,7 @@ def _stop_drivers(home: Path, progress: Progress) -> None:
 
 
 def _migrate(home: Path, variables: dict[str, str], progress: Progress) -> None:
-    """`airflow db migrate`, which takes seconds, only for another Airflow or another database."""
+    """Run `airflow db migrate`, which takes seconds, only for another Airflow or another database."""
     stamp = home / "airflow" / "migrated"
     wanted = f"{metadata.version('apache-airflow')} {_database_identity()}\n"
     if stamp.exists() and stamp.read_text() == wanted:
@@ -324,10 +324,10 @@ def _await(unhealthy: Callable[[], list[str]], home: Path, progress: Progress) -
 
 
 def _unhealthy() -> list[str]:
-    """The parts that are not healthy yet, by Airflow's own word; empty when all are."""
+    """Return the parts that are not healthy yet, as Airflow reports; empty if all are healthy."""
     url = f"http://127.0.0.1:{settings.airflow_port()}/api/v2/monitor/health"
     try:
-        # A proxy from the environment knows nothing of this machine's loopback address.
+        # A proxy from the environment does not know this machine's loopback address.
         health = httpx.get(url, timeout=5, trust_env=False).json()
     except (httpx.HTTPError, ValueError):
         return ["api-server"]

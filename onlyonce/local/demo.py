@@ -1,7 +1,12 @@
-"""The last screen of the demo: results, what became of every record, the commit log, and where to look next.
+"""Take real data through the whole platform and show each step: `make demo` and `onlyonce demo`.
 
-Who calls it: `onlyonce.local.demo`. It reads the views and the outputs' tables, and changes nothing. Whole results are
-read, since those of the demo are small.
+    feed     two months of flights and three hours of user events, with re-deliveries, into the inboxes
+    up       prerequisites, PostgreSQL, Airflow
+    trigger  the DAG of each pipeline, through Airflow's API, with `close`: the last window must be there
+    watch    what is committed, read from the log; the state of the task, asked of Airflow
+    show     results, what became of every record, the commit log
+
+It may be repeated: feeding the same data again writes nothing, and a run without new input commits nothing.
 """
 
 from __future__ import annotations
@@ -49,7 +54,10 @@ LOOK_FURTHER = (
 
 
 def show_results(database: Database, pipelines: list[str], out: Console) -> None:
-    """Print all of it."""
+    """Print the results, what became of every record, the commit log, and where to look next.
+
+    Whole results are read, since the demo's are small.
+    """
     for name in pipelines:
         pipeline = declarations.one(name)
         for output in pipeline.outputs:
@@ -70,7 +78,10 @@ def show_results(database: Database, pipelines: list[str], out: Console) -> None
 
 
 def largest(rows: list[console.Row], count: int) -> tuple[str, list[console.Row]]:
-    """The first column of whole numbers, and the rows with the most of it; ties by the other columns. Pure."""
+    """Return the first column of whole numbers, and the rows with the largest values; ties by the other columns.
+
+    Pure.
+    """
     first = rows[0]
     by = next((n for n, value in first.items() if isinstance(value, int) and not isinstance(value, bool)), "")
     if not by:
@@ -135,7 +146,7 @@ def _without(row: console.Row, *names: str) -> console.Row:
 
 
 def _program() -> str:
-    """The command as it can be typed here; the environment is rarely on the PATH."""
+    """Return the command as it can be typed here; the environment is rarely on the PATH."""
     return _shown_path(Path(sys.executable).parent / "onlyonce")
 
 
@@ -146,21 +157,11 @@ def _shown_path(path: Location) -> str:
     return str(path) if here.startswith("..") else here
 
 
-# The demo: takes real data through the whole platform and shows each step. `make demo` and `onlyonce demo` run it.
-#
-#     feed     two months of flights and three hours of user events, with re-deliveries, into the inboxes
-#     up       prerequisites, PostgreSQL, Airflow
-#     trigger  the DAG of each pipeline, through Airflow's API, with `close`: the last window must be there
-#     watch    what is committed, read from the log; the state of the task, asked of Airflow
-#     show     results, what became of every record, the commit log (`onlyonce.local.demo`)
-#
-# It may be repeated: feeding the same data again writes nothing, and a run without new input commits nothing. Errors:
-# those of the platform; OnlyonceError if a run fails, after the last lines of its task's log. Not promised: that only
-# the demo's own runs are shown. Scheduled runs do the same work.
+# The run.
 
 
-# Two months, so that all of it takes about two minutes on two cores. The number of files is not that of
-# the whole year: its files have other names, so `onlyonce feed flights` can bring the rest later.
+# Two months, so that the demo takes about two minutes on two cores. The number of files differs from the whole year's:
+# the files have other names, so `onlyonce feed flights` can bring the rest later.
 FEEDS: dict[str, dict[str, int]] = {"flights": {"records": 60_000, "files": 24}, "user_counts": {}}
 
 _PATIENCE_SECONDS = 1800
@@ -180,20 +181,21 @@ class Watched:
 
     @property
     def dag_id(self) -> str:
-        """Its DAG."""
+        """Return the DAG of the pipeline."""
         return dag_of(self.pipeline)
 
     def said(self) -> str:
-        """How far it is, in words."""
+        """Return how far it is, in words."""
         return (
             f"{self.taken_in:,} of {self.lines:,} lines taken in; batches committed: {self.batches}; task {self.state}"
         )
 
 
 def main(*, leave: bool) -> int:
-    """Run the demo, and with `leave` stop the platform at its end; the exit code.
+    """Run the demo, and with `leave` stop the platform at its end; return the exit code.
 
-    Ctrl-C and SIGTERM stop the platform, also in the middle of a run.
+    Ctrl-C and SIGTERM stop the platform, also in the middle of a run. Raise OnlyonceError if a run fails, after the
+    last lines of its task's log.
     """
     out = console.console()
     done = False
@@ -214,13 +216,13 @@ def main(*, leave: bool) -> int:
 
 
 def dag_of(pipeline: str) -> str:
-    """The DAG that runs a pipeline."""
+    """Return the DAG that runs a pipeline."""
     return stream_id(pipeline)
 
 
 def _show_all(out: Console) -> platform.Login:
     begun = time.monotonic()
-    # A run of the schedule would go first and the demo's own would wait for it; `onlyonce up` has the schedule.
+    # A scheduled run would come first and the demo's own would wait for it; `onlyonce up` has the schedule.
     environment.set_missing("ONLYONCE_SCHEDULE", "none")
     lines = _feed(out)
     login = platform.up(out)
@@ -236,11 +238,14 @@ def _show_all(out: Console) -> platform.Login:
 
 
 def _feed(out: Console) -> dict[str, int]:
-    """Put the data into the inboxes and tell how many lines lie there. Before the platform is up, so that
-    no run of the schedule sees a part of it: what is late depends on how the files are cut into batches."""
+    """Put the data into the inboxes and return how many lines each inbox has.
+
+    Call it before the platform is up, so that no scheduled run reads a part: lateness depends on how the files are cut
+    into batches.
+    """
     lines = {}
     for pipeline, options in FEEDS.items():
-        declarations.one(pipeline)  # ONLYONCE_PIPELINES may name files without it: then say so before anything starts
+        declarations.one(pipeline)  # ONLYONCE_PIPELINES may name files without it: then fail before anything starts
         with out.status(f"{pipeline}: its data is put into the inbox") if out.is_terminal else contextlib.nullcontext():
             fed = feed.feed_files(pipeline, settings.inbox(pipeline), **options)
         news = f"{fed.written} new files" if fed.written else "all there already"
@@ -262,7 +267,7 @@ def _trigger(api: AirflowApi, pipeline: str, lines: int, out: Console) -> Watche
 
 
 def _watch(api: AirflowApi, watched: list[Watched], out: Console) -> None:
-    """Show how far the runs are until all have ended. Raises Retryable when that takes too long."""
+    """Show how far the runs are until all have ended. Raise Retryable if that takes too long."""
     database = Database(settings.reader_url(), "onlyonce-demo")
     end = time.monotonic() + _PATIENCE_SECONDS
     with _shown(out) as show:
@@ -298,7 +303,7 @@ def _ask(api: AirflowApi, database: Database, watched: list[Watched]) -> None:
 
 @contextlib.contextmanager
 def _shown(out: Console) -> Iterator[Any]:
-    """A bar for each run on a terminal; in a log one line whenever something has changed."""
+    """Show a bar for each run on a terminal; in a log one line whenever something has changed."""
     if not out.is_terminal:
         last: dict[str, str] = {}
 
@@ -324,7 +329,7 @@ def _shown(out: Console) -> Iterator[Any]:
 
 
 def _check(api: AirflowApi, one: Watched, out: Console) -> None:
-    """Raises OnlyonceError for a run that failed, after the end of its task's log."""
+    """Raise OnlyonceError if a run failed, after the end of its task's log."""
     if one.state != "failed":
         return
     failed = [task for task in api.tasks(one.dag_id, one.run_id) if task["state"] in ("failed", "upstream_failed")]

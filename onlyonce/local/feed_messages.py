@@ -1,9 +1,8 @@
-"""Publishes a data set to the topic of a pipeline's subscription: messages in arrival order, with re-deliveries mixed
-in.
+"""Publish a data set to Pub/Sub or Kafka: messages in arrival order, mixed with re-deliveries.
 
-Which records, in which order and how often is fixed by the arguments, as for files (`deliver`). A re-delivery is what a
-publisher does that sends twice: a new message with the same attribute. A pipeline that goes by the message id takes it
-for another record.
+The arguments fix which records are sent, in which order and how often, as for files (`onlyonce.local.feed`). A
+re-delivery in Pub/Sub is a new message with the same attribute, as from a publisher that sends twice. A pipeline that
+identifies records by the message id takes it for another record.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from onlyonce.sources import pubsub
 AT_ONCE = 500
 """Messages of one request; Pub/Sub takes 1000, and 10 MB."""
 TICKS = 20
-"""With a rate: so many requests a second at most."""
+"""Requests a second, at most, if a rate is given."""
 ANSWER_SECONDS = 60.0
 
 
@@ -44,11 +43,11 @@ def feed_pubsub(
     pipeline: str, source: PubSub, *, duplicates: float, seed: int, files: int | None, records: int | None,
     rate: float | None = None,
 ) -> Published:  # fmt: skip
-    """Publish the pipeline's data set, `rate` messages a second if that is given. Called by the command line and tests.
+    """Publish the pipeline's data set, `rate` messages a second if that is given.
 
-    Raises Refused for an unknown data set or an argument out of range, and when the subscription is not there, with
-    nothing published: what is published before it exists is not delivered to it. Not promised: that the same call again
-    adds nothing; one that was killed has published a part.
+    Raise Refused, with nothing published, for an unknown data set, an argument out of range, or a missing subscription:
+    a subscription does not receive messages that were published before it existed. A repeated call publishes everything
+    again; a killed call has published a part.
     """
     arrivals, parts = local_feed.delivered(pipeline, duplicates=duplicates, seed=seed, files=files, records=records)
     with pubsub.Subscription(source) as subscription:
@@ -68,12 +67,12 @@ def feed_pubsub(
 
 
 def record_ids(arrivals: pd.DataFrame, columns: tuple[str, ...]) -> np.ndarray:
-    """The value of the attribute for each record: its id columns, joined by a bar."""
+    """Return the value of the attribute for each record: its id columns, joined by a bar."""
     return np.array(arrivals[list(columns)].astype(str).agg("|".join, axis=1), dtype=object)
 
 
 def paced(messages: list[dict[str, object]], rate: float | None) -> Iterator[list[dict[str, object]]]:
-    """Parts of the messages, each no sooner than its first message is due."""
+    """Yield parts of the messages, each no sooner than its first message is due."""
     size = AT_ONCE if rate is None else max(1, min(AT_ONCE, round(rate / TICKS)))
     begun = time.monotonic()
     for start in range(0, len(messages), size):
@@ -82,16 +81,13 @@ def paced(messages: list[dict[str, object]], rate: float | None) -> Iterator[lis
         yield messages[start : start + size]
 
 
-# Writes a data set to the topic of a pipeline: messages in arrival order, with re-deliveries mixed in.
-#
-# Which records, in which order and how often is fixed by the arguments, as for files (`deliver`). The key of a message
-# is its record id, so all deliveries of a record are in one partition, in their order; over partitions the order is
-# whatever the reader makes of it.
+# Kafka: the key of a message is its record id. So all deliveries of a record are in one partition, in their order; the
+# reader decides the order over partitions.
 
 
 MILLION = 1_000_000
 
-# The client tells each lost connection on stderr; what comes of it is in the error.
+# The client logs each lost connection on stderr; the error that is raised has the consequence.
 _quiet = logging.getLogger("onlyonce.local.feed_messages")
 _quiet.addHandler(logging.NullHandler())
 _quiet.propagate = False
@@ -113,11 +109,9 @@ def feed_kafka(
 ) -> Produced:  # fmt: skip
     """Write the pipeline's data set to its topic, `rate` messages a second if that is given.
 
-    Called by the command line.
-
-    Raises Refused for an unknown data set, an argument out of range, a topic that is not there, or brokers that want
-    options; Retryable while they don't answer. Not promised: that the same call again adds nothing; one that was killed
-    has written a part.
+    Raise Refused for an unknown data set, an argument out of range, a missing topic, or brokers that need options.
+    Raise Retryable while the brokers don't answer. A repeated call writes everything again; a killed call has written a
+    part.
     """
     arrivals, parts = local_feed.delivered(pipeline, duplicates=duplicates, seed=seed, files=files, records=records)
     order = np.concatenate(parts)

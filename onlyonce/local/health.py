@@ -1,9 +1,9 @@
-"""The health check of our containers: exit code 0 if the named service itself says that it is healthy.
+"""Check the health of a container: exit with 0 if the named service itself reports that it is healthy.
 
     python -m onlyonce.local.health api-server | scheduler | dag-processor | triggerer | spark-master | spark-worker
 
-Who calls it: the services of docker-compose.yml, every few seconds, so it imports little. A part of Airflow is healthy
-if the api-server has its heartbeat; a worker is healthy if a master has accepted it.
+The services of docker-compose.yml run it every few seconds, so it imports little. A part of Airflow is healthy if the
+api-server has its heartbeat; a worker is healthy if a master has accepted it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _part(name: str) -> Callable[[dict[str, Any]], bool]:
     return lambda answer: bool((answer.get(name) or {}).get("status") == "healthy")
 
 
-# service: where it is asked, and what a good answer is
+# service: where to ask, and what a good answer is
 CHECKS: dict[str, tuple[str, Callable[[dict[str, Any]], bool]]] = {
     "api-server": ("http://127.0.0.1:8080/api/v2/monitor/health", _part("metadatabase")),
     "scheduler": (AIRFLOW, _part("scheduler")),
@@ -33,15 +33,18 @@ CHECKS: dict[str, tuple[str, Callable[[dict[str, Any]], bool]]] = {
 
 
 def answer(url: str) -> dict[str, Any]:
-    """What the service says. Raises OSError when nobody answers, or with an error's status."""
-    # A proxy from the environment knows nothing of the containers' network.
+    """Return the service's answer. Raise OSError if nothing answers, or if the answer has an error's status."""
+    # A proxy from the environment does not know the containers' network.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(url, timeout=5) as response:
         return dict(json.load(response))
 
 
 def main(service: str) -> int:
-    """Ask once; 0 when it is well. What `answer` raises ends the process, which the engine counts as ill."""
+    """Ask once and return 0 if the service is healthy.
+
+    An error of `answer` ends the process, which counts as unhealthy.
+    """
     url, is_well = CHECKS[service]
     found = answer(url)
     print(json.dumps(found)[:500])

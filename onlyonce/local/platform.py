@@ -1,10 +1,7 @@
-"""The whole embedded platform: up, down, and where its UI is.
+"""Start and stop the whole embedded platform.
 
-    up    prerequisites, ports, the format, PostgreSQL, tables, Airflow
-    down  drivers, Airflow, PostgreSQL: no process remains, nothing is lost
-
-Who calls it: `onlyonce.cli`, the demo, and the tests. Errors: Refused if the user must correct something, Retryable
-if another try may help; both name the next step.
+up    prerequisites, ports, the format, PostgreSQL, tables, Airflow
+down  drivers, Airflow, PostgreSQL: no process remains, nothing is lost
 """
 
 from __future__ import annotations
@@ -22,13 +19,13 @@ from onlyonce import settings
 from onlyonce.core.errors import Refused
 from onlyonce.local import airflow_server, postgres, prerequisites, processes
 
-# Starting may include a long recovery of PostgreSQL: who comes second waits that long.
+# Starting may include a long recovery of PostgreSQL: a second command waits that long.
 _LOCK_PATIENCE = 900
 
 
 @dataclass(frozen=True)
 class Login:
-    """Where the Airflow UI is, and who may log in.
+    """Where the Airflow UI is, and the user who may log in.
 
     `new` if this start has made the password; it is stored in `file`.
     """
@@ -45,9 +42,9 @@ class Login:
 
 
 def up(console: Console | None = None) -> Login:
-    """Start everything that does not run; quick when all of it does.
+    """Start everything that does not run; quick if everything runs.
 
-    Return the way to the UI. Raises Refused if another platform is named.
+    Return the way to the UI. Raise Refused if another platform is named.
     """
     _refuse_named()
     if url := settings.airflow_login().url:
@@ -63,7 +60,7 @@ def up(console: Console | None = None) -> Login:
     with processes.locked(home / "run" / "lock", _LOCK_PATIENCE), _shown(console) as progress:
         if not (postgres.is_running() and airflow_server.is_running()):
             _require_machine()
-        # All ports first: nothing is started when one of them is taken.
+        # All ports first: nothing is started if one of them is taken.
         postgres.require_port()
         airflow_server.require_port()
         new = not airflow_server.password_file().exists()
@@ -73,11 +70,9 @@ def up(console: Console | None = None) -> Login:
 
 
 def database(console: Console | None = None) -> None:
-    """Start PostgreSQL, and make the tables of a new database, without Airflow: what a run at the shell needs.
+    """Start PostgreSQL, and create the tables of a new database, without Airflow: what a run at the shell needs.
 
-    Nothing when it runs.
-
-    Raises Refused if another platform is named.
+    Do nothing if it runs. Raise Refused if another platform is named.
     """
     _refuse_named()
     if postgres.is_running():
@@ -94,7 +89,7 @@ def database(console: Console | None = None) -> None:
 
 
 def down(console: Console | None = None) -> None:
-    """Stop everything; does nothing when nothing runs. Raises Retryable when a process will not end."""
+    """Stop everything; do nothing if nothing runs. Raise Retryable if a process does not end."""
     home = settings.home()
     if not home.exists():
         return
@@ -106,19 +101,21 @@ def down(console: Console | None = None) -> None:
 
 
 def is_up() -> bool:
-    """Whether all processes of the platform live."""
+    """Return whether all processes of the platform live."""
     return postgres.is_running() and airflow_server.is_running()
 
 
 def login() -> Login:
-    """The address of the Airflow UI and its only user."""
+    """Return the address of the Airflow UI and its only user."""
     url = f"http://127.0.0.1:{settings.airflow_port()}"
     return Login(url, airflow_server.USER, airflow_server.password(), airflow_server.password_file())
 
 
 def _refuse_named() -> None:
-    """Raise Refused if commands use the database that a URL names: a server of this home would be a second platform,
-    which no command uses."""
+    """Raise Refused if a URL names the database that commands use.
+
+    A server of this home would be a second platform, which no command uses.
+    """
     named = settings.given_database_url()
     if named is not None:
         url = urlsplit(named)
@@ -140,9 +137,9 @@ def _require_machine() -> None:
 
 
 def _tables(progress: Callable[[str], None]) -> None:
-    """Start PostgreSQL, and make the tables of a new database.
+    """Start PostgreSQL, and create the tables of a new database.
 
-    The home has its format before anything else: a home with state but without one is refused.
+    The home gets its format before anything else: a home with state but without a format is refused.
     """
     from onlyonce.database import statements  # only `up` needs SQLAlchemy's weight
     from onlyonce.database.migrate import migrate
@@ -156,7 +153,8 @@ def _tables(progress: Callable[[str], None]) -> None:
 
 @contextlib.contextmanager
 def _shown(console: Console | None) -> Iterator[Callable[[str], None]]:
-    """A line that says what is going on; on a terminal it is alive, in a log each step is one line."""
+    """Yield a function that shows the present step: on a terminal as a live line, in a log as one line for each
+    step."""
     console = console or onlyonce_console.console(stderr=True)
     last = ""
 

@@ -1,9 +1,15 @@
-"""The account that runs the embedded PostgreSQL: the user's own, or, if the user is root, an account without rights.
+"""Run the embedded PostgreSQL 18: its account, cluster, roles and passwords, start and stop.
 
-PostgreSQL refuses to run as root. The usual workaround opens the project's parent folders to everyone. We
-change only our own folder, and refuse where that is not enough.
+Its binaries come from a wheel, its data is under the platform's folder. It listens on the loopback address only,
+without a Unix socket (whose path may be at most 107 bytes), and demands a password from every client (scram). `fsync`
+stays on: the database is the authority on what is committed.
 
-Who calls it: `onlyonce.local.postgres` and `onlyonce.local.postgres`. Errors: Refused.
+    <home>/postgres/data            the cluster
+    <home>/postgres/passwords.json  generated once, 0600
+    <home>/postgres/writer.url      also reader.url, airflow.url, admin.url: follow the port, 0600
+    <home>/logs/postgres.log
+
+Other processes of the same user may read these files.
 """
 
 from __future__ import annotations
@@ -30,21 +36,25 @@ from onlyonce.core.errors import InvariantBroken, Refused, Retryable
 from onlyonce.database.statements import queries
 from onlyonce.local import processes
 
-# PostgreSQL reads PGPORT, PGDATA and more: an environment of its own keeps the user's settings out.
+# PostgreSQL reads PGPORT, PGDATA and more: its own environment keeps the user's settings out.
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C", "LC_ALL": "C", "TZ": "UTC"}
 _SUBSTITUTES = ("postgres", "nobody")
 
 
 @dataclass(frozen=True)
 class Account:
-    """Whom the server runs as. `uid` is None where that is the user who calls."""
+    """The account that runs the server. `uid` is None if it is the calling user.
+
+    PostgreSQL refuses to run as root, so root needs another account, without permissions. The usual workaround opens
+    the project's parent folders to everyone. We change only our own folder, and refuse if that is not enough.
+    """
 
     name: str
     uid: int | None = None
     gid: int | None = None
 
     def identity(self) -> dict[str, Any]:
-        """The arguments for subprocess that change to this account."""
+        """Return the arguments for subprocess that change to this account."""
         if self.uid is None:
             return {}
         return {"user": self.uid, "group": self.gid, "extra_groups": []}
@@ -56,7 +66,7 @@ class Account:
 
 
 def server_account() -> Account:
-    """The account for the server. Raises Refused where root has no account to change to."""
+    """Return the account for the server. Raise Refused if root has no account to change to."""
     if os.geteuid() != 0:
         return Account(name=pwd.getpwuid(os.geteuid()).pw_name if _has_name() else "this user")
     for name in _SUBSTITUTES:
@@ -87,9 +97,9 @@ def run_as_account(account: Account, binaries: Path, command: list[str]) -> subp
 
 
 def make_enterable(folder: Path) -> None:
-    """Make the folder and the missing ones above it; what is made here may be entered by all, not listed.
+    """Create the folder and the missing folders above it. All users may enter them, but not list them.
 
-    Folders that are there keep their permissions.
+    Existing folders keep their permissions.
     """
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
@@ -98,10 +108,10 @@ def make_enterable(folder: Path) -> None:
 
 
 def reachable_binaries(account: Account, folder: Path) -> Path:
-    """The folder of PostgreSQL's programs, such that the account can run them.
+    """Return the folder of PostgreSQL's programs, from which the account can run them.
 
-    The environment may lie where only root may enter (/root); then a copy is made under `folder`.
-    Raises Refused when the account may not enter `folder` either.
+    The environment may be where only root may enter (/root); then make a copy under `folder`. Raise Refused if the
+    account may not enter `folder` either.
     """
     if not _can_enter(account, folder):
         raise Refused(
@@ -156,17 +166,12 @@ def _has_name() -> bool:
     return True
 
 
-# What is in the embedded PostgreSQL: the cluster, its roles, databases, passwords and URLs.
+# The contents of the cluster: roles, databases, passwords and URLs. An existing role or database stays as it is.
 #
-# | role             | may                                                              |
-# |------------------|------------------------------------------------------------------|
-# | onlyonce_admin   | everything (the cluster's superuser; no part of the platform)    |
-# | onlyonce_writer  | owns the database `onlyonce`                                     |
-# | onlyonce_reader  | connect to `onlyonce`; `migrate` grants it the views              |
-# | airflow          | owns the database `airflow`                                      |
-#
-# Who calls it: `onlyonce.local.postgres`, and `onlyonce.local.setup` for a server in a container. All of it
-# may be repeated: an existing role or database stays as it is.
+# onlyonce_admin    may do everything: the cluster's superuser, which no part of the platform uses
+# onlyonce_writer   owns the database `onlyonce`
+# onlyonce_reader   may connect to `onlyonce`; `migrate` grants it the views
+# airflow           owns the database `airflow`
 
 
 ADMIN = "onlyonce_admin"
@@ -178,21 +183,23 @@ ROLES = {
     "admin": (ADMIN, "postgres"),
 }
 AUTHENTICATION = "require_auth=scram-sha-256"
-"""libpq's option by which no server, such as another program on the port while ours is down, gets a password in clear
-text."""
+"""libpq's option that keeps a password from being sent in clear text, say to another program on the port while ours
+is down."""
 READER = (
     "SET default_transaction_read_only = on",
     "SET statement_timeout = '10min'",
     "SET idle_in_transaction_session_timeout = '10min'",
     "CONNECTION LIMIT 60",
 )
-"""Of the role that only reads. Drivers need the server's other connections. Sessions of ours have time limits of their
-own (`connect.OPTIONS`)."""
+"""Settings of the role that only reads: drivers need the server's other connections.
+
+Our own sessions have their own time limits (`connect.OPTIONS`).
+"""
 OWNERS = {"onlyonce": "onlyonce_writer", "airflow": "airflow"}
 
 
 def create_cluster(folder: Path, account: Account, binaries: Path) -> None:
-    """Make the cluster unless it is there. A kill on the way leaves nothing that counts as one."""
+    """Create the cluster unless it exists. A kill on the way leaves nothing that counts as a cluster."""
     data = folder / "data"
     if data.exists():
         return
@@ -217,7 +224,7 @@ def create_cluster(folder: Path, account: Account, binaries: Path) -> None:
 
 
 def _initdb(data: Path, password_file: Path) -> list[str]:
-    # The built-in locale sorts alike on every machine, so an index never depends on the system's library.
+    # The built-in locale sorts the same on every machine, so an index never depends on the system's library.
     options = (
         f"initdb --username={ADMIN} --auth=scram-sha-256 --encoding=UTF8"
         " --locale=C.UTF-8 --locale-provider=builtin --lc-messages=C --no-instructions"
@@ -226,7 +233,7 @@ def _initdb(data: Path, password_file: Path) -> list[str]:
 
 
 def write_urls(folder: Path, port: int) -> None:
-    """Write the URL files anew: the port may have changed since the last start."""
+    """Write the URL files again: the port may have changed since the last start."""
     passwords = _passwords(folder)
     for name, (role, database) in ROLES.items():
         url = f"postgresql+psycopg2://{role}:{passwords[role]}@127.0.0.1:{port}/{database}?{AUTHENTICATION}"
@@ -234,12 +241,12 @@ def write_urls(folder: Path, port: int) -> None:
 
 
 def provision(folder: Path) -> None:
-    """Make the roles and databases that are missing in the embedded server."""
+    """Create the roles and databases that are missing in the embedded server."""
     make_missing((folder / "admin.url").read_text().strip(), _passwords(folder))
 
 
 def make_missing(admin_url: str, passwords: dict[str, str]) -> None:
-    """Make the roles (each with its password) and databases that are missing, as the superuser of that URL."""
+    """Create the roles (each with its password) and databases that are missing, as the superuser of that URL."""
     session = psycopg2.connect(admin_url.replace("+psycopg2", ""))
     try:
         session.autocommit = True  # CREATE DATABASE runs in no transaction
@@ -247,7 +254,7 @@ def make_missing(admin_url: str, passwords: dict[str, str]) -> None:
         _create_databases(session)
     finally:
         session.close()
-    # What is revoked of functions holds in one database.
+    # Permissions on functions are revoked in each database by itself.
     session = psycopg2.connect(admin_url.replace("+psycopg2", ""), dbname="onlyonce")
     try:
         with session, session.cursor() as cursor:
@@ -275,9 +282,10 @@ def _create_databases(session: connection) -> None:
             names = sql.Identifier(database), sql.Identifier(owner)
             if database not in there:
                 cursor.execute(sql.SQL("CREATE DATABASE {} OWNER {}").format(*names))
-            # By default every role may connect to, and make temporary tables in, every database.
+            # By default every role may connect to every database, and create temporary tables in it.
             cursor.execute(sql.SQL("REVOKE ALL ON DATABASE {} FROM PUBLIC").format(names[0]))
-        for database in ("postgres", "template1"):  # where a role could make temporary tables and large objects too
+        # In these databases a role could create temporary tables and large objects too.
+        for database in ("postgres", "template1"):
             cursor.execute(sql.SQL("REVOKE ALL ON DATABASE {} FROM PUBLIC").format(sql.Identifier(database)))
         cursor.execute("GRANT CONNECT ON DATABASE onlyonce TO onlyonce_reader")
 
@@ -297,22 +305,10 @@ def _passwords(folder: Path) -> dict[str, str]:
     return processes.read_or_make_secret(path, _new_passwords)
 
 
-# The embedded PostgreSQL 18: binaries from a wheel, data under the platform's folder, owned by us.
-#
-# It listens on the loopback address only, without a Unix socket (whose path may be at most 107 bytes), and asks every
-# client for a password (scram). `fsync` stays on: it is the authority on what is committed.
-#
-#     <home>/postgres/data            the cluster
-#     <home>/postgres/passwords.json  generated once, 0600
-#     <home>/postgres/writer.url      also reader.url, airflow.url, admin.url: follow the port, 0600
-#     <home>/logs/postgres.log
-#
-# Who calls it: `onlyonce.local.platform` and the tests. Errors: Refused (a taken port, a folder that the server's
-# account may not enter), Retryable (it did not come up in time). Not promised: protection from other processes of the
-# same user, who may read the files above.
+# The server process.
 
 
-# Recovery after a crash replays the log since the last checkpoint: seconds as a rule, minutes at worst.
+# Recovery after a crash replays the log since the last checkpoint: usually seconds, minutes at worst.
 _START_PATIENCE = 600.0
 _STOP_PATIENCE = 120
 # PostgreSQL's own answer when leftovers of a killed postmaster still hold the shared memory.
@@ -326,7 +322,7 @@ SERVER_SETTINGS = {
     "max_wal_size": "2GB",
     "wal_compression": "on",
     "jit": "off",  # our statements are short; compiling them costs more than it gains
-    "max_parallel_workers_per_gather": "0",  # containers have 64 MB of shared memory, too few for it
+    "max_parallel_workers_per_gather": "0",  # containers have 64 MB of shared memory, too little for it
     "log_lock_waits": "on",
     "log_line_prefix": "%m [%p] %u@%d ",
     "timezone": "UTC",
@@ -342,9 +338,10 @@ SERVER_SETTINGS = {
 
 
 def start(progress: Callable[[str], None] = lambda _: None) -> None:
-    """Start the server and make what is missing; does nothing when it runs. Returns when it answers.
+    """Start the server and create what is missing; return when the server answers. Do nothing if it runs.
 
-    `progress` gets a line of text now and then while a long recovery is under way.
+    `progress` gets a line from time to time while a long recovery is under way. Raise Refused if the port is taken or
+    the account may not enter the folder, and Retryable if the server did not answer in time.
     """
     home = settings.home()
     account = server_account()
@@ -362,7 +359,7 @@ def start(progress: Callable[[str], None] = lambda _: None) -> None:
 
 
 def require_port() -> None:
-    """Raises Refused when a stranger has the port; does nothing when our own server runs."""
+    """Raise Refused if another program has the port. Do nothing if our own server runs."""
     if is_running():
         return
     # First, since the sessions of a killed server hold its port for a moment.
@@ -371,7 +368,7 @@ def require_port() -> None:
 
 
 def stop() -> None:
-    """Stop the server: sessions are ended, what is committed stays. Does nothing when it is not running."""
+    """Stop the server: sessions end, committed data stays. Do nothing if it is not running."""
     home = settings.home()
     if not _data(home).exists():
         return
@@ -391,12 +388,12 @@ def stop() -> None:
 
 
 def is_running() -> bool:
-    """Whether the server of this platform's folder runs (it may still be recovering)."""
+    """Return whether the server of this platform's folder runs (it may still be recovering)."""
     return _postmaster(_data(settings.home())) is not None
 
 
 def last_resort_kill() -> list[int]:
-    """Kill what `stop` could not end (for `down`). Returns the ids; the next start recovers by itself."""
+    """Kill what `stop` could not end (for `down`); return the process ids. The next start recovers by itself."""
     rest = _sessions(_data(settings.home()))
     processes.stop(rest, patience=0)
     return [process.pid for process in rest]
@@ -415,7 +412,7 @@ def _log(home: Path) -> Path:
 
 
 def _launch(home: Path, account: Account, binaries: Path) -> subprocess.Popen[bytes]:
-    """The server as a child in a session of its own, so that Ctrl-C at the shell does not reach it."""
+    """Start the server as a child in its own session, so that Ctrl-C at the shell does not reach it."""
     options = {**SERVER_SETTINGS, "port": str(settings.pg_port())}
     arguments = [part for key, value in options.items() for part in ("-c", f"{key}={value}")]
     with processes.open_log(home, "postgres") as log:
@@ -456,16 +453,16 @@ def _await_answer(
 
 
 def _clear_leftovers(data: Path) -> None:
-    """Wait for the sessions of a killed server to end, and drop a pid file that names a stranger."""
+    """Wait for the sessions of a killed server to end, and delete a pid file that names another program's process."""
     end = time.monotonic() + _ORPHAN_PATIENCE
     while (rest := _sessions(data)) and time.monotonic() < end:
         time.sleep(0.1)
     if rest:
-        # SIGTERM lets a session roll back; its parent is dead, so nobody else will ask it to.
+        # SIGTERM lets a session roll back; its parent is dead and can't ask it to.
         processes.stop(rest, patience=10)
     pid_file = data / "postmaster.pid"
     pid = _named_pid(pid_file)
-    # PostgreSQL takes any living process of that id for its twin; after a reboot it may be anyone.
+    # PostgreSQL takes any living process with that id for its twin; after a reboot it may be any process.
     if pid is not None and psutil.pid_exists(pid) and _postmaster(data) is None:
         pid_file.unlink(missing_ok=True)
 
@@ -489,7 +486,7 @@ def _named_pid(pid_file: Path) -> int | None:
 
 
 def _sessions(data: Path) -> list[psutil.Process]:
-    """Processes that work in the data folder: the server's own always do."""
+    """Return the processes that work in the data folder: the server's own always do."""
     return [process for process in psutil.process_iter() if _works_in(process, data)]
 
 

@@ -1,10 +1,9 @@
-"""What must be on the machine before anything can be installed: Python, Java, room on the disk.
+"""Find what the machine lacks before anything can be installed: Python, Java, disk space.
 
     python3 onlyonce/local/prerequisites.py     prints the Python to use; else one line for each thing missing
 
-Who calls it: the Makefile, with whatever python3 the machine has, before there is an environment; and
-`onlyonce.local.platform` before it starts anything. So: standard library only, and the syntax of Python 3.6.
-Not promised: that a download will work, or that what is there stays there.
+The Makefile runs it with any python3 of the machine, before there is an environment. So it uses the standard library
+only, and the syntax of Python 3.6.
 """
 
 import os
@@ -24,7 +23,7 @@ _ASK_PYTHON = "import sys; print('%d.%d' % sys.version_info[:2]); import ensurep
 
 
 def find_python(candidates: List[str]) -> Tuple[Optional[str], str]:
-    """The first candidate that can make an environment, or None and the line to print."""
+    """Return the first candidate that can make an environment, or None and the line to print."""
     seen = []
     for candidate in candidates:
         path = shutil.which(candidate)
@@ -54,7 +53,7 @@ def _ask(path: str) -> Tuple[Optional[Tuple[int, int]], bool]:
 
 
 def java_problem(environment: "os._Environ[str]" = os.environ) -> str:
-    """What is wrong with Java, in one line; empty when nothing is."""
+    """Return what is wrong with Java, in one line; empty if nothing is wrong."""
     get = (
         "Get it: apt-get install openjdk-17-jre-headless, dnf install java-17-openjdk-headless,"
         " or brew install openjdk@17."
@@ -75,7 +74,8 @@ def java_problem(environment: "os._Environ[str]" = os.environ) -> str:
 
 
 def disk_problem(folder: str, gigabytes: float) -> str:
-    """Whether the disk of the folder (or of the nearest one that exists) has room; empty when it has."""
+    """Return why the disk of the folder (or of the nearest one that exists) is too small; empty if it has enough
+    space."""
     while not os.path.exists(folder):
         folder = os.path.dirname(folder) or "."
     free = shutil.disk_usage(folder).free / 1e9
@@ -100,7 +100,7 @@ def _output(command: List[str]) -> Tuple[int, str]:
 
 
 def main() -> int:
-    """Print the path of the Python to use and return 0; or say what is missing and return 1."""
+    """Print the path of the Python to use and return 0; or print what is missing and return 1."""
     named = os.environ.get("PYTHON")
     python, line = find_python([named] if named else ["python3", "python3.13", "python3.12", "python3.11"])
     problems = [line, java_problem(), disk_problem(os.getcwd(), DISK_TO_INSTALL)]

@@ -1,6 +1,10 @@
-"""Files with secrets: generated once, readable by their owner only, never half written.
+"""Start, find and stop the platform's processes, and write its files with secrets.
 
-Who calls it: the other modules of `onlyonce.local`.
+Each process starts in its own session with the folder of its platform in its environment (`MARK`), and so does
+everything that it starts. `ours` finds processes by this mark and not by a list of process ids: ids are used again
+after a reboot, and Airflow's tasks leave their parent's process group. A process that cleans its own environment can't
+be found by the mark (PostgreSQL does; its module finds it by its data folder). Other users' processes are never
+touched.
 """
 
 from __future__ import annotations
@@ -35,39 +39,27 @@ def write_secret(path: Path, text: str) -> None:
 
 
 def read_or_make_secret(path: Path, make: Callable[[], dict[str, str]]) -> dict[str, str]:
-    """The secrets in the file, which is made at the first call."""
+    """Return the secrets in the file, which is made at the first call."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_secret(path, json.dumps(make()) + "\n")
     return dict(json.loads(path.read_text()))
 
 
-# Processes of the platform: each is started in a session of its own, can be found again, and is stopped with all that
-# it has started.
-#
-# Each process has the folder of its platform in its environment (`MARK`), and so does everything that it starts. `stop`
-# ends processes by this mark and not by a list of process ids: ids are used again after a reboot, and Airflow's tasks
-# leave their parent's process group.
-#
-# Who calls it: `onlyonce.local.airflow_server`, `onlyonce.local.platform`, and the tests. Not promised: a process
-# that cleans its own environment cannot be found by the mark (PostgreSQL does; its module finds it by its data folder).
-# Processes of other users are never touched.
-
-
 MARK = "ONLYONCE_PLATFORM"
 
 _LARGE_LOG = 20_000_000
-# A title written over the environment would hide the mark; setproctitle leaves it alone when told so.
+# A title written over the environment would hide the mark; with this variable setproctitle leaves it alone.
 _KEEP_ENVIRONMENT = {"SPT_NOENV": "1"}
 
 
 def marked(environment: Mapping[str, str], home: Path) -> dict[str, str]:
-    """The environment with the mark of the platform at `home`."""
+    """Return the environment with the mark of the platform at `home`."""
     return {**environment, **_KEEP_ENVIRONMENT, MARK: str(home)}
 
 
 def spawn(name: str, argv: Sequence[str], environment: Mapping[str, str], home: Path) -> psutil.Process:
-    """Start a process in a session of its own; its output goes to `<home>/logs/<name>.log`."""
+    """Start a process in its own session; its output is written to `<home>/logs/<name>.log`."""
     settings.make_folder(home, ("run",))
     with open_log(home, name) as log:
         started = subprocess.Popen(
@@ -86,7 +78,7 @@ def spawn(name: str, argv: Sequence[str], environment: Mapping[str, str], home: 
 
 
 def open_log(home: Path, name: str) -> BinaryIO:
-    """`<home>/logs/<name>.log`, to be appended to; one that has grown large is put aside first."""
+    """Open `<home>/logs/<name>.log` to append; rename it first if it has grown large."""
     path = settings.inside_home(home, "logs") / f"{name}.log"
     if path.exists() and path.stat().st_size > _LARGE_LOG:
         path.replace(path.with_suffix(".log.1"))
@@ -94,13 +86,13 @@ def open_log(home: Path, name: str) -> BinaryIO:
 
 
 def last_line(log: Path) -> str:
-    """The last line that a process wrote, for a message."""
+    """Return the last line that a process wrote, for a message."""
     lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
     return lines[-1][:300] if lines else f"no word in {log}"
 
 
 def find(name: str, home: Path) -> psutil.Process | None:
-    """The living process that `spawn` started under this name, or None."""
+    """Return the living process that `spawn` started under this name, or None."""
     try:
         record = json.loads(_pid_file(name, home).read_text())
         process = psutil.Process(record["pid"])
@@ -111,7 +103,7 @@ def find(name: str, home: Path) -> psutil.Process | None:
 
 
 def has_ended(name: str, home: Path) -> bool:
-    """Whether a process was started under this name and lives no more."""
+    """Return whether a process was started under this name and has ended."""
     return _pid_file(name, home).exists() and find(name, home) is None
 
 
@@ -121,7 +113,7 @@ def forget(name: str, home: Path) -> None:
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """Whether the process runs; a zombie, which only waits for its parent to look, does not."""
+    """Return whether the process runs; a zombie, which only waits for its parent to collect it, does not."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
@@ -129,19 +121,19 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def ours(home: Path) -> list[psutil.Process]:
-    """Every living process that carries the mark of this platform, but this one."""
+    """Return every living process that carries the mark of this platform, except this one."""
     return [process for process in _visible() if process.pid != os.getpid() and _carries(process, home)]
 
 
 def drivers(home: Path) -> list[psutil.Process]:
-    """The Spark drivers (JVMs of spark-submit) among ours."""
+    """Return the Spark drivers (JVMs of spark-submit) among our processes."""
     return [process for process in ours(home) if _is_driver(process)]
 
 
 @contextlib.contextmanager
 def sigterm_like_ctrl_c() -> Iterator[None]:
-    """End what was started here on SIGTERM as on Ctrl-C. Without this it would go on alone."""
-    # Raised here, not sent on as SIGINT: a job in the background of a script ignores that one.
+    """Raise KeyboardInterrupt on SIGTERM as on Ctrl-C, so that the caller ends what it started."""
+    # Raised here, not sent on as SIGINT: a background job of a script ignores SIGINT.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -155,7 +147,7 @@ def ask(processes: Iterable[psutil.Process]) -> None:
 
 
 def stop(processes: Iterable[psutil.Process], patience: float) -> list[psutil.Process]:
-    """Ask the processes to end, and after `patience` seconds make them. Returns what still lives."""
+    """Ask the processes to end, and kill them after `patience` seconds; return what still lives."""
     living = list(processes)
     for which, seconds in ((signal.SIGTERM, patience), (signal.SIGKILL, 10)):
         _signal(living, which)
@@ -164,7 +156,7 @@ def stop(processes: Iterable[psutil.Process], patience: float) -> list[psutil.Pr
 
 
 def _still_alive_after(seconds: float, processes: list[psutil.Process]) -> list[psutil.Process]:
-    # Not psutil.wait_procs: it takes a zombie for alive, and in a container nobody may collect zombies.
+    # Not psutil.wait_procs: it takes a zombie for alive, and in a container no process may collect zombies.
     end = time.monotonic() + seconds
     while (living := [process for process in processes if is_alive(process)]) and time.monotonic() < end:
         time.sleep(0.05)
@@ -172,7 +164,7 @@ def _still_alive_after(seconds: float, processes: list[psutil.Process]) -> list[
 
 
 def require_free_port(port: int, purpose: str, variable: str, host: str = "127.0.0.1") -> None:
-    """Raises Refused, naming the owner where it can be seen, when the port is taken."""
+    """Raise Refused if the port is taken, naming its owner if this user may see it."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -199,7 +191,7 @@ def locked(path: Path, patience: float = 120) -> Iterator[None]:
 
 
 def wait_until(condition: Callable[[], bool], patience: float, what: str) -> None:
-    """Poll until the condition holds. Raises Retryable after `patience` seconds."""
+    """Poll until the condition holds. Raise Retryable after `patience` seconds."""
     end = time.monotonic() + patience
     while not condition():
         if time.monotonic() > end:
@@ -250,7 +242,7 @@ def _signal(processes: Iterable[psutil.Process], which: signal.Signals) -> None:
 
 
 def _owner(port: int) -> str:
-    """Who listens on the port, as far as this user may know."""
+    """Return which program listens on the port, as far as this user may know."""
     with contextlib.suppress(psutil.Error, OSError):
         for connection in psutil.net_connections("tcp"):
             listens = connection.status == psutil.CONN_LISTEN and connection.laddr[1:] == (port,)

@@ -1,11 +1,10 @@
-"""Makes what the containers need before anything else starts: roles, databases, tables, the password of the UI.
+"""Create what the containers need before anything else starts: roles, databases, tables, the password of the UI.
 
     python -m onlyonce.local.setup      the service `setup` of docker-compose.yml, at each start
 
-Existing roles and databases stay as they are, so it may be killed and run again. Tables and views are made here. The
-URLs in the environment name the roles and hold their passwords. Errors: DatabaseAway; Refused for a variable that is
-not set, and when a newer version has run on this database. Not promised: that a password changed in `.env` is changed
-in the server too; that needs an ALTER ROLE.
+Existing roles and databases stay as they are, so it may be killed and run again. The URLs in the environment name the
+roles and hold their passwords. A password that is changed in `.env` does not change in the server; that needs an ALTER
+ROLE.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from onlyonce.local import airflow_server, postgres, processes
 
 
 def main() -> int:
-    """Bring the database and Airflow's files to this version; gives the exit code of what failed, or 0."""
+    """Bring the database and Airflow's files to this version; return 0, or the exit code of what failed."""
     try:
         postgres.make_missing(settings.admin_url(), passwords())
         applied = migrate(settings.database_url())
@@ -39,7 +38,7 @@ def main() -> int:
 
 
 def passwords() -> dict[str, str]:
-    """The password of each role, by the URLs of the environment."""
+    """Return the password of each role, by the URLs of the environment."""
     urls = [settings.database_url(), settings.reader_url(), _of_airflow("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN")]
     return {str(url.username): str(url.password) for url in map(make_url, urls)}
 
@@ -53,7 +52,7 @@ def _of_airflow(name: str) -> str:
 
 
 def write_ui_password(path: Path, password: str) -> None:
-    """Before Airflow would make one and print it to a log.
+    """Write the password file before Airflow would make a password and print it to a log.
 
     Airflow opens the file to write, so it can't be a secret's mount.
     """

@@ -1,1 +1,1 @@
-"""What people do beside the runs: audit, doctor, collection, plan, drop, alerts, metrics."""
+"""Entry points that people and DAGs run while pipelines run: audit, doctor, collection, plan, drop, alerts, metrics."""

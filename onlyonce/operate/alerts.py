@@ -1,14 +1,11 @@
-"""Entry point: raise alerts, each cause once until it clears.
+"""Raise alerts, each cause once until it clears. `onlyonce alerts` and the DAG `onlyonce_audit` run it, without Spark.
 
-No Spark. `onlyonce alerts` and the DAG `onlyonce_audit` run it.
-
-The hook is ONLYONCE_ALERT_HOOK: 'module:function', called with a dictionary (`onlyonce.core.alerting`), or the
-URL of a webhook, which gets it as JSON; its field `text` is what chat programs show. Without a hook the causes are only
+The hook is ONLYONCE_ALERT_HOOK: 'module:function', called with a dictionary (`onlyonce.core.alerting`), or the URL of a
+webhook, which receives the dictionary as JSON; chat programs show its field `text`. Without a hook the causes are only
 kept and shown.
 
-Errors: Refused if the hook is not valid; Retryable if it fails for a cause: then all other causes were told, and the
-next run tells this one again. Not promised: that a cause is told only once. A kill between the hook and its note in the
-log has it told twice.
+If the hook fails for a cause, the other causes are sent and the next run sends this one again. A kill between the hook
+and its note in the log sends a cause twice.
 """
 
 from __future__ import annotations
@@ -41,7 +38,10 @@ PATIENCE_SECONDS = 10.0
 
 
 def main(argv: list[str]) -> Report:
-    """Look, keep, tell; the report has what is raised. Raises Refused, and Retryable when the hook failed."""
+    """Find the causes, keep them, and call the hook; report the raised alerts.
+
+    Raise Refused if the hook is not valid, and Retryable if it failed.
+    """
     asked = parse("alerts", argv)
     minutes = settings.alert_lag_minutes() if asked.lag_minutes is None else asked.lag_minutes
     tell = hook(settings.alert_hook())
@@ -64,7 +64,7 @@ def main(argv: list[str]) -> Report:
 
 
 def hook(asked: str | None) -> Hook | None:
-    """The hook of that name. Raises Refused."""
+    """Return the hook of that name. Raise Refused if there is none."""
     if asked is None:
         return None
     if asked.startswith(("http://", "https://")):
@@ -84,9 +84,9 @@ def _post(url: str, message: dict[str, str]) -> None:
             send_webhook.within_deadline(PATIENCE_SECONDS),
             client.stream("POST", url, json=message) as got,
         ):
-            got.raise_for_status()  # nothing of the answer's body is read
+            got.raise_for_status()  # the body of the answer is not read
     except httpx.HTTPStatusError as error:
-        # Not its own text: a webhook's URL is a secret.
+        # Not the error's own message: a webhook's URL is a secret.
         raise Retryable(f"the webhook answered {error.response.status_code}") from None
     except httpx.HTTPError as error:
         raise Retryable(f"the webhook did not answer: {type(error).__name__}") from None
@@ -100,7 +100,7 @@ def _look(database: Database, lag_seconds: float) -> list[Cause]:
 
 
 def _tell_all(database: Database, tell: Hook) -> tuple[int, list[str]]:
-    """How many were told, and why others were not. Each in a transaction of its own: what was told is noted at once."""
+    """Return how many causes were sent, and why others were not. Each is noted in its own transaction, at once."""
     told, at = 0, ("", "")
     failed: list[str] = []
     while True:
@@ -111,7 +111,7 @@ def _tell_all(database: Database, tell: Hook) -> tuple[int, list[str]]:
             at = (cause.kind, cause.subject)
             try:
                 tell(cause.message())
-            except Exception as error:  # it is somebody else's code: the other causes are told all the same
+            except Exception as error:  # the hook is the user's code: a failure must not hold up the other causes
                 failed.append(str(error) or type(error).__name__)
                 log.error("alert hook", cause=cause.what, problem=failed[-1])
                 continue

@@ -1,8 +1,7 @@
-"""Tells what a run has committed to each output's table: batch, rows, Delta version. Read from the log afterwards.
+"""Return what a run has committed to each output's table, for Airflow's asset events: batch, rows, Delta version.
 
-Who calls it: the operators in `onlyonce.airflow.spark_job`, for Airflow's asset events. Errors: Retryable
-while the log is away. Not promised: that an event comes only once. A task that runs again repeats the events of its
-run; `batch` tells which batch an event is for.
+The log is read after the run. A task that runs again repeats the events of its run, so a consumer separates them by
+`batch`.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from onlyonce.database.connect import Database
 from onlyonce.tables import opening
 
 RECENT = 100
-"""How many commits back a table is looked through for that of a batch."""
+"""How many of a table's last commits are searched for a batch."""
 
 
 def committed(pipeline: str, run_id: str) -> list[dict[str, Any]]:
-    """One entry for each output that the run has written rows of; JSON values only.
+    """Return one entry, of JSON values, for each output that the run has written rows to. Raise Retryable.
 
-    Bounded runs have targets of their own.
+    Bounded runs have targets of their own and no entries.
     """
     database = Database(settings.database_url(), "onlyonce-assets")
     found = Views(database).rows("run_outputs", run_id=run_id, pipeline=pipeline)
@@ -56,7 +55,7 @@ def _table(declared: Pipeline | None, name: str) -> Location | None:
 
 
 def _version(path: Location, batch: str) -> int | None:
-    """The version of the table that holds a batch, by the note of its commit."""
+    """Return the version of the table that holds a batch, by the note in its commit."""
     try:
         history = opening.table(path).history(RECENT)
     except DeltaError:
@@ -65,7 +64,7 @@ def _version(path: Location, batch: str) -> int | None:
         try:
             unit = json.loads(entry.get("userMetadata") or "{}").get(stored_names.NOTE_UNIT, "")
         except (ValueError, AttributeError):
-            continue  # a commit by somebody else
+            continue  # a commit by another program
         if str(unit).startswith(f"{batch}/"):
             return int(entry["version"])
     return None

@@ -1,7 +1,16 @@
-"""Counts the rows of each window in a sink's table. Without a JVM.
+"""Audit the commit log against itself, and with `--data` the tables against the log. No Spark.
 
-Who calls it: `onlyonce.operate.audit`. Errors: Refused if the table can't be counted by window, Retryable while
-its database is away.
+The DAG `onlyonce_audit` and `onlyonce audit` run it. It asks the views five questions:
+
+- Does each committed batch add up?
+- Was a batch begun and never ended?
+- Has each output read all that receive has committed?
+- Does the number of (record, window) pairs that an output has read match what receive has kept?
+- Has each committed file its final name?
+
+A batch in work has not ended either. So the second and third question count only for a pipeline without a sign of life
+for the grace time (`--grace`); within it a killed run looks like a working one. The records of an output's later lives
+are not added up, since a later life begins in the middle of `events`.
 """
 
 from __future__ import annotations
@@ -59,7 +68,10 @@ Windows = Counter[tuple[datetime | None, datetime | None]]
 
 
 def in_delta(path: Location, windowed: bool) -> Windows:
-    """Those of a Delta table, file by file; none of one that is not there."""
+    """Return the rows by window of a Delta table, read file by file; none if the table does not exist.
+
+    Raise Refused if only Spark can read the table.
+    """
     found: Windows = Counter()
     if not opening.any_in(path):
         return found
@@ -78,8 +90,8 @@ def in_delta(path: Location, windowed: bool) -> Windows:
 
 
 def in_iceberg(place: Place, windowed: bool) -> Windows:
-    """Those of a table of an Iceberg catalog, file by file; none of one that is not there."""
-    from onlyonce.sinks.iceberg import iceberg_catalogs  # with it comes pyiceberg, an extra
+    """Return the rows by window of a table in an Iceberg catalog, read file by file; none if it does not exist."""
+    from onlyonce.sinks.iceberg import iceberg_catalogs  # imports pyiceberg, an extra
 
     with iceberg_catalogs.open_catalog(str(place.variable)) as found, iceberg_catalogs.answering(place.where):
         table = iceberg_catalogs.find_table(found, place.where)
@@ -100,12 +112,12 @@ def _by_window(parts: Iterable[pa.RecordBatch]) -> Windows:
 
 
 def in_postgres(place: Place, windowed: bool) -> Windows:
-    """Those of a PostgreSQL table; none of one that is not there."""
+    """Return the rows by window of a PostgreSQL table; none if the table does not exist."""
     return run(Database(_url(place), "onlyonce-audit"), lambda conn: _counted(conn, place.where, windowed))
 
 
 def in_mysql(place: Place, windowed: bool) -> Windows:
-    """Those of a MySQL table; none of one that is not there. Its times are in UTC."""
+    """Return the rows by window of a MySQL table, whose times are in UTC; none if the table does not exist."""
 
     def count(connection: Connection) -> Windows:
         if not mysql.tables(connection, place.where):
@@ -159,37 +171,33 @@ def _in_utc(time: datetime | None) -> datetime | None:
     return time.replace(tzinfo=UTC) if time is not None else None
 
 
-# The audit of the data itself: compares what the tables hold with what the log says.
+# The audit of the data itself (`onlyonce audit --data`) compares what the tables hold with what the log says.
 #
-# Without a JVM. `onlyonce audit --data`.
-#
-# | compared                          | with                                                    |
-# |-----------------------------------|---------------------------------------------------------|
-# | rows of `events` by batch and fate | the batches of receive; rows of unknown batches are found too |
-# | rows of each output's table by window | the windows that the log says a reader must see      |
-# | all rows of an output without windows that appends | the sum of its units                    |
-# | files with final names, by size; the last ones by checksum | what their units have recorded |
-# | ids of the last batches in `events` | the record catalog, and the ids of the rows' own columns |
+# - rows of `events` by batch and fate: with the batches of receive; rows of unknown batches are found too
+# - rows of each output's table by window: with the windows that the log says a reader must see
+# - all rows of an output without windows that appends: with the sum of its units
+# - files with final names, by size, the last ones by checksum: with what their units have recorded
+# - ids of the last batches in `events`: with the record catalog, and with the ids of the rows' own columns
 #
 # Tables are read file by file, and only the columns that are counted. So memory grows with the number of batches and
-# windows, and not of rows. A difference counts only if a second look finds it too, since the stream goes on meanwhile.
+# windows, not with the number of rows. A difference counts only if a second look finds it too, since the stream
+# continues meanwhile.
 #
-# Who calls it: `onlyonce.operate.audit`. Errors: Retryable while a database is away. Not promised: tables for which the
-# log does not say how many rows they must have (an increment, an upsert without its window, a changed target,
-# unfinished work), and rows that were sent outside. The report names them.
+# Some tables are not compared, since the log does not say how many rows they must have: an increment, an upsert without
+# its window, a changed target, unfinished work, and rows that were sent outside. The report names them.
 
 
 SECOND_LOOK_SECONDS = 2.0
 SAMPLE = 3
 """Batches whose ids are compared one by one."""
 SAMPLED_ROWS = 1000
-"""Rows of each of them whose id is computed again from their columns."""
+"""Rows of each of these batches whose id is computed again from their columns."""
 
 Watch = Callable[[str], None]
 
 
 def examine_data(database: Database, declared: Mapping[str, Pipeline], watch: Watch) -> tuple[list[str], list[str]]:
-    """(disagreements that two looks have found, what could not be compared and why)."""
+    """Return the disagreements that two looks have found, and what could not be compared and why."""
     left_out: list[str] = []
     first = list(_look(database, declared, watch, left_out))
     if not first:
@@ -218,7 +226,7 @@ def _look(database: Database, declared: Mapping[str, Pipeline], watch: Watch, le
 
 
 def _events(database: Database, instance: str, events: Location) -> Iterator[str]:
-    """Rows by batch and fate. What a begun batch has landed is neither too much nor too little."""
+    """Yield the disagreements of rows by batch and fate. Rows of a begun batch are never one."""
     there: Counter[tuple[str, int, str]] = Counter()
     rows = table_files.dataset_of_events(events)
     columns = [OO_LINEAGE, OO_BATCH, OO_KIND]
@@ -242,7 +250,7 @@ def _events(database: Database, instance: str, events: Location) -> Iterator[str
 
 
 def _removed(database: Database, instance: str) -> Iterator[str]:
-    """What can't be counted any more: only that it is gone, and how much it was."""
+    """Yield how many rows were removed and can't be counted any more."""
     kept, counts = Removals(database).kept_from(instance), Removals(database).counts(instance)
     rows = sum(removed for removed, _ in counts.values())
     if kept is not None or rows:
@@ -256,7 +264,7 @@ def _removed(database: Database, instance: str) -> Iterator[str]:
 def _output(
     database: Database, instance: str, pipeline: Pipeline, output: Output, left_out: list[str]
 ) -> Iterator[str]:
-    """The rows of each window in the output's table."""
+    """Yield the disagreements of the rows of each window in the output's table."""
     root = output.made_beside or output.name
     asked = {"instance": instance, "query": root, "output": output.name}
     [state] = Views(database).rows("comparable", **asked)
@@ -290,7 +298,7 @@ def _output(
 
 
 def _meant(database: Database, instance: str, output: Output, windowed: bool) -> Windows | None:
-    """The rows that a reader must see, by window; None where a backfill was not to change them."""
+    """Return the rows that a reader must see, by window; None if a backfill was not to change them."""
     if not windowed:
         asked = {"instance": instance, "query": output.made_beside or output.name, "output": output.name}
         [row] = Views(database).rows("written_in_all", **asked)
@@ -302,7 +310,7 @@ def _meant(database: Database, instance: str, output: Output, windowed: bool) ->
 
 
 def _incomparable(output: Output, state: Mapping[str, Any], windowed: bool) -> str | None:
-    """Why a table can't be compared with the log, if it can't. Pure."""
+    """Return why a table can't be compared with the log; None if it can. Pure."""
     if isinstance(output.sink, Sent):
         return "what was sent outside can't be counted from here; onlyonce.outbox has each answer"
     if state["begun"]:
@@ -333,7 +341,7 @@ def _count(place: Place, windowed: bool) -> Windows:
 
 
 def _recorded(winners: list[Winner]) -> Windows:
-    """The rows of the files that a reader must take, by window."""
+    """Return the rows of the files that a reader must take, by window."""
     found: Windows = Counter()
     for winner in winners:
         found[winner.window_start, winner.window_end] += winner.rows
@@ -341,7 +349,7 @@ def _recorded(winners: list[Winner]) -> Windows:
 
 
 def _sample(database: Database, instance: str, events: Location, pipeline: Pipeline | None) -> Iterator[str]:
-    """The ids of the last batches: those in the catalog, and those that the rows' own columns give."""
+    """Yield the disagreements of the ids of the last batches: with the catalog, and with the rows' own columns."""
     rows = table_files.dataset_of_events(events)
     for batch in Views(database).rows("sample", instance=instance, n=SAMPLE):
         name = f"{batch['lineage']}/{batch['batch']}"
@@ -362,8 +370,7 @@ def _sample(database: Database, instance: str, events: Location, pipeline: Pipel
 
 
 def _wrong_ids(pipeline: Pipeline, rows: Any, chosen: pc.Expression) -> int:
-    """How many of the first rows have an id that their columns don't give; 0 where only Spark knows the text of a
-    column."""
+    """Return how many of the first rows have an id that their columns don't give; 0 if only Spark formats a column."""
     columns = list(pipeline.record_id)
     if not set(columns) <= set(rows.schema.names):
         return 0
@@ -383,19 +390,7 @@ def _text(value: Any) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
-# Entry point: check the commit log against itself. No Spark. The DAG `onlyonce_audit` and `onlyonce audit` run it.
-#
-# It asks the views five questions. Does each committed batch add up? Was a batch begun and never ended? Has each output
-# read all that receive has committed? Is what an output has read, in (record, window) pairs, what receive has kept? Has
-# each committed file its final name? A batch that is being worked on is not ended either, so the second and third
-# question count only for a pipeline that has given no sign of life for a while (`--grace`).
-#
-# With `--data` the tables are counted too (`onlyonce.operate.audit`). That is slower, since it reads a few columns
-# of every row.
-#
-# Not promised: without `--data`, that the tables hold what the log says. Within the grace time a killed run looks like
-# one that works. The records of an output's later lives are not added up, since a later life begins in the middle of
-# `events`.
+# The audit of the log.
 
 
 log = structlog.get_logger()
@@ -488,7 +483,7 @@ class FilesWaiting:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the views say; each list is of the query of that name in `sql/statements/views.sql`."""
+    """The rows of the views; each list has those of the query with its name in `sql/statements/views.sql`."""
 
     not_conserved: list[NotConserved] = field(default_factory=list)
     begun_batches: list[BegunWork] = field(default_factory=list)
@@ -498,10 +493,10 @@ class Evidence:
 
 
 def main(argv: list[str]) -> Report:
-    """Audit once; raises InvariantBroken, with the findings in the log, when there are any."""
+    """Audit once; if there are findings, log them and raise InvariantBroken."""
     asked = parse("audit", argv)
     report = examine_log(asked.grace, data=asked.data)
-    # Logs are not configured here: in Airflow's process that would take away Airflow's own.
+    # Logs are not configured here: in Airflow's process that would remove Airflow's own.
     for finding in report.warnings:
         log.error("audit", finding=finding)
     if report.warnings:
@@ -512,10 +507,7 @@ def main(argv: list[str]) -> Report:
 def examine_log(
     grace: int = AUDIT_GRACE_MINUTES, *, data: bool = False, watch: Callable[[str], None] = lambda _: None
 ) -> Report:
-    """The report, with each finding among its warnings.
-
-    Called by `main` and by `onlyonce audit`; `watch` is told how far it is.
-    """
+    """Return the report, with each finding among its warnings. `watch` is called with what is audited next."""
     database = Database(settings.database_url())
     seen, summary, near = gather(database), Views(database).rows("fates"), Collector(database).near_horizon()
     declared = declarations.load()
@@ -533,7 +525,7 @@ def examine_log(
     if seen.begun_batches:
         shown["begun and not committed"] = [vars(one) for one in seen.begun_batches]
     if near:
-        # No finding: all of them were told. But the next ones may come too late for that.
+        # No finding: each of these duplicates was caught. But the next ones may come too late for that.
         shown["duplicates in the oldest tenth of the dedup horizon: lengthen dedup_horizon"] = [
             vars(one) for one in near
         ]
@@ -544,7 +536,7 @@ def examine_log(
 
 
 def gather(scope: Scope) -> Evidence:
-    """Ask the views."""
+    """Read the views."""
     wrong, begun, outputs, lives, files = Views(scope).at_once(Evidence.__dataclass_fields__)
     return Evidence(
         [NotConserved(row.pop("in"), **row) for row in wrong],
@@ -556,7 +548,7 @@ def gather(scope: Scope) -> Evidence:
 
 
 def findings(seen: Evidence, declared: Mapping[str, Pipeline], grace: int) -> Iterator[str]:
-    """Each disagreement as one line that names the view to look at. Pure."""
+    """Yield each disagreement as one line that names the view to look at. Pure."""
     at_rest = {row.instance for row in seen.signs_of_life if row.quiet_seconds >= grace * 60}
     yield from map(str, seen.not_conserved)
     for batch in seen.begun_batches:
@@ -585,7 +577,7 @@ def findings(seen: Evidence, declared: Mapping[str, Pipeline], grace: int) -> It
 
 
 def unconserved(seen: Evidence, declared: Mapping[str, Pipeline]) -> Iterator[tuple[str, str]]:
-    """(lineage, finding) of what does not add up, whoever is at work. Called by `onlyonce.operate.alerts`. Pure."""
+    """Yield (lineage, finding) of what does not add up, whether a driver is at work or not. Pure."""
     for batch in seen.not_conserved:
         yield batch.lineage, str(batch)
     for output in seen.outputs_and_receive:
@@ -594,7 +586,7 @@ def unconserved(seen: Evidence, declared: Mapping[str, Pipeline]) -> Iterator[tu
 
 
 def broken(report: Report) -> InvariantBroken:
-    """The error that the findings amount to."""
+    """Return the error that the findings amount to."""
     more = f" (and {len(report.warnings) - 1} more)" if len(report.warnings) > 1 else ""
     return InvariantBroken(
         f"the audit found: {report.warnings[0]}{more}",
@@ -605,13 +597,13 @@ def broken(report: Report) -> InvariantBroken:
 
 
 def _is_owed(output: OutputAndReceive, declared: Mapping[str, Pipeline]) -> bool:
-    """An output that was taken out of its pipeline's declaration reads no more."""
+    """Return whether an output must still read: not if it was taken out of its pipeline's declaration."""
     pipeline = declared.get(output.pipeline)
     return pipeline is None or any(root.name == output.output for root in pipeline.roots())
 
 
 def _pairs(output: OutputAndReceive, declared: Mapping[str, Pipeline]) -> Iterator[str]:
-    """What receive kept = in time + late + rejected, over all that the output has read under one declaration."""
+    """Yield a finding unless kept = in time + late + rejected, over all that was read under one declaration."""
     pipeline = declared.get(output.pipeline)
     root = next((o for o in pipeline.roots() if o.name == output.output), None) if pipeline else None
     if root is None or output.life != 1 or output.declarations != 1 or output.from_kept:
@@ -625,7 +617,7 @@ def _pairs(output: OutputAndReceive, declared: Mapping[str, Pipeline]) -> Iterat
 
 
 def _never_ran(instance: SignsOfLife, declared: Mapping[str, Pipeline]) -> Iterator[str]:
-    """A declared output without a lineage has read nothing.
+    """Yield a finding for each declared output that has no lineage, and so has read nothing.
 
     Bounded runs that ended owe nothing to a newer declaration.
     """
@@ -641,7 +633,7 @@ def _never_ran(instance: SignsOfLife, declared: Mapping[str, Pipeline]) -> Itera
 
 
 def cli() -> None:
-    """`python -m onlyonce.operate.audit`."""
+    """Run `python -m onlyonce.operate.audit`."""
     logs.configure(job="audit")
     job_main.run(main)
 

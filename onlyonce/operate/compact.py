@@ -1,8 +1,8 @@
-"""Control rows are folded: of many those stay that tell as much as all. Pure, in Arrow.
+"""Compact the platform's own tables and the Delta tables of outputs, and shorten their logs. No Spark.
 
-An output closes windows by the largest of what its control rows say, and no part of a frontier ever moves back
-(`onlyonce.core.frontier`). So one row for each part is enough, and most of the time one row has all of them. Who calls
-it: `compaction`, of commits that nobody reads one by one any more. Errors: none.
+`onlyonce maintain` and the DAG `onlyonce_maintain` run it. It also removes records and batches of the log that are
+older than a pipeline keeps (`keep_events`, `keep_log`). If another writer holds a table, the table is left for the next
+run, with a warning.
 """
 
 from __future__ import annotations
@@ -52,7 +52,11 @@ PARTS = ("tide", "ended", "silent_tide", "silent_clock")
 
 
 def folded_control_rows(rows: pa.Table) -> pa.Table:
-    """For each part of the frontier the last row that has its largest value; of rows that say nothing, one."""
+    """Return, for each part of the frontier, the last row that has its largest value; of rows without values, one.
+
+    An output closes windows by the largest values in its control rows, and no part of a frontier moves back
+    (`onlyonce.core.frontier`). So these rows decide the same as all rows.
+    """
     frontier = rows.column(OO_FRONTIER).combine_chunks()
     by_part = pa.table({part: pc.struct_field(frontier, part) for part in PARTS})
     by_part = by_part.append_column("row", pa.array(range(rows.num_rows), pa.int64()))
@@ -65,31 +69,33 @@ def folded_control_rows(rows: pa.Table) -> pa.Table:
     return rows.take(pa.array(sorted(wanted), pa.int64()))
 
 
-# The platform's own tables are compacted, and their logs kept short. No Spark. docs/specification/compaction.md.
+# Compaction of the platform's own tables. docs/specification/compaction.md.
 #
-# Each batch of receive adds a few small files to `events` and one to the registry of the source, and an entry to the
-# log of each table. Here the files of commits that nobody reads one by one any more become large ones, in order of
-# time, control rows are folded, and what a log has for such commits goes. No other row changes, and no stream over the
-# table notices (`storage/rewriting`). That commits to `events` up to a version are compacted is noted in PostgreSQL
-# first: from then on whoever starts at the beginning takes the table as it is, and whoever wants rows of those commits
-# looks for them by their batch (`receive/past_rows`).
+# Each batch of receive adds a few small files to `events`, one to the registry of the source, and an entry to the log
+# of each table. Files of commits that no query reads one by one any more are merged into large ones, in order of time.
+# Control rows are folded, and the log entries of such commits are removed. No other row changes, and no stream over the
+# table notices (`tables/rewrite`).
 #
-# Who calls it: `maintain`. Errors: DeltaError, OSError and ArrowException where a table can't be read or written. Not
-# promised: that all is compacted. A query that stands still holds what it has not read, and the report names it.
+# The version up to which `events` is compacted is noted in PostgreSQL first. From then on a query that starts at the
+# beginning reads the table as it is. Rows of those commits are found by their batch instead.
+#
+# A query that does not advance holds what it has not read, and the report names the query.
 
 
 EVENTS = (OO_EVENT_TIME, OO_SYSTEM_TIME)
-"""What files of `events` are ordered by."""
+"""Columns by which the files of `events` are ordered."""
 REGISTRY = (BATCH_NO,)
 LOG_HOURS = 2.0
-"""How long an entry of a table's log stays at least: longer than anybody takes to read a version that he has found.
-Each look and each commit lists the whole log, so its length is a part of what a batch costs: some 8 ms for the entries
-of a day, one a minute."""
+"""How long an entry of a table's log stays at least: longer than a reader takes to read a version that it has found.
+
+Each poll and each commit lists the whole log, so its length is a part of a batch's cost: some 8 ms for the entries of a
+day, one a minute.
+"""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table, up to which version its commits may be compacted, and the query that holds the next ones."""
+    """A table, the version up to which its commits may be compacted, and the query that holds the next ones."""
 
     path: Location
     order: tuple[str, ...]
@@ -99,7 +105,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Compacted:
-    """What was done with a table, or would be. `log_files`: how many of its log went."""
+    """What was done with a table, or would be. `log_files`: how many files of its log were removed."""
 
     pipeline: str
     table: str
@@ -111,7 +117,7 @@ class Compacted:
     log_files: int
 
     def row(self) -> dict[str, object]:
-        """For the report."""
+        """Return a row of the report."""
         return {
             "pipeline": self.pipeline, "table": self.table, "up to version": self.upto, "held by": self.held_by,
             "new files": self.new_files, "files before": self.files_before, "files after": self.files_after,
@@ -120,7 +126,7 @@ class Compacted:
 
 
 def compact(database: Database, instance: str, *, dry_run: bool) -> list[Compacted]:
-    """Compact the tables of a pipeline; gives what was done, or with `dry_run` would be."""
+    """Compact the tables of a pipeline; return what was done or, with `dry_run`, what would be."""
     tables = [table for table in _tables(database, instance) if commit.exists(table.path)]
     return [_compact(database, instance, table, dry_run=dry_run) for table in tables]
 
@@ -128,14 +134,14 @@ def compact(database: Database, instance: str, *, dry_run: bool) -> list[Compact
 def _tables(database: Database, instance: str) -> Iterator[Table]:
     home = settings.data_location(instance)
     upto, held_by = Compactions(database).events_upto(instance)
-    # A first batch that is not ended is of the table as it was; behind it its query reads on commit by commit.
+    # A first batch that has not ended reads the table as it was then; after it the query reads commit by commit.
     first = in_use.first_batches(database, instance)
     upto, held_by = min([(upto, held_by), *((version, query) for query, version in first)], key=lambda one: one[0])
     yield Table(home / stored_names.EVENTS_FOLDER, EVENTS, upto, held_by)
     taken_in = _registry_upto(Compactions(database).queries(instance))
     for name in attempt_files.NAMES:
         yield Table(home / name, REGISTRY, taken_in, "receive")
-    # Those of several sources are read by the numbers of batches, and not commit by commit.
+    # Registries of several sources are read by batch number, not commit by commit.
     store, sources = stores.of(home), home / stored_names.SOURCES_FOLDER
     for path in (sources / source / name for source in sorted(store.names(sources)) for name in attempt_files.NAMES):
         if commit.exists(path):
@@ -161,9 +167,9 @@ def _compact(database: Database, instance: str, of: Table, *, dry_run: bool) -> 
 
 
 def _registry_upto(lives: list[Life]) -> int:
-    """Of a registry Spark reads file by file, and receive may read its last batch again.
+    """Return the version before the one that receive's last batch begins at, since receive may read that batch again.
 
-    A new life goes on at its end.
+    Spark reads a registry file by file, and a new life starts at its end.
     """
     found = [one for one in lives if one.query == "receive"]
     if not found or found[0].source_from is None:
@@ -172,7 +178,7 @@ def _registry_upto(lives: list[Life]) -> int:
 
 
 def _groups(table: DeltaTable, of: Table) -> Iterator[list[File]]:
-    """The files that are put together: of one partition each, in order of time."""
+    """Yield the groups of files to merge: each of one partition, in order of time."""
     versions = range(of.upto + 1, table.version() + 1)
     newer = {file.path for version in versions for file in opening.added(of.path, version)}
     old = [
@@ -180,7 +186,7 @@ def _groups(table: DeltaTable, of: Table) -> Iterator[list[File]]:
         for file in rewrite.rewritten_files(table, of.order)
         if of.path / file.path not in newer and file.rows is not None
     ]
-    # By the last of their times: of a batch with a late record the first says little.
+    # By the largest of each file's times: if a batch has a late record, its smallest time says little.
     old.sort(key=lambda file: (sorted(file.partition.items()), file.largest is not None, file.largest))
     for _, some in groupby(old, key=lambda file: file.partition):
         yield from retention.files_together(list(some))
@@ -197,19 +203,16 @@ def _sorted_by(columns: tuple[str, ...]) -> rewrite.Rows:
     return lambda rows: rows.sort_by([(name, "ascending") for name in columns])
 
 
-# Old days of `events` go, as the pipeline's `keep_events` asks. No Spark. docs/specification/removal.md.
+# Removal of old days of `events`, by the pipeline's `keep_events`. docs/specification/removal.md.
 #
-# A day goes when nothing asks for its records by itself (`onlyonce/core/retention.py`). What goes is noted
-# first, then counted by batch and fate, then removed in one commit of the table, then noted as done. A kill anywhere is
-# finished by the next time.
-#
-# Who calls it: `maintain`. Errors: DeltaError, OSError and ArrowException where the table can't be read or written. Not
-# promised: that a day goes as soon as it is old enough. What holds it is named in the report. Late records from before
-# a day that is gone go with the next day.
+# A day is removed when no reader needs its single records (`onlyonce/core/retention.py`). A removal is noted first,
+# then counted by batch and fate, then made in one commit of the table, then noted as done. The next run finishes a
+# removal that was killed. The report names what holds a day. Late records from before a removed day are removed with
+# the next day.
 
 
 TIMES = (OO_EVENT_TIME, OO_SYSTEM_TIME)
-"""What tells the day of a record. An invalid one has no event time, so its system time does."""
+"""Columns that date a record: its event time; for an invalid record, which has none, its system time."""
 INSTANT = pa.timestamp("us", "UTC")
 
 
@@ -222,13 +225,13 @@ class Found:
 
     @property
     def counts(self) -> Counter[tuple[str, int, str]]:
-        """Rows by life of receive, batch and fate."""
+        """Return rows by life of receive, batch and fate."""
         return sum((cut.counts for cut in self.cuts), Counter())
 
 
 @dataclass(frozen=True)
 class Retained:
-    """What was removed of `events`, or would be, and the time from which all records are there.
+    """What was removed of `events`, or would be, and the time from which all records are still present.
 
     `counts`: rows by fate.
     """
@@ -242,11 +245,11 @@ class Retained:
 
     @property
     def removed(self) -> int:
-        """How many rows."""
+        """Return how many rows."""
         return self.counts.total()
 
     def row(self) -> dict[str, object]:
-        """For the report."""
+        """Return a row of the report."""
         return {
             "pipeline": self.pipeline, "keep_events": str(self.keep_events), "records from": self.kept_from,
             "held by": self.held_by, "removed": self.removed,
@@ -255,9 +258,9 @@ class Retained:
 
 
 def retain(database: Database, pipeline: Pipeline, *, dry_run: bool) -> Retained | None:
-    """Remove what may go of a pipeline's `events`; gives what was done, or with `dry_run` would be.
+    """Remove old days of a pipeline's `events`; return what was done or, with `dry_run`, what would be.
 
-    None where all is kept for ever.
+    Return None if all is kept for ever.
     """
     path = settings.data_location(pipeline.name) / stored_names.EVENTS_FOLDER
     removal = Removals(database).begun(pipeline.name)
@@ -275,7 +278,7 @@ def retain(database: Database, pipeline: Pipeline, *, dry_run: bool) -> Retained
 
 
 def look(database: Database, instance: str, path: Location, removal: Removal) -> Found:
-    """The files with rows that a removal takes, by what the table has now."""
+    """Return the files with rows that a removal takes, as the table is now."""
     last = Compactions(database).last_in(instance, removal.upto)
     gone = _gone(removal.before, last)
     cuts = (rewrite.cut_rows(path, file, TIMES, gone) for file in _with_old_rows(path, to_time(removal.before)))
@@ -283,7 +286,7 @@ def look(database: Database, instance: str, path: Location, removal: Removal) ->
 
 
 def _with_old_rows(path: Location, before: datetime | None) -> Iterator[File]:
-    """The files that may have rows from before a moment, by what the table's log says of their times."""
+    """Yield the files that may have rows from before a moment, by the times in the table's log."""
     table = opening.table(path)
     for by_time in zip(*(rewrite.rewritten_files(table, [name]) for name in TIMES), strict=True):
         least = [file.least for file in by_time if file.least is not None]
@@ -295,7 +298,7 @@ def _remove(database: Database, pipeline: Pipeline, path: Location) -> tuple[Rem
     instance = pipeline.name
     app_id = stored_names.housekeeping(instance, stored_names.RETENTION_BY)
     removal = KeepEvents(database).begin(pipeline)
-    if removal is None:  # another has done it meanwhile
+    if removal is None:  # another process has done it meanwhile
         return Removal(0, 0, -1), Found([], _nothing)
     Compactions(database).raise_to(instance, removal.upto)
     passing("retention-after-begin")
@@ -315,7 +318,7 @@ def _remove(database: Database, pipeline: Pipeline, path: Location) -> tuple[Rem
 
 
 def _gone(before: int, last: Mapping[str, int]) -> Gone:
-    """Rows of these batches from before an event time."""
+    """Return a mask of the rows of these batches from before an event time."""
     limit = pa.scalar(to_time(before), INSTANT)
 
     def mask(rows: pa.Table) -> pa.Array:
@@ -341,19 +344,15 @@ def _retained(pipeline: Pipeline, kept_from: int, found: Found, decision: Decisi
     return Retained(pipeline.name, pipeline.keep_events, to_time(kept_from or None), held_by, counts, len(found.cuts))
 
 
-# Old batches of outputs go from the log, as the pipeline's `keep_log` asks. docs/specification/log-retention.md.
+# Removal of old batches of outputs from the log, by the pipeline's `keep_log`. docs/specification/log-retention.md.
 #
-# A batch goes when nothing asks for it by itself any more (`sql/statements/keep_log.sql`). Its counts are in the sums
-# of its life, and what it met of each window is added up by window, so totals and windows have the same numbers as
-# before.
-#
-# Who calls it: `maintain`; `plan` asks what it would take. No errors of its own. Not promised: that all old batches go.
-# What holds one is left for the next time.
+# A batch is removed when no query of the log needs it by itself (`sql/statements/keep_log.sql`). Its counts are in the
+# sums of its life, and its counts of each window are added up by window. So totals and windows keep their numbers.
 
 
 @dataclass(frozen=True)
 class LogCut:
-    """What was cut off a log, or would be, and the moment from which it is whole. `lives`: of so many."""
+    """What was cut off a log, or would be, and the moment from which it is complete. `lives`: of how many lives."""
 
     pipeline: str
     keep_log: timedelta
@@ -363,7 +362,7 @@ class LogCut:
     batches: int
 
     def row(self) -> dict[str, object]:
-        """For the report."""
+        """Return a row of the report."""
         return {
             "pipeline": self.pipeline, "keep_log": str(self.keep_log), "whole from": self.whole_from,
             "held by": self.held_by, "lives": self.lives, "batches": self.batches,
@@ -371,9 +370,9 @@ class LogCut:
 
 
 def cut_log(database: Database, pipeline: Pipeline, *, dry_run: bool) -> LogCut | None:
-    """Cut what may go of a pipeline's log; gives what was done, or with `dry_run` would be.
+    """Cut old batches off a pipeline's log; return what was done or, with `dry_run`, what would be.
 
-    None where all is kept for ever.
+    Return None if all is kept for ever.
     """
     keep, instance = pipeline.keep_log, pipeline.name
     if keep is None:
@@ -390,8 +389,11 @@ def cut_log(database: Database, pipeline: Pipeline, *, dry_run: bool) -> LogCut 
 
 
 def is_log_cut_due(database: Database, pipeline: Pipeline) -> tuple[datetime, list[OldLife], list[str]]:
-    """The moment before which batches may go, the lives that have some, and what holds them all: whatever has begun may
-    ask for any."""
+    """Return the moment before which batches may be cut, the lives that have some, and the work under way that holds
+    all.
+
+    Work that has begun may need any batch.
+    """
     assert pipeline.keep_log is not None
     limit = LogCuts(database).limit(pipeline.keep_log)
     declared = {root.name for root in pipeline.roots()}
@@ -417,17 +419,11 @@ def _cut(database: Database, pipeline: Pipeline, life: OldLife, limit: datetime,
     return batches
 
 
-# Entry point: compact what is closed, in the platform's own tables and in the Delta tables of outputs, and remove what
-# no reader needs any more, and records and log that are older than a pipeline keeps.
-#
-# No Spark.
-#
-# Who calls it: the DAG `onlyonce_maintain` and `onlyonce maintain`. Errors: Retryable while the database is away. Not
-# promised: that all is done now; what another writer holds is left for the next time, with a warning.
+# The entry point: all tables once.
 
 
 def main(argv: list[str]) -> Report:
-    """Maintain all tables once, or those of one pipeline; with --dry-run only say what there is."""
+    """Maintain all tables once, or those of one pipeline; with --dry-run only report what would be done."""
     asked = parse("maintain", argv)
     logs.configure(job="maintain")
     database = Database(settings.database_url(), "onlyonce/maintain")
@@ -492,7 +488,7 @@ def _removed(database: Database, pipeline: Pipeline, warnings: list[str], *, dry
 
 
 def cli() -> None:
-    """`python -m onlyonce.operate.compact`."""
+    """Run `python -m onlyonce.operate.compact`."""
     job_main.run(main)
 
 

@@ -1,6 +1,8 @@
-"""What `onlyonce doctor` reads from the disk: checkpoints, Delta's transactions, leftovers, jars. Without a JVM.
+"""Find what is stuck, report what it means and how to repair it, and carry out the safe repairs: `onlyonce doctor`.
 
-Who calls it: `onlyonce.operate.doctor`. Errors: none; a table that can't be read is reported. It changes nothing.
+It reads the log, the checkpoints and the Delta tables; `onlyonce.core.diagnosis` decides. A finding counts only if a
+second look a moment later has it too, so that unfinished work is no finding. Looking needs no Spark and changes
+nothing. `onlyonce audit` asks other questions.
 """
 
 from __future__ import annotations
@@ -61,19 +63,19 @@ from onlyonce.sources import folders, manifest
 from onlyonce.tables import checkpoint, opening, stores
 
 STALE_SECONDS = 3600
-"""A hidden file that nobody has touched for so long was left by a process that is dead."""
+"""A hidden file that has not changed for so long was left by a process that is dead."""
 LEFT_BY_SPARK = re.compile(r"\.+.*\.tmp(\.crc)?|\.metadata\.(?!crc$).*")
 LEFT_BY_RELEASE = re.compile(r"\.released-.*\.jsonl\.[0-9a-f]{32}")
 LEFT_BY_LANDING = re.compile(r"\.pubsub-.*\.jsonl")
 LEFT_BY_ARCHIVE = re.compile(r"\..*\.part")
 LEFT_AT_THE_PREFIX = re.compile(r"onlyonce\.json\.[0-9a-f]{32}|crashtest-[0-9a-f]{8}")
 SHARED = "nobody"
-"""The account that runs the embedded server if root has no other (`local.database.accounts`)."""
+"""The account that runs the embedded server if root has no other account for it (`onlyonce.local.postgres`)."""
 DELTA_JAR = re.compile(r"delta-spark_([\d.]+)_[\d.]+-(.+)\.jar")
 
 
 def checkpoints(queries: Sequence[LiveQuery]) -> dict[str, Refused]:
-    """What is wrong with the checkpoints of lineages that have run and have no driver at work."""
+    """Return what is wrong with the checkpoints of lineages that have run and have no driver at work."""
     found = {}
     for query in queries:
         if query.begun is None or query.at_work:
@@ -90,8 +92,7 @@ def checkpoints(queries: Sequence[LiveQuery]) -> dict[str, Refused]:
 
 
 class Tables:
-    """The Delta tables of the platform, as far as they can be read; `unreadable` has the others, each with the
-    reason."""
+    """Read the Delta tables of the platform; `unreadable` has the tables that can't be read, each with the reason."""
 
     def __init__(self) -> None:
         self.unreadable: dict[str, str] = {}
@@ -99,7 +100,7 @@ class Tables:
     def landed(
         self, platform: UUID | None, queries: Sequence[LiveQuery], declared: Mapping[str, Pipeline]
     ) -> dict[tuple[str, str], int]:
-        """(lineage, table) → the highest batch of the lineage that is in the table, by its transactions."""
+        """Return (lineage, table) → the highest batch of the lineage that is in the table, by its transactions."""
         found = {}
         for query in queries:
             for path, app_id in _written_by(platform, query, declared):
@@ -114,7 +115,7 @@ class Tables:
         return found
 
     def events(self, instances: list[str]) -> dict[str, int]:
-        """The version of `events` of each instance that has it."""
+        """Return the version of `events` of each instance that has it."""
         opened = {
             instance: self._open(settings.data_location(instance) / stored_names.EVENTS_FOLDER)
             for instance in instances
@@ -122,7 +123,7 @@ class Tables:
         return {instance: table.version() for instance, table in opened.items() if table}
 
     def _in_catalog(self, place: Place, writer: str, output: str) -> int | None:
-        from onlyonce.sinks.iceberg import iceberg_commits  # with it comes pyiceberg, an extra
+        from onlyonce.sinks.iceberg import iceberg_commits  # imports pyiceberg, an extra
 
         try:
             return iceberg_commits.landed(place, writer, output)
@@ -135,7 +136,7 @@ class Tables:
             return None
         try:
             return opening.table(path)
-        except (DeltaError, OnlyonceError) as error:  # ours for a table with a feature that nothing here reads
+        except (DeltaError, OnlyonceError) as error:  # OnlyonceError: the table has a feature that nothing here reads
             self.unreadable[str(path)] = (str(error).splitlines() or [type(error).__name__])[0]
             return None
 
@@ -143,7 +144,7 @@ class Tables:
 def _written_by(
     platform: UUID | None, query: LiveQuery, declared: Mapping[str, Pipeline]
 ) -> Iterator[tuple[Location, str]]:
-    """(table, transaction id) of what a query writes to Delta."""
+    """Yield (table, transaction id) of each Delta table that a query writes."""
     data, lineage, pipeline = (
         settings.data_location(query.instance),
         query.lineage,
@@ -163,7 +164,7 @@ def _written_by(
 
 
 def _in_catalogs(query: LiveQuery, declared: Mapping[str, Pipeline]) -> Iterator[tuple[Place, str]]:
-    """(table, output) of what a query writes to Iceberg catalogs."""
+    """Yield (table, output) of each table in Iceberg catalogs that a query writes."""
     pipeline = declared.get(query.pipeline)
     if pipeline and query.query in [root.name for root in pipeline.roots()]:
         root = pipeline.output(query.query)
@@ -173,7 +174,7 @@ def _in_catalogs(query: LiveQuery, declared: Mapping[str, Pipeline]) -> Iterator
 
 
 def forgotten_files(instances: list[str], queries: Sequence[LiveQuery]) -> dict[str, str]:
-    """Folders that the log should know of and does not, each with the reason: of an instance, or of a later life."""
+    """Return folders of instances or of later lives that the log should know and does not, each with the reason."""
     folder = settings.data_root() / stored_names.DATA_FOLDER
     store = stores.of(folder)
     found = {
@@ -194,19 +195,19 @@ def forgotten_files(instances: list[str], queries: Sequence[LiveQuery]) -> dict[
 
 
 def temporaries(instance: str, pipeline: Pipeline | None) -> list[str]:
-    """Hidden files that killed processes left half written, of our own names only."""
+    """Return hidden files with our own names that killed processes left half written."""
     found = _left_by_spark(settings.data_location(instance))
     if pipeline and instance == pipeline.name:
         for inbox in api_pipeline.folders(pipeline):
             for left in (LEFT_BY_RELEASE, LEFT_BY_LANDING):
                 found += _left_in(inbox, left, deep=False) if isinstance(inbox, Path) else []
-        if isinstance(archive := settings.archive(), Path):  # in a store nothing is half there
+        if isinstance(archive := settings.archive(), Path):  # in a store no object is half written
             found += _left_in(archive / pipeline.name, LEFT_BY_ARCHIVE)
     return sorted(found)
 
 
 def left_at_the_prefix() -> dict[str, list[str]]:
-    """Where data is in a store: its place, and the objects there of a first start and of crash tests that were killed.
+    """Return, if data is in a store, its place and the objects that a killed first start or crash test left there.
 
     On a disk these have folders of their own.
     """
@@ -227,7 +228,7 @@ def _left_by_spark(data: Location) -> list[str]:
         return _left_in(data, LEFT_BY_SPARK)
     there = stores.of(data).entries(
         data / stored_names.CHECKPOINTS_FOLDER
-    )  # the rest are many, and no rename has given them their names
+    )  # the other objects are many, and none got its name by a rename
     return [
         str(one.at)
         for one in there
@@ -238,7 +239,7 @@ def _left_by_spark(data: Location) -> list[str]:
 def _left_in(folder: Path, names: re.Pattern[str], *, deep: bool = True) -> list[str]:
     found = []
     for place, below, files in os.walk(folder):
-        # The rows of `events` and staged rows: many files, and none of ours is hidden there.
+        # The rows of `events` and staged rows: many files, and none of our hidden files.
         below[:] = [name for name in below if deep and not name.startswith("oo_")]
         for name in files:
             path = Path(place, name)
@@ -255,8 +256,8 @@ def _is_old(path: Path) -> bool:
 
 
 def permissions() -> list[Finding]:
-    """Return the folders of the embedded home that other users may enter, and the server's if its account is not its
-    own."""
+    """Return the folders of the embedded home that other users may enter, and the server's if it runs under a shared
+    account."""
     if not settings.embedded():
         return []
     found = [
@@ -277,7 +278,7 @@ def owner_of(path: Path) -> str | None:
 
 
 def table_versions() -> list[Finding]:
-    """What is installed and does not fit: the two packages of Spark, and Delta's jar."""
+    """Return what is installed and does not fit: the two packages of Spark, and Delta's jar."""
     spark, client, delta = (metadata.version(name) for name in ("pyspark", "pyspark-client", "delta-spark"))
     found = []
     if spark != client:
@@ -295,22 +296,20 @@ def table_versions() -> list[Finding]:
     return found
 
 
-# Carries out the repairs of `onlyonce doctor`: each finding names a command, and the command's own entry point runs.
-#
-# Who calls it: `onlyonce.operate.doctor`. A repair that fails does not raise; its outcome tells of it. Each repair is
-# noted in <home>/logs/doctor.log.
+# Repairs: each finding names a command, and the command's own entry point runs. Each repair is noted in
+# <home>/logs/doctor.log.
 
 
 log = structlog.get_logger()
 
 
 def may_repair(finding: Finding, yes: bool) -> bool:
-    """Whether the repair may be carried out: not by a person, and what gives something up only when that was said."""
+    """Return whether the repair may run without a person. One that gives something up for good needs `yes`."""
     return finding.repair.by != "person" and (yes or not finding.repair.for_good)
 
 
 def repaired(database: Database, finding: Finding, asked: argparse.Namespace) -> dict[str, Any]:
-    """Carry out one repair, and note what came of it."""
+    """Carry out one repair and note its outcome. A repair that fails does not raise."""
     try:
         carry_out(database, finding, asked)
         outcome = "done"
@@ -327,7 +326,7 @@ def repaired(database: Database, finding: Finding, asked: argparse.Namespace) ->
 
 
 def carry_out(database: Database, finding: Finding, asked: argparse.Namespace) -> None:
-    """Carry out a finding's repair. Raises what its entry point does."""
+    """Carry out a finding's repair. Raise what its entry point raises."""
     by, arguments = finding.repair.by, finding.repair.arguments
     if by in ("run", "backfill", "release"):
         _entry(by)([*arguments, *_common(asked)])
@@ -369,7 +368,7 @@ def carry_out(database: Database, finding: Finding, asked: argparse.Namespace) -
 
 
 def _entry(by: str) -> Callable[[list[str]], Report]:
-    """The entry points that start Spark, which only a repair needs."""
+    """Return the entry points that start Spark, which only a repair needs."""
     from onlyonce.outputs import backfill, reprocess
     from onlyonce.run import stream
 
@@ -388,17 +387,7 @@ def _files(asked: argparse.Namespace) -> list[str]:
     return [word for file in asked.pipelines or [] for word in ("--pipelines", str(file))]
 
 
-# Entry point: find what is stuck, say what that means and how it is repaired, and carry out the safe repairs.
-#
-# Looking needs no Spark.
-#
-# It reads the log, the checkpoints and the Delta tables; `onlyonce.core.diagnosis` decides. A finding counts
-# only if a second look a moment later has it too, so that unfinished work is no finding. `repairs` carries out the
-# commands that findings name.
-#
-# Who calls it: `onlyonce doctor`, the DAG `onlyonce_audit`. Errors: DatabaseAway if the log can't be asked; Refused if
-# the database is of a newer version. A repair that fails is reported, and the others go on. Not promised: that
-# everything is found; `onlyonce audit` asks other questions.
+# The entry point.
 
 
 SECOND_LOOK_SECONDS = 1.0
@@ -406,7 +395,7 @@ SECOND_LOOK_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Platform:
-    """What is looked at."""
+    """What the doctor looks at."""
 
     database: Database
     pipelines: dict[str, Pipeline]
@@ -414,20 +403,23 @@ class Platform:
 
 
 def main(argv: list[str]) -> Report:
-    """Look, repair what is asked for, look again; the findings that are left are in the report's table `findings`."""
+    """Look, carry out the repairs that were asked for, look again; report the findings that are left.
+
+    Raise DatabaseAway if the log can't be read, and Refused if the database is of a newer version.
+    """
     logs.configure(job="doctor")
     return visit(argv)
 
 
 def visit(argv: list[str]) -> Report:
-    """The same where logs are configured already, as in Airflow. What is left is in the view `findings` too."""
+    """Do the same when logs are configured already, as in Airflow. The view `findings` gets what is left, too."""
     asked = parse("doctor", argv)
     pipelines = declarations.load(asked.pipelines)
     platform = Platform(Database(settings.database_url(), "onlyonce-doctor"), pipelines, asked.grace * 60)
     found = examine(platform)
     done: list[dict[str, Any]] = []
     if asked.fix and any(may_repair(finding, asked.yes) for finding in found):
-        # One run may be the way out of several findings.
+        # One run may resolve several findings.
         due = {(finding.repair.by, finding.repair.arguments): finding for finding in reversed(found)}
         done = [
             repaired(platform.database, finding, asked)
@@ -444,7 +436,7 @@ def visit(argv: list[str]) -> Report:
 
 
 def examine(platform: Platform) -> list[Finding]:
-    """What two looks in a row have found."""
+    """Return the findings that two consecutive looks have in common."""
     first = _look(platform)
     if not first:
         return []
@@ -454,10 +446,10 @@ def examine(platform: Platform) -> list[Finding]:
 
 
 def _keep(platform: Platform, rows: list[dict[str, Any]]) -> list[str]:
-    """Note the look for the page. A place that can't be written to hides nothing: the findings are told in any case."""
+    """Note the look for the page. If it can't be noted, return a warning: the findings are reported in any case."""
     try:
         with Health.once(platform.database) as health:
-            # A database that lacks our tables has no place for it, and the finding says so.
+            # A database that lacks our tables can't store the look, and the finding says so.
             if not missing(health.connection):
                 health.note(rows)
     except (OnlyonceError, DBAPIError) as error:
@@ -478,7 +470,7 @@ def _look(platform: Platform) -> list[Finding]:
 
 
 def gather(platform: Platform, dropped: Collection[str]) -> Evidence:
-    """Ask everything. The tables come before the log: what has landed was begun in the log before."""
+    """Gather all evidence. Read the tables before the log: a batch in a table was begun in the log before."""
     database, pipelines = platform.database, platform.pipelines
     with Health.once(database) as health:
         known, instances = health.queries(), dict(Collector(health.scope).instances())
@@ -521,7 +513,8 @@ def gather(platform: Platform, dropped: Collection[str]) -> Evidence:
 def _changed(
     scope: Scope, pipelines: dict[str, Pipeline], queries: Sequence[LiveQuery]
 ) -> Iterator[tuple[str, OnlyonceError]]:
-    """The lineages that can't go on as they are declared now, each with the refusal that its next run would get."""
+    """Yield the lineages that can't continue as they are declared now, each with the refusal that its next run would
+    get."""
     for query in queries:
         pipeline = pipelines.get(query.pipeline)
         names = pipeline.queries() if pipeline else []
@@ -542,7 +535,7 @@ def _refused(
 
     Tables are not compared if a function has changed since the last check: that needs Spark.
     """
-    from onlyonce import check  # with it come Spark's modules
+    from onlyonce import check  # imports Spark's modules
 
     tables, functions = dict[tuple[str, str], OnlyonceError](), dict[str, OnlyonceError]()
     for name, pipeline in pipelines.items():
@@ -567,7 +560,7 @@ def _declared(pipeline: Pipeline, instance: str, query: str) -> lineages.Declare
 def _redeclared(
     pipelines: dict[str, Pipeline], queries: Sequence[LiveQuery], begun: Sequence[BegunBatch]
 ) -> Iterator[str]:
-    """The lineages with a begun batch that has units, under another declaration than the one of now."""
+    """Yield the lineages with a begun batch that has units under another declaration than the present one."""
     known = {query.lineage: query for query in queries}
     for batch in begun:
         query = known.get(batch.lineage)

@@ -1,12 +1,11 @@
-"""Entry point: remove a pipeline, a bounded run, or one output of a pipeline. What `onlyonce drop` does. No Spark.
+"""Remove a pipeline, a bounded run, or one output of a pipeline: `onlyonce drop`. No Spark.
 
 It removes the pipeline's rows in the log and its own folder: `events`, registry, checkpoints, staged rows. Input,
-archive and the tables of its sinks stay; `--tables` removes the tables too. Without `--yes` it only says what would be
-removed and what would stay. It may be killed at any point: the same command goes on (docs/specification/drop.md).
+archive and the tables of its sinks stay; `--tables` removes the tables too. Without `--yes` it only reports what would
+be removed and what would stay. If it is killed, the same command finishes (docs/specification/drop.md).
 
-Errors: Refused while the pipeline is declared, and if the variable of a sink's database is not set; Retryable while a
-driver of it has a session. An unknown name is no error, since a dropped pipeline is unknown too. Not promised: that a
-living driver without a session leaves no file; it can commit nothing.
+An unknown name is no error, since a dropped pipeline is unknown too. A live driver without a session may leave files,
+but can commit nothing.
 """
 
 from __future__ import annotations
@@ -41,18 +40,22 @@ from onlyonce.tables.table_files import beside, is_ours
 
 log = structlog.get_logger()
 GONE = stored_names.DROPPED_PREFIX
-"""What a folder is named while it is removed: nobody takes half of it for the whole."""
+"""Prefix of a folder that is being removed, so that no reader takes a half-removed folder for a complete one."""
 
 
 ROOTS: dict[str, Callable[[], Location]] = {
     "data": lambda: settings.data_root() / stored_names.DATA_FOLDER, "delta": settings.tables_location,
     "files": settings.files_dir,
 }  # fmt: skip
-"""Where the folders of places are."""
+"""The root of each kind of folder."""
 
 
 def main(argv: list[str]) -> Report:
-    """Say what goes and what stays, and with `--yes` do it. The same again does nothing more."""
+    """Report what is removed and what stays, and with `--yes` remove it. A repeated call removes nothing more.
+
+    Raise Refused while the pipeline is declared, or if the variable of a sink's database is not set. Raise Retryable
+    while one of its drivers has a session.
+    """
     asked = parse("drop", argv)
     logs.configure(job="drop")
     database = Database(settings.database_url(), "onlyonce-drop")
@@ -65,7 +68,7 @@ def main(argv: list[str]) -> Report:
     in_use |= {place for pipeline in declared.values() for place in targets(pipeline, pipeline.name)}
     leaves = list(_leaves(found, before, in_use, tables=asked.tables))
     for place in (Place(left.place) for left in leaves if left.state == "going"):
-        _url(place)  # a variable that is not set is refused before anything goes
+        _url(place)  # refuse an unset variable before anything is removed
     if asked.yes:
         Drops(database).begin(asked.name, asked.output, leaves)
         passing("drop-after-log")
@@ -98,7 +101,7 @@ def _refuse(found: Dropped, asked: Namespace) -> None:
 
 
 def _leaves(found: Dropped, before: list[Left], in_use: set[str], *, tables: bool) -> Iterator[Left]:
-    """Each place beside the log with what becomes of it; tables that another pipeline writes to are left out."""
+    """Yield each place outside the log with what becomes of it, except tables that another pipeline writes to."""
     state = "going" if tables else "left"
     for instance in found.instances:
         mine = [row.parts for row in found.parts if row.instance == instance]
@@ -118,7 +121,7 @@ def _leaves(found: Dropped, before: list[Left], in_use: set[str], *, tables: boo
 
 
 def _settle(database: Database, left: Left) -> None:
-    """Remove what is at a place, then its note. Each part may be done already."""
+    """Remove what is at a place, then its note in the log. Each step may be done already."""
     place = Place(left.place)
     if left.state == "left":
         return
@@ -128,14 +131,14 @@ def _settle(database: Database, left: Left) -> None:
     elif place.kind == "mysql":
         run(Database(_url(place), "onlyonce-drop"), lambda conn: mysql.drop_table(conn, place.where))
     elif place.kind == "iceberg":
-        from onlyonce.sinks.iceberg import iceberg_catalogs  # with it comes pyiceberg, an extra
+        from onlyonce.sinks.iceberg import iceberg_catalogs  # imports pyiceberg, an extra
 
         iceberg_catalogs.drop_table(place)
     elif place.kind == "postgres":
         Drops(Database(_url(place), "onlyonce-drop")).drop_table(place.where)
     else:
         folder = _folder(place)
-        # What is left of a removal that was killed goes too. A table of that name which is somebody else's stays.
+        # Remove what a killed removal left, too, but not a table of that name that another program made.
         if place.kind == "delta" and (not stores.anything(beside(folder)) or is_ours(beside(folder))):
             _remove(beside(folder))
         _remove(folder)
@@ -158,7 +161,7 @@ def _folder(place: Place) -> Location:
 def _in_store(place: Place) -> Location:
     try:
         at = location(place.where)
-    except Refused as error:  # behind another library than ours, or with options of its own
+    except Refused as error:  # in another library than ours, or with options of its own
         raise Refused(
             f"{place.text} is in a store that is not removed from here",
             data="what is there was not removed",
@@ -186,10 +189,11 @@ def _remove(folder: Location) -> None:
 
 
 def _remove_objects(folder: Url) -> None:
-    """Objects can't be renamed at once.
+    """Remove the objects of a table: first the rows, then the log, from its end.
 
-    So the rows go first and what names them last, from its end: half of a table is an error to whoever reads it, never
-    the whole, and it is known for what it was."""
+    A prefix can't be renamed atomically. In this order a reader of a half-removed table gets an error, never wrong
+    rows, and the log still shows what the prefix was.
+    """
     store, names = stores.of(folder), folder / opening.LOG
     for name in sorted({*store.names(folder)} - {opening.LOG}):
         store.clear(folder / name)

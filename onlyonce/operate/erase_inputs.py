@@ -1,8 +1,8 @@
-"""What a condition on a pipeline's columns asks of the lines of each of its sources.
+"""Find the lines of input that an erasure means, in files and objects, and blank the lines in files.
 
-A source of several has columns of its own. A column of the pipeline that is one of them under another name, or a
-constant, is known from a line. One that is computed is not, so lines of that source are not searched; the receipt names
-the source and the column. Who calls it: the search of input. No errors.
+A condition names columns of the pipeline. Each of several sources has its own columns. A pipeline's column that renames
+a source's column, or is a constant, can be compared with a line. A computed column can't, so lines of that source are
+not searched, and the receipt names the source and the column.
 """
 
 from __future__ import annotations
@@ -30,10 +30,9 @@ from onlyonce.tables.stores import Entry
 
 
 class Asked(NamedTuple):
-    """A source as if it were the pipeline's only one, and the condition on its own columns: None if none of its lines
-    fits.
+    """A source as if it were the pipeline's only one, and the condition on its own columns.
 
-    `computed` names a column that no line shows.
+    The condition is None if no line can fit. `computed` names a column that no line shows.
     """
 
     source: Pipeline
@@ -79,33 +78,32 @@ def _asked(source: Pipeline, made: dict[str, str], condition: Condition) -> Aske
 
 
 def _constant(made: str) -> str | None:
-    """Return the value of a string or whole number in Spark's SQL; None of any other expression."""
+    """Return the value of a string or whole number in Spark's SQL; None for any other expression."""
     if len(made) > 1 and made[0] == made[-1] == "'" and not set("'\\") & set(made[1:-1]):
         return made[1:-1]
     return made if made.lstrip("-").isdecimal() else None
 
 
-# Records of input files are blanked: each is as long as before, so files keep their size, their time and the places of
-# all other records.
+# Blanking: each record stays as long as it was, so files keep their size, their time and the offsets of all other
+# records.
 #
-# So the registry knows the file as it was, nothing is read again, and a record that is identified by its place keeps
-# its id. A record that is blanked is `invalid` to a later bounded run over all input. Of CSV the quotes stay, and line
-# feeds within become spaces: without its quotes, a stray quote of another record could be closed by a later one. A file
-# is written beside itself under a hidden name, and takes its place at once: a kill leaves the one or the other.
+# So the registry still knows the file, nothing is read again, and a record that is identified by its position keeps its
+# id. A blanked record is `invalid` to a later bounded run over all input. In CSV the quotes stay and line feeds within
+# become spaces: without its quotes, a later quote could close a stray quote of another record. A file is written next
+# to itself under a hidden name and then renamed, so a kill leaves either the old or the new file.
 #
-# Who calls it: `forget`. Errors: OSError. Files that are compressed, that grow, or have columns (Parquet, Avro) stay,
-# and the search at the end names them.
+# Files that are compressed, that grow, or have columns (Parquet, Avro) stay, and the search at the end names them.
 
 
 MARK = "forget"
 SPACES = b" " * 256
 SPACES_AND_QUOTES = SPACES[:34] + b'"' + SPACES[35:]
-"""What takes the place of each byte."""
+"""What replaces each byte."""
 
 
 @dataclass(frozen=True)
 class Lines:
-    """A file with records that are meant: the bytes [first, until) of each. `with_quotes`: their quotes stay."""
+    """A file with records to erase: the bytes [first, until) of each. `with_quotes`: their quotes stay."""
 
     path: Path
     places: list[tuple[int, int]]
@@ -114,9 +112,9 @@ class Lines:
 
 
 def found_in_files(pipeline: Pipeline, condition: Condition) -> list[Lines]:
-    """The files of a pipeline, in its inbox and in the archive, with such lines.
+    """Return the files of a pipeline, in its inbox and in the archive, that have lines to erase.
 
-    Those in a store have `input_objects`.
+    For files in a store see `found_in_objects`.
     """
     found = []
     for source, asked, _ in source_conditions(pipeline, condition):
@@ -138,18 +136,18 @@ def csv_columns(source: Pipeline) -> list[str] | None:
 
 
 def blank_files(lines: Lines) -> None:
-    """Put spaces in the place of these records."""
+    """Overwrite these records with spaces."""
     for left in lines.path.parent.glob(f".{lines.path.name}.{MARK}-*"):
-        left.unlink(missing_ok=True)  # of a killed attempt
+        left.unlink(missing_ok=True)  # left by a killed attempt
     before = lines.path.stat()
     content = bytearray(lines.path.read_bytes())
     for first, until in lines.places:
         content[first:until] = content[first:until].translate(SPACES_AND_QUOTES if lines.with_quotes else SPACES)
     new = lines.path.with_name(f".{lines.path.name}.{MARK}-{uuid4().hex}")
-    # Of mode 600 from its first byte on: a kill may leave it.
+    # With mode 600 from its first byte on, since a kill may leave it.
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
         file.write(content)
-        if os.geteuid() == 0:  # else the file is this user's own
+        if os.geteuid() == 0:  # otherwise the file is this user's own
             os.fchown(file.fileno(), before.st_uid, before.st_gid)
         os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode))
     os.utime(new, ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -160,9 +158,9 @@ def blank_files(lines: Lines) -> None:
 
 
 def left_in_files(pipeline: Pipeline, condition: Condition) -> Iterator[Left]:
-    """Yield what of the input the search at the end does not read.
+    """Yield the input that the search at the end does not read.
 
-    It reads all files and objects of an inbox and of the archive.
+    The search reads all files and objects of an inbox and of the archive.
     """
     for source, _, computed in source_conditions(pipeline, condition):
         if computed and source.part:
@@ -181,7 +179,7 @@ def left_in_files(pipeline: Pipeline, condition: Condition) -> Iterator[Left]:
 
 
 def inputs_sharing(pipeline: Pipeline) -> list[str]:
-    """The other declared pipelines that read the same inbox."""
+    """Return the other declared pipelines that read the same inbox."""
     others = declarations.load().values()
     return sorted(
         other.name
@@ -206,7 +204,7 @@ def _packed(path: Path) -> bool:
 
 
 def inbox_of(pipeline: Pipeline) -> Location:
-    """The folder or prefix of its input."""
+    """Return the folder or prefix of a pipeline's input."""
     found = api_pipeline.folder(pipeline)
     assert found is not None
     return found
@@ -231,7 +229,7 @@ def _there(pipeline: Pipeline) -> list[Path]:
 def input_places(
     content: IO[bytes], condition: Condition, columns: list[str] | None, quoted_within: int | None
 ) -> list[tuple[int, int]]:
-    """The bytes [first, until) of the records that are meant."""
+    """Return the bytes [first, until) of each record that fits the condition."""
     layout = None if columns is None else "csv"
     found = []
     for at, record in file_bytes.count_records(content, quoted_within):
@@ -242,18 +240,14 @@ def input_places(
     return found
 
 
-# Find the objects of an inbox in a store that have lines which an erasure means, since nothing is erased before they
-# are taken in.
+# Objects of an inbox in a store are only found, compressed ones too, since nothing is erased before they are taken in.
 #
-# They stay: an object that is written again has another ETag, by which the manifest would refuse it as replaced. The
-# search at the end names them, and a person deletes them.
-#
-# All objects are read, packed ones too. Who calls it: `forget`. Errors: Changed for one that is replaced meanwhile;
-# those of the store. No object is written or deleted.
+# They stay: a rewritten object has another ETag, so the manifest would refuse it as replaced. The search at the end
+# names them, and a person deletes them. An object that is replaced meanwhile raises Changed.
 
 
 def found_in_objects(pipeline: Pipeline, condition: Condition) -> list[Url]:
-    """The objects with such lines, and those that are damaged, by name."""
+    """Return the objects with lines to erase, and damaged objects, by name."""
     each = source_conditions(pipeline, condition)
     return sorted(
         one

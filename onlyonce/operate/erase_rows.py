@@ -1,6 +1,6 @@
-"""The records of `events` that an erasure means, and their removal. No Spark.
+"""Find the records of `events` that an erasure means, remove them, and choose the windows to compute again.
 
-Who calls it: `forget`. Errors: DeltaError, OSError and ArrowException where the table can't be read or written.
+No Spark.
 """
 
 from __future__ import annotations
@@ -56,8 +56,13 @@ FOUND = [OO_KIND, OO_HIGH, OO_LOW, OO_EVENT_TIME, OO_LINEAGE, OO_BATCH]
 
 @dataclass(frozen=True)
 class Records:
-    """What `events` has of them: rows by fate, their ids (high, low), the event times of those that were kept, and
-    (life of receive, batch) of each."""
+    """What `events` has of the records to erase.
+
+    fates     rows by fate
+    ids       (high, low) of kept records
+    times     event times of kept records
+    batches   (life of receive, batch) of each record
+    """
 
     fates: Counter[str] = field(default_factory=Counter)
     ids: list[tuple[int, int]] = field(default_factory=list)
@@ -66,7 +71,7 @@ class Records:
 
 
 def found_records(path: Location, pipeline: Pipeline, condition: Condition) -> Records:
-    """The records that are meant, wherever they are in the table."""
+    """Return the records of the table that fit the condition."""
     gone, records = meant(pipeline, condition), Records()
     if not commit.exists(path):
         return records
@@ -84,9 +89,9 @@ def found_records(path: Location, pipeline: Pipeline, condition: Condition) -> R
 def remove_records(
     database: Database, instance: str, path: Location, pipeline: Pipeline, condition: Condition, erasure: Erasure
 ) -> None:
-    """Remove those of the batches that no stream reads again, in one commit, counted by batch and fate before it.
+    """Remove the records of batches that no stream reads again, in one commit, counted by batch and fate before it.
 
-    Their files leave the disk at once.
+    Their files are deleted from the disk at once.
     """
     app_id = stored_names.housekeeping(instance, stored_names.RETENTION_BY)
     last = Compactions(database).last_in(instance, erasure.upto)
@@ -109,7 +114,7 @@ def remove_records(
 
 
 def _sweep(path: Location) -> None:
-    """Take away data files that the table does not have and that lie in no attempt's folder: of an older version."""
+    """Delete data files of older versions: files that the table does not have and that are in no attempt's folder."""
     named = set(opening.table(path).get_add_actions(flatten=True).column("path").to_pylist())
     store = stores.of(path)
     for file in [entry.at for entry in store.entries(path) if entry.at.name.endswith(".parquet")]:
@@ -119,8 +124,8 @@ def _sweep(path: Location) -> None:
 
 
 def meant(pipeline: Pipeline, condition: Condition) -> Gone:
-    """Rows by the values of their columns; an invalid one by its line."""
-    # The line of an invalid record does not say which of several sources it is of.
+    """Return a mask of the rows that fit the condition: by their columns, or by the line of an invalid record."""
+    # The line of an invalid record does not say which of several sources it came from.
     mentions = erase_inputs.source_mentions(pipeline, condition)
     lines_of = [
         (asked, erase_inputs.csv_columns(source))
@@ -135,7 +140,7 @@ def meant(pipeline: Pipeline, condition: Condition) -> Gone:
         kept = reduce(pc.and_, by_column) if there else none
         raw, reasons = rows.column(OO_RAW), rows.column(OO_REASON)
         lines = np.zeros(rows.num_rows, dtype=bool)
-        for at in pc.indices_nonzero(pc.is_valid(raw)).to_pylist():  # invalid ones only
+        for at in pc.indices_nonzero(pc.is_valid(raw)).to_pylist():  # invalid records only
             line = _line(raw[at].as_py(), reasons[at].as_py())
             lines[at] = mentions.in_message(line.decode("latin-1")) or any(
                 asked.fits_bytes(line, columns) for asked, columns in lines_of
@@ -163,15 +168,13 @@ def _asked(path: Location, condition: Condition) -> list[str]:
     return [OO_RAW, OO_REASON, *(name for name in condition.values if name in there)]
 
 
-# Which windows an erasure computes again, and what of the results it can't: by output.
-#
-# Who calls it: `forget`. Errors: Retryable while a stream is still to read or close what the records are in.
+# Windows that an erasure computes again, and results that it can't, by output.
 
 
 def windows_upto(scope: Scope, pipeline: Pipeline, records: Records) -> int:
-    """The version of `events` up to which no stream reads a record again.
+    """Return the version of `events` up to which no stream reads a record again.
 
-    Raises Retryable where one of these records is later.
+    Raise Retryable if one of these records is later, or is in an open window.
     """
     instance = pipeline.name
     lives = [one for one in Compactions(scope).queries(instance) if one.query != "receive"]
@@ -196,8 +199,10 @@ def windows_upto(scope: Scope, pipeline: Pipeline, records: Records) -> int:
 
 
 def windows_again(scope: Scope, pipeline: Pipeline, times: list[datetime]) -> Spans:
-    """By output that can replace its rows, the closed windows that hold these event times; none from before what is
-    kept."""
+    """Return, for each output that can replace its rows, the closed windows that hold these event times.
+
+    Windows that start before what is kept are left out.
+    """
     kept, found = Removals(scope).kept_from(pipeline.name), Spans()
     for root in pipeline.roots():
         if not root.has_windows or _kept_as_they_are(pipeline, root):
@@ -212,8 +217,10 @@ def windows_again(scope: Scope, pipeline: Pipeline, times: list[datetime]) -> Sp
 
 
 def _moments(root: Output, times: list[datetime]) -> list[datetime]:
-    """Moments in the windows that hold these event times; of a chain a window may begin after the record that it has
-    through another."""
+    """Return moments in the windows that hold these event times.
+
+    A window of a chain may begin after the record, if another window of the chain brings the record in.
+    """
     if not isinstance(root.window, Chained):
         return times
     starts = {start for time in times for start, _ in root.window.assign(to_micros(time) or 0)}
@@ -257,7 +264,7 @@ def left_in_windows(database: Database, pipeline: Pipeline, again: Spans, kept: 
 
 
 def window_goes(pipeline: Pipeline, output: Output) -> str | None:
-    """Return when an output's rows of these records go, if the next run computes it from the start; else None."""
+    """Return when an output's rows of these records are removed; None if no run computes it from the start."""
     root = pipeline.root_of(output)
     if root.stateful and reset.is_start_possible(root):
         return (

@@ -1,9 +1,8 @@
-"""Search the platform's own tables for what mentions a condition, and rewrite the tables from which an erasure has
-deleted rows.
+"""Search everything that the platform stores for what mentions a condition, and remove or rewrite what an erasure
+leaves.
 
-PostgreSQL leaves deleted rows on the pages of a table and of its indexes, and VACUUM FULL makes new files without them.
-No statistics are kept of the columns that have values of records. Errors: DatabaseAway; Retryable while an older
-transaction still sees the deleted rows.
+Each format is decoded: files, tables and logs of a pipeline, and what databases have. `forget` searches before anything
+is erased and at the end; the receipt names each place that is found then.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ GO = {
     "looks": "the next onlyonce doctor replaces them",
     "rejected": "an onlyonce backfill of their windows replaces them, and keep_events removes them",
 }
-"""When rows of a table of the platform are gone that quote a record: by the table's name."""
+"""When rows that quote a record are removed from a table of the platform, by the table's name."""
 STAY = "keep_log cuts the log of batches, and onlyonce drop deletes all rows of a pipeline"
 STATEMENTS_GO = "a superuser removes it by pg_stat_statements_reset()"
 
@@ -78,7 +77,11 @@ def found_stored(database: Database, pipeline: Pipeline, mentions: Mentions) -> 
 
 
 def rewrite_stored(database: Database, tables: Sequence[str]) -> None:
-    """Write tables of the platform into new files, without the rows that were deleted from them."""
+    """Write tables of the platform into new files, without the rows that were deleted from them.
+
+    PostgreSQL leaves deleted rows on the pages of a table and of its indexes; VACUUM FULL makes new files without them.
+    Columns that have values of records have no statistics. Raise Retryable while an older transaction sees the rows.
+    """
     session = Session(database)
     try:
         for table in tables:
@@ -100,7 +103,7 @@ def _rewritten(connection: Connection, table: str) -> None:
         )
 
 
-# Decode each format in which a value may be stored, and count the parts of it that mention a condition.
+# The decoders: how each format is known, and what counts as a part that mentions a condition.
 #
 # - Parquet, known by `PAR1`: a part is a row, so also what its footer says of the rows.
 # - Avro, known by `Obj\x01`: a part is a record.
@@ -108,15 +111,13 @@ def _rewritten(connection: Connection, table: str) -> None:
 # - a snapshot of RocksDB, known as zip: a part is a file in it.
 # - a table of RocksDB, known by its footer: a part is an entry.
 # - gzip, bzip2, Zstandard, known by their first bytes: a part is what is in it, decoded again.
-# - Delta's log, JSON, CSV, logs and any other text (UTF-8, UTF-16, Latin-1): a part is a line, or a record of
-#   CSV, with JSON's, CSV's and a URL's escapes undone.
+# - Delta's log, JSON, CSV, logs and any other text (UTF-8, UTF-16, Latin-1): a part is a line, or a record of CSV, with
+#   JSON's, CSV's and a URL's escapes undone.
 # - anything else: a part is the bytes.
-#
-# Errors: NotDecoded for a format that no decoder reads, and for a compressed file that is damaged. No file is changed.
 
 
 LZ4_BLOCK = b"LZ4Block"
-"""How lz4-java's LZ4BlockOutputStream begins each block."""
+"""The first bytes of each block that lz4-java's LZ4BlockOutputStream writes."""
 LZ4_HEADER = 21
 LZ4_STORED = 0x10
 DAMAGE = (ValueError, IndexError, EOFError, OSError, zlib.error, zipfile.BadZipFile, pa.ArrowException, OverflowError)
@@ -147,7 +148,10 @@ def _parquet(content: bytes, mentions: Mentions) -> int:
 
 
 def _possible(part: pa.RecordBatch, mentions: Mentions) -> pa.RecordBatch:
-    """Return the rows of which a string column may have the longest value. Most rows go by Arrow, without Python."""
+    """Return the rows with a string column that may contain the longest value.
+
+    Arrow drops most rows, without Python.
+    """
     if not (value := mentions.longest_string):
         return part
     either = pa.repeat(pa.scalar(False), part.num_rows)
@@ -192,7 +196,7 @@ def _zip(content: bytes, mentions: Mentions) -> int:
 
 
 def _state_table(content: bytes, mentions: Mentions) -> int:
-    # A key and its value are one row of the state: some values may be in the one, the others in the other.
+    # A key and its value are one row of the state: some values may be in the key, the others in the value.
     return sum(mentions.in_bytes(key + b"\0" + value) for key, value in checkpoint.state_entries(content)) or _opaque(
         content, mentions
     )
@@ -244,15 +248,11 @@ FORMATS: tuple[tuple[bytes, str, Decoder], ...] = (
 )
 
 
-# Search all that the platform stores for what mentions a condition, each format decoded: files, tables and logs of a
-# pipeline, and what databases have.
-#
-# Who calls it: `forget`, before anything is erased and at the end; the receipt names each place that is found then.
-# Errors: those of the stores and databases. Nothing is changed.
+# The search. It changes nothing.
 
 
 NOT_ALL = ("postgres", "data", "files", "inbox", "tables")
-"""Folders of the home of which other pipelines have a part. `stored_rows` reads what the embedded server has."""
+"""Folders of the home that other pipelines share. `found_stored` reads what the embedded server has."""
 NO_RUN = "delete it: no later run needs it"
 NEXT_DRIVER = "the next driver that starts deletes it once its own driver has ended"
 TEMPORARY = "onlyonce collect deletes it once it is older than ONLYONCE_KEEP_TEMPORARIES_HOURS"
@@ -266,14 +266,14 @@ OURS = {
     "events": "the records are of other persons, or are in files of an attempt that may still be committed, which "
     "onlyonce collect deletes",
 }
-"""When a file in a folder of a pipeline's data is gone."""
+"""When a file in a folder of a pipeline's data is removed."""
 
 
 @dataclass(frozen=True)
 class Place:
     """Something that mentions the condition, or may: `unread` names a format that is not decoded.
 
-    `goes`: when it is gone.
+    `goes`: when it is removed.
     """
 
     at: str
@@ -282,7 +282,7 @@ class Place:
     unread: str | None = None
 
     def left(self) -> Left:
-        """Return what the receipt says of it: the place, how much it is, and when it goes."""
+        """Return the line of the receipt: the place, how many parts, and when they are removed."""
         return Left(
             self.at,
             f"{self.unread}, which is not decoded" if self.unread else f"{self.parts} part(s) with these values",
@@ -325,7 +325,7 @@ def _names(files: Iterable[str], mentions: Mentions) -> Iterator[Place]:
 
 
 def search_file(file: File, mentions: Mentions) -> Place | None:
-    """Return what a file mentions; None for nothing, and for a file that is gone by now."""
+    """Return what a file mentions; None if it mentions nothing or no longer exists."""
     try:
         parts = count_mentions(file.read(), mentions)
     except FileNotFoundError:
@@ -341,8 +341,8 @@ def search_own(pipeline: Pipeline) -> list[Location]:
 
 
 def _files(pipeline: Pipeline) -> Iterator[File]:
-    """Yield the files of the platform, of input and of logs in which a pipeline's records may be, and those that killed
-    writers have left."""
+    """Yield the files of the platform, of input and of logs that may have a pipeline's records, and those that killed
+    writers left."""
     for root in (*search_own(pipeline), *api_pipeline.folders(pipeline)):
         for at in stores.of(root).unfinished(root):
             yield file_at(at, TEMPORARY) if Path(str(at)).is_file() else File(str(at), bytes, NAME)
@@ -365,38 +365,36 @@ def _files(pipeline: Pipeline) -> Iterator[File]:
         yield from below(archive / pipeline.name, NO_RUN)
 
 
-# Remove what mentions erased records and no later run needs: state, old versions of tables, statistics, temporary
+# Removal of what mentions erased records and no later run needs: state, old versions of tables, statistics, temporary
 # files, lines of logs.
 #
 # - Spark's state of an output: a new incarnation begins, which reads `events` without the records; checkpoints of
-# closed
-#   ones are deleted.
-# - Delta tables of outputs, and `events`: VACUUM of all old versions of outputs at once; least and largest values go
-# from
-#   the log.
+#   closed
+#   incarnations are deleted.
+# - Delta tables of outputs, and `events`: VACUUM removes all old versions of outputs at once; least and largest values
+#   are removed from the log.
 # - temporaries of a FileSink (`.pending`): deleted, unless an attempt may still commit them.
 # - files of killed writers (`.partial`): deleted.
 # - logs in the home: the line is overwritten with spaces.
-# - folders of drivers that are gone, kept samples: deleted.
+# - folders of drivers that have ended, kept samples: deleted.
 #
-# Who calls it: `forget`. Each step searches for what is left of it, so it may be killed and run again. Errors: those of
-# the stores, of Delta and of a new incarnation.
+# Each step searches for what is left of it, so it may be killed and run again.
 
 
 LOGS = ("logs", "airflow")
-"""Folders of the home with logs: ours, and those of the Airflow that we start."""
+"""Folders of the home with logs: ours, and the logs of the Airflow that we start."""
 SAMPLES = stored_names.CHECKS_FOLDER
 
 
 def refuse_leftovers(database: Database, pipeline: Pipeline, mentions: Mentions) -> None:
-    """Raise Refused, with the date, if an output needs a new incarnation and `events` no longer reaches back to where
-    it would begin."""
+    """Raise Refused, with the date, if an output needs a new incarnation and `events` no longer reaches back to its
+    start."""
     for output in _renewed(database, pipeline, mentions):
         reset.new(f"{pipeline.name}/{output.name}", start=_start(output))
 
 
 def remove_leftovers(database: Database, pipeline: Pipeline, mentions: Mentions) -> None:
-    """Remove all of it."""
+    """Remove everything that the section above lists."""
     for output in _renewed(database, pipeline, mentions):
         reset.new(f"{pipeline.name}/{output.name}", yes=True, start=_start(output))
     passing("forget-after-state")
@@ -424,7 +422,7 @@ def remove_leftovers(database: Database, pipeline: Pipeline, mentions: Mentions)
 def _renewed(database: Database, pipeline: Pipeline, mentions: Mentions) -> Iterator[Output]:
     """Yield the outputs whose live incarnation has state with the records.
 
-    Of a join the state stays, since a new incarnation would write its rows twice.
+    The state of a join stays, since a new incarnation would write its rows twice.
     """
     for root in pipeline.roots():
         live = Lineages(database).live(pipeline.name, root.name)
@@ -438,7 +436,7 @@ def _renewed(database: Database, pipeline: Pipeline, mentions: Mentions) -> Iter
 
 
 def _start(output: Output) -> dict[str, int] | None:
-    """An aggregate without windows sums up all that ever came."""
+    """Return where a new incarnation starts: an aggregate without windows needs the whole table."""
     return {"version": 0} if output.window is None and output.stateful is None else None
 
 
@@ -457,7 +455,10 @@ def _checkpoints(pipeline: Pipeline, root: Output) -> Location:
 
 
 def _blank_lines(log: Path, mentions: Mentions) -> None:
-    """A program may append to the file meanwhile: the bytes before its end stay where they are."""
+    """Overwrite the lines that mention the condition with spaces.
+
+    A program may append to the file meanwhile, so the bytes before its end keep their positions.
+    """
     with log.open("r+b") as file:
         at = 0
         for line in file.read().splitlines(keepends=True):

@@ -1,9 +1,9 @@
-"""Say when the messages of a pipeline's Kafka topics are gone.
+"""Forget the records whose columns have given values, for good: `onlyonce forget`. docs/specification/erasure.md.
 
-They are not ours to delete; the brokers are asked for each topic's retention.
-
-By Spark's client, since a source's options are those of Java (key stores, JAAS), which librdkafka does not read. A
-sink's are librdkafka's (`kafka_units.configuration`).
+They are removed from `events` (kept, invalid and remnant), from input files, staged rows and the outbox, and the closed
+windows that they were in are computed again. What can't be erased is named. A receipt stays in the log: when, by whom,
+how many, by which columns; never the values. The record ids stay in the catalog as hashes, so a re-delivery is a
+duplicate, unless --ids asks to forget them too. The same command finishes what a killed one has begun.
 """
 
 from __future__ import annotations
@@ -49,9 +49,11 @@ from onlyonce.tables import commit, stores
 
 
 def left_in_topics(pipeline: Pipeline, master: str | None) -> Iterator[Left]:
-    """Yield each topic that is a source, and when its messages of now are gone.
+    """Yield each topic that is a source, and when its present messages are gone by the topic's retention.
 
-    A broker that is away does not hold up the erasure.
+    Messages can't be deleted from here. A broker that is unreachable does not hold up the erasure. Spark's client asks
+    the broker, since a source's options are Java's (key stores, JAAS), which librdkafka does not read. A sink's options
+    are librdkafka's (`kafka_units.configuration`).
     """
     topics = [one.source for one in api_pipeline.each_input(pipeline) if isinstance(one.source, Kafka)]
     if not topics:
@@ -70,10 +72,8 @@ def left_in_topics(pipeline: Pipeline, master: str | None) -> Iterator[Left]:
         )
 
 
-# Name what a receipt says of places that the search does not read, each with a reason and with when it goes.
-#
-# A place is named only if the pipeline has it: a topic if it is a source, pages of a table if rows of it were replaced.
-# Errors: DatabaseAway.
+# Places that the search does not read, each with a reason and with when it is removed. A place is named only if the
+# pipeline has it: a topic if it is a source, pages of a table if rows of it were replaced.
 
 
 PUBSUB_GOES = (
@@ -139,14 +139,12 @@ def _buckets(database: Database, pipeline: Pipeline) -> list[str]:
     return sorted({f"{url.scheme}://{url.netloc}" for url in urls if url.netloc})
 
 
-# What is there of the records that are to be forgotten, and who may still use them.
-#
-# Who calls it: `forget`. Errors: Refused while a driver is at work, Retryable while records are on their way.
+# What exists of the records to forget, and who may still use them.
 
 
 @dataclass(frozen=True)
 class Found:
-    """What there is of the records now."""
+    """What exists of the records now."""
 
     records: Records
     files: list[Lines]
@@ -155,12 +153,12 @@ class Found:
 
     @property
     def lines(self) -> int:
-        """Lines of input files."""
+        """Return the number of lines of input files."""
         return sum(len(one.places) for one in self.files)
 
     @property
     def records_without_line(self) -> int:
-        """How many records of `events` have no line among the lines found.
+        """Return how many records of `events` have no line among the lines found.
 
         A copy in the archive is not counted twice.
         """
@@ -172,7 +170,7 @@ class Found:
 
 
 def refuse_in_use(database: Database, pipeline: Pipeline, found: Found) -> None:
-    """Raise where somebody is at work with the records, or is still to take them in or send them."""
+    """Raise Refused if a driver is at work. Raise Retryable if records are still to be taken in or sent."""
     busy = Erasures(database).at_work(pipeline.name)
     if busy:
         raise Refused(
@@ -193,10 +191,9 @@ def refuse_in_use(database: Database, pipeline: Pipeline, found: Found) -> None:
 
 
 def _not_taken_in(database: Database, pipeline: Pipeline, found: Found) -> list[Location]:
-    """Files and objects with such lines whose batch is not committed, by this pipeline and by others that read the
-    inbox.
+    """Return files and objects with such lines whose batch is not committed, by any pipeline that reads the inbox.
 
-    What is in the archive is.
+    Files in the archive were committed.
     """
     everything: list[Location] = [*(one.path for one in found.files), *found.objects]
     declared = declarations.load()
@@ -225,15 +222,7 @@ def is_below(at: Location, inbox: Location) -> bool:
     return str(at).startswith(f"{inbox}/")
 
 
-# Entry point: forget the records of which some columns have given values, for good. docs/specification/erasure.md.
-#
-# They go from `events` (kept, invalid and remnant), from input files, staged rows and the outbox, and the closed
-# windows that they were in are computed again. What can't be erased is named. A receipt stays in the log: when, by
-# whom, how many, by which columns; never the values. The record ids stay in the catalog as hashes, so a re-delivery is
-# a duplicate, unless --ids asks to forget them too.
-#
-# Who calls it: `onlyonce forget`. The same command finishes what a killed one has begun. Errors: Refused for a
-# condition, or while a driver is at work; Retryable while a stream is still to read or close what the records are in.
+# The entry point.
 
 
 REWRITTEN = ("outbox", "rejected")
@@ -246,7 +235,11 @@ LEFT = "what is left"
 
 
 def main(argv: list[str]) -> Report:
-    """Forget once; without --yes say what would be forgotten, and what would stay."""
+    """Forget once; without --yes report what would be forgotten, and what would stay.
+
+    Raise Refused for a condition, or while a driver is at work. Raise Retryable while a stream is still to read the
+    records or to close their windows.
+    """
     asked = parse("forget", argv)
     logs.configure(pipeline=asked.pipeline, run_id=asked.run_id)
     pipeline = declarations.one(asked.pipeline, asked.pipelines)
@@ -261,7 +254,7 @@ def main(argv: list[str]) -> Report:
         erase_search.refuse_leftovers(database, pipeline, mentions)
         todo = _meant(database, pipeline, found, ids=asked.ids)
         erases = asked.yes and not asked.dry_run
-        # With --yes the search at the end is enough, unless the records themselves are gone and only copies may be
+        # With --yes the search at the end is enough, unless the records themselves are removed and only copies may be
         # left.
         places = [] if erases and _any(found) else erase_search.search_everything(database, pipeline, mentions)
         if not erases or not (_any(found) or places):
@@ -282,7 +275,7 @@ def _erase(
 ) -> tuple[list[Failed], list[Left]]:
     """Erase, and return the outputs that could not be computed again, and what is left.
 
-    Each step finds by itself what is left of it, so it may be killed and run again.
+    Each step finds what is left of it, so it may be killed and run again.
     """
     instance, path = pipeline.name, _events(pipeline)
     Compactions(database).raise_to(instance, erasure.upto)
@@ -348,7 +341,7 @@ def _packed(ids: list[tuple[int, int]]) -> bytes:
 
 
 def _staged(database: Database, instance: str) -> None:
-    """Staged rows are of whole batches; those of committed ones are not read again, so all of them go."""
+    """Remove all staged rows of committed batches, which no run reads again: they are stored by whole batches."""
     in_use.remove(Erasures(database).settled(instance), at_once=True)
 
 
@@ -364,7 +357,7 @@ class Failed:
     error: OnlyonceError
 
     def left(self, pipeline: Pipeline) -> Left:
-        """Return what the receipt says: where the records' results still are, and how to go on."""
+        """Return the line of the receipt: where the records' results still are, and how to continue."""
         start, stop = (f"{time:%Y-%m-%dT%H:%M:%S.%fZ}" for time in self.span.times)
         return Left(
             f"output {self.output} ({target(pipeline, pipeline.output(self.output))})",
@@ -376,7 +369,7 @@ class Failed:
 
 
 def _compute_again(database: Database, pipeline: Pipeline, erasure: Erasure, asked: Namespace) -> list[Failed]:
-    """Compute the windows of each output again. An output that fails for good does not keep the others from it."""
+    """Compute the windows of each output again. An output that fails for good does not hold up the others."""
     from onlyonce.context import RunContext
     from onlyonce.engine import failures, session
     from onlyonce.outputs import recompute
@@ -412,7 +405,7 @@ def _events(pipeline: Pipeline) -> Location:
 def _outlook(
     pipeline: Pipeline, condition: Condition, found: Found, todo: Erasure, places: list[Place], stays: list[Left]
 ) -> Report:
-    """Return what would be done."""
+    """Report what would be done."""
     facts = {
         "pipeline": pipeline.name,
         "by columns": ", ".join(condition.columns),
@@ -445,7 +438,7 @@ def _receipt(
     failed: list[Failed],
     left: list[Left],
 ) -> Report:
-    """Return what the log says that was done, what is left, and what came meanwhile."""
+    """Report what the log says was done, what is left, and what came meanwhile."""
     warnings = [f"output {one.output} could not be computed again: {one.error.what}" for one in failed]
     if _any(_look(database, pipeline, condition)):
         warnings.append(
@@ -480,7 +473,7 @@ def _ids(erasure: Erasure) -> dict[str, str]:
 
 
 def cli() -> None:
-    """`python -m onlyonce.operate.forget`."""
+    """Run `python -m onlyonce.operate.forget`."""
     from onlyonce.engine import failures
 
     failures.run_application(main)

@@ -1,8 +1,10 @@
-"""The sums of each life, in which old batches are added up: what asks for totals reads them, and not all batches there
-ever were.
+"""Remove what was kept long enough: ids older than the dedup horizon, units, staged rows, old runs, temporary files.
 
-Who calls it: `collect`, each hour. Errors: Retryable while the database is away. Not promised: that all is added now; a
-kill leaves the rest for the next time.
+`onlyonce collect` and the DAG `onlyonce_collect` run it each hour, without Spark. It also adds old batches up into sums
+and moves input files to an archive if one is named. It is safe while a stream or another collection runs. It may be
+killed at any point and run again (docs/specification/collection.md).
+
+When another session reads the catalog for long, its buckets stay, with a warning, until the next collection.
 """
 
 from __future__ import annotations
@@ -48,7 +50,10 @@ from onlyonce.tables import attempt_files, stores
 
 
 def fold_sums(database: Database) -> int:
-    """Add to the sums of each life all batches that are old enough and add up; gives their number."""
+    """Add to the sums of each life all batches that are old enough and add up; return their number.
+
+    Totals are read from the sums, not from all batches that ever were. A kill leaves the rest for the next collection.
+    """
     folded = 0
     waiting = Retention(database).unfolded()
     while waiting:
@@ -62,7 +67,7 @@ def fold_sums(database: Database) -> int:
 
 
 def note_final(database: Database) -> None:
-    """Note for each life of an output up to which batch all its windows are final. Called after `fold`."""
+    """Note for each life of an output the batch up to which all its windows are final. Call it after `fold_sums`."""
     for lineage, first, upto in Retention(database).unsettled():
         after: int | None = first
         while after is not None and after < upto:
@@ -70,23 +75,20 @@ def note_final(database: Database) -> None:
             passing("retention-after-final")
 
 
-# Moves input files that nobody will read again from the inbox to an archive, a folder or a prefix of a store.
-#
-# Off unless one is named.
+# Input files that no run reads again move from the inbox to an archive: a folder, or a prefix of a store. Off by
+# default.
 #
 # A file is moved when every batch that read it is committed: for each declared pipeline that lists its inbox, and for
 # each instance that registered it. No file is moved while a bounded run is at work, or while a pipeline that lists the
 # inbox has never run. Files that grow are never moved. A file that was replaced under its name stays, so that the next
 # run refuses it.
 #
-# A file first gets its second name (or is copied under a hidden name, if the archive is on another file system), and
-# then loses the first. After a kill between the two, the next collection finds both and goes on. It overwrites nothing.
-# To a store it is put if no object of its name is there, and then leaves the inbox. If the archive's file system has no
-# hard links, each file stays in the inbox with a warning.
+# A file is first linked to its new name (or copied under a hidden name, if the archive is on another file system), then
+# unlinked from the inbox. After a kill between the two steps, the next collection finds both names and finishes. It
+# overwrites nothing. In a store the object is put only if its name is free. If the archive's file system has no hard
+# links, each file stays in the inbox with a warning.
 #
-# Who calls it: `onlyonce.operate.gc`. Errors: none of its own; files that can't be moved are named in the
-# warnings. Not promised: that a file keeps its path. `batches.source_to` has the path in the inbox; the archive has its
-# way below the inbox, in a folder of the pipeline's name.
+# `batches.source_to` keeps the path in the inbox. The archive has the same path below a folder of the pipeline's name.
 
 
 AT_ONCE = 100
@@ -95,7 +97,7 @@ AT_ONCE = 100
 
 @dataclass(frozen=True)
 class Move:
-    """A file that may go, as it was registered, and where to."""
+    """A file that may move: its path, its new path, and its mark in the registry."""
 
     source: Path
     target: Location
@@ -105,14 +107,14 @@ class Move:
 def archive_inputs(
     database: Database, declared: Mapping[str, Pipeline], pipeline: Pipeline, folder: Location
 ) -> tuple[int, list[str]]:
-    """Move what may go of one pipeline's inbox; gives the number of files and warnings. May be repeated at any time."""
+    """Move the files of one pipeline's inbox that may move; return their number and the warnings. May be repeated."""
     outcome: dict[Path, str | None] = {}
 
     def some(scope: Scope) -> dict[Path, str | None]:
         due = [move for move in _due(scope, declared, pipeline, folder) if move.source not in outcome]
         return {move.source: _move(move) for move in due[:AT_ONCE]}
 
-    # An answer that was lost is no harm: what was moved is not there to be moved again.
+    # If an answer is lost nothing is lost: a file that was moved is no longer in the inbox.
     while more := Collector(database).without_new_runs(some):
         outcome |= more
     stayed = [warning for warning in outcome.values() if warning]
@@ -121,7 +123,7 @@ def archive_inputs(
 
 def _due(scope: Scope, declared: Mapping[str, Pipeline], pipeline: Pipeline, folder: Location) -> list[Move]:
     if pipeline.sources or isinstance(pipeline.source, Kafka | DeltaSource) or api_pipeline.in_store(pipeline):
-        return []  # files of several sources stay where they are, as objects do, and those of a table are the table's
+        return []  # files of several sources and objects stay where they are; a table owns its files
     inbox = settings.inbox(pipeline.name, pipeline.source.inbox)
     if any(other.sources and inbox in api_pipeline.folders(other) for other in declared.values()):
         return []
@@ -135,7 +137,7 @@ def _due(scope: Scope, declared: Mapping[str, Pipeline], pipeline: Pipeline, fol
         name for name, other in with_inbox.items() if settings.inbox_location(name, other.source.inbox) == inbox
     )
     if any(isinstance(declared[name].source, Growing) for name in sharing):
-        return []  # whoever appends to a file would go on in the archive
+        return []  # the program that appends to a file would append to the archive's
     runs = Collector(scope).runs(sharing)
     if {run.pipeline for run in runs if _on_stream(run)} != set(sharing) or any(_at_work(run) for run in runs):
         return []
@@ -172,14 +174,14 @@ def _mark(path: Path) -> Mark | None:
 
 
 def _move(move: Move) -> str | None:
-    """Move one file; gives a warning if it stays. What an earlier attempt has begun is finished."""
+    """Move one file; return a warning if it stays. Finish a move that a killed attempt began."""
     try:
         passing("archive-before-move")
         there = _linked(move.source, move.target, move.mark) if isinstance(move.target, Path) else _uploaded(move)
         if not there:
             return f"{move.source} stays: {move.target} is another file, or it has changed since it was registered"
         move.source.unlink()
-    except OnlyonceError as error:  # of the store
+    except OnlyonceError as error:  # the store's
         return f"{move.source} stays: {error.what}"
     except OSError as error:
         return f"{move.source} stays: {error.filename2 or error.filename}: {error.strerror}"
@@ -188,9 +190,9 @@ def _move(move: Move) -> str | None:
 
 
 def _uploaded(move: Move) -> bool:
-    """Whether the store has its content now; all of it is in memory meanwhile.
+    """Put a file into a store; return whether the store has its content and the file is unchanged.
 
-    An object of another content is never overwritten.
+    The content is read into memory. An object with other content is never overwritten.
     """
     done = stores.of(move.target).put_new(move.target, move.source.read_bytes())
     passing("archive-after-second-name")
@@ -205,9 +207,9 @@ def _linked(source: Path, target: Path, mark: Mark) -> bool:
 
 
 def _give_second_name(source: Path, target: Path) -> None:
-    """Link a file to a new name, or a copy of it if the name is on another file system.
+    """Link a file to a new name; link a copy of it if the new name is on another file system.
 
-    A link, unlike a rename, fails if the name is taken. On a file system without links it fails too.
+    A link, unlike a rename, fails if the name is taken. It also fails on a file system without links.
     """
     part = target.with_name(f".{target.name}.part")
     try:
@@ -227,30 +229,22 @@ def _same(one: Path, other: Path) -> bool:
     return one.samefile(other) or filecmp.cmp(one, other, shallow=False)
 
 
-# Entry point: remove ids that are older than the dedup horizon, and other data that was kept long enough.
-#
-# No Spark. The DAG `onlyonce_collect` and `onlyonce collect` run it.
-#
-# For each pipeline and bounded run it raises the floor (`onlyonce.core.gc` decides, without a clock),
-# drops the buckets below it, merges the small chunks of the others, and makes filters over several buckets. Then it
-# removes what was kept long enough, archives input if that is asked for, and sweeps temporary files of sharded sinks
-# (docs/specification/collection.md). It is safe beside a running stream and beside itself, and may be killed at any
-# point and run again.
-#
-# Errors: Refused for a pipeline that is not declared, Retryable while the database is away, InvariantBroken for a
-# catalog with other ids than were written, when all else is done. Not promised: that every bucket is dropped at once.
-# While somebody reads the catalog for long they stay, with a warning, until the next time.
+# The collection itself: for each pipeline and bounded run it raises the floor (`onlyonce.core.gc` decides, without a
+# clock), drops the buckets below it, merges the small chunks of the others, and makes filters over several buckets.
 
 
 log = structlog.get_logger()
 
 ATTEMPTS = 5
 PAUSE_SECONDS = 1.0
-"""Between two attempts at a drop the readers that queued behind the first one have their turn."""
+"""Pause between two attempts at a drop, in which the readers that queued behind the first attempt run."""
 
 
 def main(argv: list[str]) -> Report:
-    """Collect once, everything or one pipeline; the report says what went."""
+    """Collect all pipelines or one, once; return the report of what was removed.
+
+    Raise InvariantBroken, after everything else, if a catalog has other ids than were written.
+    """
     only = parse("collect", argv).pipeline
     database = Database(settings.database_url(), "onlyonce/collect")
     declared = declarations.load()
@@ -279,8 +273,10 @@ def main(argv: list[str]) -> Report:
 def _collected(
     database: Database, declared: Mapping[str, Pipeline], chosen: list[tuple[str, str]], warnings: list[str]
 ) -> tuple[list[dict[str, Any]], list[InvariantBroken]]:
-    """The rows of the report, and what must not be in a catalog: it ends the run when all the rest is done, for others
-    need not wait for a person."""
+    """Collect each instance; return the rows of the report, and the errors of damaged catalogs.
+
+    The errors end the run only after all other work, so that one damaged catalog does not hold up the others.
+    """
     rows, broken = [], []
     for instance, pipeline in chosen:
         if pipeline in declared:
@@ -293,7 +289,7 @@ def _collected(
 
 
 def collect_instance(database: Database, instance: str, pipeline: Pipeline, warnings: list[str]) -> dict[str, Any]:
-    """One pipeline or bounded run; gives its row of the report, and adds to the warnings. Called by `main`."""
+    """Collect one pipeline or bounded run; return its row of the report, and add to the warnings."""
     horizon = horizon_buckets(pipeline.dedup_horizon)
     before, after = Collector(database).raise_floor(instance, horizon)
     passing("collect-after-floor")
@@ -313,7 +309,10 @@ def collect_instance(database: Database, instance: str, pipeline: Pipeline, warn
 def _drop_all(
     database: Database, instance: str, waiting: list[expiry.Bucket]
 ) -> tuple[list[expiry.Dropped], str | None]:
-    """What was dropped, and what stopped it: who reads one bucket for long holds the others of the pipeline too."""
+    """Drop the buckets; return the dropped ones, and what stopped it.
+
+    A session that reads one bucket for long holds up the pipeline's other buckets too.
+    """
     gone: list[expiry.Dropped] = []
     for bucket in waiting:
         try:
@@ -327,13 +326,13 @@ def _drop_all(
 
 
 def _drop(database: Database, instance: str, bucket: expiry.Bucket) -> expiry.Dropped | None:
-    """One bucket, in a transaction of its own, tried a few times. Raises Retryable when a reader does not end."""
+    """Drop one bucket in its own transaction, in up to five attempts. Raise Retryable if a reader does not end."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
             with transaction(database) as connection:
                 return Collector(connection).drop(instance, bucket)
         except (Retryable, CommitStateUnknown):
-            # A drop whose answer was lost is tried again too: what is gone is then found to be gone.
+            # Repeat a drop whose answer was lost, too: it finds that the bucket is gone.
             if attempt == ATTEMPTS:
                 raise
             time.sleep(PAUSE_SECONDS)
@@ -341,14 +340,17 @@ def _drop(database: Database, instance: str, bucket: expiry.Bucket) -> expiry.Dr
 
 
 def _merge_all(database: Database, instance: str) -> tuple[int, int]:
-    """How many chunks became how many, in all live buckets; the room of what was merged is given back."""
+    """Merge the small chunks of all live buckets; return how many chunks became how many.
+
+    Free the space of merged chunks.
+    """
     merged = made = 0
     for crowd in Merging(database).crowded(instance):
         while parts := Merging(database).merge_next(instance, crowd):  # type: ignore[misc]
             passing("merge-after-commit")
             merged, made = merged + parts, made + 1
     for waste in Merging(database).wasteful(instance):
-        # Somebody may read the bucket for long: then it is written anew the next time, or goes as it is.
+        # If another session reads the bucket for long, it is compacted the next time, or dropped as it is.
         with suppress(Retryable, CommitStateUnknown), transaction(database) as connection:
             Merging(connection).compact(instance, waste)
         passing("merge-after-compact")
@@ -356,8 +358,10 @@ def _merge_all(database: Database, instance: str) -> tuple[int, int]:
 
 
 def _range_filters(database: Database, instance: str) -> int:
-    """How many filters over several buckets were made, each in a transaction of its own; those of dropped buckets
-    go."""
+    """Make filters over several buckets, each in its own transaction; return how many.
+
+    Remove the filters of dropped buckets.
+    """
     RangeFilters(database).remove_below(instance)
     made = ids = 0
     for block in RangeFilters(database).wanted(instance):
@@ -369,14 +373,14 @@ def _range_filters(database: Database, instance: str) -> int:
 
 
 def _file_hours(database: Database, instance: str) -> float:
-    """How long data files stay that are not in a table: what is under way may have begun to read it when they were."""
+    """Return for how many hours data files that are in no table stay: work under way may have begun to read them."""
     return max(settings.keep_temporaries_hours(), in_use.hours_under_way(database, instance))
 
 
 def _retain(database: Database, warnings: list[str]) -> dict[str, Any]:
-    """Sums, units and staged rows: what is kept long enough, of all pipelines, declared or not.
+    """Remove units, staged rows and other old data of all pipelines, declared or not; return the facts of the report.
 
-    The sums come first, while the units are there.
+    The sums come first, since they are made from the units.
     """
     folded = fold_sums(database)
     note_final(database)
@@ -446,7 +450,7 @@ def _time(floor: int) -> datetime | None:
 
 
 def cli() -> None:
-    """`python -m onlyonce.operate.gc`."""
+    """Run `python -m onlyonce.operate.gc`."""
     logs.configure(job="collect")
     job_main.run(main)
 

@@ -1,8 +1,8 @@
-"""What is under way over `events`: batches that Spark has planned or the log has begun, and backfills. No Spark.
+"""Find what is still in use: batches under way over `events`, staged rows, and files that an instance has taken in.
 
-A reader that began a while ago may want files that were in the table then, and a query that was killed may begin its
-batch again at any time: so both hold the files and the log of the table. Who calls it: `compaction`, `collect`. Errors:
-OSError for a checkpoint that can't be read.
+A reader that began a while ago may want files that were in the table then. A query that was killed may begin its batch
+again at any time. So both hold the files and the log of the table. No Spark. A checkpoint that can't be read raises
+OSError.
 """
 
 from __future__ import annotations
@@ -31,23 +31,22 @@ from onlyonce.tables import checkpoint, opening, stores, table_files
 
 
 def hours_under_way(database: Database, instance: str) -> float:
-    """For how long what is under way has been: a reader of that age may want files that were in the table when it
-    began."""
+    """Return for how many hours work has been under way: a reader of that age may want files of the table of then."""
     oldest = Batches(database).oldest_begun()
     ages = [oldest / 3600, *_planned(database, instance), *_begun(database, instance)]
     return float(ceil(max(ages)) + 1) if max(ages) > 0 else 0.0
 
 
 def first_batches(database: Database, instance: str) -> Iterator[tuple[str, int]]:
-    """The queries whose first batch their checkpoints have not ended, each with the version of which Spark may read the
-    whole table again."""
+    """Yield the queries whose first batch has not ended, each with the version from which Spark may
+    read the whole table."""
     for one, folder in _lives(database, instance):
         if checkpoint.last(folder, "commits") < 0 <= checkpoint.last(folder, "offsets"):
             yield one.query, read_upto(checkpoint.offsets(folder, 0)[0])
 
 
 def _planned(database: Database, instance: str) -> Iterator[float]:
-    """The ages, in hours, of batches that Spark has planned and not ended."""
+    """Yield the ages, in hours, of batches that Spark has planned and not ended."""
     for _, folder in _lives(database, instance):
         planned = checkpoint.last(folder, "offsets")
         if planned > checkpoint.last(folder, "commits"):
@@ -55,8 +54,10 @@ def _planned(database: Database, instance: str) -> Iterator[float]:
 
 
 def _begun(database: Database, instance: str) -> Iterator[float]:
-    """The ages, in hours, of lives that read in parts what there was when they began: of each part Spark opens a file
-    of then."""
+    """Yield the ages, in hours, of lives that read in parts what the table had when they began.
+
+    Spark opens files of that time for each part.
+    """
     for one, folder in _lives(database, instance):
         if is_part(one.source_from) or is_part(one.source_to):
             yield _age(folder / "metadata")
@@ -75,20 +76,18 @@ def _lives(database: Database, instance: str) -> list[tuple[Life, Location]]:
     return [(one, home / one.query / str(one.life)) for one in known if one.query != "receive"]
 
 
-# Removes staged rows (stable input) of batches that were committed some time ago. Without a JVM.
-#
-# Only a replay reads the staged rows of its batch, and a committed batch is not replayed. They stay for one more day,
-# for people who want to look at them. The table's log keeps its transaction numbers; the files are removed after
-# Delta's own week for old readers.
-#
-# Who calls it: `onlyonce.operate.gc`, an erasure. Errors: none; if another writer is at work on a table it is left
-# for the next time. Not promised: that everything is removed at once.
+# Staged rows (stable input) are read only by a replay of their batch, and a committed batch is not replayed. They stay
+# for one more day, for people who want to look at them. The table's log keeps its transaction numbers; the files are
+# removed after Delta's own week for old readers. If another writer is at work on a table, the table is left for the
+# next time.
 
 
 def remove(settled: list[Settled], *, at_once: bool = False) -> int:
-    """Remove the staged rows of these lineages up to their batches; gives the number of data files that were let go.
+    """Remove the staged rows of these lineages up to their batches; return the number of data files removed.
 
-    `at_once`: from the disk too, though somebody may be reading them. Raises DeltaError then, where they can't be."""
+    With `at_once`, delete the files from the disk too, though another process may read them. Raise DeltaError if that
+    fails.
+    """
     return sum(_remove(one, path, at_once=at_once) for one in settled for path in tables(one.instance, one.output))
 
 
@@ -114,24 +113,21 @@ def _remove(one: Settled, path: Location, *, at_once: bool) -> int:
     return int(done["num_removed_files"])
 
 
-# Which files of an inbox an instance has taken in, by the registry of its source and by the log. No Spark.
-#
-# Only the files that are there are asked for, however many have come and gone. Who calls it: `archive`, and
-# `erase.in_use`. Errors: those of the connection, and DeltaError where the registry can't be read.
+# Files of an inbox that an instance has taken in, by the registry of its source and by the log. Only the files that
+# still exist are looked up, however many have come and gone.
 
 
 Mark = tuple[int, int]
-"""Size and time of change, as the registry has them."""
+"""Size and time of change, as in the registry."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A file as it was registered, where it is now.
+    """A file as it was registered, with its present path.
 
-    committed   its batch is
-    was_read    and the file could be read. What could not is counted as one invalid record; the file itself is for a
-                person to look at
-    passed_by   no batch reads it: it was there before the first one, and was not wanted
+    committed   its batch is committed
+    was_read    its batch is committed and the file was readable; an unreadable file counts as one invalid record
+    passed_by   no batch reads it: it was there before the first batch and was not wanted
     """
 
     path: str
@@ -144,9 +140,9 @@ class Entry:
 def entries_taken_in(
     scope: Scope, instance: str, there: Collection[Location], source: str | None = None
 ) -> list[Entry]:
-    """The registry's entries of these files; one that was replaced or registered by a later life has several.
+    """Return the registry's entries of these files; a file that was replaced or registered by a later life has several.
 
-    `source`: which of several sources reads them.
+    `source`: the source that reads them, if there are several.
     """
     data = settings.data_location(instance)
     table = (data / stored_names.SOURCES_FOLDER / source if source else data) / stored_names.FILES_MANIFEST

@@ -1,10 +1,8 @@
-"""The figures of the views as OpenTelemetry metrics.
+"""Export the figures of the views as OpenTelemetry metrics.
 
-They are read at each collection, in one snapshot, by the role that only reads.
-
-Nothing here is needed for correctness. Who calls it: `onlyonce metrics`. Errors: Refused if the exporter is not
-installed or the port is taken. While the log is away `onlyonce.up` is 0 and the other metrics are missing. Not
-promised: totals that never fall. Dropped pipelines and earlier lives are no longer counted.
+Each collection reads them in one snapshot, as the role that may only read. Correctness does not depend on them. While
+the log is unreachable `onlyonce.up` is 0 and the other metrics are missing. Totals may fall: dropped pipelines and
+earlier lives are no longer counted.
 """
 
 from __future__ import annotations
@@ -30,18 +28,18 @@ log = structlog.get_logger()
 COMPARED = 100
 """How many of the last batches of each stage are compared with their units. The DAG `onlyonce_audit` compares all."""
 FRESH_SECONDS = 2.0
-"""All instruments of one collection tell of one snapshot."""
+"""All instruments of one collection read one snapshot, which is this old at most."""
 
 Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One instrument: which columns of which query of `sql/statements/metrics.sql` it tells.
+    """One instrument, and the columns of a query of `sql/statements/metrics.sql` that are its values.
 
-    Each row's labels are its attributes.
+    The row's own attributes are its labels.
 
-    columns    column → the attributes that it has beside the row's own
+    columns    column → the attributes that it adds to the row's labels
     """
 
     name: str
@@ -53,7 +51,7 @@ class Metric:
 
     @property
     def prometheus(self) -> str:
-        """Its name as Prometheus has it: with the unit, and `_total` where it counts."""
+        """Return its name as Prometheus has it: with the unit, and `_total` if it counts."""
         unit = {"s": "_seconds", "By": "_bytes"}.get(self.unit, "")
         return self.name.replace(".", "_") + unit + ("_total" if self.kind == "counter" else "")
 
@@ -149,7 +147,10 @@ LABELS = ("pipeline", "stage", "kind")
 
 
 class Figures:
-    """What the views say, asked again when it is no longer fresh. Raises nothing: `up` says whether they answered."""
+    """Cache the rows of the views, and read them again once they are older than FRESH_SECONDS.
+
+    Raises nothing: `up` returns whether the log answered.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database, self._turn = database, threading.Lock()
@@ -157,14 +158,14 @@ class Figures:
         self._asked_at = float("-inf")
 
     def rows(self, query: str) -> list[Row]:
-        """The rows of one query; none when the log is away."""
+        """Return the rows of one query; none if the log did not answer."""
         with self._turn:
             if time.monotonic() - self._asked_at > FRESH_SECONDS:
                 self._rows, self._asked_at = self._ask(), time.monotonic()
             return self._rows.get(query, [])
 
     def up(self) -> bool:
-        """Whether the log answered the last time."""
+        """Return whether the log answered the last time."""
         self.rows("stages")
         return bool(self._rows)
 
@@ -177,7 +178,7 @@ class Figures:
 
 
 def read(database: Database) -> dict[str, list[Row]]:
-    """All figures in one snapshot, by query. Raises Retryable."""
+    """Return all figures by query, read in one snapshot. Raise Retryable if the log does not answer."""
     with Views.at_one_moment(database) as views:
         connection = views.connection
         return {
@@ -191,7 +192,7 @@ def read(database: Database) -> dict[str, list[Row]]:
 
 
 def table(figures: Figures) -> list[dict[str, Any]]:
-    """All metrics with their values now, named as Prometheus has them. For `onlyonce metrics`."""
+    """Return all metrics with their present values, named as Prometheus has them. For `onlyonce metrics`."""
     empty = dict.fromkeys((*LABELS, "fate", "state"))
     found: list[dict[str, Any]] = [{"metric": UP.replace(".", "_"), "value": int(figures.up()), **empty}]
     for metric in METRICS:
@@ -201,7 +202,10 @@ def table(figures: Figures) -> list[dict[str, Any]]:
 
 
 def samples(metric: Metric, rows: Iterable[Row]) -> Iterator[tuple[float, dict[str, str]]]:
-    """(value, attributes) of each row that has one. A text is told as an attribute, with 1. Pure."""
+    """Yield (value, attributes) of each value that is not null.
+
+    A string becomes an attribute, with the value 1. Pure.
+    """
     for row in rows:
         of = {label: str(row[label]) for label in LABELS if label in row}
         for column, more in metric.columns.items():
@@ -213,7 +217,7 @@ def samples(metric: Metric, rows: Iterable[Row]) -> Iterator[tuple[float, dict[s
 
 
 def provider(figures: Figures, reader: MetricReader) -> MeterProvider:
-    """Instruments that ask the log whenever `reader` collects."""
+    """Return a provider whose instruments read the log whenever `reader` collects."""
     made = MeterProvider([reader], Resource.create({"service.name": "onlyonce"}))
     meter = made.get_meter("onlyonce")
     meter.create_observable_gauge(
@@ -226,7 +230,10 @@ def provider(figures: Figures, reader: MetricReader) -> MeterProvider:
 
 
 def serve(figures: Figures, host: str, port: int) -> Callable[[], None]:
-    """Serve Prometheus' format at http://host:port/metrics; gives what ends it. Raises Refused."""
+    """Serve Prometheus' format at http://host:port/metrics; return the function that ends it.
+
+    Raise Refused if the exporter is not installed or the port is taken.
+    """
     try:
         import prometheus_client
         from opentelemetry.exporter.prometheus import PrometheusMetricReader
@@ -251,9 +258,9 @@ def serve(figures: Figures, host: str, port: int) -> Callable[[], None]:
 
 
 def push(figures: Figures, every_seconds: float) -> MeterProvider:
-    """Send to an OpenTelemetry collector by OTLP/HTTP, again and again until its `shutdown`, which sends a last time.
+    """Send to an OpenTelemetry collector by OTLP/HTTP at intervals, until `shutdown` of the result sends a last time.
 
-    The collector is named by OpenTelemetry's own variables (OTEL_EXPORTER_OTLP_ENDPOINT and the like).
+    OpenTelemetry's own variables (OTEL_EXPORTER_OTLP_ENDPOINT and the like) name the collector.
     """
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader

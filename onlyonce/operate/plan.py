@@ -1,12 +1,9 @@
-"""Batches that a killed driver has left half written, for `onlyonce plan`: a declaration can change once they have
-ended.
+"""Compare what is declared with what has run, and list what each difference needs before anything runs: `onlyonce
+plan`.
 
-A batch without a unit begins anew under the changed declaration. One with units ends as it was declared. Where the
-change asks for a new life, this withdraws what readers have not seen (`onlyonce.run.reset`); only what they have
-seen must end before. The run and the new life refuse these; the plan tells them before anything is done.
-
-Who calls it: `onlyonce.operate.plan`. Errors: those of `authorities.look`, where a database that may have a unit
-can't be asked. Not promised: that no driver is at work, which may end its batch meanwhile.
+It reads the log, but no data, and needs no Spark. The declared functions are imported for their source. With --apply it
+does what is needed, in order: new lives, one run, backfills. Each is a command of its own that may be killed and run
+again; a new plan then lists what is left.
 """
 
 from __future__ import annotations
@@ -48,7 +45,12 @@ HINT = "run once with the declaration (and transform) as it was, so that the bat
 def half_written_told(
     database: Database, pipeline: Pipeline, ran: Iterable[Ran], begun_anew: Container[str]
 ) -> list[str]:
-    """A sentence for each query whose batch must end first. `begun_anew`: the queries that get a new life."""
+    """Return a sentence for each query whose batch must end first. `begun_anew`: the queries that get a new life.
+
+    A batch without a unit begins again under the changed declaration; a batch with units ends as it was declared. A new
+    life withdraws what readers have not seen (`onlyonce.run.reset`), so only what readers have seen must end before.
+    The run and the new life refuse such batches; the plan names them earlier.
+    """
     return [text for one in ran if (text := _half_written_told(database, pipeline, one, begun_anew))]
 
 
@@ -73,15 +75,12 @@ def _half_written_told(database: Database, pipeline: Pipeline, ran: Ran, begun_a
     )
 
 
-# Outputs that keep their open windows otherwise than the settings say, for `onlyonce plan`: only a new life changes it.
-#
-# Spark reads from the checkpoint where a query keeps its state and in how many partitions. Who calls it:
-# `onlyonce.operate.plan`. Errors: OSError for a checkpoint that can't be read. Not promised: what a cluster's
-# own settings say of the partitions; where ours say nothing, nothing is told of them.
+# Outputs whose open windows are kept otherwise than the settings say. Spark reads from the checkpoint where a query
+# keeps its state and in how many partitions, so only a new life changes it. A cluster's own settings are not read.
 
 
 def kept_state_told(instance: str, staying: Iterable[Ran]) -> list[str]:
-    """A sentence for each query whose life goes on with another state than the settings say."""
+    """Return a sentence for each query whose life continues with another state than the settings say."""
     return [text for one in staying if one.query != "receive" and (text := _kept_state_told(instance, one))]
 
 
@@ -106,13 +105,13 @@ def _kept_state_told(instance: str, ran: Ran) -> str | None:
 
 # The steps that a changed declaration needs: new lives, a run, backfills. Pure.
 #
-# The log tells which windows need a backfill: those that readers see and that an older declaration has made. So the
-# plan of a half finished change has what is left, and the plan of a finished one is empty.
+# The log has the windows that need a backfill: readers see them and an older declaration has made them. So the plan of
+# a half-finished change lists what is left, and the plan of a finished change is empty.
 
 
 @dataclass(frozen=True)
 class Step:
-    """One command. `start` is what a new life begins with beside what the log says."""
+    """One command. `start` is what a new life begins with, in addition to what the log says."""
 
     kind: Literal["lineage", "run", "backfill"]
     command: str
@@ -123,21 +122,23 @@ class Step:
 def new_life_step(
     instance: str, root: Output, found: Iterable[Change], last_start: Micros | None, last_end: Micros | None
 ) -> Step | None:
-    """The new life that the changes of an output ask for, if any; where its newest closed window starts, and its last
-    written one ends."""
+    """Return the new life that the changes of an output need; None if they need none.
+
+    `last_start`: the start of its newest closed window. `last_end`: the end of its last written window.
+    """
     asking = [change for change in found if change.need in (Need.LINEAGE, Need.BOTH)]
     if not asking:
         return None
     changed = {change.part.split(" of ")[0] for change in asking}
     start: dict[str, Any] = {}
     if root.stateful:
-        start = {}  # it is always from the start: `onlyonce.run.reset`
+        start = {}  # always from the start: `onlyonce.run.reset`
     elif root.window is None:
-        start = {"version": 0}  # its state sums up all that ever came
+        start = {"version": 0}  # its state sums up all records that ever came
     elif "window" in changed and last_end is not None:
         start = {FIRST_WINDOW: first_start(root.window, last_end)}
     elif "lateness" in changed and last_start is not None:
-        # What waits longer now would come in time for windows that are written.
+        # Records that a longer wait admits would come in time for windows that are written.
         start = {FIRST_WINDOW: last_start + 1}
     target = f"{instance}/{root.name}"
     by_hand = f"onlyonce lineage new {target} --yes"
@@ -146,7 +147,7 @@ def new_life_step(
 
 
 def run_step(instance: str) -> Step:
-    """The run that gives new lives their first batch."""
+    """Return the run that gives new lives their first batch."""
     return Step("run", f"onlyonce run {instance}", (instance,))
 
 
@@ -159,15 +160,15 @@ def backfill_step(
     first_window: Micros | None,
     kept_from: Micros | None = None,
 ) -> Step | None:
-    """The backfill of the windows that an older declaration has made, if there are any.
+    """Return the backfill of the windows that an older declaration has made; None if there are none.
 
-    `first_window` is where those of the new declaration begin, if its windows differ from the old. Windows that start
-    before `kept_from` stay as they are: not all of their records are there.
+    `first_window` is where the windows of the new declaration begin, if they differ from the old ones. Windows that
+    start before `kept_from` stay as they are, since some of their records are removed.
     """
     old = [m for m in made if m.hash != now and m.parts is not None and outdated(root.name, m.parts, parts)]
     if not old or root.window is None:
         return None
-    # A window belongs to a backfill by its start; those of fixed size may be told by their ends, which reads better.
+    # A backfill selects windows by their start; windows of fixed size may be named by their ends, which reads better.
     past_last = max(m.upto if isinstance(root.window, Fixed) else m.last + timedelta(microseconds=1) for m in old)
     stop = max(to_micros(past_last) or 0, first_window or 0)
     start = max(to_micros(min(m.first for m in old)) or 0, kept_from or 0)
@@ -179,7 +180,7 @@ def backfill_step(
 
 
 def outdated(query: str, made_under: Parts, now: Parts) -> bool:
-    """Whether windows that were made under one declaration differ from those that another would make."""
+    """Return whether windows that were made under one declaration differ from windows that another would make."""
     return any(change.need in (Need.BACKFILL, Need.BOTH) for change in changes(query, made_under, now))
 
 
@@ -189,11 +190,7 @@ def _text(time: Micros) -> str:
     return at.isoformat().replace("+00:00", "Z")
 
 
-# Entry point: compare what is declared with what has run, and say what each difference needs before anything runs.
-#
-# It reads the log, but no data, and needs no Spark. The declared functions are imported for their source. With `apply`
-# it does what is needed, in order: new lives, one run, backfills. Each is a command of its own that may be killed and
-# run again; a new plan then says what is left.
+# The entry point.
 
 
 FOR_EVER = "for ever"
@@ -201,8 +198,13 @@ FOR_EVER = "for ever"
 
 @dataclass(frozen=True)
 class Plan:
-    """What has changed in a pipeline, what is to be done, what can't be told or only a new life changes, and which
-    batches must end before anything is done."""
+    """What has changed in a pipeline, and what it needs.
+
+    found          the changes
+    todo           the steps, in order
+    unknown        what can't be compared, and what only a new life changes
+    half_written   the batches that must end before anything is done
+    """
 
     pipeline: str
     found: list[Change]
@@ -212,7 +214,7 @@ class Plan:
 
 
 def main(argv: list[str]) -> Report:
-    """Plan one pipeline or all; with --apply --yes do what one needs. Raises the platform's errors."""
+    """Plan one pipeline or all; with --apply --yes do what one needs. Raise the platform's errors."""
     asked = parse("plan", argv)
     known = declarations.load(asked.pipelines)
     chosen = [declarations.one(asked.pipeline, asked.pipelines)] if asked.pipeline else list(known.values())
@@ -229,7 +231,7 @@ def main(argv: list[str]) -> Report:
 
 
 def made(database: Database, pipeline: Pipeline) -> Plan:
-    """The plan of a pipeline, by the log."""
+    """Return the plan of a pipeline, by the log."""
     ran = {r.query: r for r in Declarations(database).all_that_ran(pipeline.name)}
     found: list[Change] = []
     unknown: list[str] = []
@@ -257,7 +259,10 @@ def made(database: Database, pipeline: Pipeline) -> Plan:
 
 
 def apply(database: Database, pipeline: Pipeline, plan: Plan, asked: Namespace) -> Report:
-    """Do the steps of a plan; what a later run must do is a warning. Raises Refused for what needs another name."""
+    """Do the steps of a plan; a backfill that fails becomes a warning.
+
+    Raise Refused for a change that needs another name.
+    """
     if names := [change for change in plan.found if change.need is Need.NAME]:
         raise Refused(
             f"{names[0].part} of {pipeline.name} can't change under this name",
@@ -285,7 +290,7 @@ def apply(database: Database, pipeline: Pipeline, plan: Plan, asked: Namespace) 
 
 
 def report(plans: list[Plan], warnings: list[str] | None = None) -> Report:
-    """Changes and steps as tables."""
+    """Report changes and steps as tables."""
     facts = {"pipelines": len(plans), "changes": sum(len(p.found) for p in plans)}
     facts["steps"] = sum(len(p.todo) for p in plans)
     unknown = [text for plan in plans for text in plan.unknown]
@@ -310,7 +315,7 @@ def _changes(pipeline: Pipeline, last: Ran, unknown: list[str]) -> list[Change]:
 
 
 def _retention(database: Database, pipeline: Pipeline) -> list[Change]:
-    """What another `keep_events` gives up."""
+    """Return what another `keep_events` gives up."""
 
     before, kept = Removals(database).last_keep(pipeline.name), Removals(database).kept_from(pipeline.name)
     keep = pipeline.keep_events
@@ -323,7 +328,7 @@ def _retention(database: Database, pipeline: Pipeline) -> list[Change]:
 
 
 def _log(database: Database, pipeline: Pipeline) -> list[Change]:
-    """What another `keep_log` gives up."""
+    """Return what another `keep_log` gives up."""
     before = LogCuts(database).kept(pipeline.name).keep
     limit, lives, _ = log_cut.is_log_cut_due(database, pipeline) if pipeline.keep_log else (None, [], [])
     why = retention.log_given_up(before, pipeline.keep_log, limit if lives else None)

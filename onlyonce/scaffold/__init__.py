@@ -1,5 +1,4 @@
-"""`onlyonce init`: from a sample of the input, or from none, to a project as a team would keep it.
+"""`onlyonce init`: make a project as a team would keep it, from a sample of the input, or from none.
 
-The way: `sample` reads the beginning of a file, `column_types` and `guess` decide (pure), `project` writes the files of
-`templates/`.
+`sample` reads the beginning of a file and guesses types and columns; `project` writes the files of `templates/`.
 """

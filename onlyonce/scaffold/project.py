@@ -1,7 +1,4 @@
-"""Makes the files of a new project from `templates/`, and writes them if none of them is there.
-
-Who calls it: `onlyonce init`. Errors: Refused, and then nothing was written.
-"""
+"""Make the files of a new project from `templates/`, and write them if none of them exists."""
 
 from __future__ import annotations
 
@@ -38,23 +35,22 @@ PLACES = {
     "gitignore": ".gitignore",
     "README.md": "README.md",
 }
-"""Where each template goes, below the project's folder."""
+"""Where each template is written, below the project's folder."""
 SAMPLE = "sales.jsonl"
-"""The input of a project that is made from none."""
+"""The input of a project that is made without a sample."""
 UNITS = {timedelta(days=1): "day", timedelta(hours=1): "hour", timedelta(minutes=1): "minute"}
 
 
 class _Text(Template):
-    # What the files hold themselves: $ of make and compose, % and {} of Python.
+    # A delimiter that the files themselves don't use: they have $ of make and compose, % and {} of Python.
     delimiter = "§"
 
 
 def make(name: str, folder: Path, source: Path | None) -> list[Path]:
-    """Write the project `name` into a folder of that name below `folder`; gives the files.
+    """Write the project `name` into a folder of that name below `folder`; return the files.
 
-    `source`: a sample of its input.
-
-    Raises Refused for a name that can't be one, a sample that can't be read, and a file that is there.
+    `source`: a sample of its input. Raise Refused, with nothing written, for a name that can't be one, a sample that
+    can't be read, and a file that exists.
     """
     _check_name(name)
     if source is not None:
@@ -85,7 +81,7 @@ def _texts(name: str, sample: Sample) -> dict[str, str]:
         place.format(name=name): _Text((TEMPLATES / f"{template}.template").read_text("utf-8")).substitute(words)
         for template, place in PLACES.items()
     }
-    # In a checkout these two are links to the platform's own, in a wheel copies of them.
+    # In a checkout these two are links to the platform's own, in a wheel copies.
     compose = (TEMPLATES / "docker-compose.yml").read_text("utf-8")
     for old, new in _in_containers(name).items():
         assert compose.count(old) == 1, old
@@ -124,8 +120,10 @@ def _words(name: str, sample: Sample) -> dict[str, str]:
 
 
 def _of_test(sample: Sample, record_id: tuple[str, ...], event_time: str) -> dict[str, str]:
-    """The record that the project's test makes of a number and a time, and the fates of four records of which two are
-    the same."""
+    """Return the record that the project's test makes of a number and a time, and the expected fates.
+
+    The test has four records, two of them the same.
+    """
     values = dict.fromkeys((*record_id, event_time), "time")
     for name in record_id:
         if sample.columns[name] != "timestamp":
@@ -144,7 +142,7 @@ def _tuple(columns: tuple[str, ...]) -> str:
 def _refuse_what_no_declaration_takes(
     name: str, sample: Sample, columns: list[str], record_id: tuple[str, ...], event_time: str
 ) -> None:
-    """Make the declaration as its file will make it, so that a refusal is told now."""
+    """Make the declaration as its file will make it, so that a refusal comes now."""
     output = Output(
         name="counts", transform="m:f", window=Fixed(timedelta(hours=1)), sink=Postgres(table=f"results.{name}")
     )
@@ -161,7 +159,7 @@ def _refuse_what_no_declaration_takes(
 
 
 def _in_containers(name: str) -> dict[str, str]:
-    """The parts of the shipped compose file that differ in a project."""
+    """Return the parts of the shipped compose file that differ in a project."""
     return {
         "name: onlyonce\n": f"name: {name}\n",
         "  image: onlyonce:local\n": f"  image: {name}:0.1.0\n",

@@ -1,7 +1,7 @@
-"""Find the form of times that are not ISO 8601: a count since 1970, or a date in the order that people write. Pure.
+"""Read a sample of the input, and guess its types, the forms of its times, the record id, the event time and a window.
 
-Only a form that is certain is proposed. A count needs a column whose name says that it is a time. Of two orders of day
-and month, one needs a day beyond 12 in the sample.
+Only a form of times that is certain is proposed. A count since 1970 needs a column whose name says that it is a time.
+Of two orders of day and month, one needs a day beyond 12 in the sample.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from onlyonce.sources import avro_files, file_bytes, typed_files
 from onlyonce.sources.listing import FileAt, opened
 
 HAPPENED = ("event_time", "event_timestamp", "occurred", "happened", "timestamp", "time", "ts", "at", "created", "date")
-"""Words of the name of a time at which something happened, the clearest first."""
+"""Words in the name of a time at which something happened, the clearest first."""
 HANDLED = ("updated", "modified", "loaded", "ingested", "inserted", "received", "processed", "arrived", "landed")
-"""Words of the name of a time at which a system handled a record: that comes later, and again."""
+"""Words in the name of a time at which a system handled a record: that comes later, and again."""
 FIRST, LAST = datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
 """A count since 1970 is taken for a time of these years only."""
 DAYS = [
@@ -56,10 +56,9 @@ def time_form_words(name: str) -> list[str]:
 
 
 def time_form_of(name: str, kind: str, values: Sequence[Any]) -> tuple[str, tuple[str, ...]]:
-    """Return the type of a column, and the forms that read all its values as times; one form is certain, several are
-    not.
+    """Return the type of a column, and the forms that read all its values as times.
 
-    Without a form it stays what it was.
+    One form is certain, several are not. Without a form the type stays what it was.
     """
     there = [_written(value) for value in values if value is not None]
     if kind == "string" and there and all(isinstance(value, str) for value in values if value is not None):
@@ -95,10 +94,8 @@ def _is_count(value: str, form: str) -> bool:
     )
 
 
-# The declared type of a column, told from its values. Pure.
-#
-# It is a type that a declaration takes (Spark's DDL). If values disagree, or there are none, it is `string`, by which
-# nothing is lost. Who calls it: `sample`.
+# The declared type of a column, by its values. It is a type that a declaration takes (Spark's DDL). If values disagree,
+# or there are none, it is `string`, by which nothing is lost. Pure.
 
 
 TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)?")
@@ -124,7 +121,7 @@ PLAIN: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
 
 
 def types_of_json(values: Sequence[Any]) -> str:
-    """The type of a field of JSON objects. A text that is a time everywhere is a time."""
+    """Return the type of a field of JSON objects. A string that is a time in every record is a time."""
     there = [value for value in values if value is not None]
     kinds = {type(value) for value in there}
     if not there:
@@ -132,7 +129,7 @@ def types_of_json(values: Sequence[Any]) -> str:
     if kinds == {bool}:
         return "boolean"
     if kinds <= {int, float}:
-        # A double has not all integers of 19 digits: the conversion table refuses those.
+        # A double does not have all integers of 19 digits: the conversion table refuses those.
         kind = "bigint" if kinds == {int} else "double"
         fits = all(_is(kind, Number(repr(value))) for value in there)
         return "string" if not fits else "long" if kind == "bigint" else kind
@@ -146,7 +143,7 @@ def types_of_json(values: Sequence[Any]) -> str:
 
 
 def types_of_csv(texts: Sequence[str | None]) -> str:
-    """The type of a column of CSV; nothing between two commas is null."""
+    """Return the type of a column of CSV; nothing between two commas is null."""
     there = [text for text in texts if text]
     if not there:
         return "string"
@@ -157,9 +154,10 @@ def types_of_csv(texts: Sequence[str | None]) -> str:
 
 
 def types_of_arrow(kind: pa.DataType) -> str:
-    """The type of a column of Parquet or Avro.
+    """Return the type of a column of Parquet or Avro.
 
-    One that a declaration has no word for is `string`: the file then says what does not fit."""
+    A type that a declaration has no word for becomes `string`: the file then shows what does not fit.
+    """
     if types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
     if types.is_map(kind):
@@ -194,10 +192,8 @@ def _struct(objects: Sequence[dict[str, Any]]) -> str:
     return f"struct<{','.join(f'{name}:{types_of_json([one.get(name) for one in objects])}' for name in names)}>"
 
 
-# Reads the beginning of an input file: its columns, their types, and some rows. Decides nothing.
-#
-# At most ROWS records of at most BYTES, so a file of any size is looked at in a second. Who calls it: `onlyonce init
-# --from`. Errors: Refused for what can't be read.
+# The beginning of an input file: its columns, their types, and some rows. At most ROWS records of at most BYTES are
+# read, so a file of any size takes a second.
 
 
 ROWS = 1000
@@ -207,7 +203,7 @@ FORMATS = {
 }  # fmt: skip
 NOT_READ = "nothing was written"
 OTHER_DELIMITERS = (";", "\t", "|")
-"""What stands between the values in files that are called CSV as well."""
+"""Other separators of values in files that are called CSV."""
 
 
 @dataclass(frozen=True)
@@ -216,7 +212,7 @@ class Sample:
 
     format    as `Files` has it; `header`: of CSV, whether the first line has the columns' names
     columns   the declared type by declared name, in order
-    rows      the records by declared name, values as the reader gives them: of JSON and CSV times are texts
+    rows      the records by declared name, values as the reader gives them: times of JSON and CSV are strings
     aliases   the name in the file of each column that can't be declared by it
     formats   the form of each column of times that are not ISO 8601
     unsure    the forms of each column that has several: nothing says which of its numbers is the month
@@ -232,17 +228,17 @@ class Sample:
     unsure: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def values(self, column: str) -> list[Any]:
-        """The values of a column; None where a record has none."""
+        """Return the values of a column; None if a record has none."""
         return [row.get(column) for row in self.rows]
 
     def times(self, column: str) -> list[Any]:
-        """The values of a column of times, read by its form if it has one."""
+        """Return the values of a column of times, read by its form if it has one."""
         form = self.formats.get(column)
         return [read_time_form(value, form) if form and value is not None else value for value in self.values(column)]
 
 
 def read_sample(path: Path) -> Sample:
-    """The beginning of a file, whose name says its format. Raises Refused."""
+    """Return the beginning of a file, whose name says its format. Raise Refused if it can't be read."""
     packed = file_bytes.packing_of(path.name)
     kind = FORMATS.get((path.with_suffix("") if packed else path).suffix.lower())
     if kind is None or (packed and kind in ("parquet", "avro")):
@@ -257,7 +253,7 @@ def read_sample(path: Path) -> Sample:
         header, columns, rows = READERS[kind](path.resolve())  # a sample may be a link
     except Refused:
         raise
-    except Exception as error:  # the readers raise whatever a damaged byte leads them to
+    except Exception as error:  # the readers raise many kinds of errors for a damaged byte
         told = " ".join(str(error).split())[:200] or type(error).__name__
         raise _unreadable(path, f"it is cut short or damaged as {kind} ({told})") from error
     if not rows:
@@ -347,7 +343,7 @@ READERS = {"json": _json, "csv": _csv, "parquet": _parquet, "avro": _avro}
 
 
 def _records(path: Path, quoted_within: int | None) -> Iterator[str]:
-    """The first records, without what is cut off at the end of the sample."""
+    """Yield the first records, without a record that is cut off at the end of the sample."""
     found, begin = file_bytes.record_end_reader(quoted_within), 0
     with opened(FileAt(str(path)), file_bytes.packing_of(path.name)) as file:
         content = file.read(BYTES)
@@ -359,15 +355,19 @@ def _records(path: Path, quoted_within: int | None) -> Iterator[str]:
 
 
 def _other_delimiter(lines: list[list[str]]) -> str | None:
-    """Return what separates the values if it is no comma: the first line has none, and each line has the same number of
-    the other one."""
+    """Return what separates the values if it is no comma; else None.
+
+    Then the first line has no comma, and each line has the same number of the other separator.
+    """
     counts = {one: {sum(cell.count(one) for cell in line) for line in lines} for one in OTHER_DELIMITERS}
     return next((one for one, found in counts.items() if len(lines[0]) == 1 and len(found) == 1 and found != {0}), None)
 
 
 def _is_header(first: list[str], others: list[list[str]]) -> bool:
-    """Return whether a line of CSV has names: plain ones, or any that are no values if other lines have some in the
-    same columns."""
+    """Return whether a line of CSV has names.
+
+    They are plain names, or strings that are no values if other lines have values in the same columns.
+    """
     if len({*first}) < len(first) or not all(name.strip() for name in first):
         return False
     if all(re.fullmatch(r"[A-Za-z_]\w*", name) for name in first):
@@ -397,18 +397,15 @@ def _unreadable(path: Path, why: str) -> Refused:
     return Refused(f"{path} can't be read: {why}", data=NOT_READ, hint="name a file as the source will deliver it")
 
 
-# Guesses which columns identify a record, which one says when it happened, and which window is good to begin with.
-#
-# Pure.
-#
-# A guess has its reason beside it, which becomes a comment of the declaration: a person decides. Who calls it:
-# `project`. Not promised: that what is unique in a sample is unique in all of the input.
+# Guesses: which columns identify a record, which one says when it happened, and which window is good to begin with. The
+# reason of a guess becomes a comment of the declaration: a person decides, since what is unique in a sample may not be
+# unique in all of the input. Pure.
 
 
 KEYS = ("string", "tinyint", "smallint", "int", "long")
 """The types of columns that identify things."""
 MOST_COLUMNS = 12
-"""Of so many columns pairs are tried."""
+"""How many columns are tried in pairs."""
 DATE = re.compile(r"[0-9]{1,4}[./-][0-9]{1,2}[./-][0-9]{1,4}(?:[ T].*)?")
 """A date that people write, in any order of its parts, and a time behind it."""
 WINDOWS = (timedelta(days=1), timedelta(hours=1), timedelta(minutes=1))
@@ -416,14 +413,14 @@ WINDOWS = (timedelta(days=1), timedelta(hours=1), timedelta(minutes=1))
 
 @dataclass(frozen=True)
 class Guess:
-    """A column, or some, and why."""
+    """One or more columns, and why."""
 
     columns: tuple[str, ...]
     reason: str
 
 
 def event_time(sample: Sample) -> Guess:
-    """The column that says when a record happened. Raises Refused where no column has times in every record."""
+    """Return the column that says when a record happened. Raise Refused if no column has times in every record."""
     times = [name for name, kind in sample.columns.items() if kind == "timestamp" and None not in sample.values(name)]
     if not times:
         raise Refused(
@@ -442,8 +439,10 @@ def event_time(sample: Sample) -> Guess:
 
 
 def _hint(sample: Sample) -> str:
-    """Return what to do about a file without a time; a date such as 3/1/2026 is named, since nothing says which of its
-    numbers is the month."""
+    """Return what to do about a file without a time.
+
+    A date such as 3/1/2026 is named, since nothing says which of its numbers is the month.
+    """
     found = next(
         (
             (name, str(value))
@@ -469,7 +468,7 @@ def _hint(sample: Sample) -> str:
 
 
 def record_id(sample: Sample) -> Guess:
-    """The columns that identify a record; none if its place in the file does."""
+    """Return the columns that identify a record; none if its place in the file does."""
     rows = _distinct(sample)
     keys = [
         name for name, kind in sample.columns.items() if kind in KEYS and all(row.get(name) is not None for row in rows)
@@ -479,7 +478,7 @@ def record_id(sample: Sample) -> Guess:
     if named := [name for name in single if _says_id(name)]:
         best = next((name for name in named if name.lower() == "id"), named[0])
         return Guess((best,), f"{told}, and its name says so")
-    # A number may be unique in a sample by chance; a text hardly is.
+    # A number may be unique in a sample by chance; a string rarely is.
     if texts := [name for name in single if sample.columns[name] == "string"]:
         return Guess((texts[0],), f"{told}; its name does not say so, so look whether it is by chance")
     timed = [name for name, kind in sample.columns.items() if kind == "timestamp" and name not in keys]
@@ -494,7 +493,7 @@ def record_id(sample: Sample) -> Guess:
 
 
 def window(times: Sequence[Any]) -> timedelta:
-    """A window so short that the sample holds several, so that a first run shows closed ones."""
+    """Return a window so short that the sample holds several, so that a first run shows closed ones."""
     found = [time for value in times if (time := _moment(value)) is not None]
     span = max(found) - min(found) if found else timedelta(0)
     return next((size for size in WINDOWS if span >= 3 * size), WINDOWS[-1])
@@ -520,7 +519,7 @@ def _says_id(name: str) -> bool:
 
 
 def _distinct(sample: Sample) -> list[dict[str, Any]]:
-    # A record that is there twice, as it is, was delivered twice.
+    # A record that is there twice, unchanged, was delivered twice.
     return list({repr(sorted(row.items())): row for row in sample.rows}.values())
 
 

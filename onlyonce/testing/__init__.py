@@ -3,8 +3,7 @@ test.
 
     from onlyonce.testing import run, then
 
-Imports no Spark: a name is loaded when it is first asked for. Who calls it: a user's tests, by the pytest plugin or
-without it.
+It imports no Spark: a name is loaded at its first use.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""Tests whether a source keeps its contract.
+"""Test whether a source keeps its contract: `onlyonce conform`, see docs/how-to/own-source.md.
 
-The source is read in pieces, each piece twice, and then at once: all must give the same records with the same ids.
-
-It uses the product's own code (registry, ranges, readers, ids) with scratch registries, and changes nothing of the
+The source is read in pieces, each piece twice, and then at once: all must give the same records with the same ids. It
+uses the product's own code (registry, ranges, readers, ids) with scratch registries, and changes nothing of the
 pipeline. All ids are held in memory, so try it on a part of the data, which must not change meanwhile.
-
-Who calls it: `onlyonce.testing.conformance`, and the tests of whoever has a source. Errors: Refused for what is no
-source at all.
 """
 
 from __future__ import annotations
@@ -57,7 +53,10 @@ class Verdict:
 
 
 def check(spark: SparkSession, pipeline: Pipeline, scratch: Path) -> Verdict:
-    """Read all of a pipeline's source both ways and compare. `scratch` is an empty folder of the caller's."""
+    """Read all of a pipeline's source both ways and compare. `scratch` is an empty folder of the caller's.
+
+    Raise Refused for a pipeline whose source can't be tested.
+    """
     if pipeline.sources:
         raise Refused(
             f"{pipeline.name} has several sources, and a conformance check reads one",
@@ -97,7 +96,7 @@ def check(spark: SparkSession, pipeline: Pipeline, scratch: Path) -> Verdict:
 
 
 def _may_repeat(pipeline: Pipeline) -> bool:
-    """Whether two records may have one id: then the later one is a re-delivery."""
+    """Return whether two records may have one id: then the later one is a re-delivery."""
     source = pipeline.source
     return source.needs_dedup if isinstance(source, Custom) else not pipeline.by_position
 
@@ -162,15 +161,14 @@ def _differ(one: Rows, other: Rows) -> str:
     return f"{missing.total()} are missing and {more.total()} are other, of {one.total()}"
 
 
-# Entry point: tests whether a pipeline's source keeps its contract.
-#
-# `onlyonce conform` runs it; see docs/how-to/own-source.md.
-#
-# All that the source has now is read three times, and nothing is written but a scratch folder, which is removed.
+# The entry point.
 
 
 def main(argv: list[str]) -> Report:
-    """Check one pipeline's source; the report's warnings are what is wrong. Raises the platform's errors."""
+    """Check one pipeline's source; the report's warnings are what is wrong. Raise the platform's errors.
+
+    All that the source has now is read three times. Only a scratch folder is written, which is removed.
+    """
     asked = parse("conform", argv)
     pipeline = declarations.one(asked.pipeline, asked.pipelines)
 

@@ -1,7 +1,7 @@
-"""Decides which kills a crash test makes, groups them into chains, and words the result. Pure.
+"""Decide which kills a crash test makes, read and compare its results, and word its report.
 
 A chain is a series of kills over one copy of the input. Each run is killed at the next point of the chain; the last run
-goes to its end. Then the results are compared with those of an undisturbed run. One comparison judges the whole chain.
+ends by itself. Then the results are compared with those of an undisturbed run. One comparison judges the whole chain.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Strike:
 
 @dataclass(frozen=True)
 class Difference:
-    """How the rows of one result differ from the reference: how many are missing, how many are there too often."""
+    """How the rows of one result differ from the reference: how many are missing, how many there are too many."""
 
     result: str
     lost: int
@@ -63,7 +63,7 @@ class Difference:
 class Chain:
     """What became of a chain: the kills that struck, those that were not reached, and how it ended.
 
-    `stopped` is what the run after the last kill said when it did not come to its end; then nothing was compared.
+    `stopped` has the last words of the run after the last kill if it failed; then nothing was compared.
     """
 
     struck: tuple[Strike, ...]
@@ -74,7 +74,7 @@ class Chain:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is said of one kill. The sums are those of its whole chain."""
+    """The verdict on one kill. The sums are those of its whole chain."""
 
     strike: Strike
     chain: int
@@ -86,7 +86,7 @@ class Verdict:
 
 @dataclass
 class Queue:
-    """The chains that are still to be played. A kill that was not reached goes to the head of a new one."""
+    """The chains that are still to be played. A kill that was not reached becomes the head of a new one."""
 
     chains: list[list[Strike]]
     verdicts: list[Verdict] = field(default_factory=list)
@@ -102,7 +102,7 @@ class Queue:
             elif first == head:
                 self.verdicts.append(Verdict(head, number, False, None, None, "not reached"))
             else:
-                again.insert(0, first)  # this run passed the point less often; the first pass must be there
+                again.insert(0, first)  # this run passed the point less often; every run has the first pass
         self.verdicts += judged(number, found)
         if found.stopped is not None:
             again = [*found.struck[:-1], *again]
@@ -114,16 +114,16 @@ class Queue:
 
 
 def every_point(passes: Sequence[str], seed: int) -> list[Strike]:
-    """Each point that an undisturbed run passes, once, at a pass drawn by the seed; in the order of the run."""
+    """Return each point that an undisturbed run passes, once, at a pass drawn by the seed; in the order of the run."""
     chance = random.Random(seed)
     counts = Counter(passes)
     return _in_order(_strike(passes, point, chance.randint(1, counts[point])) for point in sorted(counts))
 
 
 def named_points(passes: Sequence[str], wanted: Iterable[str]) -> list[Strike]:
-    """The kills that a person names: `point` for its first pass, or `point:nth`.
+    """Return the kills that a person names: `point` for its first pass, or `point:nth`.
 
-    Raises Refused for one that isn't passed.
+    Raise Refused for a point that isn't passed.
     """
     counts = Counter(passes)
     found = []
@@ -138,30 +138,30 @@ def named_points(passes: Sequence[str], wanted: Iterable[str]) -> list[Strike]:
 
 
 def sampled_points(strikes: list[Strike], count: int, seed: int) -> list[Strike]:
-    """`count` of them by chance; the same seed draws the same."""
+    """Return `count` of the kills by chance; the same seed draws the same."""
     return _in_order(random.Random(seed).sample(strikes, min(count, len(strikes))))
 
 
 def dealt_points(strikes: list[Strike], length: int) -> list[list[Strike]]:
-    """The kills as chains of at most `length`.
+    """Return the kills as chains of at most `length`.
 
-    They are dealt out one by one, so that each chain goes over all batches.
+    They are dealt out one by one, so that each chain covers all batches.
     """
     chains = -(-len(strikes) // length)
     return [strikes[n::chains] for n in range(chains)]
 
 
 def nth_from(passes: Sequence[str], before: Strike | None, strike: Strike) -> int:
-    """Which pass a run must be killed at that goes on after the kill `before`.
+    """Return at which pass to kill a run that continues after the kill `before`.
 
-    About: it repeats a little of what was.
+    It is about right: the run repeats a little of what was.
     """
     start = before.at + 1 if before else 0
     return max(1, list(passes[start : strike.at + 1]).count(strike.point))
 
 
 def judged(number: int, found: Chain) -> list[Verdict]:
-    """The verdicts on the kills of a chain that struck."""
+    """Return the verdicts on the kills of a chain that struck."""
     if found.stopped is not None:
         return [Verdict(strike, number, True, None, None, "stopped") for strike in found.struck[-1:]]
     lost, doubled = (sum(getattr(d, name) for d in found.differences) for name in ("lost", "doubled"))
@@ -170,9 +170,9 @@ def judged(number: int, found: Chain) -> list[Verdict]:
 
 
 def broken_results(pipeline: Pipeline, differences: Iterable[Difference]) -> tuple[Difference, ...]:
-    """The differences that the declaration does not allow.
+    """Return the differences that the declaration does not allow.
 
-    At least once a kill may leave rows of a PostgreSQL append twice, and changes nothing else.
+    With at least once, a kill may leave rows of a PostgreSQL append twice, and changes nothing else.
     """
     allowed = {o.name for o in pipeline.outputs if pipeline.mode == "at_least_once" and _appends(o)}
     return tuple(d for d in differences if d.lost or (d.doubled and d.result not in allowed))
@@ -181,9 +181,11 @@ def broken_results(pipeline: Pipeline, differences: Iterable[Difference]) -> tup
 def advice(
     verdicts: Iterable[Verdict], control: Sequence[Difference] | None, stopped: Sequence[str], again: str
 ) -> list[str]:
-    """What to do when not all has held. `control`: how a second run without a kill differs, if one was made.
+    """Return what to do if not every kill held.
 
-    `stopped`: what the runs that stopped have said. `again`: the command that plays the kills of one chain alone.
+    control   how a second run without a kill differs, if one was made
+    stopped   the last words of the runs that stopped
+    again     the command that plays the kills of one chain alone
     """
     said = {verdict.said for verdict in verdicts}
     told = list(dict.fromkeys(stopped))
@@ -222,10 +224,8 @@ def _appends(output: Output) -> bool:
     return isinstance(output.sink, Postgres) and output.sink.write == "append"
 
 
-# The rows of sharded files and of requests, as Arrow tables that can be compared: floats are floats, not their text.
-#
-# Who calls it: `onlyonce.testing.crash_results`. For a format of the user's own only the number of rows in each
-# file is known.
+# The rows of sharded files and of requests, as Arrow tables that can be compared: floats are floats, not strings. Of a
+# format of the user's own only the number of rows in each file is known.
 
 
 FILE = "oo_file"
@@ -233,7 +233,7 @@ FILE = "oo_file"
 
 
 def content_of_files(folder: Path, kind: str, winners: Iterable[tuple[str, str, int]]) -> pa.Table:
-    """The rows of all files that count, given as (temporary, final name, rows); an empty one is a row of nulls."""
+    """Return the rows of all current files, given as (temporary, final name, rows); an empty file is a row of nulls."""
     tables = []
     for temporary, name, rows in winners:
         path = folder / PENDING / temporary
@@ -248,7 +248,7 @@ def content_of_files(folder: Path, kind: str, winners: Iterable[tuple[str, str, 
 
 
 def content_of_payloads(requests: pa.Table) -> pa.Table:
-    """The rows that requests or messages hold as JSON, each with its key."""
+    """Return the rows that requests or messages hold as JSON, each with its key."""
     if not requests.num_rows:
         return requests
     lines = "\n".join(requests["payload"].to_pylist())
@@ -256,7 +256,7 @@ def content_of_payloads(requests: pa.Table) -> pa.Table:
 
 
 def _json(lines: bytes) -> pa.Table:
-    # One block: what a column is, is decided by all of its values.
+    # One block: a column's type is decided by all of its values.
     options = json.ReadOptions(use_threads=False, block_size=max(1 << 20, len(lines)))
     return _times_as_text(json.read_json(io.BytesIO(lines), options))
 
@@ -270,7 +270,7 @@ def _csv(content: bytes) -> pa.Table:
 
 
 def _times_as_text(found: pa.Table) -> pa.Table:
-    """A text that looks like a time is read as one; in the next file, with other rows, it may not."""
+    """Cast times to strings: a string that looks like a time is read as one, but perhaps not in the next file."""
     known = (pa.types.is_timestamp, pa.types.is_date, pa.types.is_time)
     fields = [f.with_type(pa.string()) if any(of_time(f.type) for of_time in known) else f for f in found.schema]
     return found.cast(pa.schema(fields))
@@ -293,20 +293,18 @@ READERS: dict[str, Callable[[bytes], pa.Table]] = {
 
 # What a scratch platform holds in the end, as Arrow tables: `events`, each output, and what the log says of them.
 #
-# Of an output of files it is the rows of the files that count, each with the final name of its file; of one that is
-# sent outside the rows that wait in the outbox.
-#
-# Columns that tell of the run and not of the result (system time, lineage, batch, partition) are left out. All of it is
-# in memory at once.
+# For an output of files these are the rows of the current files, each with the final name of its file; for one that is
+# sent outside, the rows that wait in the outbox. Columns about the run and not about the result (system time, lineage,
+# batch, partition) are left out. All of it is in memory at once.
 
 
 FLOATS = {700: pa.float32(), 701: pa.float64()}
-"""PostgreSQL's numbers for real and double precision. Everything else is compared as its text, which is exact."""
+"""PostgreSQL's numbers for real and double precision. Everything else is compared as a string, which is exact."""
 JUDGED = (OO_KIND, OO_REASON, OO_RAW, OO_UNKNOWN)
 
 
 def results_of(platform: ScratchPlatform, pipeline: Pipeline) -> dict[str, pa.Table]:
-    """All results by name."""
+    """Return all results by name."""
     found = {"events": _events(platform, pipeline)}
     found |= {output.name: _output(platform, pipeline, output) for output in pipeline.outputs}
     url = platform.environment["ONLYONCE_DATABASE_URL"]
@@ -314,7 +312,7 @@ def results_of(platform: ScratchPlatform, pipeline: Pipeline) -> dict[str, pa.Ta
 
 
 def results_conserved(results: dict[str, pa.Table]) -> bool:
-    """Whether the log says that all records add up."""
+    """Return whether all records add up, by the log."""
     return bool(pc.all(pc.equal(results["log: fates"]["conserved"], "t"), min_count=0).as_py())
 
 
@@ -345,7 +343,7 @@ def _output(platform: ScratchPlatform, pipeline: Pipeline, output: Output) -> pa
 
 
 def _winners(url: str, output: Output) -> list[tuple[str, str, int]]:
-    """(temporary, final name, rows) of each file that counts."""
+    """Return (temporary, final name, rows) of each current file."""
     found = _of_log(url, output, "files").to_pylist()
     return [(row["temporary"], row["name"], int(row["rows"])) for row in found]
 
@@ -377,8 +375,8 @@ def _copied(url: str, select: sql.Composable) -> pa.Table:
 
 # How two results differ, as multisets of rows, in Arrow: loss and duplicates can't cancel out.
 #
-# Floats are apart: a sum of doubles differs in its last digits with the order of its terms, which Spark does not
-# promise. Rows that agree in all else are compared in order, floats within a tolerance.
+# Floats are compared apart: a sum of doubles differs in its last digits with the order of its terms, which Spark does
+# not promise. Rows that agree in all other columns are compared in order, floats within a tolerance.
 
 
 SINGLE_TOLERANCE = 1e-5
@@ -389,7 +387,7 @@ EXAMPLES = 3
 
 
 def difference(result: str, wanted: pa.Table, found: pa.Table) -> Difference | None:
-    """What is lost of `wanted`, and what is there too often; None when both hold the same rows."""
+    """Return what is lost of `wanted`, and what there is more often; None if both hold the same rows."""
     if set(wanted.column_names) != set(found.column_names):
         columns = (f"columns {sorted(wanted.column_names)}", f"now {sorted(found.column_names)}")
         return Difference(result, wanted.num_rows, found.num_rows, columns)
@@ -413,7 +411,7 @@ def difference(result: str, wanted: pa.Table, found: pa.Table) -> Difference | N
 def differences(
     wanted: dict[str, pa.Table], found: dict[str, pa.Table], left_out: Iterable[tuple[str, str]] = ()
 ) -> list[Difference]:
-    """The differences of all results. `left_out` names the columns (result, column) that are not compared."""
+    """Return the differences of all results. `left_out` names the columns (result, column) that are not compared."""
     unseen = set(left_out)
 
     def seen(result: str, table: pa.Table) -> pa.Table:
@@ -424,7 +422,8 @@ def differences(
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """The same rows in columns that Arrow can group and sort by: structs as their fields, lists and maps as text."""
+    """Return the rows in columns that Arrow can group and sort by: structs as their fields, lists and maps as
+    strings."""
     while any(pa.types.is_struct(field.type) for field in table.schema):
         table = table.flatten()
     for at, column in enumerate(table.schema):
@@ -452,7 +451,7 @@ def _sorted(table: pa.Table, exact: list[str], floats: list[str]) -> pa.Table:
 
 
 def _changed(one: pa.Table, other: pa.Table, exact: list[str], floats: list[str]) -> np.ndarray[Any, Any]:
-    """Which rows, in their order, differ in a float."""
+    """Return which rows, in their order, differ in a float."""
     left, right = _sorted(one, exact, floats), _sorted(other, exact, floats)
     changed = np.zeros(left.num_rows, dtype=bool)
     for name in floats:
@@ -498,7 +497,7 @@ class Asked:
 
 @dataclass
 class Played:
-    """What came of it. `control` is how another run without a kill differs from the reference, if one was made."""
+    """The outcome. `control` is how another run without a kill differs from the reference, if one was made."""
 
     kills: int
     run_seconds: float
@@ -510,9 +509,9 @@ class Played:
 
 
 def report(asked: Asked, played: Played) -> Report:
-    """The table of kills, that of differences, and a warning for each thing to do.
+    """Return the table of kills, the table of differences, and a warning for each thing to do.
 
-    All has held when `all held` is true.
+    Every kill held if the fact `all held` is true.
     """
     told = advice(played.verdicts, played.control, played.stopped, _again(asked, played.verdicts))
     held = sum(verdict.said == "held" for verdict in played.verdicts)

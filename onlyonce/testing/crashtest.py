@@ -1,9 +1,8 @@
-"""A pipeline whose every place to read or write is moved into a scratch folder, so that a crash test touches no other.
+"""The crash test of a pipeline: an undisturbed run over a copy of its input, then runs with kills at every step.
 
-What would be sent outside (a webhook, Kafka) stays in the scratch platform's outbox, as nothing there delivers.
-
-The file that `file_for` writes is a file with declarations like the user's own, and loads that one. The function of an
-output is left as it is: what it reads or writes beside its rows is not held back.
+All must have the same results. The pipeline's every place to read or write is moved into a scratch folder. What would
+be sent outside (a webhook, Kafka) stays in the scratch platform's outbox, as nothing there delivers. The function of an
+output is left as it is: what it reads or writes apart from its rows is not held back.
 """
 
 from __future__ import annotations
@@ -40,7 +39,10 @@ PIPELINES = [pipeline({name!r}, {files!r}, {inbox!r})]
 
 
 def pipeline(name: str, files: Sequence[str], inbox: str) -> Pipeline:
-    """The pipeline of that name, reading `inbox` and writing to default places. Raises Refused as `check` does."""
+    """Return the pipeline of that name, reading `inbox` and writing to default places.
+
+    Raise Refused as `check` does.
+    """
     found = declarations.one(name, [Path(file) for file in files])
     check_redirected(found)
     outputs = tuple(
@@ -52,8 +54,7 @@ def pipeline(name: str, files: Sequence[str], inbox: str) -> Pipeline:
 
 
 def check_redirected(found: Pipeline) -> None:
-    """Raises Refused for a source that can't be copied, where nothing but whole files is known to be, and for a sink
-    that can't be moved."""
+    """Raise Refused for a source that is no copy of whole files, and for a sink that can't be moved."""
     if not isinstance(found.source, Files):
         raise Refused(
             f"pipeline {found.name}: its source is "
@@ -78,13 +79,13 @@ def check_redirected(found: Pipeline) -> None:
 
 
 def connections(found: Pipeline) -> list[str]:
-    """The environment variables of its sinks' databases; in a crash test each names a scratch database."""
+    """Return the environment variables of its sinks' databases; in a crash test each names a scratch database."""
     sinks = [output.sink for output in found.outputs]
     return sorted({s.connection for s in sinks if isinstance(s, Postgres) and s.connection})
 
 
 def file_for_target(name: str, files: Sequence[Path], inbox: Path, folder: Path) -> Path:
-    """Write the file with the moved pipeline; gives its path."""
+    """Write the file with the moved pipeline, which loads the user's own files; return its path."""
     # A folder of its own: it comes onto the path of modules, where nothing else may be found.
     folder.mkdir(parents=True)
     path = folder / "onlyonce_crashtest.py"
@@ -92,37 +93,33 @@ def file_for_target(name: str, files: Sequence[Path], inbox: Path, folder: Path)
     return path
 
 
-# The crash test of a pipeline: an undisturbed run over a copy of its input, then runs with kills at every step; all
-# must have the same results.
-#
-# Why the comparison is exact. All files lie in the copy before the first run, under the same names and paths, so each
+# Why the comparison is exact. All files are in the copy before the first run, under the same names and paths, so each
 # platform lists the same sorted names and cuts them into the same batches, killed or not (`max_files_a_batch`; the
 # registry's append is one transaction). The max event time before a batch is then the same, and so is what is late. The
-# input is declared ended in each run, so that no window waits, and none closes by silence, which is by the clock. What
-# is left of the clock: `max_ahead` asks whether an event time is too far in the future, so input dated after now may be
-# judged otherwise a minute later.
+# input is declared ended in each run, so that no window waits, and none closes by silence, which depends on the clock.
+# One dependence on the clock is left: `max_ahead` asks whether an event time is too far in the future, so input dated
+# after now may be judged otherwise a minute later.
 #
-# The kills are SIGKILL of the driver, its JVM and its Python workers. Which points there are is what the reference has
+# The kills are SIGKILL of the driver, its JVM and its Python workers. The points are those that the reference has
 # passed; a point that only a backfill or a collection passes is not tried.
 
 
 Tell = Callable[[int, int, str], None]
-"""Told after each step: how many kills are judged, of how many, and what comes next."""
+"""Called after each step: how many kills are judged, of how many, and what comes next."""
 
 PATIENCE = 10
-"""A disturbed run may take as many times as long as the reference, and SLACK seconds, before it counts as stuck."""
+"""A disturbed run may take so many times as long as the reference, and SLACK seconds, before it counts as stuck."""
 SLACK = 300
 TRIES = 3
-"""How often a run that asks to be run again is."""
+"""How often a run that asks to be run again is repeated."""
 SHORT_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def play(asked: Asked, tell: Tell) -> Report:
-    """Play the crash test and give its report; all has held when it has no warnings.
+    """Play the crash test and return its report; every kill held if it has no warnings.
 
-    Raises Refused (what can't be tested so), Retryable or InvariantBroken when already the undisturbed run fails.
-    Called by `onlyonce.cli.checking`. Nothing of the platform of this environment is read or written, but the
-    declarations.
+    Raise Refused for what can't be tested so, and Retryable or InvariantBroken if the undisturbed run fails. Of this
+    environment's platform only the declarations are read, and nothing is written.
     """
     files = asked.files or settings.pipeline_files()
     pipeline = declarations.one(asked.pipeline, files)
@@ -148,9 +145,9 @@ def play(asked: Asked, tell: Tell) -> Report:
 
 @contextmanager
 def _prefix(*, keep: bool) -> Iterator[Url | None]:
-    """Where data in a store is, a prefix below that of this platform, which it shares nothing with; gone in the end.
+    """Yield a prefix for data in a store, below this platform's and apart from its data; clear it in the end.
 
-    None for a disk.
+    Yield None if data is on a disk.
     """
     root = settings.data_root()
     if not isinstance(root, Url):
@@ -236,7 +233,7 @@ class _Test:
         return crash_results.sampled_points(found, asked.sample, asked.seed) if asked.sample else found
 
     def _chain(self, chain: list[Strike], done: int, of: int) -> Chain:
-        """Kill at one point after the other over one platform, go to the end, compare."""
+        """Kill at one point after the other over one platform, run to the end, compare."""
         platform = self._platform()
         struck: list[Strike] = []
         stopped: str | None = None
@@ -260,7 +257,7 @@ class _Test:
         return Chain(tuple(struck), tuple(chain[len(struck) :]), stopped, apart)
 
     def _control(self) -> tuple[Difference, ...]:
-        """How another run without a kill differs: by that the function is at fault, not the kill."""
+        """Return how another run without a kill differs: if it does, the function is at fault, not the kill."""
         self._tell(0, 0, "another undisturbed run")
         platform = self._platform()
         code, output = self._run(platform)
@@ -269,7 +266,7 @@ class _Test:
         return self._apart(platform)
 
     def _run(self, platform: scratch.ScratchPlatform, point: str | None = None, nth: int = 1) -> tuple[int, str]:
-        """One run, again where it asks for it, as Airflow would; one that has no end is ended."""
+        """Run once, and again if the run asks for it, as Airflow would; end a run that does not end."""
         code, output = 0, ""
         how: dict[str, Any] = {"master": self._asked.master, "timeout": self._timeout}
         for _ in range(TRIES):
@@ -305,7 +302,7 @@ class _Test:
             "ONLYONCE_PIPELINES": str(self._declared),
             "ONLYONCE_FAILPOINTS": "",
             "ONLYONCE_SPARK_UI": "false",
-            "ONLYONCE_IN_DRIVER_BYTES": "0",  # as a large batch goes: by Spark's tasks
+            "ONLYONCE_IN_DRIVER_BYTES": "0",  # as for a large batch: by Spark's tasks
             "JDK_JAVA_OPTIONS": variable("JDK_JAVA_OPTIONS") or SHORT_JVM,
         }
         for name in connections(self._pipeline):
@@ -321,7 +318,7 @@ class _Test:
 
 
 def _columns(texts: list[str], pipeline: Pipeline) -> list[tuple[str, str]]:
-    """OUTPUT.COLUMN as pairs; refuses an output that is not there."""
+    """Return OUTPUT.COLUMN as pairs; refuse an unknown output."""
     pairs = [(text.partition(".")[0], text.partition(".")[2]) for text in texts]
     for output, column in pairs:
         if output not in (known := [o.name for o in pipeline.outputs]):
@@ -332,6 +329,6 @@ def _columns(texts: list[str], pipeline: Pipeline) -> list[tuple[str, str]]:
 
 
 def _last_words(output: str) -> str:
-    """The three lines of an error, or the last lines of whatever it was."""
+    """Return the three lines of an error, or the last lines of any other output."""
     lines = [line for line in output.strip().splitlines() if line.strip()]
     return "\n".join(lines[-3:]) if lines else "it said nothing"

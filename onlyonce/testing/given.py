@@ -21,8 +21,8 @@ class Pane:
     """A window as it was written by one batch.
 
     batch        the number of the step that wrote it, from 0; a close counts as a step
-    generation   0 of the stream; 1, 2, … of backfills, which put theirs in the place of the one before
-    rows         how many rows it has; of an early pane those that have changed, of one by a trigger all
+    generation   0 of the stream; 1, 2, … of backfills, which replace the generation before
+    rows         how many rows it has; an early pane: the changed rows; a pane by a trigger: all rows
     final        whether the window was closed by then
     """
 
@@ -52,21 +52,26 @@ class Result:
     _rejected: Mapping[str, list[Row]] = field(default_factory=dict, repr=False)
 
     def output(self, name: str) -> list[Row]:
-        """The rows of an output as its table has them: of windows, window_start and window_end first."""
+        """Return the rows of an output as its table has them: of windows, window_start and window_end first."""
         return self._of(self._tables, name)
 
     def late(self, name: str) -> list[Row]:
-        """The records that came to an output after their window had closed, once for each such window: the declared
-        columns, window_start and window_end (None of a session, which has no end yet)."""
+        """Return the records that came to an output after their window had closed, once for each such window.
+
+        The columns are the declared ones, window_start and window_end (None of a session, which has no end yet).
+        """
         return self._of(self._late, name)
 
     def rejected(self, name: str) -> list[Row]:
-        """The records that the function of an output has rejected (`reject`), once for each window: the declared
-        columns, window_start and window_end (None of a session, and without windows), and the reason."""
+        """Return the records that the function of an output has rejected (`reject`), once for each window.
+
+        The columns are the declared ones, window_start and window_end (None of a session, and without windows), and the
+        reason.
+        """
         return self._of(self._rejected, name)
 
     def panes(self, name: str) -> list[Pane]:
-        """Every pane of an output, in the order in which they were written; none where it has no window."""
+        """Return every pane of an output, in the order in which they were written; none if the output has no window."""
         return self._of(self._panes, name)
 
     @staticmethod
@@ -89,8 +94,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Backfill:
-    """A backfill of all windows that are closed by then, of one output and those made from it; None: of every
-    output."""
+    """A backfill of all windows that are closed by then, of one output and those made from it; None: of all outputs."""
 
     output: str | None = None
 
@@ -106,37 +110,41 @@ Step = Batch | Backfill | Close | Sequence[Given]
 
 
 def then(rows: Sequence[Given], at: datetime | str | None = None) -> Batch:
-    """The next batch. A row is a dict of declared columns, or a str: a line as it comes, which may be wrong."""
+    """Return the next batch. A row is a dict of declared columns, or a str: a line as it comes, which may be wrong."""
     return Batch(tuple(rows), _time(at) if isinstance(at, str) else at)
 
 
 def rows_at(at: datetime | str, rows: Sequence[Given]) -> Batch:
-    """A batch that is taken in at a time of the clock ('2026-03-01 10:00', in UTC unless it has a zone): the system
-    time of its records, and what decides which of them are too far ahead."""
+    """Return a batch that is taken in at a time of the clock ('2026-03-01 10:00', in UTC unless it has a zone).
+
+    It is the system time of the batch's records, and decides which of them are too far ahead.
+    """
     return then(rows, at)
 
 
 def backfill(output: str | None = None) -> Backfill:
-    """All closed windows are computed anew at this point, with their late rows, as `onlyonce backfill` does."""
+    """Compute all closed windows again at this point, with their late rows, as `onlyonce backfill` does."""
     return Backfill(output)
 
 
 def ended() -> Close:
-    """The input has ended here, so every window with rows closes; more rows may follow.
+    """Declare the input ended here, so that every window with rows closes; more rows may follow.
 
-    `close=True` is this at the end.
+    `close=True` does this at the end.
     """
     return Close()
 
 
 def silent(at: datetime | str) -> Close:
-    """At this time of the clock nothing has come since the last batch: windows close if that is as long as
-    `idle_after`."""
+    """Declare the input silent at this time of the clock since the last batch.
+
+    Windows close if that is as long as `idle_after`.
+    """
     return Close(_time(at) if isinstance(at, str) else at)
 
 
 def step_of(given: Step) -> Batch | Backfill | Close:
-    """A step as it is meant: a list is a batch. Raises Refused for what is no step."""
+    """Return what a step means: a list is a batch. Raise Refused for anything that is no step."""
     if isinstance(given, Batch | Backfill | Close):
         return given
     if isinstance(given, str | dict) or not isinstance(given, Sequence):
@@ -148,7 +156,7 @@ def step_of(given: Step) -> Batch | Backfill | Close:
 
 
 def line_of(row: Given) -> str:
-    """A row as a line of JSON; a str is a line already."""
+    """Return a row as a line of JSON; a str is a line already."""
     return row if isinstance(row, str) else json.dumps(row, default=_plain, ensure_ascii=False)
 
 

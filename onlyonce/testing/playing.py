@@ -1,6 +1,6 @@
-"""Asks Spark what an output is as a stream, without starting one.
+"""Play a pipeline's receive and outputs over a test's rows, without a platform and without starting a stream.
 
-Raises Refused if the function can't run as a stream, as a run would.
+What the log, the catalog and Spark's state would know is kept in memory.
 """
 
 from __future__ import annotations
@@ -64,7 +64,10 @@ from onlyonce.testing.given import Batch, Given, Pane, line_of
 def as_they_come(
     spark: SparkSession, pipeline: Pipeline, root: Output, lookups: results.Frames = results.NO_LOOKUPS
 ) -> bool:
-    """Whether the batch that reads a record writes its rows, and not the one with which their window closes."""
+    """Return whether a batch that reads a record writes its rows, and not the batch with which their window closes.
+
+    Spark is asked what the output is as a stream. Raise Refused if the function can't run as a stream, as a run would.
+    """
     if root.join:
         raise Refused(
             f"output {root.name}: a join can't be played by a test yet: which rows it has written is in the state "
@@ -118,8 +121,6 @@ def _refusal(root: Output, error: AnalysisException) -> Exception:
 
 
 # The records that an output rejects in a test, by the product's own rule: in time, or late and taken in by a backfill.
-#
-# Who calls it: `playing`. No errors of its own.
 
 
 Row = dict[str, Any]
@@ -135,12 +136,12 @@ class Rejected:
     _rows: list[Row] = field(default_factory=list)
 
     def met(self, came: DataFrame) -> None:
-        """Records that a batch has brought."""
+        """Judge the records that a batch has brought."""
         if self.root.reject:
             self._rows += self._of(came, late_too=False)
 
     def again(self, kept: DataFrame, closed: int, only: set[tuple[Any, ...]] | None) -> None:
-        """A backfill of the windows that end up to then, or of these alone, asks anew of all records of theirs."""
+        """Judge all records of the windows that end up to `closed` again, or of `only` these, as a backfill does."""
         if not self.root.reject:
             return
 
@@ -151,7 +152,7 @@ class Rejected:
         self._rows += [row for row in self._of(kept, late_too=True) if meant(row)]
 
     def told(self) -> list[Row]:
-        """Each record with its window (None of a session) and the reason."""
+        """Return each record with its window (None of a session) and the reason."""
         return [{name: value for name, value in row.items() if name != END} for row in self._rows]
 
     def _of(self, rows: DataFrame, *, late_too: bool) -> list[Row]:
@@ -186,22 +187,20 @@ def _in_utc(value: Any) -> Any:
 
 
 # What a sink's table has after the rows that are written to it: appended, upserted or added up, as the output declares.
-#
-# Who calls it: `playing`. Raises Refused for two rows of one window with the same keys, as the sinks do.
 
 
 WINDOW = (WINDOW_START, WINDOW_END)
 
 
 def window_of(row: Row) -> tuple[Any, ...]:
-    """The window that a row is of; nothing but None where it has none."""
+    """Return the window of a row; only None if it has none."""
     return tuple(row.get(name) for name in WINDOW)
 
 
 def newest_of(key: Callable[[Row], str], by: tuple[str, ...], rows: list[Row]) -> list[Row]:
-    """Of the rows with the same keys the newest, by these columns; all rows where there are none.
+    """Return of the rows with the same keys the newest, by these columns; all rows if there are no columns.
 
-    Two that are alike both stay.
+    Two equally new rows both stay.
     """
     if not by:
         return rows
@@ -222,7 +221,7 @@ def _position(by: tuple[str, ...], row: Row) -> tuple[Any, ...]:
 
 @dataclass
 class Target:
-    """The table of one output."""
+    """The table of one output. Two rows of one window with the same keys raise Refused, as in the sinks."""
 
     output: Output
     _rows: list[Row] = field(default_factory=list)
@@ -231,7 +230,7 @@ class Target:
     _changes: dict[tuple[str, tuple[Any, ...]], Row] = field(default_factory=dict)
 
     def write(self, rows: list[Row]) -> None:
-        """What a batch of the stream writes."""
+        """Write what a batch of the stream writes."""
         sink = self.output.sink
         if sink.write == "upsert":
             rows = newest_of(self._keys, newest_by(sink), rows)
@@ -248,14 +247,14 @@ class Target:
             self._rows += rows
 
     def replace(self, rows: list[Row], windows: Iterable[tuple[Any, ...]]) -> None:
-        """What a backfill writes in place of what is there of these windows."""
+        """Replace the rows of these windows, as a backfill does."""
         gone = set(windows)
         self._rows = [row for row in self._rows if window_of(row) not in gone]
         self._added = [row for row in self._added if window_of(row) not in gone]
         self.write(rows)
 
     def rows(self) -> list[Row]:
-        """The rows of the table, in order of their windows."""
+        """Return the rows of the table, in order of their windows."""
         made = {"increment": self._sums, HISTORY: self._versions}.get(self.output.sink.write, lambda: self._rows)
         rows = made()
         return sorted((dict(row) for row in rows), key=lambda row: (str(window_of(row)), repr(row)))
@@ -305,7 +304,7 @@ class Target:
         self._rows = list(known.values())
 
     def _versions(self) -> list[Row]:
-        """Each change of a history that is no delete, until the next one of its key."""
+        """Return each change of a history that is no delete, until the next change of its key."""
         told, places = deletes(self.output.sink), sorted(self._changes)
         found = []
         for place, after in zip(places, [*places[1:], None], strict=True):
@@ -328,10 +327,8 @@ class Target:
         return list(sums.values())
 
 
-# Receive without a platform: from rows to records that are kept, by the product's own parser and rule of duplicates.
-#
-# What the log and the catalog would know is kept in memory. Who calls it: `running` and `holding`. Not promised: the
-# dedup horizon never passes, so no record is a remnant.
+# Receive: from rows to records that are kept, by the product's own parser and rule of duplicates. The dedup horizon
+# never passes, so no record is a remnant.
 
 
 LINES = ("json", "csv")
@@ -339,7 +336,7 @@ LINES = ("json", "csv")
 
 @dataclass(frozen=True)
 class Taken:
-    """One batch as it is kept: records with the declared columns and `oo_event_time`, and those that are not."""
+    """One batch as it is kept: records with the declared columns and `oo_event_time`, and the other records."""
 
     kept: pa.Table
     system_time: datetime
@@ -348,7 +345,7 @@ class Taken:
 
     @property
     def largest(self) -> int | None:
-        """The largest event time that is kept, in microseconds."""
+        """Return the largest event time that is kept, in microseconds."""
         times = pc.max(self.kept.column(OO_EVENT_TIME).cast(pa.int64()))
         found: int | None = times.as_py()
         return found
@@ -364,7 +361,7 @@ class Receive:
     _batches: int = 0
 
     def take_in(self, batch: Batch) -> Taken:
-        """One batch."""
+        """Take in one batch."""
         now = batch.at or datetime.now(UTC)
         records = self._parsed(batch, now)
         fates = self._fates(records)
@@ -419,12 +416,12 @@ def _numbers(records: pa.Table, name: str) -> NDArray[np.int64]:
     return found
 
 
-# Outputs without a platform: batch after batch of kept records, between two frontiers, to the rows of each output.
+# Outputs: batch after batch of kept records, between two frontiers, to the rows of each output.
 #
-# The frontier, windows, lateness and the user's function are the product's (`model.frontier`, `outputs.windowing`,
-# `outputs.results`), over a bounded read of the records so far. In place of Spark's state: of an output that writes a
-# window when it closes, the rows of the windows whose end lies between what was closed before a batch and what is after
-# it, which is what Spark's watermark gives. Who calls it: `running` and `holding`.
+# The frontier, windows, lateness and the user's function are the product's (`core.frontier`, `outputs.windows`,
+# `outputs.results`), over a bounded read of the records so far. This replaces Spark's state: an output that writes a
+# window when it closes gets the rows of the windows that end between the closed times before and after a batch. Spark's
+# watermark gives the same.
 
 
 Window = tuple[Any, ...]
@@ -432,7 +429,7 @@ Window = tuple[Any, ...]
 
 @dataclass
 class Play:
-    """A pipeline's outputs as they stand after some batches. `comes`: of each root, what `shape.as_they_come` says."""
+    """A pipeline's outputs as they stand after some batches. `comes`: the result of `as_they_come` for each root."""
 
     spark: SparkSession
     pipeline: Pipeline
@@ -456,7 +453,7 @@ class Play:
         self.rejected = {root.name: Rejected(self.pipeline, root) for root in self.pipeline.roots()}
 
     def batch(self, taken: Taken) -> None:
-        """Records that receive has kept."""
+        """Play a batch of records that receive has kept."""
         before, self.frontier = self.frontier, self.frontier.after_batch(taken.largest)
         came = self._stamped(taken, before) if taken.kept.num_rows else None
         if came is not None:
@@ -469,7 +466,7 @@ class Play:
             self._write(root, before, came)
 
     def close(self, silent_at: datetime | None = None) -> None:
-        """The input has ended; or it is silent at this time, for long enough or not."""
+        """Declare the input ended; or silent at this time, for long enough or not."""
         before = self.frontier
         if silent_at is None:
             self.frontier = before.declared_ended()
@@ -484,16 +481,16 @@ class Play:
             self._write(root, before, None)
 
     def fold_late(self) -> None:
-        """What the end of a run does with the late rows of outputs that are declared so."""
+        """Fold in the late rows of outputs that are declared so, as the end of a run does."""
         for root in self.pipeline.roots():
             late = {window_of(row) for row in self.late[root.name]}
             if root.late == "recompute" and late:
                 self.backfill(root, None if isinstance(root.window, Session) else late)
 
     def backfill(self, root: Output, only: set[Window] | None = None) -> None:
-        """Compute closed windows of an output anew, with their late rows.
+        """Compute closed windows of an output again, with their late rows.
 
-        Raises Refused where a sink can't take them back.
+        Raise Refused if a sink can't take them back.
         """
         assert root.window is not None
         chain = {output.name: what_to_do(output) for output in (root, *self.pipeline.made_from(root))}
@@ -509,7 +506,7 @@ class Play:
             if chain[output.name] == "resend":
                 self.targets[output.name].write(there)
             else:
-                # A session may have merged with others, so all that are closed give way.
+                # A session may have merged with others, so all closed ones are replaced.
                 gone = (
                     {(pane.window_start, pane.window_end) for pane in self.panes[output.name]} if only is None else only
                 )
@@ -529,7 +526,7 @@ class Play:
             self._note(output, there)
 
     def _written(self, root: Output, before: Frontier, came: DataFrame | None) -> DataFrame | None:
-        """The rows of the function that a batch writes; None where it has nothing to look at."""
+        """Return the rows of the function that a batch writes; None if it has nothing to do."""
         if root.trigger is not None:
             return self._fired(root, root.trigger, before, came)
         if root.panes == "early":
@@ -544,7 +541,7 @@ class Play:
         return self._of(root, self._all()).filter(outputs_windows.after_merge(closing))
 
     def _fired(self, root: Output, trigger: Trigger, before: Frontier, came: DataFrame | None) -> DataFrame | None:
-        """The windows that close with a batch, and those of which it writes a pane."""
+        """Return the windows that close with a batch, and the windows that get a pane from the batch."""
         held, closed = self._held.setdefault(root.name, {}), self._closed(root, self.frontier)
         met = {} if came is None else self._met(root, came)
         due, after = core_windows.decide_panes(trigger, held, met, closed, to_micros(self._last) or 0)
@@ -567,7 +564,7 @@ class Play:
         return {(row.window_start, row.window_end): row.in_time for row in found}
 
     def _of(self, root: Output, rows: DataFrame) -> DataFrame:
-        """The function over the rows in time, each with its window."""
+        """Apply the function to the rows in time, each with its window."""
         if root.window is None:
             return results.of_pipeline(self.pipeline, root, rows, self.lookups)
         in_time = ~outputs_windows.is_late(root.window, root.lateness)
@@ -627,7 +624,7 @@ class Play:
 
 
 def shapes(spark: SparkSession, pipeline: Pipeline, lookups: results.Frames = results.NO_LOOKUPS) -> dict[str, bool]:
-    """Of each root, whether its rows are written as they come. Raises Refused for a function that can't be a stream."""
+    """Return for each root whether its rows are written as they come. Raise Refused if a function can't be a stream."""
     return {root.name: as_they_come(spark, pipeline, root, lookups) for root in pipeline.roots()}
 
 

@@ -1,9 +1,8 @@
 """The pytest plugin, which an installation brings (`pytest11`).
 
-It imports no Spark and does nothing until a test asks for something.
-
-`onlyonce_spark` is the session that `onlyonce.testing.run` uses, for what a test makes itself; it ends with the session
-of tests. `onlyonce_log` is a platform's database for the suite of a sink (`onlyonce.testing.suite`).
+It imports no Spark and does nothing until a test asks for something. `onlyonce_spark` is the session that
+`onlyonce.testing.run` uses, for what a test makes itself. `onlyonce_log` is a platform's database for the suite of a
+sink (`onlyonce.testing.suite`).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ pytest.register_assert_rewrite("onlyonce.testing.suite")
 
 @pytest.fixture(scope="session")
 def onlyonce_spark() -> SparkSession:
-    """The Spark session of `onlyonce.testing.run`."""
+    """Return the Spark session of `onlyonce.testing.run`, which ends with the session of tests."""
     from onlyonce.testing.running import spark_session
 
     return spark_session()
@@ -32,7 +31,7 @@ def onlyonce_spark() -> SparkSession:
 
 @pytest.fixture(scope="module")
 def onlyonce_log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
-    """A platform on a PostgreSQL of its own, which is that of the environment as long as the tests of a file run."""
+    """Yield a platform on its own PostgreSQL; the environment names it while the tests of a file run."""
     from onlyonce.testing import scratch
     from onlyonce.testing.scratch import platform
 

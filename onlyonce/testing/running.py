@@ -1,9 +1,9 @@
-"""`run`: a pipeline's rows in, its results out, in one process: no PostgreSQL, no checkpoint, no files.
+"""Run a pipeline over a test's rows in one process, and test that its stream equals its batch.
 
-What is promised: records are parsed and judged, put into windows, called late and given to the function by the
-product's own code, and a function that Spark can't run as a stream is refused. Not promised: what only a platform has
-(exactly once through a crash, a dedup horizon that passes, the types of a table that is there). One Spark session
-serves all tests of a process.
+It needs no PostgreSQL, no checkpoint and no files. The product's own code parses and judges records, assigns windows,
+finds late records and calls the function, and refuses a function that Spark can't run as a stream. What only a platform
+has is not tested: exactly once through a crash, a dedup horizon that passes, the types of an existing table. One Spark
+session serves all tests of a process.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ _started: list[SparkSession] = []
 
 
 def run(pipeline: Pipeline, *steps: Step, close: bool = False, lookups: Mapping[str, Table] | None = None) -> Result:
-    """What becomes of these rows: `run(PIPELINE, [row, …], then([row, …]), close=True)`.
+    """Return what becomes of these rows: `run(PIPELINE, [row, …], then([row, …]), close=True)`.
 
     Each list of rows is a batch. `close`: the input has ended, so every window closes, as by `onlyonce run --close`.
     Late rows of an output with late='recompute' are folded in at the end. `lookups`: the tables of the pipeline's
-    lookups by name, each a list of rows or a DataFrame; every batch sees the same. Raises the platform's errors:
-    Refused for a declaration or function that can't work.
+    lookups by name, each a list of rows or a DataFrame; every batch sees the same. Raise the platform's errors: Refused
+    for a declaration or function that can't work.
     """
     todo = [step_of(step) for step in steps]
     with ours():
@@ -79,7 +79,10 @@ def run(pipeline: Pipeline, *steps: Step, close: bool = False, lookups: Mapping[
 
 
 def given_tables(spark: SparkSession, pipeline: Pipeline, of_test: Mapping[str, Table]) -> dict[str, DataFrame]:
-    """The tables by name, for the functions of all outputs."""
+    """Return the tables by name, for the functions of all outputs.
+
+    Raise Refused for a table that is missing or that no output looks up, and for a key that is no column or not unique.
+    """
     lookups = {lookup.name: lookup for output in pipeline.outputs for lookup in output.lookups}
     for output in load.with_function(pipeline.outputs):
         for function in load.functions(output):
@@ -105,7 +108,7 @@ def given_tables(spark: SparkSession, pipeline: Pipeline, of_test: Mapping[str, 
 
 
 def spark_session() -> SparkSession:
-    """The one of this process."""
+    """Return the Spark session of this process; start it if there is none."""
     if SparkSession.getActiveSession() is None:
         set_missing("JDK_JAVA_OPTIONS", QUICK)
         _started.append(session.start("onlyonce tests", MASTER))
@@ -113,14 +116,14 @@ def spark_session() -> SparkSession:
 
 
 def stop() -> None:
-    """End the session, if it is ours. Called by the plugin."""
+    """End the session, if it is ours. The plugin calls it."""
     while _started:
         _started.pop().stop()
 
 
 @contextmanager
 def ours() -> Iterator[None]:
-    """Errors of Spark come out as the platform's."""
+    """Translate errors of Spark inside the block to the platform's."""
     try:
         yield
     except Exception as error:
@@ -139,18 +142,18 @@ def _backfill(play: Play, step: Backfill) -> None:
             play.backfill(root)
 
 
-# What differs between the rows of one output in two ways of taking them in, as a user should read it. Pure.
+# How the rows of one output differ between two ways of taking them in, for a user to read. Pure.
 
 
 Row = dict[str, Any]
 TOLERANCE = 1e-9
-"""Of floats, as the platform compares the content of units: sums in another order differ in their last digits."""
+"""For floats, as the platform compares the content of units: sums in another order differ in their last digits."""
 SHOWN = 5
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The rows of the first window that differs, which only one of the two has."""
+    """The rows of the first window that differs, by which one of the two has them."""
 
     window: tuple[Any, ...]
     batch: list[Row]
@@ -158,7 +161,7 @@ class Difference:
 
 
 def difference(batch: list[Row], stream: list[Row]) -> Difference | None:
-    """Compare as multisets; None where both are the same."""
+    """Compare as multisets; return None if both are the same."""
     missing, more = _apart(batch, stream)
     windows = sorted({window_of(row) for row in (*missing, *more)}, key=str)
     if not windows:
@@ -168,7 +171,7 @@ def difference(batch: list[Row], stream: list[Row]) -> Difference | None:
 
 
 def told(output: Output, found: Difference, cut: str, why: str) -> str:
-    """The message: which window, which rows, for which cut, and what to do."""
+    """Return the message: which window, which rows, for which cut, and what to do."""
     start, end = found.window
     where = "" if start is None else f", window {start:%Y-%m-%d %H:%M:%S} to {end:%Y-%m-%d %H:%M:%S} UTC"
     return "\n".join(
@@ -236,7 +239,7 @@ BY_ORDER = (
 
 
 class NotTheSame(AssertionError):
-    """The stream is not its batch: which window of which output, and for which cut of the rows."""
+    """Raised if the stream differs from its batch: names the output, the window, and the cut of the rows."""
 
 
 @dataclass(frozen=True)
@@ -244,7 +247,8 @@ class Cut:
     """The rows by their numbers, batch by batch.
 
     `in_time`: no batch has a row that is older than one of an earlier batch, so windows close as they do in a stream;
-    else in any order, and windows wait for the end."""
+    else the order is any, and windows wait for the end.
+    """
 
     batches: tuple[tuple[int, ...], ...]
     in_time: bool
@@ -259,8 +263,8 @@ def holds(
 ) -> None:
     """Assert that the stream of these rows equals their batch in `examples` cuts and orders.
 
-    None of them is late, and a re-delivery is left out before. An output with stable_input=True says itself that it is
-    not deterministic, and is not looked at. Raises NotTheSame, Refused as `run` does, or where Hypothesis is missing.
+    No row is late, and re-deliveries are left out before. An output with stable_input=True is declared as not
+    deterministic, and is not compared. Raise NotTheSame, Refused as `run` does, or Refused if Hypothesis is missing.
     """
     tested, strategies = _hypothesis(examples)
     with ours():
@@ -295,7 +299,7 @@ def holds(
 
 
 EACH = 8
-"""So many rows have a batch of their own in the second cut."""
+"""How many rows have a batch of their own in the second cut."""
 
 
 def _compare(pipeline: Pipeline, one: dict[str, Rows], other: dict[str, Rows], cut: Cut, why: str) -> None:
@@ -308,7 +312,7 @@ def _compare(pipeline: Pipeline, one: dict[str, Rows], other: dict[str, Rows], c
 
 
 def _patient(pipeline: Pipeline, taken: Taken) -> Pipeline:
-    """The same with windows that wait for every row: rows in any order are in time."""
+    """Return the pipeline with windows that wait for every row: rows in any order are in time."""
     times = taken.kept.column(OO_EVENT_TIME).cast(pa.int64()).to_numpy()
     span = timedelta(microseconds=int(np.ptp(times))) + timedelta(milliseconds=1)
     whole = span - span % timedelta(milliseconds=1) + timedelta(milliseconds=1)
@@ -322,7 +326,7 @@ def _patient(pipeline: Pipeline, taken: Taken) -> Pipeline:
 
 
 def _cuts(strategies: Any, by_time: list[int]) -> Any:
-    """Cuts in time, shuffled within each batch, and cuts of the rows in any order."""
+    """Return cuts in time, shuffled within each batch, and cuts of the rows in any order."""
 
     @strategies.composite
     def cut(draw: Callable[[Any], Any]) -> Cut:
@@ -345,8 +349,7 @@ def _hypothesis(examples: int) -> tuple[Callable[..., Callable[[], None]], Any]:
             data="nothing was tested",
             hint="pip install 'onlyonce-pipelines[testing]'",
         ) from error
-    # The same cuts in each run, so that a test that passes goes on to pass. Not made smaller: each try is some Spark
-    # jobs.
+    # The same cuts in each run, so that a passing test keeps passing. Not minimized: each try is some Spark jobs.
     how = settings(
         max_examples=examples,
         deadline=None,

@@ -1,7 +1,6 @@
-"""A PostgreSQL of its own in a folder of its own, platforms on it, and their runs: whole, or killed at a fail-point.
+"""Scratch platforms on their own PostgreSQL in a folder of its own, and their runs: whole, or killed at a fail-point.
 
-Who calls it: `onlyonce.testing.crashtest` and the tests. Nothing here touches the platform of the environment.
-Not promised: runs on a cluster; a kill reaches the processes of this machine only.
+The platform of the environment is never touched. Runs are on this machine only, since a kill reaches no cluster.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ ONE_BY_ONE = {"ONLYONCE_OUTPUTS_AT_ONCE": "1"}
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
+    """Return a port that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -64,18 +63,18 @@ class Server:
     folder: Path
 
     def url(self, role: str, database: str | None = None) -> str:
-        """The URL of a role, for its own or another database."""
+        """Return the URL of a role, for its own or another database."""
         url = (self.folder / "postgres" / f"{role}.url").read_text().strip()
         return url if database is None else make_url(url).set(database=database).render_as_string(hide_password=False)
 
     def new_database(self) -> str:
-        """A fresh database, owned by the writer."""
+        """Create a fresh database, owned by the writer; return its name."""
         name = f"scratch_{uuid4().hex[:12]}"
         self._do(f'CREATE DATABASE "{name}" OWNER onlyonce_writer')
         return name
 
     def drop(self, name: str) -> None:
-        """End a database with its sessions; what is dropped is not written to disk when the server stops."""
+        """Drop a database with its sessions; a dropped database is not written to disk when the server stops."""
         self._do(f'DROP DATABASE "{name}" WITH (FORCE)')
 
     def _do(self, statement: str) -> None:
@@ -87,8 +86,8 @@ class Server:
 
 @contextmanager
 def server(prefix: str, *, keep: bool = False) -> Iterator[Server]:
-    """A server in a new folder, stopped and removed in the end; `keep` leaves the folder."""
-    # Others may pass through it: as root the server is another account.
+    """Yield a server in a new folder; stop and remove it in the end. `keep` leaves the folder."""
+    # Others may pass through it: as root the server runs under another account.
     folder = Path(tempfile.mkdtemp(prefix=prefix)).resolve()
     folder.chmod(0o711)
     home = {"ONLYONCE_HOME": str(folder), "ONLYONCE_PG_PORT": str(free_port())}
@@ -117,13 +116,13 @@ class ScratchPlatform:
 
     @property
     def data(self) -> Location:
-        """Where its tables and checkpoints are: its folder, or a prefix of a store."""
+        """Return where its tables and checkpoints are: its folder, or a prefix of a store."""
         return location(self.environment.get("ONLYONCE_DATA") or str(self.home))
 
     def start(
         self, *arguments: str, job: str = "stream", master: str = "local[2]", **environment: str
     ) -> subprocess.Popen[str]:
-        """Start a run (or another job) in a process and session of its own."""
+        """Start a run (or another job) in its own process and session."""
         command = [sys.executable, "-m", MODULES[job], *arguments, "--master", master]
         ours = {name: value for name, value in inherited().items() if name not in NOT_OURS}
         return subprocess.Popen(
@@ -134,7 +133,7 @@ class ScratchPlatform:
     def run_whole(
         self, *arguments: str, master: str = "local[2]", timeout: float | None = JOB_TIMEOUT, **environment: str
     ) -> tuple[int, str]:
-        """Run to the end in a process of its own; gives exit code and output. Raises subprocess.TimeoutExpired."""
+        """Run to the end in its own process; return exit code and output. Raise subprocess.TimeoutExpired."""
         return _await(self.start(*arguments, master=master, **environment), timeout)
 
     def run_killed(
@@ -147,9 +146,9 @@ class ScratchPlatform:
         master: str = "local[2]",
         timeout: float | None = JOB_TIMEOUT,
     ) -> tuple[int, str]:
-        """Run until a fail-point strikes at its nth pass in this run; gives exit code and output.
+        """Run until a fail-point strikes at its nth pass in this run; return exit code and output.
 
-        Raises subprocess.TimeoutExpired, when the run was ended.
+        Raise subprocess.TimeoutExpired after ending a run that takes too long.
         """
         folder = self.home / "failpoints"
         folder.mkdir(exist_ok=True)
@@ -158,15 +157,15 @@ class ScratchPlatform:
         return _await(self.start(*arguments, job=job, master=master, **armed), timeout)
 
     def struck(self, point: str) -> int:
-        """How often a fail-point was passed by the last run that was to be killed there."""
+        """Return how often a fail-point was passed by the last run that was to be killed there."""
         passes = self.home / "failpoints" / point
         return passes.stat().st_size if passes.exists() else 0
 
     def passes(
         self, *arguments: str, master: str = "local[2]", timeout: float | None = JOB_TIMEOUT
     ) -> tuple[list[str], int, str]:
-        """The fail-points that an undisturbed run passes, in order, each as often as it does; its exit code and
-        output."""
+        """Return the fail-points that an undisturbed run passes, in order, each as often as it does; its exit code
+        and output."""
         record = self.home / "passes"
         code, output = self.run_whole(*arguments, master=master, timeout=timeout, ONLYONCE_FAILPOINT_RECORD=str(record))
         return record.read_text().split() if record.exists() else [], code, output
@@ -183,7 +182,7 @@ def _await(process: subprocess.Popen[str], timeout: float | None) -> tuple[int, 
 
 
 def _end(driver: psutil.Process) -> None:
-    # The JVM and the Python workers first: without their parent they could not be told from others.
+    # The JVM and the Python workers first: without their parent they could not be recognized.
     processes.stop([*driver.children(recursive=True), driver], patience=0)
 
 
@@ -195,7 +194,7 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Log:
-    """One platform's database: what tests do with it by the product's functions, and look at by plain SQL."""
+    """One platform's database."""
 
     server: Server
     name: str
@@ -206,31 +205,31 @@ class Log:
 
     @property
     def url(self) -> str:
-        """The writer's URL."""
+        """Return the writer's URL."""
         return self.server.url("writer", self.name)
 
     def start(self, instance: str = "shop", query: str = "receive") -> Driver:
-        """A driver as it starts: instance and lineage registered, the epoch bumped."""
+        """Start a driver: register instance and lineage, bump the epoch."""
         Lineages(self.database).add_instance(instance, instance.split("@")[0])
         lineage = Lineages(self.database).register(instance, query, uuid4())
         return Lineages(self.database).bump(lineage, "run")
 
     def restart(self, driver: Driver) -> Driver:
-        """The next driver of the same lineage."""
+        """Start the next driver of the same lineage."""
         instance, query, _ = driver.lineage.rsplit("/", 2)
         return self.start(instance, query)
 
     def rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        """The rows of a statement by the writer, in a session of its own."""
+        """Return the rows of a statement by the writer, in its own session."""
         return ask(self.url, statement, *values)
 
     def multiset(self, statement: str) -> Counter[tuple[Any, ...]]:
-        """The same as a multiset."""
+        """Return the rows of a statement as a multiset."""
         return Counter(self.rows(statement))
 
 
 def ask(url: str, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-    """The rows of a statement, committed, in a session of its own."""
+    """Run a statement in its own session, commit it, and return its rows."""
     session = psycopg2.connect(url.replace("+psycopg2", ""))
     try:
         with session, session.cursor() as cursor:
@@ -241,7 +240,7 @@ def ask(url: str, statement: str, *values: Any) -> list[tuple[Any, ...]]:
 
 
 def plan_of(driver: Driver, batch_id: int = 0, **changed: Any) -> Plan:
-    """What a driver means to do in a batch."""
+    """Return what a driver means to do in a batch."""
     plain: dict[str, Any] = {
         "lineage": driver.lineage, "batch_id": batch_id, "source_from": None, "source_to": {"version": batch_id},
         "offsets_hash": f"hash {batch_id}", "partitions": 2, "system_time": NOON, "bucket": 7,
@@ -252,7 +251,7 @@ def plan_of(driver: Driver, batch_id: int = 0, **changed: Any) -> Plan:
 
 @contextmanager
 def platform(server: Server, home: Path) -> Iterator[Log]:
-    """A platform of its own on a server, which is that of the environment meanwhile."""
+    """Yield a platform of its own on a server; the environment names it meanwhile."""
     log = Log(server, server.new_database())
     migrate(log.url)
     with settings.within({"ONLYONCE_HOME": str(home), "ONLYONCE_DATABASE_URL": log.url}):
@@ -262,8 +261,7 @@ def platform(server: Server, home: Path) -> Iterator[Log]:
     server.drop(log.name)
 
 
-# Real processes for the conformance suite: forks of the test, killed or stopped at a fail-point; and answers that get
-# lost.
+# Real processes for the conformance suite: forks of the test, killed or stopped at a fail-point; and lost answers.
 
 
 Work = Callable[[], None]
@@ -282,7 +280,7 @@ class Processes:
         self._log, self._folder, self._number = log, folder, 0
 
     def points(self, work: Work) -> list[str]:
-        """The fail-points that a piece of work passes, each once, in their order."""
+        """Return the fail-points that a piece of work passes, each once, in their order."""
         record = self._folder / "points"
         record.unlink(missing_ok=True)
         with mock.patch.object(failpoints, "RECORD", str(record)):
@@ -290,25 +288,25 @@ class Processes:
         return list(dict.fromkeys(record.read_text().split()))
 
     def killed(self, work: Work, point: str) -> None:
-        """Do it in a process that is killed at a point; waits until PostgreSQL knows that it is gone."""
+        """Work in a process that is killed at a point; wait until PostgreSQL has ended its transaction."""
         _, status = os.waitpid(self.started(work, point, "kill-process"), 0)
         assert os.WIFSIGNALED(status), f"{point} was not passed: exit {os.waitstatus_to_exitcode(status)}"
         assert os.WTERMSIG(status) == signal.SIGKILL
         self._alone()
 
     def stopped(self, work: Work, point: str) -> int:
-        """Do it in a process that stands still at a point; gives it."""
+        """Work in a process that stops at a point; return its id."""
         child = self.started(work, point, "stop")
         _, status = os.waitpid(child, os.WUNTRACED)
         assert os.WIFSTOPPED(status), f"{point} was not passed"
         return child
 
     def ended_or_waiting(self, child: int) -> None:
-        """Wait until it has ended, or waits for a lock in PostgreSQL."""
+        """Wait until a process has ended, or waits for a lock in PostgreSQL."""
         _await_end(lambda: self._has_ended(child) or self._waits(), "the twin neither ends nor waits")
 
     def ends(self, *children: int) -> list[int]:
-        """Let them go on, and wait for their ends; gives their exit codes."""
+        """Continue stopped processes and wait until they end; return their exit codes."""
         for child in children:
             os.kill(child, signal.SIGCONT)
         found = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
@@ -316,7 +314,7 @@ class Processes:
         return found
 
     def started(self, work: Work, point: str = "", action: str = "") -> int:
-        """Do it in a process of its own, struck at a point or not."""
+        """Work in a forked process, struck at a point or not; return its id."""
         self._number += 1
         if child := os.fork():
             return child
@@ -341,7 +339,7 @@ class Processes:
         return bool(self._log.rows(f"{SESSIONS} AND wait_event_type = 'Lock'"))
 
     def _alone(self) -> None:
-        """Until no transaction is open of a process that has ended: its locks go with it."""
+        """Wait until no transaction of an ended process is open: its locks end with it."""
         _await_end(
             lambda: not self._log.rows(f"{SESSIONS} AND xact_start IS NOT NULL"), "a killed process left a transaction"
         )
@@ -355,7 +353,10 @@ def _await_end(condition: Callable[[], object], otherwise: str) -> None:
 
 
 def answers_lost() -> Iterator[AbstractContextManager[None]]:
-    """The n-th COMMIT of a piece of work loses its answer, for each n, arrived or not. Ends when a piece has fewer."""
+    """Yield contexts in which the n-th COMMIT of a piece of work loses its answer, for each n, arrived or not.
+
+    End when a piece has fewer commits.
+    """
     for nth in range(1000):
         for arrived in (True, False):
             seen = [0]

@@ -1,8 +1,9 @@
-"""The cases that every sink must pass. Deliberately broken sinks show that the suite fails a wrong one.
+"""The cases that every sink must pass, also a user's own: docs/how-to/own-sink.md.
 
-A sink is described by an `UnderTest`: how one attempt writes a batch (with what follows: finalize, deliver), what a
-reader sees, how a new driver fences the old one, how its target breaks. A case is a function of it and of `Processes`,
-which kills and stops real processes at the fail-points that a write passes; a sink has no say in which these are.
+An `UnderTest` describes a sink: how one attempt writes a batch (with what follows: finalize, deliver), what a reader
+sees, how a new driver fences the old one, how its target breaks. A case is a function of it and of `Processes`, which
+kills and stops real processes at the fail-points that a write passes; a sink has no influence on these points.
+Deliberately broken sinks show that the suite fails a wrong one.
 """
 
 from __future__ import annotations
@@ -45,72 +46,72 @@ PARTITIONS = 2
 
 
 class Guarantee(Enum):
-    """What a sink promises, and the suite holds it to."""
+    """What a sink promises, and what the suite requires of it."""
 
     EXACTLY_ONCE = "each row once, whatever is killed and however often it is written"
     AT_LEAST_ONCE = "each row, and none twice where nothing was killed, lost or written again"
 
 
 class UnderTest(ABC):
-    """One sink on a platform of its own. `text` is the name of the column of texts, which may be odd."""
+    """One sink on a platform of its own. `text` is the name of the string column, which may be odd."""
 
     guarantee: ClassVar[Guarantee] = Guarantee.EXACTLY_ONCE
     huge: ClassVar[int] = 3_000_000
-    """The signs of the one huge row."""
+    """The characters of the one huge row."""
     text: str = "text"
 
     @abstractmethod
     def write(self, batch: int, rows: Rows, cut: int = 3) -> None:
-        """One attempt of this driver at a batch, to what readers see.
+        """Write a batch as one attempt of this driver, up to what readers see.
 
         The rows come in pieces of `cut`, in any order.
         """
 
     @abstractmethod
     def seen(self) -> list[Row]:
-        """The rows that a reader of the target sees."""
+        """Return the rows that a reader of the target sees."""
 
     @abstractmethod
     def restart(self) -> None:
-        """A new driver is at work; this object is it from now on. A copy made before is the old one."""
+        """Start a new driver, which this object is from now on. A copy made before is the old one."""
 
     @abstractmethod
     def broken(self) -> dict[str, Callable[[], AbstractContextManager[object]]]:
-        """The ways in which its target is missing, read-only or full, each for as long as it is entered."""
+        """Return the ways in which its target is missing, read-only or full, each for as long as it is entered."""
 
     def close(self) -> None:  # noqa: B027 - most have nothing to close
-        """The test is over."""
+        """End the test."""
 
     def answers_lost(self) -> Iterator[AbstractContextManager[object]]:
-        """One after the other, the answers that a write waits for, each lost: its request arrived, or did not."""
+        """Yield the answers that a write waits for, one after the other, each lost: its request arrived, or did not."""
         return answers_lost()
 
 
 def make_rows(batch: int, count: int = 6) -> list[Row]:
-    """Rows of a batch, each different, some of one key."""
+    """Return rows of a batch, each different, some with the same key."""
     return [
         {"id": f"{batch}-{n}", "key": f"key {n % 3}", "n": 100 * batch + n, "text": f"text {n}"} for n in range(count)
     ]
 
 
 def partition_of(row: Row) -> int:
-    """The partition in which a row is pinned: by its key, whatever brings it."""
+    """Return the partition in which a row is pinned: by its key, whatever task brings it."""
     return zlib.crc32(json.dumps(row["key"]).encode()) % PARTITIONS
 
 
 def pieces(rows: Rows, cut: int) -> list[list[Row]]:
-    """The rows as tasks of any number bring them: another cut is another order, too."""
+    """Return the rows as any number of tasks bring them: another cut is another order, too."""
     ordered = sorted(rows, key=lambda row: zlib.crc32(f"{cut} {row['id']}".encode()))
     return [ordered[first : first + cut] for first in range(0, len(ordered), cut)]
 
 
 def multiset(rows: Rows) -> Counter[str]:
-    """Rows as a multiset: a loss and a double can't cancel out."""
+    """Return rows as a multiset: a loss and a double can't cancel out."""
     return Counter(json.dumps([row[name] for name in FIELDS]) for row in rows)
 
 
 def expect(sink: UnderTest, *batches: Rows, again: bool = True) -> None:
-    """Stop unless a reader sees these rows, as the sink promises.
+    """Assert that a reader sees these rows, as the sink promises.
 
     `again`: something was killed, lost or written again.
     """
@@ -126,14 +127,14 @@ def expect(sink: UnderTest, *batches: Rows, again: bool = True) -> None:
 
 
 def each_row_is_there_once(sink: UnderTest, processes: Processes) -> None:
-    """Two batches, nothing goes wrong."""
+    """Write two batches; nothing fails."""
     sink.write(0, make_rows(0))
     sink.write(1, make_rows(1))
     expect(sink, make_rows(0), make_rows(1), again=False)
 
 
 def a_unit_written_twice_is_there_once(sink: UnderTest, processes: Processes) -> None:
-    """By the same driver, and by the next one."""
+    """Write a batch again by the same driver, and by the next one."""
     for _ in range(2):
         sink.write(0, make_rows(0))
     sink.restart()
@@ -142,7 +143,7 @@ def a_unit_written_twice_is_there_once(sink: UnderTest, processes: Processes) ->
 
 
 def of_twins_one_writes(sink: UnderTest, processes: Processes) -> None:
-    """One attempt stands still at each of its points while its twin, of the same driver, does what it can."""
+    """Stop one attempt at each of its points while its twin, of the same driver, does what it can."""
     sink.write(0, make_rows(0))
     points = processes.points(lambda: sink.write(1, make_rows(1)))
     batches = [make_rows(0), make_rows(1)]
@@ -158,7 +159,7 @@ def of_twins_one_writes(sink: UnderTest, processes: Processes) -> None:
 
 
 def a_zombie_changes_nothing(sink: UnderTest, processes: Processes) -> None:
-    """A process stands still at each of its points; a new driver does its work; it wakes up."""
+    """Stop a process at each of its points; let a new driver do its work; continue the process."""
     sink.write(0, make_rows(0))
     points = processes.points(lambda: sink.write(1, make_rows(1)))
     batches = [make_rows(0), make_rows(1)]
@@ -172,7 +173,7 @@ def a_zombie_changes_nothing(sink: UnderTest, processes: Processes) -> None:
 
 
 def a_kill_at_any_point_does_not_show(sink: UnderTest, processes: Processes) -> None:
-    """SIGKILL before and after each effect; then the next driver writes the same batch."""
+    """Kill before and after each effect (SIGKILL); then the next driver writes the same batch."""
     points = processes.points(lambda: sink.write(0, make_rows(0)))
     batches = [make_rows(0)]
     for batch, point in enumerate(points, 1):
@@ -184,7 +185,7 @@ def a_kill_at_any_point_does_not_show(sink: UnderTest, processes: Processes) -> 
 
 
 def a_lost_answer_does_not_show(sink: UnderTest, processes: Processes) -> None:
-    """Each answer that a write waits for is lost, once where the request arrived and once where it did not."""
+    """Lose each answer that a write waits for, once when the request arrived and once when it did not."""
     batches: list[Rows] = []
     for batch, lost in enumerate(sink.answers_lost()):
         batches.append(make_rows(batch, 2))
@@ -197,7 +198,7 @@ def a_lost_answer_does_not_show(sink: UnderTest, processes: Processes) -> None:
 
 
 def another_cut_of_the_rows_is_the_same_unit(sink: UnderTest, processes: Processes) -> None:
-    """Killed in the middle, the batch comes again as other tasks bring it: other pieces in another order."""
+    """Kill a batch in the middle; other tasks bring it again: other pieces in another order."""
     rows = make_rows(1, 20)
     points = processes.points(lambda: sink.write(0, make_rows(0, 20)))
     processes.killed(lambda: sink.write(1, rows, cut=7), points[len(points) // 2])
@@ -208,8 +209,11 @@ def another_cut_of_the_rows_is_the_same_unit(sink: UnderTest, processes: Process
 
 
 def a_late_record_makes_no_second_version(sink: UnderTest, processes: Processes) -> None:
-    """e0, e1, e2 are written; killed before or after each effect; the replay has e3, too. There is one version of the
-    batch, and e3 is in it or in a later one, once. A replay that means other rows than are there is stopped, loudly."""
+    """Write e0, e1, e2, kill before or after each effect, and replay with e3, too.
+
+    There is one version of the batch, and e3 is in it or in a later one, once. A replay that means other rows than
+    those written raises.
+    """
     points = processes.points(lambda: sink.write(0, make_rows(0)))
     batches = [make_rows(0)]
     for number, point in enumerate(points, 1):
@@ -217,7 +221,7 @@ def a_late_record_makes_no_second_version(sink: UnderTest, processes: Processes)
         batches.append(rows)
         processes.killed(lambda: sink.write(2 * number, rows[:3]), point)  # noqa: B023 - run at once
         sink.restart()
-        stopped = sink.guarantee is Guarantee.AT_LEAST_ONCE  # there the offsets alone say what a replay reads
+        stopped = sink.guarantee is Guarantee.AT_LEAST_ONCE  # there the offsets alone decide what a replay reads
         try:
             if not stopped:
                 sink.write(2 * number, rows)
@@ -230,7 +234,7 @@ def a_late_record_makes_no_second_version(sink: UnderTest, processes: Processes)
 
 
 def a_replay_of_other_rows_is_stopped(sink: UnderTest, processes: Processes) -> None:
-    """It is no shrug: InvariantBroken, and the rows that were there are what is there."""
+    """Raise InvariantBroken for other rows, and keep the rows that were written."""
     if sink.guarantee is Guarantee.AT_LEAST_ONCE:
         return
     sink.write(0, make_rows(0))
@@ -243,7 +247,7 @@ def a_replay_of_other_rows_is_stopped(sink: UnderTest, processes: Processes) -> 
 
 
 def a_fenced_driver_writes_nothing(sink: UnderTest, processes: Processes) -> None:
-    """Superseded, and nothing of it is there; the new driver writes the batch."""
+    """Raise Superseded with nothing written; the new driver writes the batch."""
     sink.write(0, make_rows(0))
     old = copy.copy(sink)
     sink.restart()
@@ -257,7 +261,7 @@ def a_fenced_driver_writes_nothing(sink: UnderTest, processes: Processes) -> Non
     expect(sink, make_rows(0), make_rows(1))
 
 
-# The conformance suite's cases about what rows hold and what a target is; and the list of all cases.
+# The cases about what rows hold and what a target is; and the list of all cases.
 
 
 ODD = [
@@ -295,7 +299,7 @@ ODD_NAMES = ['we"ird; DROP TABLE "units', "it's", "ключ 🛒", "a b\tc", "..
 
 
 def an_empty_partition_is_a_unit_too(sink: UnderTest, processes: Processes) -> None:
-    """All rows are of one key, so of one partition; and a batch has none at all."""
+    """Write rows of one key, so of one partition; and a batch without rows."""
     one = [row | {"key": "same"} for row in make_rows(0)]
     for batch, rows in enumerate((one, [], make_rows(2))):
         sink.write(batch, rows)
@@ -305,14 +309,14 @@ def an_empty_partition_is_a_unit_too(sink: UnderTest, processes: Processes) -> N
 
 
 def a_huge_row_arrives_whole(sink: UnderTest, processes: Processes) -> None:
-    """One among small ones."""
+    """Write one huge row among small ones."""
     rows: list[Row] = [*make_rows(0), {"id": "huge", "key": "key 0", "n": 7, "text": "é🛒x\n" * (sink.huge // 5)}]
     sink.write(0, rows)
     expect(sink, rows, again=False)
 
 
 def null_keys_are_a_key_like_any_other(sink: UnderTest, processes: Processes) -> None:
-    """And null stays null: it is not '' and not 'null'."""
+    """Keep null as null: it is not '' and not 'null'."""
     rows: list[Row] = [
         {"id": f"{n}", "key": key, "n": n, "text": text}
         for n, (key, text) in enumerate([(None, None), (None, ""), ("", None), ("null", "null"), (None, "null")])
@@ -324,7 +328,7 @@ def null_keys_are_a_key_like_any_other(sink: UnderTest, processes: Processes) ->
 
 
 def odd_signs_mean_only_themselves(sink: UnderTest, processes: Processes) -> None:
-    """In values, in keys and in ids."""
+    """Write odd characters in values, in keys and in ids."""
     rows: list[Row] = [{"id": f"{n} {odd}", "key": odd, "n": n, "text": odd} for n, odd in enumerate(ODD)]
     sink.write(0, rows)
     sink.restart()
@@ -333,14 +337,15 @@ def odd_signs_mean_only_themselves(sink: UnderTest, processes: Processes) -> Non
 
 
 def odd_names_mean_only_themselves(sink: UnderTest, processes: Processes) -> None:
-    """A column's name is a name, whatever it looks like."""
+    """Use odd column names: a column's name is a name, whatever it looks like."""
     rows = make_rows(0)
     sink.write(0, rows)
     expect(sink, rows, again=False)
 
 
 def a_broken_target_is_loud_and_loses_nothing(sink: UnderTest, processes: Processes) -> None:
-    """Missing, read-only or full: an error, no half of a batch; when it is mended the same batch is written."""
+    """Break the target (missing, read-only, full): an error, no half of a batch; after the repair the batch is
+    written."""
     ways = sink.broken()
     assert ways
     batches = []
@@ -403,13 +408,13 @@ class Context:
 def run_unit(
     task: Callable[[Any], Iterator[pa.RecordBatch]], brought: Iterator[pa.RecordBatch], partition: int
 ) -> None:
-    """A task as Spark runs it on an executor."""
+    """Run a task as Spark runs it on an executor."""
     with mock.patch.object(pyspark.TaskContext, "get", return_value=Context(partition)):
         list(task(brought))
 
 
 def hashed(batch: pa.RecordBatch, partition: int) -> pa.RecordBatch:
-    """The batch with the two columns that Spark's plan adds: a hash of the exact columns, the target partition."""
+    """Return the batch with the two columns of Spark's plan: a hash of the exact columns, the target partition."""
     exact = [c for c in batch.schema.names if not pa.types.is_floating(batch.schema.field(c).type)]
     hashes = [hash_of(row) for row in batch.select(exact).to_pylist()]
     columns = {name: batch.column(name) for name in batch.schema.names}
@@ -419,11 +424,8 @@ def hashed(batch: pa.RecordBatch, partition: int) -> pa.RecordBatch:
 
 
 def hash_of(row: dict[str, Any]) -> int:
-    """A 64-bit hash of a row; any will do that is the same in every process."""
+    """Return a 64-bit hash of a row; any will do that is the same in every process."""
     return int.from_bytes(hashlib.blake2b(repr(row).encode(), digest_size=8).digest(), "big", signed=True)
-
-
-# A sink whose units are in the platform's log, as the suite sees it.
 
 
 NUMBERS = itertools.count()
@@ -431,7 +433,7 @@ NUMBERS = itertools.count()
 
 @dataclass
 class OfLog(UnderTest):
-    """A sink whose units are in the platform's log."""
+    """A sink whose units are in the platform's log, as the suite sees it."""
 
     log: Log
     text: str = "text"
@@ -439,20 +441,21 @@ class OfLog(UnderTest):
     driver: Driver = field(init=False)
 
     def __post_init__(self) -> None:
-        # Tests share a platform: to make one takes longer than a case.
+        # Tests share a platform: creating one takes longer than a case.
         self.output = f"kept{next(NUMBERS)}"
         self.driver = self.log.start("shop", self.output)
 
     def restart(self) -> None:
-        """The epoch is bumped; sessions of the older driver are ended."""
+        """Bump the epoch; sessions of the older driver end."""
         self.driver = self.log.restart(self.driver)
 
     def unit(self, batch: int) -> UnitId:
-        """The unit of a batch's first partition."""
+        """Return the unit of a batch's first partition."""
         return UnitId(self.driver.lineage, batch, self.output, 0)
 
     def brought(self, rows: Rows, cut: int) -> Iterator[tuple[int, list[list[Row]]]]:
-        """Each partition's rows, with the column of texts under its name, in the pieces in which tasks bring them."""
+        """Yield each partition's rows, with the string column under its name, in the pieces in which tasks bring
+        them."""
         for partition in range(PARTITIONS):
             mine = [
                 {self.text if name == "text" else name: value for name, value in row.items()}
@@ -462,7 +465,7 @@ class OfLog(UnderTest):
             yield partition, pieces(mine, cut)
 
 
-# A sink of a user's own as the suite sees it: rows staged by the product's own task, then delivered.
+# A user's own sink as the suite sees it: rows staged by the product's own task, then delivered.
 
 
 STAGED = pa.schema(
@@ -481,23 +484,23 @@ STAGED = pa.schema(
 
 @dataclass
 class OfOutbox(OfLog):
-    """What all of them share. `keyed`: rows of a key are sent in order."""
+    """Shared by all sinks of the outbox. `keyed`: rows of a key are sent in order."""
 
     keyed: ClassVar[bool] = True
 
     def sink(self) -> Sent:
-        """As it is declared."""
+        """Return the sink as it is declared."""
         raise NotImplementedError
 
     def write(self, batch: int, rows: Rows, cut: int = 3) -> None:
-        """A task for each partition; then one delivery, which leaves when another is at work."""
+        """Run a task for each partition; then one delivery, which gives way if another is at work."""
         work = postgres_unit.Work(
             self.driver.session(self.log.database), self.unit(batch), self.driver.epoch,
             stored_names.PRIVATE_SCHEMA, "outbox", "append", (), (),
         )  # fmt: skip
         life = OutboxRows(self.log.database).origin(self.driver.lineage).life
         for partition, parts in self.brought(rows, cut):
-            # As Spark's sort within the partition puts them, however they were cut.
+            # As Spark's sort within the partition orders them, however they were cut.
             ordered = sorted((row for part in parts for row in part), key=lambda row: (str(row["key"]), row["id"]))
             unit = str(UnitId(self.driver.lineage, batch, self.output, partition))
             staged = [
@@ -518,7 +521,7 @@ class OfOutbox(OfLog):
         deliver.deliver(self.log.database, "shop", Output(name=self.output, transform="a:b", sink=self.sink()))
 
     def restart(self) -> None:
-        """A new driver; and the lock of a deliverer that stands still is taken from it."""
+        """Start a new driver, and take the lock from a deliverer that stands still."""
         self.log.rows(
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = current_database() "
             "AND application_name = %s AND xact_start IS NOT NULL",
@@ -527,34 +530,35 @@ class OfOutbox(OfLog):
         super().restart()
 
     def plain(self, rows: list[Row]) -> list[Row]:
-        """Rows with the column of texts under the suite's name."""
+        """Return rows with the string column under the suite's name."""
         return [{"text" if name == self.text else name: value for name, value in row.items()} for row in rows]
 
 
 @dataclass
 class OwnSink(OfOutbox):
-    """Yours: say `target_class`, the `guarantee` that it declares, and `where`, and write `seen` and `broken`."""
+    """For a user's own sink: set `target_class`, its declared `guarantee` and `where`, and write `seen` and
+    `broken`."""
 
     target_class: ClassVar[str]
 
     @property
     @abstractmethod
     def where(self) -> str:
-        """Where it writes: another place for each test, so that tests don't see each other's rows.
+        """Return where it writes: another place for each test, so that tests don't see each other's rows.
 
         `self.output` is unique.
         """
 
     def sink(self) -> Sent:
-        """As a user declares it."""
+        """Return the sink as a user declares it."""
         return CustomSink(target_class=self.target_class, where=self.where, keys=("key",))
 
 
-# The suite that every sink must pass, for a sink of one's own: docs/how-to/own-sink.md.
+# How a user's test file calls the suite:
 #
-# @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__) def test_my_sink(case, onlyonce_log,
-# tmp_path):
-#     case(MySink(onlyonce_log), Processes(onlyonce_log, tmp_path))
+#     @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+#     def test_my_sink(case, onlyonce_log, tmp_path):
+#         case(MySink(onlyonce_log), Processes(onlyonce_log, tmp_path))
 
 
 __all__ = ["CASES", "Guarantee", "OwnSink", "Processes", "Row", "UnderTest"]

@@ -1,4 +1,8 @@
-"""Draws numbers as bars, and writes numbers, times and ages as text. Pure."""
+"""Serve the page "Exactly once": a FastAPI app that Airflow's API server mounts.
+
+Every route shows a user of Airflow what `read.Sight` permits. Each answer is one HTML page without scripts, for a frame
+of Airflow's UI or a window of its own.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +29,13 @@ from onlyonce.core.errors import OnlyonceError, Refused, visible
 
 HEIGHT = 36
 _STEP, _GAP = 10, 2
-# In units of the drawing, which the page stretches to its width.
+# In units of the drawing, which the page stretches to its width. Fewer bars than this would be too wide.
 _LEAST = 60
-# A few bars alone would be as wide as a hand.
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar, from the bottom up, with the text that shows when it is pointed at."""
+    """One bar, from the bottom up, with the text that shows when a person points at it."""
 
     x: int
     y: float
@@ -42,7 +45,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Chart:
-    """One row of bars with its own scale, so that few duplicates beside many kept records can be seen."""
+    """One row of bars with its own scale, so that few duplicates next to many kept records can be seen."""
 
     name: str
     kind: str
@@ -54,7 +57,7 @@ class Chart:
 
 
 def chart(name: str, kind: str, points: Iterable[tuple[str, float | None]], shown: Any = None) -> Chart:
-    """The bars of some (title, value), oldest first; a value that is missing has no bar.
+    """Return the bars of some (title, value), oldest first; a missing value has no bar.
 
     `kind` is the colour's name.
     """
@@ -71,18 +74,18 @@ def chart(name: str, kind: str, points: Iterable[tuple[str, float | None]], show
 
 
 def by_batch(name: str, column: str, rows: Iterable[Mapping[str, Any]], kind: str = "", shown: Any = None) -> Chart:
-    """A column of the rows of the query `recent`, one bar for each batch."""
+    """Return a chart of a column of the query `recent`, with one bar for each batch."""
     points = [(f"batch {row['batch']}, {time(row['committed_at'])}", row[column]) for row in rows]
     return chart(name, kind or column, points, shown)
 
 
 def number(value: float | None) -> str:
-    """A count with its thousands apart; a dash for what is not known."""
+    """Return a count with its thousands apart; a dash for an unknown count."""
     return "–" if value is None else f"{value:,.0f}"
 
 
 def size(value: float | None) -> str:
-    """Bytes, for people."""
+    """Return a number of bytes, for people."""
     if value is None:
         return "–"
     for unit in ("B", "kB", "MB", "GB"):
@@ -93,12 +96,12 @@ def size(value: float | None) -> str:
 
 
 def time(value: datetime | None) -> str:
-    """An instant, in UTC, to the second."""
+    """Return an instant, in UTC, to the second."""
     return "–" if value is None else f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def span(start: datetime | None, end: datetime | None) -> str:
-    """A window: its start, and of its end what differs."""
+    """Return a window: its start, and the part of its end that differs."""
     if start is None or end is None:
         return time(start)
     first, last = time(start), time(end)
@@ -106,7 +109,7 @@ def span(start: datetime | None, end: datetime | None) -> str:
 
 
 def age(seconds: float | None) -> str:
-    """A duration in its two largest units."""
+    """Return a duration in its two largest units."""
     if seconds is None:
         return "–"
     if seconds < 60:
@@ -120,11 +123,11 @@ def age(seconds: float | None) -> str:
 
 
 def _tall(value: float, top: float) -> float:
-    # What is there must be seen, however small it is beside the largest.
+    # Every value must be visible, however small it is next to the largest.
     return max(value / top * HEIGHT, 1.5) if value else 0
 
 
-# Makes what the page shows of a pipeline from the rows of the queries in `sql/statements/page.sql`. Pure.
+# Cards: what the page shows of a pipeline, from the rows of the queries in `sql/statements/page.sql`. Pure.
 
 
 Row = dict[str, Any]
@@ -144,18 +147,18 @@ class Card:
     kept_ids: Chart | None
     false_positives: int
     judged_new: int
-    """Look-ups of the last batches whose id was not in the chunk: what the filters can be wrong about."""
+    """Look-ups of the last batches whose id was not in the chunk: those that the filters can be wrong about."""
 
     @property
     def verdict(self) -> str:
-        """broken, conserved, or nothing while no batch is committed."""
+        """Return "broken", "conserved", or "nothing" while no batch is committed."""
         if self.broken or self.of["unbalanced"]:
             return "broken"
         return "conserved" if self.of["batches"] else "nothing"
 
     @property
     def false_positive_rate(self) -> str:
-        """How often a filter said "maybe" of an id that was not there, as counted."""
+        """Return how often a filter answered "maybe" for an id that was not in its chunk, as counted."""
         if not self.judged_new:
             return "–"
         if not self.false_positives:
@@ -164,14 +167,14 @@ class Card:
 
     @property
     def slowest(self) -> Row | None:
-        """The stage whose input waits the longest; None when nothing waits."""
+        """Return the stage whose input waits the longest; None if nothing waits."""
         return next((stage for stage in self.stages if stage["slowest"]), None)
 
 
 def cards(
     pipelines: Sequence[Row], recent: Sequence[Row], broken: Sequence[Row], lag: Sequence[Row], catalog: Sequence[Row]
 ) -> list[Card]:
-    """One card for each row of `pipelines`, in that order, with what the other queries say of it."""
+    """Return one card for each row of `pipelines`, in that order, with the rows that the other queries have of it."""
     return [
         _card(
             of, *([row for row in rows if row["instance"] == of["instance"]] for rows in (recent, broken, lag, catalog))
@@ -181,7 +184,7 @@ def cards(
 
 
 def late_by_window(rows: Sequence[Row]) -> list[Chart]:
-    """The rows of `late_windows`, which are newest first, as bars from the oldest on."""
+    """Return the rows of `late_windows`, which are newest first, as bars from the oldest on."""
     if not rows:
         return []
     points = [(span(row["window_start"], row["window_end"]), row["late"]) for row in reversed(rows)]
@@ -218,29 +221,27 @@ def _charts(stage: str, rows: list[Row]) -> list[Chart]:
     return [by_batch(column.replace("_", " "), column, rows) for column in ("kept", "duplicate", *rare)] + times
 
 
-# Pages of a long list.
-#
-# A page begins after the last row of the one before, and not at a number, so no row is shown twice while rows come in.
-# Pure.
+# Pages of a long list. A page begins after the last row of the page before, and not at a number, so no row is shown
+# twice while rows are added. Pure.
 
 
 ROWS = 50
 _BETWEEN = "~"
-# In no lineage, sink or time.
+# Separates values. No lineage, sink or time contains it.
 _FIRST = datetime.min.replace(tzinfo=UTC)
 _LATEST = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True)
 class Order:
-    """The columns that order a list, the kind of each, and the place before its first row."""
+    """The columns that order a list, the kind of each, and the position before its first row."""
 
     columns: tuple[str, ...]
     kinds: tuple[Callable[[str], Any], ...]
     first: tuple[Any, ...]
 
     def place(self, text: str | None) -> tuple[Any, ...]:
-        """The values after which a page begins. Raises Refused for a text that is no place in this list."""
+        """Return the values after which a page begins. Raise Refused for a string that is no position in this list."""
         if not text:
             return self.first
         parts = text.split(_BETWEEN)
@@ -252,22 +253,22 @@ class Order:
 
 @dataclass(frozen=True)
 class Page:
-    """Some rows of a list, and the text that names the place after them; None when they are the last."""
+    """Some rows of a list, and the string that names the position after them; None if they are the last."""
 
     rows: list[dict[str, Any]]
     next: str | None
 
 
 def page(rows: Sequence[dict[str, Any]], order: Order, size: int = ROWS) -> Page:
-    """The first `size` of up to `size + 1` rows: one more than is shown tells whether there are more."""
+    """Return the first `size` of up to `size + 1` rows: the additional row shows that there are more."""
     shown = list(rows[:size])
     return Page(shown, _text(shown[-1], order) if len(rows) > size else None)
 
 
 def instant(text: str) -> datetime:
-    """A time with its zone, in UTC: PostgreSQL has not all zones that Python has.
+    """Return a time with its zone, in UTC: PostgreSQL does not have all zones that Python has.
 
-    Raises ValueError and OverflowError.
+    Raise ValueError or OverflowError for any other string.
     """
     value = datetime.fromisoformat(text)
     if value.tzinfo is None:
@@ -289,24 +290,22 @@ def _text(row: Mapping[str, Any], order: Order) -> str:
     return _BETWEEN.join(v.isoformat() if isinstance(v, datetime) else str(v) for v in values)
 
 
-# The FastAPI app behind the page.
-#
-# Airflow's API server mounts it; every route shows a user of Airflow what `sight` permits.
-#
-# Each answer is one HTML page without scripts. Who calls it: browsers, in a frame of Airflow's UI or alone.
+# The routes.
 
 
 FEW = 5
 """How many backfills and files the page of a pipeline has; a link leads to all."""
 REASONS = 100_000
-"""How many rejected records are looked through for their reasons."""
+"""How many rejected records are searched for their reasons."""
 RECENT = 60
 """How many batches of each stage the charts show."""
 COMPARED = 100
-"""How many batches of each stage are compared with their units, each time the page is loaded. The DAG `onlyonce_audit`
-compares all."""
+"""How many batches of each stage are compared with their units when the page is loaded.
 
-# Its own page of the API would be open to everybody, and is of no use here.
+The DAG `onlyonce_audit` compares all.
+"""
+
+# The API's own documentation would be open to every user, and is of no use here.
 app = FastAPI(
     dependencies=[Depends(get_user)],
     docs_url=None,
@@ -318,7 +317,7 @@ _templates = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
     autoescape=True,
     undefined=jinja2.StrictUndefined,
-    # What a macro gives is HTML already, made of values that were visible.
+    # A macro's result is HTML already, made of values that were escaped.
     finalize=lambda value: visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value,
 )
 _templates.filters.update(number=number, size=size, time=time, age=age)
@@ -347,7 +346,7 @@ async def _searched(request: Request) -> str:
 
 @app.get("/")
 def overview(request: Request, user: GetUserDep) -> HTMLResponse:
-    """What is stuck, by the doctor's last look; then every pipeline and bounded run."""
+    """Show what is stuck, by the doctor's last look; then every pipeline and bounded run."""
     with log(user) as ask:
         found, looked = _cards(ask, None), ask("findings")
     return _page(
@@ -357,7 +356,7 @@ def overview(request: Request, user: GetUserDep) -> HTMLResponse:
 
 @app.get("/pipelines/{instance}")
 def pipeline(request: Request, user: GetUserDep, instance: str) -> HTMLResponse:
-    """One pipeline: its numbers, its charts, and the first page of each of its lists."""
+    """Show one pipeline: its numbers, its charts, and the first page of each of its lists."""
     with log(user) as ask:
         [card] = _cards(ask, instance) or _nothing(f"no pipeline {instance} has run, or none that you may see")
         lives = ask("lives", instance=instance)
@@ -387,7 +386,7 @@ def pipeline(request: Request, user: GetUserDep, instance: str) -> HTMLResponse:
 
 @app.get("/pipelines/{instance}/batches")
 def batches(request: Request, user: GetUserDep, instance: str, lineage: Text, before: Place = None) -> HTMLResponse:
-    """The batches of one life of one query, newest first."""
+    """Show the batches of one life of one query, newest first."""
     if not lineage.startswith(f"{instance}/"):
         _nothing(f"{lineage} is no lineage of {instance}")
     with log(user) as ask:
@@ -400,7 +399,7 @@ def batches(request: Request, user: GetUserDep, instance: str, lineage: Text, be
 
 @app.get("/pipelines/{instance}/windows")
 def windows(request: Request, user: GetUserDep, instance: str, output: Text, before: Place = None) -> HTMLResponse:
-    """The windows of an output with all their generations, newest first."""
+    """Show the windows of an output with all their generations, newest first."""
     at = _at(WINDOWS, "start", "end", "generation", text=before)
     with log(user) as ask:
         rows = ask("windows", instance=instance, output=output, n=ROWS + 1, **at)
@@ -409,7 +408,7 @@ def windows(request: Request, user: GetUserDep, instance: str, output: Text, bef
 
 @app.get("/pipelines/{instance}/late")
 def late(request: Request, user: GetUserDep, instance: str, output: Text, before: Place = None) -> HTMLResponse:
-    """The windows of an output that records came too late for, newest first; with the first page the records."""
+    """Show the windows of an output that have late records, newest first; on the first page the records."""
     with log(user) as ask:
         rows = ask(
             "late_windows", instance=instance, output=output, n=ROWS + 1, **_at(LATE, "start", "end", text=before)
@@ -425,7 +424,7 @@ def late(request: Request, user: GetUserDep, instance: str, output: Text, before
 
 @app.get("/pipelines/{instance}/files")
 def files(request: Request, user: GetUserDep, instance: str, after: Place = None) -> HTMLResponse:
-    """The files of a pipeline that have no final name yet."""
+    """Show the files of a pipeline that have no final name yet."""
     with log(user) as ask:
         rows = ask("waiting_files", instance=instance, n=ROWS + 1, **_at(FILES, *FILES.columns, text=after))
     return _page(request, "files.html", instance=instance, page=page(rows, FILES))
@@ -433,7 +432,7 @@ def files(request: Request, user: GetUserDep, instance: str, after: Place = None
 
 @app.get("/pipelines/{instance}/backfills")
 def backfills(request: Request, user: GetUserDep, instance: str, before: Place = None) -> HTMLResponse:
-    """The backfills of a pipeline, newest first."""
+    """Show the backfills of a pipeline, newest first."""
     at = _at(BACKFILLS, "begun_at", "lineage", "batch", text=before)
     with log(user) as ask:
         rows = ask("backfills", instance=instance, n=ROWS + 1, **at)
@@ -444,7 +443,7 @@ def backfills(request: Request, user: GetUserDep, instance: str, before: Place =
 def batch(
     request: Request, user: GetUserDep, lineage: Text, batch: Annotated[int, Query(ge=0, lt=2**62)], after: Place = None
 ) -> HTMLResponse:
-    """One batch or backfill, and its units."""
+    """Show one batch or backfill, and its units."""
     at = _at(UNITS, "sink", "partition", text=after)
     with log(user) as ask:
         [of] = ask("batch", lineage=lineage, batch=batch) or _nothing(f"no batch {lineage}/{batch}")
@@ -454,9 +453,9 @@ def batch(
 
 @app.get("/runs")
 def run(request: Request, user: GetUserDep, dag_id: Text, run_id: Text, before: Place = None) -> HTMLResponse:
-    """What a DAG run committed: the tab on its page in Airflow.
+    """Show what a DAG run committed: the tab on its page in Airflow.
 
-    Runs of two DAGs may have one id; the log has which pipelines each has driven.
+    Runs of two DAGs may have one id; the log has the pipelines that each run has driven.
     """
     with log(user) as ask:
         if not ask.may(dag_id, "GET"):
@@ -490,13 +489,13 @@ def what_became_of(request: Request, user: GetUserDep, q: Annotated[str, Depends
 
 @app.exception_handler(OnlyonceError)
 def refused(request: Request, error: OnlyonceError) -> HTMLResponse:
-    """An error of the platform, in its three lines: what happened, what it means for the data, what to do next."""
+    """Show an error of the platform in three lines: what happened, what it means for the data, what to do next."""
     return _page(request, "error.html", 400 if isinstance(error, Refused) else 503, error=error)
 
 
 @app.exception_handler(RequestValidationError)
 def not_understood(request: Request, error: RequestValidationError) -> HTMLResponse:
-    """An address with a part that is missing or can't be meant."""
+    """Show what is missing or wrong in an address."""
     parts = "; ".join(f"{'.'.join(map(str, one['loc'][1:]))}: {one['msg']}" for one in error.errors())
     told = Refused(f"this address can't be understood: {parts}", hint="go back to the list of pipelines")
     return _page(request, "error.html", 422, error=told)
@@ -504,7 +503,7 @@ def not_understood(request: Request, error: RequestValidationError) -> HTMLRespo
 
 @app.exception_handler(StarletteHTTPException)
 def not_allowed(request: Request, error: StarletteHTTPException) -> HTMLResponse:
-    """Who is not logged in, may not see it, or asks for what is not there, by whatever address."""
+    """Show why a user who is not logged in or has no permission gets nothing, or that the address does not exist."""
     hints = {401: "log in to Airflow, then load this page again", 403: "ask for permission to read the runs of the DAG"}
     told = Refused(str(error.detail), hint=hints.get(error.status_code, "go back to the list of pipelines"))
     return _page(request, "error.html", error.status_code, error=told)
@@ -521,7 +520,7 @@ def _cards(ask: Ask, instance: str | None) -> list[Card]:
 
 
 def _parts(ask: Ask, instance: str, *, rejects: bool) -> dict[str, Any]:
-    """What only some pipelines have; all of it is empty for one of a single source of files and one output."""
+    """Return what only some pipelines have; all of it is empty for a pipeline of one source of files and one output."""
     inputs, reads = ask("inputs", instance=instance), ask("outputs", instance=instance)
     telling = [
         row for row in inputs if row["source"] or row["version"] is not None or row["schemas"] or row["key_schemas"]

@@ -1,4 +1,4 @@
-"""Finds what became of a unit, a batch, a run, or a record. The only public function is `find`.
+"""Find what became of a unit, a batch, a run, or a record.
 
 A record is searched in the Delta table `events` without a JVM: by its 128-bit id, or by the values of columns. That
 reads these columns of the whole table, so a table that is too large is not searched from a web page.
@@ -39,7 +39,7 @@ from onlyonce.sources import record_id
 from onlyonce.tables import opening, table_files
 
 MOST_FOUND = 20_000_000
-"""Of one table, how many the page looks through: some seconds on a disk of today."""
+"""How many records of one table the page searches: some seconds on a disk of today."""
 SHOWN = 20
 
 _BATCH = re.compile(r"(?P<lineage>.+)/(?P<batch>\d{1,18})")
@@ -59,7 +59,7 @@ _PLATFORM = (
 
 @dataclass(frozen=True)
 class Found:
-    """What a search found: rows of `unit`, `batch`, `batches_of_run`, and records; and where it did not look."""
+    """What a search found: rows of `unit`, `batch`, `batches_of_run`, and records; and what it did not search."""
 
     units: list[Row] = field(default_factory=list)
     batches: list[Row] = field(default_factory=list)
@@ -70,20 +70,20 @@ class Found:
 
     @property
     def nothing(self) -> bool:
-        """Whether nothing was found."""
+        """Return whether nothing was found."""
         return not (self.units or self.batches or self.runs or self.records)
 
 
 def batches_of_run(ask: Sight, run_id: str) -> Found:
-    """Return the last batches of a run that the user may see, whichever DAG it is of."""
+    """Return the last batches of a run that the user may see, whichever DAG it belongs to."""
     return Found(runs=ask("batches_of_run", run_id=run_id, instances=ask.instances(), n=SHOWN))
 
 
 def find(ask: Sight, text: str) -> Found:
-    """What the log and the tables `events` know of a unique id, a batch, a run id, a record's id or `column=value`
-    pairs.
+    """Return what the log and the tables `events` have of a unique id, a batch, a run id, a record's id or
+    `column=value`.
 
-    Raises Refused for what can't be read as one of these. Called by the page.
+    Raise Refused for a string that can't be read as one of these.
     """
     text = text.strip()
     if record_id.HEX.fullmatch(text):
@@ -118,7 +118,7 @@ def _records(ask: Sight, wanted: dict[str, Any]) -> Found:
 
 
 def _in_events(instance: str, wanted: dict[str, Any], remarks: list[str]) -> list[Row] | None:
-    """The first records with these values; None where the table is not there or has no such columns."""
+    """Return the first records with these values; None if the table does not exist or has no such columns."""
     path = settings.data_location(instance) / "events"
     if not opening.any_in(path):
         return None
@@ -134,7 +134,7 @@ def _in_events(instance: str, wanted: dict[str, Any], remarks: list[str]) -> lis
 
 
 def beyond_reach(instance: str, table: DeltaTable, most: int) -> str | None:
-    """Why a table `events` is not looked through for a web page; None where it has at most so many records."""
+    """Return why a table `events` is not searched for a web page; None if it has at most `most` records."""
     records = sum(n or 0 for n in pa.table(table.get_add_actions(flatten=True)).column("num_records").to_pylist())
     return f"{instance} has {records:,} records, too many to look through from here" if records > most else None
 
@@ -186,13 +186,11 @@ def _without_the_platforms(wanted: dict[str, str]) -> dict[str, str]:
     return wanted
 
 
-# The first records that came too late for an output.
-#
-# They are read from the table `events`, as `onlyonce late` does.
+# The first records that came too late for an output, read from the table `events` as `onlyonce late` does.
 
 
 MOST_RECORDS = 2_000_000
-"""Of one table, how many the page judges: two seconds or so."""
+"""How many records of one table the page judges: two seconds or so."""
 
 
 @dataclass(frozen=True)
@@ -208,10 +206,7 @@ LATE_NOT_PERMITTED = Late(remark=read.NOT_PERMITTED)
 
 
 def late_records_of(name: str, instance: str, output: str) -> Late:
-    """What `events` knows of it; by the declaration of pipeline `name` as it is now.
-
-    Called by the page. Raises nothing of its own.
-    """
+    """Return the late records in `events`, by the present declaration of pipeline `name`."""
     path = settings.data_location(instance) / "events"
     if not opening.any_in(path):
         return Late(remark="the table events can't be seen from here")

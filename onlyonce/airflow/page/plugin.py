@@ -1,6 +1,6 @@
-"""The plugin of Airflow: the page and the timetable.
+"""Register the page and the timetable with Airflow.
 
-Each process of Airflow loads it by the entry point `airflow.plugins`.
+Each process of Airflow loads this plugin by the entry point `airflow.plugins`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class LazyPage:
     """The page's app, imported at its first request: only the API server serves it, and each task loads this file."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """ASGI, as the API server calls what is mounted."""
+        """Call the app by ASGI, as the API server calls what is mounted."""
         from onlyonce.airflow.page.app import app
 
         await app(scope, receive, send)
@@ -34,7 +34,7 @@ class OnlyoncePlugin(AirflowPlugin):
     fastapi_apps: tuple[dict[str, Any], ...] = (
         {"app": LazyPage(), "url_prefix": f"/{PREFIX}", "name": "Exactly once"},
     )
-    # Without a slash in front: Airflow may stand under a path of its own.
+    # Without a leading slash: Airflow's own path may not be the root.
     external_views = (
         {
             "name": "Exactly once",

@@ -1,6 +1,6 @@
-"""What one user of Airflow may see of the commit log: the pipelines whose DAGs Airflow shows to this user.
+"""Read the commit log for one user of Airflow: only the pipelines whose DAGs Airflow shows to this user.
 
-`Sight` stands between the page's routes and the log, so that no route can answer with rows of another pipeline.
+Every route reads the log through `Sight`, so no route can answer with rows of another pipeline.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Sight:
         self._allowed: dict[tuple[str, str], bool] = {}
 
     def __call__(self, query: str, /, **values: Any) -> list[Row]:
-        """Return the rows of a named query that belong to visible pipelines. Raises Refused for a NUL character."""
+        """Return the rows of a named query that belong to visible pipelines. Raise Refused for a NUL character."""
         _refuse_nul(values.values())
         rows = self._ask(query, **values)
         if query == "findings":
@@ -73,7 +73,7 @@ class Sight:
     def may(self, dag_id: str, method: Literal["GET", "POST"]) -> bool:
         """Return whether Airflow permits the user to read (GET) or to start (POST) runs of this DAG.
 
-        Raises Refused for a NUL character.
+        Raise Refused for a NUL character.
         """
         _refuse_nul((dag_id,))
         if (dag_id, method) not in self._allowed:
@@ -123,7 +123,7 @@ def _unscoped(query: str) -> str:
 
 
 PATIENCE_SECONDS = 20
-"""How long the log may take to answer one question: a page that nobody waits for any more must not keep it busy."""
+"""How long the log may take to answer one question: a page that was closed must not keep it busy."""
 
 __all__ = ["Ask", "Row"]
 
@@ -132,10 +132,9 @@ Ask = Callable[..., list[Row]]
 
 @contextmanager
 def log(user: BaseUser) -> Iterator[Sight]:
-    """Yield what a user may see of the log: a function that asks the named queries of `sql/statements/page.sql`, all in
-    one snapshot.
+    """Yield what a user may see of the log: a function that asks the named queries of `page.sql`, all in one snapshot.
 
-    Raises Refused when there is no platform yet, Retryable when the log is away or takes too long.
+    Raise Refused if there is no platform yet, Retryable if the log is unreachable or takes too long.
     """
     url = _url()
     try:
@@ -156,9 +155,11 @@ def log(user: BaseUser) -> Iterator[Sight]:
 
 
 def _url() -> str:
-    """Of the reader, who can change nothing: by its variable or the platform's folder, else by an Airflow connection.
+    """Return the URL of the reader, who can change nothing: by its variable or the platform's folder, else by a
+    connection.
 
-    The last is the writer's own, in a transaction that only reads."""
+    The last connection is the writer's own, in a transaction that only reads.
+    """
     with suppress(FileNotFoundError):
         return settings.reader_url()
     for name in (READER_CONNECTION, CONNECTION):
@@ -175,8 +176,8 @@ def _url() -> str:
 
 
 def _begin(connection: Session) -> None:
-    # One snapshot, or the sums of one moment stand beside the batches of the next. Compiling costs more than it gains
-    # here.
+    # One snapshot, otherwise the sums of one moment would be shown next to the batches of the next. Compiling costs
+    # more than it gains here.
     snapshot(connection)
     connection.exec_driver_sql(f"SET LOCAL statement_timeout = '{PATIENCE_SECONDS}s'")
     connection.exec_driver_sql("SET LOCAL jit = off")
