@@ -1,7 +1,15 @@
-"""Shows the characters of a text that a terminal would obey or that can't be printed: records, file names and errors
-may have any.
+"""Every error of the platform. The class tells who must act.
 
-Pure.
+| class              | who must act                                   | exit code |
+|--------------------|------------------------------------------------|-----------|
+| Retryable          | the same command, run again                    | 75        |
+| Superseded         | nobody: another driver is at work              | 69        |
+| CommitStateUnknown | the platform: read the log, then decide        | 75        |
+| Refused            | the caller: the request is wrong, see the hint | 64        |
+| InvariantBroken    | a person: stop, look at the data named         | 70        |
+
+`FunctionFails` is a Refused for the author of a function. `Unexpected` stands for an error that the platform does not
+know. It is a Retryable, since it is safe to run the command again.
 """
 
 from __future__ import annotations
@@ -41,20 +49,6 @@ def in_json(text: str) -> str:
 def _written(one: re.Match[str]) -> str:
     code = ord(one[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
-
-
-# Every error of the platform. The class tells who must act.
-#
-# | class              | who must act                                   | exit code |
-# |--------------------|------------------------------------------------|-----------|
-# | Retryable          | the same command, run again                    | 75        |
-# | Superseded         | nobody: another driver is at work              | 69        |
-# | CommitStateUnknown | the platform: read the log, then decide        | 75        |
-# | Refused            | the caller: the request is wrong, see the hint | 64        |
-# | InvariantBroken    | a person: stop, look at the data named         | 70        |
-#
-# `FunctionFails` is a Refused for the author of a function. `Unexpected` stands for an error that the platform does not
-# know. It is a Retryable, since it is safe to run the command again.
 
 
 class OnlyonceError(Exception):

@@ -2,7 +2,7 @@
 
 A plain line is a flat JSON object of declared keys, with nothing unusual in it.
 
-`exact` matches lines that Arrow reads as the conversion table does (`onlyonce/model/values`). It exists if all declared
+`exact` matches lines that Arrow reads as the conversion table does (`onlyonce/core/conversions.py`). It exists if all declared
 types have an exact form. RE2, which runs it, takes time in proportion to the line with any expression. `layout` is what
 lines have alike that one program has written: with it a block of them is read without an expression for each.
 """

@@ -1,11 +1,6 @@
-"""Tells Spark the line of the user's function for each expression of a plan, so that an error of the data can name that
-line.
+"""Translate Spark's errors into ours, recognize a lost executor or worker, and say how a driver ended.
 
-PySpark has this as a setting of the whole session (`dataFrameDebugging`). That would cost calls into the JVM for each
-of our own expressions too, in each batch. Here it is on only while a user's function builds its plan, once for a query.
-
-Who calls it: `outputs.results`. Not promised: a line, if a later PySpark has no such switch; then errors name only the
-function.
+Spark names the cause as text, often several layers down. No import of Spark: the command line uses this module.
 """
 
 from __future__ import annotations
@@ -16,14 +11,12 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import structlog
-from pyspark.errors import utils
 
 from onlyonce import logs, settings, unexpected
 from onlyonce.core import errors, failures
@@ -32,36 +25,10 @@ from onlyonce.core.runs import Report
 from onlyonce.engine.options import WITHOUT_MEMORY
 from onlyonce.environment import variable
 
-_SWITCH = "_enable_debugging_cache"
-_turn = Lock()
-_inside = 0
-
-
-@contextmanager
-def lines_known() -> Iterator[None]:
-    """Inside, expressions are made with their lines.
-
-    Queries build their plans on threads of their own: off again with the last of them.
-    """
-    _switched(+1)
-    try:
-        yield
-    finally:
-        _switched(-1)
-
-
-def _switched(by: int) -> None:
-    global _inside
-    with _turn:
-        _inside += by
-        # None: PySpark asks the session's setting again.
-        setattr(utils, _SWITCH, True if _inside else None)
-
-
 # Translates an error of Spark into one of ours. The cause is often several layers down, as text.
 
 
-_OURS = re.compile(r"onlyonce\.model\.errors\.(\w+): (.+?)(?:\n  data: (.*?))?(?:\n  next: (.*?))?(?:\n|$)")
+_OURS = re.compile(r"onlyonce\.core\.errors\.(\w+): (.+?)(?:\n  data: (.*?))?(?:\n  next: (.*?))?(?:\n|$)")
 PLANNED = "another driver has planned batch"
 OTHER_DRIVER = (
     PLANNED,

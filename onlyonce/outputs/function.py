@@ -9,11 +9,12 @@ import difflib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import reduce
+from threading import Lock
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, utils
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
@@ -37,7 +38,6 @@ from onlyonce.core.stored_names import (
     WINDOW_START,
 )
 from onlyonce.core.windows import Session, micros
-from onlyonce.engine import failures as engine_failures
 from onlyonce.engine.session import quoted
 from onlyonce.outputs import windows
 
@@ -55,11 +55,40 @@ CODE_ERRORS = (
 """What a function raises whose code is wrong, as it builds its plan: a repeat raises it again."""
 
 
+# PySpark can note the user's line for each expression (`dataFrameDebugging`), for a whole session: that would cost
+# calls into the JVM for each of our own expressions in each batch. Here it is on only while a user's function builds
+# its plan. If a later PySpark has no such switch, errors name the function only.
+_SWITCH = "_enable_debugging_cache"
+_turn = Lock()
+_inside = 0
+
+
+@contextmanager
+def lines_known() -> Iterator[None]:
+    """Inside, expressions are made with their lines.
+
+    Queries build their plans on threads of their own: off again with the last of them.
+    """
+    _switched(+1)
+    try:
+        yield
+    finally:
+        _switched(-1)
+
+
+def _switched(by: int) -> None:
+    global _inside
+    with _turn:
+        _inside += by
+        # None: PySpark asks the session's setting again.
+        setattr(utils, _SWITCH, True if _inside else None)
+
+
 @contextmanager
 def calling(whose: str, function: Callable[..., Any], columns: list[str]) -> Iterator[None]:
     """Inside, what is wrong in the function's code is told as the user's error. `columns` are those that it gets."""
     try:
-        with engine_failures.lines_known():
+        with lines_known():
             yield
     except CODE_ERRORS as error:
         raise failures.error_of_code(whose, error, columns, errors.origin_of_function(function)) from error

@@ -115,8 +115,9 @@ def _converter(part: Part, number: int) -> Convert | str:
             return message_formats.json_converter(schema, part.wanted, validate=part.format.validate)
         if part.envelope:
             return message_formats.envelope_converter(schema)
-        of = message_formats if part.format.kind == "AVRO" else protobuf_messages
-        return of.converter(schema, part.wanted)
+        if part.format.kind == "AVRO":
+            return message_formats.avro_converter(schema, part.wanted)
+        return protobuf_messages.converter(schema, part.wanted)
     except NO_FAULT_OF_A_MESSAGE:
         raise
     except Exception as error:  # a schema may be of a kind that nobody has thought of

@@ -1,4 +1,5 @@
-"""What a test looks at: the rows of each output, what came late, what was refused, and the panes. Plain data."""
+"""Hold what a test of a pipeline gives (rows, backfills, the end of the input) and what it looks at (rows, late and
+rejected records, panes). Plain data, without Spark."""
 
 from __future__ import annotations
 
@@ -7,16 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
-from typing import Any, TypeAlias
+from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-
-from onlyonce.api import functions, load
 from onlyonce.api.declaration import unknown
-from onlyonce.api.pipeline import Pipeline
 from onlyonce.core.errors import Refused
-from onlyonce.lookups import tables
-from onlyonce.lookups.seen import Seen
 
 Row = dict[str, Any]
 
@@ -79,9 +74,6 @@ class Result:
         if name not in known:
             raise unknown("output", name, list(known))
         return known[name]
-
-
-# What a test gives a pipeline: rows, batch by batch, and backfills between them. Imports no Spark.
 
 
 Given = Row | str
@@ -173,39 +165,3 @@ def _plain(value: Any) -> Any:
 def _time(text: str) -> datetime:
     found = datetime.fromisoformat(text)
     return found if found.tzinfo else found.replace(tzinfo=UTC)
-
-
-# The tables of a pipeline's lookups, as a test gives them.
-#
-# Who calls it: `running`. Errors: Refused for a table that is not given, or that no output looks up; for a key that is
-# no column, or is there twice.
-
-
-Table: TypeAlias = Sequence[Mapping[str, Any]] | DataFrame
-"""Rows as dicts, or a DataFrame where the types must be said."""
-
-
-def given_tables(spark: SparkSession, pipeline: Pipeline, of_test: Mapping[str, Table]) -> dict[str, DataFrame]:
-    """The tables by name, for the functions of all outputs."""
-    lookups = {lookup.name: lookup for output in pipeline.outputs for lookup in output.lookups}
-    for output in load.with_function(pipeline.outputs):
-        for function in load.functions(output):
-            functions.check_parameters(output, function)
-    for name in of_test:
-        if name not in lookups:
-            raise unknown("lookup", name, sorted(lookups))
-    for name in lookups:
-        if name not in of_test:
-            raise Refused(
-                f"pipeline {pipeline.name} looks up {name}, and the test gives no such table",
-                data="only this test has read the rows",
-                hint=f"run(PIPELINE, rows, lookups={{{name!r}: [{{…}}, …]}})",
-            )
-    frames = {
-        name: table if isinstance(table, DataFrame) else spark.createDataFrame([dict(row) for row in table])
-        for name, table in of_test.items()
-    }
-    for name, lookup in lookups.items():
-        tables.check_columns(lookup, frames[name])
-    tables.check_keys(lookups, Seen({name: {"version": "of the test"} for name in frames}, frames))
-    return frames

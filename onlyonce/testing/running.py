@@ -14,26 +14,32 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
+from onlyonce.api import functions, load
+from onlyonce.api.declaration import unknown
 from onlyonce.api.pipeline import Output, Pipeline
 from onlyonce.core.errors import Refused
 from onlyonce.core.stored_names import OO_EVENT_TIME
 from onlyonce.engine import session
 from onlyonce.engine.failures import translate
 from onlyonce.environment import set_missing
-from onlyonce.testing import given
-from onlyonce.testing.given import Backfill, Close, Given, Result, Step, Table, step_of, then
+from onlyonce.lookups import tables
+from onlyonce.lookups.seen import Seen
+from onlyonce.testing.given import Backfill, Close, Given, Result, Step, step_of, then
 from onlyonce.testing.playing import WINDOW, Play, Receive, Taken, shapes, window_of
 
 MASTER = "local[2]"
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m"
 """A short JVM: the second compiler and a parallel collector cost more than they gain."""
+
+Table: TypeAlias = Sequence[Mapping[str, Any]] | DataFrame
+"""Rows as dicts, or a DataFrame where the types must be said."""
 
 _started: list[SparkSession] = []
 
@@ -49,7 +55,7 @@ def run(pipeline: Pipeline, *steps: Step, close: bool = False, lookups: Mapping[
     todo = [step_of(step) for step in steps]
     with ours():
         spark = spark_session()
-        seen = given.given_tables(spark, pipeline, lookups or {})
+        seen = given_tables(spark, pipeline, lookups or {})
         play = Play(spark, pipeline, shapes(spark, pipeline, seen), seen)
         receive = Receive(spark, pipeline)
         taken = []
@@ -70,6 +76,32 @@ def run(pipeline: Pipeline, *steps: Step, close: bool = False, lookups: Mapping[
     late = {output.name: play.late[output.made_beside or output.name] for output in pipeline.outputs}
     rejected = {output.name: play.rejected[output.made_beside or output.name].told() for output in pipeline.outputs}
     return Result(invalid, duplicates, kept, rows, late, play.panes, rejected)
+
+
+def given_tables(spark: SparkSession, pipeline: Pipeline, of_test: Mapping[str, Table]) -> dict[str, DataFrame]:
+    """The tables by name, for the functions of all outputs."""
+    lookups = {lookup.name: lookup for output in pipeline.outputs for lookup in output.lookups}
+    for output in load.with_function(pipeline.outputs):
+        for function in load.functions(output):
+            functions.check_parameters(output, function)
+    for name in of_test:
+        if name not in lookups:
+            raise unknown("lookup", name, sorted(lookups))
+    for name in lookups:
+        if name not in of_test:
+            raise Refused(
+                f"pipeline {pipeline.name} looks up {name}, and the test gives no such table",
+                data="only this test has read the rows",
+                hint=f"run(PIPELINE, rows, lookups={{{name!r}: [{{…}}, …]}})",
+            )
+    frames = {
+        name: table if isinstance(table, DataFrame) else spark.createDataFrame([dict(row) for row in table])
+        for name, table in of_test.items()
+    }
+    for name, lookup in lookups.items():
+        tables.check_columns(lookup, frames[name])
+    tables.check_keys(lookups, Seen({name: {"version": "of the test"} for name in frames}, frames))
+    return frames
 
 
 def spark_session() -> SparkSession:
@@ -233,7 +265,7 @@ def holds(
     tested, strategies = _hypothesis(examples)
     with ours():
         spark = spark_session()
-        seen = given.given_tables(spark, pipeline, lookups or {})
+        seen = given_tables(spark, pipeline, lookups or {})
         comes = shapes(spark, pipeline, seen)
         taken = Receive(spark, pipeline).take_in(then(rows))
         count = taken.kept.num_rows

@@ -171,7 +171,7 @@ def spark_words() -> frozenset[str]:
 
 def _connection_ids() -> set[str]:
     operator = (_package("airflow") / "providers/apache/spark/operators/spark_submit.py").read_text()
-    ours = (ROOT / "onlyonce" / "airflow" / "log" / "task_environment.py").read_text()
+    ours = (ROOT / "onlyonce" / "airflow" / "log.py").read_text()
     return {*re.findall(r'conn_id: str = "(\w+)"', operator), *re.findall(r'^CONNECTION = "(\w+)"', ours, re.MULTILINE)}
 
 

@@ -45,7 +45,7 @@ NONE: dict[str, Any] = {
 TWO = {**NONE, "window_start": "2013-01-01T05:00:00Z", "window_end": "2013-01-01T07:00:00Z"}
 ASKED = Asked("flights", "2013-01-01T00:00:00+00:00", "2013-01-02T00:00:00+00:00")
 WINDOWLESS = """
-from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
+from onlyonce.api.pipeline import Delta, Files, Output, Pipeline
 PIPELINES = [Pipeline(name="mine", source=Files(), schema="id string, at timestamp", record_id=("id",), event_time="at",
                       outputs=(Output(name="all", transform="json:loads", sink=Delta()),))]
 """

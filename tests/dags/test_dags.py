@@ -31,7 +31,7 @@ json.dump(sorted(set(sys.modules) - before), sys.stdout)
 """
 
 GOOD = """
-from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline
+from onlyonce.api.pipeline import Delta, Files, Output, Pipeline
 PIPELINES = [Pipeline(name="mine", source=Files(), schema="id string, at timestamp", record_id=("id",), event_time="at",
                       outputs=(Output(name="all", transform="json:loads", sink=Delta()),))]
 """
@@ -52,7 +52,7 @@ def test_dag_files_import_neither_spark_nor_a_database() -> None:
     imported = {name.split(".")[0] for name in json.loads(done.stdout.splitlines()[-1])}
     assert not imported & {"pyspark", "delta", "deltalake", "sqlalchemy", "psycopg2", "asyncpg", "pandas", "numpy"}
     assert "onlyonce.engine.options" in done.stdout
-    assert "onlyonce.session" not in done.stdout
+    assert "onlyonce.engine.session" not in done.stdout
     assert "onlyonce.commitlog" not in done.stdout
 
 

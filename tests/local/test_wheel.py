@@ -147,7 +147,7 @@ def _is_installed_by_users(wanted: Requirement) -> bool:
 
 def test_the_package_reads_its_data_from_a_zip(wheel: Path) -> None:
     """As executors do that get the wheel by `--py-files`."""
-    asked = "from onlyonce import Pipeline; from onlyonce.database import formats; print(formats.needed())"
+    asked = "from onlyonce import Pipeline; from onlyonce.database import statements; print(statements.needed_format())"
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(wheel)!r}); {asked}"],
         cwd=wheel.parent, capture_output=True, text=True, check=True,

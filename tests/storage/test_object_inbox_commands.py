@@ -35,7 +35,7 @@ __all__ = ["log", "new_log", "shop"]
 WHO = "u17-secret"
 DECLARED = """
 from dataclasses import replace
-from onlyonce.declare.pipeline import Files
+from onlyonce.api.pipeline import Files
 from tests.support.shop import SHOP
 PIPELINES = [replace(SHOP, source=Files(inbox={inbox!r}))]
 """

@@ -17,7 +17,7 @@ from tests.support.s3 import KEY, S3, SECRET
 
 PAGE = """
 import httpx
-from onlyonce.session import session
+from onlyonce.engine import session
 spark = session.start("looks at its page", "local[1]")
 context = spark.sparkContext
 spark.read.text(FILE).collect()

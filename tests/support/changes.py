@@ -14,8 +14,8 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 SCHEMA = "id string, shop string, at timestamp, cents long, weight double"
 HEADER = """
 from datetime import timedelta
-from onlyonce.declare.pipeline import Delta, Files, Output, Pipeline, Postgres
-from onlyonce.model.windows import Fixed
+from onlyonce.api.pipeline import Delta, Files, Output, Pipeline, Postgres
+from onlyonce.core.windows import Fixed
 MINUTE = timedelta(minutes=1)
 """
 

@@ -12,7 +12,7 @@ from onlyonce.core.batch import Plan
 from onlyonce.database.connect import Database
 from tests.support import shop
 
-ROOMS = ("onlyonce.declare", "onlyonce.model")
+ROOMS = ("onlyonce.api", "onlyonce.core")
 
 
 def classes() -> list[type]:

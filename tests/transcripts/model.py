@@ -1,6 +1,6 @@
 """What a transcript says should happen, computed in the plainest way: a list of records, looked through each time.
 
-Only the arithmetic of windows and the rule of lateness are the product's (`onlyonce.model`); how records are kept,
+Only the arithmetic of windows and the rule of lateness are the product's (`onlyonce.core`); how records are kept,
 merged and counted is written here once more.
 """
 

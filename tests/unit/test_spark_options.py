@@ -185,7 +185,7 @@ def test_workers_begin_with_their_libraries_where_the_package_is_on_this_machine
     """Not on a cluster, nor where tasks bring the package along as a zip: there Spark's daemon would not find ours."""
     assert spark_options.options("local[2]")[DAEMON] == "onlyonce.engine.worker_daemon"
     assert DAEMON not in spark_options.options("spark://host:7077")
-    monkeypatch.setattr(spark_options, "PACKAGE", jars / "onlyonce.whl" / "onlyonce" / "spark" / "options.py")
+    monkeypatch.setattr(spark_options, "PACKAGE", jars / "onlyonce.whl" / "onlyonce" / "engine" / "options.py")
     assert DAEMON not in spark_options.options("local[2]")
 
 

@@ -258,7 +258,7 @@ def _written(one: Column) -> Column:
     return F.when(F.rlike(one, F.lit(HIDDEN.pattern)), written).otherwise(one)
 
 
-# Reads lines of JSON and CSV by the conversion table (`onlyonce/model/values`), as an expression over a column of
+# Reads lines of JSON and CSV by the conversion table (`onlyonce/core/conversions.py`), as an expression over a column of
 # lines.
 #
 # The expression is a Python function over Arrow arrays, so no parser of the JVM decides what a value is. Arrow reads a

@@ -40,7 +40,7 @@ SUBMIT = """#!{python}
 import json, os, sys
 sys.path.insert(0, {root!r})
 from datetime import timedelta
-from onlyonce.commitlog.long_runs import LongRuns
+from onlyonce.commitlog.drivers import LongRuns
 from onlyonce.database.connect import Database
 with open({told!r}, "a") as file:
     print(json.dumps([sys.argv, os.getsid(0) == os.getpid()]), file=file)
@@ -284,12 +284,12 @@ LIVES = """#!{python}
 import os, sys
 sys.path.insert(0, {root!r})
 from datetime import timedelta
-from onlyonce.commitlog import driver_runs
-from onlyonce.commitlog.long_runs import LongRuns
+from onlyonce.commitlog import drivers
+from onlyonce.commitlog.drivers import LongRuns
 from onlyonce.database.connect import Database
 print("the driver says this")
 database, beat = Database(os.environ.get("ONLYONCE_DATABASE_URL") or {url!r}), timedelta(minutes=1)
-with driver_runs.noted(database, "flights_stream", "manual__1", "flights"):
+with drivers.noted_run(database, "flights_stream", "manual__1", "flights"):
     long_runs = LongRuns(database)
     taken = long_runs.take("flights", "manual__1", "driver:%s" % os.getpid(), every=beat, beat=beat)
     long_runs.beat(taken, 1)

@@ -258,12 +258,12 @@ def test_a_driver_killed_between_two_batches_leaves_every_id_and_the_next_goes_o
     before = stored(stream)
     script = f"""if True:
         from types import SimpleNamespace
-        from onlyonce.receive import merge_as_it_grows
+        from onlyonce.receive import loop
         from onlyonce.database.connect import Database
         from onlyonce.settings import database_url
         driver = SimpleNamespace(lineage={stream.driver.lineage!r}, epoch={stream.driver.epoch})
         plan = SimpleNamespace(lineage=driver.lineage, batch_id=7, bucket=100)
-        merge_as_it_grows.merge(Database(database_url()), driver, "shop", plan)"""
+        loop.merge_catalog(Database(database_url()), driver, "shop", plan)"""
     assert killed_at(point, script, tmp_path) == -9
 
     assert stored(stream) == before
@@ -364,10 +364,7 @@ def test_a_collector_killed_at_any_point_leaves_every_id_and_the_next_goes_on(
     """A process of its own, killed; what it left is found whole, then the next collection ends where no kill would."""
     known = fill(stream, 100, 5, each=3_000) + fill(stream, 101, 5, each=3_000) + fill(stream, 102, 1)
     before = stored(stream)
-    script = (
-        "from onlyonce.operate import collect; from onlyonce.catalog import merging; merging.WORTH_IT = 0; "
-        "collect.main([])"
-    )
+    script = "from onlyonce.operate import gc; from onlyonce.catalog import merging; merging.WORTH_IT = 0; gc.main([])"
     assert killed_at(point, script, tmp_path) == -9
     begun = stream.begin(103)
     look_up.forget()

@@ -210,7 +210,7 @@ def test_a_collector_killed_before_a_filter_is_committed_leaves_none_and_the_nex
 ) -> None:
     """A process of its own."""
     known = buckets(stream, 9)
-    assert killed_at("ranges-before-commit", "from onlyonce.operate import collect; collect.main([])", tmp_path) == -9
+    assert killed_at("ranges-before-commit", "from onlyonce.operate import gc; gc.main([])", tmp_path) == -9
 
     assert stream.log.rows(FILTERS) == []
     assert stream.known(stream.begin(FIRST + 9, 99), known) == [True] * len(known)

@@ -301,7 +301,7 @@ def test_killed_between_any_two_moves_it_goes_on(shop: Shop, point: str, nth: in
     counted.mkdir()
     kill = f"{point}:{nth}:kill-process"
     code = script_apart(
-        "from onlyonce.operate import collect; collect.main([])",
+        "from onlyonce.operate import gc; gc.main([])",
         ONLYONCE_FAILPOINTS=kill,
         ONLYONCE_FAILPOINT_DIR=str(counted),
     )

@@ -132,7 +132,7 @@ def test_a_collection_that_is_killed_is_finished_by_the_next(stream: Receive, tm
         output_batch(stream.log, driver, number, ends=True)
     age(stream.log, 100)
     before = fates(stream.log)
-    assert killed_at(point, "from onlyonce.operate import collect; collect.main([])", tmp_path) == -9
+    assert killed_at(point, "from onlyonce.operate import gc; gc.main([])", tmp_path) == -9
     assert fates(stream.log) == before
     gc.main([])
 

@@ -13,8 +13,8 @@ from onlyonce.tables import table_files
 from tests.support.platform import ROOT
 
 LOOK = (
-    "import sys; from pathlib import Path; from onlyonce.storage import event_rows; "
-    "print(event_rows.dataset(Path(sys.argv[1])).head(3).num_rows)"
+    "import sys; from pathlib import Path; from onlyonce.tables import table_files; "
+    "print(table_files.dataset_of_events(Path(sys.argv[1])).head(3).num_rows)"
 )
 FILES, ROWS = 24, 20_000
 

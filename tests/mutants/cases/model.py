@@ -1,4 +1,4 @@
-"""Mutants of `onlyonce/model` and what belongs to it."""
+"""Mutants of `onlyonce/core` and what belongs to it."""
 
 from __future__ import annotations
 

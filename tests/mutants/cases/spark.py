@@ -1,4 +1,4 @@
-"""Mutants of `onlyonce/spark` and what belongs to it."""
+"""Mutants of `onlyonce/engine` and what belongs to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mutants of `onlyonce/storage` and what belongs to it."""
+"""Mutants of `onlyonce/tables` and what belongs to it."""
 
 from __future__ import annotations
 

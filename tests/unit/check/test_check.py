@@ -67,7 +67,7 @@ def test_an_error_of_rows_is_told_at_the_users_line() -> None:
     found = translate(RuntimeError(divided.format("/team/mine.py:7")))
     assert isinstance(found, FunctionFails)
     assert found.what == "/team/mine.py:7: a function of yours fails on its rows: Division by zero"
-    ours = RuntimeError(divided.format(f"{errors.OURS}receive/receive.py:7"))
+    ours = RuntimeError(divided.format(f"{errors.OURS}receive/loop.py:7"))
     assert translate(ours) is ours
     raised = (
         "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n  File "
@@ -82,11 +82,11 @@ def test_our_own_code_is_ours_where_a_link_leads_to_it(tmp_path: Path) -> None:
     """As in a home or an environment behind a link: the lines of an error are those of the path that Python came by."""
     (tmp_path / "onlyonce").symlink_to(Path(errors.OURS))
     asked = (
-        "from onlyonce.model import origin; from onlyonce.declare import loading; print(origin.__file__, "
-        "origin.is_users(loading.__file__))"
+        "from onlyonce.core import errors; from onlyonce.api import load; print(errors.__file__, "
+        "errors.is_users(load.__file__))"
     )
     done = subprocess.run([sys.executable, "-c", asked], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [str(tmp_path / "onlyonce" / "model" / "origin.py"), "False"]
+    assert done.stdout.split() == [str(tmp_path / "onlyonce" / "core" / "errors.py"), "False"]
 
 
 def test_a_missing_column_is_named_with_the_nearest() -> None:

@@ -35,7 +35,7 @@ def test_what_a_log_line_says_of_progress(event: dict[str, Any], step: Step | No
 WORK = """
 import os, sys, structlog
 from onlyonce import logs
-from onlyonce.cli.watched import watched
+from onlyonce.cli.work import watched
 with watched("run-shop"):
     logs.configure(pipeline="shop")
     log = structlog.get_logger()

@@ -10,13 +10,13 @@ import pytest
 
 WRITER = """
 import os, subprocess, sys
-from onlyonce import log_rotation
+from onlyonce import logs
 child = subprocess.Popen([sys.executable, "-c", "import sys\\nfor line in sys.stdin: sys.stderr.write(line); sys.stderr.flush()"],
                          stdin=subprocess.PIPE, text=True, bufsize=1)
 for number in range(40):
     os.write(2, (f"driver {number} " + "x" * 400 + chr(10)).encode())
     child.stdin.write(f"jvm {number}" + chr(10))
-    log_rotation.rotate()
+    logs.rotate()
 child.stdin.close()
 child.wait()
 """

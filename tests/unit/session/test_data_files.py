@@ -22,4 +22,4 @@ def test_spark_reads_files_by_one_reader() -> None:
         for line in file.read_text().splitlines()
         if re.search(r"(spark|session)\.read", line) and OWN.search(line)
     ]
-    assert [one.partition(":")[0] for one in found] == ["session/data_files.py"], found
+    assert [one.partition(":")[0] for one in found] == ["engine/session.py"], found

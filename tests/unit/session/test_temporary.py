@@ -14,7 +14,7 @@ from onlyonce.engine import temporary
 
 DRIVER = """
 import sys
-from onlyonce.spark import temporary
+from onlyonce.engine import temporary
 options = temporary.added("local[2]", {}, {})
 temporary.hold(options)
 print(options["spark.local.dir"], flush=True)

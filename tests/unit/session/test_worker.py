@@ -7,7 +7,7 @@ import sys
 
 LOOK = """
 import gc, weakref
-from onlyonce.session.worker import settle
+from onlyonce.engine.worker import settle
 settle()
 frozen = gc.get_freeze_count()
 class Made: pass

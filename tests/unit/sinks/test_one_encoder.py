@@ -16,12 +16,12 @@ import onlyonce
 SOURCES = Path(onlyonce.__file__).parent
 ENCODES = {
     r"F\.to_json\(|F\.to_csv\(|\.toJSON\(": (),
-    r"csv\.(CSVWriter|write_csv|WriteOptions|writer|DictWriter)\b": ("csv_rows.py",),
+    r"csv\.(CSVWriter|write_csv|WriteOptions|writer|DictWriter)\b": ("content.py",),
     r"F\.(base64|hex)\(": (),
     r"default=(str|repr)|parse_float=(float|str)|strftime\(": (),
 }
 """What encodes values, and the files of the sinks that have it."""
-FOLDERS = ("sinks", "outputs", "model/sinks")
+FOLDERS = ("sinks", "outputs")
 
 
 @pytest.mark.parametrize("code", ENCODES)

@@ -37,13 +37,13 @@ def test_no_run_is_inside_the_place_of_another(declared: str) -> None:
 
 
 def test_derived_names_are_made_in_one_module() -> None:
-    """Only `names` adds to the name of a table, and only `Place.of_run` the suffix of a run."""
+    """Only `ownership` adds to the name of a table, and only `Place.of_run` the suffix of a run."""
     package = Path(onlyonce.__file__).parent
     added = re.compile(
         r"\+ (\w+\.)*(target_suffix\(|_suffix\b|suffix_of\()|\}_(deleted|by_window)\b|\+ ['\"]_(deleted|by_window)"
         r"|(DELETED|BY_WINDOW)_SUFFIX\b(?! =)"
     )
-    assert [path.name for path in package.rglob("*.py") if added.search(path.read_text())] == ["names.py"]
+    assert [path.name for path in package.rglob("*.py") if added.search(path.read_text())] == ["ownership.py"]
 
 
 def test_a_file_name_that_could_be_too_long_is_refused() -> None:
