@@ -80,7 +80,7 @@ class Configuration(BaseSettings):
     # Where things are
     home: str | None = Field(
         None,
-        description="the one folder of all state; by default .onlyonce beside a checkout, of an installed package "
+        description="the one folder of all state; by default .onlyonce in a checkout, of an installed package "
         "~/.onlyonce",
     )
     pipelines: Annotated[tuple[Path, ...], NoDecode] = Field(
@@ -152,7 +152,7 @@ class Configuration(BaseSettings):
     state_memory: int = Field(
         500,
         ge=16,
-        description="MB that RocksDB takes for all state of an executor, or of a local master's driver, beside "
+        description="MB that RocksDB takes for all state of an executor, or of a local master's driver, outside "
         "the memory of the JVM",
     )
     jars: str | None = Field(
@@ -189,7 +189,7 @@ class Configuration(BaseSettings):
         "the embedded one",
     )
     airflow_token: SecretStr | None = Field(
-        None, description="a token of its API, with which nobody logs in; by default AIRFLOW_CLI_TOKEN"
+        None, description="a token of its API, with which no one logs in; by default AIRFLOW_CLI_TOKEN"
     )
     airflow_user: str | None = Field(None, description="a login of it, for auth managers that have /auth/token")
     airflow_password: SecretStr | None = Field(
@@ -199,7 +199,7 @@ class Configuration(BaseSettings):
     page_records: Literal["editors", "viewers", "nobody"] = Field(
         "editors",
         description="who sees values of records on Airflow's page: users who may start runs of the pipeline's "
-        "DAG, users who may only read them, or nobody",
+        "DAG, users who may only read them, or none",
     )
 
     # Long runs, logs and alerts
@@ -208,10 +208,10 @@ class Configuration(BaseSettings):
     log_bytes: int = Field(
         20_000_000, ge=1000, description="bytes that the log file of a long run has before it is put aside"
     )
-    log_files: int = Field(5, ge=1, description="files of a long run's log that are kept beside the present one")
+    log_files: int = Field(5, ge=1, description="files of a long run's log that are kept besides the present one")
     alert_hook: SecretStr | None = Field(
         None,
-        description="who is told of alerts: 'module:function', or a webhook's URL; by default alerts are only kept",
+        description="who gets alerts: 'module:function', or a webhook's URL; by default alerts are only kept",
     )
     alert_lag_minutes: NotNegative = Field(60.0, description="input that waits for longer is an alert")
 
@@ -219,7 +219,7 @@ class Configuration(BaseSettings):
     keep_units_days: Days = Field(90, description="days that the log keeps the units of committed batches")
     keep_staged_days: Days = Field(1, description="days that staged rows of committed batches stay")
     keep_temporaries_hours: NotNegative = Field(
-        24.0, description="hours that temporaries of sharded files stay that nobody can want"
+        24.0, description="hours that temporaries of sharded files stay that no attempt can need"
     )
     vacuum_hours: int = Field(
         168, ge=24, description="hours that files stay which a Delta table has no more: longer than any reader's query"

@@ -1,7 +1,8 @@
-"""How declarations say their options becomes a table: an extension of Griffe, by which mkdocstrings reads the code.
+"""Turn the options in the docstrings of declarations into tables: an extension of Griffe, with which mkdocstrings reads
+the code.
 
-Their docstrings name each option at the begin of a line and say its meaning in an indented block beside it. The table
-adds the type and the default, which are in the code.
+A docstring names each option at the begin of a line and explains it in an indented block. The table adds the type and
+the default, which are in the code.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def options(docstring: str) -> tuple[str, dict[str, str]]:
 
 
 class OptionTables(Extension):
-    """Writes the docstring of each declaration anew, with its options as a table."""
+    """Write the options in the docstring of each declaration as a table."""
 
     def on_class(self, *, cls: Any, **_: Any) -> None:
         """Called by Griffe once a class and its attributes are known."""

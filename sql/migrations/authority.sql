@@ -80,7 +80,7 @@ CREATE TABLE onlyonce_private.owners (
     CONSTRAINT owners_one_for_each_lineage PRIMARY KEY (lineage)
 );
 COMMENT ON TABLE onlyonce_private.owners IS
-    'The platform (the id of its database) that was first to tell its epoch of a lineage here. Another one may not write under that name.';
+    'The platform (the id of its database) that was first to write its epoch of a lineage here. Another one may not write under that name.';
 
 -- Any role may take any advisory lock. A row is locked only by a role that may write it, so every lock of ours is a row.
 CREATE TABLE onlyonce_private.locks (

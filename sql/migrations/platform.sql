@@ -259,7 +259,7 @@ COMMENT ON TABLE onlyonce_private.catalog_chunks IS
 COMMENT ON COLUMN onlyonce_private.catalog_chunks.filter IS
     'The Bloom filter of the ids, with its checksum; NULL or damaged, it is made again from them.';
 COMMENT ON COLUMN onlyonce_private.catalog_chunks.ids_hash IS
-    'A hash of the ids, by which a worker tells whether it has the chunk already.';
+    'A hash of the ids, by which a worker knows whether it has the chunk already.';
 
 CREATE TABLE onlyonce_private.backfills (
     lineage          text NOT NULL REFERENCES onlyonce_private.lineages,
@@ -481,9 +481,9 @@ CREATE TABLE onlyonce_private.leftovers (
     CONSTRAINT leftovers_state_known CHECK (state IN ('going', 'left'))
 );
 COMMENT ON TABLE onlyonce_private.leftovers IS
-    'What was there beside the log when a pipeline or output was dropped: still to be removed, or left. No run writes there.';
+    'What existed outside the log when a pipeline or output was dropped: still to be removed, or left. No run writes there.';
 COMMENT ON COLUMN onlyonce_private.leftovers.state IS
-    'going: the drop has still to remove it. left: the rows of a sink that somebody may need, until a drop with --tables';
+    'going: the drop has still to remove it. left: the rows of a sink that a reader may need, until a drop with --tables';
 
 CREATE TABLE onlyonce_private.alerts (
     kind       text NOT NULL,
@@ -494,7 +494,7 @@ CREATE TABLE onlyonce_private.alerts (
     CONSTRAINT alerts_once PRIMARY KEY (kind, subject)
 );
 COMMENT ON TABLE onlyonce_private.alerts IS
-    'The causes of alerts that have not cleared. told_at: when the hook was told; NULL: it has failed, and is told again.';
+    'The causes of alerts that have not cleared. told_at: when the hook took the alert; NULL: it has failed, and is called again.';
 
 -- The long-running mode: who drives a pipeline without end, whether it is alive, and whether it was asked to stop. A table
 -- of its own: commits hold the rows of epochs and pipelines FOR SHARE, and a heartbeat must not wait for them.
@@ -544,7 +544,7 @@ CREATE TABLE onlyonce_private.authorities (
     CONSTRAINT authorities_are_other_databases CHECK (authority NOT IN ('', 'platform'))
 );
 COMMENT ON TABLE onlyonce_private.authorities IS
-    'The connections of the databases in which a lineage may have units, noted before its first epoch is told there; and which database each was.';
+    'The connections of the databases in which a lineage may have units, noted before its first epoch is written there; and which database each was.';
 
 -- Whose table is whose: a table or folder has the rows of one output of one instance.
 CREATE TABLE onlyonce_private.targets (
@@ -631,7 +631,7 @@ CREATE TABLE onlyonce_private.removed_rows (
         REFERENCES onlyonce_private.removals (instance, removal_no) ON DELETE CASCADE
 );
 CREATE INDEX removed_rows_by_removal ON onlyonce_private.removed_rows (instance, removal_no);
-COMMENT ON TABLE onlyonce_private.removed_rows IS 'How many rows of which batch and fate a removal has taken.';
+COMMENT ON TABLE onlyonce_private.removed_rows IS 'How many rows of each batch and fate a removal has taken.';
 
 CREATE TABLE onlyonce_private.erasures (
     instance     text    NOT NULL,
@@ -679,7 +679,7 @@ CREATE TABLE onlyonce_private.sums (
 COMMENT ON TABLE onlyonce_private.sums IS
     'The sums over the batches of a lineage up to `upto`, each of them committed and found to be conserved. Later batches are added to them by who asks.';
 COMMENT ON COLUMN onlyonce_private.sums.final_upto IS
-    'All windows of which batches up to this one met rows in time are final. It never moves back: a window stays final, and a committed batch meets no other.';
+    'All windows for which batches up to this one met rows in time are final. It never moves back: a window stays final, and a committed batch meets no other.';
 
 -- The list of the catalog's chunks is a table of its own: PostgreSQL plans a question over all buckets of a day in 50 ms, and each batch asks it
 -- once for each partition. Triggers keep it, so what changes a chunk in whatever way changes its entry in the same transaction. A bucket that

@@ -45,7 +45,7 @@ ELSEWHERE = {
     "An erasure deletes what the log keeps of errors of batches.": f"{ERASED}test_errors_in_the_log_go_or_are_named_with_their_end",
     "A release that has ended keeps hashes of reasons, since a reason may quote a record.": "tests/contract/outputs/test_release.py::test_a_release_that_has_ended_keeps_no_reason",
     "An output whose windows can't be computed again holds up neither the other outputs nor the erasure of " "another person.": FAILING,
-    "The receipt names the output and the `onlyonce backfill` that goes on once the cause is repaired; the exit " "code is 1.": FAILING,
+    "The receipt names the output and the `onlyonce backfill` to run once the cause is repaired; the exit code is 1.": FAILING,
     "After an erasure no value is in Spark's state of an output that can be computed again,": EVERYWHERE,
     "It erases from pipelines with several sources, each by its own ids.": "tests/spark/operate/test_forget.py::test_a_record_of_one_of_several_sources_goes",
     "A `Stateful` output whose state has the values is computed from the start by the next run.":
@@ -67,7 +67,7 @@ NO_CASE = (
     "If you are root, the server runs as `postgres` or `nobody`.",
     "The umask itself stays yours,",
     "If executors of another account share such a home,",
-    "Pipeline files are Python: whoever can write them can run code.",
+    "Pipeline files are Python: a user who can write them can run code.",
     "The one exception is Airflow's asynchronous URL: asyncpg has no such option.",
     "It holds the password of the role `airflow`,",
     "On a cluster of your own set `spark.authenticate` yourself.",

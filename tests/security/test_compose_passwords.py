@@ -38,7 +38,7 @@ def test_few_services_have_the_writers_password() -> None:
 
 @states(
     "No service runs as root, and none keeps a capability.",
-    "Ports are open on 127.0.0.1 only; whoever opens one to a network puts TLS before it.",
+    "Ports are open on 127.0.0.1 only; if you open one to a network, put TLS before it.",
 )
 def test_services_have_no_privileges() -> None:
     """Nor can a process gain any, and no port is open to another machine."""
