@@ -146,7 +146,10 @@ class Lineages(Transactions):
 
     @one_transaction
     def check_epoch(self, lineage: str, epoch: int) -> None:
-        """Hold the epoch row shared until this transaction ends. Raise Superseded if a newer driver has it."""
+        """Hold the epoch row shared until this transaction ends.
+
+        Raise Superseded (exit code 69) if a newer driver has the lineage.
+        """
         rows = ask(self.connection, "units", "check_epoch", lineage=lineage)
         if not rows or rows[0].epoch != epoch:
             raise superseded(lineage, epoch, rows[0].epoch if rows else None)
@@ -187,7 +190,7 @@ def refuse_damaged(lineage: Lineage) -> None:
 
 
 def superseded(lineage: str, epoch: int, now: int | None) -> Superseded:
-    """Return the error of a driver that a newer one has superseded."""
+    """Return the error of a driver that a newer driver has superseded (exit code 69)."""
     return Superseded(
         f"lineage {lineage}: this driver has epoch {epoch}, but epoch {now} is at work",
         data="its open transaction was rolled back; what it had committed before stays, and the newer driver goes "

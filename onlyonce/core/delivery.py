@@ -80,7 +80,10 @@ class Answer:
 
 
 def judge(status: int, body: str, headers: Mapping[str, str], now: datetime) -> Answer:
-    """Return the answer of an HTTP endpoint to one row."""
+    """Return the answer of an HTTP endpoint to one row.
+
+    An *unknown* answer is why a webhook may be called twice: the row is sent again under the same idempotency key.
+    """
     text = told(f"{status} {body}")
     pause = asked_pause(headers.get("retry-after", ""), now)
     if 200 <= status < 300:

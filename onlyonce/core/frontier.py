@@ -62,7 +62,7 @@ class Frontier:
 def closed_until(frontier: Frontier, window: Window, lateness: Micros) -> Micros | None:
     """Return up to where the windows of an output are closed; None if none is.
 
-    This is the largest of three bounds:
+    A window does not close while its end is after this bound, whatever data it has. The largest of three bounds counts:
 
     - the tide less the lateness;
     - if the input has ended, the end of the last window with data;
@@ -84,10 +84,11 @@ def closed_until(frontier: Frontier, window: Window, lateness: Micros) -> Micros
 
 
 def is_late(frontier: Frontier, window: Window, lateness: Micros, time: Micros, end: Micros) -> bool:
-    """Return whether a record at `time` came after its window, which ends at `end`, was closed.
+    """Return whether a record at `time` is late: whether its window, which ends at `end`, was closed when it came.
 
     Sessions compare the record's time, joins the time less their reach. A record that was left out of an upstream
-    window is late for the windows that are made of it."""
+    window is late for the windows that are made of it. A day with a change of daylight saving time (DST) has no rule of
+    its own: `Fixed` decides where it ends."""
     if isinstance(window, Chained) and any(
         late for found, late in late_through(frontier, window, lateness, time) if found[1] == end
     ):
@@ -180,7 +181,11 @@ class Tides:
         return Tides({**self.of, source: now})
 
     def fallen_idle(self, clock: Micros, idle_after: Mapping[str, timedelta | None], waiting: Collection[str]) -> Tides:
-        """Return the tides at the time `clock`. A source with registered input that waits is not idle."""
+        """Return the tides at the time `clock`, and which sources are idle: these don't hold back the watermark.
+
+        A source becomes idle once nothing has come from it for its `idle_after`; without one it never does. It does not
+        become idle while registered input of it waits, and stays idle until its next batch.
+        """
 
         def is_idle(name: str, one: Reached) -> bool:
             after = idle_after.get(name)
@@ -189,9 +194,9 @@ class Tides:
         return Tides({name: replace(one, idle=is_idle(name, one)) for name, one in self.of.items()})
 
     def least(self) -> Micros | None:
-        """Return the least tide of the sources that are not idle; None while one of them has none.
+        """Return the least tide of the sources that are not idle: each of these holds back the watermark.
 
-        If all sources are idle, return the largest tide of all.
+        Return None while one of them has no tide. If all sources are idle, return the largest tide of all.
         """
         awake = [one.tide for one in self.of.values() if not one.idle]
         known = [tide for tide in awake if tide is not None]

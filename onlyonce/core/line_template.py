@@ -35,8 +35,9 @@ def exact(kinds: Mapping[str, str]) -> str:
     """Return an RE2 expression for lines that are valid as they stand.
 
     `kinds` has the type of each column; all types are in EXACT. A matching line is one JSON object whose keys are
-    columns and whose values are of their types, or null. The expression can't see a key that occurs twice, or a day
-    that its month does not have.
+    columns and whose values are of their types, or null. A line with leading or trailing blanks does not match, so
+    `line_values.decoded` reads it. The expression can't see a key that occurs twice, or a day that its month does not
+    have.
     """
     pair = "|".join(f'"{re.escape(name)}" *: *(?:{EXACT[kind]}|null)' for name, kind in kinds.items())
     return rf"\A\{{ *(?:{pair})(?: *, *(?:{pair}))* *\}}\z"

@@ -124,7 +124,8 @@ def _checked(line: str) -> dict[str, Any]:
 def decoded(line: str) -> dict[str, Any]:
     """Return the one JSON object on a line, its numbers as they are written.
 
-    Raise Invalid for anything else. Call it within `deep`.
+    Leading and trailing blanks are valid: spaces, tabs and line ends. Raise Invalid for anything else on the line. Call
+    it within `deep`.
     """
     if not line.strip(SPACE):
         raise Invalid(BLANK)

@@ -97,7 +97,10 @@ class Counts:
 
 
 def compare(unit: UnitId, there: Content, meant: Content) -> None:
-    """Raise InvariantBroken if a replay's content differs from its committed unit."""
+    """Raise InvariantBroken if a replay's content differs from its committed unit.
+
+    So a function that gives other rows for the same input is stopped, by the hash of its rows.
+    """
     if there.same_as(meant):
         return
     raise InvariantBroken(

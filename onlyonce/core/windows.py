@@ -67,8 +67,8 @@ class Fixed:
     size      how long each is
     offset    where they begin, after the epoch: Fixed(7 days, offset=4 days) are weeks that begin on Monday
     timezone  an IANA zone, for sizes of whole days: each begins at local midnight plus `offset` by the wall
-              clock. A start that the clock skips is later by the length of the jump; if the clock shows a start
-              twice, the first one counts
+              clock. A day on which daylight saving time (DST) begins or ends has 23 or 25 hours. A start that the
+              clock skips is later by the length of the jump; if the clock shows a start twice, the first one counts
     """
 
     size: timedelta
@@ -112,6 +112,7 @@ class Fixed:
         return micros(wall.replace(tzinfo=zoneinfo.ZoneInfo(self.timezone)) - _EPOCH)
 
     def _by_wall_clock(self, time: Micros) -> tuple[Micros, Micros]:
+        """Return the window that holds `time`, also when daylight saving time (DST) begins or ends within it."""
         local = (_EPOCH + timedelta(microseconds=time)).astimezone(zoneinfo.ZoneInfo(self.timezone))
         number = (local.replace(tzinfo=None) - self.offset - _WALL_EPOCH) // self.size
         # The clock's reading alone does not decide: a clock that is set back over a start repeats the window before,

@@ -321,10 +321,11 @@ class Session:
 
 
 def run(database: Database, work: Callable[[Connection], T]) -> T:
-    """Do `work` in one transaction, and again while the database is unreachable, for a bounded time.
+    """Do `work` in one transaction, and again while the database is down or unreachable, for a bounded time.
 
     `work` must find out by itself what an earlier attempt has committed: a lost answer is followed by another attempt.
-    Raise DatabaseAway when the patience ends. Any other error of `work` ends it at once.
+    Raise DatabaseAway (exit code 75) when the patience ends, after a minute by default. Any other error of `work` ends
+    it at once.
     """
     attempts = Retrying(
         retry=retry_if_exception_type((DatabaseAway, CommitStateUnknown)),

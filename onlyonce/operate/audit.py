@@ -226,7 +226,10 @@ def _look(database: Database, declared: Mapping[str, Pipeline], watch: Watch, le
 
 
 def _events(database: Database, instance: str, events: Location) -> Iterator[str]:
-    """Yield the disagreements of rows by batch and fate. Rows of a begun batch are never one."""
+    """Yield the disagreements of rows of `events` by batch and fate. Rows of a begun batch are never one.
+
+    Rows that another job has inserted or deleted are reported.
+    """
     there: Counter[tuple[str, int, str]] = Counter()
     rows = table_files.dataset_of_events(events)
     columns = [OO_LINEAGE, OO_BATCH, OO_KIND]
@@ -264,7 +267,11 @@ def _removed(database: Database, instance: str) -> Iterator[str]:
 def _output(
     database: Database, instance: str, pipeline: Pipeline, output: Output, left_out: list[str]
 ) -> Iterator[str]:
-    """Yield the disagreements of the rows of each window in the output's table."""
+    """Yield the disagreements of the rows of each window in the output's table.
+
+    Rows that another job has inserted or deleted are reported, as a difference of the window's count. `_incomparable`
+    decides which tables are not compared.
+    """
     root = output.made_beside or output.name
     asked = {"instance": instance, "query": root, "output": output.name}
     [state] = Views(database).rows("comparable", **asked)

@@ -44,7 +44,8 @@ log = structlog.get_logger()
 def place_of_record(context: RunContext, record: dict[str, Any]) -> RecordPlace | None:
     """Return the place of a record, given with the columns of `events` as strings; None if it can't be found.
 
-    If the input can't be read any more, the log says why.
+    If the file is gone or the topic has dropped the message, FunctionFails names the record without its place, and the
+    log says why.
     """
     try:
         return _searched(context, record)

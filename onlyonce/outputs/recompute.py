@@ -139,7 +139,7 @@ def _put_in(context: RunContext, before: Output, start: Column, span: Span) -> C
 
 
 # The lookup versions that a backfill sees: those that each window saw when it was last written ('then'), or the newest
-# ('now').
+# ('now'). The default is 'then', so a backfill shows old rows of a lookup table that has changed since.
 #
 # The log stores the versions with each window (`panes`). Consecutive windows with the same versions are a part: the
 # functions are applied to the rows of each part with its tables. A window without a result belongs to the part before
@@ -151,7 +151,7 @@ MOST = 50
 
 
 def lookup_parts_of(context: RunContext, root: Output, span: Span, which: Which) -> Parts:
-    """Return the windows of a backfill by the versions that they see.
+    """Return the windows of a backfill by the versions of the lookups that they see: old rows unless `which` is 'now'.
 
     Raise Refused for a version that is gone, for sessions that saw several versions, and for more than MOST parts.
     """

@@ -261,7 +261,11 @@ def _windows(groups: Mapping[content.Key, content.Tally]) -> pa.Table:
 
 
 def newer(sink: Sink, columns: list[str]) -> list[Column]:
-    """Return the order of rows with the same keys, newest first; empty if each row is a row of the sink."""
+    """Return the order of rows with the same keys, newest first; empty if each row is a row of the sink.
+
+    An upsert gets the newest row of each key in a batch, and no older row. The sink refuses two that are equally new,
+    and compares the newest one with the stored row.
+    """
     if later_window_wins(sink.write, sink.keys, columns):
         return [F.col(name).desc() for name in reversed(WINDOW)]
     # A null has no place in the order: it is passed to the sink, which refuses it, and is not skipped here. In a

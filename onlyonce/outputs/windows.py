@@ -289,7 +289,10 @@ def _step(window: Fixed | Sliding) -> timedelta:
 
 
 def _by_wall_clock(window: Fixed, time: Column) -> tuple[Column, Column]:
-    """Return the (start, end) in microseconds, as `Fixed` does. A wall clock is a timestamp as if its zone were UTC."""
+    """Return the (start, end) in microseconds, as `Fixed` does, also with a change of daylight saving time (DST).
+
+    A wall clock is a timestamp as if its zone were UTC.
+    """
     size = F.lit(micros(window.size))
     shown = F.unix_micros(F.from_utc_timestamp(F.timestamp_micros(time), F.lit(window.timezone)))
     wall = shown - F.lit(micros(window.offset))

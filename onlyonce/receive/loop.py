@@ -38,9 +38,10 @@ from onlyonce.tables import commit as tables_commit
 def looked_idle(context: RunContext, database: Database) -> tuple[Frontier, Tides] | None:
     """Return the frontier and progress without idle and retired sources; None if the watermark does not advance.
 
-    A source that has had nothing for its `idle_after` is idle. The close that follows stores the tide and the idle
-    sources, so a replay of later batches sees the same. docs/specification/watermark-marker.md. A source may be found
-    idle late: the last search for new input must have found nothing from it.
+    A source that has had nothing for its `idle_after` is idle (`Tides.fallen_idle` decides). The close that follows
+    stores the tide and the idle sources, so a replay of later batches sees the same.
+    docs/specification/watermark-marker.md. A source may be found idle late, and holds back the watermark until then:
+    the last search for new input must have found nothing from it.
     """
     now, known, taken_in = Batches(database).standing(context.instance)
     if not known.of or context.looked_at is None:

@@ -221,7 +221,7 @@ def read_values(spark: SparkSession, source: Kafka, ranges: list[Range]) -> Data
     """Return records as (oo_line, oo_refused, oo_file, oo_position), and the columns that get the key and headers.
 
     A value or key in a format (`api.messages`) stays bytes, in VALUE and KEY, which `kafka_messages` reads. An envelope
-    stays whole; `source_kafka` takes it apart.
+    stays whole; `source_kafka` takes it apart. A message is `invalid` if a declared key or header is not UTF-8.
     """
     files = F.create_map(*[F.lit(x) for one in ranges for x in (one.part, record_id.of_file(one.place))])
     packed = {"value": VALUE, "key": KEY}

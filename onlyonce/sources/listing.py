@@ -211,7 +211,11 @@ def accept(path: str, name: str, size: int, modified_ns: int, layout: Layout = N
 
 
 def listing_refusal(path: str, name: str, *, replaced: bool) -> str | None:
-    """Return the refusal of a file by its name: the name itself, or that it is known already."""
+    """Return the refusal of a file by its name: the name itself, or that it is known already.
+
+    `replaced`: the name is known with another size or time. Such a file is not read again, even if it was refused
+    before and is repaired now: it needs a new name.
+    """
     if replaced:
         return "the file was replaced under its old name; give new data a new name"
     if name != path:

@@ -1,9 +1,13 @@
 """Write the rows of a unit, from the table `arriving`: upserts by `newest_by` and `deletes`, histories, and sums.
 
-An upsert keeps the newest row of each key by its columns `newest_by`, and removes rows by `deletes`. A key has a row in
-the table, or its key and position in `<table>_deleted`: never both, and always those of its newest change. So a later
-row is compared with the newest change, even if that one has deleted the key's row. All of it is in the transaction of
-the unit's claim.
+An upsert keeps the newest row of each key by its columns `newest_by`, and removes rows by `deletes`. It drops an
+arriving row that is older than the stored row (`newer_rows`; with `deletes` also `delete_older`). Before, `newer` in
+`outputs/results.py` has chosen the newest rows of the batch. Without `newest_by` the later window wins
+(`postgres_unit.LATER_WINDOW`); if the keys name the window, or the rows have none, the last write wins.
+
+With `deletes` a key has a row in the table, or its key and position in `<table>_deleted`: never both, and always those
+of its newest change. So a later row is compared with the newest change, even if that one has deleted the key's row. All
+of it is in the transaction of the unit's claim.
 
 A key is in one partition of a batch, and the batches of an output come one after the other, so no two units write one
 key at the same time. A null in an ordering column, or in a key of rows that may be deleted, is an error of PostgreSQL.
@@ -166,7 +170,10 @@ def one_a_place(unit: UnitId, place: Iterable[str]) -> Iterator[None]:
 
 
 def newer_rows(newest_by: tuple[str, ...], types: pa.Schema) -> sql.Composable:
-    """Return the condition under which an arriving row replaces the row with its keys."""
+    """Return the condition under which an upsert replaces the stored row; if it is false, the arriving row is dropped.
+
+    An older row is dropped. A row that is equally new replaces the stored row.
+    """
     unknown = sql.SQL("target.{} IS NULL").format(sql.Identifier(newest_by[0]))
     return sql.SQL(NEWER).format(
         target_is_unknown=unknown, target_is_older=_compared("target", "<=", "excluded", newest_by, types)
