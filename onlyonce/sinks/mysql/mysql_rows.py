@@ -152,7 +152,8 @@ class Arriving:
         if latest:
             there = ", ".join(self._ordered(f"{target}.{self._name(c)}", c) for c in latest)
             arriving = ", ".join(self._ordered(f"VALUES({self._name(c)})", c) for c in latest)
-            newer = f"{target}.{self._name(latest[0])} IS NULL OR ({there}) <= ({arriving})"
+            # Null if the columns before a null are equal: the stored row is from before that column was there.
+            newer = f"(({there}) <= ({arriving})) IS NOT FALSE"
             new = {column: f"IF({newer}, {value}, {target}.{self._name(column)})" for column, value in new.items()}
         return ", ".join(f"{target}.{self._name(column)} = {new[column]}" for column in order)
 

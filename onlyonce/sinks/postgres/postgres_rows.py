@@ -48,8 +48,9 @@ ON CONFLICT ({keys}) DO UPDATE SET {moved}
 """
 DELETE = "DELETE FROM {target} AS there USING arriving WHERE {same_key} AND arriving.{deletes}"
 FORGET = "DELETE FROM {deleted} AS there USING arriving WHERE {same_key} AND NOT arriving.{deletes}"
-NEWER = " WHERE {target_is_unknown} OR {target_is_older}"
-"""A row whose position is null is from before there were positions: it is replaced."""
+NEWER = " WHERE ({target_is_older}) IS NOT FALSE"
+"""The comparison is null if the columns before a null are equal: the stored row is from before that column was there,
+and is replaced."""
 
 
 UNWRITTEN = """
@@ -174,10 +175,7 @@ def newer_rows(newest_by: tuple[str, ...], types: pa.Schema) -> sql.Composable:
 
     An older row is dropped. A row that is equally new replaces the stored row.
     """
-    unknown = sql.SQL("target.{} IS NULL").format(sql.Identifier(newest_by[0]))
-    return sql.SQL(NEWER).format(
-        target_is_unknown=unknown, target_is_older=_compared("target", "<=", "excluded", newest_by, types)
-    )
+    return sql.SQL(NEWER).format(target_is_older=_compared("target", "<=", "excluded", newest_by, types))
 
 
 def _compared(one: str, how: str, other: str, columns: Iterable[str], types: pa.Schema) -> sql.Composable:

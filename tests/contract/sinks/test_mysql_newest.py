@@ -158,6 +158,19 @@ def test_the_order_is_that_of_all_columns_and_of_the_bytes_of_texts(there: There
         assert there.rows("SELECT term, place, n FROM kept") == [wanted[n]]
 
 
+def test_a_stored_row_with_a_null_in_its_order_is_the_older_of_equal_ones(there: There) -> None:  # noqa: F811
+    """As of a table that was there before the column: nulls come first, as in Spark, and a larger first column wins."""
+    sink: dict[str, Any] = {"write": "upsert", "keys": ("k",), "newest_by": ("term", "place")}
+    there.rows(
+        "CREATE TABLE kept (k varchar(9) collate utf8mb4_nopad_bin PRIMARY KEY, term bigint, place bigint, n bigint)"
+    )
+    there.rows("INSERT INTO kept VALUES ('equal', 5, NULL, 0), ('larger', 5, NULL, 0), ('none', NULL, 1, 0)")
+    there.prepare("k string, term long, place long, n long", **sink)
+    there.write("k term place n", ["equal", 5, 0, 1], ["larger", 4, 0, 1], ["none", 4, 0, 1], texts=("k",), **sink)
+    found = there.rows("SELECT k, term, place, n FROM kept ORDER BY k")
+    assert found == [("equal", 5, 0, 1), ("larger", 5, None, 0), ("none", 4, 0, 1)]
+
+
 def test_rows_of_which_none_is_the_newest_are_refused_and_change_nothing(there: There) -> None:  # noqa: F811
     """A position or a mark that is missing, and two rows of a key, also where one of them is a delete; of a history two
     at one position."""

@@ -65,7 +65,7 @@ class Table:
                 raise Killed
 
         with pytest.MonkeyPatch.context() as killing, suppress(Killed):
-            for module in (postgres_unit, postgres_rows, postgres_rows):
+            for module in (postgres_unit, postgres_rows):
                 killing.setattr(module, "passing", kill)
             self.write(batch, rows, schema)
 
@@ -153,6 +153,18 @@ def test_texts_are_in_the_order_of_their_bytes_in_any_database(log: Log) -> None
         lambda conn: postgres_rows.newer_rows(("position",), schema).as_string(conn.connection.cursor()),  # type: ignore[arg-type]
     )
     assert said.count('"position" COLLATE "C"') == 2
+
+
+def test_a_stored_row_with_a_null_in_its_order_is_the_older_of_equal_ones(log: Log) -> None:
+    """As of a table that was there before the column: nulls come first, as in Spark, and a larger first column wins."""
+    kinds = {"key": StringType(), "position": LongType(), "value": LongType()}
+    sink = Postgres(table="results.customers", write="upsert", keys="key", newest_by=("position", "value"))
+    table = Table(log, sink, kinds)
+    log.rows("INSERT INTO results.customers VALUES ('equal', 5, NULL), ('larger', 5, NULL), ('none', NULL, 1)")
+    schema = pa.schema([("key", pa.string()), ("position", pa.int64()), ("value", pa.int64())])
+    arriving = {"equal": 5, "larger": 4, "none": 4}
+    table.write(0, [{"key": key, "position": position, "value": 0} for key, position in arriving.items()], schema)
+    assert table.rows() == {("equal", 5, 0), ("larger", 5, None), ("none", 4, 0)}
 
 
 def test_a_table_of_that_name_that_is_somebody_elses_is_neither_written_nor_dropped(log: Log) -> None:

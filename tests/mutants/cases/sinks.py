@@ -762,6 +762,28 @@ MUTANTS = (
         spark=True,
     ),
     Mutant(
+        "null-in-the-order-keeps-the-row",
+        "a stored row that has a null in a column of the order stays, although its first columns are equal",
+        "onlyonce/sinks/postgres/postgres_rows.py",
+        Replace("", '" WHERE ({target_is_older}) IS NOT FALSE"', '" WHERE {target_is_older}"'),
+        tests=(
+            "tests/contract/sinks/test_newest_rows.py::test_a_stored_row_with_a_null_in_its_order_is_the_older_of_equal_ones",
+        ),
+    ),
+    Mutant(
+        "null-in-the-order-keeps-the-row-in-mysql",
+        "the same in MySQL",
+        "onlyonce/sinks/mysql/mysql_rows.py",
+        Replace(
+            "Arriving._values",
+            'f"(({there}) <= ({arriving})) IS NOT FALSE"',
+            'f"({there}) <= ({arriving})"',
+        ),
+        tests=(
+            "tests/contract/sinks/test_mysql_newest.py::test_a_stored_row_with_a_null_in_its_order_is_the_older_of_equal_ones",
+        ),
+    ),
+    Mutant(
         "earlier-window-over-the-later",
         "an upsert whose keys don't say the window takes the row that comes last, not that of the later window",
         "onlyonce/sinks/postgres/postgres_unit.py",
