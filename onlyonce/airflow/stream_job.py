@@ -1,8 +1,13 @@
 """Run a pipeline's stream from a task: drain the pipeline, or supervise a long run, as the Param `mode` asks.
 
-A long run's driver may outlive its task, if the executor permits it. The provider's hook waits for the end of
-spark-submit and has no public method that returns its command. So this module builds the same command, in client mode,
-from the same keywords (`tests/dags/test_submit_command.py` compares the two).
+The module has three parts:
+
+1. `submit_command` builds the command that starts the driver of a long run. The hook of Airflow's Spark provider can't
+   be used: it waits for the end of spark-submit, while this driver outlives its task. The hook has no public method
+   that returns its command. So the same command is built here from the same keywords, in client mode
+   (`tests/dags/test_submit_command.py` compares the two).
+2. `outlive` decides whether a process may outlive the task that starts it.
+3. `StreamOperator` is the operator. `core.runs.on_start` and `core.runs.on_watch` make its decisions.
 """
 
 from __future__ import annotations
@@ -34,9 +39,9 @@ FLAGS = {
     "executor_memory": "--executor-memory", "driver_memory": "--driver-memory", "keytab": "--keytab",
     "principal": "--principal", "proxy_user": "--proxy-user", "name": "--name", "java_class": "--class",
 }  # fmt: skip
-"""The words of `SparkSubmitHook` that become an option with a value, in the order in which the hook writes them."""
+"""The keywords of `SparkSubmitHook` that become an option with a value, in the order in which the hook writes them."""
 OF_A_TASK = ("post_submit_commands", "use_krb5ccache")
-"""Words for what happens before and after the driver's life, which a task that has ended can't do."""
+"""Keywords of `SparkSubmitHook` for work before or after the driver's life. A task that has ended can't do it."""
 
 
 def submit_command(
@@ -44,10 +49,10 @@ def submit_command(
 ) -> list[str]:
     """Return the command that the provider's hook would run. Pure.
 
-    extra   of the connection: the queue, namespace, principal and program that it names
-    given   the words of the hook; `conf` is a mapping, all others are strings and numbers
+    extra   the extras of the Airflow connection: queue, namespace, principal, program
+    given   the keywords of the hook; `conf` is a mapping, all others are strings and numbers
 
-    Raise Refused for words that only a task which stays can carry out.
+    Raise Refused for a keyword of OF_A_TASK, and for the connection's keytab.
     """
     refused = [word for word in OF_A_TASK if given.get(word)]
     refused += ["the keytab of the connection"] if extra.get("keytab") and not given.get("keytab") else []
@@ -74,7 +79,7 @@ def submit_command(
     return [*command, application, *arguments]
 
 
-# Whether a process that a task starts may outlive it, by the task's executor.
+# Whether a process may outlive the task that starts it: that depends on the task's executor.
 
 
 OUTLIVE = ("LocalExecutor", "CeleryExecutor")
@@ -107,30 +112,46 @@ _WATCH_SECONDS = 5.0
 
 
 class StreamOperator(SparkJobOperator):
-    """Drains a pipeline, or keeps a long run of it at work. Each DAG of `onlyonce.airflow.dags` for a pipeline has one.
+    """Drains a pipeline, or keeps a long run of it at work. Each stream DAG of `onlyonce.airflow.dags` has one.
 
-    With *mode* forever, if workers outlive tasks (by the executor, or by the keyword): it starts the driver as a
-    process of its own, which outlives this task, or attaches to the driver that is alive. It then waits in the
-    triggerer for the end of the driver's heartbeat. If workers don't outlive tasks (a pod ends with its task), or the
-    driver is in a cluster, the task stays and follows the driver: its own child, or the one at work.
+    The Param `mode` decides:
 
-    A driver that died is started again; if a stop was asked for, the task has succeeded. Airflow stores nothing of it:
-    the log decides. So a run that is cleared really runs again, and never in parallel with another. If two start at
-    once, the log's lock lets only one take the place. A drain has nothing to do while a long run is alive, so it is
-    skipped.
+    - Without `forever` the task drains the pipeline. A drain without other options is skipped while a long run is
+      alive, since the long run reads the same input.
+    - With `forever` the task supervises a long run, in one of two ways (`_outlived`):
+
+      1. `_start`, if workers outlive tasks: the task starts the driver as a process that outlives it, or attaches to
+         the driver that is alive. Then it is deferred. The triggerer waits until no driver is alive, and Airflow calls
+         `resume`.
+      2. `_follow`, if a worker ends with its task (a pod), or if the driver is in a cluster: the task stays until the
+         long run is over. The driver is its child process, or it watches the driver that is alive.
+
+    When the driver has ended, `_verdict` decides: if a person asked for the stop, the task has succeeded; if the driver
+    died, the task starts another one.
+
+    These decisions use only the log, and Airflow's database has no state of the long run. So a cleared task really runs
+    again, and never in parallel with another driver. If two drivers start at once, a lock in the log lets one of them
+    take the place.
     """
 
     _looks_as: str | None = None
-    """The supervisor's name under which this task watches a driver that is not its own."""
+    """The value of `_supervisor` while `_follow` watches a driver that another task has started; else None.
+
+    `on_kill` asks that driver to stop.
+    """
 
     _watches_as: str | None = None
+    """The value of `_supervisor`, once it was asked for."""
 
     def __init__(self, *, workers_outlive_tasks: bool | None = None, **options_of_job: Any) -> None:
         super().__init__(**options_of_job)
         self.workers_outlive_tasks = workers_outlive_tasks
 
     def execute(self, context: Any) -> None:
-        """Drain, or ensure that a long run is at work. Raise TaskDeferred, or as `SparkJobOperator.execute`."""
+        """Drain, or ensure that a long run is at work.
+
+        Raise TaskDeferred, and the errors of `SparkJobOperator.execute`.
+        """
         params = context["params"]
         log.prepare()
         if params.get("mode") == "forever":
@@ -143,9 +164,10 @@ class StreamOperator(SparkJobOperator):
         super().execute(context)
 
     def resume(self, context: Any, event: dict[str, Any], *, ours: bool) -> None:
-        """Continue when no driver is alive; Airflow calls it with the trigger's event. Raise as `execute`.
+        """Continue when no driver is alive. Airflow calls this with the trigger's event. Raise as `execute`.
 
-        `ours` is False if that driver had been asked to stop before this task came.
+        ours   False if the driver had been asked to stop before this task came. Then its end does not end this task,
+               which starts a driver of its own
         """
         if event["problem"]:
             raise failed_for_good(event["problem"], self.log)
@@ -160,9 +182,9 @@ class StreamOperator(SparkJobOperator):
             self._start(context)
 
     def _verdict(self, context: Any) -> str:
-        """Return what to do about the run that is watched: watch, start, done.
+        """Return what to do about the long run that this task watches: 'watch', 'start' or 'done' (`on_watch`).
 
-        Raise if a person must act, or if a retry helps.
+        Raise an error that fails the task for good if a person must act, and AirflowException if a retry may help.
         """
         known = self._known(context)
         does = on_watch(known)
@@ -181,7 +203,7 @@ class StreamOperator(SparkJobOperator):
         return mode == "client" and (workers_of_task(self) if given is None else given)
 
     def _follow(self, context: Any) -> None:
-        """Stay until the long run is over: drive it, or watch the one that is alive. Raise as `resume`."""
+        """Stay until the long run is over: run its driver, or watch the one that is alive. Raise as `resume`."""
         does = ""
         while does != "done":
             known = self._known(context)
@@ -191,8 +213,8 @@ class StreamOperator(SparkJobOperator):
             else:
                 self.log.info("A long run is at work, or stops: this task stays and looks at it.")
                 self._look_while_alive(context)
-            # A run that had been asked to stop before is not this task's: its end is not the end that this task waits
-            # for.
+            # 'wait': the driver had been asked to stop before this task came. So its end does not end this task, and
+            # the loop starts a driver.
             does = "" if starts == "wait" else self._verdict(context)
         self.log.info("The long run has stopped, as it was asked to.")
 
@@ -219,9 +241,9 @@ class StreamOperator(SparkJobOperator):
             time.sleep(_WATCH_SECONDS)
 
     def on_kill(self) -> None:
-        """End the driver as for a drain.
+        """End the driver that is this task's child, as `SparkJobOperator` does.
 
-        A long run that this task only watches is asked to stop, unless another task watches it by now.
+        Ask a driver that this task only watches to stop, unless another task watches it by now.
         """
         super().on_kill()
         if self._looks_as:
@@ -254,9 +276,12 @@ class StreamOperator(SparkJobOperator):
         self._await_taken(context, driver, before.attempt if before else 0)
 
     def _await_taken(self, context: Any, driver: subprocess.Popen[bytes], before: int) -> None:
-        """Wait until the driver has its place in the log.
+        """Wait until a driver has taken the place in the log.
 
-        If it ends before, raise as for a drain's driver. If another driver was quicker, return: the long run exists.
+        before   the attempt that had the place last
+
+        If the driver ends before, raise the error of its exit code. Return also if another driver was quicker, since
+        then the long run exists.
         """
         end = time.monotonic() + _START_PATIENCE
         while time.monotonic() < end:
@@ -276,7 +301,7 @@ class StreamOperator(SparkJobOperator):
     def _supervisor(self, context: Any) -> str:
         """Return the name under which this try of the task watches a long run.
 
-        The name permits to ask the driver to stop, so it can't be guessed.
+        The name is enough to ask the driver to stop, so it has a random part that can't be guessed.
         """
         if self._watches_as is None:
             task = context["ti"]
@@ -288,5 +313,5 @@ class StreamOperator(SparkJobOperator):
 
 
 def _log_of(name: str) -> Any:
-    # By name: a DAG file, which imports this module, parses without the needs of the platform's own processes.
+    # Imported by name here: a DAG file imports this module, and must be parsed without what `local.processes` imports.
     return importlib.import_module("onlyonce.local.processes").open_log(settings.home(), name)

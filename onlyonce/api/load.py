@@ -1,4 +1,9 @@
-"""Load the files with declarations, check the pipelines together, find their functions, and compute fingerprints."""
+"""Load the files with declarations, check the pipelines together, find their functions, and compute fingerprints.
+
+The checks come first: `check_following` for pipelines that read each other's tables, `refuse_nested_inboxes` for
+inboxes. `load` reads the files and calls the checks. `function`, `reject` and `state` import what an output names, and
+`fingerprint` hashes what decides a query's results.
+"""
 
 from __future__ import annotations
 

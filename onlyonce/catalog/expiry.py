@@ -1,8 +1,14 @@
-"""Removes old ids from the id catalog: raises an instance's floor, then drops the buckets below it.
+"""Remove old ids from the id catalog: raise an instance's floor, then drop the buckets below it.
 
-docs/specification/id-catalog.md. The floor is stored first, so a batch that begins later does not ask for the dropped
-buckets. A batch that has begun keeps its floor (`Chunks.ensure_bucket` reads it FOR SHARE). A bucket that a reader
-still uses is left for the next time. It is below the floor, so no batch asks for it.
+docs/specification/id-catalog.md. A gc run (`onlyonce collect`) calls `raise_floor`, `below_floor` and, for each bucket,
+`drop`:
+
+- The floor is stored first, so a batch that begins later does not read the buckets that are dropped.
+- A batch that has begun keeps the floor that it was given (`Chunks.ensure_bucket` reads it FOR SHARE).
+- A bucket that a reader still uses is dropped by a later gc run. No new batch reads it, since it is below the floor.
+
+A gc run also moves files of an inbox to the archive once they are read (`operate.gc.archive_inputs`). The queries for
+that are here too: `without_new_runs`, `runs` and `committed_cuts`.
 """
 
 from __future__ import annotations
@@ -19,12 +25,12 @@ from onlyonce.database.connect import Scope, Transactions, ask, do, one_transact
 
 T = TypeVar("T")
 SHORT_WAIT = "500ms"
-"""How long a drop waits for running look-ups, while new ones queue behind it. Look-ups are short, so it suffices."""
+"""How long a drop waits for running look-ups. New look-ups queue behind it meanwhile. Look-ups take less than this."""
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """The table of a bucket that may be dropped. `detaching`: a user's DETACH CONCURRENTLY was not finished."""
+    """The table of a bucket that may be dropped. `detaching`: a DETACH CONCURRENTLY by a user was not finished."""
 
     name: str
     bucket: int
@@ -43,7 +49,10 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Run:
-    """An instance of a pipeline. `ended`: all its lineages are closed, as those of a finished bounded run are."""
+    """An instance of a pipeline: its stream or one of its bounded runs.
+
+    `ended`: all its lineages are closed, as after a bounded run has finished.
+    """
 
     instance: str
     pipeline: str
@@ -51,7 +60,7 @@ class Run:
 
 
 class Collector(Transactions):
-    """Removal of ids from the id catalog."""
+    """The transactions of a gc run: those for the id catalog, and those for the archive of an inbox."""
 
     @one_transaction
     def instances(self) -> list[tuple[str, str]]:
@@ -60,7 +69,10 @@ class Collector(Transactions):
 
     @one_transaction
     def without_new_runs(self, work: Callable[[Scope], T]) -> T:
-        """Do some work while no instance can be registered, so that none lists an inbox for the first time."""
+        """Do some work in a transaction in which no instance can be registered.
+
+        The archive needs this: a new instance would list an inbox while its files are moved.
+        """
         do(self.connection, "collect", "no_new_run")
         return work(self.connection)
 
@@ -71,9 +83,12 @@ class Collector(Transactions):
 
     @one_transaction
     def committed_cuts(self, instance: str, numbers: list[int], source: str | None = None) -> dict[int, dict[str, str]]:
-        """Return the cuts of the inbox that an instance has committed, with the files that it could not read.
+        """Return which batches of files from an inbox an instance has committed, for the archive.
 
-        `numbers`: the cuts, by their number in the registry. `source`: their source, in a pipeline with several.
+        numbers   the batches to ask for, by their number in the registry of the inbox
+        source    the source with this registry, if the pipeline has several
+
+        The result has, for each committed batch, the files that it could not read, each with the reason.
         """
         rows = ask(
             self.connection, "collect", "committed_cuts", instance=instance, numbers=numbers, source=source or ""
@@ -94,7 +109,10 @@ class Collector(Transactions):
 
     @one_transaction
     def raise_floor(self, instance: str, horizon: int) -> tuple[int, int]:
-        """Decide on the floor and store it; return (before, after)."""
+        """Compute the new floor of an instance (`gc.floor`) and store it; return the old floor and the new one.
+
+        `horizon`: the dedup horizon in buckets. The row of the instance is locked meanwhile.
+        """
         before = int(ask(self.connection, "collect", "lock_floor", instance=instance)[0].gc_floor)
         rows = ask(self.connection, "collect", "known", instance=instance, floor=before)
         begun = [row for row in rows if row.state == "begun"]

@@ -1,10 +1,13 @@
-"""Begin and end of a backfill, what the log knows of the windows that it recomputes, and panes of open windows.
+"""Store the begin and end of backfills, and read from the log what a backfill needs. docs/specification/backfill.md.
 
-docs/specification/backfill.md.
+- `closed_reach` decides which part of a span the output's stream has closed and written. Only that may be backfilled.
+- `Backfills` has the transactions of a backfill, in the order `open_lineage`, `begin`, `widen`, `end`. `reach`, `met`,
+  `done`, `windows_in` and `late_windows` read from the log.
+- `Panes` stores how much of each open window an output has written. Streams use it.
 
-An interval of an output has a lineage (`flights/per_carrier@2013-01-01T00:00:00Z--2013-01-02T00:00:00Z/1`) without a
-checkpoint. Each attempt is a batch of its own. It reads the newest `events` and replaces whole windows, so it needs
-nothing from an earlier attempt.
+Each interval of an output has a lineage of its own, without a checkpoint:
+`flights/per_carrier@2013-01-01T00:00:00Z--2013-01-02T00:00:00Z/1`. Each attempt at the interval is a batch of this
+lineage. It reads the newest `events` and replaces whole windows, so it needs nothing from an earlier attempt.
 """
 
 from __future__ import annotations
@@ -37,17 +40,20 @@ from onlyonce.database.locks import INSTANT, do_rows
 
 AskedBy = Literal["person", "late rows"]
 Counts = dict[str, int]
-"""Figures of a backfill by the names that the log uses: in_time, late, windows, rows."""
+"""Counts of a backfill, by the names of the log's columns: in_time, late, windows, rows."""
 MADE = batches.WRITTEN.append(pa.field("lookups", pa.string()))
-"""Windows that a backfill has written, each with the versions of its lookups as JSON (null without lookups)."""
+"""The windows that a backfill has written to a sink, one row each. `lookups`: the versions of the lookups that the
+window was computed with, as JSON; null without lookups."""
 
 
 @dataclass(frozen=True)
 class Request:
     """A backfill of one output, before it begins.
 
-    reach_back  how far before its start records may belong to a window, in microseconds
-    lookups     which versions of the lookups it sees, 'then' or 'now'; None without lookups
+    span        the windows to compute again: those that start in it
+    reach_back  how far before a window's start its records may be, in microseconds: of a session the gap
+    lookups     the versions of the lookups that the functions get: 'then', as each window was last written with, or
+                'now'. None without lookups
     """
 
     instance: str
@@ -60,9 +66,7 @@ class Request:
 
     @property
     def query(self) -> str:
-        """Return the name that stands for the query in the lineage. All recomputations for late rows share one
-        lineage.
-        """
+        """Return the name of the query in the name of the lineage. All backfills for late rows share one lineage."""
         return f"{self.output}@{'late' if self.asked_by == 'late rows' else self.span}"
 
 
@@ -88,11 +92,17 @@ class Backfills(Transactions):
 
     @one_transaction
     def reach(self, instance: str, output: str) -> Reach:
-        """Return how far the log says that an output's stream has come.
+        """Return how far an output's stream has come, by the log.
 
-        Spark writes a window in the batch *after* the one in which its watermark passed it. So what the last batch read
-        closes nothing yet, unless the output keeps no state and writes each row in the batch that reads it. A new
-        incarnation counts the windows that earlier incarnations have written, unless it writes all rows again.
+        *consumed* is the version of `events` up to which the last committed batch has read.
+
+        *frontier* is the one by which windows are written. Spark writes a window in the batch *after* the one whose
+        rows have closed it. So it is the frontier of the version at which the last committed batch began to read. If
+        the output keeps no state, it writes each row in the batch that reads it. Then it is the frontier of `consumed`.
+
+        An incarnation may have begun after another one. Then `start_from` has the version that the earlier ones have
+        read (COUNTED_UPTO) and the version by whose frontier they have written windows (CLOSED_BY). Both count here,
+        unless the incarnation writes all rows again (ANEW).
         """
         rows = ask(self.connection, "backfills", "read_by", instance=instance, output=output)
         if not rows:
@@ -107,7 +117,7 @@ class Backfills(Transactions):
 
     @one_transaction
     def frontier_at(self, instance: str, version: int) -> Frontier:
-        """Return the frontier after the batches and closes up to a version of `events`."""
+        """Return the frontier at a version of `events`: after all batches of receive and watermark markers up to it."""
         told = ask(self.connection, "backfills", "frontier_at", instance=instance, version=version)[0]
         return Frontier(
             to_micros(told.tide), to_micros(told.ended), to_micros(told.silent_tide), to_micros(told.silent_clock)
@@ -120,18 +130,20 @@ class Backfills(Transactions):
 
     @one_transaction
     def open_lineage(self, request: Request, run_id: str) -> Driver:
-        """Return the driver of an interval's lineage under a new epoch, which fences an earlier driver of the
-        interval.
-        """
+        """Return a driver for the lineage of an interval. Its new epoch fences an earlier driver of the interval."""
         found: Lineage = Lineages(self.connection).register(request.instance, request.query, uuid4(), kind="backfill")
         return Lineages(self.connection).bump(found, run_id)
 
     @one_transaction
     def begin(self, driver: Driver, request: Request, events_version: int) -> int:
-        """Begin a recomputation and return its number. Raise Superseded, or an error if another backfill shares its
-        windows.
+        """Begin an attempt at a backfill, and return its batch number in the lineage.
 
-        Rows that earlier attempts at the interval have put into the outbox are removed: each attempt sends its own.
+        events_version   the version of `events` that it reads
+
+        Raise Superseded if a newer driver has the interval. Raise Refused or Retryable if another begun backfill shares
+        its windows, or if records of the windows are removed.
+
+        Rows that earlier attempts at the interval have put into the outbox are deleted: each attempt sends its own.
         """
         Lineages(self.connection).check_epoch(driver.lineage, driver.epoch)
         self._lock(request.instance)
@@ -153,7 +165,7 @@ class Backfills(Transactions):
 
     @one_transaction
     def widen(self, driver: Driver, request: Request, number: int, span: Span) -> None:
-        """Note that merged sessions reach past the interval. Raise the same errors as `begin`."""
+        """Store a wider span for a begun backfill, whose merged sessions reach past the interval. Raise as `begin`."""
         Lineages(self.connection).check_epoch(driver.lineage, driver.epoch)
         self._lock(request.instance)
         Removals(self.connection).refuse_span(request.instance, request.output, span.start, request.reach_back)
@@ -181,13 +193,15 @@ class Backfills(Transactions):
         rejected: pa.Table | None = None,
         sinks: Iterable[Callable[[Scope], None]] = (),
     ) -> None:
-        """Store the new generation of each output's windows (`MADE`), free their rows in the outbox, and commit the
-        backfill.
+        """Commit a backfill: store the new generation of its windows, and let the outbox send their rows.
 
-        `rejected`: the records of these windows that the output rejects now (`removals.REJECTED`); None if its
-        declaration rejects none.
+        panes      the windows that were written (`MADE`), by output
+        counts     what the log stores of the backfill
+        rejected   the records of these windows that the output rejects now (`removals.REJECTED`); None if its
+                   declaration rejects none
+        sinks      called with this transaction first: each raises if its sink does not have all its units
 
-        Do nothing to a backfill that is already committed: the answer to an earlier COMMIT was lost.
+        Change nothing if the backfill is already committed. Then the answer to an earlier COMMIT was lost.
         """
         for sink in sinks:
             sink(self.connection)
@@ -230,8 +244,8 @@ class Backfills(Transactions):
 
     @one_transaction
     def done(self, instance: str, output: str, span: Span) -> list[tuple[Span, int]]:
-        """Return the committed backfills that share windows with a span: their windows, and the version of `events`
-        read.
+        """Return the committed backfills that share windows with a span: the span of each, and the version of `events`
+        that it has read.
         """
         start, stop = span.times
         rows = ask(
@@ -260,10 +274,12 @@ class Backfills(Transactions):
 
     @one_transaction
     def late_windows(self, instance: str, output: str) -> list[tuple[int, int]]:
-        """Return the windows (start, end) of an output with late rows that no backfill has folded in, in microseconds.
+        """Return the windows (start, end) of an output with late records that no backfill has included, in
+        microseconds.
 
-        A late row has no session yet. Two entries stand for the late rows of one hour: first to last, and the last
-        alone. Together they keep both times within a span.
+        A late record is in no session yet, so the log has the first and the last event time of the late records of an
+        hour. They become the two entries (first, last) and (last, last). `core.backfill.spans` makes a span of the
+        starts of entries that touch. So the span contains the first time and the last one.
         """
         found: list[tuple[int, int]] = []
         for row in ask(self.connection, "backfills", "late_not_folded", instance=instance, output=output):
@@ -275,8 +291,9 @@ class Backfills(Transactions):
         return found
 
     def _has_open_rows(self, instance: str, root: Output, span: Span, closed: int | None) -> bool:
-        """Return whether open windows of the span hold rows in time. Return False for sessions, which the log does not
-        know.
+        """Return whether open windows of the span have records in time. `closed`: up to where windows are closed.
+
+        Return False for sessions, since the log does not know which sessions its records will be in.
         """
         if isinstance(root.window, Session):
             return False
@@ -307,8 +324,7 @@ class Backfills(Transactions):
             )
         command = f"onlyonce run {request.instance}"
         if other.asked_by == "person":
-            # The interval that was asked for is in the lineage's name: for sessions and joins the row's windows are
-            # wider.
+            # The interval is taken from the lineage's name, since `widen` may have widened the row's windows.
             start, stop = other.lineage.rpartition("/")[0].rpartition("@")[2].split("--")
             times = f"--from {start} --to {stop}"
             times += f" --lookups {other.lookups}" if other.lookups == "now" else ""
@@ -319,9 +335,11 @@ class Backfills(Transactions):
 def closed_reach(database: Database, instance: str, root: Output, span: Span) -> tuple[Reach, Span]:
     """Return how far the stream has come, and the part of the span that it has closed and written.
 
-    Raise OpenWindows, or Refused if records of the span are removed.
+    Raise OpenWindows if there is no such part, or if open windows of the span have records in time. Raise Refused if
+    records of the span are removed.
 
-    The decision is made outside the transaction: a retry of the transaction can't close an open window.
+    OpenWindows is raised outside the transaction. It is a Retryable, and inside `run` would retry the transaction. But
+    a retry can't close a window.
     """
 
     def look(conn: Connection) -> tuple[Reach, bool]:
@@ -338,12 +356,15 @@ def closed_reach(database: Database, instance: str, root: Output, span: Span) ->
     return found, closed_part(root.name, root.window, span, found.closed_until(root), open_rows=open_rows)
 
 
-# Windows that an output writes before they close: how much of each is written, and whether it is final. Windows that
-# are written only when they close are noted by `batches.add_panes`.
+# Panes of windows that an output writes before they close: how much of each window is written, and whether it is final.
+# If an output writes its windows only when they close, `Batches.add_panes` stores them.
 
 
 HELD = pa.schema({"window_start": INSTANT, "window_end": INSTANT, "held": pa.int64(), "held_since": INSTANT})
-"""What a batch holds back of each window that it has changed; null if it holds nothing back."""
+"""The windows that a batch has changed: how many records it holds back from the next pane, and since when.
+
+Both are null if it holds nothing back.
+"""
 
 
 class Panes(Transactions):
@@ -383,9 +404,7 @@ class Panes(Transactions):
 
     @one_transaction
     def close(self, instance: str, root: Output, outputs: list[str], version: int) -> None:
-        """Mark the windows as final that `events` up to a version has closed: no row in time can still arrive for
-        them.
-        """
+        """Mark the windows as final that are closed at a version of `events`: no record in time can come for them."""
         if root.window is None:
             return
         closed = closed_until(

@@ -1,6 +1,13 @@
-"""Begin and end of erasures. docs/specification/erasure.md.
+"""Store the begin and the end of erasures, and search the log for values to erase. docs/specification/erasure.md.
 
-A begun erasure has a note of what is still to be done. Its receipt never contains the values that were asked for.
+`operate.forget` runs an erasure, and calls this module in this order:
+
+1. `begun` returns the erasure that an earlier attempt has begun and not ended.
+2. `at_work`, `windows_at` and `outbox` read what the erasure concerns. Nothing is changed.
+3. `begin` stores what is to be done: the windows to compute again and, if asked for, the ids to forget (`todo`, `ids`).
+4. The methods `forget_…` and `rewrite` delete values from the log. `tables`, `searched_columns`, `statistics`,
+   `statements` and `wal` search for values that are left.
+5. `end` deletes what was to be done, and writes the receipt. The log never stores the values that were asked for.
 """
 
 from __future__ import annotations
@@ -30,11 +37,13 @@ Spans = dict[str, list[tuple[int, int]]]
 
 @dataclass(frozen=True)
 class Erasure:
-    """An erasure that has begun.
+    """An erasure: what is to be done.
 
-    spans         the windows that the records were in
+    number        its number among the removals of the instance; 0 before `begin` has stored it
+    upto          the version of `events` up to which records are removed
+    spans         the windows that the records were in, which are computed again
     lines         how many lines of input files were found
-    ids           the record ids to forget too, packed
+    ids           the record ids to forget too, packed (`catalog.filters.pack`); None: the ids stay in the id catalog
     without_line  how many of the records had no line in the input files
     """
 
@@ -47,7 +56,7 @@ class Erasure:
 
     @property
     def removal(self) -> Removal:
-        """The removal of rows of `events` that is part of the erasure."""
+        """The removal of rows of `events` that is part of the erasure. It has no age limit, so `before` is 0."""
         return Removal(self.number, 0, self.upto)
 
 
@@ -63,7 +72,7 @@ class SentRow:
 
 @dataclass(frozen=True)
 class Wal:
-    """Settings of the write-ahead log, and its replication slots."""
+    """Settings of PostgreSQL's write-ahead log, and its replication slots: how long it keeps erased values."""
 
     checkpoint_timeout: str
     max_wal_size: str
@@ -103,12 +112,16 @@ class Erasures(Transactions):
         rejected: list[tuple[int, int]],
         meant: Callable[[Scope], Erasure],
     ) -> Erasure:
-        """Note what is to be done; return the erasure, or a begun one with the same condition.
+        """Store what is to be done, and return the erasure. Return a begun one if it has the same condition.
 
-        `rejected`: the ids (high, low) of the records. Their rejections are deleted first: later their ids are unknown.
+        by         the person who asks for it
+        salt       the random key of the condition's fingerprint, which is stored in place of its values
+        rejected   the ids (high, low) of the records. Their rejections are deleted in this transaction: once the
+                   records are removed, their ids can't be found any more
+        meant      computes what is to be done, in this transaction, while the instance is locked
 
-        Raise Refused if an erasure with another condition has not ended, and Retryable if a removal by age is under
-        way.
+        Raise Refused if an erasure with another condition has not ended, and Retryable if a removal by age
+        (keep_events) has not.
         """
         ask(self.connection, "removals", "lock_instance", instance=instance)
         Rejections(self.connection).forget_ids(instance, rejected)
@@ -141,7 +154,11 @@ class Erasures(Transactions):
 
     @one_transaction
     def end(self, instance: str, erasure: Erasure, version: int, left: list[str]) -> None:
-        """End an erasure: write what is left into its receipt, and delete the note of what was to be done."""
+        """End an erasure: write its receipt, and delete what was to be done.
+
+        version   the version of `events` after the removal
+        left      the places that still have values, or may have them, one line each
+        """
         windows = sum(len(some) for some in erasure.spans.values())
         do(
             self.connection,
@@ -157,9 +174,9 @@ class Erasures(Transactions):
 
     @one_transaction
     def at_work(self, instance: str) -> list[str]:
-        """Return what reads or may read records again.
+        """Return what may still read the records: drivers with a session, and begun batches, backfills and releases.
 
-        These are drivers with a session, and batches, backfills and releases that have begun.
+        An erasure begins only if there are none.
         """
         drivers = [
             f"a driver of {row.lineage}" for row in ask(self.connection, "erasures", "at_work", instance=instance)
@@ -180,12 +197,18 @@ class Erasures(Transactions):
 
     @one_transaction
     def settled(self, instance: str) -> list[Settled]:
-        """Return, for each life of an output, up to which batch staged rows are never read again."""
+        """Return, for each incarnation of an output, its last committed batch.
+
+        Staged rows of batches up to this one are never read again, so they can be deleted.
+        """
         return [Settled(*tuple(row)) for row in ask(self.connection, "erasures", "settled", instance=instance)]
 
     @one_transaction
     def outbox(self, instance: str, condition: Condition) -> list[SentRow]:
-        """Return the rows of the outbox whose payload has these values in these columns."""
+        """Return the rows of the outbox whose payload has the condition's values in its columns.
+
+        The query selects payloads with the longest value or with an escape. `fits_line` then parses each of them.
+        """
         rows = ask(self.connection, "erasures", "outbox", instance=instance, text=condition.longest)
         return [SentRow(**row._mapping) for row in rows if condition.fits_line(row.payload, None)]
 
@@ -268,7 +291,11 @@ class Erasures(Transactions):
 
     @one_transaction
     def rewrite(self, table: str) -> None:
-        """Rewrite a table from which an erasure deletes rows into new files. Not within a transaction."""
+        """Rewrite `outbox` or `rejected` into new files, without the deleted rows (VACUUM FULL).
+
+        VACUUM can't run inside a transaction block, so the scope must be a connection in autocommit mode, as a
+        `database.connect.Session` has. Then the decorator opens no transaction.
+        """
         if table == "outbox":
             do(self.connection, "erasures", "rewrite_outbox")
         else:

@@ -1,4 +1,13 @@
-"""A batch: into how many partitions it is cut, what the log fixes before it is written, what a replay repeats. Pure."""
+"""Decide about a batch: its partitions, when its input arrived, and what a replay must repeat. Pure.
+
+In this order:
+
+1. `partitions_of_batch` decides into how many partitions a batch is cut.
+2. `Corrections` decides when the input of a receive batch counts as arrived.
+3. `Plan` is a batch as a driver wants to write it, `Batch` is a batch as the log has it, `Outcome` its counts.
+4. The functions `check_…` compare a replay with the log, and the counts with each other.
+5. The functions at the end read the offsets of Spark and of Delta that a plan contains.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +23,9 @@ from onlyonce.core.stored_names import RESERVOIR_VERSION
 from onlyonce.core.windows import Micros
 
 WORTH_IT = 8 << 20
-"""Bytes for which a separate task pays off: a core needs less time for fewer than a task and its transaction cost."""
+"""The bytes from which a separate task pays off. With fewer, a task and its transaction cost more than they save."""
 FULL = 128 << 20
-"""The most bytes of a partition, even if there are fewer cores, as long as the maximum allows it."""
+"""The most bytes of a partition. A larger batch has more partitions than cores, but never more than the maximum."""
 A_RECORD = 100
 """The assumed bytes of a record if only the number of records is known."""
 
@@ -24,14 +33,19 @@ A_RECORD = 100
 def partitions_of_batch(size: int, cores: int, most: int) -> int:
     """Return the number of partitions of a batch of about `size` bytes: a power of two, at most `most`.
 
-    A small batch has one partition, a large one as many as `cores`, or more if its bytes need them. If `cores` or
-    `most` is no power of two, the next lower one counts.
+    A small batch has one partition. A large one has as many as `cores`, or more if its bytes need them. If `cores` or
+    `most` is no power of two, the next lower power of two counts. The log stores the number, and a replay takes it from
+    there.
 
-    Powers of two keep the look-ups in the catalog few. A look-up of a batch with P partitions in a batch with P'
-    reads the chunks that match modulo the common divisor, which is then the smaller number. So it reads one chunk of
-    a coarser batch, and P'/P chunks of a finer one, which hold ids of its own partition only. With 6 and 4 partitions
-    half of what is read would be useless. All layouts of a bucket together have less than twice as many partitions
-    as the finest one. The batch's row keeps the number, and a replay reads it from there.
+    The number is a power of two so that look-ups in the id catalog read few ids in vain. The partition of an id is its
+    upper half modulo the number of partitions. A batch with P partitions looks up ids in the chunks of an earlier batch
+    with Q partitions. One of its partitions reads those chunks whose number agrees with its own modulo gcd(P, Q):
+
+    - If Q is a power of two below P, that is one chunk. It also has ids of other partitions.
+    - If Q is a power of two above P, these are Q/P chunks. All their ids belong to the partition.
+    - With P = 4 and Q = 6 it would be 3 chunks, and half of their ids would belong to other partitions.
+
+    Also, all numbers of partitions that one bucket can have (1, 2, 4, …) add up to less than twice the largest.
     """
     by_cores = min(_up(-(-size // WORTH_IT)), _down(cores))
     return min(max(by_cores, _up(-(-size // FULL))), _down(most))
@@ -45,39 +59,45 @@ def _down(number: int) -> int:
     return 1 << (max(number, 1).bit_length() - 1)
 
 
-# When registered input arrived, as its registry has it or as a person has corrected it.
+# When input arrived: as its registry has it, or as a person has corrected it.
 #
-# A driver's clock may have been ahead. Arrival times decide which ids are removed and which input is silent, so they
-# never move back by themselves. `onlyonce doctor --fix --yes` corrects them, and the log keeps the correction.
-# Registries are append-only and stay unchanged.
+# A registry lists the input of one source, and stores when a driver has listed it. That driver's clock may have been
+# ahead. Arrival times decide which ids are removed and which source is silent, so onlyonce never moves them back by
+# itself. A person corrects them by `onlyonce doctor --fix --yes`. The log stores the correction, since registries are
+# append-only.
 
 
 @dataclass(frozen=True)
 class Corrections:
-    """The corrected arrivals of an instance.
+    """The corrected arrival times of an instance.
 
-    arrival    the latest time at which the corrected input counts as arrived; None: nothing was corrected
-    registered the last batch number of each registry at the time of the correction, by the registry's name
+    arrival      the latest time at which corrected input counts as arrived; None: nothing was corrected
+    registered   for each registry, by its name, its last batch number when the correction was made. Input up to this
+                 number is corrected
     """
 
     arrival: datetime | None = None
     registered: Mapping[str, int] = field(default_factory=dict)
 
     def of(self, registry: str, batch_no: int, seen: datetime) -> datetime:
-        """Return when a batch of a registry arrived, given the time that the registry has."""
+        """Return when a batch of a registry arrived. `seen`: the time that the registry has for it."""
         if self.arrival is None or batch_no > self.registered.get(registry, -1):
             return seen
         return min(seen, self.arrival)
 
     def following(self, now: datetime, registry: str, batch_no: int | None, seen: datetime | None) -> datetime:
-        """Return when input that is registered now arrives: never before the last batch of its registry."""
+        """Return the arrival time of input that is registered now: never before that of its registry's last batch.
+
+        batch_no, seen   the number and time of the last batch in the registry; None if it has none
+        """
         return now if batch_no is None or seen is None else max(now, self.of(registry, batch_no, seen))
 
 
 NOTHING = Corrections()
 
 
-# What the log fixes of a batch before any of it is written, and the checks of a replay.
+# What the log stores of a batch before any of its rows is written, so that a replay repeats it; and the checks of a
+# replay.
 
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -86,17 +106,27 @@ BY_POSITION = "by_position"
 """The mode of a receive batch whose records are identified by position: exactly once, without ids to keep."""
 
 FIRST_READING = stored_names.FIRST_READING
-"""Key in a position within an output's first reading of compacted rows: the version of `events` at which it ends."""
+"""The key that marks a position inside an output's first reading of compacted commits (`outputs.events`).
+
+Its value is the version of `events` at which that reading ends.
+"""
 
 
 @dataclass(frozen=True)
 class Plan:
     """The batch that a driver wants to write, before it asks the log.
 
-    settings  the Spark settings that cut data
-    facts     what was true of the source when the batch began, such as files that could not be read
-    lookups   the versions of the tables that the functions get. The driver has asked the log for them before
-              (`outputs.seeing`), so a replay sees the same
+    source_from        the offset at which the batch begins to read, as Spark writes it; None: at the start
+    source_to          the offset up to which it reads
+    offsets_hash       the hash of the checkpoint's whole offsets file for this batch
+    system_time        when its input arrived; for an output the time of the driver
+    bucket             the bucket of the id catalog for the ids that it keeps; 0 for an output
+    settings           the Spark settings that decide how data is cut
+    mode               EXACTLY_ONCE, AT_LEAST_ONCE or BY_POSITION
+    declaration_hash   the fingerprint of the declaration and of its functions
+    facts              what was true of the source when the batch began, such as which files could not be read
+    lookups            the versions of the tables that the functions get. The driver has read them from the log before
+                       (`outputs.lookups`), so a replay gets the same versions
 
     A replay takes `settings` and `facts` from the log.
     """
@@ -118,7 +148,13 @@ class Plan:
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch as the log has it: the same for every attempt."""
+    """A batch as the log has it: the same for every attempt.
+
+    frontier   the frontier before the batch, which is stored with each of its rows
+    gc_floor   the oldest bucket of the id catalog that its look-ups read
+    state      'begun' or 'committed'
+    replayed   whether an earlier attempt began it
+    """
 
     plan: Plan
     frontier: Frontier
@@ -126,7 +162,10 @@ class Batch:
     state: str
     replayed: bool
     turn: Turn | None = None
-    """The source's part of the frontier, if the pipeline has several sources and this is a receive batch."""
+    """Which source the batch reads, and the progress of each source before it.
+
+    None for an output, and if the pipeline has a single source.
+    """
 
     def reached(self, largest: Micros | None) -> Frontier:
         """Return the frontier after the commit of this batch, given its largest kept event time."""
@@ -150,7 +189,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a batch: its counts."""
+    """The result of a batch: its counts. A count that its query does not have is None."""
 
     read: int | None = None
     kept: int | None = None
@@ -169,7 +208,10 @@ class Outcome:
 
 
 def check_replay(there: Plan, meant: Plan) -> None:
-    """Raise Refused if a replay would read other offsets than the log has. The hash covers the whole offsets file."""
+    """Raise Refused if a replay would read other offsets than the log has. The hash covers the whole offsets file.
+
+    In all these checks `there` is the plan in the log, and `meant` is the plan of the present attempt.
+    """
     if there.offsets_hash == meant.offsets_hash:
         return
     raise Refused(
@@ -267,9 +309,10 @@ def check_output(unique: str, kept_pairs: int, outcome: Outcome) -> None:
 
 
 def read_upto(offset: dict[str, Any] | None) -> int:
-    """Return the last version of a Delta table that an offset of Spark has read completely; -1 if there is none.
+    """Return the last version of a Delta table that is read completely up to an offset; -1 if there is none.
 
-    An offset names the next version with a negative index, or the last file that was read of a version.
+    An offset of Delta's stream is a version and an index. If the index is negative, the version is the next one to
+    read. Otherwise the index is that of the last file that was read of the version.
     """
     if offset is None:
         return -1
@@ -278,25 +321,29 @@ def read_upto(offset: dict[str, Any] | None) -> int:
 
 
 def closes_between(plan: Plan, earlier: Plan | None, closed_by: int) -> tuple[int, int]:
-    """Return the two versions of `events` between whose frontiers a batch's stream closes windows.
+    """Return two versions of `events`: the batch writes the windows that close between the frontiers of the two.
 
-    Spark closes windows by the rows that the batches before have read. `closed_by` is the version up to which an
-    earlier life has closed windows; -1 if there is none.
+    Spark's watermark in a batch comes from the rows that earlier batches have read. So a batch closes the windows up to
+    the frontier of the version at which it begins to read. The batch before, `earlier`, has closed the windows up to
+    the frontier of the version at which that one began; None: there was none.
+
+    closed_by   the version by whose frontier an earlier incarnation has closed windows; -1 if there is none
     """
     opened = closed_by if earlier is None else max(read_upto(earlier.source_from), closed_by)
     return opened, read_upto(plan.source_from)
 
 
 def first_reading(offset: dict[str, Any] | None) -> int | None:
-    """Return the version of `events` at which an output's first reading of compacted rows ends.
+    """Return the version of `events` at which an output's first reading of compacted commits ends (FIRST_READING).
 
-    None if the position is not within that reading."""
+    Return None if the position is not inside that reading.
+    """
     found = (offset or {}).get(FIRST_READING)
     return None if found is None else int(found)
 
 
 def is_part(offset: dict[str, Any] | None) -> bool:
-    """Return whether a position of an output is within its first reading of compacted rows."""
+    """Return whether a position of an output is inside its first reading of compacted commits."""
     return first_reading(offset) is not None
 
 

@@ -1,15 +1,23 @@
-"""Garbage collection of the id catalog: which ids are removed, which chunks are merged, which filters made. Pure.
+"""Garbage collection of the id catalog. Pure. It decides three things:
 
-Ids are kept for the dedup horizon before the oldest record that is not committed. The bound never moves back, and it
-stands still while the platform is down. So the horizon is measured in *lived* time. Between two neighbouring buckets
-with committed batches it counts at most `PAUSE`, however long an outage, a silent source or a clock step took. After
-an outage of horizon + 1 hour the ids from before it are still in the catalog, also for the tenth batch of the backlog.
-A clock that leaps by a year removes at most an hour's worth of ids. If a source sends once a day, the ids of
-(horizon / PAUSE) deliveries are kept.
+1. `floor`: which ids are removed.
+2. `to_merge`: which chunks of the remaining ids are merged into one.
+3. `wanted_ranges`: which closed buckets get a shared Bloom filter.
 
-The remaining ids are merged (`to_merge`). A look-up probes each chunk, so many small chunks become a few large ones, by
-levels of size, as in a log-structured merge tree (O'Neil et al., 1996; the size-tiered compaction of Bigtable and
-Cassandra).
+The catalog stores ids in *chunks*: each partition of a receive batch adds one. A chunk is in the *bucket* of its
+batch's arrival. Buckets are ten minutes long (`BUCKET`).
+
+*The floor* is the bucket below which ids may be removed. It is older than the newest bucket with a committed batch by
+the dedup horizon. It is still older if a batch that has begun needs older ids, or a message that may come again. It
+never moves back.
+
+The horizon is measured in *lived* time, not by a clock: a gap between two neighbouring buckets with committed batches
+counts as at most `PAUSE` (an hour), however long it took. So:
+
+- After an outage that is longer than the horizon, the ids from before it are still in the catalog, for the whole
+  backlog.
+- If a clock leaps by a year, at most an hour's worth of ids is removed.
+- If a source sends once a day, the ids of (horizon / PAUSE) deliveries are kept.
 """
 
 from __future__ import annotations
@@ -29,13 +37,13 @@ PAUSE = 6
 FULL = 1_000_000
 """The most ids of a merged chunk: 16 MB, and a filter of 2.4 MB. A chunk that is more than half full is not merged."""
 CROWD = 8
-"""How many chunks of one level are merged in a growing bucket; in a closed one, two small ones of any size."""
+"""How many small chunks of one level a merge needs in a growing bucket. In a closed bucket two of any level suffice."""
 LARGE, MANY = FULL // CROWD, 4 * CROWD
-"""A chunk of more than LARGE ids is large. Rewriting an id costs 400 ns of processor time; one filter less saves 4 ns
-for each later id. So large chunks are merged if there are MANY of them, and in a closed bucket if there are CROWD,
-since a closed bucket is queried for a day."""
+"""A chunk of more than LARGE ids is large, all others are small. Large chunks are merged only if there are MANY of them
+in a growing bucket, or CROWD in a closed one. For rewriting an id costs 400 ns of processor time, and one filter less
+saves 4 ns for each id that is looked up later. A closed bucket needs fewer, because it is read for a day."""
 BETWEEN_BATCHES = FULL // 2
-"""After this many ids receive's driver stops merging until its next batch: they take about a second."""
+"""After this many merged ids, which take about a second, receive's driver stops merging until its next batch."""
 
 
 @dataclass(frozen=True)
@@ -50,15 +58,15 @@ class NearHorizon:
 
 @dataclass(frozen=True)
 class Known:
-    """What the log has of one instance, in buckets.
+    """What the log knows of one instance, in numbers of buckets.
 
-    floor        the stored floor
-    committed    the buckets of committed receive batches; those below the floor may be left out
-    uncommitted  the buckets of begun receive batches
-    begun_with   the floors that begun receive batches were given
-    unacknowledged   the buckets in which messages were landed that may be delivered again
-    newest       the bucket of the last arrival. Later buckets come from a wrong clock, and count once time has come
-                 so far. None: the last bucket
+    floor            the stored floor
+    committed        the buckets of committed receive batches; those below the floor may be left out
+    uncommitted      the buckets of begun receive batches
+    begun_with       the floors that begun receive batches were given: their look-ups still read these buckets
+    unacknowledged   the buckets of pulled messages that Pub/Sub may deliver again
+    newest           the bucket of the last arrival. Later buckets come from a wrong clock, and are ignored until the
+                     last arrival has passed them. None: no bucket is ignored
     """
 
     floor: int = 0
@@ -80,7 +88,10 @@ def edge_buckets(horizon: timedelta) -> int:
 
 
 def floor(known: Known, horizon: int) -> int:
-    """Return the new floor: buckets below it may be removed. It is never below the stored floor."""
+    """Return the new floor: buckets below it may be removed. It is never below the stored floor.
+
+    `horizon`: the dedup horizon in buckets.
+    """
     arrived = {bucket for bucket in known.committed if known.newest is None or bucket <= known.newest}
     lived = _behind(sorted(arrived, reverse=True), horizon)
     bounds = [*known.uncommitted, *known.begun_with, *known.unacknowledged]
@@ -89,7 +100,10 @@ def floor(known: Known, horizon: int) -> int:
 
 
 def _behind(committed: list[int], horizon: int) -> int | None:
-    """Return the bucket whose age, in lived time from the newest bucket backwards, is the horizon."""
+    """Return the bucket that is the horizon older than the newest bucket, in lived time; None without a bucket.
+
+    `committed`: the newest bucket first.
+    """
     if not committed:
         return None
     age = 0
@@ -101,9 +115,20 @@ def _behind(committed: list[int], horizon: int) -> int | None:
     return committed[-1] - (horizon - age)
 
 
+# Which chunks are merged.
+#
+# A look-up probes the filter of each chunk, so many small chunks become a few large ones, by levels of size, as in a
+# log-structured merge tree (O'Neil et al., 1996; the size-tiered compaction of Bigtable and Cassandra). A bucket is
+# *growing* while batches still add chunks to it, and *closed* afterwards.
+
+
 @dataclass(frozen=True, order=True)
 class Part:
-    """A chunk of a committed batch. Parts of one lineage, layout and partition hold ids of one remainder."""
+    """A chunk of a committed batch.
+
+    Chunks are merged only with chunks of the same incarnation, number of partitions and partition: a look-up finds a
+    chunk by these.
+    """
 
     lineage: str
     partitions: int
@@ -118,15 +143,20 @@ def level(ids: int) -> int:
 
 
 def to_merge(parts: Iterable[Part], *, closed: bool) -> list[Part]:
-    """Return the parts of one bucket that become one chunk next, in the order of their batches; empty if none do.
+    """Return the parts of one bucket that are merged next, in the order of their batches; an empty list if none are.
 
-    The chunk takes the batch number of its last part, and all parts are of committed batches. So each batch that can
-    still look up comes after all of them, and sees either the parts or the chunk. And no chunk holds ids of a batch
-    that can still be replayed: the replay would take its own records for duplicates.
+    A group of parts (`_groups`) is merged if enough of its parts fit into one chunk. It is also merged if not all of
+    them fit: then a full chunk is made.
+
+    All parts are chunks of committed batches, and the merged chunk takes the batch number of the last one. So:
+
+    - Each batch that can still look up ids comes after all of them, and sees either the parts or the merged chunk.
+    - No merged chunk has ids of a batch that can still be replayed. The replay would take its own records for
+      duplicates.
 
     In a growing bucket CROWD parts of one level make a chunk of a higher level. So a partition has fewer than CROWD
-    small chunks of each level and fewer than MANY large ones, however many batches there were. An id is written once
-    for each level.
+    small chunks of each level and fewer than MANY large ones, after any number of batches. An id is rewritten once for
+    each level.
     """
     small = sorted(part for part in parts if part.ids <= FULL // 2)
     for _, layout in groupby(small, lambda part: (part.lineage, part.partitions, part.partition)):
@@ -151,18 +181,23 @@ def _groups(parts: list[Part], *, closed: bool) -> Iterator[tuple[list[Part], in
 
 
 def _fitting(parts: list[Part]) -> list[Part]:
-    """Return the first parts that fit into one chunk: at least two of several, since each is at most half full."""
+    """Return the first parts that fit into one chunk together.
+
+    If there are several parts, these are at least two, since each is at most half full.
+    """
     sizes = accumulate(part.ids for part in parts)
     return [part for part, size in zip(parts, sizes, strict=True) if size <= FULL]
 
 
 # Which closed buckets share one Bloom filter, so that a look-up reads few filters.
 #
-# The ranges are blocks of 8, 64, 512, … buckets that begin at a multiple of their length, as the levels of a
-# log-structured merge tree: a block of 64 replaces its eight blocks of 8. So a look-up over n live buckets reads at
-# most seven blocks of each length at either end of the horizon. An id is put into a filter once for each length. A
-# block of more than `FULL_FILTER` ids is not made: a filter must be built in memory and kept by a worker. There a
-# look-up reads the filters of the shorter blocks or of the chunks.
+# A *block* is a range of 8, 64, 512, … buckets that begins at a multiple of its length. The lengths are levels, as in a
+# log-structured merge tree: the filter of a block of 64 replaces the filters of its eight blocks of 8. So a look-up
+# reads the filters of at most seven blocks of each length at either end of the horizon. An id is put into a filter once
+# for each length.
+#
+# A block with more than `FULL_FILTER` ids gets no filter, since a filter is built in memory and kept by a worker. For
+# such a block a look-up reads the filters of its shorter blocks or of its chunks.
 
 
 Range = tuple[int, int]
@@ -172,7 +207,7 @@ Chunks = dict[int, int]
 
 STEP = 8
 LEVELS = 6
-"""The longest block has 8 to the power of 6 buckets, five years."""
+"""The number of lengths. The longest block has 8 to the power of 6 buckets, which are five years."""
 FULL_FILTER = 4_000_000
 """The most ids of one filter: 19 MB, and some 400 MB while it is made."""
 AT_ONCE = 50_000_000
@@ -183,13 +218,19 @@ work."""
 def wanted_ranges(
     chunks: Mapping[int, Chunks], known: Mapping[Range, AnySet[int]], floor: int, newest: int
 ) -> list[Range]:
-    """Return the blocks that need a filter, the longest first.
+    """Return the blocks of one partition for which a filter is to be made, the longest first.
 
-    A block is closed (below `newest`), whole above the `floor`, and has several chunks. It is left out if a `known`
-    filter, given with its chunks, covers it. A block that the floor has reached is not made again: its filter still
-    answers for the remaining chunks.
+    chunks   the chunks of the partition, by bucket
+    known    the existing filters: the range of each, and the hashes of the chunks that it includes
+    newest   the newest bucket, which is still growing
 
-    chunks   the chunks of one partition, by bucket
+    A block gets a filter if all of this holds:
+
+    - It is closed: all its buckets are below `newest`.
+    - All its buckets are at or above the `floor`. If the floor has passed its first bucket, an existing filter is not
+      made again, because it still answers for the remaining chunks.
+    - It has several chunks, and at most FULL_FILTER ids.
+    - No known filter, and no filter of a longer block in this result, includes all its chunks.
     """
     there: dict[Range, AnySet[int]] = dict(known)
     found = []

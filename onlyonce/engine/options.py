@@ -1,6 +1,11 @@
-"""The options of a Spark session: redaction, the team's own settings, jars, masters, and what we add.
+"""The options that onlyonce adds to a Spark session.
 
-The first part names the settings whose values Spark shows on no page and writes to no event log.
+`options`, in the last part, puts them together from the parts before it:
+
+1. Redaction: the settings whose values Spark shows on no page and writes to no event log.
+2. The team's own `spark-defaults.conf`, to which our options are added.
+3. The jars of Delta, Kafka and S3, from a folder or by their coordinates.
+4. The masters that are accepted, and the address of the driver.
 """
 
 from __future__ import annotations

@@ -1,7 +1,12 @@
-"""Work in Spark's Python workers, and the garbage collection of long-lived processes.
+"""Run functions over Arrow batches in Spark's Python workers, and keep Python's garbage collector from costing time.
 
-A batch makes more objects when there is more to list, and Python collects after each few hundred. From time to time
-Python scans all objects of the process: some 5 ms of a batch of 60 ms, measured with a driver of 260 MB.
+- `mapped`, `ran` and `each` run a function in Spark's tasks. `session_of` gives a task its session in the database.
+- `leave_out_what_is_here` keeps the garbage collector from scanning all objects of a driver, and of the daemon that
+  forks the workers. `settle` does that for a worker, and also lets it keep freed memory.
+
+Why the garbage collector matters: it runs after each few hundred new objects, and from time to time scans all objects
+of the process. Many of them belong to imported modules, which are never freed. In a driver of 260 MB the scan took some
+5 ms of a batch of 60 ms. `gc.freeze` excludes all objects that exist so far.
 """
 
 from __future__ import annotations
@@ -28,28 +33,28 @@ from onlyonce.database.connect import Database
 def leave_out_what_is_here() -> None:
     """Collect garbage once, and exclude the remaining objects from all later collections (`gc.freeze`).
 
-    They are still freed when nothing refers to them, except as part of a cycle.
+    An excluded object is still freed when nothing refers to it, unless it is part of a cycle.
 
-    A driver calls this after its session has started, and the daemon of Spark's Python workers before it forks.
+    A driver calls this after its session has started. The daemon of Spark's Python workers calls it before it forks.
     """
     gc.collect()
     gc.freeze()
 
 
-# Runs work in Spark's Python workers, as functions over Arrow batches.
+# Functions over Arrow batches in Spark's Python workers.
 
 
 Batches = Iterator[pa.RecordBatch]
 Work = Callable[[Batches], Batches]
 Item = TypeVar("Item")
 KEPT_FREE = (1 << 25) - (1 << 16)
-"""Bytes: the largest allocation by which glibc raises its threshold."""
+"""The bytes of the largest allocation whose release makes glibc keep more freed memory (`settle`)."""
 GONE = "records on their way to their task are gone"
-"""The message if blocks were removed: mostly by the driver that has taken over."""
+"""The message if the blocks of an exchange were removed, in most cases by a driver that has taken over."""
 
 
 def mapped(rows: DataFrame, work: Work, gives: StructType | str) -> DataFrame:
-    """Return the result of work over rows, partitioned as the rows are."""
+    """Return the result of `work` over each partition of the rows. `gives`: the schema of the result."""
     names = rows.columns
     # Spark's mapInArrow looks up each column by its bare name, and would read a dot in it as a field of a structure.
     plain = all(map(str.isidentifier, names))
@@ -62,7 +67,7 @@ def mapped(rows: DataFrame, work: Work, gives: StructType | str) -> DataFrame:
 
 
 def ran(rows: DataFrame | pa.Table, work: Work, gives: str) -> pa.Table:
-    """Return the result of work over rows: a frame's in Spark's tasks, a table's here in the driver."""
+    """Return the result of `work` over rows: over a frame in Spark's tasks, over a table here in the driver."""
     if isinstance(rows, pa.Table):
         found = [*work(iter(rows.to_batches()))]
         return pa.Table.from_batches(found) if found else pa.table({})
@@ -72,7 +77,7 @@ def ran(rows: DataFrame | pa.Table, work: Work, gives: str) -> pa.Table:
 def each(
     spark: SparkSession, items: Sequence[Item], work: Callable[[Item], Batches], gives: StructType | str
 ) -> DataFrame:
-    """Return the result of work over each item, each in its own task."""
+    """Return the result of `work` over each item, each in its own task."""
 
     def of_task(numbers: Batches) -> Batches:
         for batch in numbers:
@@ -89,9 +94,9 @@ def attempt_name() -> str:
 
 
 def local_folder() -> Path | None:
-    """Return the first of Spark's local folders, to which it spills, on an executor as in local mode.
+    """Return the first of the local folders to which Spark spills; None if Spark has set none.
 
-    The folder is deleted with the executor. None if Spark has set none.
+    Each executor has its own, which is deleted with the executor. In local mode the driver has one.
     """
     first = (environment.variable("SPARK_LOCAL_DIRS") or "").split(",")[0]
     return Path(first) if first else None
@@ -99,7 +104,10 @@ def local_folder() -> Path | None:
 
 @contextmanager
 def session_of(database: Database, unit: UnitId) -> Iterator[Database]:
-    """Yield the database as the task of a unit reaches it.
+    """Yield the database for the task of a unit. Its session is named after the unit and the attempt, if possible.
+
+    The tasks of an executor share a limited number of sessions, since PostgreSQL has room for some hundred
+    (`connect.held_session`). The locks that count them are files in the executor's local folder.
 
     Outside of Spark's tasks yield the given database.
     """
@@ -115,14 +123,14 @@ def session_of(database: Database, unit: UnitId) -> Iterator[Database]:
 
 @cache
 def settle() -> None:
-    """Once in the life of a worker: freeze the existing objects, and keep freed memory.
+    """Prepare a worker once: exclude its existing objects from garbage collection, and let it keep freed memory.
 
-    After each task pyspark's daemon lets a worker collect all garbage (`pyspark/daemon.py`), which scans every object.
-    That takes 70 ms of a processor for the modules of Arrow, SQLAlchemy and Spark, which are never freed.
+    After each task pyspark's daemon collects all garbage in the worker (`pyspark/daemon.py`), which scans every object.
+    For the modules of Arrow, SQLAlchemy and Spark, which are never freed, that takes 70 ms of processor time.
     """
     gc.collect()
     gc.freeze()
-    # The C library returns freed memory to the system from some megabytes on, and gets it again page by page for the
-    # next block's arrays: a sixth of the time of reading lines. Freeing one large allocation, never touched, makes it
-    # keep twice as much.
+    # glibc returns large freed arrays to the system, and gets the memory again page by page for the next block's
+    # arrays. That was a sixth of the time of reading lines. When one large allocation is freed, glibc raises its
+    # threshold and keeps up to twice as many bytes. The allocation is never touched, so it takes no memory.
     np.empty(KEPT_FREE, np.uint8)

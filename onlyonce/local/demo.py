@@ -7,6 +7,8 @@
     show     results, what became of every record, the commit log
 
 It may be repeated: feeding the same data again writes nothing, and a run without new input commits nothing.
+
+The first part of the module has the step *show*. The second part (`main`) runs all steps.
 """
 
 from __future__ import annotations
@@ -157,7 +159,7 @@ def _shown_path(path: Location) -> str:
     return str(path) if here.startswith("..") else here
 
 
-# The run.
+# All steps of the demo in their order: `main` and `_show_all`.
 
 
 # Two months, so that the demo takes about two minutes on two cores. The number of files differs from the whole year's:

@@ -1,7 +1,21 @@
-"""Outputs whose query keeps no state: the records of a window are read from `events` when the window closes.
+"""Read the records of a window from `events` when the window closes, for outputs whose query keeps no state.
 
-Few records are read by the driver, more by Spark. This module also decides under which watermark an output's function
-runs.
+Such outputs are those with a file sink, and those with `panes="at_close"`. `are_of` decides whether an output is one.
+Spark alone would not do:
+
+- Without a state, Spark returns the rows of a batch in that batch, so a window would be spread over many batches.
+- With a state, Spark returns a window's rows one batch after the one that closes the window.
+
+So the stream of such an output carries only the frontier. The batch that closes a window reads all its rows at once.
+The versions of `events` that the batch has read fix these rows, so a replay reads the same rows. In this order:
+
+1. `closing_ends` returns between which two times the ends of the closing windows are.
+2. `_met_by` asks the log which batches of receive have records of these windows. Then only their files are read.
+3. `closed_by` returns the records in time of these windows. The driver reads them if they are few
+   (`read_closing_rows`), otherwise Spark does. Spark reads the whole table if the log can't name the batches.
+
+The last part of the module is about outputs whose query keeps a state: under which watermark their function runs
+(`asks_watermark`).
 """
 
 from __future__ import annotations
@@ -47,15 +61,18 @@ PLAIN = (BooleanType, DateType, NumericType, StringType, TimestampType)
 def read_closing_rows(
     context: RunContext, root: Output, received: list[Received], closing: tuple[int, int]
 ) -> DataFrame | None:
-    """Return the records in time of the windows that end in `closing`, with `oo_window`; None if Spark must read.
+    """Return the records in time of the windows that end in `closing`, with `oo_window`; None if Spark must read them.
 
-    The records come from these batches of receive, and the driver reads them: for few records a Spark job costs more
-    than the records. So does a plan that contains the windows' bounds, because Spark compiles it again for each batch.
-    Lateness follows the model's rule (`left_out.judged_rows`), which agrees with Spark's expressions
-    (`windows.is_late`). So a batch may be read either way.
+    received   the batches of receive that have these records
+    closing    the ends of the windows: later than the first time and not later than the second, in microseconds
 
-    Spark reads nested types, windows of a chain, compacted batches, and records that take more bytes than the driver
-    holds. A file's footer says how many bytes its rows take, so no file is opened in vain.
+    The driver reads the records without a Spark job. For few records a job costs more than reading them, and Spark
+    would compile its plan again for each batch, since the plan contains the windows' bounds. Lateness is decided by
+    `left_out.judged_rows`, which agrees with Spark's expressions (`windows.is_late`). So a replay may read the other
+    way.
+
+    Spark must read nested types, windows of a chain, compacted batches, and more bytes than the driver holds. A file's
+    footer has the bytes of its rows, so the driver reads no rows that it can't hold.
     """
     assert root.window is not None
     shown = StructType(session.schema_of(context.pipeline.schema).fields + session.schema_of(SEEN).fields)
@@ -80,7 +97,7 @@ def read_closing_rows(
 def _held(
     files: list[Location], wanted: pa.Schema, window: Window, lateness: int, closing: tuple[int, int]
 ) -> list[pa.RecordBatch] | None:
-    """Return the records of some files, once for each closing window.
+    """Return the records in time of some files, each record once for each closing window that contains it.
 
     Return None if the files' rows, or the records, take more bytes than the driver holds.
     """
@@ -123,31 +140,24 @@ def _shaped(rows: pa.RecordBatch, wanted: pa.Schema, starts: left_out.Times, end
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 
-# Windows of a query that keeps no state: outputs with file sinks, and outputs with `panes="at_close"`.
-#
-# Spark would return the rows of files in the batch that reads them, so a window would be spread over many batches. Rows
-# that Spark keeps in a state come one batch after the one that closes their window. Here the stream carries only the
-# frontier. The batch that closes a window reads all its rows at once. The versions of `events` that the batch has read
-# fix these rows, so a replay reads the same rows.
-#
-# The log names the batches of receive with records of the closing windows (`Batches.met_first`). Their files are read
-# without listing the table. The table is read if the log has only sums, if another life has met some of the windows'
-# records, or if there are more than FEW batches.
+# Which outputs are read this way, and the records of their closing windows.
 
 
 Ends = tuple[int | None, int | None]
-"""The ends of windows, in microseconds: later than the first, and not later than the second.
+"""Which windows, by their ends in microseconds: later than the first time, and not later than the second.
 
-If the first is None, all windows up to the second. If the second is None, no window.
+If the first is None, these are all windows up to the second. If the second is None, there is no such window.
 """
 FEW = 256
-"""Batches of receive whose files are found by the log. For each of them an entry of Delta's log is read."""
+"""The most batches of receive whose files are found by the log. For each batch an entry of Delta's log is read."""
 
 
 def as_they_come(root: Output, *, stateless: bool) -> bool:
-    """Return whether the batch that reads rows also writes them, so that a window is written in parts.
+    """Return whether the batch that reads records also writes their rows, so that a window is written in parts.
 
-    This includes joins and processors. A bounded run has one batch, so its caller does not use this result.
+    That holds for outputs without a state, joins and processors. A bounded run has one batch and does not use this.
+
+    stateless   whether Spark keeps no state for the output's function, here and in `are_of`
     """
     if isinstance(root.window, Chained) or root.panes == "at_close":
         return False
@@ -155,7 +165,10 @@ def as_they_come(root: Output, *, stateless: bool) -> bool:
 
 
 def are_of(pipeline: Pipeline, root: Output, *, stateless: bool) -> bool:
-    """Return whether an output's rows wait for their windows to close. Raise Refused if they can't."""
+    """Return whether an output's batches read the records of their closing windows from `events`, as in this module.
+
+    Raise Refused if a file sink would get no whole windows.
+    """
     if isinstance(root.window, Chained) or root.panes == "at_close":
         return True
     if not stateless or root.window is None or root.is_early:
@@ -181,7 +194,7 @@ def are_of(pipeline: Pipeline, root: Output, *, stateless: bool) -> bool:
 def closing_ends(context: RunContext, root: Output, after: int | None, versions: Versions) -> Ends:
     """Return which windows close between version `after` of `events` and the last one of `versions`.
 
-    If `after` is None, return all that are closed.
+    If `after` is None, return all windows that are closed at the last version.
     """
     before, now = (None if version is None else closed_at(context, root, version) for version in (after, versions.upto))
     return before, now
@@ -197,7 +210,7 @@ def closes_any(root: Output, ends: Ends) -> bool:
 
 
 def closed_by(context: RunContext, query: Query, root: Output, ends: Ends, versions: Versions) -> DataFrame:
-    """Return the rows in time of the windows with these ends, as of the last of `versions`."""
+    """Return the records in time of the windows with these ends, with `oo_window`, as of the last of `versions`."""
     assert root.window is not None
     assert not isinstance(root.window, Session)
     before, now = ends
@@ -221,9 +234,14 @@ def closed_by(context: RunContext, query: Query, root: Output, ends: Ends, versi
 def _met_by(
     context: RunContext, query: Query, root: Output, closing: Ends, versions: Versions
 ) -> list[Received] | None:
-    """Return the batches of receive with all records in time of the windows that end in (before, now].
+    """Return batches of receive that together have all records in time of the windows with the ends `closing`.
 
-    Return None if the log can't name them and the table must be read.
+    The log has the output's first batch that met one of these records. The result is all batches of receive from that
+    batch on. Return None if the whole table must be read:
+
+    - `closing` has no lower bound, as in the first batch of a new incarnation.
+    - Another incarnation has met some of the records, or the log has only their sums (`met.told` is false).
+    - There are more than FEW batches of receive.
     """
     window, (before, now) = root.window, closing
     assert isinstance(window, Fixed | Sliding)
@@ -240,7 +258,10 @@ def _met_by(
 
 
 def _may_close(window: Fixed | Sliding, before: int | None, now: int | None) -> Column:
-    """Return which records may be in a window that ends in (before, now], by event time: other files are not opened."""
+    """Return the condition by event time that each record of a window with an end in (before, now] fulfils.
+
+    By this condition Delta skips files without opening them.
+    """
     if now is None or now == before:
         return F.lit(False)
     found = F.col(OO_EVENT_TIME) < F.timestamp_micros(F.lit(now))
@@ -250,7 +271,7 @@ def _may_close(window: Fixed | Sliding, before: int | None, now: int | None) -> 
 
 
 def of(context: RunContext, root: Output, windows: list[Bounds], upto: int) -> DataFrame:
-    """Return the rows in time of some windows, as of a version of `events`."""
+    """Return the records in time of given windows, which may be open, as of a version of `events`."""
     assert root.window is not None
     first, last = min(start for start, _ in windows), max(end for _, end in windows)
     time = F.col(OO_EVENT_TIME)
@@ -269,18 +290,19 @@ def closed_at(context: RunContext, root: Output, version: int) -> int | None:
     return closed_until(known, root.window, micros(root.lateness))
 
 
-# Whether an output's function needs the watermark only at the ends of windows.
+# The watermark of an output whose query keeps a state: exact, or only at the ends of windows.
 #
-# Whenever the watermark has moved, Spark plans one more batch without rows: a whole pass over the state. An aggregation
-# by `oo_window` writes nothing in that batch unless a window has ended. So its watermark moves from end to end
-# (`windows.last_closed`). Any other state, such as timers of the function's own, may wait for a time inside a window
-# and gets the exact watermark. So does a plan that is not recognised here.
+# Whenever the watermark has moved, Spark runs one more batch without rows, which passes over the whole state. For an
+# aggregation by `oo_window` that batch writes nothing unless a window has ended. So the watermark of such an output
+# moves only from one window's end to the next (`windows.last_closed`). Any other state, such as a timer of the user's
+# function, may wait for a time inside a window, so it gets the exact watermark (`windows.closed_until`). So does a plan
+# that is not recognised here.
 
 
 def asks_watermark(window: Window | None, by: Callable[[windows.Until], tuple[DataFrame, DataFrame]]) -> DataFrame:
-    """Return the result of an output's function, under the coarsest watermark that suffices for it.
+    """Return the result of an output's function, under the watermark at ends of windows if it needs no other.
 
-    `by` returns the rows and the function's result under a given watermark.
+    by   returns the function's input rows and its result under a given watermark
     """
     rows, result = by(windows.last_closed)
     if window is None or is_asked_at_ends(rows, result):
@@ -289,7 +311,10 @@ def asks_watermark(window: Window | None, by: Callable[[windows.Until], tuple[Da
 
 
 def is_asked_at_ends(rows: DataFrame, result: DataFrame) -> bool:
-    """Return whether a function's result keeps no state, or only the state of one aggregation by the rows' window."""
+    """Return whether the watermark at ends of windows suffices.
+
+    It does if the plan of the result keeps no state, or only the state of one aggregation by the rows' window.
+    """
     keeping = list(_keeping_state(_plan(result)))
     return not keeping or (len(keeping) == 1 and _groups_by(keeping[0], _window(rows)))
 

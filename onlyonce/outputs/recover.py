@@ -1,17 +1,22 @@
 """Finish an output's batch that has written to some of its sinks and then lost its checkpoint.
 
-docs/specification/incarnation.md. A bounded read of `events` computes once more what the stream would have written. The
-log has the versions that the batch read, the declaration and the number of partitions. `events` has each row with the
-frontier that it met. The same writers write the rows under the same names. So a unit that is already written is
-compared and skipped, and a missing unit is written.
+docs/specification/incarnation.md. Without the checkpoint Spark can't replay the batch. So a bounded read of `events`
+computes the rows that the stream would have written. Everything for this is stored: the log has the versions of
+`events` that the batch has read, the declaration and the number of partitions. `events` has with each row the frontier
+that it met. The usual writers then write the rows under the same names. A unit that is already written is compared and
+skipped, and a missing unit is written.
 
-| the output | its rows of a batch that has read (after, upto] of `events` |
-|---|---|
-| keeps no state | the rows in time of these versions; files: of the windows that close with them |
-| fixed and sliding windows | those that the frontier of `after` closes and that are not final by the log |
-| sessions | those that end between the frontier that the batch before wrote by, and that of `after` |
+Which rows these are depends on the output (`_rows`). Let the batch have read the versions of `events` later than
+`after` and up to `upto`:
 
-Spark closes windows by what the batches *before* have read.
+- An output without a state writes the records in time of these versions.
+- An output that is read when its windows close (`at_close`) writes the windows that close with these versions.
+- With fixed or sliding windows, Spark writes the windows that are closed by the frontier at `after`, because its
+  watermark comes from the batches *before*. Windows that are final in the log are left out: they were written before.
+- With sessions, Spark writes those that end between two frontiers: the one by which the batch before wrote, and the one
+  at `after` (`core.batch.closes_between`).
+
+If the rows depend on a state that `events` does not determine, `finish` refuses.
 """
 
 from __future__ import annotations
@@ -38,14 +43,15 @@ from onlyonce.outputs.results import Versions
 from onlyonce.receive import events as receive_events
 
 ANY_LIFE = ""
-"""Names no lineage, so that the final windows of all lives are left out."""
+"""Is the name of no lineage. So `restart_without` leaves out the final windows of every incarnation."""
 
 
 def finish(context: RunContext, query: Query, root: Output, number: int) -> None:
-    """Write what is missing of a begun batch, and end it.
+    """Write what is missing of the begun batch `number` of a query, and end it.
 
     The driver of `query` must have the highest epoch in each database to which it may commit. Raise Refused if the
-    batch can't be computed from `events`, and InvariantBroken if a sink has other rows.
+    batch can't be computed from `events`, or began under another declaration. Raise InvariantBroken if a sink has other
+    rows.
     """
     batch = Batches(query.database).find_begun(query.lineage, number)
     if context.declaration_hash(root.name) != batch.plan.declaration_hash:
@@ -77,7 +83,10 @@ def _earlier(query: Query, number: int) -> Plan | None:
 def _rows(
     context: RunContext, query: Query, root: Output, batch: Batch, versions: Versions, between: tuple[int, int]
 ) -> DataFrame:
-    """Return the rows of the batch, as its stream would have returned them."""
+    """Return the result of the root's function for the batch, as its stream would have returned it.
+
+    `between`: the versions of `events` between whose frontiers the batch closes windows (`closes_between`).
+    """
     if context.bounded:
         return results.applied(context, root, windows.in_batch(_events(context, versions.upto), root))
     stateless = bool(batch.plan.facts.get(stored_names.STATELESS))
@@ -105,9 +114,9 @@ def _rows(
 
 
 def _other_lookups(query: Query, batch: Batch) -> int | None:
-    """Return a batch before this one that saw other versions of the lookups; None if there is none.
+    """Return an earlier batch that saw other versions of the lookups; None if there is none.
 
-    The state of this batch may have rows of both versions.
+    After such a batch the state has rows of both versions, which a single read of `events` can't compute.
     """
     plan = batch.plan
     return SeenLookups(query.database).others(plan.lineage, plan.batch_id)
@@ -131,8 +140,8 @@ def _closing(context: RunContext, query: Query, root: Output, kept: DataFrame, b
     end = F.unix_micros(f"{OO_WINDOW}.end")
     if isinstance(root.window, Session):
         result = results.applied(context, root, kept)
-        # Spark would push a plain filter of a session's end below the merge, where each record has a session of its
-        # own.
+        # The condition on the partition keeps Spark from pushing the filter below the merge of sessions, where each
+        # record still has a session of its own.
         inside = (end <= F.lit(closed)) if opened is None else (end <= F.lit(closed)) & (end > F.lit(opened))
         return result.filter(F.coalesce(F.when(F.spark_partition_id() >= 0, inside), F.lit(False)))
     kept = events.restart_without(context, query, root, kept, ANY_LIFE)

@@ -1,6 +1,17 @@
-"""Compute the results of an output: call its function, then the functions of the outputs made from it.
+"""Compute the rows of an output: call its function, then the functions of the outputs made from its rows.
 
-The stream of an output (`query`), its bounded run and its backfill (`recompute`) share this code.
+The stream of an output (`query`), its bounded run and its backfill (`recompute`) share this code. One query computes
+the rows of several outputs: the *root*, which reads `events`, and the outputs made from the root's rows
+(`Pipeline.made_from`). Such an output may be a *result*: one of several frames that the root's function returns.
+Otherwise it has a function of its own, which gets the root's rows. The module has these parts, in the order of their
+use:
+
+1. `applied` calls the root's function over the rows of a batch. If it returns several results, they become one frame.
+2. `steps_of` prepares the sinks of all these outputs.
+3. `rows_of` returns the rows of one of the outputs. `hold` caches rows that are read more than once.
+4. `measured` counts and hashes an output's rows before they are written.
+5. `rows_of_steps` yields each output with its rows. It stores them first if the output has `stable_input`.
+6. `results_of` computes all outputs over given records and writes nothing.
 """
 
 from __future__ import annotations
@@ -59,9 +70,10 @@ WINDOW = [WINDOW_START, WINDOW_END]
 
 @dataclass(frozen=True)
 class Step:
-    """One output of a query's chain: the root, or an output made from it.
+    """One output of a query: the root, or an output made from its rows.
 
-    If `adds_no_rows`, the output's function returns at most one row for each record.
+    writer         writes its rows to its sink
+    adds_no_rows   whether its function is known to return at most one row for each record
     """
 
     output: Output
@@ -70,14 +82,15 @@ class Step:
 
 
 def applied(context: RunContext, output: Output, rows: DataFrame) -> DataFrame:
-    """Apply the user's function to the columns that it may see."""
+    """Return the result of a root's function over rows of `events`. It gets only the columns that it may see."""
     return of_pipeline(context.pipeline, output, rows, context.seen.frames)
 
 
 def of_pipeline(pipeline: Pipeline, output: Output, rows: DataFrame, lookups: Frames = NO_LOOKUPS) -> DataFrame:
-    """Apply the function without a run: for a check before a run, and for `onlyonce.testing`.
+    """Return the result of a root's function, without a run: for a check before a run, and for `onlyonce.testing`.
 
-    `lookups`: their tables by name.
+    rows      rows of `events`, with their `oo_window` if the output has windows
+    lookups   the tables that the function gets, by the names of the lookups
     """
     names = [*pipeline.columns(), OO_EVENT_TIME, OO_SYSTEM_TIME]
     if OO_WINDOW in rows.columns:
@@ -99,7 +112,10 @@ def of_pipeline(pipeline: Pipeline, output: Output, rows: DataFrame, lookups: Fr
 
 
 def _closed(pipeline: Pipeline, output: Output, window: Chained, rows: DataFrame) -> DataFrame:
-    """Return the rows of the closed windows of the output before in the chain, with this output's own window."""
+    """Return the input of an output that is made from another output's closed windows: its rows with its own window.
+
+    The rows of the output before it are computed from `events` too, by calling that output's function.
+    """
     before = pipeline.upstream(output)[-1]
     closed = flat(rows_of(before, of_pipeline(pipeline, before, windows.chained_before(rows, window))))
     timed = closed.withColumn(OO_EVENT_TIME, F.col(WINDOW_END) - F.expr("interval 1 microsecond"))
@@ -191,9 +207,13 @@ def hold(held: ExitStack, frame: DataFrame) -> DataFrame:
 
 
 def rows_of(output: Output, rows: DataFrame, lookups: Frames = NO_LOOKUPS) -> DataFrame:
-    """Return the rows of one output: the root, a result of its function, or an output made from the root's rows.
+    """Return the rows of one output of a query.
 
-    `rows` are what the root's function returned; `lookups` are the tables that the output's own function gets.
+    rows      the result of the root's function; with several results their union (`function.united_results`)
+    lookups   the tables that the output's own function gets
+
+    If the function has several results, first choose one: the output's own result, else the root's. An output with a
+    function of its own then calls it over these rows.
     """
     if function.results_are_united(rows):
         rows = function.result_of(output.name if output.is_result else output.made_beside or output.name, rows)
@@ -201,9 +221,9 @@ def rows_of(output: Output, rows: DataFrame, lookups: Frames = NO_LOOKUPS) -> Da
 
 
 def rows_held(held: ExitStack, output: Output, rows: DataFrame, lookups: Frames = NO_LOOKUPS) -> DataFrame:
-    """Return the rows of one output of a chain, where `rows` are held.
+    """Return the rows of one output of a query, as `rows_of`. The caller has cached `rows` by `hold`.
 
-    What a function makes of `rows` is held as well; a result is a part of `rows`.
+    Rows that an own function makes are cached too. A result is a part of `rows`, so it is cached already.
     """
     mine = rows_of(output, rows, lookups)
     return hold(held, mine) if output.made_beside and not output.is_result else mine
@@ -219,9 +239,9 @@ def _made(output: Output, rows: DataFrame, lookups: Frames) -> DataFrame:
 class Measured:
     """The rows of one output as its sink gets them.
 
-    content   what the rows hold
+    content   their number, the hash of their values, and the sums of their floats
     windows   how many rows are in each window (`WRITTEN`)
-    outside   whether a row has a value that is refused before any row is written
+    outside   whether a row has a value that is refused before any row is written (`held_values`)
     """
 
     rows: DataFrame
@@ -231,10 +251,10 @@ class Measured:
 
 
 def measured(rows: DataFrame, sink: Sink | None = None, lengths: Lengths = NO_LENGTHS) -> Measured:
-    """Measure an output's rows before they are written. The frame must be held, because it is read again.
+    """Measure an output's rows before they are written. The frame must be cached (`hold`), because it is read again.
 
-    If several rows share one row in the sink, measure twice: first all rows, to count each window's, then only the
-    newest rows, which the sink gets.
+    If several rows become one row of the sink (`newer`), measure twice. The first time measure all rows, to count the
+    rows of each window. The second time measure only the newest rows, which the sink gets.
     """
     plain = flat(rows)
     # Times leave Spark as numbers: collected as datetimes they would be in the driver's own time zone.
@@ -297,10 +317,11 @@ def _nullable(schema: StructType) -> StructType:
     return schema
 
 
-# Stable input: the rows of an output's batch are stored once, before they are written to any sink.
+# The outputs of a batch with their rows; and stable input: the rows are stored once, before any sink gets them.
 #
-# Each batch is one Delta commit. A replay reads the rows that the first attempt has stored, and does not call the
-# user's function again (Beam: @RequiresStableInput; Dataflow stores a step's output before it is sent on).
+# With `stable_input` each batch is one Delta commit to a staged table. A replay reads the rows that the first attempt
+# has stored, and does not use the result of the user's function again (Beam: @RequiresStableInput; Dataflow stores a
+# step's output before it sends it on).
 
 
 BATCH, LINEAGE = OO_BATCH, OO_LINEAGE
@@ -317,10 +338,11 @@ def rows_of_steps(
 ) -> Iterator[tuple[Step, DataFrame]]:
     """Yield each output of a batch with its rows, the root first.
 
-    `rows`: what the root's function returned. `made`: makes an output's rows from the root's.
+    rows   the result of the root's function
+    made   returns an output's rows, given the output and the root's rows (`rows_held`)
 
-    The rows of an output with `stable_input` are read from storage; a root's rows are stored before any output uses
-    them.
+    The rows of an output with `stable_input` are stored, and then read from storage. If the root has `stable_input`,
+    its rows are stored first, and all other outputs are made from the stored rows.
     """
 
     def stable(output: Output, some: DataFrame) -> DataFrame:
@@ -336,10 +358,11 @@ def rows_of_steps(
 
 
 def staged(context: RunContext, query: Query, output: Output, batch: Batch, frame: DataFrame) -> DataFrame:
-    """Return the stored rows of a batch, and store them first if no attempt under the same declaration has.
+    """Return the stored rows of a batch. Store `frame` first if no attempt under the same declaration has stored any.
 
-    A changed function returns other rows and has another declaration, which a batch can only have if it has no unit.
-    The rows of an output made from another's are stored below that output, whose query writes and removes them.
+    Each declaration has a staged table of its own, since a changed function returns other rows. A batch can change its
+    declaration only while it has no unit. The table of an output made from a root's rows is in the root's folder,
+    because the root's query writes and removes it.
     """
     plan = batch.plan
     name = f"{plan.declaration_hash}-{output.name}" if output.made_beside else plan.declaration_hash
@@ -363,7 +386,7 @@ def staged(context: RunContext, query: Query, output: Output, batch: Batch, fram
 
 @dataclass(frozen=True)
 class Versions:
-    """The versions of `events` that a batch reads: (after, upto]."""
+    """The versions of `events` that a batch reads: later than `after`, and not later than `upto`."""
 
     after: int
     upto: int
@@ -375,10 +398,10 @@ def kept_rows(spark: SparkSession, pipeline: Pipeline, path: Location, received:
 
 
 def results_of(pipeline: Pipeline, root: Output, rows: DataFrame, lookups: Frames = NO_LOOKUPS) -> dict[str, DataFrame]:
-    """Run the functions of an output, and of each output made from it, over these records, and write nothing.
+    """Return the rows of a root, and of each output made from its rows, over given records. Write nothing.
 
-    This shows the functions' result, or the record at which they fail. The rows may differ from those of a run, whose
-    windows have records of other batches too, and which leaves late records out.
+    `check` shows these rows, and `culprit` searches the record at which a function fails. A run may return other rows:
+    its windows also have records of other batches, and it leaves late records out.
     """
     windowed = rows if root.window is None else windows.assign(rows, root.window)
     result = of_pipeline(pipeline, root, windowed, lookups)

@@ -1,8 +1,8 @@
-"""The unit of one receive task: it decides the fate of each record of a partition, in one transaction.
+"""Decide the fate of each record of a partition in a receive task, and commit the partition's unit.
 
-It reads only the deciding columns, 24 bytes for each record. A whole partition is judged and its unit committed before
-the caller gets the first fate. It is a witness unit, since the rows themselves are written to Delta
-(docs/specification/unit.md).
+Only the columns that decide are read (`Records`), 34 bytes for each record. The whole partition is judged and its unit
+committed before the caller gets the first fate. The unit is a witness unit: the rows themselves are not in its
+transaction, but are written to Delta afterwards (docs/specification/unit.md).
 """
 
 from __future__ import annotations
@@ -48,7 +48,15 @@ class Work:
 
 @dataclass(frozen=True)
 class Records:
-    """The deciding columns of a partition, as arrays of the same length."""
+    """The columns of a partition that decide the fates, as arrays of the same length.
+
+    code      CANDIDATE, INVALID or SEED
+    high      the upper half of the record id; for the seed the number of the partition
+    low       the lower half of the record id
+    time      the event time in microseconds
+    payload   the hash of the record's payload
+    unknown   whether the record has fields that are not declared
+    """
 
     code: NDArray[np.int8]
     high: NDArray[np.uint64]

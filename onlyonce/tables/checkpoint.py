@@ -1,5 +1,6 @@
-"""Checks that a query's checkpoint agrees with its lineage in the log, and reads the state of its snapshots.
-docs/specification/incarnation.md.
+"""Check that a query's checkpoint agrees with its lineage in the log. docs/specification/incarnation.md.
+
+The second part reads the keys and values in snapshots of a query's state, which are RocksDB tables.
 """
 
 from __future__ import annotations

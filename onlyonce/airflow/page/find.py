@@ -1,7 +1,8 @@
-"""Find what became of a unit, a batch, a run, or a record.
+"""Find what became of a unit, a batch, a run or a record, and list late records, for the page in Airflow.
 
-A record is searched in the Delta table `events` without a JVM: by its 128-bit id, or by the values of columns. That
-reads these columns of the whole table, so a table that is too large is not searched from a web page.
+A record is searched in the Delta table `events` without a JVM, by its 128-bit id or by the values of columns (`find`).
+That reads these columns of the whole table, so a table that is too large is not searched. The late records of an output
+are read from the same table (`late_records_of`).
 """
 
 from __future__ import annotations
@@ -59,7 +60,13 @@ _PLATFORM = (
 
 @dataclass(frozen=True)
 class Found:
-    """What a search found: rows of `unit`, `batch`, `batches_of_run`, and records; and what it did not search."""
+    """The result of a search.
+
+    units, batches, runs   rows of the page's queries `unit`, `batch` and `batches_of_run`
+    records                records of `events`
+    asked_for_record       whether a record was searched
+    remarks                what was not searched, and why
+    """
 
     units: list[Row] = field(default_factory=list)
     batches: list[Row] = field(default_factory=list)

@@ -1,7 +1,12 @@
 """State which values the types of a sink can't hold, and refuse a row that has one by its column and value.
 
-Values are limited to those of `events`: dates and times of the years 1 to 9999. A function may compute others, and a
-sink may hold less. A database refuses what it can't hold, but does not name the row, and not always the column.
+A user's function may compute a value that its sink can't hold. Such values are found at two moments:
+
+1. Before any row is written: times outside the years 1 to 9999, and strings and bytes that are too long for their
+   column. No sink takes such a time, and a database may cut a string without an error. `outside` is the condition for a
+   Spark frame, `any_outside` checks rows in memory.
+2. After the sink has refused the rows: all limits of the sink. A database does not name the row, and not always the
+   column. So `named` searches the rows and raises an error that names both.
 """
 
 from __future__ import annotations
@@ -41,9 +46,9 @@ from onlyonce.engine.failures import translate
 from onlyonce.engine.session import quoted
 
 Lengths = Mapping[str, Length]
-"""The columns of a table that take values up to a length."""
+"""The columns of a table that take values up to a length, each with this length."""
 LONGEST = 100
-"""Characters of a value that an error shows."""
+"""An error shows at most this many characters of a value."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +56,9 @@ class Limit:
     """Values that a sink can't hold.
 
     kinds     the types that have such values
-    outside   returns whether a value is one
-    says      what the values are
+    outside   returns the condition that is true for such a value, given the value and its type
+    says      describes these values, for the error
+    nested    whether the limit also holds for values inside structs, arrays and maps
     column    the column that has the limit; None: each column
     """
 
@@ -83,7 +89,7 @@ NOT_FINITE = Limit(
 
 
 def limits(sink: Sink, lengths: Lengths) -> tuple[Limit, ...]:
-    """Return which values a sink's types and the columns of its table can't hold."""
+    """Return all limits of a sink: of every sink, of its kind of database, and of its table's columns."""
     own = (NUL,) if isinstance(sink, Postgres) else (NOT_FINITE,) if isinstance(sink, MySQL) else ()
     return (YEARS, *own, *_of_lengths(lengths))
 
@@ -103,9 +109,9 @@ def _longer(column: Column, kind: DataType, length: Length) -> Column:
 
 
 def outside(schema: StructType, lengths: Lengths) -> Column | None:
-    """Return whether a row has a value that is judged before any row is written; None if no column can have one.
+    """Return the condition that is true for a row to refuse before any row is written; None if no row can be one.
 
-    These are times that no sink takes, and strings that are too long: a database may cut spaces from the end of a
+    Such a row has a time that no sink takes, or a value that is too long. A database may cut spaces from the end of a
     longer string without an error.
     """
     first = (YEARS, *_of_lengths(lengths))
@@ -119,9 +125,9 @@ def outside(schema: StructType, lengths: Lengths) -> Column | None:
 
 
 def any_outside(rows: pa.Table, lengths: Lengths) -> bool:
-    """Return whether rows in memory have such a value.
+    """Return whether `outside` would be true for any of these rows, which the driver holds in memory.
 
-    Nested columns are not searched: a small batch has them as strings.
+    Values inside nested columns are not checked. A sink without nested types gets such a column as one string.
     """
     times = (column for column in rows.columns if pa.types.is_date32(column.type) or pa.types.is_timestamp(column.type))
     return any(map(_most_outside, times)) or any(
@@ -145,9 +151,12 @@ def _most_outside(column: pa.ChunkedArray) -> bool:
 
 @contextmanager
 def named(output: Output, rows: DataFrame, lengths: Lengths, *, outside: bool = False) -> Iterator[None]:
-    """Run the block; name the column, value and row in a sink's refusal if the sink can't hold the value.
+    """Run the block, which writes the rows. If the sink refuses them, raise an error that names the column and value.
 
-    If `outside`, the rows are known to have such a value, and are refused before anything is written.
+    If no value is outside the sink's limits, the sink's own error is raised.
+
+    outside   whether the rows have a value that is refused before any row is written (`outside`, `any_outside`); then
+              the block does not run
     """
     if outside and (found := _first(output, rows, lengths)):
         raise found

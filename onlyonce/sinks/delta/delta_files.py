@@ -1,9 +1,16 @@
 """Write rows into data files of a user's Delta table with Arrow, and check before that the table takes the rows.
 
-Each of Spark's tasks calls the writer for many rows, and the driver for few. All files of an attempt are in its folder,
-under unique names. Their partition is only in the commit, where Delta's readers look for it. As a folder's name it
-could be too long, and two values could share one: Hive's name for null may be a string's as well. No commit names a
-file of a failed attempt.
+The module has three parts:
+
+1. `write` writes the files. Spark's tasks call the writer for many rows, and the driver calls it for few.
+2. `inside_conditions` returns the conditions for NOT NULL inside nested columns.
+3. `check_fit` refuses rows that break a rule of the table, before the batch's unit is committed.
+
+All files of an attempt are in a folder of its own, under unique names. No commit names a file of a failed attempt.
+
+The values of the partition columns are in the commit, where Delta's readers look for them, and not in the names of
+folders as in Hive. As a folder's name a value could be too long, and two values could share a name: Hive's name for
+null may also be a string's.
 """
 
 from __future__ import annotations
@@ -42,20 +49,22 @@ from onlyonce.tables.table_files import Held
 PARTITION = OO_PARTITION
 """The column with the values of a row's partition columns: a JSON array of strings and nulls, as in Delta's log."""
 BYTES, ROW_GROUP = 1 << 27, 1 << 17
-"""The bytes of rows in memory that make a file, and the rows of a row group."""
+"""A file is closed after so many bytes of rows in memory. A row group has so many rows."""
 RESULT = "path string, partition string, tally binary"
 ARROW = pa.schema({"path": pa.string(), "partition": pa.string(), "tally": pa.binary()})
+"""What a task returns, once for Spark and once for Arrow: a row for each file with its path and partition, and a row
+with the tally of the rows that it has written."""
 
 
 def placed(rows: DataFrame, by: Sequence[str]) -> DataFrame:
-    """Return the rows with their PARTITION, if the table has partition columns."""
+    """Add the column PARTITION to rows of a table with the partition columns `by`. Without such columns do nothing."""
     return (
         rows.withColumn(PARTITION, encoding.strings(F.col(quoted(name)).cast("string") for name in by)) if by else rows
     )
 
 
 def conditions(there: StructType, by: Sequence[str]) -> dict[str, str]:
-    """Return the conditions under which readers get the values of a row's partition columns.
+    """Return conditions (SQL by name) for rows whose values in partition columns a reader gets back unchanged.
 
     Delta reads an empty string in a partition column as null.
     """
@@ -71,11 +80,13 @@ def conditions(there: StructType, by: Sequence[str]) -> dict[str, str]:
 def write(
     rows: DataFrame | pa.Table, folder: Location, by: Sequence[str], check: Check | None = None
 ) -> list[DataFile]:
-    """Write rows that have their PARTITION into files below a folder.
+    """Write rows into files below a folder, and return the files.
 
-    Spark's tasks write a frame; this process writes a table.
-
-    `check` gets the content of the rows that have a HASH, as it was written. Rows that are written again have none.
+    rows    with the column PARTITION if there are partition columns (`placed`). Spark's tasks write a frame, this
+            process writes a table
+    by      the table's partition columns
+    check   called with the content of the rows that were written, to compare it with the content of the unit. Only
+            rows with a HASH count. Rows that a change copies from older files have none
     """
     columns = rows.column_names if isinstance(rows, pa.Table) else rows.columns
     if by:
@@ -92,9 +103,12 @@ def write(
 
 @contextmanager
 def settled(rows: DataFrame, folder: Location, check: Check) -> Iterator[DataFrame]:
-    """Yield rows that have their HASH as they are in files, so that each of several jobs reads the same rows.
+    """Write rows with a HASH into temporary files, check their content, and yield a frame that reads the files.
 
-    The folder is removed at the end. No commit names the files of a killed driver.
+    An upsert reads its rows in several jobs. Computed again in each job, the rows could differ. From files each job
+    reads the same rows.
+
+    The folder is removed at the end. No commit names the files that a killed driver leaves.
     """
     schema = StructType([rows.schema[name] for name in content.unhashed(rows.columns)])
     files = [str(file.at) for file in write(rows, folder, (), check)]
@@ -118,9 +132,9 @@ def _of_task(folder: Location, by: Sequence[str]) -> Callable[[Batches], Batches
 
 
 def _write(batches: Batches, folder: Location, by: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Write rows; yield the name of each file below the folder and its partition.
+    """Write rows; yield the name of each file below the folder, and its partition.
 
-    Rows that are sorted by partition make the fewest files.
+    A file has rows of one partition. If the rows are sorted by partition, there are the fewest files.
     """
     for partition, pieces in groupby(_pieces(batches, by), key=lambda piece: piece[0]):
         for rows in _of_files(piece for _, piece in pieces):
@@ -144,7 +158,7 @@ def _values(by: Sequence[str], partition: str) -> dict[str, str | None]:
 
 
 def _pieces(batches: Batches, by: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Yield the batches cut where the partition changes."""
+    """Cut the batches where the partition changes; yield the partition and the rows of each piece."""
     for batch in batches:
         if not batch.num_rows:
             continue
@@ -159,7 +173,7 @@ def _pieces(batches: Batches, by: Sequence[str]) -> Iterator[tuple[str, pa.Recor
 
 
 def _of_files(batches: Batches) -> Iterator[pa.Table]:
-    """Yield the rows of one partition, cut into files."""
+    """Yield the rows of one partition in tables, one for each file."""
     waiting: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -172,11 +186,18 @@ def _of_files(batches: Batches) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(waiting)
 
 
-# NOT NULL inside the columns of a Delta table: fields of structures, elements of arrays, values of maps.
+# NOT NULL inside the columns of a Delta table: in fields of structures, elements of arrays and values of maps.
+#
+# Nothing checks these while the files are written, so a condition must check the rows before. A column needs one if
+# something inside it is NOT NULL in the table (`_strict`) and nullable in the rows (`_looser`).
 
 
 def inside_conditions(there: StructType, given: StructType) -> dict[str, str]:
-    """Return conditions (SQL by name) for columns in which the rows' types, unlike the table's, allow a null inside."""
+    """Return conditions (SQL by name) for the columns that need one.
+
+    there   the columns of the table
+    given   the columns of the rows
+    """
     own = {field.name: field.dataType for field in given}
     found = {}
     for field in there:
@@ -237,31 +258,33 @@ def _part(value: str, kind: DataType, nullable: bool, depth: int) -> str:
 
 # Check that a Delta table can take the rows of a batch, before the batch's unit is committed.
 #
-# A table that refuses the rows refuses them at each replay too. If the unit were committed, the batch could neither be
-# written nor withdrawn. The write may still fail, for example because a disk is full. Then `onlyonce lineage new`
-# withdraws the unit.
+# A table that refuses rows refuses them at each replay too. If the batch's unit were committed before, the batch could
+# neither be written nor withdrawn. A write may still fail after the check, for example because a disk is full. Then
+# `onlyonce lineage new` withdraws the unit.
 
 
 CONSTRAINT = "delta.constraints."
 
 
 class Merges(Protocol):
-    """A change whose rows keep columns of the rows that are in the table."""
+    """An upsert whose rows lack some columns of the table. The rows in the table keep their values of these columns."""
 
     def files(self, table: DeltaTable) -> list[Held]:
         """See `rewrite.Plan`."""
 
     def merged(self, table: DeltaTable, files: Sequence[Held]) -> DataFrame:
-        """Return the rows that would be written."""
+        """Return the rows as the upsert would write them, with the values that are kept."""
 
 
 def check_fit(
     output: Output, path: Location, rows: DataFrame, stored: DataFrame, plan: Callable[[], Merges] | None = None
 ) -> None:
-    """Raise InvariantBroken for two rows with the same keys, and Refused for rows that break a rule of the table.
+    """Raise InvariantBroken for two rows with the same keys, and Refused for a row that breaks a rule of the table.
 
-    `stored`: the rows that will be in the table. `plan`: makes the change, if it keeps values that the rows do not
-    have.
+    rows     the rows of the batch
+    stored   the rows that the table gets: without rows that say what is deleted, and without the column for that
+    plan     makes the upsert. It is called only if the table has rules and columns that the rows lack: then a rule is
+             checked on the row with the values that it keeps
     """
     if output.sink.write in ("upsert", HISTORY):
         _check_keys(output, rows)
@@ -287,9 +310,11 @@ def check_fit(
 def fit_conditions(
     table: DeltaTable, there: StructType, written: DataFrame, given: Collection[str] = ()
 ) -> dict[str, str]:
-    """Return the conditions for a row by the table's constraints and columns.
+    """Return all conditions (SQL by name) that the table has for a row: by its constraints and its columns.
 
-    A generated column is a condition if the output has `given` it.
+    there     the columns of the table
+    written   the rows as they would be written
+    given     the columns that the output itself gives. A generated column is checked only if it is one of them
     """
     return (
         _own(table, there, given)

@@ -1,10 +1,13 @@
-"""The sinks behind the outbox (Webhook, BigQuery, Kafka, the user's own): rows are stored as JSON with their unit.
+"""Write an output's rows to the outbox, for the sinks Webhook, BigQuery, Kafka and the user's own.
 
-The unit is that of a Postgres sink with another table, in the same transaction as the rows. Once committed the rows
-never change. `onlyonce.sinks.outbox.deliver` sends them, and a replay of the batch writes nothing. Rows of a backfill
-are held until it has ended (`commitlog.outputs.backfills`). Each attempt is a batch of its own, and the rows of a
-killed attempt are never sent. The rows of a key are in one unit of a batch, and batches come one after the other, so
-the rows of a key are in order in the outbox.
+The outbox is a table in the commit log's database, with one JSON payload for each row to be sent. An output writes it
+as a Postgres sink writes a user's table (`postgres_unit`): rows and unit are committed in one transaction.
+
+- Committed rows are sent by `onlyonce.sinks.outbox.deliver`. They never change, and a replay of the batch writes none.
+- The rows of a backfill are held until it has ended (`commitlog.backfills`). Each attempt at a backfill is a batch of
+  its own, and the rows of a killed attempt are never sent.
+- The rows of one key are sent in order: all rows of a key in a batch are in one unit, sorted (`_in_order`), and one
+  batch is written after the other.
 """
 
 from __future__ import annotations
@@ -52,7 +55,11 @@ class OutboxWriter:
         self._origin = outbox.Origin("", "")
 
     def prepare(self, schema: StructType) -> None:
-        """Check that the rows have the columns that order them. Raise Refused."""
+        """Raise Refused if the rows lack a column of `keys`, `order_by` or `headers`.
+
+        Also read the values that all rows of this lineage get in the outbox: `life`, the id of the lineage, and
+        `state`, which is 'waiting', or 'held' for a backfill.
+        """
         named = (
             *self._sink.keys,
             *self._order_by(),
@@ -72,7 +79,13 @@ class OutboxWriter:
         return {}
 
     def write(self, batch: Batch, rows: DataFrame, content_of_rows: Content) -> int:
-        """Run one task and one transaction for each pinned partition. At-least-once batches are refused earlier."""
+        """Write the rows, in one task and one transaction for each pinned partition. Return 0.
+
+        Rows with the same keys are in the same partition. Rows of an output without keys are spread by their hash. The
+        hash and the floats of a row are counted for its unit and not written (`content.carried`, HASH).
+
+        At-least-once batches are refused earlier.
+        """
         if content_of_rows.rows == 0:
             self._units.commit_nothing(batch, content_of_rows)
             return 0
@@ -100,13 +113,13 @@ class OutboxWriter:
         return 0
 
     def landed(self, plan: Plan) -> bool:
-        """Return False: nothing is ever written plainly."""
+        """Return False: no rows are ever written without a unit."""
         return False
 
     def replace(self, batch: Batch, rows: DataFrame, content_of_rows: Content, span: Span) -> None:
         """Raise InvariantBroken: what was sent can't be taken back.
 
-        `what_to_do` refuses such a backfill, skips it, or has it write new rows.
+        This is never called, since `what_to_do` refuses such a backfill, skips the sink, or lets it write new rows.
         """
         raise InvariantBroken(f"output {self._output.name}: a backfill wants to replace what was sent")
 
@@ -120,9 +133,9 @@ class OutboxWriter:
         return self._sink.order_by if isinstance(self._sink, Webhook) else ()
 
     def _in_order(self, pinned: DataFrame) -> DataFrame:
-        """Sort by key, window, declared order and hash.
+        """Sort each partition by key, window, declared order and hash.
 
-        The hash makes the order total, so that a row has one number.
+        The hash makes the order total, so each attempt gives a row the same number.
         """
         window = [name for name in (WINDOW_START, WINDOW_END) if name in pinned.columns]
         order = (*self._sink.keys, *window, *self._order_by(), HASH)
@@ -141,7 +154,8 @@ def _column(name: str) -> Column:
     return F.col(quoted(name))
 
 
-# What a target outside keeps of the rows that were sent to it, and until when. The target is not searched.
+# For the receipt of an erasure: until when an external target keeps rows that were sent to it. onlyonce does not search
+# the target.
 
 
 @dataclass(frozen=True)
@@ -151,7 +165,7 @@ class StoredOutside(Stored):
     sink: Sent
 
     def stays(self) -> str:
-        """Return when what was sent is gone."""
+        """Return until when the target keeps the rows, as a sentence for the receipt."""
         return f"what was sent there stays: {self._until()}"
 
     def _until(self) -> str:
