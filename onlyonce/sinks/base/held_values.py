@@ -125,11 +125,8 @@ def outside(schema: StructType, lengths: Lengths) -> Column | None:
 
 
 def any_outside(rows: pa.Table, lengths: Lengths) -> bool:
-    """Return whether `outside` would be true for any of these rows, which the driver holds in memory.
-
-    Values inside nested columns are not checked. A sink without nested types gets such a column as one string.
-    """
-    times = (column for column in rows.columns if pa.types.is_date32(column.type) or pa.types.is_timestamp(column.type))
+    """Return whether `outside` would be true for any of these rows, which the driver holds in memory."""
+    times = (time for column in rows.columns for chunk in column.chunks for time in _times(chunk))
     return any(map(_most_outside, times)) or any(
         _longest(rows.column(name), one) > one.most for name, one in lengths.items() if name in rows.column_names
     )
@@ -140,7 +137,22 @@ def _longest(column: pa.ChunkedArray, length: Length) -> int:
     return pc.max(pc.binary_length(column) if in_bytes else pc.utf8_length(column)).as_py() or 0
 
 
-def _most_outside(column: pa.ChunkedArray) -> bool:
+def _times(column: pa.Array) -> Iterator[pa.Array]:
+    """Yield the dates and timestamps of a column, also of those inside structs, arrays and maps."""
+    if pa.types.is_date32(column.type) or pa.types.is_timestamp(column.type):
+        yield column
+    elif pa.types.is_struct(column.type):
+        for field in column.flatten():
+            yield from _times(field)
+    elif pa.types.is_map(column.type):  # Arrow flattens no map
+        begin, end = column.offsets[0].as_py(), column.offsets[-1].as_py()
+        for entries in (column.keys, column.items):
+            yield from _times(entries.slice(begin, end - begin))
+    elif pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        yield from _times(column.flatten())
+
+
+def _most_outside(column: pa.Array) -> bool:
     a_day, whole = (1, pa.int32()) if pa.types.is_date32(column.type) else (86_400_000_000, pa.int64())
     most = pc.min_max(column.cast(whole))
     return most["min"].is_valid and not (

@@ -784,6 +784,13 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "nested-times-in-the-driver",
+        "a small batch takes times inside structs, arrays and maps that a large one refuses",
+        "onlyonce/sinks/base/held_values.py",
+        Never("_times", "pa.types.is_struct(column.type)"),
+        tests=("tests/unit/sinks/test_held_values.py::test_times_inside_columns_of_rows_in_memory_are_checked",),
+    ),
+    Mutant(
         "earlier-window-over-the-later",
         "an upsert whose keys don't say the window takes the row that comes last, not that of the later window",
         "onlyonce/sinks/postgres/postgres_unit.py",

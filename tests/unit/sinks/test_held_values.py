@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +26,23 @@ MICROS = pa.timestamp("us", "UTC")
 def test_rows_in_memory_are_of_the_years_1_to_9999(kind: pa.DataType, values: list[Any], outside: bool) -> None:
     """To the day, and to the microsecond."""
     assert held_values.any_outside(pa.table({"a": pa.array(values, kind)}), {}) is outside
+
+
+@pytest.mark.parametrize(
+    ("kind", "nested"),
+    [
+        (pa.struct([("a", pa.int64()), ("at", MICROS)]), lambda at: {"a": 1, "at": at}), (pa.list_(MICROS), lambda at: [0, at]),
+        (pa.map_(pa.string(), MICROS), lambda at: [("a", at)]), (pa.map_(MICROS, pa.string()), lambda at: [(at, "a")]),
+        (pa.list_(pa.struct([("days", pa.map_(pa.string(), MICROS))])), lambda at: [None, {"days": [("a", at)]}]),
+    ],
+)  # fmt: skip
+def test_times_inside_columns_of_rows_in_memory_are_checked(kind: pa.DataType, nested: Callable[[int], Any]) -> None:
+    """As in Spark's tasks: a batch has the same fate whether the driver or a task writes it."""
+    last = 253_402_300_799_999_999
+    for at, outside in ((last, False), (last + 1, True)):
+        whole = pa.array([None, nested(0), nested(at), nested(0)], kind)
+        assert held_values.any_outside(pa.table({"a": whole}), {}) is outside
+        assert not held_values.any_outside(pa.table({"a": whole.slice(3)}), {})
 
 
 def test_a_limit_is_looked_for_inside_columns() -> None:
