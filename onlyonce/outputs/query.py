@@ -101,6 +101,8 @@ def written_in_driver(
     wanted = None if results.newer(step.output.sink, plain.columns) else step.writer.exported(batch, plain)
     if wanted is None or {*results.WINDOW} & {*plain.columns} - {*wanted.columns}:
         return None
+    if held_values.hidden(plain.schema, wanted.schema):
+        return None
     most = MOST + 1 if bounded else records
     rows = driver_rows.fetched(session.frame_of_local_rows(wanted.limit(most)) if bounded else wanted, most)
     if rows is None or (bounded and rows.num_rows > MOST):

@@ -137,6 +137,12 @@ def _longest(column: pa.ChunkedArray, length: Length) -> int:
     return pc.max(pc.binary_length(column) if in_bytes else pc.utf8_length(column)).as_py() or 0
 
 
+def hidden(rows: StructType, written: StructType) -> bool:
+    """Return whether times inside nested columns are written as parts of a string, which `any_outside` can't check."""
+    strings = {field.name for field in written.fields if isinstance(field.dataType, StringType)}
+    return any(field.name in strings and _has(field.dataType, YEARS) for field in rows.fields)
+
+
 def _times(column: pa.Array) -> Iterator[pa.Array]:
     """Yield the dates and timestamps of a column, also of those inside structs, arrays and maps."""
     if pa.types.is_date32(column.type) or pa.types.is_timestamp(column.type):
