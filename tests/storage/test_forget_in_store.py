@@ -36,14 +36,14 @@ UPLOADS = ".sgwtmp"
 """Where the server has the parts of uploads that were not ended."""
 
 
-def put(name: str, *records: tuple[str, str, int]) -> None:
+def put(name: str, *records: tuple[str, str, int, int]) -> None:
     """An object in the inbox."""
     inbox = settings.inbox_location("shop", f"{settings.data_root().parent}/in")
     lines = [
         json.dumps(
-            {"id": record, "shop": shop, "at": f"2026-01-01T{hour:02}:00:00Z", "cents": 7, "weight": 1.0}
+            {"id": record, "shop": shop, "at": f"2026-01-01T{hour:02}:00:00Z", "cents": cents, "weight": 1.0}
         ).replace("/", "\\/")
-        for record, shop, hour in records
+        for record, shop, hour, cents in records
     ]
     content = "".join(f"{line}\n" for line in lines).encode()
     stores.of(inbox).put(inbox / name, gzip.compress(content) if name.endswith(".gz") else content)
@@ -53,14 +53,14 @@ def put(name: str, *records: tuple[str, str, int]) -> None:
 def test_in_a_store_the_receipt_names_what_a_search_finds(
     platform: Platform, server: Server, versitygw: S3, monkeypatch: pytest.MonkeyPatch, spark_in_store: None
 ) -> None:
-    """Old versions of tables and state are gone; input, files and rows without windows are named, and so is the bucket
-    for what no listing shows."""
+    """Old versions of tables and state are gone. Named are input, files, rows without windows, the state of a join, the
+    copies of a lookup, and the bucket for what no listing shows."""
     bucket = versitygw.bucket()
     assert versitygw.buckets
     on_disk = versitygw.buckets / bucket.removeprefix("s3://")
     platform.give(
         monkeypatch, **versitygw.environment, ONLYONCE_PIPELINES=str(settings.ROOT / "tests" / "support" / "stored_shop.py"), ONLYONCE_DATA=f"{bucket}/lake",
-        STORED_SHOP_INBOX=f"{bucket}/in", STORED_SHOP_FILES=f"{bucket}/files",
+        STORED_SHOP_INBOX=f"{bucket}/in", STORED_SHOP_FILES=f"{bucket}/files", STORED_SHOP_OWNERS="yes",
     )  # fmt: skip
 
     def everywhere() -> set[str]:
@@ -72,10 +72,11 @@ def test_in_a_store_the_receipt_names_what_a_search_finds(
         } - {value_finder.WAL}
         return {*in_bucket, *in_database, *value_finder.in_files(str(platform.home), MENTIONS)}
 
-    put("0.jsonl", ("a", WHO, 0), ("b", "other", 0))
-    put("1.jsonl.gz", ("c", WHO, 0))
+    platform.sql(f"CREATE TABLE public.owners AS SELECT $${WHO}$$ AS shop, 'one' AS owner")
+    put("0.jsonl", ("a", WHO, 0, 7), ("b", "other", 0, 7), ("d", WHO, 0, -1))
+    put("1.jsonl.gz", ("c", WHO, 0, 7))
     platform.run("shop", "--close")
-    put("last.jsonl", ("z", "last", 1))
+    put("last.jsonl", ("z", "last", 1, 7))
     platform.run("shop", "--close")
     platform.end_sessions()
     at = location(f"{bucket}/lake/tables/shop/per_shop/never-ended")
@@ -97,21 +98,31 @@ def test_in_a_store_the_receipt_names_what_a_search_finds(
             "lake/data/shop/checkpoints",
             "lake/tables/shop/per_shop",
             "lake/tables/shop/each",
+            "lake/data/shop/checkpoints/pairs",
+            "lake/tables/shop/pairs",
+            "lake/data/@lookups",
+            "lake/tables/shop/owned",
         )
     }
     assert [name for name, start in kinds.items() if not any(place.startswith(start) for place in before)] == []
     named = {row["place"] for row in left if row["found"].endswith(SEARCHED)}
-    assert {place for place in after if UPLOADS not in place} == named
+    assert {place for place in after if UPLOADS not in place} == named | {"table public.owners"}
     assert {name for name, start in kinds.items() if any(place.startswith(start) for place in after)} == {
         "in",
         "files",
         "lake/tables/shop/each",
+        "lake/data/shop/checkpoints",
+        "lake/data/shop/checkpoints/pairs",
+        "lake/data/@lookups",
+        "lake/tables/shop/owned",
     }
     others = {row["place"]: row["goes"] for row in left if not row["found"].endswith(SEARCHED)}
     of_bucket = f"objects that were deleted from {bucket} or replaced, and uploads that were not ended"
     assert {*others} - {one.place for one in forget.UNKNOWN} == {
         of_bucket,
         "output each (delta:shop/each)",
+        "output owned (delta:shop/owned)",
+        "table public.owners",
         "write-ahead log of PostgreSQL",
     }
     assert "AbortIncompleteMultipartUpload" in others[of_bucket]

@@ -38,6 +38,13 @@ def owned(sales: DataFrame, owners: DataFrame) -> DataFrame:
 PAIRS = Join(
     left="tests.support.marked_shop:sold", right="tests.support.marked_shop:returned", on="shop", within=MINUTE.size
 )
+JOINED = Output(name="pairs", join=PAIRS, window=MINUTE, lateness=LATENESS, sink=Delta())
+LOOKED_UP = Output(
+    name="owned",
+    transform="tests.support.marked_shop:owned",
+    lookups=(Lookup(name="owners", table=Postgres(table="public.owners"), keys="shop"),),
+    sink=Delta(),
+)
 
 PIPELINES = [
     replace(
@@ -47,10 +54,10 @@ PIPELINES = [
                 name="per_shop", transform=f"{T}per_shop", window=MINUTE, lateness=LATENESS, sink=Delta(), reject="tests.support.marked_shop:unsound",
             ),
             Output(name="filed", transform=f"{T}per_shop", window=MINUTE, lateness=LATENESS, sink=FileSink(shards=1, format="parquet")),
-            Output(name="pairs", join=PAIRS, window=MINUTE, lateness=LATENESS, sink=Delta()),
+            JOINED,
             Output(name="each", transform=f"{T}each", sink=Postgres(table="results.each", write="append")),
             Output(name="replaced", transform=f"{T}per_shop", window=MINUTE, lateness=LATENESS, sink=Postgres(table="results.replaced")),
-            Output(name="owned", transform="tests.support.marked_shop:owned", lookups=(Lookup(name="owners", table=Postgres(table="public.owners"), keys="shop"),), sink=Delta()),
+            LOOKED_UP,
         ),
     )
 ]  # fmt: skip

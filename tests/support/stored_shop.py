@@ -1,5 +1,6 @@
 """The test pipeline with what works on data in an object store so far: a Delta output by windows, and one of single
-records, in a place of its own where STORED_SHOP_EACH names one; with STORED_SHOP_FILES also files there.
+records, in a place of its own where STORED_SHOP_EACH names one; with STORED_SHOP_FILES also files there, and with
+STORED_SHOP_OWNERS a join and a lookup.
 
 STORED_SHOP_INBOX and STORED_SHOP_FORMAT: where its files come in, and which they are."""
 
@@ -9,6 +10,7 @@ import os
 from typing import Any
 
 from onlyonce.api.pipeline import Delta, Files, FileSink, Output, Pipeline
+from tests.support.marked_shop import JOINED, LOOKED_UP
 from tests.support.shop import LATENESS, MINUTE
 
 FORM: Any = os.environ.get("STORED_SHOP_FORMAT", "json")
@@ -25,6 +27,7 @@ SHOP = Pipeline(
             Output(name=name, transform="tests.support.shop_transforms:per_shop", window=MINUTE, lateness=LATENESS, sink=FileSink(path=path, shards=1))
             for name, path in (("filed", os.environ.get("STORED_SHOP_FILES")),) if path
         ),
+        *((JOINED, LOOKED_UP) if "STORED_SHOP_OWNERS" in os.environ else ()),
     ),
 )  # fmt: skip
 
