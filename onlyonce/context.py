@@ -223,13 +223,13 @@ Look = Callable[[StreamingQuery], None]
 def drain_query(query: Query, frame: DataFrame, mode: str, on_batch: OnBatch, look: Look = lambda _: None) -> None:
     """Run a query to its end: of the available input, or, if its trigger does not end by itself, of the run.
 
-    Raise our own error if one is the cause, or the one by which the run was asked to stop between two batches: to Spark
-    that is a batch that failed, to the log one that has not begun.
+    Raise our own error if one is the cause, or the error by which the run was asked to stop between two batches. To
+    Spark this is a failed batch; in the log the batch has not begun.
 
     `look` is called before each batch, at intervals, and at the end; what it raises ends the query between two batches.
 
-    A fenced driver may still write into the checkpoint and so stop the live one, and a live one clears away the blocks
-    of a fenced one: as long as our epoch is the highest the query starts again, a bounded number of times in a row.
+    A fenced driver may still write into the checkpoint and so stop the live driver, and a live driver removes a fenced
+    driver's blocks. As long as our epoch is the highest the query starts again, a bounded number of times in a row.
     """
     in_a_row = 0
     while True:
@@ -433,9 +433,9 @@ class RunContext:
 
         docs/specification/incarnation.md.
 
-        Raise the refusal of an output's table, before anything of it is begun. Raise Refused for a checkpoint that was
-        lost, swapped or restored, for a declaration under which the lineage can't continue (`onlyonce plan`), and for a
-        first life that would begin at records which are removed.
+        Raise the refusal of an output's table, before anything of it is begun. Raise Refused if the checkpoint was
+        lost, swapped or restored, or if the lineage can't continue under this declaration (`onlyonce plan`). Also if a
+        first life would begin at removed records.
         """
         if name in self._open:
             return self._open[name]

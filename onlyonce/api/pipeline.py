@@ -415,7 +415,7 @@ ONE_OF_SEVERAL: Any = OneOfSeveral()
 
 @declaration
 class Pipeline:
-    """A source, the fate of each of its records, and the outputs made from those that are kept.
+    """A source, the fate of each of its records, and the outputs made from the kept records.
 
     name           unique; a word in lower case
     source         where records come from
@@ -610,7 +610,7 @@ class Pipeline:
         return self.output(output.made_beside) if output.made_beside else output
 
     def made_from(self, root: Output) -> list[Output]:
-        """Return the outputs made from the closed panes of `root`, and those that are results of its function."""
+        """Return the outputs made from the closed panes of `root`, and the outputs that are results of its function."""
         return [o for o in self.outputs if o.made_beside == root.name]
 
     def upstream(self, output: Output) -> list[Output]:

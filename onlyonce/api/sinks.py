@@ -3,8 +3,9 @@
 Pure data, checked when it is made.
 
 An upsert may keep the newest row of each key by columns of the rows (`newest_by`), and remove rows (`deletes`). Changes
-of a database come repeatedly and out of order. Each has a position in its source, so the newest row of a key is known
-in any order. A deleted row leaves its key and position behind, so that a late older change does not bring it back.
+of a database come repeatedly and out of order. Each change has a position in its source, so the newest row of a key is
+known in any order. A deleted row leaves its key and position behind, so that a late older change does not bring it
+back.
 """
 
 from __future__ import annotations

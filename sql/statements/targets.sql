@@ -1,5 +1,5 @@
 -- one_at_a_time --
--- Claims are decided one after the other: a folder inside another one has no row of its own to wait for.
+-- Claims are decided one after the other. A row lock can't decide: a folder and a folder inside it have different rows.
 LOCK TABLE onlyonce_private.targets IN SHARE ROW EXCLUSIVE MODE
 
 -- of_others --
