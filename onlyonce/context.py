@@ -207,7 +207,7 @@ class Query:
 
     @property
     def first_window(self) -> int | None:
-        """Return where the windows of this life begin, in microseconds, if those before are of another declaration."""
+        """Return where the windows of this life begin, in microseconds, if earlier ones differ in declaration."""
         return self.start_from.get(FIRST_WINDOW)
 
     @property

@@ -28,7 +28,7 @@ from onlyonce.failpoints import passing
 class Made(NamedTuple):
     """When the table of an output was made, and its id.
 
-    Path and id are None before the first run. The id is None for a table without an id.
+    `at` and `table_id` are None before the first run. `table_id` is None for a table without an id.
     """
 
     at: datetime | None

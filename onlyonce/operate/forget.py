@@ -1,9 +1,9 @@
 """Forget the records whose columns have given values, for good: `onlyonce forget`. docs/specification/erasure.md.
 
-They are removed from `events` (kept, invalid and remnant), from input files, staged rows and the outbox, and the closed
-windows that they were in are computed again. What can't be erased is named. A receipt stays in the log: when, by whom,
-how many, by which columns; never the values. The record ids stay in the catalog as hashes, so a re-delivery is a
-duplicate, unless --ids asks to forget them too. The same command finishes what a killed one has begun.
+They are removed from `events` (kept, invalid and remnant), input files, staged rows and the outbox. Their closed
+windows are computed again. What can't be erased is named. A receipt stays in the log: when, by whom, how many, by which
+columns; never the values. The record ids stay in the catalog as hashes, so a re-delivery is a duplicate, unless --ids
+asks to forget them too. The same command finishes what a killed one has begun.
 """
 
 from __future__ import annotations

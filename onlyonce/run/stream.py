@@ -252,7 +252,7 @@ def main(argv: list[str]) -> Report:
 
 
 def arguments(argv: list[str]) -> Namespace:
-    """Parse the arguments of a run, which are those of `onlyonce run` and the DAG's Params."""
+    """Parse the arguments of a run, as of `onlyonce run` and the DAG's Params."""
     asked = parse("run", argv)
     if asked.forever:
         refuse_with(close=asked.close, bounded=asked.bounded, dry_run=asked.dry_run)

@@ -248,8 +248,8 @@ def check_types(schema: Schema) -> None:
 def records(at: FileAt, names: Collection[str] | None, most_rows: int) -> Iterator[pa.RecordBatch]:
     """Yield the rows of some columns (None: all) in groups that fit into memory.
 
-    Call `columns` for the file before. The types are those of the file's schema. Raise Damaged for a column that no
-    Arrow type holds.
+    Call `columns` for the file before. The types come from the file's schema. Raise Damaged for a column that no Arrow
+    type holds.
     """
     with _opened(at) as file:
         reader = fastavro.reader(file)

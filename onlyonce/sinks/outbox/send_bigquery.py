@@ -296,7 +296,7 @@ class BigQueryStreamTarget:
         counted = self._ask(lambda: self._client.finalize_write_stream(name=name, **self._once), unit).row_count
         passing("bigquery-after-end")
         if counted != number:
-            # Requests of another size have met those of an earlier attempt. No deliverer commits this stream, since
+            # Requests of another size overlap requests of an earlier attempt. No deliverer commits this stream, since
             # each compares the count.
             self._new(unit)
             raise Unsent(
