@@ -1,5 +1,7 @@
-"""The commands that check or test a user's pipeline (check, replay, conform, crashtest), and those for a changed one
-(plan, release)."""
+"""The commands that check or test a user's pipeline, and the commands for a changed pipeline.
+
+The first are check, replay, conform and crashtest; the others plan and release.
+"""
 
 from __future__ import annotations
 

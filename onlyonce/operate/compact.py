@@ -88,8 +88,8 @@ REGISTRY = (BATCH_NO,)
 LOG_HOURS = 2.0
 """How long an entry of a table's log stays at least: longer than a reader takes to read a version that it has found.
 
-Each poll and each commit lists the whole log, so its length is a part of a batch's cost: some 8 ms for the entries of a
-day, one a minute.
+Each poll and each commit lists the whole log, so its length is a part of a batch's cost. With one entry a minute, a
+day's entries cost some 8 ms.
 """
 
 

@@ -73,7 +73,7 @@ def left_in_topics(pipeline: Pipeline, master: str | None) -> Iterator[Left]:
 
 
 # Places that the search does not read, each with a reason and with when it is removed. A place is named only if the
-# pipeline has it: a topic if it is a source, pages of a table if rows of it were replaced.
+# pipeline has it: a topic if it is a source, and a table's pages if rows of the table were replaced.
 
 
 PUBSUB_GOES = (

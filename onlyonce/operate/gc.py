@@ -83,10 +83,10 @@ def note_final(database: Database) -> None:
 # that lists the inbox has never run. Files that grow are never moved. A file that was replaced under its name stays, so
 # that the next run refuses it.
 #
-# A file is first linked to its new name (or copied under a hidden name, if the archive is on another file system), then
-# unlinked from the inbox. After a kill between the two steps, the next collection finds both names and finishes. It
-# overwrites nothing. In a store the object is put only if its name is free. If the archive's file system has no hard
-# links, each file stays in the inbox with a warning.
+# A file is first linked to its new name, then unlinked from the inbox. If the archive is on another file system, the
+# file is copied under a hidden name instead of linked. After a kill between the two steps, the next collection finds
+# both names and finishes. It overwrites nothing. In a store the object is put only if its name is free. If the
+# archive's file system has no hard links, each file stays in the inbox with a warning.
 #
 # `batches.source_to` keeps the path in the inbox. The archive has the same path below a folder of the pipeline's name.
 

@@ -99,7 +99,7 @@ def calling(whose: str, function: Callable[..., Any], columns: list[str]) -> Ite
 #
 # Rejection depends on the record's own columns only, so a replay, a new life and a backfill reject the same records.
 # The stream leaves them out (`accepted_rows`). The query that counts a batch's records, by the commits of receive,
-# finds them a second time (`rejections_met`), and the end of the batch stores them in the log. A late record counts as
+# finds them a second time (`rejections_met`). The end of the batch stores them in the log. A late record counts as
 # late, whatever the function returns for it; a backfill that includes the record calls the function.
 
 

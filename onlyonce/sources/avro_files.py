@@ -195,8 +195,8 @@ def _is_mixed(schema: Avro, defined: dict[str, Avro]) -> bool:
 
 # The records of Avro files, in groups.
 #
-# fastavro decodes a block as a whole, and follows nested types past the end of its stack: five thousand nested records
-# in a file of five kilobytes end the process. So the types are checked before any record is read. And the blocks are
+# fastavro decodes a block as a whole, and follows nested types until its stack overflows. Five thousand nested records,
+# in a file of five kilobytes, crash the process. So the types are checked before any record is read. And the blocks are
 # unpacked once, within bounds, when a file is registered. For a damaged byte fastavro raises any error.
 
 

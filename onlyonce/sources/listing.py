@@ -344,7 +344,10 @@ class Known:
 
 
 def known_objects(registered: Iterable[pa.RecordBatch], before: Known = Known()) -> Known:
-    """Return the objects known before and those in batches of the registry (batch_no, path, mark), in their order."""
+    """Return the objects known before and the objects in batches of the registry, in their order.
+
+    `registered`: the columns batch_no, path and mark.
+    """
     parts: list[tuple[Any, Hashes, Hashes]] = [(np.full(len(before.names), EARLIER), before.names, before.marks)]
     for batch in registered:
         numbers = batch.column(BATCH_NO).to_numpy()

@@ -42,8 +42,8 @@ def _repeats(column: pa.ChunkedArray) -> bool:
 #
 # Tasks write the files into a folder of their attempt, which no reader sees. Then the driver names the files in one
 # commit by delta-rs, under the transaction id. Flink's Delta connector works the same way. Spark's own writer computes
-# the state of the whole table before each commit, to see whether it has the transaction id: three jobs, most of a small
-# batch's time. No commit names the files of a killed attempt, so they hold no rows. A gc run removes them
+# the state of the whole table before each commit, to see whether it has the transaction id. This takes three jobs, most
+# of a small batch's time. No commit names the files of a killed attempt, so they hold no rows. A gc run removes them
 # (`onlyonce.tables.attempt_files`).
 
 

@@ -295,8 +295,7 @@ def shorten_log(path: Location, upto: int, hours: float) -> int:
     return removed
 
 
-# Removes rows of `events`: their files are removed from the table, and the other rows of a file are written to a new
-# one, all in one commit.
+# Remove rows of `events`. One commit removes their files from the table, and adds new files with the other rows.
 #
 # The commit declares that the files change no data (`dataChange` false), as a compaction does: Spark's streams over the
 # table skip it. So only rows that no stream has still to read may be removed. The old files stay on the disk for

@@ -116,8 +116,8 @@ def plain_http(at: Url) -> bool:
 
 # Files at a location: one interface for a local disk and for object stores.
 #
-# Object stores use `obstore`, the crate under delta-rs. So files and commits are written by one client, with one set of
-# variables, and it has what everything here depends on: a PUT that is carried out only if the key does not exist.
+# Object stores use `obstore`, the crate under delta-rs. So one client writes files and commits, with one set of
+# variables. It has what everything here depends on: a PUT that is carried out only if the key does not exist.
 # `pyarrow.fs` has no conditional PUT, no ETag, and no conditional range; it is used only where Arrow itself reads rows.
 #
 # Reads raise FileNotFoundError for a missing file. All raise Refused for a store that denies access, and Retryable for

@@ -293,9 +293,9 @@ READERS: dict[str, Callable[[bytes], pa.Table]] = {
 
 # What a scratch platform holds in the end, as Arrow tables: `events`, each output, and what the log says of them.
 #
-# For an output of files these are the rows of the current files, each with the final name of its file; for one that is
-# sent outside, the rows that wait in the outbox. Columns about the run and not about the result (system time, lineage,
-# batch, partition) are left out. All of it is in memory at once.
+# For an output of files these are the rows of the current files, each with the final name of its file. For an output
+# that is sent outside, these are the rows that wait in the outbox. Columns about the run and not about the result
+# (system time, lineage, batch, partition) are left out. All of it is in memory at once.
 
 
 FLOATS = {700: pa.float32(), 701: pa.float64()}
@@ -381,7 +381,7 @@ def _copied(url: str, select: sql.Composable) -> pa.Table:
 
 SINGLE_TOLERANCE = 1e-5
 TO_ZERO = 1e-12
-"""Of the largest value of a column: a sum that should be zero is as far from it as its terms are rounded."""
+"""As a share of the largest value of a column: a sum that should be zero differs from it by its terms' rounding."""
 SIGN = "oo_sign"
 EXAMPLES = 3
 

@@ -1,8 +1,8 @@
 """The cases that every sink must pass, also a user's own: docs/how-to/own-sink.md.
 
-An `UnderTest` describes a sink: how one attempt writes a batch (with what follows: finalize, deliver), what a reader
-sees, how a new driver fences the old one, how its target breaks. A case is a function of it and of `Processes`, which
-kills and stops real processes at the fail-points that a write passes; a sink has no influence on these points.
+An `UnderTest` describes a sink: how one attempt writes a batch (with finalize and deliver), and what a reader sees. It
+also says how a new driver fences the old one, and how the target breaks. A case is a function of it and of `Processes`,
+which kills and stops real processes at the fail-points that a write passes. A sink has no influence on these points.
 Deliberately broken sinks show that the suite fails a wrong one.
 """
 

@@ -32,8 +32,8 @@ LEFT JOIN onlyonce.long_runs long ON long.instance = receive.instance AND long.s
 ORDER BY receive.instance
 
 -- commits_of --
--- The last lines of the commit log of a pipeline or bounded run: the last lines over the last lines of each life and
--- backfill.
+-- The last lines of the commit log of a pipeline or bounded run: of the last lines of each life and backfill, the
+-- newest.
 SELECT c.committed_at, c.unique_id, c.kind, c.rows, c.epoch, left(c.content_hash, 8) AS content, c.batch_state, c.run_id
 FROM (SELECT lineage FROM onlyonce.lineages WHERE instance = :instance
       UNION SELECT lineage FROM onlyonce.backfills WHERE instance = :instance) l

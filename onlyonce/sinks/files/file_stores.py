@@ -424,8 +424,8 @@ def _open(url: str) -> tuple[Any, str]:
     return system, root.rstrip("/")
 
 
-# The interface of a store. A local folder gives final names. In an object store several files can't be renamed at once,
-# so there the log and a manifest for each pane say which files are final.
+# The interface of a store. A local folder gives final names. In an object store several files can't be renamed at once.
+# So there the log and a manifest for each pane say which files are final.
 
 
 class Store(Protocol):

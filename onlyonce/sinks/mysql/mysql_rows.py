@@ -5,7 +5,7 @@ dropped if they are older. `newest_by` and `deletes` work as in PostgreSQL (`pos
 table, or its key and position in `<table>_deleted`, never both. Making a TEMPORARY table commits nothing, but an ALTER
 or a CREATE INDEX on it would. Each statement names the temporary table once: MySQL can't open it twice in a statement.
 
-A key is in one partition of a batch, and the batches of an output come one after the other, so no two units write one
+A key is in one partition of a batch, and the batches of an output come one after the other. So no two units write one
 key at the same time.
 """
 
