@@ -70,8 +70,10 @@ def working_copy_session(spark: SparkSession) -> SparkSession:
 
 @contextmanager
 def working_copy_of(folder: Location) -> Iterator[WorkingCopy | None]:
-    """Yield a copy of the checkpoint at a folder, for as long as the context; None for one on a disk, which Spark
-    works on itself."""
+    """Yield a copy of the checkpoint at a folder, for as long as the context.
+
+    Yield None for a checkpoint on a disk, on which Spark works itself.
+    """
     if isinstance(folder, Path):
         yield None
         return
@@ -306,7 +308,7 @@ class _Started:
             self._keep_failure(lambda: self._look(running))
             self._keep_failure(self._put_what_ended)
             self._keep_failure(self._query.between_batches)
-        # A batch at work is left to end. One that would begin after this look ends the query by itself.
+        # A batch at work is left to end. A batch that would begin after this check ends the query by itself.
         done = self.failures or (self._query.trigger is ONE_BATCH and self.batches)
         if done and not running.status["isTriggerActive"]:
             running.stop()

@@ -145,7 +145,7 @@ deviations to either side miss one id in 16,000, and a miss is noticed.
 
 
 def member(chunk: Ids, wanted: Ids) -> NDArray[np.bool_]:
-    """Return for each of the wanted ids whether the sorted chunk holds it. Both halves are compared."""
+    """Return for each of the wanted ids whether the sorted chunk holds it. Both halves of an id are compared."""
     high, low = chunk
     found = np.zeros(len(wanted[0]), dtype=bool)
     at = np.searchsorted(high, wanted[0], side="left")

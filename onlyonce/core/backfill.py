@@ -1,7 +1,7 @@
 """Decide which windows a backfill recomputes, which rows it reads for them, and when it must not run. Pure.
 
-A backfill of [from, to) recomputes the windows that *start* in it. So two neighbouring intervals share no window,
-whatever the windows' size. Times are whole microseconds since 1970, UTC.
+A backfill of [from, to) recomputes the windows that *start* in it. So two neighbouring intervals share no window, for
+any size of windows. Times are whole microseconds since 1970, UTC.
 """
 
 from __future__ import annotations

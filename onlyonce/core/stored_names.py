@@ -2,8 +2,8 @@
 
 The comment of each section names where the names are stored and who reads them. A name that changes here makes other
 data unreadable. So a test compares each with a literal and the whole list with a hash. Names of SQL tables, views and
-columns are in `sql`, and fields of some dataclasses are stored under their own names; the same test lists both. Names
-that live only within one Spark query are not here.
+columns are in `sql`. Fields of some dataclasses are stored under their own names. The same test lists both. Names that
+live only within one Spark query are not here.
 """
 
 from __future__ import annotations

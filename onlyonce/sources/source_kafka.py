@@ -263,7 +263,8 @@ class Topic:
             lambda: readings.Reading(self.table, _entries, session.schema_of(SCHEMA).names, _more),
         )
         for _ in range(LOOKS):
-            # Both from one reading: if another driver adds ranges after it, the transaction's number is taken.
+            # Both values come from one read of the registry. If another driver adds ranges after it, the transaction's
+            # number is taken.
             app_id = stored_names.transaction(self.instance, stored_names.RANGES_BY)
             entries = reading.look()
             number = (reading.table.transaction_version(app_id) or 0) + 1

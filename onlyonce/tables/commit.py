@@ -171,7 +171,7 @@ class Appended:
 
 
 class Own(Appended):
-    """One of the platform's own tables. Spark's streams read it version by version, so each commit writes a version
+    """A table of the platform's own. Spark's streams read it version by version, so each commit writes a version
     checksum.
     """
 

@@ -1,8 +1,8 @@
 """The data files of a Delta table's version, and which of them may hold rows with certain values. No JVM.
 
 Partition values and statistics decide, without reading the files. A file that may hold such a row need not hold one. A
-file without statistics may hold anything. So may any file if the bounds of the column are not compared here (floats,
-decimals, bytes, nested values).
+file without statistics may hold anything. Any file may have the value if the bounds of the column are not compared here
+(floats, decimals, bytes, nested values).
 """
 
 from __future__ import annotations

@@ -295,7 +295,7 @@ READERS: dict[str, Callable[[bytes], pa.Table]] = {
 #
 # For an output of files these are the rows of the current files, each with the final name of its file. For an output
 # that is sent outside, these are the rows that wait in the outbox. Columns about the run and not about the result
-# (system time, lineage, batch, partition) are left out. All of it is in memory at once.
+# (system time, lineage, batch, partition) are left out. All of these tables are in memory at once.
 
 
 FLOATS = {700: pa.float32(), 701: pa.float64()}

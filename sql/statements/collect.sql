@@ -163,8 +163,8 @@ WHERE l.query <> 'receive' AND l.kind = 'stream' ORDER BY l.lineage
 
 -- committed_cuts --
 -- Which of some cuts of an inbox (`batch_no` of its registry) an instance has committed, with the files that could not
--- be read. Each of several sources has a registry with its own numbers. A new life may pass a cut again without reading
--- it, so the first batch with the cut has read it.
+-- be read. If a pipeline has several sources, each has a registry with its own numbers. A new life may pass a cut again
+-- without reading it, so the first batch with the cut has read it.
 SELECT DISTINCT ON (batch_no) coalesce(b.source_to->>'source_batch_no', b.source_to->>'batch_no')::bigint AS batch_no, b.facts
 FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
 WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed' AND b.source_to ? 'batch_no'

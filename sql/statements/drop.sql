@@ -46,7 +46,7 @@ DELETE FROM onlyonce_private.outbox WHERE EXISTS (SELECT 1 FROM unnest(CAST(:lin
 DELETE FROM onlyonce_private.files WHERE lineage = ANY (:lineages)
 
 -- forget_units --
--- The units of some lineages, in whatever database.
+-- The units of some lineages, in the database of the connection.
 DELETE FROM onlyonce_private.units WHERE lineage = ANY (:lineages)
 
 -- owned_by_others --

@@ -42,7 +42,8 @@ WHERE p.instance = :instance AND p.output = :output AND p.final AND EXISTS (
 ORDER BY 1
 
 -- outbox --
--- Rows of an instance in the outbox whose payload contains a value anywhere, or an escape. Each is parsed afterwards.
+-- Rows of an instance in the outbox whose payload contains a value anywhere, or an escape. Each row is parsed
+-- afterwards.
 SELECT row_no, output, state, payload FROM onlyonce_private.outbox
 WHERE instance = :instance AND (position(:text IN payload) > 0 OR position(E'\\' IN payload) > 0)
 

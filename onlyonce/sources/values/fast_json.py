@@ -296,9 +296,9 @@ def _cast(column: pa.Array, kind: str) -> pa.Array:
 #
 # A block is an Arrow message with the records of one partition of the batch. It waits in a file for its task
 # (`block_files`). A line stays a line if it is neither plain nor read by Arrow as the table reads it (`arrow_lines`).
-# So does a line whose record would not be kept: without id or event time, or with a time before 1970 or too far ahead.
-# The table's reader then decides (`parse`). So a block has only valid records, and a record's fate does not depend on
-# whether it is in a block. The ids equal the ids of `parse`, to the bit.
+# The same holds for a line whose record would not be kept: without id or event time, or with a time before 1970 or too
+# far ahead. The table's reader then decides (`parse`). So a block has only valid records, and a record's fate does not
+# depend on whether it is in a block. The ids equal the ids of `parse`, to the bit.
 
 
 AS_TIMES = ("timestamp", "date")

@@ -403,7 +403,7 @@ FIRST_TIME = "timestamp'1970-01-01 00:00:00Z'"
 
 @dataclass(frozen=True)
 class _Asked:
-    """All of a declaration that decides how a line becomes a record."""
+    """The parts of a declaration that decide how a line becomes a record."""
 
     schema: str
     layout: str
