@@ -132,8 +132,8 @@ def other_version(where: str, what: str) -> Finding:
     return Finding("versions", where, what, "runs fail, or go by what nobody has tested", Repair("make env"))
 
 
-# Work that waits for a command which has not run. It is a lost long run, an output without progress, files without final names,
-# rows of the outbox, or messages of Pub/Sub.
+# Work that waits for a command which has not run. It is a lost long run, an output without progress, files without
+# final names, rows of the outbox, or messages of Pub/Sub.
 #
 # This work is only waiting, not half done. A finding names the command that should have run, and the doctor may run it.
 # Work that has waited only for a short time is no finding: its task or schedule may just be late.
