@@ -138,7 +138,7 @@ def _put_in(context: RunContext, before: Output, start: Column, span: Span) -> C
     return found
 
 
-# The lookup versions that a backfill uses: the versions with which each window was last written ('then'), or the newest
+# The lookup versions that a backfill sees: those that each window saw when it was last written ('then'), or the newest
 # ('now').
 #
 # The log stores the versions with each window (`panes`). Consecutive windows with the same versions are a part: the
@@ -182,7 +182,7 @@ def _written(context: RunContext, root: Output, span: Span) -> list[tuple[Micros
 def _cut(span: Span, found: list[tuple[Micros, Versions]], newest: Versions) -> list[tuple[Span, Versions]]:
     """Cut the span where the versions change.
 
-    A lookup that a window did not use at that time has its newest version.
+    A lookup that a window did not see at that time has its newest version.
     """
     cut: list[tuple[Micros, Versions]] = []
     for start, versions in found:

@@ -1,11 +1,11 @@
 """Write the rows of a unit, from the table `arriving`: upserts by `newest_by` and `deletes`, histories, and sums.
 
 An upsert keeps the newest row of each key by its columns `newest_by`, and removes rows by `deletes`. A key has a row in
-the table, or its key and position in `<table>_deleted`. It never has both, and it always has its newest change. So a
-later row is compared with the newest change, even if that one has deleted the key's row. All of these statements are in
-the transaction of the unit's claim.
+the table, or its key and position in `<table>_deleted`: never both, and always those of its newest change. So a later
+row is compared with the newest change, even if that one has deleted the key's row. All of it is in the transaction of
+the unit's claim.
 
-A key is in one partition of a batch, and the batches of an output come one after the other. So no two units write one
+A key is in one partition of a batch, and the batches of an output come one after the other, so no two units write one
 key at the same time. A null in an ordering column, or in a key of rows that may be deleted, is an error of PostgreSQL.
 """
 
@@ -195,7 +195,7 @@ def listed(names: Iterable[str]) -> sql.Composable:
 #
 # A version holds until the next version of its key begins, by the order of `newest_by`; the last one is current. A
 # delete is no version: it ends the version before it, and is kept in `<table>_deleted`. So a late change finds its
-# place. After a unit's rows are written, the ends of all versions of its keys are computed again from both tables. Rows
+# place: after a unit's rows are written, the ends of all versions of its keys are computed again from both tables. Rows
 # that were written before are overwritten with themselves. Times need not grow: if the source's clock went back, a
 # version ends before it begins.
 
