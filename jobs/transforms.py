@@ -43,8 +43,8 @@ def count_of_all(counts: DataFrame) -> DataFrame:
 def _flights_and_delay() -> list[Column]:
     """Return the figures. A diverted flight counts, but has no delay: it is left out of both figures on delays.
 
-    Delays are whole minutes, so sum and mean are the same in any order of the rows. Both are null in a window where
-    every flight was diverted.
+    Delays are whole minutes, so sum and mean are the same in any order of the rows. Both columns are null in a window
+    where every flight was diverted.
     """
     return [
         F.count(F.lit(1)).alias("flights"),

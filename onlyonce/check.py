@@ -175,9 +175,9 @@ def _at(output: Output) -> str:
 
 # What has passed a check is kept, so that an unchanged declaration with unchanged functions is checked only once.
 #
-# Each pipeline has one file, <home>/checks/<pipeline>.json. Its key covers all that a check reads: the declaration, the
-# text of the modules of the user's functions and of modules in the same folders, and the versions of Spark and of this
-# package. A file or variable that a function reads is not covered; if it changes, the run itself fails.
+# Each pipeline has one file, <home>/checks/<pipeline>.json. Its key covers everything that a check reads: the
+# declaration, the modules of the user's functions with the modules in their folders, and the versions of Spark and of
+# this package. A file or variable that a function reads is not covered; if it changes, the run itself fails.
 
 
 Schemas = dict[str, dict[str, Any]]
@@ -240,7 +240,7 @@ def _modules(pipeline: Pipeline) -> list[Path]:
 
 
 Types = tuple[dict[str, str], dict[str, str], str]
-"""The types of a function's columns as the sink has them, those of the existing table, and where the table is."""
+"""The types of a function's columns as the sink has them, the types of the existing table, and where the table is."""
 
 
 def check_tables(pipeline: Pipeline, output: Output, schema: StructType) -> None:

@@ -1,9 +1,9 @@
 """The list of all settings, with type, default and meaning; and the value of each.
 
-An environment variable (ONLYONCE_ and the name in capitals) wins over the TOML file. That file is the one which
-ONLYONCE_CONFIG names, or `onlyonce.toml` in the working folder. An empty variable counts as not set. A relative path in
-the file starts at the file's folder. The rest of the package reads settings by `onlyonce.settings`. Executors import
-neither this module nor pydantic: what they need of the settings travels to them.
+An environment variable (ONLYONCE_ and the name in capitals) wins over the TOML file. ONLYONCE_CONFIG names the file;
+the default is `onlyonce.toml` in the working folder. An empty variable counts as not set. A relative path in the file
+starts at the file's folder. The rest of the package reads settings by `onlyonce.settings`. Executors import neither
+this module nor pydantic: what they need of the settings travels to them.
 """
 
 from __future__ import annotations

@@ -70,8 +70,10 @@ def working_copy_session(spark: SparkSession) -> SparkSession:
 
 @contextmanager
 def working_copy_of(folder: Location) -> Iterator[WorkingCopy | None]:
-    """Yield a copy of the checkpoint at a folder, for as long as the context; None for one on a disk, which Spark
-    works on itself."""
+    """Yield a copy of the checkpoint at a folder, for as long as the context.
+
+    Yield None for a checkpoint on a disk, on which Spark works itself.
+    """
     if isinstance(folder, Path):
         yield None
         return
@@ -207,7 +209,7 @@ class Query:
 
     @property
     def first_window(self) -> int | None:
-        """Return where the windows of this life begin, in microseconds, if those before are of another declaration."""
+        """Return where the windows of this life begin, in microseconds, if earlier ones differ in declaration."""
         return self.start_from.get(FIRST_WINDOW)
 
     @property
@@ -223,13 +225,13 @@ Look = Callable[[StreamingQuery], None]
 def drain_query(query: Query, frame: DataFrame, mode: str, on_batch: OnBatch, look: Look = lambda _: None) -> None:
     """Run a query to its end: of the available input, or, if its trigger does not end by itself, of the run.
 
-    Raise our own error if one is the cause, or the one by which the run was asked to stop between two batches: to Spark
-    that is a batch that failed, to the log one that has not begun.
+    Raise our own error if one is the cause, or the error by which the run was asked to stop between two batches. To
+    Spark this is a failed batch; in the log the batch has not begun.
 
     `look` is called before each batch, at intervals, and at the end; what it raises ends the query between two batches.
 
-    A fenced driver may still write into the checkpoint and so stop the live one, and a live one clears away the blocks
-    of a fenced one: as long as our epoch is the highest the query starts again, a bounded number of times in a row.
+    A fenced driver may still write into the checkpoint and so stop the live driver, and a live driver removes a fenced
+    driver's blocks. As long as our epoch is the highest the query starts again, a bounded number of times in a row.
     """
     in_a_row = 0
     while True:
@@ -306,7 +308,7 @@ class _Started:
             self._keep_failure(lambda: self._look(running))
             self._keep_failure(self._put_what_ended)
             self._keep_failure(self._query.between_batches)
-        # A batch at work is left to end. One that would begin after this look ends the query by itself.
+        # A batch at work is left to end. A batch that would begin after this check ends the query by itself.
         done = self.failures or (self._query.trigger is ONE_BATCH and self.batches)
         if done and not running.status["isTriggerActive"]:
             running.stop()
@@ -433,9 +435,9 @@ class RunContext:
 
         docs/specification/incarnation.md.
 
-        Raise the refusal of an output's table, before anything of it is begun. Raise Refused for a checkpoint that was
-        lost, swapped or restored, for a declaration under which the lineage can't continue (`onlyonce plan`), and for a
-        first life that would begin at records which are removed.
+        Raise the refusal of an output's table, before anything of it is begun. Raise Refused if the checkpoint was
+        lost, swapped or restored, or if the lineage can't continue under this declaration (`onlyonce plan`). Also if a
+        first life would begin at removed records.
         """
         if name in self._open:
             return self._open[name]

@@ -1,8 +1,7 @@
 """Read and change the process's environment. No other module of the package does. Standard library only.
 
-`onlyonce.settings` reads the platform's own settings. This module is for the variables of others: those that a
-declaration names for its secrets, those of Spark, Airflow and emulators, and all that a process which we start
-inherits.
+`onlyonce.settings` reads the platform's own settings. This module is for other variables. A declaration names some for
+its secrets. Spark, Airflow and emulators have their own. A process that we start inherits its environment.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def note(file: str, name: str) -> None:
 
 
 def _count(folder: Path, name: str) -> int:
-    # One byte appended is atomic; the size after it is the number of the passes so far.
+    # Appending one byte is atomic. The file's size is the number of passes so far.
     with open(folder / name, "ab", buffering=0) as file:  # noqa: PTH123 - one descriptor for the write and the position after it
         file.write(b".")
         return file.tell()

@@ -4,10 +4,9 @@
     flights = onlyonce.open("flights")
     flights.output("per_carrier"), flights.late(), flights.trace("UA", 1545, "EWR", "2013-01-01 05:15")
 
-A Delta table is read by delta-rs, an Iceberg table by pyiceberg, a PostgreSQL table by psycopg2, files by pandas, and
-late, invalid and remnant records from the table `events` by pyarrow. A result is loaded into memory as a whole. Each
-function raises Refused for an unknown name or an output without readable rows, and Retryable while a database is
-unreachable.
+delta-rs reads Delta tables, pyiceberg Iceberg tables, psycopg2 PostgreSQL tables, and pandas files. pyarrow reads late,
+invalid and remnant records from the table `events`. A result is loaded into memory as a whole. Each function raises
+Refused for an unknown name or an output without readable rows, and Retryable while a database is unreachable.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ ALL = 1 << 31
 def open(name: str, pipelines: str | Path | list[Path] | None = None) -> Opened:
     """Open a declared pipeline, or a bounded run of it (flights@1).
 
-    `pipelines` is a file with declarations; by default those of ONLYONCE_PIPELINES. The platform is the one of
-    ONLYONCE_HOME. Raise Refused with the nearest known name.
+    `pipelines` is a file with declarations; the default is ONLYONCE_PIPELINES. ONLYONCE_HOME names the platform. Raise
+    Refused with the nearest known name.
     """
     from onlyonce.api import load
 
@@ -101,7 +100,7 @@ class Opened:
     def trace(self, *record_id: Any) -> pd.DataFrame:
         """Return what became of one record, by the values of its id columns in order: its fate, batch and unit.
 
-        The columns are those of `onlyonce trace`. There are no rows if the record was never seen. `windows` has its
+        It has the columns of `onlyonce trace`. There are no rows if the record was never seen. `windows` has its
         windows.
         """
         return self._traced("fates", record_id)

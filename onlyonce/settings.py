@@ -353,7 +353,7 @@ def archive() -> Location | None:
 
 
 def jars() -> Path | None:
-    """Return the folder with the jars of Delta and Kafka if one is named; None: the one that `make env` fills."""
+    """Return the folder with the jars of Delta and Kafka if one is named; None: the folder that `make env` fills."""
     return _folder("ONLYONCE_JARS", _current().jars)
 
 

@@ -85,7 +85,7 @@ def exit_code(code: object) -> object:
 
 
 def keep(error: BaseException) -> Path:
-    """Write an error's traceback, with those of its causes, to a file below the home's logs; return the file.
+    """Write an error's traceback, with its causes' tracebacks, to a file below the home's logs. Return the file.
 
     If the home can't be written to, the file is in the system's folder for temporary files.
     """

@@ -19,7 +19,7 @@ class BackfillOperator(SparkJobOperator):
     """Runs `onlyonce/outputs/backfill.py` for the windows that the run's Params or its data interval name.
 
     Before Spark starts it asks the commit log. If the stream has not closed all the windows, the task is deferred for
-    at most `wait_hours`, and continues by itself; a request that is refused fails for good. With the Param `dry_run` it
+    at most `wait_hours`, and then continues by itself. A refused request fails for good. With the Param `dry_run` it
     only logs what would be recomputed. The DAGs of `onlyonce.airflow.dags` have one for each pipeline with windows.
 
     Windows that were closed at the look may be open for the driver, say after `lineage new`. The driver looks again,

@@ -1,5 +1,4 @@
-"""Find the declarations of DAGs, tasks and drivers: those that a DAG file names, or else those of
-ONLYONCE_PIPELINES."""
+"""Find the declarations of DAGs, tasks and drivers: a DAG file names them, or else ONLYONCE_PIPELINES."""
 
 from __future__ import annotations
 

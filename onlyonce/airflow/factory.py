@@ -226,7 +226,7 @@ def collect(_: Sequence[Pipeline], options: Options, schedule: Any) -> DAG:
 
 
 def maintain(_: Sequence[Pipeline], options: Options, schedule: Any) -> DAG:
-    """Compact small files in the platform's own Delta tables and in those of outputs."""
+    """Compact small files in the platform's own Delta tables and in the outputs' Delta tables."""
     what = "Compact the small files of old batches and closed windows, remove what no reader needs"
     with _dag(stored_names.MAINTAIN_DAG, schedule, what, MAINTAIN, options) as dag:
         MaintainOperator(task_id=stored_names.MAINTAIN_TASK, declarations=options.declared.names)
@@ -375,7 +375,7 @@ def dags(
 ) -> dict[str, DAG]:
     """Return all DAGs of declared pipelines by their ids, for `globals().update(dags(…))` in a DAG file.
 
-    The keywords are those of the functions above.
+    It takes the keywords of the functions above.
 
     housekeeping    which of "audit", "collect", "deliver", "finalize", "maintain" are wanted. One Airflow needs each of
                     them once for a database: if there are several DAG files, only one should have them

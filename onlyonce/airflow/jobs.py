@@ -74,8 +74,8 @@ def of_code(code: int) -> AirflowException:
     return raised(f"{kind.__name__} (the driver's exit code {code}): {WHO_ACTS[kind]}.")
 
 
-# The operators. A refusal fails the task for good. After any other error the task is tried again, as its options say:
-# each of these jobs may run at any time, even twice at once.
+# The operators. A refusal fails the task for good. After any other error the task is tried again, as its options say.
+# Each of these jobs may run at any time, even twice at once.
 
 
 Declarations = str | Path | Sequence[str | Path] | None

@@ -47,7 +47,10 @@ def events_of_task(pipeline: Pipeline) -> Any:
 
 
 def places(pipeline: Pipeline) -> tuple[list[Place], list[Place]]:
-    """Return the places that a pipeline reads, and those that its outputs write. Pure but for the home's folder."""
+    """Return the places that a pipeline reads, and the places that its outputs write.
+
+    Pure but for the home's folder.
+    """
     views = [pipeline.of_source(name) for name in pipeline.sources] or [pipeline]
     return [place for view in views for place in _source(view)], [
         place for output in pipeline.outputs for place in _sink(pipeline, output)

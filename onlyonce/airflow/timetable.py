@@ -1,7 +1,7 @@
 """The timetable of the backfill DAGs: it has data intervals, but schedules no run.
 
-Airflow's own `CronDataIntervalTimetable` can't be kept from scheduling. A DAG with it must allow scheduled runs; if
-they are forbidden all the same, the scheduler finds the due run again in each of its loops, for ever.
+Airflow's own `CronDataIntervalTimetable` can't be kept from scheduling. A DAG with this timetable must allow scheduled
+runs. If they are forbidden, the scheduler finds the due run again in each of its loops, for ever.
 """
 
 from __future__ import annotations

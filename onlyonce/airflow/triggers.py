@@ -88,9 +88,9 @@ WINDOWS_TRIGGER_PATH = stored_names.WINDOWS_TRIGGER
 class OpenWindows(BaseTrigger):
     """Fires when the windows are closed, when they can no longer close, or when the time is up.
 
-    Its event is {"problem": None}, or the text with which the task fails. If the triggerer can't import the
-    declarations (they are in a bundle that only workers have) its event is "look" once a minute, and the task looks
-    itself. `until` is in seconds since 1970, so that a triggerer that starts again does not begin the wait again.
+    Its event is {"problem": None}, or the text with which the task fails. The triggerer may be unable to import the
+    declarations, if only workers have their bundle. Then its event is "look" once a minute, and the task checks itself.
+    `until` is in seconds since 1970, so that a triggerer that starts again does not begin the wait again.
     """
 
     EVERY_SECONDS = 5.0

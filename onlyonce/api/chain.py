@@ -12,7 +12,7 @@ from onlyonce.core.windows import Chained, Fixed, Session, Window
 
 
 def with_windows(pipeline: str, outputs: Sequence[Output]) -> tuple[Output, ...]:
-    """Return the outputs of a pipeline; the windows of a chained output then know those upstream.
+    """Return the outputs of a pipeline. The windows of a chained output then know the upstream windows.
 
     Raise Refused for a circle of outputs, and for windows that can't be chained.
     """

@@ -5,7 +5,7 @@ them. They are strings, numbers, booleans, lists and mappings only, as in JSON. 
 no class, attribute or default of the code can change what is stored. An option whose value is its default is left out,
 so a later version can add an option without changing an identity.
 
-An option that decides no result (how often a row is sent, where a source begins) is not part of the identity: it may
+An option that decides no result is not part of the identity (how often a row is sent, where a source begins). It may
 change under a begun batch.
 """
 

@@ -611,8 +611,8 @@ def _check_history(where: str, types: dict[str, str]) -> None:
 def what_to_do(output: Output) -> str:
     """Return how a backfill changes an output's sink: 'replace', 'correct', 'resend' or 'skip'. Raise Refused.
 
-    Rows can be replaced if each belongs to one window and has it in a column: in append, or if the window is among the
-    keys.
+    Rows can be replaced if each row belongs to one window and has the window in a column. An append always does; an
+    upsert does if the window is among the keys.
     """
     sink = output.sink
     if output.stateful:

@@ -415,13 +415,13 @@ ONE_OF_SEVERAL: Any = OneOfSeveral()
 
 @declaration
 class Pipeline:
-    """A source, the fate of each of its records, and the outputs made from those that are kept.
+    """A source, the fate of each of its records, and the outputs made from the kept records.
 
     name           unique; a word in lower case
     source         where records come from
     sources        several sources in place of one, by name: {"web": Kafka(…), "shop": Input(source=Files(…), schema=…,
-                   columns=…, idle_after=…)}. Their batches are taken one after the other; the watermark is the least
-                   of the sources that are not idle (docs/how-to/several-sources.md)
+                   columns=…, idle_after=…)}. Their batches are read one after the other; the watermark is the minimum
+                   over the sources that are not idle (docs/how-to/several-sources.md)
     id_space       for several sources, 'shared': the same record id from two of them is one record; 'by_source': it is
                    two
     schema         the declared columns, in Spark's DDL: 'id string, at timestamp, amount double'
@@ -448,7 +448,7 @@ class Pipeline:
     keep_events    how long records stay in `events`, by their event time; None: for ever. Older days are removed once
                    all their windows are closed (docs/reference/retention.md#keep-events). Backfills and new outputs
                    can't have removed records
-    keep_log       how long the log keeps each single batch of an output; None: for ever. Of older batches it keeps the
+    keep_log       how long the log keeps each single batch of an output; None: for ever. For older batches it keeps the
                    sums by life and by window (docs/reference/retention.md#keep-log)
     mode           'exactly_once'. 'at_least_once' is cheaper: nothing is lost, but a re-delivery is kept again, and a
                    PostgreSQL append has rows twice when a batch is replayed. Bounded runs and backfills are always
@@ -610,7 +610,7 @@ class Pipeline:
         return self.output(output.made_beside) if output.made_beside else output
 
     def made_from(self, root: Output) -> list[Output]:
-        """Return the outputs made from the closed panes of `root`, and those that are results of its function."""
+        """Return the outputs made from the closed panes of `root`, and the outputs that are results of its function."""
         return [o for o in self.outputs if o.made_beside == root.name]
 
     def upstream(self, output: Output) -> list[Output]:

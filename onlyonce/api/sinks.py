@@ -3,8 +3,9 @@
 Pure data, checked when it is made.
 
 An upsert may keep the newest row of each key by columns of the rows (`newest_by`), and remove rows (`deletes`). Changes
-of a database come repeatedly and out of order. Each has a position in its source, so the newest row of a key is known
-in any order. A deleted row leaves its key and position behind, so that a late older change does not bring it back.
+of a database come repeatedly and out of order. Each change has a position in its source, so the newest row of a key is
+known in any order. A deleted row leaves its key and position behind, so that a late older change does not bring it
+back.
 """
 
 from __future__ import annotations
@@ -393,8 +394,8 @@ class Postgres:
     newest_by   for an upsert without windows, the columns that decide which row of a key is the newest, such as a
                 position in a database's log. An older row that comes later changes nothing. For a history, the order
                 of the versions: a late version is inserted at its place
-    deletes     a boolean column of the rows, which is not stored: if it is true, the row of those keys is removed; in a
-                history its last version ends. The key and its newest_by stay in <table>_deleted, in the same
+    deletes     a boolean column of the rows, which is not stored: if it is true, the row with these keys is removed; in
+                a history its last version ends. The key and its newest_by stay in <table>_deleted, in the same
                 transaction, so that no older row comes back
     connection  the environment variable that holds the database's URL; by default the platform's database. A lineage
                 that has written to one database is refused if the variable names another one later

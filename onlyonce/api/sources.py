@@ -58,8 +58,8 @@ class Growing:
     Only whole lines (csv: whole records) are read; the rest waits.
 
     A file is identified by its inode, its birth and its first line, whatever its name. So rotate by renaming in the
-    folder: what was not read of the renamed file is read under its new name. A file that is cut short or rewritten in
-    place before the end of what was read is `invalid` as a file, and nothing more of it is read. Names that end in
+    folder: what was not read of the renamed file is read under its new name. If a file is cut short or rewritten in
+    place before the end of what was read, it is `invalid` as a file, and nothing more of it is read. Names that end in
     .gz, .bz2 or .zst are left alone, unless `packed`.
 
     inbox               the folder; by default <home>/inbox/<pipeline>. Names that begin with a dot are left alone.
@@ -344,7 +344,7 @@ LARGEST_MESSAGE = 10 * 1024 * 1024
 class Files:
     """An inbox of files, one record a line or row. A file is complete when it appears: write it elsewhere, then rename.
 
-    Names that end in .gz, .bz2 or .zst are packed files. One that is cut short or damaged is `invalid` as a file:
+    Names that end in .gz, .bz2 or .zst are packed files. A file that is cut short or damaged is `invalid` as a file:
     nothing of it is read.
 
     inbox               the folder; by default <home>/inbox/<pipeline>. Names that begin with a dot are left alone. Or a

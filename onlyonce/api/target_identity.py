@@ -10,8 +10,8 @@
 | MySQL | mysql:<database>:<table>, in small letters: many servers know no others |
 
 At a run a database is identified by what it says of itself, whatever its address. If declarations are only read, it is
-identified by its address. Two object stores that each have a bucket of one name look the same, and two names of one
-Iceberg catalog look different: there the note in the table itself names its owner.
+identified by its address. Two object stores with buckets of one name look the same, and two names of one Iceberg
+catalog look different. In these cases the note in the table itself names its owner.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ deviations to either side miss one id in 16,000, and a miss is noticed.
 
 
 def member(chunk: Ids, wanted: Ids) -> NDArray[np.bool_]:
-    """Return for each of the wanted ids whether the sorted chunk holds it. Both halves are compared."""
+    """Return for each of the wanted ids whether the sorted chunk holds it. Both halves of an id are compared."""
     high, low = chunk
     found = np.zeros(len(wanted[0]), dtype=bool)
     at = np.searchsorted(high, wanted[0], side="left")
@@ -237,7 +237,7 @@ def first_of_each(ids: Ids, *order: NDArray[np.generic]) -> NDArray[np.bool_]:
 
 
 def merge(parts: Iterable[bytes]) -> bytes:
-    """Return the packed ids of several chunks as those of one."""
+    """Return the packed ids of several chunks as the packed ids of one chunk."""
     halves = [unpack(part) for part in parts]
     ids = (np.concatenate([high for high, _ in halves]), np.concatenate([low for _, low in halves]))
     # A stable sort finds runs that are in order and merges them: a sixth of the time of a sort.
@@ -315,7 +315,7 @@ class Probes:
 
 @dataclass(frozen=True)
 class Filter:
-    """A filter that has passed its checksum: views of the bytes in which it is stored."""
+    """A filter whose checksum was verified. Its arrays are views of the stored bytes."""
 
     words: NDArray[np.uint64]
     probes: int
@@ -372,8 +372,8 @@ def view(stored: bytes | memoryview) -> Filter:
 def probes(wanted: Ids) -> Probes:
     """Return the positions of ids in any filter: computed once, probed in many."""
     high, low = wanted
-    # The upper bits of each 32-bit half decide the position. So the lowest bits, those of the partition and of the
-    # start, don't matter.
+    # The upper bits of each 32-bit half decide the position. So the lowest bits don't matter, which decide the
+    # partition and the start.
     start = high >> _32
     mask = np.zeros(len(high), np.uint64)
     for bit in range(BITS_IN_WORD):

@@ -30,8 +30,8 @@ AT_ONCE = 32
 SLICES_FROM = 4
 """A chunk is fetched whole if the slices asked for are more than one in SLICES_FROM of its ids.
 
-Measured on two busy cores, for chunks of 20,000, 250,000 and 1 million ids: whole 18, 84 and 880 ms; 10 slices of them
-5, 15 and 32 ms, 50 slices 42, 60 and 63 ms. A slice costs what its bytes cost, but the whole chunk is kept.
+Measured on two busy cores, for chunks of 20,000, 250,000 and 1 million ids. Whole chunks took 18, 84 and 880 ms; 10
+slices 5, 15 and 32 ms; 50 slices 42, 60 and 63 ms. A slice costs what its bytes cost, but the whole chunk is kept.
 """
 
 _AN_ID = 19

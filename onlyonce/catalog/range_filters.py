@@ -4,9 +4,9 @@ A gc run makes them, and a look-up probes them before the filters of the chunks.
 
 A filter names its chunks by the hashes of their ids. So "certainly new to these chunks" holds for ever: it is about
 ids, not about positions. A look-up lists its chunks as without such filters. A filter answers for the listed chunks
-whose hash it has. Any other chunk is asked on its own: one that was made again with other ids, one that was merged, one
-that came late into a closed bucket. The filters have no influence on which chunks are listed. So a missing, damaged or
-old filter only costs time.
+whose hash it has. Any other chunk is asked on its own: it was made again with other ids, was merged, or came late into
+a closed bucket. The filters have no influence on which chunks are listed. So a missing, damaged or old filter only
+costs time.
 """
 
 from __future__ import annotations

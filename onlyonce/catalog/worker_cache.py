@@ -70,7 +70,7 @@ class Cache:
 # name and content, fit; that is checked once for each mapping.
 #
 # Only a folder that no other user can enter is used (mode 700, and ours). Its size is bounded: the least recently used
-# files are removed first, also those that a killed worker has not renamed. A removed file stays readable where it is
+# files are removed first, even files that a killed worker has not renamed. A removed file stays readable where it is
 # mapped.
 #
 # If a piece can't be written or read, that is logged once, and the caller keeps it in its own memory.
@@ -235,8 +235,8 @@ def _header(name: str, parts: Sequence[Any]) -> bytes:
 
 # What a worker keeps of the id catalog: filters, which each batch probes, and exact ids if there is room.
 #
-# A piece is in a shared file, or in the worker's own memory if nothing is shared, if the piece is small, or if its
-# chunk has no hash (earlier versions). Each of the two has its budget. A file is named by the hash of its ids. So a
+# A piece is in a shared file. It is in the worker's own memory if nothing is shared, if it is small, or if its chunk
+# has no hash (earlier versions). Files and memory each have a budget. A file is named by the hash of its ids. So a
 # chunk that was merged, dropped, or made again with other ids leaves a file that is never read.
 
 

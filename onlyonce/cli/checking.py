@@ -1,5 +1,7 @@
-"""The commands that check or test a user's pipeline (check, replay, conform, crashtest), and those for a changed one
-(plan, release)."""
+"""The commands that check or test a user's pipeline, and the commands for a changed pipeline.
+
+The first are check, replay, conform and crashtest; the others plan and release.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,7 @@ def check(
 
 
 def checked(chosen: list[Pipeline], master: str | None = None) -> list[str]:
-    """Check pipelines; return those for which Spark was asked. Raise Refused for the first that is wrong."""
+    """Check pipelines. Return the pipelines for which Spark was asked. Raise Refused for the first that is wrong."""
     from onlyonce import check as onlyonce_check  # imports Spark's modules and the database's driver
 
     logs.configure(job="check")

@@ -1,5 +1,8 @@
-"""The commands for a person on call (doctor, pause, resume, stop, inbox, drop, forget, alerts, metrics), and those
-that only read (sql, status, lag, commits, batches, files, trace, late, rejected, invalid, remnant)."""
+"""The commands for a person on call, and the commands that only read.
+
+The first are doctor, pause, resume, stop, inbox, drop, forget, alerts and metrics. The others are sql, status, lag,
+commits, batches, files, trace, late, rejected, invalid and remnant.
+"""
 
 from __future__ import annotations
 

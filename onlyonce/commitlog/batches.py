@@ -48,7 +48,7 @@ WRITTEN = pa.schema({"window_start": INSTANT, "window_end": INSTANT, "rows": pa.
 
 @dataclass(frozen=True)
 class Received:
-    """A committed batch of receive. If `compacted`, its rows may be in other files than those of its commit."""
+    """A committed batch of receive. If `compacted`, its rows may be in other files than its commit named."""
 
     lineage: str
     batch_id: int
@@ -277,7 +277,7 @@ class Batches(Transactions):
     def read_before(self, lineage: str) -> int:
         """Return a version of `events` that a life has read before its last committed batch; -1 before its second one.
 
-        A batch may end within a version, so return the version before the one in which it began.
+        A batch may end within a version, so return the version before its first version.
         """
         rows = ask(self.connection, "relive", "read_again", lineage=lineage)
         return max(read_upto(rows[0].source_from) - 1, -1) if rows else -1

@@ -1,4 +1,4 @@
-"""Drivers in the log: those of Airflow's runs, those of long runs, and the check of a driver's clock.
+"""Drivers in the log: drivers of Airflow's runs, drivers of long runs, and the check of a driver's clock.
 
 For a run of a DAG the log has the number and end of its last driver. A killed driver has no end there.
 """
@@ -84,8 +84,8 @@ def noted_run(database: Database, dag_id: str | None, run_id: str, pipeline: str
 
 # Compares the clock of a driver with PostgreSQL's, before the driver's clock becomes the ingestion time of new input.
 #
-# Ingestion time never moves back. So one registration by a driver whose clock is far ahead would stop the gc of ids,
-# `max_ahead` and the closing of idle sources until the real time has come as far.
+# Ingestion time never moves back. So one registration by a driver whose clock is far ahead would stop three things: the
+# gc of ids, `max_ahead`, and the closing of idle sources. They would stop until real time has caught up.
 
 
 MOST_SECONDS = 300.0

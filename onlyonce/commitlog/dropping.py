@@ -28,7 +28,7 @@ from onlyonce.failpoints import passing
 class Made(NamedTuple):
     """When the table of an output was made, and its id.
 
-    Both are None before the first run; the id is None for a table without one.
+    `at` and `table_id` are None before the first run. `table_id` is None for a table without an id.
     """
 
     at: datetime | None
@@ -207,7 +207,7 @@ class Drops(Transactions):
 
     @one_transaction
     def forget_units(self, lineages: list[str], ours: UUID | None) -> None:
-        """Remove units and epochs from a sink's own database. Keep those of another platform under the same names.
+        """Remove units and epochs from a sink's own database. Keep another platform's units under the same names.
 
         Do nothing if the tables don't exist there. `ours`: the id of this platform's database.
         """

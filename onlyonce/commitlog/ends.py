@@ -111,7 +111,7 @@ class SeenLookups(Transactions):
 
     @one_transaction
     def near(self, lineage: str, batch_id: int) -> dict[int, Fixed]:
-        """Return a batch of an output and the one before it, by their numbers, if they are in the log."""
+        """Return a batch of an output and the batch before it, by their numbers, if they are in the log."""
         rows = ask(self.connection, "lookups", "near", lineage=lineage, batch_id=batch_id)
         return {row.batch_id: Fixed(**row._mapping) for row in rows}
 

@@ -86,7 +86,7 @@ class Health(Transactions):
 
     @one_transaction
     def begun(self) -> Begun:
-        """Return what began and did not end. Of a batch's units it includes only those in the log."""
+        """Return what began and did not end. It includes only units that are still in the log."""
         return Begun(
             [BegunBatch(**row._mapping) for row in ask(self.connection, "doctor", "begun_batches")],
             [BegunClose(**row._mapping) for row in ask(self.connection, "doctor", "begun_closes")],

@@ -94,7 +94,7 @@ class Lineages(Transactions):
 
     @one_transaction
     def bump(self, lineage: Lineage, run_id: str) -> Driver:
-        """Make this driver the one that may commit, and return it with its new epoch.
+        """Give this driver the right to commit, and return it with its new epoch.
 
         End the sessions of older drivers first. A stalled one that holds the epoch row would keep the bump waiting, and
         its commit must fail anyway. Raise Superseded if `lineage new` has closed this life since it was looked up.
@@ -120,8 +120,8 @@ class Lineages(Transactions):
     def adopt(self, driver: Driver) -> None:
         """Store the epoch in a sink's own database, after the sessions of older drivers there were ended.
 
-        If the epoch there is as high or higher, change nothing: not the row, which a unit of the same epoch may hold,
-        and no session. Raise Superseded if it is higher.
+        If the database's epoch is as high or higher, change nothing: neither the row, which a unit of the same epoch
+        may lock, nor a session. Raise Superseded if it is higher.
         """
         there = ask(self.connection, "units", "known_epoch", lineage=driver.lineage)
         known = there[0].epoch if there else 0

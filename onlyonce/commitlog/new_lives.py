@@ -87,7 +87,7 @@ class NewLives(Transactions):
         beginning.
         """
         last = ask(self.connection, "relive", "last_offset", lineage=lineage)[0]
-        # Once windows have changed, those from before the change stay out of every later life too.
+        # Once windows have changed, windows from before the change stay out of every later life too.
         kept = {name: value for name, value in (last.start_from or {}).items() if name == FIRST_WINDOW}
         if last.source_to is None:
             return ({**last.start_from} if last.start_from else {}) | (asked or {}) or None

@@ -138,7 +138,10 @@ class OutboxRows(Transactions):
 
     @one_transaction
     def let_wait(self, instance: str, lineage: str, batch_id: int) -> None:
-        """Let the rows of a backfill be sent, in the transaction that ends it. A repetition finds none."""
+        """Let the rows of a backfill be sent, in the transaction that ends it.
+
+        If the transaction is repeated, there are no more rows to change.
+        """
         do(self.connection, "outbox", "let_wait", instance=instance, lineage=lineage, batch_id=str(batch_id))
 
     @one_transaction
@@ -165,7 +168,7 @@ class Origin:
 
 # Whole units of the outbox, for targets that accept a unit at once: Kafka, BigQuery's streams, the user's own sinks.
 #
-# Locks and epochs are those of rows. All rows of a unit have one state, since they are begun and recorded together.
+# Locks and epochs work as for rows. All rows of a unit have one state, since they are begun and recorded together.
 
 
 @dataclass(frozen=True)

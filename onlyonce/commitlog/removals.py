@@ -58,7 +58,7 @@ class Rejections(Transactions):
 
     @one_transaction
     def replace(self, instance: str, output: str, times: tuple[Any, Any], whose: Row, rows: pa.Table) -> None:
-        """Replace the rejections of the windows that start in a span by those of a backfill."""
+        """Replace the rejections of the windows that start in a span by a backfill's rejections."""
         start, stop = times
         do(
             self.connection,
@@ -102,10 +102,10 @@ class Rejections(Transactions):
 # Removals of old records from `events`: begin, counts and end, and the refusal of what needs removed records.
 # docs/specification/removal.md.
 #
-# A removal is noted before a file is deleted. From then on nothing begins that needs its records: a life, a backfill
-# and a release check the note in the transaction in which they begin, and lock it until that ends. What had begun
-# earlier delays the removal. The counts by batch and fate are noted before the commit to Delta, so the log knows at any
-# moment what the table may have.
+# A removal is noted before a file is deleted. From then on nothing begins that needs its records. A life, a backfill
+# and a release check and lock the note in the transaction in which they begin. What had begun earlier delays the
+# removal. The counts by batch and fate are noted before the commit to Delta, so the log knows at any moment what the
+# table may have.
 
 
 Counts = Mapping[tuple[str, int, str], int]
@@ -350,7 +350,8 @@ class Retention(Transactions):
     def note_final(self, lineage: str, after: int, upto: int) -> int | None:
         """Note that all windows of a life's next batches are final; return the last of at most `NOTED_AT_ONCE` batches.
 
-        Return None if the first of them has an open window. Of concurrent gc runs one notes a batch.
+        Return None if the first of them has an open window. If several gc runs are concurrent, one of them notes a
+        batch.
         """
         rows = ask(
             self.connection, "collect", "note_final", lineage=lineage, after=after, upto=upto, at_once=NOTED_AT_ONCE
@@ -361,7 +362,7 @@ class Retention(Transactions):
     def remove_units(self, keep_days: int) -> tuple[int, int]:
         """Remove the units of the oldest such batches, at most `AT_ONCE`. Return (batches, units).
 
-        The caller repeats until 0 batches. Of concurrent gc runs one removes a batch's units.
+        The caller repeats until 0 batches. If several gc runs are concurrent, one of them removes a batch's units.
         """
         rows = ask(self.connection, "collect", "remove_units", keep_days=keep_days, at_once=AT_ONCE)
         return len(rows), sum(row.units_removed for row in rows)

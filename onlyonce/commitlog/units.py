@@ -160,7 +160,7 @@ class Units(Transactions):
     def commit_alike(
         self, lineage: str, batch_id: int, sink: str, partitions: int, epoch: int, content: Content
     ) -> dict[UnitId, Content]:
-        """Claim all data units of a sink's batch, check the epoch, and fill those that are now ours with the same
+        """Claim all data units of a sink's batch, check the epoch, and fill the units that are now ours with the same
         content.
 
         This takes as many statements as one unit. Return the other units with their content. Raise Superseded.
@@ -278,7 +278,7 @@ def _float_sum(total: Any, size: Any, nan: int, high: int, low: int) -> FloatSum
     return FloatSum(float(total), float(size), nan, high, low)
 
 
-# The databases in which a lineage may have units: the platform's own, and those of its sinks elsewhere (PostgreSQL,
+# The databases in which a lineage may have units: the platform's own, and the databases of its sinks (PostgreSQL,
 # MySQL). docs/specification/incarnation.md.
 #
 # The log notes each database for each lineage, before an epoch is first stored there. The note stays when a later
@@ -403,7 +403,7 @@ class Authorities(Transactions):
         """Raise Refused if a sink's own database has newer batches than the log, which was restored from an older
         backup.
 
-        A new life would write the rows of those batches again.
+        A new life would write the rows of these batches again.
         """
         begun = Lineages(self.connection).last_batches(driver.lineage)[0]
         for one in self.remembered([driver.lineage]):

@@ -1,7 +1,7 @@
 """Decide which windows a backfill recomputes, which rows it reads for them, and when it must not run. Pure.
 
-A backfill of [from, to) recomputes the windows that *start* in it. So two neighbouring intervals share no window,
-whatever the windows' size. Times are whole microseconds since 1970, UTC.
+A backfill of [from, to) recomputes the windows that *start* in it. So two neighbouring intervals share no window, for
+any size of windows. Times are whole microseconds since 1970, UTC.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def rows_of(window: Window, span: Span) -> tuple[Micros, Micros]:
     if isinstance(window, Session):
         margin = 8 * micros(window.gap)
         return span.start - margin, span.stop + margin
-    # Of fixed windows one ends where the next begins.
+    # A fixed window ends where the next one begins.
     plain = own(window)
     low = plain.last_end(span.start - 1) if isinstance(plain, Fixed) else span.start
     return low - reach(window), plain.last_end(span.stop - 1) + reach(window)
@@ -123,7 +123,7 @@ def closed_part(output: str, window: Window, span: Span, closed_until: Micros | 
     """Return the part of a span whose windows the stream has closed and written.
 
     Raise OpenWindows if there is none, or if the rest of the span has rows: half of the request would look complete.
-    An open window without rows is left to the stream: it has nothing to recompute. Of a session only the start is
+    An open window without rows is left to the stream: it has nothing to recompute. For a session only the start is
     judged here, since its end is known only when it is computed.
     """
     if closed_until is None:

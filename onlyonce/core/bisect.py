@@ -12,8 +12,8 @@ def fails_alone(
 ) -> int | None:
     """Bisect `count` items to find one that fails on its own. None if there is none, or once `goes_on` returns False.
 
-    `fails(first, stop)` tries [first, stop). It gets `count` items in all at most, and the one that is found once
-    more. If items fail only together, the search may miss an item that fails on its own.
+    `fails(first, stop)` tries [first, stop). It gets `count` items in all at most, and the failing item once more. If
+    items fail only together, the search may miss an item that fails on its own.
     """
     first, stop = 0, count
     while stop - first > 1:

@@ -35,7 +35,7 @@ def _plain(source: str) -> str:
 
 
 class Need(StrEnum):
-    """What a change needs before its results are those of the new declaration alone."""
+    """What a change needs before all its results come from the new declaration."""
 
     NOTHING = "nothing"
     BACKFILL = "a backfill"

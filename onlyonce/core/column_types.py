@@ -1,4 +1,4 @@
-"""Compare the types of an output's columns with those of its table: one rule for every sink and for `check`. Pure.
+"""Compare the column types of an output with its table's types: one rule for every sink and for `check`. Pure.
 
 A function's type limits the values that may come. If the table's type holds fewer or other values, the output is
 refused before any row is written. A function's type does not limit the length of a string or binary value. So a

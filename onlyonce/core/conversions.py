@@ -1,9 +1,9 @@
 """The conversion table: for each declared type and source form the value, or the reason why there is none. Pure.
 
-It also reads the forms of a time that a declaration may name for a column: a count since 1970, or a pattern of
-`strptime` directives. `datetime.strptime` itself takes names of months from the locale, digits of any script, and a
-date without a year from the clock. Here no locale, clock or time zone database affects a value, so it is the same at
-every replay, on every machine.
+It also reads the forms that a declaration may name for a time column: a count since 1970, or a pattern of `strptime`
+directives. `datetime.strptime` itself takes names of months from the locale, digits of any script, and a date without a
+year from the clock. Here no locale, clock or time zone database affects a value, so it is the same at every replay, on
+every machine.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3
 """Python's own strict mode accepts padding behind a whole value."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FIRST_DAY, LAST_DAY = (one.toordinal() - EPOCH.toordinal() for one in (date.min, date.max))
-"""The days that `events` can hold, those of the years 1 to 9999, counted from 1970."""
+"""The days that `events` can hold (years 1 to 9999), counted from 1970."""
 LAST_INSTANT = (LAST_DAY + 1) * 86_400_000_000 - 1
 """The last instant that `events` can hold, in microseconds since 1970."""
 LARGEST_ADJUSTED = 12
@@ -298,8 +298,8 @@ def floating(kind: str) -> Convert:
 
 
 def decimal(precision: int, scale: int) -> Convert:
-    """A number, also within a JSON string, that has no more digits before and after the point than the type; zeros at
-    its end do not count.
+    """A number, even within a JSON string, with no more digits before and after the point than the type. Zeros at its
+    end do not count.
 
     Nothing is rounded."""
     unit = Decimal(1).scaleb(-scale)

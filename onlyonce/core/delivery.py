@@ -1,8 +1,8 @@
 """Judge a target's answer to rows sent from the outbox, decide each row's next state, and group rows into requests.
 
-Pure. There are five kinds of answer. What matters for the data is whether the target may have the row: for
-*delivered* it has the row, for *not now* and *no* it does not. For *unknown* this is not known, so the row is sent
-again under the same key, and the attempt is counted. For *invalid* the target rejects the row itself.
+Pure. There are five kinds of answer. For the data it matters whether the target may have the row. For *delivered* the
+target has the row; for *not now* and *no* it does not. For *unknown* this is not known, so the row is sent again under
+the same key, and the attempt is counted. For *invalid* the target rejects the row itself.
 
 A request may have several rows. Its answer holds for each of them, except *no*: one bad row may have caused it.
 """
@@ -50,7 +50,7 @@ class Row:
 
     @property
     def queue(self) -> str | int:
-        """Return the queue in which the row waits: that of its key, or its own queue."""
+        """Return the queue in which the row waits: its key's queue, or its own."""
         return self.row_no if self.key is None else self.key
 
     @property
@@ -187,7 +187,7 @@ class Waiting:
     def add(self, found: Iterable[tuple[Row, bool]]) -> None:
         """Add rows in their order, each with whether it may be sent now.
 
-        If rows are ordered, those behind a row that may not be sent wait too.
+        If rows are ordered, the rows behind a row that may not be sent wait too.
         """
         closed: set[str | int] = set()
         for row, may in found:

@@ -132,8 +132,8 @@ def other_version(where: str, what: str) -> Finding:
     return Finding("versions", where, what, "runs fail, or go by what nobody has tested", Repair("make env"))
 
 
-# Work that waits for a command which has not run: a lost long run, an output that stands still, files without final
-# names, rows of the outbox, messages of Pub/Sub.
+# Work that waits for a command which has not run. It is a lost long run, an output without progress, files without
+# final names, rows of the outbox, or messages of Pub/Sub.
 #
 # This work is only waiting, not half done. A finding names the command that should have run, and the doctor may run it.
 # Work that has waited only for a short time is no finding: its task or schedule may just be late.
@@ -289,7 +289,7 @@ def _long(seconds: float) -> str:
 
 # The findings from the evidence of the log, the tables and the checkpoints.
 #
-# Work is not stuck while a driver of its instance has a database session, or while it has been quiet for less than the
+# Work is not stuck while a driver of its instance has a database session, or if it has been quiet for less than the
 # grace time. A driver that is just starting has no session yet. Then its work counts as stuck, and a repair may start a
 # second run at the same time; that does no harm.
 
@@ -299,7 +299,7 @@ RESTORE = "restore PostgreSQL, the tables and the checkpoints from one moment"
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that the doctor has read. `queries`, `begun`, `orphans`, `uneven` and `waits` are rows of the log.
+    """The facts that the doctor has read. `queries`, `begun`, `orphans`, `uneven` and `waits` are rows of the log.
 
     checkpoints    lineage → what is wrong with its checkpoint
     landed         (lineage, table) → the highest batch of the lineage that a Delta table holds

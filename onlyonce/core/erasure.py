@@ -46,8 +46,8 @@ class Left:
         return f"{self.place}: {self.found}; {self.goes}"
 
 
-# When values that an erasure can't clean are gone: from a Kafka topic and from PostgreSQL's write-ahead log by their
-# settings, and from the versions that object stores keep.
+# When values that an erasure can't remove are gone: from a Kafka topic, PostgreSQL's write-ahead log, and the versions
+# that object stores keep. Their settings decide.
 
 
 POLICY, RETENTION, SEGMENT = "cleanup.policy", "retention.ms", "segment.ms"

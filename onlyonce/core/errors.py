@@ -181,7 +181,7 @@ def is_users(file: str) -> bool:
 
 
 def _is_never(file: str) -> bool:
-    """Return whether code can't be a team's: it is ours, Python's, or that of a library around the functions."""
+    """Return whether code can't be a team's: it is ours, Python's, or a library's around the functions."""
     of_python = file.startswith(_PYTHON) and "-packages/" not in file
     return file.startswith(_NEVER) or of_python or any(name in file for name in _LIBRARIES)
 

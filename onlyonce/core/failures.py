@@ -28,7 +28,7 @@ MEND = "mend the function; a retry gives the same error"
 def error_of_code(whose: str, error: BaseException, columns: Iterable[str], at: str | None = None) -> Refused:
     """Return the refusal of a function that fails while it builds its plan.
 
-    `columns` are those that the function gets, `at` is where it begins.
+    `columns` are the columns that the function gets, `at` is where it begins.
     """
     place, text = errors.origin_in_python(error) or at, str(error)
     where = f"{place}: " if place else ""

@@ -20,7 +20,7 @@ MILLI: Micros = 1000
 
 @dataclass(frozen=True)
 class Frontier:
-    """What the committed batches and closes say of event time. None of it ever moves back.
+    """What the committed batches and closes say of event time. None of these times ever moves back.
 
     tide          the max event time: the largest that committed batches have kept
     ended         the tide when the input was last declared ended

@@ -56,8 +56,8 @@ class Layout:
     """The text of a line around its values: `fixed` before each value and after the last one.
 
     `values` are their columns and kinds (as in EXACT). A line matches `exact` if it has all of `fixed` in this order
-    from begin to end, no other quotation mark, and a value of its kind (`inner`) at each gap. No string may have a
-    backslash or a control character.
+    from begin to end, and a value of its kind (`inner`) at each gap. It has no other quotation mark. No string may have
+    a backslash or a control character.
     """
 
     fixed: tuple[bytes, ...]

@@ -106,7 +106,7 @@ def csv_reader(columns: Sequence[Column]) -> Callable[[str], Row]:
 
 
 def json_object(line: str) -> dict[str, Any]:
-    """Return the one JSON object on a line, its numbers as they are written.
+    """Return the JSON object on a line, with its numbers as they are written.
 
     Raise Invalid for a line that is no record.
     """
@@ -122,7 +122,7 @@ def _checked(line: str) -> dict[str, Any]:
 
 
 def decoded(line: str) -> dict[str, Any]:
-    """Return the one JSON object on a line, its numbers as they are written.
+    """Return the JSON object on a line, with its numbers as they are written.
 
     Leading and trailing blanks are valid: spaces, tabs and line ends. Raise Invalid for anything else on the line. Call
     it within `deep`.

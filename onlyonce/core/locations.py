@@ -180,7 +180,8 @@ def check_inbox(whose: str, named: str | None) -> None:
 # The folders in which attempts write data files of the platform's own tables.
 #
 # The folder's name identifies the attempt. A data file counts when a commit names it. Once the transaction of an
-# attempt is in the table, no further commit names a file of it: each retry finds the transaction and adds nothing.
+# attempt is in the table, no further commit names the attempt's files: each retry finds the transaction and adds
+# nothing.
 
 
 _FOLDER = re.compile(r"(\d+)-([a-z]+)-(-?\d+)-[0-9a-f]{32}")

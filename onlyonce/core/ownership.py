@@ -128,7 +128,7 @@ def written(instance: str, parts: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def folders(instance: str, query: str | None, outputs: Iterable[str]) -> list[str]:
-    """Return the folders of an instance, or those of one query with the outputs that it wrote."""
+    """Return the folders of an instance, or of one query with the outputs that it wrote."""
     if query is None:
         return [f"data:{instance}"]
     return [f"data:{instance}/checkpoints/{query}", *(f"data:{instance}/staged/{name}" for name in outputs)]

@@ -49,9 +49,9 @@ def whole_buckets_from(ended: int, readers: Sequence[Reader], compacted: int = -
 
     Three kinds of commits are not compacted:
 
-    - those that receive has not ended;
-    - those that a query may read again one by one: Spark repeats the last batch if the checkpoint lacks its end;
-    - those from which a new life would continue to read.
+    - versions that receive has not ended;
+    - versions that a query may read again one by one: Spark repeats the last batch if the checkpoint lacks its end;
+    - versions from which a new life would continue to read.
 
     A query that reads from the beginning needs no single commit: it reads the table as it is.
 
@@ -117,7 +117,7 @@ def _without_giants(group: list[F]) -> list[F]:
 # Which records of `events` may be removed: from before which event time, and up to which version.
 #
 # Whole days (of UTC) are removed, by event time. A day is removed when it is older than `keep_events` and nothing needs
-# its single records. So the ids of its batches are collected (the dedup horizon), each output has read and closed its
+# its single records. So the ids of its batches are removed (the dedup horizon), each output has read it and closed its
 # windows, and no running backfill or release reads it. Times are whole microseconds since 1970, UTC.
 
 
@@ -130,7 +130,8 @@ NOTHING = -1
 class Hold:
     """A query or command that may still need records.
 
-    It needs those of commits after `upto`, and those from the event time `before` on (None: none by event time)."""
+    It needs the rows of commits after `upto`, and the rows from the event time `before` on (None: none by event
+    time)."""
 
     by: str
     upto: int

@@ -35,7 +35,7 @@ _TEMPORARY = re.compile(
 
 @dataclass(frozen=True)
 class Shard:
-    """One of the files of one window. For an output without windows both times are None."""
+    """A file of a window. For an output without windows both times are None."""
 
     window_start: datetime | None
     window_end: datetime | None
@@ -120,8 +120,8 @@ class Standing:
 def may_go(temporary: Temporary, standing: Standing) -> bool:
     """Return whether no attempt, running or not, can need a temporary file any more.
 
-    Its age does not decide: a task that was suspended for a day may still commit, as long as its epoch is the highest
-    and its unit is open. The files of an unknown lineage stay.
+    Its age does not decide. A task that was suspended for a day may still commit if its epoch is the highest and its
+    unit is open. The files of an unknown lineage stay.
     """
     if standing.winner or standing.epoch is None:
         return False

@@ -2,8 +2,8 @@
 
 The comment of each section names where the names are stored and who reads them. A name that changes here makes other
 data unreadable. So a test compares each with a literal and the whole list with a hash. Names of SQL tables, views and
-columns are in `sql`, and fields of some dataclasses are stored under their own names; the same test lists both. Names
-that live only within one Spark query are not here.
+columns are in `sql`. Fields of some dataclasses are stored under their own names. The same test lists both. Names that
+live only within one Spark query are not here.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def result_transaction(platform: object, lineage: str, output: str) -> str:
 
 
 # Notes of commits and marks on tables.
-# Stored in `commitInfo.userMetadata` of Delta, in properties of Delta and Iceberg tables, in comments of PostgreSQL and
+# Stored in Delta's `commitInfo.userMetadata`, in properties of Delta and Iceberg tables, in comments of PostgreSQL and
 # MySQL tables, and in a file of a folder. Read before each commit, at each start, and by `onlyonce drop`.
 NOTE_APP_ID = "app_id"
 NOTE_VERSION = "version"
@@ -142,7 +142,7 @@ SESSION = "onlyonce"
 
 
 def driver_session(lineage_no: int, epoch: int | str) -> str:
-    """Name the sessions of one driver. `epoch` is `%` to match those of all drivers of an incarnation."""
+    """Name the sessions of one driver. `epoch` is `%` to match the sessions of all drivers of an incarnation."""
     return f"{SESSION}/{lineage_no}/{epoch}"
 
 

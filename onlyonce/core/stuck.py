@@ -85,7 +85,7 @@ class BegunRelease:
 
 @dataclass(frozen=True)
 class Begun:
-    """All that began and did not end."""
+    """Everything that began and did not end."""
 
     batches: Sequence[BegunBatch] = ()
     closes: Sequence[BegunClose] = ()

@@ -44,8 +44,8 @@ def known_zone(name: str) -> None:
 
 
 # A window is `[start, end)`. The words and the arithmetic are Beam's (`FixedWindows`, `SlidingWindows`, `Sessions`).
-# Windows are aligned to the epoch in UTC, shifted by an offset, or (whole days only) to the wall clock of a time zone:
-# such a day has 23, 24 or 25 hours. `zoneinfo` reads time zones from the system or from the package tzdata.
+# Windows are aligned to the epoch in UTC, shifted by an offset. Windows of whole days may follow the wall clock of a
+# time zone: such a day has 23, 24 or 25 hours. `zoneinfo` reads time zones from the system or from the package tzdata.
 
 
 Micros = int
@@ -115,8 +115,8 @@ class Fixed:
         """Return the window that holds `time`, also when daylight saving time (DST) begins or ends within it."""
         local = (_EPOCH + timedelta(microseconds=time)).astimezone(zoneinfo.ZoneInfo(self.timezone))
         number = (local.replace(tzinfo=None) - self.offset - _WALL_EPOCH) // self.size
-        # The clock's reading alone does not decide: a clock that is set back over a start repeats the window before,
-        # and one that is set forward over a whole day leaves a window without an instant.
+        # The clock's reading alone does not decide. A clock that is set back over a start repeats the window before. A
+        # clock that is set forward over a whole day leaves a window without an instant.
         if time < self.start_of(number):
             number -= 1
         elif time >= self.start_of(number + 1):
@@ -283,7 +283,7 @@ def longest(window: Fixed | Sliding) -> Micros:
 def any_ends(window: Fixed | Sliding, after: Micros, upto: Micros) -> bool:
     """Return whether a window ends later than `after` and not later than `upto`.
 
-    Each instant is in a window, and the first of its windows ends next."""
+    Each instant is in at least one window, and the first of these windows ends next."""
     return window.assign(after)[0][1] <= upto
 
 

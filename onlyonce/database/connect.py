@@ -135,7 +135,7 @@ SESSION_OPTIONS = " ".join(f"-c {name}={value}" for name, value in OPTIONS.items
 OF_TRANSACTION = "; ".join(
     [*(f"SET LOCAL {name} = '{value}'" for name, value in OPTIONS.items()), "SET LOCAL application_name = %s"]
 )
-"""None of these reads a row, so the transaction may still choose its isolation level."""
+"""None of these statements reads a row, so the transaction may still choose its isolation level."""
 KEEPALIVES = {"keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
 
 

@@ -67,7 +67,7 @@ INSTANT = pa.timestamp("us", tz="UTC")
 def do_rows(connection: Connection, file: str, query: str, rows: pa.Table, /, **same: Any) -> None:
     """Run a named statement over rows; `same` holds the values common to all. Without rows nothing is run.
 
-    Rows are sorted by their first column, the start of a window: rows that are neighbours in an index take half the
+    Rows are sorted by their first column, the start of a window. Rows that are neighbours in an index take half the
     time of unordered rows.
     """
     ordered = rows.sort_by(rows.column_names[0]) if rows.num_rows else rows

@@ -33,7 +33,7 @@ PLANNED = "another driver has planned batch"
 OTHER_DRIVER = (
     PLANNED,
     "CONCURRENT_STREAM_LOG_UPDATE",
-    # The same in a failed query: its message lacks the name of the condition.
+    # Spark's message for the same error in a failed query, which lacks the name of the condition.
     "Multiple streaming queries are concurrently using",
     "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY",
 )
@@ -42,7 +42,7 @@ first batch begins.
 """
 OUT_OF_MEMORY = (
     "java.lang.OutOfMemoryError",
-    # The same in a failed query: its message lacks the name of the class.
+    # Spark's message for the same error in a failed query, which lacks the name of the class.
     "terminated with exception: Java heap space",
     "terminated with exception: GC overhead limit exceeded",
 )

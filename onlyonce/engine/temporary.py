@@ -73,7 +73,7 @@ def hold(options: Mapping[str, str]) -> None:
 
 
 def of_driver() -> Path:
-    """Return a folder for this driver: the one that it holds, or one that is made for it now."""
+    """Return this driver's folder. If it holds none, make one."""
     if not _held:
         _hold(root() / f"driver-{uuid4().hex[:12]}")
         sweep()

@@ -18,7 +18,7 @@ from pyspark.daemon import manager
 from onlyonce.engine import callers, worker
 
 LIBRARIES = ("numpy", "pyarrow.compute", "pyarrow.parquet", "xxhash", "psycopg2", "sqlalchemy", "structlog", "tenacity")
-"""None of them starts a thread before it is used: a fork has only the thread that forks."""
+"""None of these modules starts a thread before it is used: a fork has only the thread that forks."""
 
 
 def read_libraries() -> None:

@@ -1,4 +1,4 @@
-"""Call Airflow's REST API: any Airflow, by its URL and a token or a login; by default the one of this platform's
+"""Call the REST API of any Airflow, by its URL and a token or a login. The default is the Airflow of this platform's
 folder.
 
 ONLYONCE_AIRFLOW_URL, else AIRFLOW__API__BASE_URL   the address of Airflow's API server
@@ -80,7 +80,8 @@ FINAL_STATES = frozenset({"success", "failed"})
 
 
 class AirflowApi:
-    """A session with an Airflow: by default the one that the environment names, or the one of this platform's folder.
+    """A session with an Airflow. By default the environment names it, or else it is the Airflow of this platform's
+    folder.
 
     It logs in at its first call, unless it has a token. Its lists hold at most 100 entries. Its calls raise Retryable
     if Airflow does not answer or is not ready in time, and Refused if Airflow refuses.

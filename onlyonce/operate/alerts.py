@@ -1,8 +1,8 @@
 """Raise alerts, each cause once until it clears. `onlyonce alerts` and the DAG `onlyonce_audit` run it, without Spark.
 
 The hook is ONLYONCE_ALERT_HOOK: 'module:function', called with a dictionary (`onlyonce.core.alerting`), or the URL of a
-webhook, which receives the dictionary as JSON; chat programs show its field `text`. Without a hook the causes are only
-kept and shown.
+webhook. The webhook receives the dictionary as JSON; chat programs show its field `text`. Without a hook the causes are
+only kept and shown.
 
 If the hook fails for a cause, the other causes are sent and the next run sends this one again. A kill between the hook
 and its note in the log sends a cause twice.
@@ -100,7 +100,10 @@ def _look(database: Database, lag_seconds: float) -> list[Cause]:
 
 
 def _tell_all(database: Database, tell: Hook) -> tuple[int, list[str]]:
-    """Return how many causes were sent, and why others were not. Each is noted in its own transaction, at once."""
+    """Return how many causes were sent, and why others were not.
+
+    Each report is noted in its own transaction, at once.
+    """
     told, at = 0, ("", "")
     failed: list[str] = []
     while True:

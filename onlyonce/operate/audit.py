@@ -5,11 +5,11 @@ The DAG `onlyonce_audit` and `onlyonce audit` run it. It asks the views five que
 - Does each committed batch add up?
 - Was a batch begun and never ended?
 - Has each output read all that receive has committed?
-- Does the number of (record, window) pairs that an output has read match what receive has kept?
+- Has each output read as many (record, window) pairs as receive's kept records give?
 - Has each committed file its final name?
 
-A batch in work has not ended either. So the second and third question count only for a pipeline without a sign of life
-for the grace time (`--grace`); within it a killed run looks like a working one. The records of an output's later lives
+A batch in work has not ended either. So the second and third question count only if the pipeline gave no sign of life
+for the grace time (`--grace`). Within it a killed run looks like a working run. The records of an output's later lives
 are not added up, since a later life begins in the middle of `events`.
 """
 
@@ -183,7 +183,7 @@ def _in_utc(time: datetime | None) -> datetime | None:
 # windows, not with the number of rows. A difference counts only if a second look finds it too, since the stream
 # continues meanwhile.
 #
-# Some tables are not compared, since the log does not say how many rows they must have: an increment, an upsert without
+# If the log does not say how many rows a table must have, it is not compared. These are an increment, an upsert without
 # its window, a changed target, unfinished work, and rows that were sent outside. The report names them.
 
 
@@ -490,7 +490,7 @@ class FilesWaiting:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The rows of the views; each list has those of the query with its name in `sql/statements/views.sql`."""
+    """The rows of the views. Each list has the rows of the query with its name in `sql/statements/views.sql`."""
 
     not_conserved: list[NotConserved] = field(default_factory=list)
     begun_batches: list[BegunWork] = field(default_factory=list)

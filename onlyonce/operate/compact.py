@@ -77,7 +77,7 @@ def folded_control_rows(rows: pa.Table) -> pa.Table:
 # table notices (`tables/rewrite`).
 #
 # The version up to which `events` is compacted is noted in PostgreSQL first. From then on a query that starts at the
-# beginning reads the table as it is. Rows of those commits are found by their batch instead.
+# beginning reads the table as it is. Rows of these commits are found by their batch instead.
 #
 # A query that does not advance holds what it has not read, and the report names the query.
 
@@ -88,8 +88,8 @@ REGISTRY = (BATCH_NO,)
 LOG_HOURS = 2.0
 """How long an entry of a table's log stays at least: longer than a reader takes to read a version that it has found.
 
-Each poll and each commit lists the whole log, so its length is a part of a batch's cost: some 8 ms for the entries of a
-day, one a minute.
+Each poll and each commit lists the whole log, so its length is a part of a batch's cost. With one entry a minute, a
+day's entries cost some 8 ms.
 """
 
 
@@ -167,7 +167,7 @@ def _compact(database: Database, instance: str, of: Table, *, dry_run: bool) -> 
 
 
 def _registry_upto(lives: list[Life]) -> int:
-    """Return the version before the one that receive's last batch begins at, since receive may read that batch again.
+    """Return the version before the first version of receive's last batch, since receive may read this batch again.
 
     Spark reads a registry file by file, and a new life starts at its end.
     """
@@ -423,7 +423,7 @@ def _cut(database: Database, pipeline: Pipeline, life: OldLife, limit: datetime,
 
 
 def main(argv: list[str]) -> Report:
-    """Maintain all tables once, or those of one pipeline; with --dry-run only report what would be done."""
+    """Maintain all tables once, or one pipeline's tables. With --dry-run only report what would be done."""
     asked = parse("maintain", argv)
     logs.configure(job="maintain")
     database = Database(settings.database_url(), "onlyonce/maintain")

@@ -304,7 +304,7 @@ log = structlog.get_logger()
 
 
 def may_repair(finding: Finding, yes: bool) -> bool:
-    """Return whether the repair may run without a person. One that gives something up for good needs `yes`."""
+    """Return whether the repair may run without a person. A repair that gives something up for good needs `yes`."""
     return finding.repair.by != "person" and (yes or not finding.repair.for_good)
 
 
@@ -358,7 +358,7 @@ def carry_out(database: Database, finding: Finding, asked: argparse.Namespace) -
         for key in keys:
             Health(database).mend(instance, key)  # type: ignore[misc]
     elif by == "arrivals":
-        DriverClock(database).check()  # the next arrival has this clock
+        DriverClock(database).check()  # the next arrival is taken from this clock
         Arrivals(database).correct(arguments[0], lambda: manifest.last_batches(arguments[0]))
     else:
         assert by == "files", by

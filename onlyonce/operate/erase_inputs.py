@@ -1,8 +1,8 @@
 """Find the lines of input that an erasure means, in files and objects, and blank the lines in files.
 
-A condition names columns of the pipeline. Each of several sources has its own columns. A pipeline's column that renames
-a source's column, or is a constant, can be compared with a line. A computed column can't, so lines of that source are
-not searched, and the receipt names the source and the column.
+A condition names columns of the pipeline. If a pipeline has several sources, each has its own columns. A pipeline's
+column that renames a source's column, or is a constant, can be compared with a line. A computed column can't, so lines
+of that source are not searched, and the receipt names the source and the column.
 """
 
 from __future__ import annotations

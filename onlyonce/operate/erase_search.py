@@ -1,8 +1,8 @@
 """Search everything that the platform stores for what mentions a condition, and remove or rewrite what an erasure
 leaves.
 
-Each format is decoded: files, tables and logs of a pipeline, and what databases have. `forget` searches before anything
-is erased and at the end; the receipt names each place that is found then.
+The search decodes each format, in a pipeline's files, tables and logs, and in databases. `forget` searches before
+anything is erased and at the end; the receipt names each place that is found then.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Forget the records whose columns have given values, for good: `onlyonce forget`. docs/specification/erasure.md.
 
-They are removed from `events` (kept, invalid and remnant), from input files, staged rows and the outbox, and the closed
-windows that they were in are computed again. What can't be erased is named. A receipt stays in the log: when, by whom,
-how many, by which columns; never the values. The record ids stay in the catalog as hashes, so a re-delivery is a
-duplicate, unless --ids asks to forget them too. The same command finishes what a killed one has begun.
+They are removed from `events` (kept, invalid and remnant), input files, staged rows and the outbox. Their closed
+windows are computed again. What can't be erased is named. A receipt stays in the log: when, by whom, how many, by which
+columns; never the values. The record ids stay in the catalog as hashes, so a re-delivery is a duplicate, unless --ids
+asks to forget them too. The same command finishes what a killed one has begun.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def left_in_topics(pipeline: Pipeline, master: str | None) -> Iterator[Left]:
 
 
 # Places that the search does not read, each with a reason and with when it is removed. A place is named only if the
-# pipeline has it: a topic if it is a source, pages of a table if rows of it were replaced.
+# pipeline has it: a topic if it is a source, and a table's pages if rows of the table were replaced.
 
 
 PUBSUB_GOES = (

@@ -78,15 +78,15 @@ def note_final(database: Database) -> None:
 # Input files that no run reads again move from the inbox to an archive: a folder, or a prefix of a store. Off by
 # default.
 #
-# A file is moved when every batch that read it is committed: for each declared pipeline that lists its inbox, and for
-# each instance that registered it. No file is moved while a bounded run is at work, or while a pipeline that lists the
-# inbox has never run. Files that grow are never moved. A file that was replaced under its name stays, so that the next
-# run refuses it.
+# A file is moved when every batch that read it is committed. This holds for each declared pipeline that lists its
+# inbox, and for each instance that registered it. No file is moved while a bounded run is at work, or while a pipeline
+# that lists the inbox has never run. Files that grow are never moved. A file that was replaced under its name stays, so
+# that the next run refuses it.
 #
-# A file is first linked to its new name (or copied under a hidden name, if the archive is on another file system), then
-# unlinked from the inbox. After a kill between the two steps, the next collection finds both names and finishes. It
-# overwrites nothing. In a store the object is put only if its name is free. If the archive's file system has no hard
-# links, each file stays in the inbox with a warning.
+# A file is first linked to its new name, then unlinked from the inbox. If the archive is on another file system, the
+# file is copied under a hidden name instead of linked. After a kill between the two steps, the next collection finds
+# both names and finishes. It overwrites nothing. In a store the object is put only if its name is free. If the
+# archive's file system has no hard links, each file stays in the inbox with a warning.
 #
 # `batches.source_to` keeps the path in the inbox. The archive has the same path below a folder of the pipeline's name.
 
@@ -229,8 +229,9 @@ def _same(one: Path, other: Path) -> bool:
     return one.samefile(other) or filecmp.cmp(one, other, shallow=False)
 
 
-# The collection itself: for each pipeline and bounded run it raises the floor (`onlyonce.core.gc` decides, without a
-# clock), drops the buckets below it, merges the small chunks of the others, and makes filters over several buckets.
+# The gc itself, for each pipeline and bounded run. It raises the floor (`onlyonce.core.gc` decides, without a clock)
+# and drops the buckets below the floor. It merges the small chunks of the other buckets, and makes filters over several
+# buckets.
 
 
 log = structlog.get_logger()

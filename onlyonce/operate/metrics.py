@@ -28,14 +28,14 @@ log = structlog.get_logger()
 COMPARED = 100
 """How many of the last batches of each stage are compared with their units. The DAG `onlyonce_audit` compares all."""
 FRESH_SECONDS = 2.0
-"""All instruments of one collection read one snapshot, which is this old at most."""
+"""The instruments of a collection share a snapshot, which is this old at most."""
 
 Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One instrument, and the columns of a query of `sql/statements/metrics.sql` that are its values.
+    """An instrument, and the columns of a query of `sql/statements/metrics.sql` that are its values.
 
     The row's own attributes are its labels.
 

@@ -2,8 +2,8 @@
 plan`.
 
 It reads the log, but no data, and needs no Spark. The declared functions are imported for their source. With --apply it
-does what is needed, in order: new lives, one run, backfills. Each is a command of its own that may be killed and run
-again; a new plan then lists what is left.
+does what is needed, in order: new lives, one run, backfills. Each step is a command of its own that may be killed and
+run again. A new plan then lists what is left.
 """
 
 from __future__ import annotations

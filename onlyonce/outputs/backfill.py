@@ -115,7 +115,7 @@ def check_sinks(pipeline: Pipeline, roots: list[Output]) -> None:
 
 
 def with_downstream(pipeline: Pipeline, roots: list[Output]) -> list[Output]:
-    """Return the outputs, and those that are made from their closed windows."""
+    """Return the outputs, and the outputs that are made from their closed windows."""
     found = [output for root in roots for output in (root, *pipeline.downstream(root))]
     return list({output.name: output for output in found}.values())
 
@@ -175,7 +175,7 @@ def _recompute(database: Database, pipeline: Pipeline, roots: list[Output], span
 def _include_late(
     database: Database, pipeline: Pipeline, roots: list[Output], span: Span, asked: Namespace
 ) -> list[str]:
-    """Recompute the windows with late records, each output after the one that it is made from.
+    """Recompute the windows with late records, each output after its upstream output.
 
     Return what was left to the stream.
     """

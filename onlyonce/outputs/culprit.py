@@ -37,7 +37,7 @@ from onlyonce.sources.values import parse
 from onlyonce.sources.values.parse import PLACE
 
 MOST = 10
-"""The largest number of records with the same id and event time to consider. One of them is reported."""
+"""The largest number of records with the same id and event time to consider. One of these records is reported."""
 log = structlog.get_logger()
 
 

@@ -49,7 +49,7 @@ from onlyonce.tables import checkpoint, opening, rewrite
 
 
 def spans_below(pipeline: Pipeline, root: Output, span: Span) -> Iterator[tuple[Output, Span]]:
-    """Yield the windows made from those of a span, by output, each after the output that it is made from."""
+    """Yield the windows made from a span's windows, by output, each output after its upstream output."""
     known = {root.name: span}
     for output in pipeline.downstream(root):
         assert isinstance(output.window, Chained)
@@ -61,9 +61,9 @@ def spans_below(pipeline: Pipeline, root: Output, span: Span) -> Iterator[tuple[
 
 
 def check_below(database: Database, pipeline: Pipeline, root: Output, span: Span) -> None:
-    """Raise OpenWindows if an output that leaves late records out has open windows made from those of the span.
+    """Raise OpenWindows if an output that leaves late records out has open windows made from the span's windows.
 
-    When such a window closes, it gets only the records in time, without those that a backfill has added before.
+    When such a window closes, it gets only the records in time, and not the records that a backfill has added before.
     """
     for output, made in spans_below(pipeline, root, span):
         assert isinstance(output.window, Chained)
@@ -103,7 +103,7 @@ def late_spans(
 
 
 def late_windows_of_stream(database: Database, pipeline: Pipeline, instance: str, root: Output) -> list[Span]:
-    """Return the spans that the stream itself recomputes: those of an output with late='recompute'."""
+    """Return the spans that the stream itself recomputes, for an output with late='recompute'."""
     return late_spans(database, pipeline, instance, root) if root.late == "recompute" else []
 
 
@@ -138,7 +138,7 @@ def read_from(context: RunContext, start: int, files: int = events.UNSPLIT) -> D
 
     Delta's stream must begin at an existing version, so it begins one version earlier, without that version's rows. If
     commits from there on are compacted, the stream begins with the whole table. Its rows are the same, and come in one
-    batch, like those of old versions.
+    batch, like the rows of old versions.
     """
     first = begins_at(context, start)
     if first is None:
@@ -233,10 +233,10 @@ def _closed(context: RunContext, root: Output, version: int) -> int | None:
 # The last step has the files that are left, and what has come since. It is the query with its own trigger, without the
 # rows of the parts. So Spark continues from it, also with a batch without rows for the windows that have ended.
 #
-# The position of a part in the log (`source_to`) is the one that the stream would have between these two commits. So
-# the log always shows whole commits as read by an output, and a repeated batch reads what the log says. If Spark has
-# planned a part and the log has not begun it, nothing of the part is written yet, and its end is decided again. There
-# may be fewer parts than the snapshot has files.
+# A part's position in the log (`source_to`) is the stream's position between these two commits. So the log always shows
+# whole commits as read by an output, and a repeated batch reads what the log says. If Spark has planned a part that the
+# log has not begun, nothing of the part is written yet, and its end is decided again. There may be fewer parts than the
+# snapshot has files.
 
 
 Offset = dict[str, Any]
@@ -377,7 +377,7 @@ def _logged(query: Query, number: int) -> Batch | None:
 
 
 def _ended(query: Query, number: int) -> Offset | None:
-    """Return the position at which a batch has ended by the log; None for the one before the first."""
+    """Return the position at which a batch has ended by the log; None for the batch before the first."""
     earlier = _logged(query, number) if number >= 0 else None
     return earlier.plan.source_to if earlier else None
 
@@ -392,7 +392,7 @@ def _left(context: RunContext, offset: Offset) -> int:
 
 
 def _files(context: RunContext, offset: Offset | None) -> list[rewrite.File]:
-    """Return the data files of a query's snapshot; without an offset, those of the present table."""
+    """Return the data files of a query's snapshot; without an offset, the files of the present table."""
     table = opening.table(context.events, version=int(offset[RESERVOIR_VERSION]) if offset else None)
     return rewrite.rewritten_files(table, ())
 

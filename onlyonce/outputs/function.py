@@ -52,9 +52,9 @@ CODE_ERRORS = (
 """What a function with wrong code raises while it builds its plan. Calling it again raises the same."""
 
 
-# PySpark can note the user's line for each expression (`dataFrameDebugging`), for a whole session: that would cost
-# calls into the JVM for each of our own expressions in each batch. Here it is on only while a user's function builds
-# its plan. If a later PySpark has no such switch, errors name the function only.
+# PySpark can note the user's line for each expression of a session (`dataFrameDebugging`). This would cost calls into
+# the JVM for each of our own expressions in each batch. Here it is on only while a user's function builds its plan. If
+# a later PySpark has no such switch, errors name the function only.
 _SWITCH = "_enable_debugging_cache"
 _turn = Lock()
 _inside = 0
@@ -83,7 +83,10 @@ def _switched(by: int) -> None:
 
 @contextmanager
 def calling(whose: str, function: Callable[..., Any], columns: list[str]) -> Iterator[None]:
-    """Run the block, and raise an error in the function's code as the user's error. `columns`: those that it gets."""
+    """Run the block, and raise an error in the function's code as the user's error.
+
+    `columns`: the columns that it gets.
+    """
     try:
         with lines_known():
             yield
@@ -96,7 +99,7 @@ def calling(whose: str, function: Callable[..., Any], columns: list[str]) -> Ite
 #
 # Rejection depends on the record's own columns only, so a replay, a new life and a backfill reject the same records.
 # The stream leaves them out (`accepted_rows`). The query that counts a batch's records, by the commits of receive,
-# finds them a second time (`rejections_met`), and the end of the batch stores them in the log. A late record counts as
+# finds them a second time (`rejections_met`). The end of the batch stores them in the log. A late record counts as
 # late, whatever the function returns for it; a backfill that includes the record calls the function.
 
 
@@ -194,7 +197,7 @@ def rejected_of_span(pipeline: Pipeline, root: Output, kept: DataFrame, span: Sp
 def rejected_rows_of(root: Output, found: pa.Table) -> pa.Table:
     """Return rejected pairs as the log stores them (`REJECTED`).
 
-    A session has no end yet, so its window is the one that the record alone would have.
+    A session has no end yet, so its window is the window that the record alone would have.
     """
     told = {name: found.column(name) for name in found.column_names} | {"rows": found.column("rejected")}
     if isinstance(root.window, Session):

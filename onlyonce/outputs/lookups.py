@@ -66,8 +66,8 @@ def watched_lookups(context: RunContext, root: Output, on_batch: OnBatch) -> OnB
     """Return the work of a batch of a query that was started with these versions.
 
     Before any but the first batch, raise Again if a table has a newer version. Nothing of that batch has begun, so it
-    is the first of the next start. A first batch long after the start is treated the same: the log does not name the
-    versions yet, and versions that it does not name are collected.
+    is the first of the next start. A first batch long after the start is treated the same. The log does not name the
+    versions yet, and gc removes versions that the log does not name.
     """
     lookups, begun, started = context.pipeline.lookups(root), count(), time.monotonic()
 

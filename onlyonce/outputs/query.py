@@ -160,7 +160,7 @@ def _windows(rows: pa.Table) -> pa.Table:
 # | once a batch has begun    | the batch is in the log, and the rows are its own: they stay    |
 #
 # An overtaken driver of this life can't remove newer rows. In PostgreSQL the transaction that removes rows finds that
-# the driver's epoch is old. In Delta it removes the files that existed before it asked for its epoch: those of earlier
+# the driver's epoch is old. In Delta it removes the files that existed before it asked for its epoch: files of earlier
 # lives.
 
 
@@ -255,7 +255,8 @@ def _state(number: int, told: Any) -> State:
 
 @dataclass(frozen=True)
 class Beside:
-    """What an output does around each batch while receive runs at the same time. If receive has ended, both do nothing.
+    """What an output does around each batch while receive runs at the same time. If receive has ended, `before` and
+    `after` do nothing.
 
     before   waits until the log vouches for the rows of these versions
     after    runs once the batch is ended
@@ -295,7 +296,7 @@ def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
         beside.after()
 
     def turn(query: Query, files: int, part: Part | None) -> None:
-        if part:  # its rows are those of whole batches in the log
+        if part:  # its rows equal whole batches in the log
             beside.before(query, part.versions)
         now = lookups.versions_of_next_batch(context, query, root)
         with onlyonce_context.working_copy_of(query.folder) if plain else nullcontext() as copy:

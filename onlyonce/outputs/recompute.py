@@ -174,7 +174,7 @@ def lookup_parts_of(context: RunContext, root: Output, span: Span, which: Which)
 
 
 def _written(context: RunContext, root: Output, span: Span) -> list[tuple[Micros, Versions]]:
-    """Return what the windows of a span saw when they were last written, in the order of their start."""
+    """Return the lookup versions with which the windows of a span were last written, in the order of their start."""
     seen = SeenLookups(context.database).of_windows(context.instance, root.name, span)
     return [(to_micros(start) or 0, versions) for start, versions in seen]
 

@@ -134,7 +134,7 @@ def whole_files(spark: SparkSession, paths: list[str]) -> DataFrame:
 
 
 def _lines_of(path: str) -> Iterator[pa.RecordBatch]:
-    # A user who may write to the inbox may replace a file by a link between two calls, so the file is opened once, and
+    # A user who may write to the inbox may replace a file by a link between two calls. So the file is opened once, and
     # no link is followed.
     with open(file_bytes.opened_file(path), "rb") as file:  # noqa: PTH123 - a descriptor
         while lines := file.readlines(AT_ONCE):
@@ -235,7 +235,7 @@ def main(argv: list[str]) -> Report:
 
 
 def arguments(argv: list[str]) -> Namespace:
-    """Parse the arguments of a release, which are those of `onlyonce release`."""
+    """Parse the arguments of a release, like `onlyonce release`."""
     asked = asked_parse("release", argv)
     if asked.invalid == asked.remnant:
         raise Refused("which rows shall be released?", hint="say --invalid or --remnant, one of the two")

@@ -60,9 +60,9 @@ class Ordered(StatefulProcessor):
         self._mine.close()
 
 
-# Play a processor over all records of one key, outside of a stream: first the records, in order of event time, then its
-# timers, as at the end of an input. The state is Spark's own in memory, by its `TwsTester`. The rows may differ from
-# those of a stream if the processor depends on how its records are split into batches.
+# Play a processor over all records of one key, outside of a stream. First come the records, in order of event time,
+# then its timers, as at the end of an input. The state is Spark's own in memory, by its `TwsTester`. The rows may
+# differ from a stream's rows if the processor depends on how its records are split into batches.
 
 
 class Alone:

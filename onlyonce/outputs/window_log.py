@@ -196,8 +196,8 @@ def _of_life(query: Query, counts: pa.Table) -> pa.Table:
 # `events` all records in time of the windows that fire or close with it, and calls the function once.
 #
 # The log alone decides what fires: what the committed batches before have left (`Panes.held`), what this batch has met,
-# and when it began. So a replay decides the same, and reads the same rows, those of the versions of `events` in its
-# row.
+# and when it began. So a replay decides the same, and reads the same rows: the rows of the versions of `events` in its
+# batch row.
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,13 @@
 """Windows, chains, lateness and joins as Spark expressions.
 
-The rule of lateness is that of `onlyonce/core/frontier.py`; a test compares the two.
+The rule of lateness equals the rule in `onlyonce/core/frontier.py`; a test compares the two.
 
 An output may be made from another's closed windows, with windows of its own: a chain. The rows of its functions are
-made from `events`, like those of any output. A record carries the windows that it comes through: `oo_window` of the
-output, and `oo_through` of the output before it. `oo_through` also has whether the record met that window closed, and
-contains the `oo_through` of one output earlier. So the records of an output's windows are chosen first, by the log's
-rule of lateness. Then the functions are called in the order of the chain, each on the rows of the output before. A
-function is called again for each output after it.
+made from `events`, like any output's rows. A record carries the windows that it comes through: `oo_window` of the
+output, and `oo_through` of the output before it. `oo_through` also says whether that window was closed when the record
+came, and contains the `oo_through` of one output earlier. So the records of an output's windows are chosen first, by
+the log's rule of lateness. Then the functions are called in the order of the chain, each on the rows of the output
+before. A function is called again for each output after it.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def is_late(window: Window, lateness: timedelta) -> Column:
 def met_closed(window: Window, lateness: timedelta) -> Column:
     """Return whether a pair met a closed window of the output, regardless of a chain.
 
-    A session compares the event time. So does a join, with its reach.
+    A session compares the event time. A join does this too, with its reach.
     """
     if isinstance(window, Joined):
         return F.coalesce(F.col(OO_EVENT_TIME) <= taken_until(window, lateness), F.lit(False))
@@ -341,8 +341,7 @@ def _span(delta: timedelta) -> str:
     return f"{micros(delta)} microseconds"
 
 
-# Join the two sides of a join: in a stream by Spark's own join of two streams, in a batch by its plain join, with one
-# condition.
+# Join the two sides with one condition: in a stream by Spark's join of two streams, in a batch by its plain join.
 #
 # Spark keeps the rows of each side in its state until its watermark says that no partner can come. That watermark is
 # the platform's: both sides carry it in their event time, from the same control rows. So no row in time is behind it,

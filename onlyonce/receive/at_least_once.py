@@ -3,9 +3,9 @@
 There is no exchange and there are no units.
 
 Nothing is lost: offsets, epoch and Delta's transaction work as in exactly once, so a replayed batch is in `events` only
-once. But a re-delivery is not recognised; it is kept again. With ids by position there are no re-deliveries: a record
-is its place, a batch has the same places at each attempt, and no two batches share a place. So each record is kept
-exactly once.
+once. But a re-delivery is not recognised; it is kept again. With ids by position there are no re-deliveries. A record
+is identified by its position, a batch has the same positions at each attempt, and no two batches share a position. So
+each record is kept exactly once.
 
 Counts and the largest event time are read from the files of the commit, whichever attempt wrote them. So a replay whose
 rows are already in `events` ends the same way. The control row follows in a commit of its own, because without an

@@ -180,9 +180,9 @@ def _paths(paths: list[str]) -> pa.RecordBatch:
 
 # A small batch in the driver: the driver runs the tasks' functions, one partition after the other, without a Spark job.
 #
-# A Spark job needs a part of a second before its first task starts, which is most of the time of a batch of ten
-# records. The functions and units are the tasks' own. So the log and the rows of `events` are the same either way, and
-# a replay may take the other way. The partitions' files are merged into one file for each kind of rows.
+# A Spark job needs a part of a second before its first task starts. This is most of the time of a batch of ten records.
+# The functions and units are the tasks' own. So the log and the rows of `events` are the same either way, and a replay
+# may take the other way. The partitions' files are merged into one file for each kind of rows.
 
 
 log = structlog.get_logger()
@@ -245,10 +245,10 @@ def _blocks(lines: Lines, reader: Reader) -> list[list[Callable[[], pa.Buffer]]]
     return found
 
 
-# The files of a batch in which a record's fate does not depend on other records: the task that reads plain lines writes
+# The files of a batch in which a record's fate does not depend on other records. The task that reads plain lines writes
 # them, without an exchange. Lines that are not plain are left in files of the attempt's own (`exchange.Left`), and a
 # second job parses them with the table's reader. A repeated task writes under other names. The driver receives the
-# names of one attempt of each task, and commits those files.
+# names of one attempt of each task, and commits these files.
 
 
 GIVES_FILES = "path string, left string"

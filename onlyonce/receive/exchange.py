@@ -189,7 +189,7 @@ def told_by_tasks(spark: SparkSession, lines: Lines, work: Work, gives: str) -> 
 def lines_left(spark: SparkSession, files: Sequence[str], lines: Lines) -> Lines:
     """Return the lines that were left in files. Column BOUND is the last event time that is valid for the line."""
     of_line = session.schema_of(LINE_COLUMN) if lines.rows is None else lines.rows.schema
-    # The columns are nullable here even if those of the rows are not.
+    # The columns are nullable here even if the rows' columns are not.
     fields = [StructField(field.name, field.dataType) for field in of_line]
     schema = StructType([*fields, StructField(parse.BOUND, TimestampType())])
     return Lines([], worker.each(spark, files, left_in_blocks, schema))
@@ -246,7 +246,7 @@ def blocks_apart(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[pa.Scalar]
 
 
 def _rows_with_blocks(schema: StructType) -> StructType:
-    # The columns are nullable here even if those of the rows are not.
+    # The columns are nullable here even if the rows' columns are not.
     return StructType(
         [StructField(field.name, field.dataType) for field in [*schema.fields, *session.schema_of(GIVES_BLOCKS).fields]]
     )
@@ -445,7 +445,7 @@ def _in_rows(batches: Batches) -> Parts:
 def as_rows(spark: SparkSession, lines: Lines) -> DataFrame:
     """Return all lines of a batch as rows like `lines.LINE`.
 
-    If the source has columns of its own, the rows have those.
+    If the source has columns of its own, the rows have the source's columns.
     """
     frames = [] if lines.rows is None else [lines.chosen.of_rows(lines.rows)]
     if lines.ranges:

@@ -59,9 +59,9 @@ def looked_idle(context: RunContext, database: Database) -> tuple[Frontier, Tide
 
 # Merge the catalog as it grows: between two batches, for a bounded number of ids each time.
 #
-# docs/specification/id-catalog.md. The chunks of a bucket are a log-structured merge tree: the number of filters that a
-# look-up reads grows with the logarithm of the ids, not with the batches. The bucket of the batch is merged by levels.
-# With the first batch of a new bucket, the bucket before is closed and its levels become one.
+# docs/specification/id-catalog.md. The chunks of a bucket are a log-structured merge tree. So the number of filters
+# that a look-up reads grows with the logarithm of the ids, not with the batches. The bucket of the batch is merged by
+# levels. With the first batch of a new bucket, the bucket before is closed and its levels become one.
 
 
 log = structlog.get_logger()
@@ -151,7 +151,7 @@ def something_waits(context: RunContext) -> bool:
 
 
 def idle(context: RunContext) -> None:
-    """If the pipeline has several sources, advance the watermark without those that are idle.
+    """If the pipeline has several sources, advance the watermark without the idle sources.
 
     This does not happen within a batch; registered batches may wait.
     """

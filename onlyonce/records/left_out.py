@@ -224,7 +224,7 @@ def rejected_rows(
 ) -> tuple[int, list[Row]]:
     """Return how many (record, window) pairs are rejected, and `limit` of them with the declared columns.
 
-    They are those of all outputs or only one."""
+    They come from all outputs or only one."""
     total, found = Rejections(database).some(instance, output, limit)
     values = _values(pipeline, instance, found)
     none = dict.fromkeys(pipeline.columns())

@@ -122,8 +122,8 @@ class _Failures:
             raise ends_with({name: self._by_output[name] for name in order if name in self._by_output})
 
 
-# What an output of a chain waits for in a long run: the output before must have read and written all that its batch
-# needs. docs/specification/long-run.md. In a run that ends, outputs have their turns in order and need not wait.
+# The wait of a chained output in a long run: the output before must have read and written all that its batch needs.
+# docs/specification/long-run.md. In a run that ends, outputs have their turns in order and need not wait.
 
 
 def await_written(context: RunContext, root: Output, query: Query, upto: int, down: Container[str]) -> None:
@@ -236,7 +236,7 @@ LEAST_SECONDS, MOST_SECONDS = 0.1, 1.0
 THREAD = "query of a long run"
 
 VOUCHED_FOR = tuple(stored_names.transaction("", by) for by in (stored_names.EVENTS_BY, stored_names.MARKER_BY))
-"""How the transaction ids of those commits to `events` end for which the log vouches."""
+"""The endings of the transaction ids of commits to `events` for which the log vouches."""
 
 
 def trigger(every: timedelta) -> Mapping[str, Any]:

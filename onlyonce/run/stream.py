@@ -60,7 +60,7 @@ class Place:
 
     def __init__(self, database: Database, instance: str) -> None:
         self._instance = instance
-        # Not a lineage's name: a driver that starts ends the sessions of those.
+        # Not a lineage's name: a starting driver ends the sessions with its lineages' names.
         self._session = Session(Database(database.url, f"onlyonce-place/{instance}"))
 
     def ours(self) -> bool:
@@ -115,7 +115,7 @@ class LongRun:
 
     def __init__(self, database: Database, taken: drivers.Taken, place: Place) -> None:
         self.taken, self._place = taken, place
-        # Not a lineage's name: a driver that starts ends the sessions of those.
+        # Not a lineage's name: a starting driver ends the sessions with its lineages' names.
         self._database = Database(database.url, f"onlyonce-long-run/{taken.instance}")
         self._turns = 0
         self._down: Mapping[str, str] = {}
@@ -252,7 +252,7 @@ def main(argv: list[str]) -> Report:
 
 
 def arguments(argv: list[str]) -> Namespace:
-    """Parse the arguments of a run, which are those of `onlyonce run` and the DAG's Params."""
+    """Parse the arguments of a run, as of `onlyonce run` and the DAG's Params."""
     asked = parse("run", argv)
     if asked.forever:
         refuse_with(close=asked.close, bounded=asked.bounded, dry_run=asked.dry_run)

@@ -1,7 +1,7 @@
 """Read a sample of the input, and guess its types, the forms of its times, the record id, the event time and a window.
 
 Only a form of times that is certain is proposed. A count since 1970 needs a column whose name says that it is a time.
-Of two orders of day and month, one needs a day beyond 12 in the sample.
+The order of day and month is known only if the sample has a day beyond 12.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def time_form_words(name: str) -> list[str]:
 def time_form_of(name: str, kind: str, values: Sequence[Any]) -> tuple[str, tuple[str, ...]]:
     """Return the type of a column, and the forms that read all its values as times.
 
-    One form is certain, several are not. Without a form the type stays what it was.
+    If one form is left, it is certain; if several are left, none is. Without a form the type stays what it was.
     """
     there = [_written(value) for value in values if value is not None]
     if kind == "string" and there and all(isinstance(value, str) for value in values if value is not None):
@@ -129,7 +129,7 @@ def types_of_json(values: Sequence[Any]) -> str:
     if kinds == {bool}:
         return "boolean"
     if kinds <= {int, float}:
-        # A double does not have all integers of 19 digits: the conversion table refuses those.
+        # A double does not have all integers of 19 digits, so the conversion table refuses such integers.
         kind = "bigint" if kinds == {int} else "double"
         fits = all(_is(kind, Number(repr(value))) for value in there)
         return "string" if not fits else "long" if kind == "bigint" else kind
@@ -398,8 +398,8 @@ def _unreadable(path: Path, why: str) -> Refused:
 
 
 # Guesses: which columns identify a record, which one says when it happened, and which window is good to begin with. The
-# reason of a guess becomes a comment of the declaration: a person decides, since what is unique in a sample may not be
-# unique in all of the input. Pure.
+# reason of a guess becomes a comment of the declaration. A person decides: a column that is unique in a sample may not
+# be unique in the whole input. Pure.
 
 
 KEYS = ("string", "tinyint", "smallint", "int", "long")
@@ -468,7 +468,7 @@ def _hint(sample: Sample) -> str:
 
 
 def record_id(sample: Sample) -> Guess:
-    """Return the columns that identify a record; none if its place in the file does."""
+    """Return the columns that identify a record, or no column if its position in the file identifies it."""
     rows = _distinct(sample)
     keys = [
         name for name, kind in sample.columns.items() if kind in KEYS and all(row.get(name) is not None for row in rows)

@@ -5,8 +5,8 @@ number of times, with the same input each time.
 
 If a pipeline has several sources, each has its own registry below the instance's folder `sources`. The table `turns`
 has the order of all their batches: for each batch its number there, its source, and its number in that registry.
-Receive streams `turns`. So a replay, a second driver and a new life read the same batch of the same source. And a
-look-up in the catalog knows which batches came before, whatever their source. New batches are taken alternately.
+Receive streams `turns`. So a replay, a second driver and a new life read the same batch of the same source. A look-up
+in the id catalog also knows which batches came before, from any source. New batches are taken alternately.
 
 If a crash leaves batches that are in a registry and not in `turns`, the next `register` gives them turns.
 """

@@ -195,8 +195,8 @@ def _is_mixed(schema: Avro, defined: dict[str, Avro]) -> bool:
 
 # The records of Avro files, in groups.
 #
-# fastavro decodes a block as a whole, and follows nested types past the end of its stack: five thousand nested records
-# in a file of five kilobytes end the process. So the types are checked before any record is read. And the blocks are
+# fastavro decodes a block as a whole, and follows nested types until its stack overflows. Five thousand nested records,
+# in a file of five kilobytes, crash the process. So the types are checked before any record is read. And the blocks are
 # unpacked once, within bounds, when a file is registered. For a damaged byte fastavro raises any error.
 
 
@@ -248,8 +248,8 @@ def check_types(schema: Schema) -> None:
 def records(at: FileAt, names: Collection[str] | None, most_rows: int) -> Iterator[pa.RecordBatch]:
     """Yield the rows of some columns (None: all) in groups that fit into memory.
 
-    Call `columns` for the file before. The types are those of the file's schema. Raise Damaged for a column that no
-    Arrow type holds.
+    Call `columns` for the file before. The types come from the file's schema. Raise Damaged for a column that no Arrow
+    type holds.
     """
     with _opened(at) as file:
         reader = fastavro.reader(file)

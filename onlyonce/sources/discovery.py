@@ -38,7 +38,7 @@ NO_BATCH = -1
 AT_A_LOOK = 10_000
 """About how many objects are counted before they are registered."""
 DECIDED = InputFile("", 0, 0, 0, None)
-"""The registry entry that a start is decided, even if no input is before it."""
+"""The registry entry which says that the start is decided, even if no input is before it."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class Registered:
     """What the registry has.
 
     It has the last (size, mtime) by path, what was read by identity, the number of batches, and the last system time.
-    Of a table it has how far it was read, of objects what `listing.Known` has. `roots`: the inboxes from which files
-    were registered, the last one last."""
+    For a table it has how far it was read; for objects it has the fields of `listing.Known`. `roots`: the inboxes from
+    which files were registered, the last one last."""
 
     marks: dict[str, tuple[int, int]]
     known: dict[str, Known]
@@ -123,7 +123,7 @@ def _more(there: Registered, entries: pa.Table) -> Registered:
 
 
 def _roots(before: tuple[str, ...], entries: pa.Table) -> tuple[str, ...]:
-    """Return the inboxes known before and those of the entries, ordered by the last batch of each, then by name."""
+    """Return the inboxes known before and the entries' inboxes, ordered by the last batch of each, then by name."""
     last = entries.select(["root", BATCH_NO]).group_by("root").aggregate([(BATCH_NO, "max")])
     last = last.sort_by([("batch_no_max", "ascending"), ("root", "ascending")])
     now = [root for root in last["root"].to_pylist() if root]
@@ -170,7 +170,10 @@ def looks(inbox: Inbox, there: Registered) -> Iterator[list[list[InputFile]]]:
 
 
 def groups(inbox: Inbox, there: Registered) -> list[list[InputFile]]:
-    """Return new input of a folder, cut into batches; of a table that of the next versions which have any."""
+    """Return a folder's new input, cut into batches.
+
+    For a table return the input of the next versions which have any.
+    """
     source, most = inbox.pipeline.source, inbox.max_files_a_batch
     if isinstance(source, DeltaSource):
         return list(

@@ -363,7 +363,7 @@ class CsvRecords(Lines):
         return lines, (counts[lines] & 1).astype(bool)
 
     def _is(self, pattern: re.Pattern[bytes], record: int, begin: int, end: int, data: bytes, at: int) -> bool:
-        """Return whether the line [begin, end) fits, and its record is not too large so far."""
+        """Return whether the line [begin, end) matches the pattern, and its record is not too large so far."""
         if end - record - 1 > self._most:
             return False
         if begin < at:

@@ -168,8 +168,8 @@ def _piece(part: Part, columns: list[pa.Array], reasons: pa.Array, rest: pa.Arra
 # Messages whose value or key has a schema in a registry.
 #
 # The driver reads the first five bytes of the batch's messages for their schema ids, and asks the registry for the
-# schemas. So tasks need no registry and no secrets. An id that the registry does not have is a fact of the batch's row:
-# a replay decides the same, even if the registry has changed since.
+# schemas. So tasks need no registry and no secrets. If the registry does not have an id, the batch's row records that.
+# So a replay decides the same, even if the registry has changed since.
 
 
 MOST_UNKNOWN = 1000

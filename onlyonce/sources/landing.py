@@ -1,7 +1,7 @@
 """Turn a Pub/Sub message into a line of a landed file, and decide how many messages the next pull requests. Pure.
 
-If the payload is a JSON object, the line is that object with the record's id added, and receive parses it like a line
-of any file. Any other payload becomes a line that is not JSON and has the whole message, so receive makes it `invalid`.
+If the payload is a JSON object, the line is that object with the record's id added. Receive parses it like a line of
+any file. Any other payload becomes a line that is not JSON and has the whole message, so receive makes it `invalid`.
 """
 
 from __future__ import annotations

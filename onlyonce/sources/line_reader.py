@@ -2,7 +2,7 @@
 
 Spark's text source does not return where a line begins. Here a task reads ranges of files and cuts them into records
 itself (`file_bytes`), on whole arrays. It holds some megabytes at a time, and more only for a longer record, up to the
-largest size of a record. Of a longer record it keeps the beginning and the reason. A range of lines has the records
+largest size of a record. For a longer record it keeps the beginning and the reason. A range of lines has the records
 that *begin* in it. A range of CSV begins and ends where a record does, which the listing has found. So a file has the
 same records at the same places however it is cut.
 
@@ -83,7 +83,10 @@ def read(spark: SparkSession, ranges: Iterable[Range], read_on: Work, schema: St
 
 
 def packed(path: str, key: int, ending: str, **others: Any) -> Range:
-    """Return the range of a whole packed file. Places are those of its content. `others`: further fields of `Range`."""
+    """Return the range of a whole packed file.
+
+    Positions count in its uncompressed content. `others`: further fields of `Range`.
+    """
     return Range(path, key, 0, MOST, MOST, packed=ending, **others)
 
 

@@ -26,7 +26,7 @@ FILE, POSITION, LINE, REFUSED = "oo_file", "oo_position", "oo_line", "oo_refused
 
 @dataclass(frozen=True)
 class Chosen:
-    """The records in [since, stop), with None for no bound, and the reasons of those that are refused."""
+    """The records in [since, stop), with None for no bound, and the reasons of refused records."""
 
     refused: Mapping[Place, str] = field(default_factory=dict)
     since: Place | None = None

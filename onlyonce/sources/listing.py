@@ -39,7 +39,7 @@ RANGE = 1 << 25
 NEWLINE = ord("\n")
 MOST_HEADER = 1 << 20
 NO_MARK = (0, 0)
-"""Replaces size and time of change for an entry that is no regular file: those of a pipe change."""
+"""Replaces size and time of change for an entry that is no regular file: a pipe's size and time change."""
 Counter = Callable[["FileAt"], int]
 """Counts the records of a file without lines, or raises Damaged."""
 Content = Callable[[], AbstractContextManager[IO[bytes]]]
@@ -193,7 +193,8 @@ def accept(path: str, name: str, size: int, modified_ns: int, layout: Layout = N
         lines, cuts = _csv_records(content, layout.quoted_within)
         refusal = None if layout.header is None else _other_header(content, layout.header, layout.quoted_within)
         lines = 0 if refusal else lines - (layout.header is not None)
-        # No part begins at the end of the file, and a packed file is not cut: its places are those of its content.
+        # No part begins at the end of the file. A compressed file is not cut: its positions count in its uncompressed
+        # content.
         parts = () if packed_as else tuple(cut for cut in cuts if cut < size)
         return InputFile(name, size, modified_ns, lines, refusal, cuts=parts, quoted_within=layout.quoted_within)
     except Damaged as error:
@@ -303,7 +304,7 @@ def changed(file: InputFile, *, links: bool = False) -> str | None:
     return None
 
 
-# The same for objects below a prefix of an object store.
+# List objects below a prefix of an object store.
 #
 # An object is identified by its key and its ETag. A million objects are listed in pages, and one page is in memory. The
 # registry's facts take sixteen bytes for each object, and new objects are registered some thousand at a time. An object
@@ -347,7 +348,10 @@ class Known:
 
 
 def known_objects(registered: Iterable[pa.RecordBatch], before: Known = Known()) -> Known:
-    """Return the objects known before and those in batches of the registry (batch_no, path, mark), in their order."""
+    """Return the objects known before and the objects in batches of the registry, in their order.
+
+    `registered`: the columns batch_no, path and mark.
+    """
     parts: list[tuple[Any, Hashes, Hashes]] = [(np.full(len(before.names), EARLIER), before.names, before.marks)]
     for batch in registered:
         numbers = batch.column(BATCH_NO).to_numpy()

@@ -91,7 +91,7 @@ class Wanted:
         return pa.schema(self.fields)
 
     def alone(self) -> str:
-        """Return the one column of messages that are no records. Raise Damaged."""
+        """Return the single column of messages that are no records. Raise Damaged."""
         if len(self.fields) != 1:
             raise Damaged("its values are not records")
         return self.fields[0].name

@@ -224,7 +224,7 @@ def _told(source: PubSub) -> Iterator[None]:
 # Entry point: land the messages of a subscription as files.
 #
 # The task `land` of the DAG `<pipeline>_stream` and `onlyonce land` run it. Messages are pulled, written to a file and
-# flushed to the disk, and only then acknowledged. The stream reads the landed files like those of any other producer. A
+# flushed to the disk, and only then acknowledged. The stream reads the landed files like any other producer's files. A
 # message that is delivered again is landed again, and is a duplicate by the record catalog. So landings need no lock:
 # two concurrent ones share the messages, and a kill at any point only causes a second delivery
 # (docs/specification/pull.md).

@@ -108,7 +108,7 @@ def opened(path: str) -> Iterator[int]:
 # Inboxes that were moved.
 #
 # A file is identified by the path that it had when its inbox was first read, wherever the folder is now. The registry
-# keeps those first paths. A file next to the registry has the current place of each moved folder. Only a person writes
+# keeps these first paths. A file next to the registry has the current place of each moved folder. Only a person writes
 # it, by `onlyonce inbox`. A run that finds its inbox at another place refuses to start until that is done, and never
 # reads old files as new input.
 
@@ -226,7 +226,7 @@ def asked(pipeline: Pipeline, given: Sequence[str]) -> Asked:
 def _of_each_source(pipeline: Pipeline, given: Sequence[str]) -> Asked:
     """Return the ids that the record would have in each of several sources.
 
-    Values are those of the pipeline's columns.
+    Values belong to the pipeline's columns.
     """
     views = [pipeline.of_source(name) for name in pipeline.sources]
     if pipeline.by_position or (len(given) == 1 and HEX.fullmatch(given[0])):

@@ -1,7 +1,7 @@
 """The inbox of files, read by our own registry.
 
-Spark's file source does not notice a file that is replaced under its name, has no positions, and fails or loses rows if
-a file vanishes. So the driver lists the inbox and appends new files to the Delta table `files`. Receive streams that
+Spark's file source does not notice a file that is replaced under its name. It has no positions, and fails or loses rows
+if a file vanishes. So the driver lists the inbox and appends new files to the Delta table `files`. Receive streams that
 table, one of its data files for each batch, and reads the files that it names. The batches are cut here, once: by
 sorted name, `max_files_a_batch` at a time.
 """

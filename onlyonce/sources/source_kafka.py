@@ -217,7 +217,7 @@ class Ranges:
 #
 # The driver appends new ranges of offsets, in batches, to the Delta table `ranges`. Receive streams that table, and
 # Spark's connector reads each batch's ranges as a bounded read. The connector's own stream does not notice that a topic
-# was created again or that a range was lost, and does not know where a new life continues.
+# was created again or that a range was lost. It also does not know where a new life continues.
 
 
 SCHEMA = stored_names.RANGES_COLUMNS
@@ -254,7 +254,7 @@ class Topic:
         """Append new ranges of the topic to the registry, and return their number.
 
         A bounded run reads what existed when it began, so that a retry reads the same. Raise Refused for lost messages,
-        and for other bounds than those of the unfinished bounded run.
+        and if the bounds differ from the unfinished bounded run's bounds.
         """
         commit.make(self.table, session.schema_of(SCHEMA), spark, [], commit.KEEP_ALL)
         reading = readings.reading_of(
@@ -263,7 +263,8 @@ class Topic:
             lambda: readings.Reading(self.table, _entries, session.schema_of(SCHEMA).names, _more),
         )
         for _ in range(LOOKS):
-            # Both from one reading: if another driver adds ranges after it, the transaction's number is taken.
+            # Both values come from one read of the registry. If another driver adds ranges after it, the transaction's
+            # number is taken.
             app_id = stored_names.transaction(self.instance, stored_names.RANGES_BY)
             entries = reading.look()
             number = (reading.table.transaction_version(app_id) or 0) + 1

@@ -39,8 +39,8 @@ ZONED = re.compile(r"(?:Z|[+-][0-9]{2}:?[0-9]{2})\Z")
 Shared = tuple[tuple[str, str | None, str], ...]
 """(column, value as the log has it, Delta's name of its type) for each column.
 
-All rows of a data file share these columns, and the file does not have them: partition columns, and those of the change
-data feed. The table's log has their values as strings, which are converted like values of CSV."""
+All rows of a data file share these columns, and the file does not have them: partition columns, and columns of the
+change data feed. The table's log has their values as strings, which are converted like values of CSV."""
 
 
 def shared_columns_of(mark: str) -> Shared:
@@ -171,7 +171,7 @@ PART = 1 << 25
 
 @dataclass(frozen=True)
 class Part:
-    """Some rows of a file: all, or those of some groups (Parquet) that begin with number `position`.
+    """Some rows of a file: all, or the rows of some groups (Parquet) that begin with number `position`.
 
     `shared` are columns that the file does not have."""
 

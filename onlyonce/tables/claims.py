@@ -26,7 +26,7 @@ RETRIES = 2
 def claim(root: Location, platform: str) -> None:
     """Check that data may be kept at a location. On a file system there is nothing to check.
 
-    Raise Refused for a bucket that is missing or denies access, for a prefix with data of others, and for a store that
+    Raise Refused if the bucket is missing or denies access, if the prefix has data of others, or if the store
     overwrites an object in spite of the condition.
     """
     if not isinstance(root, Url):

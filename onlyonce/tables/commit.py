@@ -2,9 +2,9 @@
 
 The version checksum is written next to a commit to one of the platform's own tables, as Delta's protocol describes it
 (Version Checksum File). It has the table's schema and protocol, and the number and bytes of its files. For a version
-without one, Spark runs a job over the log to learn the schema: a tenth of a second for each query in each batch. No
-decision depends on this file, and a version without one is read as before. So no commit waits for it, and a killed
-driver leaves none.
+without a checksum file, Spark runs a job over the log to learn the schema: a tenth of a second for each query in each
+batch. No decision depends on this file, and a version without one is read as before. So no commit waits for it, and a
+killed driver leaves none.
 
 It is written only on a disk: in a store it would be two requests for each commit.
 """
@@ -106,8 +106,8 @@ def _counted(table: DeltaTable) -> dict[str, Any]:
 # request for each commit, in each batch. Here only new entries are read. The commit is conditional on the next version
 # not existing, so an outdated view costs a retry and no rows.
 #
-# A table that was dropped and made again begins its log again. A search for commits after the last one would find none,
-# and a commit under the next version would be in a log that lacks the earlier versions. So for a team's table each look
+# A table that was dropped and made again begins its log again. A search for commits after the last one would find none.
+# A commit under the next version would be in a log that lacks the earlier versions. So for a team's table each poll
 # also checks that the log's first entry is the same. Nothing else drops the platform's own tables, whose batches are
 # fenced (`Own`).
 
@@ -171,7 +171,7 @@ class Appended:
 
 
 class Own(Appended):
-    """One of the platform's own tables. Spark's streams read it version by version, so each commit writes a version
+    """A table of the platform's own. Spark's streams read it version by version, so each commit writes a version
     checksum.
     """
 

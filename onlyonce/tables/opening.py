@@ -82,7 +82,7 @@ def named_features(features: set[str]) -> list[str]:
 
 # Opens a Delta table at a location, a path or a URL.
 #
-# All of the product opens tables here, so that each gets its store's options. No JVM needed.
+# Every module opens tables here, so that each table gets its store's options. No JVM needed.
 
 
 UNSUPPORTED = re.compile(r"Feature '(\w+)' is not supported")

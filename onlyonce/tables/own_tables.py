@@ -42,16 +42,16 @@ def _repeats(column: pa.ChunkedArray) -> bool:
 #
 # Tasks write the files into a folder of their attempt, which no reader sees. Then the driver names the files in one
 # commit by delta-rs, under the transaction id. Flink's Delta connector works the same way. Spark's own writer computes
-# the state of the whole table before each commit, to see whether it has the transaction id: three jobs, most of a small
-# batch's time. No commit names the files of a killed attempt, so they hold no rows. A gc run removes them
+# the state of the whole table before each commit, to see whether it has the transaction id. This takes three jobs, most
+# of a small batch's time. No commit names the files of a killed attempt, so they hold no rows. A gc run removes them
 # (`onlyonce.tables.attempt_files`).
 
 
 BETWEEN = 200
-"""How often a commit is tried while others come between.
+"""How many times a commit is tried while other writers' commits come first.
 
-The files exist already, so a try takes a moment. Each lost try is a commit of another writer. If four writers commit as
-fast as they can, one loses 20 times in a row in one of some three hundred commits (0.75 to the power of 20).
+The files exist already, so a try takes a moment. A try is lost only if another writer has committed. If four writers
+commit as fast as they can, about one commit in three hundred loses 20 times in a row (0.75 to the power of 20).
 """
 
 
@@ -190,8 +190,8 @@ def tries(path: Location) -> Iterator[tenacity.AttemptManager]:
             hint="run the same command again; it happens beside a writer that never pauses",
         ) from error
     except DeltaError:
-        # Some of delta-rs's errors leave out the store's message. A listing raises it again if the store denies access
-        # or is unreachable.
+        # Some errors of delta-rs leave out the store's message. A listing raises it again if the store denies access or
+        # is unreachable.
         next(stores.of(path).names(path / opening.LOG), None)
         raise
 

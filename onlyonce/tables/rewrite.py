@@ -7,8 +7,8 @@ not retry by itself. A try that has lost checks first whether the transaction is
 committed. Then it checks whether the files that may hold the rows are still the same. If they are, the written files
 are committed at the new version; if not, they are planned and written again.
 
-The new files belong to an attempt (`own_tables`): no commit names those of a lost try or of a killed driver. A VACUUM
-of a user's table removes them.
+The new files belong to an attempt (`own_tables`): no commit names the files of a lost try or of a killed driver. A
+VACUUM of a user's table removes them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Plan(Protocol):
         """
 
     def write(self, table: DeltaTable, files: Sequence[Held], folder: Location) -> Change:
-        """Write below the folder what replaces those files' rows, and what is new."""
+        """Write below the folder what replaces these files' rows, and what is new."""
 
 
 def change_rows(
@@ -128,11 +128,11 @@ def _commit(table: DeltaTable, path: Location, commit: tables_commit.Commit, cha
 #
 # The commit adds the new files and removes the old ones, and declares that they change no data (`dataChange` false). So
 # Spark's streams over the table skip it, and a reader of the table finds each row once. delta-rs writes the commit. Its
-# own `optimize` takes all small files of a partition, also those of open batches, and keeps no order. So the files are
+# own `optimize` takes all small files of a partition, even files of open batches, and keeps no order. So the files are
 # written here.
 #
 # The new files belong to an attempt (`own_tables`), below a folder of its name; a kill leaves files that no commit
-# names. The old files stay on the disk for current readers. Their modification time becomes that of the rewrite,
+# names. The old files stay on the disk for current readers. Their modification time becomes the time of the rewrite,
 # because `attempt_files` sweeps by it. If another writer has removed one of the files meanwhile, nothing is changed.
 
 
@@ -295,8 +295,7 @@ def shorten_log(path: Location, upto: int, hours: float) -> int:
     return removed
 
 
-# Removes rows of `events`: their files are removed from the table, and the other rows of a file are written to a new
-# one, all in one commit.
+# Remove rows of `events`. One commit removes their files from the table, and adds new files with the other rows.
 #
 # The commit declares that the files change no data (`dataChange` false), as a compaction does: Spark's streams over the
 # table skip it. So only rows that no stream has still to read may be removed. The old files stay on the disk for
@@ -330,7 +329,7 @@ def files_of_batches(rows: pa.Table, last: Mapping[str, int]) -> pa.Array:
 def cut_rows(path: Location, file: File, columns: Sequence[str], gone: Gone) -> Cut | None:
     """Return what to remove from a file; None if nothing.
 
-    Only these columns are read, and those needed for the counts. Control rows stay.
+    Only these columns are read, and the columns needed for the counts. Control rows stay.
     """
     rows = _with_kind(file, read_files(path, [file], [*KEYS, *columns]))
     going = rows.filter(_mask(rows, gone))

@@ -1,8 +1,8 @@
 """The statistics by which Delta skips files: a file's number of rows, and each column's least, largest and nulls.
 
-They come from the file's own footer, without reading the rows, and equal those of Spark's writer (a test compares
-them). What a footer does not have is left out. Lists and maps have no statistics: a footer does not count their nulls.
-Pure but for the footer, which the caller has read.
+They come from the file's own footer, without reading the rows, and equal the statistics of Spark's writer (a test
+compares them). What a footer does not have is left out. Lists and maps have no statistics: a footer does not count
+their nulls. Pure but for the footer, which the caller has read.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 
 def columns(table: DeltaTable) -> Sequence[Column]:
-    """Return the columns of a table by which its files are skipped: those that it names, or its first ones."""
+    """Return the columns of a table by which its files are skipped: the columns that it names, or its first ones."""
     metadata = table.metadata()
     leaves = [
         leaf

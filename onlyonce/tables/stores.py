@@ -39,7 +39,7 @@ def sync(path: Location) -> None:
         os.close(descriptor)
 
 
-# The options of an object store for each library. No secret is among them: delta-rs, obstore and Hadoop find those
+# The options of an object store for each library. No secret is among them: delta-rs, obstore and Hadoop find secrets
 # themselves.
 #
 # Each of them reads the standard variables (AWS_ACCESS_KEY_ID and its companions, AWS_ENDPOINT_URL, AWS_REGION;
@@ -116,8 +116,8 @@ def plain_http(at: Url) -> bool:
 
 # Files at a location: one interface for a local disk and for object stores.
 #
-# Object stores use `obstore`, the crate under delta-rs. So files and commits are written by one client, with one set of
-# variables, and it has what everything here depends on: a PUT that is carried out only if the key does not exist.
+# Object stores use `obstore`, the crate under delta-rs. So one client writes files and commits, with one set of
+# variables. It has what everything here depends on: a PUT that is carried out only if the key does not exist.
 # `pyarrow.fs` has no conditional PUT, no ETag, and no conditional range; it is used only where Arrow itself reads rows.
 #
 # Reads raise FileNotFoundError for a missing file. All raise Refused for a store that denies access, and Retryable for
@@ -343,9 +343,9 @@ def _etag(stat: Any) -> str:
 # A PUT is atomic, and durable once it is answered.
 #
 # obstore repeats a request after a 500, a 503 and a dropped connection, with growing pauses, for as long as `PATIENCE`.
-# Consoles, Arrow and S3A mark a folder by an empty object whose key ends in `/`. obstore lists it without the slash,
-# and can neither read nor delete it: it is ignored here. An object that the role may not list can't be distinguished
-# from a missing one.
+# Consoles, Arrow and S3A mark a folder by an empty object whose key ends in `/`. obstore lists this object without the
+# slash, and can neither read nor delete it, so it is ignored here. An object that the role may not list can't be
+# distinguished from a missing one.
 
 
 PAGE = 1000
@@ -525,7 +525,7 @@ def _made(root: str, plain_http: bool, endpoint: str | None, region: str | None,
 
 @contextmanager
 def told(at: Url) -> Iterator[None]:
-    """Raise the errors of obstore as those of the interface. They contain URLs and the store's answers, and no key."""
+    """Raise the errors of obstore as errors of the interface. They contain URLs and the store's answers, and no key."""
     try:
         yield
     except FileNotFoundError as error:  # obstore's own error for a 404

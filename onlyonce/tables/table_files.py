@@ -1,8 +1,8 @@
 """The data files of a Delta table's version, and which of them may hold rows with certain values. No JVM.
 
 Partition values and statistics decide, without reading the files. A file that may hold such a row need not hold one. A
-file without statistics may hold anything. So may any file if the bounds of the column are not compared here (floats,
-decimals, bytes, nested values).
+file without statistics may hold anything. Any file may have the value if the bounds of the column are not compared here
+(floats, decimals, bytes, nested values).
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def is_ours(path: Location) -> bool:
 # The rows of `events`, or of a registry, for a reader without Spark: an Arrow dataset over its files.
 #
 # delta-rs's own dataset reads through a file system written in Python. If a read stops early (the first rows of many),
-# its threads then wait for an interpreter that is ending: the process crashes at its exit, or never ends (deltalake
+# its threads then wait for an interpreter that is ending. The process crashes at its exit, or never ends (deltalake
 # 1.6.6 with pyarrow 26.0.1). Here Arrow reads the files itself.
 #
 # Only for the platform's own tables: other tables may have paths with characters that the Delta log escapes.

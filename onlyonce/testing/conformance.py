@@ -167,7 +167,7 @@ def _differ(one: Rows, other: Rows) -> str:
 def main(argv: list[str]) -> Report:
     """Check one pipeline's source; the report's warnings are what is wrong. Raise the platform's errors.
 
-    All that the source has now is read three times. Only a scratch folder is written, which is removed.
+    All records that the source has now are read three times. Only a scratch folder is written, which is removed.
     """
     asked = parse("conform", argv)
     pipeline = declarations.one(asked.pipeline, asked.pipelines)

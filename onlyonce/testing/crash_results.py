@@ -1,7 +1,7 @@
 """Decide which kills a crash test makes, read and compare its results, and word its report.
 
 A chain is a series of kills over one copy of the input. Each run is killed at the next point of the chain; the last run
-ends by itself. Then the results are compared with those of an undisturbed run. One comparison judges the whole chain.
+ends by itself. Then the results are compared with an undisturbed run's results. One comparison judges the whole chain.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Chain:
-    """What became of a chain: the kills that struck, those that were not reached, and how it ended.
+    """What became of a chain: the kills that struck, the kills that were not reached, and how the chain ended.
 
     `stopped` has the last words of the run after the last kill if it failed; then nothing was compared.
     """
@@ -74,7 +74,7 @@ class Chain:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict on one kill. The sums are those of its whole chain."""
+    """The verdict on one kill. The sums are over its whole chain."""
 
     strike: Strike
     chain: int
@@ -224,7 +224,7 @@ def _appends(output: Output) -> bool:
     return isinstance(output.sink, Postgres) and output.sink.write == "append"
 
 
-# The rows of sharded files and of requests, as Arrow tables that can be compared: floats are floats, not strings. Of a
+# The rows of sharded files and of requests, as Arrow tables that can be compared: floats are floats, not strings. For a
 # format of the user's own only the number of rows in each file is known.
 
 
@@ -293,9 +293,9 @@ READERS: dict[str, Callable[[bytes], pa.Table]] = {
 
 # What a scratch platform holds in the end, as Arrow tables: `events`, each output, and what the log says of them.
 #
-# For an output of files these are the rows of the current files, each with the final name of its file; for one that is
-# sent outside, the rows that wait in the outbox. Columns about the run and not about the result (system time, lineage,
-# batch, partition) are left out. All of it is in memory at once.
+# For an output of files these are the rows of the current files, each with the final name of its file. For an output
+# that is sent outside, these are the rows that wait in the outbox. Columns about the run and not about the result
+# (system time, lineage, batch, partition) are left out. All of these tables are in memory at once.
 
 
 FLOATS = {700: pa.float32(), 701: pa.float64()}
@@ -381,7 +381,7 @@ def _copied(url: str, select: sql.Composable) -> pa.Table:
 
 SINGLE_TOLERANCE = 1e-5
 TO_ZERO = 1e-12
-"""Of the largest value of a column: a sum that should be zero is as far from it as its terms are rounded."""
+"""As a share of the largest value of a column: a sum that should be zero differs from it by its terms' rounding."""
 SIGN = "oo_sign"
 EXAMPLES = 3
 

@@ -93,15 +93,15 @@ def file_for_target(name: str, files: Sequence[Path], inbox: Path, folder: Path)
     return path
 
 
-# Why the comparison is exact. All files are in the copy before the first run, under the same names and paths, so each
+# Why the comparison is exact. All files are in the copy before the first run, under the same names and paths. So each
 # platform lists the same sorted names and cuts them into the same batches, killed or not (`max_files_a_batch`; the
 # registry's append is one transaction). The max event time before a batch is then the same, and so is what is late. The
 # input is declared ended in each run, so that no window waits, and none closes by silence, which depends on the clock.
-# One dependence on the clock is left: `max_ahead` asks whether an event time is too far in the future, so input dated
+# One dependence on the clock is left: `max_ahead` asks whether an event time is too far in the future. So input dated
 # after now may be judged otherwise a minute later.
 #
-# The kills are SIGKILL of the driver, its JVM and its Python workers. The points are those that the reference has
-# passed; a point that only a backfill or a collection passes is not tried.
+# The kills are SIGKILL of the driver, its JVM and its Python workers. Kills are tried at the points that the reference
+# has passed. A point that only a backfill or a gc run passes is not tried.
 
 
 Tell = Callable[[int, int, str], None]
@@ -118,8 +118,8 @@ SHORT_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 def play(asked: Asked, tell: Tell) -> Report:
     """Play the crash test and return its report; every kill held if it has no warnings.
 
-    Raise Refused for what can't be tested so, and Retryable or InvariantBroken if the undisturbed run fails. Of this
-    environment's platform only the declarations are read, and nothing is written.
+    Raise Refused for what can't be tested so, and Retryable or InvariantBroken if the undisturbed run fails. From this
+    environment's platform only the declarations are read, and nothing is written there.
     """
     files = asked.files or settings.pipeline_files()
     pipeline = declarations.one(asked.pipeline, files)

@@ -94,7 +94,10 @@ class Batch:
 
 @dataclass(frozen=True)
 class Backfill:
-    """A backfill of all windows that are closed by then, of one output and those made from it; None: of all outputs."""
+    """A backfill of all windows that are closed by then.
+
+    It covers one output and the outputs made from it; None: all outputs.
+    """
 
     output: str | None = None
 

@@ -1,7 +1,7 @@
 """Run a pipeline over a test's rows in one process, and test that its stream equals its batch.
 
 It needs no PostgreSQL, no checkpoint and no files. The product's own code parses and judges records, assigns windows,
-finds late records and calls the function, and refuses a function that Spark can't run as a stream. What only a platform
+finds late records and calls the function. It refuses a function that Spark can't run as a stream. What only a platform
 has is not tested: exactly once through a crash, a dedup horizon that passes, the types of an existing table. One Spark
 session serves all tests of a process.
 """
@@ -246,8 +246,8 @@ class NotTheSame(AssertionError):
 class Cut:
     """The rows by their numbers, batch by batch.
 
-    `in_time`: no batch has a row that is older than one of an earlier batch, so windows close as they do in a stream;
-    else the order is any, and windows wait for the end.
+    `in_time`: no batch has a row that is older than a row of an earlier batch, so windows close as in a stream.
+    Otherwise the order is any, and windows wait for the end.
     """
 
     batches: tuple[tuple[int, ...], ...]

@@ -44,7 +44,7 @@ from onlyonce.settings import ROOT, within
 
 JOB_TIMEOUT = 300
 NOT_OURS = ("ONLYONCE_ARCHIVE", "ONLYONCE_ADMIN_URL")
-"""What a run of a scratch platform must not see: it would move files, or reach another server."""
+"""Variables that a run of a scratch platform must not see: with them it would move files, or reach another server."""
 ONE_BY_ONE = {"ONLYONCE_OUTPUTS_AT_ONCE": "1"}
 """In the order of the declaration, so that the nth pass of a fail-point is the same in each run."""
 

@@ -1,8 +1,8 @@
 """The cases that every sink must pass, also a user's own: docs/how-to/own-sink.md.
 
-An `UnderTest` describes a sink: how one attempt writes a batch (with what follows: finalize, deliver), what a reader
-sees, how a new driver fences the old one, how its target breaks. A case is a function of it and of `Processes`, which
-kills and stops real processes at the fail-points that a write passes; a sink has no influence on these points.
+An `UnderTest` describes a sink: how one attempt writes a batch (with finalize and deliver), and what a reader sees. It
+also says how a new driver fences the old one, and how the target breaks. A case is a function of it and of `Processes`,
+which kills and stops real processes at the fail-points that a write passes. A sink has no influence on these points.
 Deliberately broken sinks show that the suite fails a wrong one.
 """
 
@@ -57,7 +57,7 @@ class UnderTest(ABC):
 
     guarantee: ClassVar[Guarantee] = Guarantee.EXACTLY_ONCE
     huge: ClassVar[int] = 3_000_000
-    """The characters of the one huge row."""
+    """The characters of the huge row."""
     text: str = "text"
 
     @abstractmethod
@@ -211,8 +211,8 @@ def another_cut_of_the_rows_is_the_same_unit(sink: UnderTest, processes: Process
 def a_late_record_makes_no_second_version(sink: UnderTest, processes: Processes) -> None:
     """Write e0, e1, e2, kill before or after each effect, and replay with e3, too.
 
-    There is one version of the batch, and e3 is in it or in a later one, once. A replay that means other rows than
-    those written raises.
+    There is one version of the batch, and e3 is in it or in a later one, once. A replay raises if its rows differ from
+    the written rows.
     """
     points = processes.points(lambda: sink.write(0, make_rows(0)))
     batches = [make_rows(0)]

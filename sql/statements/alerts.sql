@@ -14,7 +14,7 @@ RETURNING kind, subject, what
 SELECT kind, subject, what, raised_at, told_at FROM onlyonce_private.alerts ORDER BY raised_at, kind, subject
 
 -- untold --
--- The next cause that was not reported, locked while it is reported. Another reporter takes the one after it.
+-- The next cause that was not reported, locked while it is reported. Another reporter takes the next one.
 SELECT kind, subject, what FROM onlyonce_private.alerts
 WHERE told_at IS NULL AND (kind, subject) > (:kind, :subject)
 ORDER BY kind, subject LIMIT 1 FOR UPDATE SKIP LOCKED

@@ -28,7 +28,7 @@ INSERT INTO onlyonce_private.corrected_arrivals (instance, registry, batch_no, a
 UPDATE onlyonce_private.pipelines SET gc_floor = :floor WHERE instance = :instance AND gc_floor > :floor
 
 -- correct_batches --
--- With several sources: no source arrived last after this time.
+-- With several sources: limit each source's last arrival to this time.
 UPDATE onlyonce_private.batches b SET source_tides_after = (
     SELECT jsonb_object_agg(name, CASE WHEN (told->>'seen')::bigint > :micros THEN jsonb_set(told, '{seen}', to_jsonb(CAST(:micros AS bigint))) ELSE told END)
     FROM jsonb_each(b.source_tides_after) each (name, told))

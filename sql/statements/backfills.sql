@@ -96,10 +96,10 @@ LEFT JOIN LATERAL (
 WHERE l.instance = :instance AND l.query = :output AND l.state <> 'closed'
 
 -- frontier_at --
--- The frontier after the batches and closes up to a version of `events`. A batch without a catalog writes its maximum
--- one commit after its rows, in its own control row: a stream that has read the rows only has closed nothing by it yet.
--- The values never move back, so the last rows of each life suffice: of the last two batches one has a catalog, or is
--- before the version.
+-- The frontier after the batches and closes up to a version of `events`. A batch without an id catalog writes its
+-- maximum one commit after its rows, in its own control row. A stream that has read only the rows has not closed
+-- windows by this maximum yet. The values never move back, so the last rows of each life suffice: one of the last two
+-- batches has an id catalog, or is before the version.
 SELECT max(greatest(batch.tide_after, close.max_event_time)) AS tide, max(close.ended_event_time) AS ended,
        max(close.idle_event_time) AS silent_tide, max(close.idle_clock) AS silent_clock
 FROM onlyonce.lineages l
@@ -144,6 +144,7 @@ WHERE instance = :instance AND output = :output AND state = 'committed' AND wind
 GROUP BY window_from, window_to ORDER BY window_from, window_to
 
 -- late_not_folded --
--- Windows of an output with late rows that no backfill has folded in. For sessions: where in the hour those rows are.
+-- Windows of an output with late rows that no backfill has folded in. For sessions: where in the hour the late rows
+-- are.
 SELECT DISTINCT window_start, window_end, late_from, late_to FROM onlyonce_private.met_windows
 WHERE instance = :instance AND output = :output AND late > 0 AND NOT folded ORDER BY window_start

@@ -5,7 +5,7 @@ COPY onlyonce_private.catalog_chunks
 FROM STDIN (FORMAT binary)
 
 -- chunks --
--- The chunks that batch `batch_id` of a lineage may see: those of its earlier batches, and of all the pipeline's other
+-- The chunks that batch `batch_id` of a lineage may see: chunks of its earlier batches, and of all the pipeline's other
 -- lineages. Only chunks that can hold an id of this partition, in one bucket or in all live ones. Without the ids.
 SELECT bucket, lineage, batch_id, partition, id_count, ids_hash
 FROM onlyonce_private.chunk_list

@@ -142,7 +142,7 @@ FROM summed WHERE (b.lineage, b.batch_id) = (summed.lineage, summed.batch_id)
 RETURNING b.units_removed
 
 -- remove_delivered --
--- Rows of the outbox that were delivered long ago, except those that may be at their target twice.
+-- Rows of the outbox that were delivered long ago, except rows that may be at their target twice.
 DELETE FROM onlyonce_private.outbox WHERE row_no = ANY (ARRAY(
     SELECT o.row_no FROM onlyonce_private.outbox o
     WHERE o.committed_at < clock_timestamp() - make_interval(days => :keep_days) AND o.state = 'delivered'
@@ -163,8 +163,8 @@ WHERE l.query <> 'receive' AND l.kind = 'stream' ORDER BY l.lineage
 
 -- committed_cuts --
 -- Which of some cuts of an inbox (`batch_no` of its registry) an instance has committed, with the files that could not
--- be read. Each of several sources has a registry with its own numbers. A new life may pass a cut again without reading
--- it: the first batch is the one that read it.
+-- be read. If a pipeline has several sources, each has a registry with its own numbers. A new life may pass a cut again
+-- without reading it, so the first batch with the cut has read it.
 SELECT DISTINCT ON (batch_no) coalesce(b.source_to->>'source_batch_no', b.source_to->>'batch_no')::bigint AS batch_no, b.facts
 FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
 WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed' AND b.source_to ? 'batch_no'
@@ -183,7 +183,7 @@ WHERE p.pipeline = ANY (:pipelines) GROUP BY 1, 2 ORDER BY 1
 LOCK TABLE onlyonce_private.pipelines IN SHARE MODE
 
 -- unfolded --
--- The lives whose first batch after their sums was committed long ago, with the last batch that is in the sums.
+-- Lives with an old batch that is not yet in their sums, and the last batch that is in the sums.
 SELECT l.lineage, coalesce(s.upto, -1) AS upto
 FROM onlyonce_private.lineages l LEFT JOIN onlyonce_private.sums s USING (lineage)
 CROSS JOIN LATERAL (
@@ -193,8 +193,8 @@ WHERE l.kind = 'stream' AND next.state = 'committed' AND next.committed_at < clo
 ORDER BY l.lineage
 
 -- fold --
--- Adds the next batches of a life to its sums, in order, up to the first that is young or does not add up: an audit
--- still reads that one. If two gc runs fold at once, the second finds that `upto` has moved and adds nothing.
+-- Adds the next batches of a life to its sums, in order. It stops at the first batch that is young or does not add up,
+-- which an audit still reads. If two gc runs fold at once, the second finds that `upto` has moved and adds nothing.
 WITH next AS (
     SELECT b.*, c.conserved AS adds_up
     FROM (SELECT * FROM onlyonce_private.batches x WHERE x.lineage = :lineage AND x.batch_id > :upto ORDER BY x.batch_id LIMIT :at_once) b

@@ -1,4 +1,4 @@
--- What the log of a scratch platform says in the end; it has one pipeline.
+-- The results in the log of a scratch platform, which has one pipeline.
 
 -- fates --
 -- The fates of all records by stage, and whether they add up.

@@ -1,5 +1,5 @@
 -- of_view --
--- What is lost with a view: the views that read it and are not ours, and the roles that have a grant on it, but for the reader.
+-- What is lost if a view is dropped: views of others that read it, and grants on it to roles other than the reader.
 SELECT DISTINCT 'the view ' || c.oid::regclass AS dependent
 FROM pg_depend d
 JOIN pg_rewrite r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid

@@ -8,7 +8,7 @@ WHERE pipeline = :name OR instance = :name ORDER BY instance FOR UPDATE
 SELECT instance FROM onlyonce_private.pipelines UNION SELECT instance FROM onlyonce_private.leftovers ORDER BY 1
 
 -- lineages --
--- The lineages of some instances, those of backfills too, or only of one query; and whether a driver has a session.
+-- The lineages of some instances, backfills included, or only of one query; and whether a driver has a session.
 SELECT l.lineage, l.instance, l.query,
        onlyonce_private.at_work(l.lineage_no, NULL) AS at_work
 FROM onlyonce_private.lineages l
@@ -46,7 +46,7 @@ DELETE FROM onlyonce_private.outbox WHERE EXISTS (SELECT 1 FROM unnest(CAST(:lin
 DELETE FROM onlyonce_private.files WHERE lineage = ANY (:lineages)
 
 -- forget_units --
--- The units of some lineages, in whatever database.
+-- The units of some lineages, in the database of the connection.
 DELETE FROM onlyonce_private.units WHERE lineage = ANY (:lineages)
 
 -- owned_by_others --
@@ -119,7 +119,7 @@ DELETE FROM onlyonce_private.unacknowledged WHERE pipeline = ANY (:instances)
 DELETE FROM onlyonce_private.subscriptions WHERE pipeline = ANY (:instances)
 
 -- forget_deliverers --
--- The epochs of those that sent for them.
+-- The epochs of the deliverers of these instances.
 DELETE FROM onlyonce_private.epochs WHERE EXISTS (SELECT 1 FROM unnest(CAST(:instances AS text[])) AS i (instance)
                                                   WHERE starts_with(epochs.lineage, i.instance || '/') AND right(epochs.lineage, 8) = '/deliver')
 

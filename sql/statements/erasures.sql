@@ -42,7 +42,8 @@ WHERE p.instance = :instance AND p.output = :output AND p.final AND EXISTS (
 ORDER BY 1
 
 -- outbox --
--- Rows of an instance in the outbox whose payload contains a value anywhere, or an escape. Each is parsed afterwards.
+-- Rows of an instance in the outbox whose payload contains a value anywhere, or an escape. Each row is parsed
+-- afterwards.
 SELECT row_no, output, state, payload FROM onlyonce_private.outbox
 WHERE instance = :instance AND (position(:text IN payload) > 0 OR position(E'\\' IN payload) > 0)
 
@@ -74,7 +75,7 @@ WHERE c.relnamespace = to_regnamespace(quote_ident(:schema)) AND c.relkind IN ('
   AND c.relname <> 'catalog_chunks' ORDER BY 1
 
 -- searched_columns --
--- Columns that may have strings: strings, arrays, JSON and structures; and those of some names.
+-- Columns that may have strings (strings, arrays, JSON and structures), and columns with some names.
 SELECT a.attname AS name FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_type t ON t.oid = a.atttypid
 WHERE c.relnamespace = to_regnamespace(quote_ident(:schema)) AND c.relname = :table AND a.attnum > 0 AND NOT a.attisdropped
   AND (t.typcategory IN ('S', 'A', 'C', 'E') OR t.typname IN ('json', 'jsonb', 'xml', 'hstore') OR a.attname = ANY (:asked))

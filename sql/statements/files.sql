@@ -44,7 +44,7 @@ WHERE f.lineage = :lineage AND f.batch_id = :batch_id AND f.output = :output AND
   AND coalesce(f.window_start, '-infinity') = next.window_start AND coalesce(f.window_end, '-infinity') = next.window_end
 
 -- windows_in --
--- The windows of an output that have files and start in a span: a backfill must mark those that are empty now.
+-- The windows of an output that have files and start in a span. A backfill must mark the windows that are empty now.
 SELECT DISTINCT window_start, window_end FROM onlyonce_private.files
 WHERE instance = :instance AND output = :output AND pane IS NOT NULL
   AND window_start >= :window_from AND window_start < :window_to
@@ -90,9 +90,9 @@ WITH RECURSIVE one AS (
 SELECT place FROM one WHERE place IS NOT NULL
 
 -- standings --
--- What the log says about temporary files: whether one is the winner of a batch that was not given up, whether its unit
--- or batch is committed, and the highest epoch of its lineage. A lineage's batches are committed in order. One
--- statement has one snapshot.
+-- The state of temporary files in the log: whether a file is the winner of a batch that was not given up, and whether
+-- its unit or batch is committed. Also the highest epoch of its lineage. A lineage's batches are committed in order.
+-- One statement has one snapshot.
 SELECT t.temporary,
        EXISTS (SELECT 1 FROM onlyonce_private.files f WHERE (f.place, f.temporary) = (:place, t.temporary)
                AND NOT EXISTS (SELECT 1 FROM onlyonce_private.backfills b

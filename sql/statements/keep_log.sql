@@ -12,9 +12,9 @@ UPDATE onlyonce_private.pipelines SET keep_log = CAST(:keep AS interval), log_ke
 WHERE instance = :instance AND (keep_log IS DISTINCT FROM CAST(:keep AS interval) OR log_kept_from IS NULL OR log_kept_from < CAST(:limit AS timestamptz))
 
 -- lives --
--- The lives of outputs with old batches to cut, each with the last one that may be cut: it is in the sums and, except
--- for sessions, no window that it met is open. Also how far the live life has read; null if there is none, or if it has
--- read nothing: then nothing may be cut.
+-- The lives of outputs with old batches to cut, each with the last batch that may be cut. It is in the sums and, except
+-- for sessions, has no record in an open window. Also how far the live life has read; null if there is none, or if it
+-- has read nothing: then nothing may be cut.
 SELECT l.lineage, l.query, may.upto, going_on.read_upto
 FROM onlyonce_private.lineages l JOIN onlyonce_private.sums s USING (lineage)
 CROSS JOIN LATERAL (SELECT CASE WHEN l.query = ANY (CAST(:sessions AS text[])) THEN s.upto ELSE least(s.upto, s.final_upto) END AS upto) may
@@ -35,9 +35,9 @@ ORDER BY l.lineage
 -- cut --
 -- Cuts the next batches of a life from the log, in order. A batch is old if its units are removed and it was committed
 -- before the limit. An old batch is cut if the next one is old too: so the last old one stays, by which others are
--- found. A batch stays if it met a late record, since people ask for its batch, or if a file of it has no final name
--- yet. What it met of each window is added to the sums of the window. A dry run cuts nothing, and returns how many it
--- would cut.
+-- found. A batch stays if it has a late record, since people search for the record's batch, or if one of its files has
+-- no final name yet. Its counts of each window are added to the sums of the window. A dry run cuts nothing, and returns
+-- how many it would cut.
 WITH next AS (
     SELECT b.batch_id, b.late, b.state = 'committed' AND b.units_removed IS NOT NULL AND b.committed_at < CAST(:limit AS timestamptz) AND b.batch_id <= :upto AS old,
            (b.source_to->>'reservoirVersion')::bigint

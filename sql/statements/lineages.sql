@@ -28,8 +28,8 @@ UPDATE onlyonce_private.lineages SET started_at = clock_timestamp() WHERE lineag
 
 -- end_older_sessions --
 -- Ends the sessions of a lineage's epochs below one (null: all): a stalled one would hold the epoch row against the
--- bump. Only those of this database: lineages are numbered by platform, and a server may have several. Any role may
--- give its session any name, so the digits of an epoch are bounded.
+-- bump. Only sessions of this database: lineages are numbered by platform, and a server may have several platforms. Any
+-- role may give its session any name, so the digits of an epoch are bounded.
 SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
 WHERE pid <> pg_backend_pid() AND usename = current_user AND datname = current_database()
   AND application_name LIKE :name_prefix

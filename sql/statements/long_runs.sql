@@ -16,7 +16,7 @@ SELECT instance, attempt, run_id, driver, clock_timestamp() - heartbeat_at AS qu
 FROM onlyonce_private.long_runs WHERE instance = :instance FOR UPDATE
 
 -- take --
--- A new driver. Of the previous one only the count is kept.
+-- A new driver. Only the count is kept of the previous attempt.
 UPDATE onlyonce_private.long_runs
 SET attempt = attempt + 1, run_id = :run_id, driver = :driver, every = :every, lost_after = :lost_after, turns = 0,
     turn_at = NULL, started_at = clock_timestamp(), heartbeat_at = clock_timestamp(), stop_asked_at = NULL,

@@ -1,5 +1,5 @@
 -- near --
--- What a batch of an output, and the one before it, have fixed of the output's lookups.
+-- The lookup versions that a batch of an output and the batch before it have fixed.
 SELECT batch_id, state, declaration_hash, lookups FROM onlyonce_private.batches
 WHERE lineage = :lineage AND batch_id BETWEEN CAST(:batch_id AS bigint) - 1 AND CAST(:batch_id AS bigint)
 
@@ -25,9 +25,9 @@ WHERE a.attrelid = to_regclass(format('%I.%I', CAST(:schema AS text), CAST(:tabl
 ORDER BY a.attnum
 
 -- asked_for --
--- The versions of lookups that may be read again: by a begun batch or one of the last two of its life, and by a
--- backfill with the versions of windows whose records are in `events`. Also of Delta tables, whose ids are no hashes of
--- a copy.
+-- The versions of lookups that may be read again. A begun batch or one of the last two batches of its life may read
+-- them. So may a backfill, for windows whose records are in `events`. Versions of Delta tables are included, whose ids
+-- are no hashes of a copy.
 WITH replayed AS (
     SELECT b.lookups FROM onlyonce_private.lineages l
     CROSS JOIN LATERAL (SELECT x.lookups, x.state FROM onlyonce_private.batches x

@@ -49,7 +49,7 @@ RETURNING o.row_no
 
 -- record --
 -- The answers to attempts, in one statement. A row is uncertain if it may be at the target twice: an answer was lost,
--- and it was sent again when the target may have forgotten the first time. Rows of one request are due again at one
+-- and the row was sent again after the target may have forgotten its key. Rows of one request are due again at one
 -- moment, so that they can be one request again.
 UPDATE onlyonce_private.outbox o
 SET state = a.state, answer = a.answer, answered_at = clock_timestamp(),
@@ -92,8 +92,7 @@ SELECT output, unit, count(*) AS rows FROM onlyonce_private.outbox
 WHERE instance = :instance AND uncertain GROUP BY output, unit ORDER BY output, unit
 
 -- origin --
--- The columns with which rows of a lineage begin: its id, which no other lineage has on any platform; rows of a
--- backfill are held.
+-- The first columns of a lineage's rows. The lineage's id is unique over all platforms. Rows of a backfill are held.
 SELECT CAST(checkpoint_id AS text) AS life, CASE kind WHEN 'backfill' THEN 'held' ELSE 'waiting' END AS state
 FROM onlyonce_private.lineages WHERE lineage = :lineage
 

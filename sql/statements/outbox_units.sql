@@ -40,8 +40,8 @@ FROM (SELECT *, sum(octet_length(payload)) OVER (ORDER BY seq) - octet_length(pa
 WHERE before < :bytes ORDER BY seq
 
 -- stream --
--- The write stream of a unit, and whether any of its rows is in another state than the attempt's: then another way of
--- sending had them.
+-- The write stream of a unit, and whether a row of the unit is in another state than the attempt's: then it was sent in
+-- another way.
 SELECT min(stream) AS stream, bool_or(state <> 'sending') AS mixed FROM onlyonce_private.outbox WHERE unit = :unit
 
 -- note_stream --

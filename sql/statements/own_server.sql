@@ -1,6 +1,6 @@
 -- protect --
--- What PostgreSQL gives to every role by default, and no role but the owner needs in a database of ours: with large objects a role that only
--- reads could fill the disk. Never run on a team's own server.
+-- Rights that PostgreSQL gives to every role by default, and that only the owner needs in our database. With large
+-- objects a role that only reads could fill the disk. Never run on a team's own server.
 DO $$
 DECLARE
     function regprocedure;

@@ -87,12 +87,12 @@ SELECT query, kind, batch, rows, rows_in, rows_out, timers_set, timers_ended, di
 WHERE instance = :instance ORDER BY query, kind
 
 -- held --
--- Open windows with records that no pane has, those that wait the longest first.
+-- Open windows with records that no pane has. The windows that have waited the longest come first.
 SELECT output, window_start, window_end, rows, held, held_since FROM onlyonce.panes
 WHERE instance = :instance AND NOT final AND held IS NOT NULL ORDER BY held_since, output, window_start LIMIT :n
 
 -- reasons --
--- The number of rejected records by reason, for those with the newest event times.
+-- The number of rejected records by reason, over the records with the newest event times.
 SELECT output, reason, sum(rows)::bigint AS rejected, max(event_time) AS last_event_time
 FROM (SELECT * FROM onlyonce.rejected WHERE instance = :instance ORDER BY event_time DESC LIMIT :most) newest
 GROUP BY output, reason ORDER BY output, sum(rows) DESC, reason LIMIT :n
@@ -136,7 +136,8 @@ WHERE instance = :instance AND output = :output
 GROUP BY pipeline, window_start, window_end ORDER BY window_start DESC, window_end DESC LIMIT :n
 
 -- waiting_files --
--- The files of committed batches that have no final name yet, from one on. What finalize looks for, by its index.
+-- The files of committed batches that have no final name yet, from one on. The files that finalize looks for, by its
+-- index.
 WITH waiting AS (
     SELECT output, coalesce(window_start, timestamptz '0001-01-01Z') AS since, window_start, window_end, generation, pane, shard, shards,
            rows, bytes, temporary, lineage, batch, recorded_at

@@ -38,7 +38,7 @@ FROM onlyonce_private.lineages l CROSS JOIN LATERAL (
 WHERE l.instance = :instance AND l.query = 'receive'
 
 -- chunks --
--- The chunks of closed buckets, without their ids. Those of earlier versions have no hash, and so no part in it.
+-- The chunks of closed buckets, without their ids. Chunks of earlier versions have no hash, so no filter covers them.
 SELECT partitions, partition, bucket, ids_hash, id_count FROM onlyonce_private.chunk_list
 WHERE instance = :instance AND bucket >= :floor AND bucket < :newest AND id_count > 0 AND ids_hash IS NOT NULL
 
@@ -49,7 +49,7 @@ WHERE instance = :instance AND bucket >= :first AND bucket <= :last AND partitio
   AND id_count > 0 AND ids_hash IS NOT NULL
 
 -- add --
--- A filter, in place of filters over parts of its range.
+-- Stores a filter, and removes the filters over parts of its range.
 WITH covered AS (
     DELETE FROM onlyonce_private.range_filters
     WHERE instance = :instance AND partitions = :partitions AND partition = :partition AND first_bucket >= :first AND last_bucket <= :last

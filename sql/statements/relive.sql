@@ -23,8 +23,8 @@ JOIN onlyonce_private.declarations d
 WHERE b.lineage = :lineage AND b.batch_id = :batch_id
 
 -- last_offset --
--- Where the last committed batch of a lineage ended, where its life began, whether it has written each row in the batch that
--- read it, and whether it keeps sums without windows.
+-- Where the last committed batch of a lineage ended, and where its life began. Also whether the batch that read a row
+-- has written it, and whether the lineage keeps sums without windows.
 SELECT b.source_from, b.source_to, l.start_from, coalesce((b.facts->>'stateless')::boolean, false) AS stateless,
        NOT coalesce((b.facts->>'stateless')::boolean, true) AND NOT EXISTS (
            SELECT 1 FROM onlyonce_private.window_counts w WHERE w.lineage = l.lineage AND w.window_start IS NOT NULL)
@@ -62,7 +62,7 @@ SELECT b.source_from FROM onlyonce_private.batches b
 WHERE b.lineage = :lineage AND b.state = 'committed' ORDER BY b.batch_id DESC LIMIT 1
 
 -- final_windows --
--- The windows that the log has as final and that end after a time, among those that a new life may meet again.
+-- The windows that are final in the log and end after a time, among the windows that a new life may compute again.
 SELECT p.window_start, p.window_end FROM onlyonce_private.panes p
 WHERE p.instance = :instance AND p.output = :output AND p.final AND p.lineage <> :lineage
   AND (CAST(:after AS timestamptz) IS NULL OR p.window_end > CAST(:after AS timestamptz))

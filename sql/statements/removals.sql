@@ -21,7 +21,8 @@ CROSS JOIN LATERAL (
 WHERE p.instance = :instance AND l.query = 'receive'
 
 -- under_way --
--- What has begun and reads old records. It, or a repetition of the command, must find them.
+-- Backfills, releases and erasures that have begun, and so may read old records. It, or a repetition of the command,
+-- must find them.
 SELECT 'the backfill ' || lineage AS what FROM onlyonce_private.backfills WHERE instance = :instance AND state = 'begun'
 UNION ALL
 SELECT 'release ' || release_no FROM onlyonce_private.releases WHERE instance = :instance AND state = 'begun'

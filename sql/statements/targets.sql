@@ -1,5 +1,5 @@
 -- one_at_a_time --
--- Claims are decided one after the other: a folder inside another one has no row of its own to wait for.
+-- Claims are decided one after the other. A row lock can't decide: a folder and a folder inside it have different rows.
 LOCK TABLE onlyonce_private.targets IN SHARE ROW EXCLUSIVE MODE
 
 -- of_others --
@@ -25,7 +25,7 @@ UPDATE onlyonce_private.targets SET made_at = clock_timestamp(), table_id = :tab
 WHERE instance = :instance AND output = :output AND made_at IS NULL
 
 -- database --
--- The identity of this database, whatever address it was reached by.
+-- The identity of this database, whichever address was used to reach it.
 SELECT (SELECT system_identifier FROM pg_control_system()) || '/' || oid AS identity
 FROM pg_database WHERE datname = current_database()
 

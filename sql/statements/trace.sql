@@ -6,8 +6,8 @@ FROM onlyonce.batches b LEFT JOIN onlyonce.commits u ON u.unique_id = :unique_id
 WHERE b.lineage = :lineage AND b.batch = :batch_id
 
 -- read_by --
--- The first life of an output that has read a version of `events`, with its start, and the first such batch of the life
--- in the log. Offsets never move back in a life, so its index finds it.
+-- The first life of an output that has read a version of `events`, its start, and its first batch in the log that read
+-- the version. Offsets never move back in a life, so its index finds it.
 SELECT first.lineage, first.batch_id, first.run_id, first.committed_at, l.start_from
 FROM onlyonce.lineages l
 CROSS JOIN LATERAL (

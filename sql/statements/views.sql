@@ -32,7 +32,8 @@ LEFT JOIN onlyonce.long_runs long ON long.instance = receive.instance AND long.s
 ORDER BY receive.instance
 
 -- commits_of --
--- The last lines of the commit log of a pipeline or bounded run: the last of each life and backfill, and of these the last.
+-- The last lines of the commit log of a pipeline or bounded run: of the last lines of each life and backfill, the
+-- newest.
 SELECT c.committed_at, c.unique_id, c.kind, c.rows, c.epoch, left(c.content_hash, 8) AS content, c.batch_state, c.run_id
 FROM (SELECT lineage FROM onlyonce.lineages WHERE instance = :instance
       UNION SELECT lineage FROM onlyonce.backfills WHERE instance = :instance) l
@@ -49,7 +50,7 @@ CROSS JOIN LATERAL (SELECT * FROM onlyonce.batches x WHERE x.lineage = l.lineage
 WHERE l.instance = :instance ORDER BY b.begun_at DESC, b.lineage DESC, b.batch DESC LIMIT :n
 
 -- files_of --
--- The last files of a pipeline or bounded run, those of the newest window first.
+-- The last files of a pipeline or bounded run, from the newest window on.
 SELECT output, window_start, generation, pane, shard, shards, state, rows, bytes, place, name, finalized_at
 FROM onlyonce.output_files WHERE instance = :instance
 ORDER BY window_start DESC NULLS FIRST, output, pane DESC NULLS FIRST, shard LIMIT :n
@@ -115,8 +116,9 @@ LEFT JOIN LATERAL (
 GROUP BY l.instance, l.pipeline ORDER BY l.instance
 
 -- outputs_and_receive --
--- How far each output has read `events` in its last life, against the receive batches that are committed. What it has read is what was kept,
--- less what it has still to read: that is little, and what was kept is in the sums.
+-- How far each output has read `events` in its last life, against the receive batches that are committed. The records
+-- that it has read are the kept records less the records still to read. Few are still to read, and the kept ones are in
+-- the sums.
 WITH life AS (
     SELECT DISTINCT ON (instance, query) instance, pipeline, query, lineage, life, state, from_kept FROM onlyonce.lineages
     WHERE query <> 'receive' ORDER BY instance, query, life DESC),
@@ -185,8 +187,8 @@ SELECT DISTINCT ON (window_start, window_end) window_start, window_end, generati
 WHERE instance = :instance AND output = :output ORDER BY window_start, window_end, generation DESC
 
 -- written_in_all --
--- The rows that an output without windows has appended, as long as the log has all of its units, since the last life
--- that began from the start.
+-- The rows that an output without windows has appended since the last life that began from the start. It is exact as
+-- long as the log has all of its units.
 SELECT coalesce(sum(c.rows), 0)::bigint AS rows FROM onlyonce.commits c JOIN onlyonce.lineages l USING (lineage)
 WHERE c.instance = :instance AND c.sink = :output AND c.batch_state = 'committed'
   AND l.life >= (SELECT coalesce(max(a.life), 0) FROM onlyonce.lineages a
@@ -194,9 +196,9 @@ WHERE c.instance = :instance AND c.sink = :output AND c.batch_state = 'committed
   AND NOT EXISTS (SELECT 1 FROM onlyonce.batches b WHERE b.instance = :instance AND b.query = :query AND b.units_removed IS NOT NULL)
 
 -- comparable --
--- Whether the table of an output can be compared with the log now: no batch or backfill of it is under way, nothing was
--- written twice, and it has always been written to one place. Also whether its rows are written by the batch that reads
--- them.
+-- Whether the table of an output can be compared with the log now. No batch or backfill of the output is under way,
+-- nothing was written twice, and the output's place never changed. Also whether its rows are written by the batch that
+-- reads them.
 SELECT (SELECT coalesce(sum(t.begun), 0)::bigint FROM onlyonce.totals t WHERE (t.instance, t.query) = (:instance, :query))
          + (SELECT count(*) FROM onlyonce.backfills f WHERE (f.instance, f.output) = (:instance, :query) AND f.state = 'begun') AS begun,
        (SELECT coalesce(sum(t.written_again), 0)::bigint FROM onlyonce.totals t

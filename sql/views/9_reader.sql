@@ -1,4 +1,4 @@
--- What the role that only reads may do: read each view, and call two functions.
+-- The reader's grants: the role may read each view, and call two functions.
 
 -- For `onlyonce trace` as the reader: it uses an index, which a view of all windows can't.
 CREATE OR REPLACE FUNCTION onlyonce.longest_window(of_instance text, of_output text) RETURNS interval

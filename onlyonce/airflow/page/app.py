@@ -147,7 +147,7 @@ class Card:
     kept_ids: Chart | None
     false_positives: int
     judged_new: int
-    """Look-ups of the last batches whose id was not in the chunk: those that the filters can be wrong about."""
+    """Look-ups of the last batches whose id was not in the chunk. Only for these can a filter be wrong."""
 
     @property
     def verdict(self) -> str:
@@ -221,7 +221,7 @@ def _charts(stage: str, rows: list[Row]) -> list[Chart]:
     return [by_batch(column.replace("_", " "), column, rows) for column in ("kept", "duplicate", *rare)] + times
 
 
-# Pages of a long list. A page begins after the last row of the page before, and not at a number, so no row is shown
+# Pages of a long list. A page begins after the last row of the page before, and not at a row number. So no row is shown
 # twice while rows are added. Pure.
 
 

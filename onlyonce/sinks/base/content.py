@@ -33,11 +33,11 @@ def csv_writer(file: Any, schema: pa.Schema, *, header: bool) -> csv.CSVWriter:
     return csv.CSVWriter(file, schema, write_options=csv.WriteOptions(include_header=header, quoting_style="all_valid"))
 
 
-# Add up floats exactly, like `math.fsum`, but over whole arrays: the sum does not depend on the order of the floats,
+# Add up floats exactly, like `math.fsum`, but over whole arrays. The sum does not depend on the order of the floats,
 # nor on how they are split.
 #
-# A double is a whole number of 53 bits times a power of two. So doubles of one exponent are added up as whole numbers,
-# and the sums of the exponents are added up as Python integers, in units of 2^-1126. The result is rounded once, at the
+# A double is a whole number of 53 bits times a power of two. So doubles of one exponent are added up as whole numbers.
+# The sums of the exponents are added up as Python integers, in units of 2^-1126. The result is rounded once, at the
 # end.
 
 
@@ -127,8 +127,8 @@ def _rounded(sum_: int) -> float:
 
 
 # The content of rows. Floats inside nested columns are summed, too. `Tally` adds up Arrow batches: in the tasks that
-# write rows, in those that measure rows before (`tallied`), and in the driver. The figures don't depend on how the rows
-# are split, to the last digit.
+# write rows, in the tasks that measure rows before (`tallied`), and in the driver. The figures don't depend on how the
+# rows are split, to the last digit.
 
 MASK = (1 << 64) - 1
 CARRIED = "oo_float_"
@@ -203,7 +203,7 @@ def tally_of(columns: Sequence[str], floats: Sequence[str] = ()) -> Tally:
 
 
 def unhashed(columns: Sequence[str]) -> list[str]:
-    """Return those columns that are written, without HASH and carried floats."""
+    """Return the columns that are written, without HASH and carried floats."""
     return [name for name in columns if name != HASH and not name.startswith(CARRIED)]
 
 
@@ -226,7 +226,7 @@ def sent(tally: Tally) -> bytes:
 
 
 def received(columns: Sequence[str], parts: Iterable[bytes | None]) -> Content:
-    """Return what tasks have counted together. `columns`: the columns of their rows."""
+    """Return what tasks have counted together. `columns`: the columns of the tasks' rows."""
     whole = tally_of(columns)
     for one in parts:
         if one is not None:
@@ -307,7 +307,7 @@ def floats(schema: StructType) -> dict[str, Column]:
 
 
 def carried(schema: StructType, written: Collection[str] = ()) -> list[Column]:
-    """Return the floats as columns to add to the written ones, without those that are `written` under their own names.
+    """Return the floats as columns to add to the written ones, without floats that are `written` under their own names.
 
     See `names_of`.
     """
@@ -315,7 +315,7 @@ def carried(schema: StructType, written: Collection[str] = ()) -> list[Column]:
 
 
 def names_of(columns: Sequence[str]) -> dict[str, str]:
-    """Return those columns that `carried` has added, each with the name under which its sum is kept."""
+    """Return the columns that `carried` has added, each with the name under which its sum is kept."""
     return {column: column.removeprefix(CARRIED) for column in columns if column.startswith(CARRIED)}
 
 

@@ -85,9 +85,9 @@ class Replace:
 
 # An upsert by keys. `t` is a row of the table, `s` an arriving row.
 #
-# 1. By the partition and the statistics of files, leave out those that hold none of the keys. 2. A job reads the keys
-# of the other files, and finds the files that do hold one. 3. A job writes those files' rows again, with the batch's
-# rows in place of rows with the same keys, and the new rows.
+# 1. Leave out files that hold none of the keys, by the partition and the statistics of the files.
+# 2. Read the keys of the other files, and find the files that do hold one.
+# 3. Rewrite these files' rows, with the batch's rows in place of rows with the same keys, and add the new rows.
 
 
 THERE, ARRIVES = "oo_there", "oo_arrives"
@@ -217,12 +217,12 @@ def _column(name: str, takes: Column, *, arrives: bool) -> Column:
 # A Delta commit is of one table, so a batch has two commits, under one transaction id. First its deletes are committed
 # to the second table, then the upsert removes and writes rows. If the driver is killed between the two, the replay
 # repeats them. A position in the second table never goes back, and no row is removed from it. So what a batch does to a
-# key depends on the newest delete alone, whatever came in between. A batch reads those files of the second table that
-# may hold one of its keys. It has one row for each key that was ever deleted, with its keys and its newest_by alone.
+# key depends on the newest delete alone, whatever came in between. A batch reads the files of the second table that may
+# hold one of its keys. It has one row for each key that was ever deleted, with its keys and its newest_by alone.
 
 
 def refuse_as_target(path: Location, output: Output) -> None:
-    """Raise Refused for an output whose own table would be the table in which another output keeps its deletes."""
+    """Raise Refused if an output's table is the table in which another output keeps its deletes."""
     if is_ours(path):
         raise Refused(
             f"{declared_at(output)}output {output.name}: {path} keeps the keys that another output has deleted",
@@ -304,10 +304,10 @@ def deletes_of(path: Location, sink: Delta) -> Deletes | None:
 # and to which it held.
 #
 # A version ends where the next change of its key begins, by the order of `newest_by`. A delete is no version: it ends
-# the one before it, and an earlier commit keeps it in the second table. The changes of a key in the table, in the batch
-# and in the second table are put in order together. The versions that are new, and those whose end has moved, are then
-# upserted by key and position. Rows that were written before are overwritten with themselves. Times need not grow: if
-# the source's clock went back, a version ends before it begins.
+# the version before it, and an earlier commit keeps the delete in the second table. The changes of a key in the table,
+# in the batch and in the second table are put in order together. New versions, and versions whose end has moved, are
+# then upserted by key and position. Rows that were written before are overwritten with themselves. Times need not grow:
+# if the source's clock went back, a version ends before it begins.
 
 
 ENDS = (StructField(VALID_TO, TimestampType()), StructField(IS_CURRENT, BooleanType()))
@@ -325,7 +325,7 @@ class History:
     sink: Delta
 
     def files(self, table: DeltaTable) -> list[Held]:
-        """See `rewrite.Plan`. The files are those with any version of a key of the batch."""
+        """See `rewrite.Plan`. The files may have a version of a key of the batch."""
         delta_rows.refuse_feature_change(table, self.path)
         return table_files.holding(table, self._bounds(tuple(table.metadata().partition_columns)))
 
@@ -349,7 +349,7 @@ class History:
         return bounds(self.rows, self.sink.keys, partitions)
 
     def _changes(self, table: DeltaTable, files: Sequence[Held]) -> DataFrame:
-        """Return all changes of the batch's keys: those of the batch and of the table, and the kept deletes."""
+        """Return all changes of the batch's keys: changes of the batch and of the table, and the kept deletes."""
         there = delta_rows.schema(table)
         came = (
             self.rows.filter(~F.col(quoted(self.sink.deletes))).drop(self.sink.deletes)

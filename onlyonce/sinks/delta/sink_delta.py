@@ -4,8 +4,8 @@ The unit says what the commit must hold (rows, content hash) before it is writte
 By the commit's transaction id Delta skips a second commit (docs/specification/delta-commit.md).
 
 Tasks or the driver write the data files (`delta_files`), then the driver names them in one commit by delta-rs. Spark's
-own writer reads the state of the whole table before each commit, and computes statistics that the files' footers have:
-for a small batch that is most of the time. And on an object store it loses commits.
+own writer reads the state of the whole table before each commit, and computes statistics that the files' footers have.
+For a small batch this takes most of the time. And on an object store it loses commits.
 """
 
 from __future__ import annotations
@@ -382,7 +382,7 @@ class DeltaWriter:
         return delta_upsert.Upsert(rows, self.path, keys, newer, further=[DATE] if WINDOW_START in keys else [])
 
     def _stored(self, rows: DataFrame) -> DataFrame:
-        """Return the rows that will be in the table: without those that say what is deleted."""
+        """Return the rows that will be in the table, without the rows that stand for a delete."""
         return rows.filter(~F.col(quoted(self._deletes.column))).drop(self._deletes.column) if self._deletes else rows
 
     def _newer(self, columns: list[str]) -> Column | None:

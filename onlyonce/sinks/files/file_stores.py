@@ -221,7 +221,7 @@ def _check(winner: Winner, path: Path) -> None:
         check(winner, path, digest(file))
 
 
-# Anything behind pyarrow.fs or fsspec (s3://, gs://, hdfs://, …), where no rename is atomic and none is used.
+# Stores behind pyarrow.fs or fsspec (s3://, gs://, hdfs://, …). No rename there is atomic, so none is used.
 #
 # A task writes each file once, under its attempt's name, and the file keeps that name. The log says which files are
 # final. Each pane also has a manifest, which is written once all of its files were checked. Readers take the files that
@@ -424,8 +424,8 @@ def _open(url: str) -> tuple[Any, str]:
     return system, root.rstrip("/")
 
 
-# The interface of a store. A local folder gives final names. In an object store several files can't be renamed at once,
-# so there the log and a manifest for each pane say which files are final.
+# The interface of a store. A local folder gives final names. In an object store several files can't be renamed at once.
+# So there the log and a manifest for each pane say which files are final.
 
 
 class Store(Protocol):

@@ -32,7 +32,7 @@ from onlyonce.failpoints import passing
 from onlyonce.sinks.files.file_stores import Store, store_of
 
 SAMPLE = 30
-"""The number of files, those that got their final names last, whose content is read."""
+"""How many files have their content read: the files that got their final names last."""
 
 
 def disagreements(winners: list[Winner]) -> Iterator[str]:
@@ -114,7 +114,7 @@ def _instances(database: Database, name: str, pipelines: list[Path] | None) -> l
 def _waiting(
     database: Database, instances: list[str] | None, broken: Mapping[Pane, OnlyonceError]
 ) -> list[list[Winner]]:
-    """Return some waiting panes, each with all of its files, without those that have failed in this run."""
+    """Return some waiting panes, each with all of its files, without panes that have failed in this run."""
     found = Files(database).waiting(instances, AT_ONCE + len(broken))
     panes = groupby(found, key=lambda winner: winner.of_pane)
     return [list(pane) for key, pane in panes if key not in broken]

@@ -377,7 +377,7 @@ class FilesWriter:
         windows: set[Window],
         whole: set[Window] | tuple[()],
     ) -> None:
-        """Write and commit the units. The windows in `whole` get all their shards, also those without rows."""
+        """Write and commit the units. The windows in `whole` get all their shards, even shards without rows."""
         plan, schema, database, driver = batch.plan, rows.schema, self._query.database, self._query.driver
         passing("files-before-units")
         if not windows:

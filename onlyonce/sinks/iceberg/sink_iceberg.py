@@ -344,8 +344,8 @@ def _windows(span: Span) -> BooleanExpression:
     return And(GreaterThanOrEqual(START, first.isoformat()), LessThan(START, stop.isoformat()))
 
 
-# What an Iceberg table stores: data files, manifests with the bounds of columns, and metadata, of all its snapshots;
-# and files that killed writers and expired snapshots have left.
+# The files of an Iceberg table: data files, manifests with the bounds of columns, and metadata, of all its snapshots.
+# Also files that killed writers and expired snapshots have left.
 
 
 CURRENT = "delete these rows in your table, then expire the snapshots before that"

@@ -5,7 +5,7 @@ dropped if they are older. `newest_by` and `deletes` work as in PostgreSQL (`pos
 table, or its key and position in `<table>_deleted`, never both. Making a TEMPORARY table commits nothing, but an ALTER
 or a CREATE INDEX on it would. Each statement names the temporary table once: MySQL can't open it twice in a statement.
 
-A key is in one partition of a batch, and the batches of an output come one after the other, so no two units write one
+A key is in one partition of a batch, and the batches of an output come one after the other. So no two units write one
 key at the same time.
 """
 
@@ -128,7 +128,7 @@ class Arriving:
         )
 
     def same_version(self) -> str:
-        """Return the condition that a version of the target is one of those in `found`."""
+        """Return the condition that a version of the target is in `found`."""
         return " AND ".join(
             f"target.{self._name(c)} = found.{self._name(c)}" for c in (*self.work.keys, *self.work.newest_by)
         )
@@ -172,10 +172,10 @@ class Arriving:
 # and to which it held.
 #
 # A version ends where the next change of its key begins, by the order of `newest_by`. A delete is no version: it ends
-# the one before it, and is kept in `<table>_deleted`. After a unit's rows are written, the changes of its keys are
-# gathered from both tables, and the ends of their versions are computed again. All of it is in the transaction of the
-# unit's claim. Rows that were written before are overwritten with themselves. Times need not grow: if the source's
-# clock went back, a version ends before it begins.
+# the version before it, and is kept in `<table>_deleted`. After a unit's rows are written, the changes of its keys are
+# gathered from both tables, and the ends of their versions are computed again. All of these statements are in the
+# transaction of the unit's claim. Rows that were written before are overwritten with themselves. Times need not grow:
+# if the source's clock went back, a version ends before it begins.
 
 
 ENDS = {VALID_TO: "datetime(6)", IS_CURRENT: "tinyint"}

@@ -108,7 +108,7 @@ def _batch(lines: list[str], schema: pa.Schema, unit: str) -> pa.RecordBatch:
 # Streaming inserts: up to 500 rows are one `insertAll`, each with the insert id that was stored with the row.
 #
 # The server drops a row whose insert id it has just seen, at best effort and for about a minute. The client's own
-# retries are off: each attempt is noted in the log before it is made, so that a lost answer is known to be lost.
+# retries are off. Each attempt is noted in the log before it is made, so that the log knows of lost answers.
 
 
 ROWS = 500
@@ -296,7 +296,7 @@ class BigQueryStreamTarget:
         counted = self._ask(lambda: self._client.finalize_write_stream(name=name, **self._once), unit).row_count
         passing("bigquery-after-end")
         if counted != number:
-            # Requests of another size have met those of an earlier attempt. No deliverer commits this stream, since
+            # Requests of another size overlap requests of an earlier attempt. No deliverer commits this stream, since
             # each compares the count.
             self._new(unit)
             raise Unsent(

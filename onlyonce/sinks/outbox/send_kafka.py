@@ -55,8 +55,8 @@ def too_large(connection: str, unit: str, rows: int, seconds: float) -> Refused:
 def read_back(settings: dict[str, Any], topic: str, units: str, patience: float) -> dict[str, dict[str, Any]]:
     """Return the last unit of each partition of each lineage.
 
-    The caller's producer has ended its own old transaction; those of others in the same topic are awaited. Raise
-    Refused for a topic that is missing or not compacted, and Unsent if the topic can't be read in time.
+    The caller's producer has ended its own old transaction. Transactions of other producers in the same topic are
+    awaited. Raise Refused for a topic that is missing or not compacted, and Unsent if the topic can't be read in time.
     """
     from confluent_kafka.admin import AdminClient
 

@@ -199,10 +199,10 @@ def listed(names: Iterable[str]) -> sql.Composable:
 # Histories (SCD type 2): each change is a version of its key's row, with the time from which and to which it held.
 #
 # A version holds until the next version of its key begins, by the order of `newest_by`; the last one is current. A
-# delete is no version: it ends the one before it, and is kept in `<table>_deleted`. So a late change finds its place:
-# after a unit's rows are written, the ends of all versions of its keys are computed again from both tables. Rows that
-# were written before are overwritten with themselves. Times need not grow: if the source's clock went back, a version
-# ends before it begins.
+# delete is no version: it ends the version before it, and is kept in `<table>_deleted`. So a late change finds its
+# place: after a unit's rows are written, the ends of all versions of its keys are computed again from both tables. Rows
+# that were written before are overwritten with themselves. Times need not grow: if the source's clock went back, a
+# version ends before it begins.
 
 
 ENDS = {VALID_TO: "timestamp with time zone", IS_CURRENT: "boolean"}

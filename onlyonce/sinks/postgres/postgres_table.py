@@ -297,8 +297,7 @@ class SinkTable:
     def clear(self, connection: Connection) -> None:
         """Delete all rows.
 
-        Raise Refused if a trigger of the table keeps some: they would stay in addition to those that are computed
-        again.
+        Raise Refused if a trigger of the table keeps some: they would stay next to the rows that are computed again.
         """
         cursor: Any = connection.connection.cursor()
         cursor.execute(sql.SQL(CLEAR).format(sql.Identifier(self.schema, self.name)))

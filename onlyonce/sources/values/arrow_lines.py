@@ -8,8 +8,8 @@ A line that begins with `{` and ends with `}` can't continue in the next line. S
 each line is one row. Lines of CSV without a quotation mark are cut at their commas. All others are left to the table's
 reader.
 
-So are three more kinds of lines. Arrow's reader has no maps, and its strings are no Base64. And a line with an
-undeclared field must be counted: if Arrow skipped such fields, it would not report which lines have one, nor that a
+Three more kinds of lines are read there too. Arrow's reader has no maps, and its strings are no Base64. And a line with
+an undeclared field must be counted: if Arrow skipped such fields, it would not report which lines have one, nor that a
 field occurs twice.
 """
 
@@ -441,7 +441,7 @@ def _one_by_one(column: pa.Array, convert: conversions.Convert, to: pa.DataType)
 
 def _of_list(within: Shape) -> Callable[[pa.Array], Checked]:
     def check(column: pa.Array) -> Checked:
-        # `flatten` leaves out the values under nulls, and those before a slice of a longer array.
+        # `flatten` leaves out the values under nulls, and the values before a slice of a longer array.
         items, wrong = within.check(column.flatten())
         sizes = np.array(pc.fill_null(pc.list_value_length(column), 0))
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)

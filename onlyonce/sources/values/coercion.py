@@ -138,8 +138,8 @@ def _bytes_between(offsets: pa.Array, inner: Sizes) -> Sizes:
 #
 # A type fits if the declared type may hold its values: whole numbers, times of any unit in microseconds. A string is
 # never read as a number or a time, since a program that writes columns knows their types. A file with a column that
-# does not fit is Damaged. If the declared type can't hold a value without loss (3,000,000,000 as an int, 1e300 as a
-# float, the year 10000), its record is invalid, and not its file.
+# does not fit is Damaged. If the declared type can't hold a value without loss, its record is invalid, and not its file
+# (3,000,000,000 as an int, 1e300 as a float, the year 10000).
 
 
 BESIDE = "oo_line string, oo_refused string, oo_file long, oo_position long, oo_rest string"
@@ -326,7 +326,7 @@ def _held(array: pa.Array, field: pa.Field, reasons: list[str | None], first: in
 def _part(array: pa.Array, start: int, stop: int) -> pa.Array:
     """Return some values as an array of their own.
 
-    A slice of lists or maps still has all elements, and Arrow would cast those too."""
+    A slice of lists or maps still has all elements, and Arrow would cast all of them."""
     return array.take(pa.array(np.arange(start, stop))) if types.is_nested(array.type) else array[start:stop]
 
 
@@ -395,7 +395,7 @@ def cast(array: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _between(there: pa.DataType, wanted: pa.DataType) -> pa.DataType:
-    """Return the wanted type, with decimals of 20 digits in place of those for integers.
+    """Return the wanted type, with decimals of 20 digits in place of integer types.
 
     Arrow casts no integer to a decimal that is too small for some values of its type."""
     if types.is_integer(there) and types.is_decimal(wanted):
@@ -420,7 +420,7 @@ def _between(there: pa.DataType, wanted: pa.DataType) -> pa.DataType:
 
 
 def _unheld(array: pa.Array, fitted: pa.Array) -> str | None:
-    """Return why Arrow's cast changed a value, or made one that is in no sink's domain; None if it did neither."""
+    """Return why Arrow's cast changed a value, or made a value that no sink holds; None if all values are right."""
     kind = fitted.type
     if types.is_null(array.type):
         return None

@@ -158,7 +158,7 @@ def _has(block: _Block, where: Places, piece: bytes) -> Mask:
 
 
 def _between(block: _Block, begins: Places, ends: Places) -> pa.Array:
-    """Return the strings from each beginning to its end: every second one of those between all these bounds."""
+    """Return the strings from each beginning to its end: every second string between all these bounds."""
     bounds = np.empty(2 * len(begins), np.int32)
     bounds[::2], bounds[1::2] = begins, ends
     texts = pa.StringArray.from_buffers(max(len(bounds) - 1, 0), pa.py_buffer(bounds), pa.py_buffer(block.text))
@@ -176,9 +176,9 @@ def _right(column: pa.Array, kind: str) -> Mask | bool:
 #
 # A line is plain by its text alone (`onlyonce/core/line_template.py`). The definition is so narrow that Arrow and the
 # table's reader yield the same values. Lines of one layout are cut into their values; the others of a block go through
-# an expression and Arrow's JSON reader. All lines that are not plain, and all lines of a block that Arrow refuses (a
-# key that occurs twice, the 30th of February), are left to the table's reader, which alone decides what is invalid. So
-# a record's fate does not depend on which of them reads it. A line longer than LONGEST is never read here.
+# an expression and Arrow's JSON reader. The table's reader, which alone decides what is invalid, reads all lines that
+# are not plain. It also reads all lines of a block that Arrow refuses (a key that occurs twice, the 30th of February).
+# So a record's fate does not depend on which of them reads it. A line longer than LONGEST is never read here.
 
 
 LONGEST = 4096
@@ -193,7 +193,7 @@ Found = tuple[pa.Array, list[pa.Array]]
 
 
 def read_plain(lines: pa.Array, kinds: Kinds) -> Found:
-    """Return which lines of a block are plain and have times of the years 1 to 9999, and the columns of those."""
+    """Return which lines of a block are plain and have times of the years 1 to 9999, and the columns of these lines."""
     found, columns = _read(lines, kinds)
     right = np.ones(len(columns[0]), bool) if columns else np.zeros(0, bool)
     for column in columns:
@@ -234,7 +234,7 @@ def _read(lines: pa.Array, kinds: Kinds) -> Found:
 
 
 def _texts(lines: pa.Array) -> pa.Array:
-    """Return the lines with null for those that are not UTF-8: RE2 misreads surrogates and invalid characters."""
+    """Return the lines, with null for lines that are not UTF-8: RE2 misreads surrogates and invalid characters."""
     try:
         lines.validate(full=True)
     except pa.ArrowInvalid:
@@ -249,7 +249,10 @@ def _of_alike(alike: Alike, name: str, kind: str) -> pa.Array:
 
 
 def _by_expression(lines: pa.Array, kinds: Kinds) -> Found:
-    """Read lines whose times are all strings or all seconds since 1970; of a mixed block the more frequent form."""
+    """Read lines whose times are all strings or all seconds since 1970.
+
+    If a block mixes both, read the more frequent form.
+    """
     form, found = kinds, _found(lines, kinds)
     if 2 * found.true_count < len(lines):
         other = {name: line_template.SECONDS.get(kind, kind) for name, kind in kinds.items()}
@@ -293,9 +296,9 @@ def _cast(column: pa.Array, kind: str) -> pa.Array:
 #
 # A block is an Arrow message with the records of one partition of the batch. It waits in a file for its task
 # (`block_files`). A line stays a line if it is neither plain nor read by Arrow as the table reads it (`arrow_lines`).
-# So does a line whose record would not be kept: without id or event time, or with a time before 1970 or too far ahead.
-# The table's reader then decides (`parse`). So a block has only valid records, and a record's fate does not depend on
-# whether it is in a block. The ids are those of `parse`, to the bit.
+# The same holds for a line whose record would not be kept: without id or event time, or with a time before 1970 or too
+# far ahead. The table's reader then decides (`parse`). So a block has only valid records, and a record's fate does not
+# depend on whether it is in a block. The ids equal the ids of `parse`, to the bit.
 
 
 AS_TIMES = ("timestamp", "date")
@@ -471,7 +474,7 @@ def read_plain_records(
 ) -> tuple[NDArray[np.int64], list[pa.Array]]:
     """Return the lines that are read, and their columns.
 
-    They are flat lines that are plain by their text, and of the others those that Arrow reads as the table does."""
+    They are flat lines that are plain by their text, and other lines that Arrow reads as the table does."""
     types = [arrow_lines.declared(kind) for kind in kinds.values()]
     rows, columns = np.zeros(0, np.int64), [pa.nulls(0, one) for one in types]
     if layout == "json" and all(isinstance(kind, str) and kind in line_template.EXACT for kind in kinds.values()):

@@ -320,8 +320,8 @@ def _instant(text: str) -> Any:
 def reader_of(kinds: str, known: tuple[str, ...], layout: str) -> Reader:
     """Return the reader of lines into columns.
 
-    `kinds` is JSON. It has for each column its name, its name in the source, its type as people write it, and
-    `DataType.jsonValue` with the forms of its times."""
+    `kinds` is JSON. For each column it has its name, its name in the source, and its type as people write it. It also
+    has `DataType.jsonValue` with the forms of its times."""
     declared = json.loads(kinds)
     of = conversions.of_cell if layout == "csv" else conversions.of_type
     columns = [line_values.Column(name, named, kind, of(json_type)) for name, named, kind, json_type in declared]
@@ -403,7 +403,7 @@ FIRST_TIME = "timestamp'1970-01-01 00:00:00Z'"
 
 @dataclass(frozen=True)
 class _Asked:
-    """All of a declaration that decides how a line becomes a record."""
+    """The parts of a declaration that decide how a line becomes a record."""
 
     schema: str
     layout: str
@@ -491,8 +491,8 @@ def _record(asked: _Asked) -> list[Column]:
     place = asked.place()
     high, low = id_hashes([*asked.salted(), *(place or id_strings(asked.columns, asked.record_id))])
     known = F.lit(True) if place else valid
-    # Two records with one id and time are ordered by a hash of all that is kept of them, so any order of a batch gives
-    # the same result.
+    # Two records with one id and time are ordered by a hash of everything that is kept of them. So any order of a batch
+    # gives the same result.
     line = line_column(asked.columns) if asked.in_columns else F.col("oo_line")
     if asked.in_columns:
         payload = F.when(valid, content_column(asked.columns)).otherwise(F.xxhash64(line))

@@ -1,3 +1,3 @@
 -- database --
--- The identity of this database, whatever address it was reached by.
+-- The identity of this database, whichever address was used to reach it.
 SELECT CONCAT('mysql:', @@hostname, ':', @@port, '/', DATABASE()) AS identity
