@@ -2,7 +2,7 @@
 
 A function's type limits the values that may come. If the table's type holds fewer or other values, the output is
 refused before any row is written. A function's type does not limit the length of a string or binary value. So a
-column with a length passes, and each row is compared with it later (`sinks.held_values`).
+column with a length passes, and each row is compared with it later (`sinks.base.held_values`).
 """
 
 from __future__ import annotations

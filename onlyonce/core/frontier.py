@@ -134,7 +134,7 @@ def _later(one: Micros | None, other: Micros | None) -> Micros | None:
 #
 # A pipeline's tide is the least tide of its sources that are not idle. So records of one source are not late because
 # another source is ahead. A source is idle once nothing has come from it for its `idle_after`. This is decided between
-# two batches and noted in the log (`receive.idling`), so that a replay sees the same. Its next batch wakes the source.
+# two batches and noted in the log (`receive.loop`), so that a replay sees the same. Its next batch wakes the source.
 # A pipeline's tide never moves back, so old records of a source that wakes are late as any late record.
 
 

@@ -86,7 +86,7 @@ class Driver:
         return len(session)
 
 
-PYTHONS_OF_SPARK = ("pyspark.daemon", "pyspark/daemon", "session.worker_daemon", "session/worker_daemon")
+PYTHONS_OF_SPARK = ("pyspark.daemon", "pyspark/daemon", "engine.worker_daemon", "engine/worker_daemon")
 """Spark's own daemon and ours; a worker is a fork of one of them."""
 
 

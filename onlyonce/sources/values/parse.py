@@ -393,7 +393,7 @@ GIVEN = "="
 BESIDE = "oo_beside_"
 """The prefix of the columns with the key and headers of a message."""
 CARRIED = ("oo_block", "oo_target")
-"""The columns of a row that is no line, but a block of records on its way (`receive.blocks.block_rows`): they pass
+"""The columns of a row that is no line, but a block of records on its way (`receive.exchange`): they pass
 unchanged."""
 BYTE_ORDER_MARK = "\ufeff"
 """Some editors write it before the first line of a file; it is not part of the record."""

@@ -171,7 +171,7 @@ def test_an_output_begins_on_no_row_before_the_log_has_ended_its_receive_batch(
     held: list[tuple[int, list[int]]] = []
 
     def feed() -> None:
-        with Held(monkeypatch, "receive.receive", "receive-before-end", lambda: True):
+        with Held(monkeypatch, "receive.loop", "receive-before-end", lambda: True):
             rows = DeltaTable(str(settings.data_dir("shop") / "events")).version()
             until(lambda: False in looks or rows in read_upto(quiet), "the output")
             held.append((rows, read_upto(quiet)))
@@ -203,7 +203,7 @@ def test_a_close_comes_neither_within_a_receive_batch_nor_while_another_waits(
     closes: list[int] = []
 
     def feed() -> None:
-        with Held(monkeypatch, "receive.receive", "receive-after-delta", lambda: committed(quiet) == 1):
+        with Held(monkeypatch, "receive.loop", "receive-after-delta", lambda: committed(quiet) == 1):
             done = len(looks)
             until(lambda: len(looks) > done + 3, "looks at the clock")
             closes.extend(quiet.sql("SELECT count(*) AS n FROM onlyonce_private.closes")["n"])
@@ -228,7 +228,7 @@ def test_what_comes_while_a_receive_batch_is_at_work_is_one_batch(
     looks = counted(monkeypatch, "onlyonce.receive.loop.close", loop.close)
 
     def feed() -> None:
-        with Held(monkeypatch, "receive.receive", "receive-after-begin", lambda: True):
+        with Held(monkeypatch, "receive.loop", "receive-after-begin", lambda: True):
             for block in range(1, 4):
                 quiet.put("shop", f"sales-{block}.jsonl", sales(block))
                 done = len(looks)
@@ -248,8 +248,8 @@ def test_a_stop_while_receive_and_an_output_are_at_work_tears_no_batch(
 ) -> None:
     """Both are held in the middle of a batch, and the driver is told to stop: both batches are ended, nothing else has
     begun, and the next run goes on from there to the same results."""
-    output = Held(monkeypatch, "outputs.outputs", "output-after-begin", lambda: committed(quiet) == 1)
-    receiving = Held(monkeypatch, "receive.receive", "receive-after-begin", lambda: committed(quiet) == 1)
+    output = Held(monkeypatch, "outputs.query", "output-after-begin", lambda: committed(quiet) == 1)
+    receiving = Held(monkeypatch, "receive.loop", "receive-after-begin", lambda: committed(quiet) == 1)
     left: list[Any] = []
 
     def feed() -> None:
@@ -278,7 +278,7 @@ def test_what_one_query_fails_of_ends_the_others_between_batches_and_is_the_runs
 ) -> None:
     """An output fails while receive is in the middle of a batch: that batch is ended, the run ends with the output's
     error, and the next run goes on to the same results."""
-    receiving = Held(monkeypatch, "receive.receive", "receive-after-begin", lambda: committed(quiet) == 1)
+    receiving = Held(monkeypatch, "receive.loop", "receive-after-begin", lambda: committed(quiet) == 1)
 
     def broken(name: str) -> None:
         if name == "output-before-end" and committed(quiet) == 1:

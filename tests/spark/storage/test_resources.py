@@ -67,7 +67,7 @@ def test_a_database_that_goes_away_in_the_middle_is_one_error_and_a_rerun_comple
     monkeypatch.setenv("ONLYONCE_DATABASE_PATIENCE", "2.0")
     with Proxy(platform.environment["ONLYONCE_DATABASE_URL"]) as proxy, monkeypatch.context() as outage:
         outage.setenv("ONLYONCE_DATABASE_URL", proxy.url)
-        once_at(outage, "receive.receive", "receive-before-end", proxy.refuse)
+        once_at(outage, "receive.loop", "receive-before-end", proxy.refuse)
         with pytest.raises(Retryable, match="database did not answer") as failure:
             platform.run("shop", "--close")
     assert "run the same command again" in failure.value.hint
@@ -110,9 +110,9 @@ def fill(folder: Path) -> None:
 
 # What is full → (its folder, the module and the fail-point from which on)
 FULL = {
-    "events": (lambda: settings.data_dir("shop") / "events", "receive.receive", "receive-after-begin"),
-    "blocks": (lambda: settings.data_dir("shop") / "blocks", "receive.receive", "receive-after-begin"),
-    "checkpoint": (lambda: settings.data_dir("shop") / "checkpoints", "receive.receive", "receive-after-delta"),
+    "events": (lambda: settings.data_dir("shop") / "events", "receive.loop", "receive-after-begin"),
+    "blocks": (lambda: settings.data_dir("shop") / "blocks", "receive.loop", "receive-after-begin"),
+    "checkpoint": (lambda: settings.data_dir("shop") / "checkpoints", "receive.loop", "receive-after-delta"),
     "sink": (lambda: settings.tables_dir() / "shop", "sinks.delta.sink_delta", "delta-before-write"),
 }
 

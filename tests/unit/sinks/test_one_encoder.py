@@ -1,4 +1,4 @@
-"""There is one encoder for each format, which all sinks use: values by `session.encoding`, CSV by `csv_rows`, messages
+"""There is one encoder for each format, which all sinks use: values by `engine.encoding`, CSV by `content`, messages
 of Kafka by `conversions`.
 
 Pure.
