@@ -506,10 +506,10 @@ class RunContext:
         places = targets(self.pipeline, self.instance)
         Drops(self.database).refuse_left(self.instance, places)
         for query in self.pipeline.queries():
-            live = Lineages(self.database).live(self.instance, query)  # type: ignore[misc]
+            live = Lineages(self.database).live(self.instance, query)
             if live:
                 now = self.declared(query)
-                Declarations(self.database).check(live, now)  # type: ignore[misc]
+                Declarations(self.database).check(live, now)
 
     def kept_declaration(self, query: str) -> str:
         """Return the fingerprint of a query's declaration, which is kept in the log.

@@ -200,7 +200,7 @@ def report_assets(pipeline: str, context: Any, declared: Mapping[str, str]) -> N
     if events is None:
         return  # not in a task that Airflow runs
     # By name: it reads Delta tables, and this file is imported where DAG files are parsed.
-    log = importlib.import_module("onlyonce.operate.assets")
+    log = _module("operate.assets")
     with within({**secret_variables(), **declared}):
         committed = log.committed(pipeline, context["run_id"])
     for extra in committed:
@@ -332,7 +332,7 @@ def _span(asked: Asked, roots: list[Any]) -> Any:
 
 def _backfill() -> Any:
     # By name: the module imports Spark, though no function called here uses it, and plugins import none.
-    return importlib.import_module("onlyonce.outputs.backfill")
+    return _module("outputs.backfill")
 
 
 # A pipeline's long run. The operator reads it, and the trigger on a thread, which has the reader's password only.
@@ -393,5 +393,5 @@ def attempt(pipeline: str, context: Any) -> int:
 
 def read_driver_runs(pipeline: str, context: Any) -> Any:
     """Return the run's last driver, `onlyonce.commitlog.drivers.DriverRun`; None before the first. Raise Retryable."""
-    log = importlib.import_module("onlyonce.commitlog.drivers")
+    log = _module("commitlog.drivers")
     return log.DriverRuns(database()).look(context["ti"].dag_id, context["run_id"], pipeline)

@@ -32,8 +32,8 @@ from airflow.sdk.exceptions import AirflowException
 from airflow.sdk.log import mask_secret
 
 from onlyonce import environment, settings
-from onlyonce.airflow import log, openlineage
 from onlyonce.airflow import log as airflow_log
+from onlyonce.airflow import openlineage
 from onlyonce.airflow.declared import Declared
 from onlyonce.airflow.jobs import Declarations, of_code, outcome, refusals_are_final
 from onlyonce.airflow.log import database_variables, secret_variables, store_variables
@@ -294,7 +294,7 @@ class SparkJobOperator(BaseOperator):
     ) -> None:  # fmt: skip
         words = frozenset(inspect.signature(SparkSubmitHook.__init__).parameters) - OURS
         submit = {word: options_of_task.pop(word) for word in words & options_of_task.keys()}
-        super().__init__(outlets=[log.alias(pipeline)], **options_of_task)
+        super().__init__(outlets=[airflow_log.alias(pipeline)], **options_of_task)
         self.pipeline = pipeline
         self.declarations = Declared.of(declarations)
         self.application = str(PACKAGE / application)
@@ -313,7 +313,7 @@ class SparkJobOperator(BaseOperator):
     def execute(self, context: Any) -> None:
         """Run the driver to its end. Raise AirflowException, or AirflowFailException if no retry helps."""
         self._drive(context)
-        log.report_assets(self.pipeline, context, self.declarations.variables())
+        airflow_log.report_assets(self.pipeline, context, self.declarations.variables())
 
     def on_kill(self) -> None:
         """End the driver with its task: the JVM, its Python, and their workers.
@@ -358,7 +358,7 @@ class SparkJobOperator(BaseOperator):
 
     def _in_cluster(self, context: Any, master: str) -> None:
         env_vars = {"ONLYONCE_MASTER": master, **self.declarations.variables(), **self.env_vars}
-        before, told = log.attempt(self.pipeline, context), None
+        before, told = airflow_log.attempt(self.pipeline, context), None
         with refusals_are_final(self.log):
             database, store = database_variables(), store_variables()
             named = named_secrets(self._named())

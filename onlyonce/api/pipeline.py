@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from onlyonce import settings
-from onlyonce.api import chain, columns, ddl, messages, sinks
+from onlyonce.api import chain, ddl, messages, sinks
 from onlyonce.api import columns as api_columns
 from onlyonce.api.declaration import Several, check_name, check_one_of, declaration, declared_at, unknown
 from onlyonce.api.outputs import Join, Lookup, Output, Stateful
@@ -68,7 +68,7 @@ class Input:
     def __post_init__(self) -> None:
         if self.schema is not None:
             ddl.check("Input", ddl.split(self.schema))
-            columns.check_names("Input", ddl.split(self.schema))
+            api_columns.check_names("Input", ddl.split(self.schema))
         if self.columns and self.schema is None:
             raise Refused(
                 "Input: columns without a schema", hint="schema has the source's own columns, of which they are made"

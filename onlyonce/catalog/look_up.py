@@ -177,7 +177,7 @@ def _filters(
         some = chunks[start : start + AT_ONCE]
         cached = {chunk: _cache.filter_of(database, instance, chunk, spare=spare) for chunk in some}
         missing = [chunk.key for chunk, known in cached.items() if known is None]
-        stored = Chunks(database).filters(instance, missing) if missing else {}  # type: ignore[misc]
+        stored = Chunks(database).filters(instance, missing) if missing else {}
         for chunk, known in cached.items():
             if known is None:
                 if chunk.key not in stored:

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from onlyonce import asked, console, logs, settings
+from onlyonce import asked, logs, settings
 from onlyonce import console as onlyonce_console
 from onlyonce.api.sources import PubSub
 from onlyonce.cli.shell import Json, PlatformGroup, asking, declared, give, progress, read, started_database, there
@@ -263,7 +263,7 @@ def audit(given: Any, words: list[str], as_json: bool) -> None:
         report = auditor.examine_log(given.grace, data=given.data, watch=show)
     give(report, as_json)
     if report.warnings:
-        console.show_error(auditor.broken(report), console.console(stderr=True))
+        onlyonce_console.show_error(auditor.broken(report), onlyonce_console.console(stderr=True))
         raise typer.Exit(1)
 
 

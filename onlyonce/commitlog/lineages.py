@@ -327,7 +327,7 @@ class Turns(Transactions):
         """
         if SOURCE not in plan.source_to:
             return None
-        seen = _micros(plan.system_time)
+        seen = to_micros(plan.system_time)
         return Turn(plan.source_to[SOURCE], seen, self.known(instance).declared(sources, seen))
 
 
@@ -335,10 +335,4 @@ def turns_of_row(row: Any) -> Turn | None:
     """Return the source and progress that the batch's row has fixed; None if the pipeline has one source."""
     if row.source_tides is None:
         return None
-    return Turn(row.source_to[SOURCE], _micros(row.system_time), Tides.read(row.source_tides))
-
-
-def _micros(time: datetime) -> int:
-    found = to_micros(time)
-    assert found is not None
-    return found
+    return Turn(row.source_to[SOURCE], to_micros(row.system_time), Tides.read(row.source_tides))

@@ -40,7 +40,7 @@ class Span:
         if start.tzinfo is None or stop.tzinfo is None:
             start, stop = (time if time.tzinfo else time.replace(tzinfo=_zone(windows)) for time in (start, stop))
         # Python compares two times of one zone by the wall clock, which shows some times twice and skips others.
-        span = cls(_micros(start), _micros(stop))
+        span = cls(to_micros(start), to_micros(stop))
         if span.start >= span.stop:
             raise Refused(f"backfill of {start} to {stop}: there is no window", hint="--from must be before --to")
         if not FIRST <= span.start <= span.stop <= LAST:
@@ -54,7 +54,7 @@ class Span:
     @property
     def times(self) -> tuple[datetime, datetime]:
         """Return both ends as times in UTC."""
-        return _time(self.start), _time(self.stop)
+        return to_time(self.start), to_time(self.stop)
 
     def __str__(self) -> str:
         # Not %Y: on Linux it has no zeros before a year below 1000.
@@ -160,20 +160,8 @@ def spans(windows: Iterable[tuple[Micros, Micros]]) -> list[Span]:
     return found
 
 
-def _micros(time: datetime) -> Micros:
-    found = to_micros(time)
-    assert found is not None
-    return found
-
-
-def _time(value: Micros) -> datetime:
-    found = to_time(value)
-    assert found is not None
-    return found
-
-
 def _minute(value: Micros) -> str:
-    return f"{_time(value):%Y-%m-%d %H:%M:%S}Z"
+    return f"{to_time(value):%Y-%m-%d %H:%M:%S}Z"
 
 
 def _fraction(time: datetime) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, overload
 
 from onlyonce.core import stored_names
 from onlyonce.core.errors import InvariantBroken, Refused
@@ -347,11 +347,23 @@ def is_part(offset: dict[str, Any] | None) -> bool:
     return first_reading(offset) is not None
 
 
+@overload
+def to_micros(time: datetime) -> int: ...
+@overload
+def to_micros(time: None) -> None: ...
+@overload
+def to_micros(time: datetime | None) -> int | None: ...
 def to_micros(time: datetime | None) -> int | None:
     """Return whole microseconds since 1970."""
     return None if time is None else (time - EPOCH) // timedelta(microseconds=1)
 
 
+@overload
+def to_time(micros: int) -> datetime: ...
+@overload
+def to_time(micros: None) -> None: ...
+@overload
+def to_time(micros: int | None) -> datetime | None: ...
 def to_time(micros: int | None) -> datetime | None:
     """Return the aware UTC time of whole microseconds since 1970."""
     return None if micros is None else EPOCH + timedelta(microseconds=micros)

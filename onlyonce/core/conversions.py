@@ -16,7 +16,7 @@ import struct
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_FLOOR, Context, Decimal, Inexact, InvalidOperation
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeGuard
 
 from onlyonce.core.errors import Refused
 
@@ -322,7 +322,7 @@ def decimal(precision: int, scale: int) -> Convert:
 
 def day(value: Any, more: More) -> date:
     """YYYY-MM-DD, of the years 1 to 9999."""
-    found = DATE.fullmatch(value) if _is_string(value) else None
+    found = DATE.fullmatch(value) if is_string(value) else None
     if not found:
         raise Unfit
     try:
@@ -354,7 +354,7 @@ def octets(value: Any, more: More) -> bytes:
     """In JSON a string in Base64 with its padding; in CSV the bytes of the value in UTF-8."""
     if isinstance(value, Cell):
         return value.encode()
-    if not _is_string(value):
+    if not is_string(value):
         raise Unfit
     if not BASE64.fullmatch(value):
         raise Unfit("it is no Base64")
@@ -508,12 +508,13 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _is_string(value: Any) -> bool:
+def is_string(value: Any) -> TypeGuard[str]:
+    """Return whether a value was a string, and not a number that is kept as it was written."""
     return isinstance(value, str) and not isinstance(value, Number)
 
 
 def _clock(value: Any) -> tuple[datetime, timedelta | None]:
-    found = TIME.fullmatch(value) if _is_string(value) else None
+    found = TIME.fullmatch(value) if is_string(value) else None
     if not found:
         raise Unfit
     year, month, day_of, hour, minute, second, fraction, utc, sign, hours, minutes = found.groups(default="")

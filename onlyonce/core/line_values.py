@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 from onlyonce.core import conversions
 from onlyonce.core.conversions import Cell, Convert, More, Number, Unfit
@@ -354,7 +354,7 @@ def _envelope(line: str) -> dict[str, Any]:
     envelope = found.get("payload", found)
     if (
         not isinstance(envelope, dict)
-        or not _is_text(envelope.get("op"))
+        or not conversions.is_string(envelope.get("op"))
         or not isinstance(envelope.get("source"), dict)
     ):
         raise Invalid(NO_ENVELOPE)
@@ -408,14 +408,14 @@ def _is_unavailable(value: Any, placeholder: str) -> bool:
         return len(value) == 1 and _is_unavailable(value[0], placeholder)
     if isinstance(value, dict):
         return list(value.items()) == [(placeholder, placeholder)]
-    return _is_text(value) and value in (placeholder, base64.b64encode(placeholder.encode()).decode())
+    return conversions.is_string(value) and value in (placeholder, base64.b64encode(placeholder.encode()).decode())
 
 
 def _position(source: dict[str, Any]) -> str:
     if source["connector"] == "postgresql":
         return _digits(source.get("lsn"), 20)
     name = source.get("file")
-    file = FILE.search(name) if _is_text(name) else None
+    file = FILE.search(name) if conversions.is_string(name) else None
     row = source.get("row")
     return (
         _digits(Number(int(file[1])) if file else None, 10)
@@ -441,10 +441,6 @@ def _time(envelope: dict[str, Any]) -> datetime | None:
         return EPOCH + timedelta(milliseconds=POSITION(envelope.get("ts_ms") if value is None else value, []))
     except (Unfit, OverflowError):
         return None
-
-
-def _is_text(value: Any) -> TypeGuard[str]:
-    return isinstance(value, str) and not isinstance(value, Number)
 
 
 # The string of a value in a record's id: one form for each type, whatever format the value came in.

@@ -277,9 +277,7 @@ def given_up(
 
 def said(time: Micros) -> str:
     """Return a moment in the form that commands take."""
-    at = to_time(time)
-    assert at is not None
-    return at.isoformat().replace("+00:00", "Z")
+    return to_time(time).isoformat().replace("+00:00", "Z")
 
 
 def _day(time: Micros) -> Micros:

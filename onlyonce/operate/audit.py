@@ -368,7 +368,7 @@ def _sample(database: Database, instance: str, events: Location, pipeline: Pipel
         table = rows.to_table(columns=[OO_HIGH, OO_LOW], filter=chosen)
         ids = tuple(table.column(half).to_numpy().astype(np.int64).view(np.uint64) for half in (OO_HIGH, OO_LOW))
         known = np.zeros(table.num_rows, dtype=bool)
-        for chunk in Chunks(database).in_bucket(instance, batch["lineage"], batch["bucket"]):  # type: ignore[misc]
+        for chunk in Chunks(database).in_bucket(instance, batch["lineage"], batch["bucket"]):
             known |= filters.member(filters.unpack(chunk), (ids[0], ids[1]))
         if not known.all():
             yield f"{name}: {int((~known).sum())} ids of rows in `events` are not in the catalog ({events})"

@@ -413,7 +413,7 @@ def _cut(database: Database, pipeline: Pipeline, life: OldLife, limit: datetime,
     after: int | None = -1
     batches = 0
     while after is not None:
-        after, gone = LogCuts(database).cut(life, limit, after, first, dry_run=dry_run)  # type: ignore[misc]
+        after, gone = LogCuts(database).cut(life, limit, after, first, dry_run=dry_run)
         batches += gone
         passing("keep-log-after-step")
     return batches

@@ -30,8 +30,8 @@ from onlyonce.commitlog.cuts import Compactions
 from onlyonce.commitlog.erasures import Erasure, Erasures, SentRow
 from onlyonce.commitlog.health import Views
 from onlyonce.commitlog.sources import Subscriptions
-from onlyonce.core import erasure, stored_names
 from onlyonce.core import erasure as core_erasure
+from onlyonce.core import stored_names
 from onlyonce.core.backfill import Span
 from onlyonce.core.erasure import NOT_SEARCHED, Condition, Left
 from onlyonce.core.errors import InvariantBroken, OnlyonceError, Refused, Retryable, Unexpected
@@ -68,7 +68,9 @@ def left_in_topics(pipeline: Pipeline, master: str | None) -> Iterator[Left]:
         except (Refused, Retryable):
             configuration = None
         yield Left(
-            f"messages of the topic {source.topic}", NOT_SEARCHED, f"gone {erasure.lasting_in_topic(configuration)}"
+            f"messages of the topic {source.topic}",
+            NOT_SEARCHED,
+            f"gone {core_erasure.lasting_in_topic(configuration)}",
         )
 
 
@@ -243,7 +245,7 @@ def main(argv: list[str]) -> Report:
     asked = parse("forget", argv)
     logs.configure(pipeline=asked.pipeline, run_id=asked.run_id)
     pipeline = declarations.one(asked.pipeline, asked.pipelines)
-    condition = erasure.read_conditions(asked.where, dict(ddl.named(part) for part in split_ddl(pipeline.schema)))
+    condition = core_erasure.read_conditions(asked.where, dict(ddl.named(part) for part in split_ddl(pipeline.schema)))
     database = Database(settings.database_url(), "onlyonce/forget")
     migrate(database.url)
     begun = Erasures(database).begun(pipeline.name, condition)

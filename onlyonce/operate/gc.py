@@ -57,7 +57,7 @@ def fold_sums(database: Database) -> int:
     folded = 0
     waiting = Retention(database).unfolded()
     while waiting:
-        done = [Retention(database).fold(*one) for one in waiting]  # type: ignore[misc]
+        done = [Retention(database).fold(*one) for one in waiting]
         passing("retention-after-fold")
         folded += sum(done)
         # A life whose next batch does not add up is left as it is.
@@ -71,7 +71,7 @@ def note_final(database: Database) -> None:
     for lineage, first, upto in Retention(database).unsettled():
         after: int | None = first
         while after is not None and after < upto:
-            after = Retention(database).note_final(lineage, after, upto)  # type: ignore[misc]
+            after = Retention(database).note_final(lineage, after, upto)
             passing("retention-after-final")
 
 
@@ -347,7 +347,7 @@ def _merge_all(database: Database, instance: str) -> tuple[int, int]:
     """
     merged = made = 0
     for crowd in Merging(database).crowded(instance):
-        while parts := Merging(database).merge_next(instance, crowd):  # type: ignore[misc]
+        while parts := Merging(database).merge_next(instance, crowd):
             passing("merge-after-commit")
             merged, made = merged + parts, made + 1
     for waste in Merging(database).wasteful(instance):
@@ -368,7 +368,7 @@ def _range_filters(database: Database, instance: str) -> int:
     for block in RangeFilters(database).wanted(instance):
         if ids >= gc.AT_ONCE:
             break
-        ids += RangeFilters(database).make(instance, block)  # type: ignore[misc]
+        ids += RangeFilters(database).make(instance, block)
         made += 1
     return made
 

@@ -25,7 +25,7 @@ from onlyonce.commitlog.lineages import Declarations, Lineages, Made, Ran
 from onlyonce.commitlog.new_lives import NewLives
 from onlyonce.commitlog.removals import Removals
 from onlyonce.core import retention, stored_names
-from onlyonce.core.batch import to_micros, to_time
+from onlyonce.core.batch import to_micros
 from onlyonce.core.changes import CONSEQUENCES, Change, Need, Parts, changes
 from onlyonce.core.errors import OnlyonceError, Refused
 from onlyonce.core.runs import Report
@@ -174,7 +174,7 @@ def backfill_step(
     start = max(to_micros(min(m.first for m in old)) or 0, kept_from or 0)
     if start >= stop:
         return None
-    times = ("--from", _text(start), "--to", _text(stop))
+    times = ("--from", retention.said(start), "--to", retention.said(stop))
     arguments = (instance, "--output", root.name, *times)
     return Step("backfill", f"onlyonce backfill {' '.join(arguments)}", arguments)
 
@@ -182,12 +182,6 @@ def backfill_step(
 def outdated(query: str, made_under: Parts, now: Parts) -> bool:
     """Return whether windows that were made under one declaration differ from windows that another would make."""
     return any(change.need in (Need.BACKFILL, Need.BOTH) for change in changes(query, made_under, now))
-
-
-def _text(time: Micros) -> str:
-    at = to_time(time)
-    assert at is not None
-    return at.isoformat().replace("+00:00", "Z")
 
 
 # The entry point.

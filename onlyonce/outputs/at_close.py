@@ -42,7 +42,6 @@ from onlyonce.core.locations import Location
 from onlyonce.core.stored_names import KEPT, OO_EVENT_TIME, OO_FRONTIER, OO_KIND, OO_SYSTEM_TIME, OO_WINDOW
 from onlyonce.core.windows import Bounds, Chained, Fixed, Session, Sliding, Window, any_ends, longest, micros, reach
 from onlyonce.engine import driver_rows, session
-from onlyonce.outputs import windows
 from onlyonce.outputs import windows as outputs_windows
 from onlyonce.outputs.results import Versions
 from onlyonce.outputs.stateless import STATELESS
@@ -299,15 +298,17 @@ def closed_at(context: RunContext, root: Output, version: int) -> int | None:
 # that is not recognised here.
 
 
-def asks_watermark(window: Window | None, by: Callable[[windows.Until], tuple[DataFrame, DataFrame]]) -> DataFrame:
+def asks_watermark(
+    window: Window | None, by: Callable[[outputs_windows.Until], tuple[DataFrame, DataFrame]]
+) -> DataFrame:
     """Return the result of an output's function, under the watermark at ends of windows if it needs no other.
 
     by   returns the function's input rows and its result under a given watermark
     """
-    rows, result = by(windows.last_closed)
+    rows, result = by(outputs_windows.last_closed)
     if window is None or is_asked_at_ends(rows, result):
         return result
-    return by(windows.closed_until)[1]
+    return by(outputs_windows.closed_until)[1]
 
 
 def is_asked_at_ends(rows: DataFrame, result: DataFrame) -> bool:

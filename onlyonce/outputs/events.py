@@ -27,7 +27,6 @@ from onlyonce.core import backfill as model
 from onlyonce.core import retention, stored_names
 from onlyonce.core.backfill import Size, Span, first_files, records_of_part
 from onlyonce.core.batch import FIRST_READING, Batch, first_reading, is_part, read_upto, to_time
-from onlyonce.core.frontier import closed_until
 from onlyonce.core.locations import Location
 from onlyonce.core.stored_names import (
     CLOSED_BY,
@@ -40,7 +39,7 @@ from onlyonce.core.stored_names import (
     OO_WINDOW,
     RESERVOIR_VERSION,
 )
-from onlyonce.core.windows import Bounds, Chained, Session, micros
+from onlyonce.core.windows import Bounds, Chained, Session
 from onlyonce.database.connect import Database
 from onlyonce.outputs import at_close, results, windows
 from onlyonce.outputs.results import Versions
@@ -192,7 +191,7 @@ def restart_without(
     """Return the rows whose windows no life but the lineage `but` has made final."""
     if not root.has_windows or isinstance(root.window, Session):
         return rows
-    after = None if since is None else _closed(context, root, since)
+    after = None if since is None else at_close.closed_at(context, root, since)
     final = Batches(context.database).final_windows(context.instance, root.name, but, after)
     if query.first_window is not None:
         rows = rows.filter(F.col(f"{OO_WINDOW}.start") >= F.timestamp_micros(F.lit(query.first_window)))
@@ -208,17 +207,10 @@ def not_written(context: RunContext, query: Query, root: Output, result: DataFra
     """
     if CLOSED_BY not in query.start_from or not isinstance(root.window, Session):
         return result
-    closed = _closed(context, root, int(query.start_from[CLOSED_BY]))
+    closed = at_close.closed_at(context, root, int(query.start_from[CLOSED_BY]))
     if closed is None:
         return result
     return result.filter(windows.after_merge(F.col(f"{OO_WINDOW}.end") > F.timestamp_micros(F.lit(closed))))
-
-
-def _closed(context: RunContext, root: Output, version: int) -> int | None:
-    """Return up to where the output's windows were closed at a version of `events`."""
-    assert root.window is not None
-    known = Backfills(context.database).frontier_at(context.instance, version)
-    return closed_until(known, root.window, micros(root.lateness))
 
 
 # First reading: how an output reads compacted commits of `events`, in batches of a bounded size that hold whole commits
@@ -350,7 +342,7 @@ def first_rows(context: RunContext, part: Part, files: int) -> DataFrame:
     few = stream.filter(f"{OO_KIND} = '{CONTROL}'").select(OO_KIND).coalesce(1)
     step = F.broadcast(few.mapInArrow(_one, "oo_step boolean"))
     after, upto = (
-        Compactions(context.database).last_in(context.instance, version)  # type: ignore[misc]
+        Compactions(context.database).last_in(context.instance, version)
         for version in (part.versions.after, part.versions.upto)
     )
     table = context.spark.read.format("delta").load(str(context.events))

@@ -43,7 +43,6 @@ from onlyonce.lookups.seen import NOTHING, Seen, Versions
 from onlyonce.outputs import culprit, function, results, windows
 from onlyonce.outputs import events as outputs_events
 from onlyonce.receive import events
-from onlyonce.receive import events as receive_events
 from onlyonce.sinks.base import held_values
 from onlyonce.sinks.registry import SinkWriter
 
@@ -133,7 +132,7 @@ def comes_through(context: RunContext, root: Output, span: Span) -> Column:
 def _put_in(context: RunContext, before: Output, start: Column, span: Span) -> Column:
     found = F.lit(False)
     for part, version in Backfills(context.database).done(context.instance, before.name, span):
-        last = Compactions(context.database).last_in(context.instance, version)  # type: ignore[misc]
+        last = Compactions(context.database).last_in(context.instance, version)
         found = found | (starts_in(start, part) & events.rows_in_batches(last))
     return found
 
@@ -418,7 +417,7 @@ def _kept(context: RunContext, root: Output, span: Span, reach: Reach) -> DataFr
 
     For sessions return all, since sessions reach out of it.
     """
-    kept = receive_events.rows_as_of(context, reach.consumed).filter(f"{OO_KIND} = '{KEPT}'")
+    kept = events.rows_as_of(context, reach.consumed).filter(f"{OO_KIND} = '{KEPT}'")
     return kept if isinstance(root.window, Session) else between(kept, *model.rows_of(root.window, span))  # type: ignore[arg-type]
 
 

@@ -27,16 +27,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from onlyonce.api.pipeline import Output
-from onlyonce.commitlog.backfills import Backfills
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.ends import SeenLookups
 from onlyonce.context import Query, RunContext
 from onlyonce.core import stored_names
 from onlyonce.core.batch import Batch, Plan, closes_between, read_upto
 from onlyonce.core.errors import Refused
-from onlyonce.core.frontier import closed_until
 from onlyonce.core.stored_names import CLOSED_BY, COUNTED_UPTO, KEPT, OO_BATCH, OO_KIND, OO_LINEAGE, OO_WINDOW
-from onlyonce.core.windows import Session, micros
+from onlyonce.core.windows import Session
 from onlyonce.outputs import at_close, events, lookups, results, window_log, windows
 from onlyonce.outputs import query as outputs_query
 from onlyonce.outputs.results import Versions
@@ -136,7 +134,7 @@ def _as_read(context: RunContext, query: Query, root: Output, versions: Versions
 
 def _closing(context: RunContext, query: Query, root: Output, kept: DataFrame, before: int, now: int) -> DataFrame:
     assert root.window is not None
-    opened, closed = (_closed(context, root, version) for version in (before, now))
+    opened, closed = (at_close.closed_at(context, root, version) for version in (before, now))
     end = F.unix_micros(f"{OO_WINDOW}.end")
     if isinstance(root.window, Session):
         result = results.applied(context, root, kept)
@@ -146,12 +144,6 @@ def _closing(context: RunContext, query: Query, root: Output, kept: DataFrame, b
         return result.filter(F.coalesce(F.when(F.spark_partition_id() >= 0, inside), F.lit(False)))
     kept = events.restart_without(context, query, root, kept, ANY_LIFE)
     return results.applied(context, root, kept.filter(end <= F.lit(closed)))
-
-
-def _closed(context: RunContext, root: Output, version: int) -> int | None:
-    assert root.window is not None
-    known = Backfills(context.database).frontier_at(context.instance, version)
-    return closed_until(known, root.window, micros(root.lateness))
 
 
 def _in_time(root: Output, kept: DataFrame) -> DataFrame:

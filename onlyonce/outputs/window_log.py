@@ -38,7 +38,6 @@ from onlyonce.core.windows import Bounds, Fixed, Held, Session, Window, micros
 from onlyonce.engine import session
 from onlyonce.outputs import at_close, function, results, windows
 from onlyonce.outputs import events as outputs_events
-from onlyonce.outputs import windows as outputs_windows
 from onlyonce.outputs.results import Versions
 from onlyonce.receive import events
 from onlyonce.records import left_out
@@ -233,7 +232,7 @@ def fired_panes(context: RunContext, query: Query, root: Output, batch: Batch, v
 def trigger_shape(context: RunContext, root: Output) -> DataFrame:
     """Return the function's result over no rows, for its columns."""
     empty = context.spark.createDataFrame([], events.schema(context.pipeline))
-    return results.applied(context, root, outputs_windows.in_batch(empty, root))
+    return results.applied(context, root, windows.in_batch(empty, root))
 
 
 def _row(window: Bounds, held: Held | None) -> dict[str, int]:

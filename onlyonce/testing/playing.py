@@ -51,7 +51,6 @@ from onlyonce.core.stored_names import (
 from onlyonce.core.windows import Bounds, Held, Session, Trigger, micros
 from onlyonce.engine import session
 from onlyonce.outputs import at_close, function, query, results, stateless, windows
-from onlyonce.outputs import windows as outputs_windows
 from onlyonce.receive import events
 from onlyonce.receive.unit import CANDIDATE, DUPLICATE, INVALID, KEPT, Records, fates_of
 from onlyonce.records import left_out
@@ -497,8 +496,8 @@ class Play:
         closed = self._closed(root, self.frontier)
         if closed is None or not self._events:
             return
-        rows = results.of_pipeline(self.pipeline, root, outputs_windows.assign(self._all(), root.window), self.lookups)
-        rows = rows.filter(outputs_windows.after_merge(F.unix_micros(f"{OO_WINDOW}.end") <= F.lit(closed)))
+        rows = results.of_pipeline(self.pipeline, root, windows.assign(self._all(), root.window), self.lookups)
+        rows = rows.filter(windows.after_merge(F.unix_micros(f"{OO_WINDOW}.end") <= F.lit(closed)))
         for output, made in self._chain(root, rows):
             if chain[output.name] == "skip":
                 continue
@@ -538,7 +537,7 @@ class Play:
             return None
         end = F.unix_micros(f"{OO_WINDOW}.end")
         closing = end <= F.lit(now) if was is None else (end <= F.lit(now)) & (end > F.lit(was))
-        return self._of(root, self._all()).filter(outputs_windows.after_merge(closing))
+        return self._of(root, self._all()).filter(windows.after_merge(closing))
 
     def _fired(self, root: Output, trigger: Trigger, before: Frontier, came: DataFrame | None) -> DataFrame | None:
         """Return the windows that close with a batch, and the windows that get a pane from the batch."""
@@ -559,19 +558,19 @@ class Play:
 
     def _met(self, root: Output, came: DataFrame) -> dict[Bounds, int]:
         assert root.window is not None
-        rows = outputs_windows.counted(function.accepted_rows(self.pipeline, root, came), root.window, root.lateness)
-        found = rows.withColumns(outputs_windows.bounds()).select(WINDOW_START, WINDOW_END, "in_time").collect()
+        rows = windows.counted(function.accepted_rows(self.pipeline, root, came), root.window, root.lateness)
+        found = rows.withColumns(windows.bounds()).select(WINDOW_START, WINDOW_END, "in_time").collect()
         return {(row.window_start, row.window_end): row.in_time for row in found}
 
     def _of(self, root: Output, rows: DataFrame) -> DataFrame:
         """Apply the function to the rows in time, each with its window."""
         if root.window is None:
             return results.of_pipeline(self.pipeline, root, rows, self.lookups)
-        in_time = ~outputs_windows.is_late(root.window, root.lateness)
+        in_time = ~windows.is_late(root.window, root.lateness)
         if isinstance(root.window, Session):
-            placed = outputs_windows.assign(rows.filter(in_time), root.window)
+            placed = windows.assign(rows.filter(in_time), root.window)
         else:
-            placed = outputs_windows.assign(rows, root.window).filter(in_time)
+            placed = windows.assign(rows, root.window).filter(in_time)
         return results.of_pipeline(self.pipeline, root, placed, self.lookups)
 
     def _chain(self, root: Output, rows: DataFrame) -> list[tuple[Output, DataFrame]]:

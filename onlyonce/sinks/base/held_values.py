@@ -44,6 +44,7 @@ from onlyonce.core.errors import Refused
 from onlyonce.engine import encoding
 from onlyonce.engine.failures import translate
 from onlyonce.engine.session import quoted
+from onlyonce.sources.values import coercion
 
 Lengths = Mapping[str, Length]
 """The columns of a table that take values up to a length, each with this length."""
@@ -150,12 +151,8 @@ def _times(column: pa.Array) -> Iterator[pa.Array]:
     elif pa.types.is_struct(column.type):
         for field in column.flatten():
             yield from _times(field)
-    elif pa.types.is_map(column.type):  # Arrow flattens no map
-        begin, end = column.offsets[0].as_py(), column.offsets[-1].as_py()
-        for entries in (column.keys, column.items):
-            yield from _times(entries.slice(begin, end - begin))
-    elif pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-        yield from _times(column.flatten())
+    elif pa.types.is_nested(column.type):
+        yield from _times(coercion.elements(column))
 
 
 def _most_outside(column: pa.Array) -> bool:

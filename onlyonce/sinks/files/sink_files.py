@@ -359,7 +359,8 @@ class FilesWriter:
         """Write a new pane for each window, and an empty one for windows that had files and have no rows any more."""
         windows = _windows(rows) if content_of_rows.rows else set()
         known = Files(self._query.database).windows_in(self._context.instance, self._output.name, span)
-        gone = {(to_micros(start), to_micros(end)) for start, end in known} - windows
+        had: set[Window] = {(to_micros(start), to_micros(end)) for start, end in known}
+        gone = had - windows
         self._commit(batch, rows, content_of_rows, windows | gone, gone if self._sink.skip_empty else windows | gone)
 
     def end(self, scope: Scope, batch: Batch) -> None:

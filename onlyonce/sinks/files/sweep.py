@@ -66,7 +66,7 @@ def _orphans(database: Database, place: str, hours: float, *, remove: bool) -> I
     names = list(there)
     for start in range(0, len(names), AT_ONCE):
         some = {name: there[name][1] for name in names[start : start + AT_ONCE]}
-        known = Files(database).standings(place, some)  # type: ignore[misc]
+        known = Files(database).standings(place, some)
         for name, temporary in some.items():
             if not may_go(temporary, known[name]):
                 continue

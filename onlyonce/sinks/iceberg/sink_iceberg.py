@@ -44,8 +44,8 @@ from onlyonce.database.connect import Database, Scope
 from onlyonce.engine import worker
 from onlyonce.engine.session import quoted
 from onlyonce.failpoints import passing
-from onlyonce.sinks.base import content, pinned
 from onlyonce.sinks.base import content as base_content
+from onlyonce.sinks.base import pinned
 from onlyonce.sinks.base.content import Check, Tally
 from onlyonce.sinks.base.held_values import Lengths
 from onlyonce.sinks.base.stored import File, Stored
@@ -335,7 +335,7 @@ class IcebergWriter:
 
 def _written(rows: DataFrame, check: Check | None) -> Files:
     """Return a function with which Spark's tasks write the rows. See `written_files`."""
-    return lambda table: written_files(content.hashed(rows), table, check)
+    return lambda table: written_files(base_content.hashed(rows), table, check)
 
 
 def _windows(span: Span) -> BooleanExpression:

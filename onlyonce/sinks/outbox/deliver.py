@@ -357,7 +357,7 @@ def main(argv: list[str]) -> Report:
         sending = [o for o in pipeline.outputs if isinstance(o.sink, Sent) and asked.output in (None, o.name)]
         if asked.retry_dead:
             names = [output.name for output in sending]
-            OutboxRows(database).retry_dead(instance, names)  # type: ignore[misc]
+            OutboxRows(database).retry_dead(instance, names)
         for output in sending:
             try:
                 busy += [] if deliver(database, instance, output) else [f"{instance}/{output.name}"]

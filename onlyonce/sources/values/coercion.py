@@ -330,7 +330,7 @@ def _part(array: pa.Array, start: int, stop: int) -> pa.Array:
     return array.take(pa.array(np.arange(start, stop))) if types.is_nested(array.type) else array[start:stop]
 
 
-def _elements(array: pa.Array) -> pa.Array:
+def elements(array: pa.Array) -> pa.Array:
     """Return the elements of lists, or the keys and values of maps, for which Arrow has no function."""
     kind = array.type
     pairs = pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])) if types.is_map(kind) else kind
@@ -425,7 +425,7 @@ def _unheld(array: pa.Array, fitted: pa.Array) -> str | None:
     if types.is_null(array.type):
         return None
     if _is_list(kind) or types.is_map(kind):
-        return _unheld(_elements(array), _elements(fitted))
+        return _unheld(elements(array), elements(fitted))
     if types.is_struct(kind):
         there = (
             dict(zip((field.name for field in array.type), array.flatten(), strict=True))

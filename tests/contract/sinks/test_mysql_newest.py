@@ -60,7 +60,7 @@ class Table:
                 raise Killed
 
         with pytest.MonkeyPatch.context() as killing, suppress(Killed):
-            for module in (postgres_unit, mysql_rows, mysql_rows, mysql_rows):
+            for module in (postgres_unit, mysql_rows):
                 killing.setattr(module, "passing", kill)
             self.write(batch, changes)
 

@@ -434,7 +434,7 @@ MUTANTS = (
         "watermark-inside-a-window",
         "Spark plans a batch without rows whenever an output has read on",
         "onlyonce/outputs/at_close.py",
-        Replace("asks_watermark", "windows.last_closed", "windows.closed_until"),
+        Replace("asks_watermark", "outputs_windows.last_closed", "outputs_windows.closed_until"),
         tests=(
             "tests/spark/outputs/test_watermark.py::test_a_batch_without_rows_is_planned_only_when_a_window_has_ended",
         ),

@@ -740,8 +740,8 @@ MUTANTS = (
         "onlyonce/operate/forget.py",
         Replace(
             "main",
-            "erasure.read_conditions(asked.where, dict(ddl.named(part) for part in split_ddl(pipeline.schema)))",
-            "replace(erasure.read_conditions(asked.where, dict(ddl.named(part) for part in split_ddl(pipeline.schema))), "
+            "core_erasure.read_conditions(asked.where, dict(ddl.named(part) for part in split_ddl(pipeline.schema)))",
+            "replace(core_erasure.read_conditions(asked.where, dict(ddl.named(part) for part in split_ddl(pipeline.schema))), "
             "aliases=pipeline.aliases)",
         ),
         tests=(f"{FORGET}test_what_was_sent_goes_from_the_outbox[Nummer]",),
