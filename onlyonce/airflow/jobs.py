@@ -20,8 +20,15 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from onlyonce.airflow.declared import Declared
 from onlyonce.airflow.log import secret_variables, tell
-from onlyonce.core.errors import EXIT_CODES, InvariantBroken, OnlyonceError, Refused, Retryable, Superseded
-from onlyonce.engine.options import WITHOUT_MEMORY
+from onlyonce.core.errors import (
+    EXIT_CODES,
+    WITHOUT_MEMORY,
+    InvariantBroken,
+    OnlyonceError,
+    Refused,
+    Retryable,
+    Superseded,
+)
 from onlyonce.settings import within
 
 _EXIT_CODE = re.compile(r"Error code is: (-?\d+)\.")

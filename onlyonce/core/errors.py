@@ -133,6 +133,8 @@ class InvariantBroken(OnlyonceError):
 EXIT_CODES: dict[int, type[OnlyonceError]] = {
     kind.exit_code: kind for kind in (CommitStateUnknown, Retryable, Superseded, Refused, InvariantBroken)
 }
+WITHOUT_MEMORY = (3, 52)
+"""The exit codes of a JVM without memory: by the option that `engine/options` adds, and by Spark if a task had none."""
 
 
 # The line of user code that an error comes from, as `file:line`; None if no line of the traceback is the user's.

@@ -22,7 +22,6 @@ from onlyonce import logs, settings, unexpected
 from onlyonce.core import errors, failures
 from onlyonce.core.errors import OnlyonceError, Retryable
 from onlyonce.core.runs import Report
-from onlyonce.engine.options import WITHOUT_MEMORY
 from onlyonce.environment import variable
 
 # Translates an error of Spark into one of ours.
@@ -234,7 +233,7 @@ def jvm_lost(error: BaseException) -> Retryable | None:
 
 def told(code: int | None) -> Retryable:
     """Return the error of a JVM that ended with this exit code (None: unknown). Pure."""
-    if code in WITHOUT_MEMORY:
+    if code in errors.WITHOUT_MEMORY:
         return Retryable(NO_MEMORY, data=NOTHING_HALF_DONE, hint=MORE_MEMORY)
     how = "" if code is None else f" by signal {-code}" if code < 0 else f" with exit code {code}"
     return Retryable(

@@ -20,7 +20,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-from onlyonce import configuration, settings
+from onlyonce import settings
 from onlyonce.core.errors import Refused
 from onlyonce.core.locations import Location, Url, is_s3
 from onlyonce.engine import state
@@ -264,7 +264,6 @@ def _on_the_way_to(host: str, port: int) -> str | None:
 # The JVM needs most of them before it starts, so `spark-submit` gets them as --conf.
 
 
-JARS = settings.jars() or Path(sys.prefix) / "jars"
 PACKAGE = Path(__file__)
 JAVA = "spark.driver.extraJavaOptions"
 _CATALOG = "spark.sql.catalog.spark_catalog"
@@ -284,8 +283,6 @@ END_WITHOUT_MEMORY = "-XX:+ExitOnOutOfMemoryError"
 """A JVM without memory ends at once, like a killed one. Otherwise Spark's own threads end one by one, and the driver
 gets errors that don't mention memory.
 """
-WITHOUT_MEMORY = (3, 52)
-"""The exit codes of a JVM without memory: by that option, and by Spark if a task had none."""
 LOGGING = "-Dlog4j2.configurationFile="
 """Log4j's own name for its configuration file."""
 
@@ -306,12 +303,17 @@ def options(master: str, theirs: Mapping[str, str] | None = None) -> dict[str, s
     return added(_ours(master, mode, theirs) | _jars(theirs), theirs)
 
 
+def jar_folder() -> Path:
+    """Return the folder of the jars of Delta, Kafka and S3. It may not exist."""
+    return settings.jars() or Path(sys.prefix) / "jars"
+
+
 def classes() -> Path:
     """Return the archive of Spark's classes that the JVM maps (`onlyonce.engine.class_archive`).
 
     Without the file, or with that of another JVM or class path, the JVM loads the classes.
     """
-    return JARS / ("spark-s3.jsa" if is_s3(settings.data_root()) else "spark.jsa")
+    return jar_folder() / ("spark-s3.jsa" if is_s3(settings.data_root()) else "spark.jsa")
 
 
 def added(ours: Mapping[str, str], theirs: Mapping[str, str]) -> dict[str, str]:
@@ -376,6 +378,8 @@ def _of_local(theirs: Mapping[str, str]) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
+    from onlyonce import configuration  # imports pydantic, which executors do without
+
     if configuration.others_may_write(Path.cwd()):
         found["spark.executorEnv.PYTHONSAFEPATH"] = "1"  # Spark starts its workers by `python -m`, in this folder
     java = [END_WITHOUT_MEMORY, *([f"-XX:SharedArchiveFile={classes()} {QUIETLY}"] if classes().exists() else [])]
@@ -394,11 +398,12 @@ def _has_said_what_is_logged(theirs: Mapping[str, str]) -> bool:
 
 
 def _jars(theirs: Mapping[str, str]) -> dict[str, str]:
+    folder = jar_folder()
     named = [theirs.get(key, "") for key in ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")]
-    refuse_without_client(settings.data_root(), JARS, named)
-    if any("delta-spark" in jars for jars in named) and not list(JARS.glob("delta-spark_*.jar")):
+    refuse_without_client(settings.data_root(), folder, named)
+    if any("delta-spark" in jars for jars in named) and not list(folder.glob("delta-spark_*.jar")):
         return {}
-    return jars_of_session(JARS, s3=is_s3(settings.data_root()))
+    return jars_of_session(folder, s3=is_s3(settings.data_root()))
 
 
 def _said() -> dict[str, str]:

@@ -56,7 +56,7 @@ from onlyonce.core.runs import Report, for_good
 from onlyonce.core.stuck import BegunBatch, LiveQuery
 from onlyonce.database.connect import Database, Scope
 from onlyonce.database.migrate import migrate, missing
-from onlyonce.engine.options import JARS
+from onlyonce.engine.options import jar_folder
 from onlyonce.operate import in_use
 from onlyonce.receive import at_least_once
 from onlyonce.sources import folders, manifest
@@ -280,19 +280,19 @@ def owner_of(path: Path) -> str | None:
 def table_versions() -> list[Finding]:
     """Return what is installed and does not fit: the two packages of Spark, and Delta's jar."""
     spark, client, delta = (metadata.version(name) for name in ("pyspark", "pyspark-client", "delta-spark"))
-    found = []
+    folder, found = jar_folder(), []
     if spark != client:
         what = f"pyspark is {spark} and pyspark-client {client}; both install the same module"
         found.append(other_version("pyspark-client", what))
-    jars = [match for path in sorted(JARS.glob("delta-spark_*.jar")) if (match := DELTA_JAR.fullmatch(path.name))]
+    jars = [match for path in sorted(folder.glob("delta-spark_*.jar")) if (match := DELTA_JAR.fullmatch(path.name))]
     if not jars:
-        found.append(other_version(str(JARS), f"the jars of Delta are not in {JARS}"))
+        found.append(other_version(str(folder), f"the jars of Delta are not in {folder}"))
     for jar in jars:
         if jar[2] != delta or not spark.startswith(f"{jar[1]}."):
             what = f"the jar {jar[0]} is there, but delta-spark is {delta} and pyspark {spark}"
-            found.append(other_version(str(JARS / jar[0]), what))
+            found.append(other_version(str(folder / jar[0]), what))
     if len(jars) > 1:
-        found.append(other_version(str(JARS), f"{len(jars)} versions of Delta's jar are in {JARS}"))
+        found.append(other_version(str(folder), f"{len(jars)} versions of Delta's jar are in {folder}"))
     return found
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from sqlalchemy.engine import make_url
 
-from onlyonce.engine.options import JARS
+from onlyonce.engine.options import jar_folder
 from onlyonce.local.airflow_api import Address, AirflowApi
 from onlyonce.settings import ROOT
 from tests.support.platform import free_port
@@ -124,7 +124,7 @@ def environment(folder: Path, python: Path, database_url: str) -> dict[str, str]
         "AIRFLOW_CONN_OUR_SPARK": json.dumps({"conn_type": "spark", "host": "local[2]"}),
         "AIRFLOW_CONN_ONLYONCE_DB": json.dumps(connection),
         "ONLYONCE_HOME": str(folder / "home"),
-        "ONLYONCE_JARS": str(JARS),
+        "ONLYONCE_JARS": str(jar_folder()),
         "PATH": os.pathsep.join([str(python.parent), os.environ["PATH"]]),
         "NO_PROXY": "127.0.0.1,localhost",
     }

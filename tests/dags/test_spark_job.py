@@ -319,7 +319,7 @@ def test_the_drivers_own_settings_decide_with_which_jars_it_starts(
     for name in ("jars/delta-spark_4.2_2.13-4.4.0.jar", "jars-s3/hadoop-aws-3.5.0.jar"):
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).touch()
-    monkeypatch.setattr("onlyonce.engine.options.JARS", tmp_path / "jars")
+    monkeypatch.setenv("ONLYONCE_JARS", str(tmp_path / "jars"))
     monkeypatch.delenv("ONLYONCE_DATA", raising=False)
     with DAG("d"):
         task = SparkJobOperator(task_id="drain", pipeline="flights", env_vars={"ONLYONCE_DATA": "s3://bucket/lake"})

@@ -12,13 +12,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Where the functions live that drivers send to executors.
 SENT = (
-    "onlyonce.engine.worker", "onlyonce.receive.batch_files", "onlyonce.receive.unit", "onlyonce.receive.exchange",
-    "onlyonce.receive.exchange", "onlyonce.receive.events", "onlyonce.receive.at_least_once", "onlyonce.receive.batch_files",
-    "onlyonce.catalog.look_up", "onlyonce.sources.record_id", "onlyonce.sources.line_reader",
-    "onlyonce.sources.avro_files", "onlyonce.sources.growing", "onlyonce.sources.typed_files",
-    "onlyonce.sources.values.fast_json", "onlyonce.sources.custom", "onlyonce.sinks.files.sink_files",
-    "onlyonce.sinks.postgres.postgres_unit", "onlyonce.sinks.postgres.sink_postgres", "onlyonce.sinks.postgres.postgres_unit",
-    "onlyonce.sinks.outbox.sink_outbox", "onlyonce.sinks.outbox.deliver",
+    "onlyonce.catalog.look_up", "onlyonce.engine.worker", "onlyonce.receive.at_least_once",
+    "onlyonce.receive.batch_files", "onlyonce.receive.events", "onlyonce.receive.exchange", "onlyonce.receive.unit",
+    "onlyonce.sinks.files.sink_files", "onlyonce.sinks.outbox.sink_outbox",
+    "onlyonce.sinks.postgres.postgres_unit", "onlyonce.sinks.postgres.sink_postgres", "onlyonce.sources.avro_files",
+    "onlyonce.sources.custom", "onlyonce.sources.growing", "onlyonce.sources.line_reader",
+    "onlyonce.sources.record_id", "onlyonce.sources.typed_files", "onlyonce.sources.values.fast_json",
 )  # fmt: skip
 
 ONLY_THESE = """

@@ -195,7 +195,10 @@ def test_a_session_with_a_drivers_name_is_no_driver(log: Log) -> None:  # noqa: 
 def test_a_name_of_many_digits_ends_no_driver(log: Log) -> None:  # noqa: F811
     """Also in a session of the writer's own role."""
     driver = log.start()
-    with closing(
-        psycopg2.connect(log.url.replace("+psycopg2", ""), application_name=f"onlyonce/{driver.number}/{'9' * 23}")
+    with (
+        closing(
+            psycopg2.connect(log.url.replace("+psycopg2", ""), application_name=f"onlyonce/{driver.number}/{'9' * 23}")
+        ),
+        Lineages.once(log.database) as lineages,
     ):
-        Lineages(log.database)._end_older_sessions(driver)
+        lineages._end_older_sessions(driver)

@@ -36,14 +36,15 @@ def session(name: str) -> Any:
 
     A JVM that ends before it answers is started again, and the summary of the tests says so.
     """
-    from onlyonce.engine.options import JARS
+    from onlyonce.engine.options import jar_folder
     from onlyonce.engine.session import start
 
     starts = Retrying(
         retry=retry_if_exception(_has_ended), stop=stop_after_attempt(STARTS), before_sleep=_tell, reraise=True
     )
+    jars = jar_folder()
     with environment.within(
-        {"ONLYONCE_DATA": ANY} if list(JARS.with_name(f"{JARS.name}-s3").glob("hadoop-aws-*.jar")) else {}
+        {"ONLYONCE_DATA": ANY} if list(jars.with_name(f"{jars.name}-s3").glob("hadoop-aws-*.jar")) else {}
     ):
         session = starts(start, name, "local[2]")
     session.conf.set(stores.CHECKPOINTS, stores.ON_DISK)

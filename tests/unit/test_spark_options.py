@@ -21,7 +21,7 @@ JAVA = "spark.driver.extraJavaOptions"
 def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of jars as `make env` leaves it."""
     (tmp_path / "delta-spark_4.2_2.13-4.4.0.jar").touch()
-    monkeypatch.setattr(spark_options, "JARS", tmp_path)
+    monkeypatch.setenv("ONLYONCE_JARS", str(tmp_path))
     return tmp_path
 
 
@@ -31,10 +31,11 @@ def test_without_a_folder_the_jars_come_by_the_coordinates_of_the_installed_pack
     """A folder that is there and has none is another thing: somebody forgot them."""
     spark, delta = version("pyspark"), version("delta-spark")
     by_folder = spark_options.options("local[2]")
-    monkeypatch.setattr(spark_options, "JARS", jars / "none")
+    monkeypatch.delenv("ONLYONCE_JARS")
+    monkeypatch.setattr(spark_options, "jar_folder", lambda: jars / "none")
     by_name = spark_options.options("local[2]")
     (jars / "empty").mkdir()
-    monkeypatch.setattr(spark_options, "JARS", jars / "empty")
+    monkeypatch.setattr(spark_options, "jar_folder", lambda: jars / "empty")
 
     assert (by_folder["spark.driver.extraClassPath"], "spark.jars.packages" in by_folder) == (f"{jars}/*", False)
     assert by_name["spark.jars.packages"].split(",") == [

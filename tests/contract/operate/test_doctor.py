@@ -551,7 +551,7 @@ def test_jars_that_do_not_fit_the_packages_are_found(
     folder.mkdir()
     for name in names:
         (folder / name).touch()
-    monkeypatch.setattr(doctor, "JARS", folder)
+    monkeypatch.setenv("ONLYONCE_JARS", str(folder))
 
     found = only(examined())
 

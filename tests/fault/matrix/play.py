@@ -122,12 +122,12 @@ def _played(play: Play) -> Any:
         (StructType, "fromDDL", frames.schema_of), (commit, "make", frames.make), (results, "F", frames.FUNCTIONS), (delta_files, "F", frames.FUNCTIONS), (encoding, "F", frames.FUNCTIONS),
         (source_files, "stream", lambda spark, inbox, start: Registry(inbox.table)), (source_files, "listed", lambda batch, moved: batch),
         (source_files, "lines", _lines), (exchange, "records", _records),
-        (fast_json, "reader", lambda *given: None), (exchange, "exchanged", _exchanged), (exchange, "mapped", lambda *given: _mapped(tasks, *given)),
+        (fast_json, "plain_record_reader", lambda *given: None), (exchange, "exchanged", _exchanged), (exchange, "mapped", lambda *given: _mapped(tasks, *given)),
         (loop, "drain_query", drain_query),
         (events, "stream", lambda spark, path, start, files: Events(path, "", declared.PLAIN)),
         (windows, "in_stream", lambda stream, root, until: stream), (results, "applied", _applied), (stateless, "is_stateless", lambda result: True),
         # rows are for the tasks: hashes by Spark are none of the stand-in's
-        (stateless, "adds_no_rows", lambda result: False), (query, "written", lambda *_: None),
+        (stateless, "adds_no_rows", lambda result: False), (query, "written_in_driver", lambda *_: None),
         (query, "drain_query", drain_query), (content, "tallied", frames.tallied), (content, "hashed", frames.hashed),
         (PostgresWriter, "write", lambda *given: _write(tasks, *given)),
     ]  # fmt: skip
