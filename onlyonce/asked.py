@@ -118,7 +118,7 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
             metavar="SECONDS",
             least=0,
         ),
-        Option("--max-files", "How many files one batch takes.", int, least=1),
+        Option("--max-files", "Most files in one batch.", int, least=1),
         _switch("--dry-run", "Say what would be read; write nothing."),
         MASTER,
         FILES,

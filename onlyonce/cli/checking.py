@@ -191,18 +191,22 @@ def crashtest(
             help="Kill here only, at its first or nth pass; may be repeated, or 'a,b'.",
         ),
     ] = None,
-    sample: Annotated[int | None, typer.Option(min=1, help="This many of the kills, by chance.")] = None,
-    seed: Annotated[int, typer.Option(help="Which pass of each point, and which sample.")] = 1,
+    sample: Annotated[int | None, typer.Option(min=1, help="Run only so many of the kills, chosen at random.")] = None,
+    seed: Annotated[
+        int, typer.Option(help="Seed of the random choice: which pass of each point, and which sample.")
+    ] = 1,
     chain: Annotated[
         int,
         typer.Option(min=1, help="How many kills one copy of the input goes through before the results are compared."),
     ] = 6,
-    every: Annotated[bool, typer.Option("--all", help="Go on after the first difference.")] = False,
-    max_files: Annotated[int | None, typer.Option(min=1, help="How many files one batch takes.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Continue after the first difference.")] = False,
+    max_files: Annotated[int | None, typer.Option(min=1, help="Most files in one batch.")] = None,
     leave_out: Annotated[
         list[str] | None, typer.Option(metavar="OUTPUT.COLUMN", help="Don't compare this column; may be repeated.")
     ] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the scratch folder, to look into.")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the scratch folder, so that you can look into it.")
+    ] = False,
     master: Annotated[str, typer.Option(help="Spark's master: local[…] only.")] = "local[2]",
     pipelines: PipelineFiles = None,
     as_json: Json = False,

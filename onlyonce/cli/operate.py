@@ -67,15 +67,15 @@ def pause(pipeline: PipelineName) -> None:
 
 
 def resume(pipeline: PipelineName) -> None:
-    """Let the schedules of a pipeline run again. What came meanwhile is taken in by the next run."""
+    """Resume the schedules of a pipeline. The next run reads the input that has arrived meanwhile."""
     _hold(pipeline, held=False)
 
 
 def stop(
     pipeline: PipelineName,
-    patience: Annotated[float, typer.Option(min=0, help="Minutes to wait for the run in work.")] = 60.0,
+    patience: Annotated[float, typer.Option(min=0, help="Minutes to wait until the current run ends.")] = 60.0,
     shell: Annotated[
-        bool, typer.Option("--shell", help="Ask no Airflow: wait for the drivers of runs at the shell alone.")
+        bool, typer.Option("--shell", help="Don't use Airflow: wait only for runs that were started at a shell.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -101,9 +101,15 @@ def stop(
 
 def inbox(
     pipeline: PipelineName,
-    moved: Annotated[bool, typer.Option("--moved", help="The files that were read are here now.")] = False,
-    another: Annotated[bool, typer.Option("--another", help="It is another folder, and all in it is new.")] = False,
-    source: Annotated[str | None, typer.Option("--source", help="Of several sources: whose inbox.")] = None,
+    moved: Annotated[
+        bool, typer.Option("--moved", help="The files that were already read are now in this folder.")
+    ] = False,
+    another: Annotated[
+        bool, typer.Option("--another", help="This is another folder, and each file in it is new input.")
+    ] = False,
+    source: Annotated[
+        str | None, typer.Option("--source", help="The source whose inbox this is, if the pipeline has several.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show where the inbox of a pipeline was and where it is now.
@@ -167,15 +173,15 @@ def alerts(given: Any, words: list[str], as_json: bool) -> None:
 
 def metrics(
     serve: Annotated[
-        int | None, typer.Option(metavar="PORT", min=0, help="Serve them to Prometheus at /metrics.")
+        int | None, typer.Option(metavar="PORT", min=0, help="Serve the metrics to Prometheus at /metrics.")
     ] = None,
     host: Annotated[
-        str, typer.Option(help="Where to listen. There is no login: open it to your own network only.")
+        str, typer.Option(help="The address to listen on. There is no login, so open it only to your own network.")
     ] = "127.0.0.1",
     push: Annotated[
-        bool, typer.Option("--push", help="Send them by OTLP, where OTEL_EXPORTER_OTLP_ENDPOINT says.")
+        bool, typer.Option("--push", help="Send the metrics by OTLP to OTEL_EXPORTER_OTLP_ENDPOINT.")
     ] = False,
-    every: Annotated[float, typer.Option(min=1, help="With --push: seconds between two sendings.")] = 60.0,
+    every: Annotated[float, typer.Option(min=1, help="With --push: seconds between two transmissions.")] = 60.0,
     as_json: Json = False,
 ) -> None:
     """Show the figures of the views as metrics once, or serve or send them by OpenTelemetry until Ctrl-C."""

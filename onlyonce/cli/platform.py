@@ -25,7 +25,8 @@ def add_init_commands(app: typer.Typer) -> None:
 
 def init(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Of the project, its package and its pipeline: like shop.")
+        str,
+        typer.Argument(metavar="NAME", help="The name of the project, its package and its pipeline, for example shop."),
     ],
     source: Annotated[
         Path | None,
@@ -92,7 +93,10 @@ def add_settings_commands(app: typer.Typer) -> None:
 
 def settings(
     markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print the page of the reference: no values of this place.")
+        bool,
+        typer.Option(
+            "--markdown", help="Print the reference page of all settings, without the values of this machine."
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -177,12 +181,14 @@ def demo(
 def feed(
     pipeline: PipelineName,
     duplicates: Annotated[float, typer.Option(help="Re-deliveries for each record.")] = 0.05,
-    seed: Annotated[int, typer.Option(help="Which re-deliveries (and which made-up events).")] = 1,
-    files: Annotated[int | None, typer.Option(help="How many files; by default the data set's own number.")] = None,
-    records: Annotated[int | None, typer.Option(help="How many records at most; by default all.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the random choice of re-deliveries (and of invented events).")] = 1,
+    files: Annotated[int | None, typer.Option(help="Number of files; by default that of the data set.")] = None,
+    records: Annotated[int | None, typer.Option(help="Most records to send; by default all.")] = None,
     rate: Annotated[
         float | None,
-        typer.Option(min=0.001, help="All but whole files: records a second; by default as fast as it goes."),
+        typer.Option(
+            min=0.001, help="Records per second, for all inputs but whole files; by default as fast as possible."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -202,7 +202,8 @@ def _damaged(text: str) -> errors.Refused | None:
     return errors.Refused(
         f"the checkpoint of {query} is damaged: {text.strip().splitlines()[0][:300]}",
         data="what is committed stays; the batch that found the damage has written nothing",
-        hint="restore the checkpoint from a copy of the same moment, or start a new life: onlyonce lineage new "
+        hint="restore the checkpoint from a copy that is as old as the commit log, "
+        "or start a new life: onlyonce lineage new "
         f"{query}",
     )
 

@@ -71,7 +71,7 @@ def hook(asked: str | None) -> Hook | None:
         return lambda message: _post(asked, message)
     found: Hook = named(
         asked, f"the alert hook {asked!r}",
-        data="nobody was told of anything",
+        data="no alert was sent",
         hint="ONLYONCE_ALERT_HOOK is 'module:function', importable where the audit runs, or a URL of http or https",
     )  # fmt: skip
     return found

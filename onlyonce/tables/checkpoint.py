@@ -90,7 +90,8 @@ def identity(folder: Location) -> str | None:
         raise Refused(
             f"the file {folder / 'metadata'} is damaged: {error}",
             data="nothing was read or written",
-            hint="restore the checkpoint from a copy of the same moment, or start a new life: onlyonce lineage new",
+            hint="restore the checkpoint from a copy that is as old as the commit log, "
+            "or start a new life: onlyonce lineage new",
         ) from error
 
 
@@ -132,7 +133,8 @@ def _whole(folder: Location, lineage: str) -> None:
         raise Refused(
             f"the checkpoint of lineage {lineage} at {folder} is damaged: {problem}",
             data="nothing was read or written",
-            hint="restore the checkpoint from a copy of the same moment, or start a new life from the log: "
+            hint="restore the checkpoint from a copy that is as old as the commit log, "
+            "or start a new life from the log: "
             f"onlyonce lineage new {lineage.rsplit('/', 1)[0]}",
         )
 
