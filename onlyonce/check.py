@@ -69,7 +69,7 @@ def check_keys(output: Output, columns: list[str]) -> None:
                 f"{declared_at(output.sink) or declared_at(output)}output {output.name}: the key {key!r} is not a "
                 f"column of what {output.made_by} gives",
                 data=NOTHING,
-                hint=f"{guess}There is: {', '.join(columns)}",
+                hint=f"{guess}choose one of: {', '.join(columns)}",
             )
 
 

@@ -24,6 +24,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from onlyonce import environment
+from onlyonce.core.database_url import EXAMPLE, is_postgres, with_driver
 from onlyonce.core.errors import Refused
 
 
@@ -67,8 +68,11 @@ NotNegative = Annotated[float, Field(ge=0)]
 Days = Annotated[int, Field(ge=0)]
 Level = Literal["ALL", "TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL", "OFF"]
 FOLDERS = ("home", "archive", "jars")
-SAID = dict.fromkeys(FOLDERS, "a folder") | dict.fromkeys(
-    ("driver_memory", "executor_memory"), "a number with k, m, g or t"
+URLS = ("database_url", "reader_url", "admin_url", "database_url_pooler")
+SAID = (
+    dict.fromkeys(FOLDERS, "a folder")
+    | dict.fromkeys(("driver_memory", "executor_memory"), "a number with k, m, g or t")
+    | dict.fromkeys(URLS, f"a URL of PostgreSQL: {EXAMPLE}")
 )
 
 
@@ -225,6 +229,13 @@ class Configuration(BaseSettings):
         168, ge=24, description="hours that files stay which a Delta table has no more: longer than any reader's query"
     )
 
+    @field_validator(*URLS, mode="before")
+    @classmethod
+    def _of_postgres(cls, value: Any) -> Any:
+        if isinstance(value, str) and not is_postgres(value):
+            raise ValueError
+        return with_driver(value) if isinstance(value, str) else value
+
     @field_validator("pipelines", mode="before")
     @classmethod
     def _listed(cls, value: Any) -> Any:
@@ -320,7 +331,7 @@ def _refused(error: ValidationError, file: Path | None, in_file: dict[str, Any])
     return Refused(
         f"the setting {where} is {'wrong' if secret else repr(given)}",
         data="nothing was read or written",
-        hint=f"allowed is {allowed(name)}; without it: {default_of(name) or 'nothing'}",
+        hint=f"allowed is {allowed(name)}" + (f"; without it: {default}" if (default := default_of(name)) else ""),
     )
 
 

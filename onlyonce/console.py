@@ -81,8 +81,7 @@ def show_error(error: OnlyonceError, out: Console) -> None:
     A refusal without words on the data was not begun.
     """
     out.print(Text(error.what, style="bold red"), soft_wrap=True)
-    data = error.data or ("nothing was done" if isinstance(error, Refused) else "")
-    for label, text in (("data", data), ("next", error.hint)):
+    for label, text in (("data", _of_data(error)), ("next", error.hint)):
         if text:
             out.print(Text.assemble((f"  {label}: ", "dim"), text), soft_wrap=True)
 
@@ -91,6 +90,21 @@ def as_json(value: Report | Sequence[Row]) -> str:
     """Return a report or rows as JSON; times in ISO 8601, anything else that JSON lacks as a string."""
     plain_value = value.as_dict() if isinstance(value, Report) else list(value)
     return in_json(json.dumps(plain_value, indent=2, default=_for_json, ensure_ascii=False))
+
+
+def error_as_json(error: OnlyonceError) -> str:
+    """Return an error as JSON: its three lines and the exit code."""
+    return in_json(
+        json.dumps(
+            {"error": error.what, "data": _of_data(error), "next": error.hint, "exit_code": error.exit_code},
+            indent=2,
+            ensure_ascii=False,
+        )
+    )
+
+
+def _of_data(error: OnlyonceError) -> str:
+    return error.data or ("nothing was done" if isinstance(error, Refused) else "")
 
 
 def plain(value: Any) -> str:

@@ -174,8 +174,29 @@ def embedded() -> bool:
 
 
 def reader_url() -> str:
-    """Return the URL for the role that sees the views and can change nothing."""
-    return given_reader_url() or (home() / "postgres" / "reader.url").read_text().strip()
+    """Return the URL for the role that sees the views and can change nothing.
+
+    Raise FileNotFoundError if neither the setting exists nor the embedded server was set up, and Refused if only the
+    writer's URL is set: the embedded server is another platform then.
+    """
+    if given := given_reader_url():
+        return given
+    if given_database_url():
+        raise Refused(
+            "ONLYONCE_DATABASE_URL names a database, and ONLYONCE_READER_URL names no role that reads there",
+            data="nothing was read or written",
+            hint="set ONLYONCE_READER_URL to the same database with the login of a role that may read its views",
+        )
+    return (home() / "postgres" / "reader.url").read_text().strip()
+
+
+def reading_url() -> str:
+    """Return the URL by which commands of a person read: the reader's, or the writer's if only that one is set.
+
+    A statement that the person writes must run in a transaction that only reads. It holds a password: never log it.
+    Raise FileNotFoundError if neither is set nor the embedded server was set up.
+    """
+    return given_reader_url() or given_database_url() or reader_url()
 
 
 def given_reader_url() -> str | None:

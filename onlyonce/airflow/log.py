@@ -137,7 +137,7 @@ def reader_url() -> str:
     url = settings.given_reader_url() or _url_of(READER_CONNECTION) or _url_of(CONNECTION)
     if url is not None:
         return url
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError, Refused):
         return settings.reader_url()
     return settings.database_url()
 

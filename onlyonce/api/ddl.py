@@ -110,7 +110,7 @@ def _check(column: str, kind: str) -> None:
         raise Refused(
             f"{column} has the type {kind.strip()!r}, which Spark does not have",
             data="nothing was read or written",
-            hint=f"{guess}There is: {', '.join(TYPES)}",
+            hint=f"{guess}choose one of: {', '.join(TYPES)}",
         )
     if found[2] == "<":
         for inner in split(found[3]):

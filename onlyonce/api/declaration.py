@@ -15,6 +15,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, dataclass_transform, overload
 
 from onlyonce.core import errors
+from onlyonce.core.durations import refuse_other_types
 from onlyonce.core.errors import Refused
 
 T = TypeVar("T")
@@ -70,6 +71,7 @@ def declaration(cls: type[T]) -> type[T]:
             close = difflib.get_close_matches(option, known, n=1)
             guess = f"did you mean {close[0]!r}? " if close else ""
             raise Refused(f"{cls.__name__}: unknown option {option!r}", hint=f"{guess}It has: {', '.join(known)}")
+        refuse_other_types(cls, options)
         # Where the declaration is written, for later errors. It is no field, so two equal declarations stay equal.
         object.__setattr__(self, AT, errors.origin_of_caller(sys._getframe(1)))
         try:
@@ -91,8 +93,8 @@ def unknown(kind: str, name: str, known: list[str]) -> Refused:
     """Return the refusal of an unknown name, with the most similar known one."""
     close = difflib.get_close_matches(name, known, n=1)
     guess = f"did you mean {close[0]!r}? " if close else ""
-    there = ", ".join(known) or "none"
-    return Refused(f"no {kind} {name!r}", data="nothing was read or written", hint=f"{guess}There is: {there}")
+    there = f"choose one of: {', '.join(known)}" if known else f"no {kind} is declared"
+    return Refused(f"no {kind} {name!r}", data="nothing was read or written", hint=f"{guess}{there}")
 
 
 def check_name(kind: str, name: str) -> None:

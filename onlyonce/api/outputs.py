@@ -563,7 +563,7 @@ def check_rows(output: Output, types: dict[str, str]) -> None:
             raise Refused(
                 f"{where}: {name!r} is not a column of what {output.made_by} gives",
                 data="nothing was read or written",
-                hint=f"There is: {', '.join(types)}",
+                hint=f"choose one of: {', '.join(types)}",
             )
     for name in getattr(sink, "keys", ()):
         if "map<" in types.get(name, ""):

@@ -20,6 +20,7 @@ from onlyonce.cli.shell import (
     PipelineFiles,
     PipelineName,
     asking,
+    database_of_log,
     declared,
     give,
     note,
@@ -187,7 +188,7 @@ def metrics(
     """Show the figures of the views as metrics once, or serve or send them by OpenTelemetry until Ctrl-C."""
     if serve is not None and push:
         raise Refused("--serve and --push at once", hint="start one command for each")
-    url = there(settings.reader_url)
+    url = there(settings.reading_url)
 
     from onlyonce.database.connect import Database
     from onlyonce.operate import metrics as figures
@@ -267,7 +268,10 @@ def sql(
 def status(as_json: Json = False) -> None:
     """Show one row for each pipeline and bounded run: last batch, max event time, conservation, epoch."""
 
-    give(read(lambda views: views.rows("status")), as_json, empty="no pipeline has run yet")
+    rows = read(lambda views: views.rows("status"))
+    if not as_json:
+        note(f"the commit log in {database_of_log()}")
+    give(rows, as_json, empty="no pipeline has run yet")
 
 
 def lag(as_json: Json = False) -> None:
@@ -315,7 +319,7 @@ def trace(
     known = declared(pipeline, pipelines)
     asked = record_id.asked(known, record)
     with progress("looks through the log and `events`"):
-        report, seen = tracing.trace(Database(there(settings.reader_url), "onlyonce-trace"), known, pipeline, asked)
+        report, seen = tracing.trace(Database(there(settings.reading_url), "onlyonce-trace"), known, pipeline, asked)
     give(report, as_json)
     if not seen:
         raise typer.Exit(1)
@@ -343,7 +347,7 @@ def rejected(
     known = declared(pipeline, pipelines)
     if output is not None:
         known.output(output)
-    database = Database(there(settings.reader_url), "onlyonce-rejected")
+    database = Database(there(settings.reading_url), "onlyonce-rejected")
     _give_some(found.rejected_rows(database, known, pipeline, limit, output), limit, as_json)
 
 

@@ -74,12 +74,31 @@ UNREADABLE.exit_code = Refused.exit_code
 
 OUTPUT_CLOSED = 141
 """The exit code of a program whose reader has ended, as shells know it: 128 and SIGPIPE."""
+AS_JSON = "onlyonce.as_json"
+"""Where a command's context says whether it was given --json."""
 ANY_FORMAT = ("down", "stop")
 """The commands that end a platform of another format."""
 
 
 class PlatformGroup(TyperGroup):
     """The group of all commands; turns an error of the platform into its three lines and its exit code."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the group's own options, with nothing in help next to those that take no value."""
+        return _plain_flags(super().get_params(ctx))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command, with nothing in help next to its options that take no value."""
+        found = super().get_command(ctx, cmd_name)
+        if found:
+            _plain_flags(found.get_params(ctx))
+        return found
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Take `help`, `help COMMAND` and `version` as what people mean by them."""
+        if args[:1] == ["help"]:
+            args = [*args[1:], "--help"]
+        return super().parse_args(ctx, ["--version"] if args == ["version"] else args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command. Print an error that is not the platform's in the same form, with its traceback in a file."""
@@ -94,15 +113,26 @@ class PlatformGroup(TyperGroup):
                 _write_nowhere()
                 raise typer.Exit(OUTPUT_CLOSED) from raised
             error = ended_with(raised)
-            console.show_error(error, console.console(stderr=True))
+            if ctx.meta.get(AS_JSON):
+                typer.echo(console.error_as_json(error), err=True)
+            else:
+                console.show_error(error, console.console(stderr=True))
             raise typer.Exit(error.exit_code) from error
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command, and refuse it if the home or the database has another format."""
         found = super().resolve_command(ctx, args)
+        ctx.meta[AS_JSON] = "--json" in args
         if not (ctx.resilient_parsing or found[0] in ANY_FORMAT or {"-h", "--help"} & {*args}):
             refuse_other_format()
         return found
+
+
+def _plain_flags(options: list[Any]) -> list[Any]:
+    for option in options:
+        if getattr(option, "is_flag", False):
+            option.metavar = ""
+    return options
 
 
 def _nobody_reads() -> bool:
@@ -132,7 +162,7 @@ def refuse_other_format() -> None:
 
     statements.check_home()
     found = None
-    for url in (settings.reader_url, settings.database_url):
+    for url in (settings.reading_url, settings.database_url):
         with (
             suppress(FileNotFoundError, ImportError, SQLAlchemyError, OnlyonceError),
             transaction(Database(url(), "onlyonce-format", any_format=True)) as connection,
@@ -212,7 +242,7 @@ def progress(text: str) -> Iterator[Callable[[str], None]]:
 
 
 def read(work: Callable[[Views], list[console.Row]]) -> list[console.Row]:
-    """Return the rows that `work` reads in one transaction of the reader, who sees the views and can change nothing.
+    """Return the rows that `work` reads in one read-only transaction, as the reader if that role is known.
 
     It makes one attempt: a person who waits wants to know at once that the database is unreachable. Raise Retryable
     then, and Refused if the platform was never started or the statement is wrong.
@@ -220,14 +250,24 @@ def read(work: Callable[[Views], list[console.Row]]) -> list[console.Row]:
     from sqlalchemy.exc import DBAPIError
 
     from onlyonce.commitlog.health import Views
+    from onlyonce.database import statements
     from onlyonce.database.connect import Database
 
-    url = there(settings.reader_url)
+    url = there(settings.reading_url)
     try:
-        with Views.once(Database(url, "onlyonce-reader")) as views:
+        with Views.at_one_moment(Database(url, "onlyonce-reader")) as views:
+            statements.refuse_unused(views.connection)
             return work(views)
     except DBAPIError as error:
         raise _refused_by_database(error) from error
+
+
+def database_of_log() -> str:
+    """Return host, port and name of the database that commands read, without its login."""
+    from sqlalchemy.engine import make_url
+
+    url = make_url(there(settings.reading_url))
+    return f"{url.host or url.query.get('host', 'localhost')}:{url.port or 5432}/{url.database}"
 
 
 def there(url: Callable[[], str]) -> str:
@@ -301,5 +341,7 @@ def _refused_by_database(error: Any) -> Refused:
     return Refused(
         f"the database refuses it: {cause[0] if cause else type(error.orig).__name__}",
         data="nothing was changed; this role only reads",
-        hint="the views are onlyonce.batches, commits, conservation, windows, late, invalid, remnant, lineages, closes",
+        hint="a result table is there from its first batch on; what there is: "
+        'onlyonce sql "select table_schema, table_name from information_schema.tables '
+        "where table_schema in ('onlyonce', 'results')\"",
     )

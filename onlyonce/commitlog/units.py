@@ -20,6 +20,7 @@ from onlyonce import environment, settings
 from onlyonce.catalog.chunks import Chunks, LookUps, Place
 from onlyonce.commitlog.lineages import Driver, Lineages
 from onlyonce.core.batch import Plan
+from onlyonce.core.database_url import EXAMPLE, is_postgres, with_driver
 from onlyonce.core.errors import CommitStateUnknown, DatabaseAway, InvariantBroken, Refused
 from onlyonce.core.units import Content, Counts, FloatSum, UnitId, compare
 from onlyonce.database import mysql
@@ -312,20 +313,20 @@ def url_of(variable: str | None, whose: str = "a sink's") -> str:
         raise Refused(
             f"the environment variable {variable} of {whose} database is not set",
             data="nothing was read or written",
-            hint=f"set {variable} to the database's URL where the driver runs (in Airflow: by the connection's name)",
+            hint=f"set {variable} to the database's URL in the environment of the driver, like {EXAMPLE}",
         )
     if not _is_known(url):
         raise Refused(
             f"the environment variable {variable} of {whose} database has no URL of PostgreSQL or MySQL",
             data="nothing was read or written",
-            hint="write it as postgresql://user:password@host:5432/database, or as mysql://user:password@host:3306/database",
+            hint=f"write it as {EXAMPLE}, or as mysql://user:password@host:3306/database",
         )
     return url
 
 
 def _is_known(url: str) -> bool:
     with suppress(ArgumentError, ValueError):
-        return make_url(url).drivername in ("postgresql", "postgresql+psycopg2") or mysql.is_mysql(url)
+        return bool(make_url(with_driver(url))) and (is_postgres(url) or mysql.is_mysql(url))
     return False
 
 

@@ -42,7 +42,7 @@ def error_of_code(whose: str, error: BaseException, columns: Iterable[str], at: 
     return Refused(
         f"{where}{whose} asks for the column {missing!r}, which is not there",
         data=data,
-        hint=f"{guess}There is: {', '.join(known)}",
+        hint=f"{guess}choose one of: {', '.join(known)}",
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from onlyonce.core.durations import refuse_other_types
 from onlyonce.core.errors import Refused
 
 
@@ -76,6 +77,7 @@ class Fixed:
     timezone: str = "UTC"
 
     def __post_init__(self) -> None:
+        refuse_other_types(type(self), vars(self))
         positive("Fixed", "size", self.size)
         within("Fixed", self.offset, "size", self.size)
         if self.timezone == "UTC":
@@ -190,6 +192,7 @@ class Sliding:
     offset: timedelta = _ZERO
 
     def __post_init__(self) -> None:
+        refuse_other_types(type(self), vars(self))
         positive("Sliding", "size", self.size)
         positive("Sliding", "slide", self.slide)
         within("Sliding", self.offset, "slide", self.slide)
@@ -230,6 +233,7 @@ class Session:
     gap: timedelta
 
     def __post_init__(self) -> None:
+        refuse_other_types(type(self), vars(self))
         positive("Session", "gap", self.gap)
 
     def last_end(self, time: Micros) -> Micros:
@@ -318,7 +322,8 @@ class AfterTime:
     time: timedelta
 
     def __post_init__(self) -> None:
-        if not isinstance(self.time, timedelta) or self.time <= timedelta(0):
+        refuse_other_types(AfterTime, vars(self))
+        if self.time <= timedelta(0):
             raise Refused(
                 f"AfterTime({self.time!r}): not a length of time",
                 hint="AfterTime(timedelta(minutes=5)); panes='early' writes one with each batch",

@@ -20,11 +20,12 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 import psycopg2
 import structlog
 from sqlalchemy import Connection, Engine, RootTransaction, Row, TextClause, create_engine, event, make_url, text
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
 
 from onlyonce import settings
 from onlyonce.core import stored_names
+from onlyonce.core.database_url import EXAMPLE, with_driver
 from onlyonce.core.errors import CommitStateUnknown, DatabaseAway, Refused
 from onlyonce.database import mysql, statements
 from onlyonce.database.statements import queries
@@ -160,6 +161,10 @@ class Database:
     of_task: bool = False
     any_format: bool = False
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "url", with_driver(self.url))
+        object.__setattr__(self, "pooler", self.pooler and with_driver(self.pooler))
+
 
 _engines: OrderedDict[tuple[Database, int], Engine] = OrderedDict()
 _turn = Lock()
@@ -197,9 +202,17 @@ def _postgres_engine(database: Database) -> Engine:
         **KEEPALIVES,
         **({} if database.of_task else {"options": SESSION_OPTIONS}),
     }
+    try:
+        url = make_url(database.url)
+    except (ArgumentError, ValueError):  # neither names the setting, and their text may have the password
+        raise Refused(
+            "the URL of a PostgreSQL can't be read",
+            data="nothing was read or written",
+            hint=f"write it as {EXAMPLE}; a character of the password that has a meaning in URLs as %40 for @",
+        ) from None
     # Many rows of one statement are sent together (`do_many`), instead of each with its own round trip.
     return create_engine(
-        database.url,
+        url,
         pool_size=1,
         max_overflow=3,
         pool_pre_ping=True,

@@ -100,6 +100,16 @@ def format_of_database(connection: Connection) -> str | None:
     return format_of_session(connection.connection.cursor())
 
 
+def refuse_unused(connection: Connection) -> None:
+    """Raise Refused if a PostgreSQL database has no tables of a platform yet, so there is nothing to read."""
+    if format_of_database(connection) is None:
+        raise Refused(
+            "no run has used this database yet",
+            data="nothing was read",
+            hint="start a run (onlyonce run PIPELINE, or its DAG): the first one makes the tables and the views",
+        )
+
+
 def format_of_session(cursor: Any) -> str | None:
     """Return the format of a PostgreSQL database, by a cursor of the driver; None for a new one."""
     cursor.execute(_TABLES)

@@ -285,6 +285,8 @@ def table_versions() -> list[Finding]:
         what = f"pyspark is {spark} and pyspark-client {client}; both install the same module"
         found.append(other_version("pyspark-client", what))
     jars = [match for path in sorted(folder.glob("delta-spark_*.jar")) if (match := DELTA_JAR.fullmatch(path.name))]
+    if not jars and not folder.exists() and not settings.jars():
+        return found  # Spark fetches them by their coordinates, as a run without a folder does
     if not jars:
         found.append(other_version(str(folder), f"the jars of Delta are not in {folder}"))
     for jar in jars:

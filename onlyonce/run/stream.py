@@ -267,9 +267,8 @@ def report(database: Database, pipeline: Pipeline, instance: str, run_id: str, s
     fates = Views(database).rows("run_fates", run_id=run_id)
     commits = Views(database).rows("run_commits", run_id=run_id)
     facts = {"pipeline": pipeline.name, "instance": instance, "batches": sum(f["batches"] for f in fates)}
-    return Report(
-        f"{pipeline.name}: committed by {run_id}", run_id, facts, {"fates": fates, "commits": commits}, warnings
-    )
+    title = f"committed by {run_id}" if fates or commits else "nothing new to commit"
+    return Report(f"{pipeline.name}: {title}", run_id, facts, {"fates": fates, "commits": commits}, warnings)
 
 
 def _drain(pipeline: Pipeline, instance: str, database: Database, asked: Namespace) -> set[str]:

@@ -339,6 +339,15 @@ def test_before_the_first_run_the_page_says_so(
     assert "onlyonce up" in answer.text
 
 
+def test_a_database_that_no_run_has_used_says_so(log: Log, client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after the installation into an Airflow: the database is there, and the first run makes the tables."""
+    monkeypatch.setenv("ONLYONCE_READER_URL", log.server.url("admin", "postgres"))
+    answer = client.get("/")
+
+    assert answer.status_code == 400
+    assert "no run has used this database yet" in answer.text
+
+
 def test_a_log_that_is_away_is_told_and_no_traceback(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the platform's three lines."""
     monkeypatch.setenv("ONLYONCE_READER_URL", "postgresql+psycopg2://nobody@127.0.0.1:1/none")

@@ -23,6 +23,7 @@ from onlyonce import settings
 from onlyonce.airflow.log import CONNECTION, READER_CONNECTION, url_of
 from onlyonce.core.errors import InvariantBroken, Refused, Retryable
 from onlyonce.core.stored_names import stream_id
+from onlyonce.database import statements
 from onlyonce.database.connect import Database, ask, snapshot, transaction
 
 Row = dict[str, Any]
@@ -140,6 +141,7 @@ def log(user: BaseUser) -> Iterator[Sight]:
     try:
         with transaction(Database(url, "onlyonce-page")) as connection:
             _begin(connection)
+            statements.refuse_unused(connection)
             yield Sight(
                 lambda query, /, **values: [dict(row._mapping) for row in ask(connection, "page", query, **values)],
                 user,
@@ -160,7 +162,7 @@ def _url() -> str:
 
     The last connection is the writer's own, in a transaction that only reads.
     """
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError, Refused):
         return settings.reader_url()
     for name in (READER_CONNECTION, CONNECTION):
         with suppress(AirflowNotFoundException):

@@ -558,6 +558,16 @@ def test_jars_that_do_not_fit_the_packages_are_found(
     assert (found["finding"], found["repair"], found["fix"]) == ("versions", "make env", "no")
 
 
+def test_without_a_folder_of_jars_spark_fetches_them_and_nothing_is_found(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As after `pip install` alone."""
+    monkeypatch.setattr(doctor, "jar_folder", lambda: tmp_path / "none")
+    monkeypatch.delenv("ONLYONCE_JARS", raising=False)
+
+    assert doctor.table_versions() == []
+
+
 # --- the command ------------------------------------------------------------------------------------
 
 

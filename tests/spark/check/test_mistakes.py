@@ -70,7 +70,7 @@ class Mistake:
 
 D, T = "mine.py", "functions"
 MISTAKES: dict[str, Mistake] = {
-    "misspelled column": Mistake('"cents").al', '"cent").al', f"{T}:10", "asks for the column 'cent'", "did you mean 'cents'? There is: "),
+    "misspelled column": Mistake('"cents").al', '"cent").al', f"{T}:10", "asks for the column 'cent'", "did you mean 'cents'? choose one of: "),
     "wrong type": Mistake("cents long", "cents itn", f"{D}:4", "type 'itn', which Spark does not have", "did you mean 'int'?"),
     "missing window": Mistake(
         '        window=Fixed(timedelta(minutes=1)),\n        sink=Delta(write="upsert", keys=("shop", "window_start"))', "        sink=Delta()",

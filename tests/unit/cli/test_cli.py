@@ -45,6 +45,7 @@ def no_platform(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def answers(monkeypatch: pytest.MonkeyPatch, rows: list[dict[str, Any]]) -> None:
     for module in (operate, work, shell):
         monkeypatch.setattr(module, "read", lambda work: rows, raising=False)
+    monkeypatch.setattr(operate, "database_of_log", lambda: "here:5432/onlyonce")
 
 
 @pytest.mark.parametrize(
@@ -63,6 +64,30 @@ def test_an_error_is_three_lines_and_its_exit_code(
     assert result.exit_code == kind.exit_code
     assert result.stderr.splitlines() == ["it [broke]", "  data: none is lost", "  next: try again"]
     assert result.stdout == ""
+
+
+def test_an_error_of_a_command_with_json_is_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> None:
+        raise errors.Refused("it [broke]", hint="try again")
+
+    monkeypatch.setattr(operate, "read", fail)
+
+    done = runner.invoke(app, ["status", "--json"])
+
+    assert (done.exit_code, done.stdout) == (64, "")
+    assert json.loads(done.stderr) == {
+        "error": "it [broke]", "data": "nothing was done", "next": "try again", "exit_code": 64,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"), [(["help"], ["--help"]), (["help", "run"], ["run", "--help"]), (["version"], ["--version"])]
+)
+def test_help_and_version_are_words_too(words: list[str], meant: list[str]) -> None:
+    done, same = runner.invoke(app, words), runner.invoke(app, meant)
+
+    assert (done.exit_code, done.output) == (0, same.output)
+    assert "<bool>" not in done.output
 
 
 def test_a_bug_is_told_in_three_lines_with_its_traceback_in_a_file(

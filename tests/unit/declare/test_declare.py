@@ -128,7 +128,7 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "a transform without a function": (lambda: output(transform="shop"), "'shop' is not of the form 'module:function'", ""),
     "a transform that is a path": (lambda: output(transform="a/shop.py:f"), "is not of the form 'module:function'", ""),
     "a negative lateness": (lambda: output(lateness=timedelta(-1)), "lateness .* is negative", "0 waits for nothing"),
-    "a lateness that is a number": (lambda: output(lateness=5), "Output: ", "it has: name"),
+    "a lateness that is a number": (lambda: output(lateness=5), r"Output\(lateness=5\)", "lateness=timedelta("),
     "a lateness finer than the watermark": (
         lambda: output(lateness=timedelta(microseconds=1500)), "parts of a millisecond", "round it"),
     "lateness without a window": (
@@ -283,6 +283,6 @@ def test_equal_declarations_are_equal_and_look_alike() -> None:
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:
     """Or with all there are."""
     assert "did you mean 'flights'?" in unknown("pipeline", "flihgts", ["flights", "shop"]).hint
-    assert unknown("pipeline", "x", []).hint == "There is: none"
+    assert unknown("pipeline", "x", []).hint == "no pipeline is declared"
     with pytest.raises(Refused, match="no output 'x'"):
         pipeline().output("x")

@@ -233,7 +233,7 @@ def test_what_cannot_be_moved_is_refused(wrong: dict[str, object], kind: str) ->
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["nope", "--input", "{full}"], "There is: each, outside, shaky"),
+        (["nope", "--input", "{full}"], "choose one of: each, outside, shaky"),
         (["each", "--input", "{empty}"], "there are no files in"),
         (["each", "--input", "{full}", "--master", "spark://there:7077"], "this machine only"),
         (["each", "--input", "{full}", "--leave-out", "writen.cents"], "did you mean 'written'?"),

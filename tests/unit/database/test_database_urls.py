@@ -1,0 +1,61 @@
+"""PostgreSQL's URL in every spelling that people use, and what is refused by the name of its setting."""
+
+from __future__ import annotations
+
+import pytest
+
+from onlyonce import settings
+from onlyonce.commitlog.units import url_of
+from onlyonce.core.errors import Refused
+from onlyonce.database.connect import Database, transaction
+
+PLACE = "team:p%40ss@127.0.0.1:1/shop?sslmode=require"
+OURS = f"postgresql+psycopg2://{PLACE}"
+
+
+@pytest.fixture(autouse=True)
+def no_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DATABASE_URL", "READER_URL"):
+        monkeypatch.delenv(f"ONLYONCE_{name}", raising=False)
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg2", "POSTGRES"])
+def test_every_spelling_means_the_driver_that_is_installed(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONLYONCE_DATABASE_URL", f"{scheme}://{PLACE}")
+    monkeypatch.setenv("SHOP_DB", f"{scheme}://{PLACE}")
+
+    assert settings.database_url() == OURS
+    assert Database(url_of("SHOP_DB"), pooler=f"{scheme}://{PLACE}") == Database(OURS, pooler=OURS)
+
+
+@pytest.mark.parametrize("url", ["not a url", "host:5432/shop", "sqlite:///shop", "postgresql+asyncpg://u@h/d"])
+def test_another_url_is_refused_by_the_name_of_its_variable(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONLYONCE_DATABASE_URL", url)
+    monkeypatch.setenv("SHOP_DB", url)
+
+    with pytest.raises(Refused, match="setting ONLYONCE_DATABASE_URL is wrong") as setting:
+        settings.database_url()
+    with pytest.raises(Refused, match="variable SHOP_DB"):
+        url_of("SHOP_DB")
+    assert "postgresql://user:password@host:5432/database" in setting.value.hint
+    assert url not in str(setting.value)
+
+
+def test_a_url_that_cannot_be_read_is_refused_without_its_password() -> None:
+    with (
+        pytest.raises(Refused, match="the URL of a PostgreSQL can't be read") as refused,
+        transaction(Database("postgresql://team:secret@host:port/shop")),
+    ):
+        pass
+    assert "secret" not in str(refused.value)
+
+
+def test_a_person_reads_where_the_runs_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the reader's URL, never the embedded server: it is another platform."""
+    monkeypatch.setenv("ONLYONCE_DATABASE_URL", OURS)
+    with pytest.raises(Refused, match="ONLYONCE_READER_URL"):
+        settings.reader_url()
+    assert settings.reading_url() == OURS
+
+    monkeypatch.setenv("ONLYONCE_READER_URL", OURS.replace("team", "reader"))
+    assert settings.reading_url() == settings.reader_url() == OURS.replace("team", "reader")

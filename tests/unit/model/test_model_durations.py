@@ -1,0 +1,43 @@
+"""An option that is a length of time is refused as such, and a text gets the timedelta that it means."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from onlyonce.api.outputs import Output
+from onlyonce.api.pipeline import Pipeline
+from onlyonce.api.sinks import Webhook
+from onlyonce.core.errors import Refused
+from onlyonce.core.windows import AfterTime, Fixed, Session, Sliding
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    ("declared", "options", "what", "hint"),
+    [
+        (Fixed, {"size": "1 hour"}, "Fixed(size='1 hour')", "did you mean size=timedelta(hours=1)"),
+        (Fixed, {"size": HOUR, "offset": "10m"}, "Fixed(offset='10m')", "did you mean offset=timedelta(minutes=10)"),
+        (Sliding, {"size": HOUR, "slide": 600}, "Sliding(slide=600)", "for example slide=timedelta("),
+        (Session, {"gap": None}, "Session(gap=None)", "for example gap=timedelta("),
+        (AfterTime, {"time": "30 s"}, "AfterTime(time='30 s')", "did you mean time=timedelta(seconds=30)"),
+        (Output, {"lateness": "2 days"}, "Output(lateness='2 days')", "did you mean lateness=timedelta(days=2)"),
+        (Pipeline, {"max_ahead": None}, "Pipeline(max_ahead=None)", "for example max_ahead=timedelta("),
+        (Webhook, {"timeout": 30}, "Webhook(timeout=30)", "for example timeout=timedelta("),
+    ],
+)  # fmt: skip
+def test_another_value_than_a_timedelta_is_refused_by_name(
+    declared: Any, options: dict[str, Any], what: str, hint: str
+) -> None:
+    with pytest.raises(Refused) as refused:
+        declared(**options)
+    assert (refused.value.what, hint in refused.value.hint) == (f"{what}: must be a timedelta", True)
+
+
+def test_a_length_that_may_be_missing_may_be_none() -> None:
+    declared: Any = Pipeline
+    with pytest.raises(Refused, match="name"):  # the next that is wrong
+        declared(idle_after=None)
