@@ -73,6 +73,10 @@ def _then_or_now(text: str) -> str:
     return text
 
 
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
 def _pipeline(help: str = "A declared pipeline, like flights.") -> Option:
     return Option("pipeline", help, metavar="PIPELINE", needed=True)
 
@@ -222,6 +226,13 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
             needed=True,
         ),
         Option("--by", "Who asked for it, for the receipt; by default the user of this shell."),
+        Option(
+            "--leave",
+            "Leave out an output whose target is away for good, and name it in the receipt; several as 'a,b'.",
+            default="",
+            metavar="OUTPUT",
+            read=_names,
+        ),
         _switch("--ids", "Forget the record ids too: a re-delivery is then a new record."),
         _switch("--dry-run", "Say what would be forgotten, and what would stay; change nothing."),
         YES,

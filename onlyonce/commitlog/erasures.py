@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -290,16 +290,24 @@ class Erasures(Transactions):
         return Wal(**row._mapping)
 
     @one_transaction
+    def errors(self) -> list[str]:
+        """Return the errors that the log keeps of runs, alerts and the doctor's last look. One may quote a record."""
+        return [row.error for row in ask(self.connection, "erasures", "errors")]
+
+    @one_transaction
+    def forget_errors(self, errors: Sequence[str]) -> None:
+        """Replace these errors by a note, wherever the log keeps them. The doctor's last look goes as a whole."""
+        for table in ("alerts", "long_runs", "driver_runs", "looks"):
+            do(self.connection, "erasures", f"forget_{table}", errors=list(errors))
+
+    @one_transaction
     def rewrite(self, table: str) -> None:
-        """Rewrite `outbox` or `rejected` into new files, without the deleted rows (VACUUM FULL).
+        """Rewrite a table from which rows or errors were erased into new files, without what was there (VACUUM FULL).
 
         VACUUM can't run inside a transaction block, so the scope must be a connection in autocommit mode, as a
         `database.connect.Session` has. Then the decorator opens no transaction.
         """
-        if table == "outbox":
-            do(self.connection, "erasures", "rewrite_outbox")
-        else:
-            do(self.connection, "erasures", "rewrite_rejected")
+        do(self.connection, "erasures", f"rewrite_{table}")
 
 
 OWN_SCHEMAS = (stored_names.PRIVATE_SCHEMA, stored_names.VIEWS_SCHEMA)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -21,10 +22,13 @@ from onlyonce.api import ddl
 from onlyonce.api import load as declarations
 from onlyonce.api import pipeline as api_pipeline
 from onlyonce.api.pipeline import Custom, DeltaSource, Growing, Kafka, Pipeline
-from onlyonce.core.erasure import COMPARED, NOT_SEARCHED, Condition, Left, Mentions
+from onlyonce.core import conversions, line_values
+from onlyonce.core.erasure import BYTE_ORDER_MARK, COMPARED, NOT_SEARCHED, Condition, Left, Mentions
+from onlyonce.core.errors import Retryable
 from onlyonce.core.locations import Location, Url
 from onlyonce.failpoints import passing
 from onlyonce.sources import discovery, file_bytes, folders, listing
+from onlyonce.sources.file_bytes import NoFile
 from onlyonce.tables import stores
 from onlyonce.tables.stores import Entry
 
@@ -103,12 +107,17 @@ SPACES_AND_QUOTES = SPACES[:34] + b'"' + SPACES[35:]
 
 @dataclass(frozen=True)
 class Lines:
-    """A file with records to erase: the bytes [first, until) of each. `with_quotes`: their quotes stay."""
+    """A file with records to erase: the bytes [first, until) of each.
+
+    with_quotes  whether their quotes stay
+    ids          the values of the record id columns of each line that is a record; None if lines don't show them
+    """
 
     path: Path
     places: list[tuple[int, int]]
     source: str = ""
     with_quotes: bool = False
+    ids: frozenset[tuple[str, ...]] | None = None
 
 
 def found_in_files(pipeline: Pipeline, condition: Condition) -> list[Lines]:
@@ -122,12 +131,37 @@ def found_in_files(pipeline: Pipeline, condition: Condition) -> list[Lines]:
             continue
         for path in _files(source):
             if not _packed(path):
-                with path.open("rb") as file:
+                with suppress(FileNotFoundError, NoFile), os.fdopen(file_bytes.opened_file(str(path)), "rb") as file:
                     meant = input_places(file, asked, csv_columns(source), discovery.quoted_within(source))
-                    found.append(
-                        Lines(path, meant, source.part.name if source.part else "", source.source.format == "csv")
-                    )
+                    name = source.part.name if source.part else ""
+                    ids = _ids(file, meant, source)
+                    found.append(Lines(path, meant, name, source.source.format == "csv", ids))
     return [one for one in found if one.places]
+
+
+def _ids(file: IO[bytes], places: list[tuple[int, int]], source: Pipeline) -> frozenset[tuple[str, ...]] | None:
+    """Return the values of the record id columns of the lines, as they are written; None if lines don't show them.
+
+    A line that does not have them all counts as a record of its own, by its position.
+    """
+    made = {column: made.strip().strip("`") for column, _, made in source.part.columns} if source.part else {}
+    own = [made.get(column, column) for column in source.record_id]
+    if not own or not set(own) <= set(source.columns()):
+        return None
+    found, columns = set(), csv_columns(source)
+    for first, until in places:
+        file.seek(first)
+        values: list[Any] = [None]
+        with suppress(line_values.Invalid, UnicodeDecodeError):
+            line = file.read(until - first).decode().removeprefix(BYTE_ORDER_MARK)
+            if columns is None:
+                record: Mapping[str, Any] = line_values.json_object(line)
+                values = [record.get(source.aliases.get(name, name)) for name in own]
+            else:
+                record = dict(zip(columns, line_values.csv_cells(line), strict=False))
+                values = [record.get(name) for name in own]
+        found.add((str(first),) if None in values else tuple(map(conversions.text, values)))
+    return frozenset(found)
 
 
 def csv_columns(source: Pipeline) -> list[str] | None:
@@ -139,8 +173,15 @@ def blank_files(lines: Lines) -> None:
     """Overwrite these records with spaces."""
     for left in lines.path.parent.glob(f".{lines.path.name}.{MARK}-*"):
         left.unlink(missing_ok=True)  # left by a killed attempt
-    before = lines.path.stat()
-    content = bytearray(lines.path.read_bytes())
+    try:
+        with os.fdopen(file_bytes.opened_file(str(lines.path)), "rb") as file:
+            before, content = os.fstat(file.fileno()), bytearray(file.read())
+    except (FileNotFoundError, NoFile) as error:
+        raise Retryable(
+            f"the input file {lines.path} was there a moment ago, and is no file any more: {error.strerror}",
+            data="what was erased stays erased; nothing was read from what is there now",
+            hint="run the same command again: it goes on with the files that are there",
+        ) from error
     for first, until in lines.places:
         content[first:until] = content[first:until].translate(SPACES_AND_QUOTES if lines.with_quotes else SPACES)
     new = lines.path.with_name(f".{lines.path.name}.{MARK}-{uuid4().hex}")
@@ -193,7 +234,7 @@ def plain_input(pipeline: Pipeline) -> bool:
 
 
 def in_folders(pipeline: Pipeline) -> bool:
-    """Return whether the pipeline's records are lines of files in a folder, so each record has a line."""
+    """Return whether all records of the pipeline are lines of files in a folder, so each record has a line."""
     return all(
         plain_input(source) and not api_pipeline.in_store(source) for source in api_pipeline.each_input(pipeline)
     )

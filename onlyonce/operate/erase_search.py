@@ -11,11 +11,12 @@ import bz2
 import codecs
 import gzip
 import io
+import os
 import re
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain
@@ -261,6 +262,11 @@ NOT_OURS = "this input is not ours to change: delete it"
 NAME = (
     "a name is not ours to change, since the log of batches knows the file by it: rename or delete the file or folder"
 )
+STATE_STAYS = (
+    "the live state of a Stateful output. A new incarnation would write its rows to such a target again, so it stays "
+    "for as long as the processor keeps the key. Declare the output under another name with a target of its own, run "
+    "it, then delete this folder"
+)
 OURS = {
     "checkpoints": "Spark deletes it once 100 later batches of this output have ended",
     "events": "the records are of other persons, or are in files of an attempt that may still be committed, which "
@@ -290,12 +296,15 @@ class Place:
         )
 
 
-def search_everything(database: Database, pipeline: Pipeline, mentions: Mentions) -> list[Place]:
+def search_everything(
+    database: Database, pipeline: Pipeline, mentions: Mentions, left_out: Collection[str] = ()
+) -> list[Place]:
     """Return each file, object and table with parts that mention the condition, and each file and folder whose name
-    does."""
+    does. The targets of outputs that are `left_out` are not asked."""
     targets = [
         (registry.stored_of(database, pipeline, output), erase_rows.window_goes(pipeline, output))
         for output in pipeline.outputs
+        if output.name not in left_out
     ]
     targets += [
         (registry.stored_of_lookup(database, lookup), None) for output in pipeline.outputs for lookup in output.lookups
@@ -351,18 +360,32 @@ def _files(pipeline: Pipeline) -> Iterator[File]:
         if name not in NOT_ALL:
             yield from below(home / name, NEXT_DRIVER if name == "tmp" else NO_RUN)
     data = settings.data_location(pipeline.name)
+    ends = {f"{data}/{folder}/": goes for folder, goes in OURS.items()}
+    for output in pipeline.roots():
+        if output.stateful and not reset.is_start_possible(output):
+            ends = {f"{_checkpoints(pipeline, output)}/": STATE_STAYS} | ends
     for file in below(data, TEMPORARY):
-        yield replace(
-            file,
-            goes=next((goes for folder, goes in OURS.items() if file.at.startswith(f"{data}/{folder}/")), TEMPORARY),
-        )
+        yield replace(file, goes=next((goes for folder, goes in ends.items() if file.at.startswith(folder)), TEMPORARY))
     yield from below(settings.blocks_dir(pipeline.name), TEMPORARY)
     yield from below(copies.home_of_copies(), COPY)
     for inbox in api_pipeline.folders(pipeline):
-        yield from below(inbox, NOT_OURS)
+        yield from (_no_link(file) if isinstance(inbox, Path) else file for file in below(inbox, NOT_OURS))
     archive = settings.archive()
     if archive is not None:
         yield from below(archive / pipeline.name, NO_RUN)
+
+
+def _no_link(file: File) -> File:
+    """Return a file of an inbox that is read without following a link: its producer may be another user."""
+
+    def read() -> bytes:
+        try:
+            with os.fdopen(file_bytes.opened_file(file.at), "rb") as opened:
+                return opened.read()
+        except file_bytes.NoFile as error:
+            raise FileNotFoundError(error.errno, error.strerror, file.at) from error
+
+    return replace(file, read=read)
 
 
 # Removal of what mentions erased records and no later run needs: state, old versions of tables, statistics, temporary
@@ -393,13 +416,17 @@ def refuse_leftovers(database: Database, pipeline: Pipeline, mentions: Mentions)
         reset.new(f"{pipeline.name}/{output.name}", start=_start(output))
 
 
-def remove_leftovers(database: Database, pipeline: Pipeline, mentions: Mentions) -> None:
-    """Remove everything that the section above lists."""
+def remove_leftovers(
+    database: Database, pipeline: Pipeline, mentions: Mentions, left_out: Collection[str] = ()
+) -> None:
+    """Remove everything that the section above lists, but nothing in the targets of outputs that are `left_out`."""
     for output in _renewed(database, pipeline, mentions):
         reset.new(f"{pipeline.name}/{output.name}", yes=True, start=_start(output))
     passing("forget-after-state")
     _closed_checkpoints(database, pipeline, mentions)
     for output in pipeline.outputs:
+        if output.name in left_out:
+            continue
         registry.stored_of(database, pipeline, output).clean(
             mentions, lambda file: search_file(file, mentions) is not None
         )

@@ -162,13 +162,18 @@ class Found:
     def records_without_line(self) -> int:
         """Return how many records of `events` have no line among the lines found.
 
-        A copy in the archive is not counted twice.
+        A copy in the archive is not counted twice. A re-delivered record has several lines and one row, so its lines
+        must not stand for those of another record: kept records are compared by their ids too.
         """
         by_name: dict[tuple[str, str], int] = {}
         for one in self.files:
             name = (one.source, one.path.name)
             by_name[name] = max(by_name.get(name, 0), len(one.places))
-        return max(0, sum(self.records.fates.values()) - sum(by_name.values()))
+        without = sum(self.records.fates.values()) - sum(by_name.values())
+        if all(one.ids is not None for one in self.files):
+            with_line = {(one.source, values) for one in self.files for values in one.ids or ()}
+            without = max(without, len(set(self.records.ids)) - len(with_line))
+        return max(0, without)
 
 
 def refuse_in_use(database: Database, pipeline: Pipeline, found: Found) -> None:
@@ -227,8 +232,8 @@ def is_below(at: Location, inbox: Location) -> bool:
 # The entry point.
 
 
-REWRITTEN = ("outbox", "rejected")
-"""The tables of the platform from which an erasure deletes rows."""
+REWRITTEN = ("outbox", "rejected", "batch_failures", "alerts", "long_runs", "looks", "driver_runs")
+"""The tables of the platform from which an erasure deletes rows, or errors that quote a record."""
 WITHOUT = "records without a line"
 FAILED = "outputs not computed again"
 """Facts of the report. If one of them is not 0, the exit code is 1."""
@@ -248,6 +253,8 @@ def main(argv: list[str]) -> Report:
     condition = core_erasure.read_conditions(asked.where, dict(ddl.named(part) for part in split_ddl(pipeline.schema)))
     database = Database(settings.database_url(), "onlyonce/forget")
     migrate(database.url)
+    for name in asked.leave:
+        pipeline.output(name)  # a name that is not declared is refused
     begun = Erasures(database).begun(pipeline.name, condition)
     found = _look(database, pipeline, condition)
     mentions = erase_inputs.source_mentions(pipeline, condition)
@@ -258,9 +265,12 @@ def main(argv: list[str]) -> Report:
         erases = asked.yes and not asked.dry_run
         # With --yes the search at the end is enough, unless the records themselves are removed and only copies may be
         # left.
-        places = [] if erases and _any(found) else erase_search.search_everything(database, pipeline, mentions)
+        places = (
+            [] if erases and _any(found) else erase_search.search_everything(database, pipeline, mentions, asked.leave)
+        )
         if not erases or not (_any(found) or places):
-            stays = [*unsearched_places(database, pipeline, condition, todo, found.records.fates["kept"], asked.master)]
+            others = unsearched_places(database, pipeline, condition, todo, found.records.fates["kept"], asked.master)
+            stays = [*_left_out(pipeline, asked), *others]
             return _outlook(pipeline, condition, found, todo, places, stays)
         by, salt = asked.by or getpass.getuser(), secrets.token_hex(16)
         begun = Erasures(database).begin(
@@ -303,16 +313,21 @@ def _erase(
     for one in failed:
         Backfills(database).give_up(instance, one.output)
     mentions = erase_inputs.source_mentions(pipeline, condition)
-    erase_search.remove_leftovers(database, pipeline, mentions)
+    errors = [error for error in Erasures(database).errors() if mentions.in_string(error)]
+    Erasures(database).forget_errors(errors)
+    erase_search.remove_leftovers(database, pipeline, mentions, asked.leave)
     erase_search.rewrite_stored(database, REWRITTEN)
     passing("forget-after-leftovers")
-    places = erase_search.search_everything(database, pipeline, mentions)
+    places = erase_search.search_everything(database, pipeline, mentions, asked.leave)
     kept = _counted(database, pipeline, erasure)["kept"]
     replaced = {
         output: spans for output, spans in erasure.spans.items() if output not in {one.output for one in failed}
     }
     others = unsearched_places(database, pipeline, condition, replace(erasure, spans=replaced), kept, asked.master)
-    left = [*(place.left() for place in places), *(one.left(pipeline) for one in failed), *others]
+    left = [
+        *(place.left() for place in places), *(one.left(pipeline) for one in failed), *_left_out(pipeline, asked),
+        *others,
+    ]  # fmt: skip
     passing("forget-before-end")
     version = commit.latest(path)
     # The receipt shows whole paths to the person who erases, and stores them without the values.
@@ -347,6 +362,15 @@ def _staged(database: Database, instance: str) -> None:
     in_use.remove(Erasures(database).settled(instance), at_once=True)
 
 
+def _left_out(pipeline: Pipeline, asked: Namespace) -> Iterator[Left]:
+    for name in asked.leave:
+        yield Left(
+            f"output {name} ({target(pipeline, pipeline.output(name))})",
+            f"{NOT_SEARCHED}: it was left out by --leave",
+            "once it answers: the same command again, without --leave",
+        )
+
+
 @dataclass(frozen=True)
 class Failed:
     """An output whose windows could not be computed again.
@@ -357,14 +381,15 @@ class Failed:
     output: str
     span: Span
     error: OnlyonceError
+    left_out: bool = False
 
     def left(self, pipeline: Pipeline) -> Left:
         """Return the line of the receipt: where the records' results still are, and how to continue."""
         start, stop = (f"{time:%Y-%m-%dT%H:%M:%S.%fZ}" for time in self.span.times)
+        why = self.error.what if self.left_out else f"it failed ({type(self.error).__name__})"
         return Left(
             f"output {self.output} ({target(pipeline, pipeline.output(self.output))})",
-            f"not computed again: it failed ({type(self.error).__name__}), so rows that were made of these records "
-            "stay",
+            f"not computed again: {why}, so rows that were made of these records stay",
             f"repair the cause, then: onlyonce backfill {pipeline.name} --output {self.output} --from {start} --to "
             f"{stop}",
         )
@@ -380,6 +405,10 @@ def _compute_again(database: Database, pipeline: Pipeline, erasure: Erasure, ask
     context = RunContext(spark, pipeline, pipeline.name, asked.run_id, database)
     failed = []
     for output, spans in sorted(erasure.spans.items()):
+        times = Span(min(spans)[0], max(stop for _, stop in spans))
+        if output in (asked.leave):
+            failed.append(Failed(output, times, Refused("it was left out by --leave"), left_out=True))
+            continue
         try:
             for start, stop in spans:
                 recompute.recompute(context, pipeline.output(output), Span(start, stop))
@@ -387,7 +416,7 @@ def _compute_again(database: Database, pipeline: Pipeline, erasure: Erasure, ask
             error = failures.ended_with(raised)
             if not isinstance(error, Refused | InvariantBroken | Unexpected):
                 raise  # the same command finishes it
-            failed.append(Failed(output, Span(min(spans)[0], max(stop for _, stop in spans)), error))
+            failed.append(Failed(output, times, error))
     return failed
 
 

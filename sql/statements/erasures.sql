@@ -55,6 +55,30 @@ DELETE FROM onlyonce_private.outbox WHERE row_no = ANY (:row_nos)
 DELETE FROM onlyonce_private.batch_failures f USING onlyonce_private.lineages l
 WHERE l.lineage = f.lineage AND l.instance = :instance
 
+-- errors --
+-- Errors that the log keeps of runs, alerts and the doctor's last look.
+SELECT what AS error FROM onlyonce_private.alerts
+UNION SELECT why FROM onlyonce_private.driver_runs WHERE why IS NOT NULL
+UNION SELECT why FROM onlyonce_private.long_runs WHERE why IS NOT NULL
+UNION SELECT down::text FROM onlyonce_private.long_runs
+UNION SELECT found::text FROM onlyonce_private.looks
+
+-- forget_alerts --
+UPDATE onlyonce_private.alerts SET what = 'it quoted a record that was erased' WHERE what = ANY (:errors)
+
+-- forget_driver_runs --
+UPDATE onlyonce_private.driver_runs SET why = 'it quoted a record that was erased' WHERE why = ANY (:errors)
+
+-- forget_long_runs --
+UPDATE onlyonce_private.long_runs
+SET why = CASE WHEN why = ANY (:errors) THEN 'it quoted a record that was erased' ELSE why END,
+    down = CASE WHEN down::text = ANY (:errors) THEN '{}' ELSE down END
+WHERE why = ANY (:errors) OR down::text = ANY (:errors)
+
+-- forget_looks --
+-- The next look of the doctor finds again what still holds.
+DELETE FROM onlyonce_private.looks WHERE found::text = ANY (:errors)
+
 -- chunks --
 -- The chunks of an instance that may hold ids.
 SELECT bucket, lineage, batch_id, partition, ids FROM onlyonce_private.catalog_chunks WHERE instance = :instance FOR UPDATE
@@ -101,3 +125,18 @@ VACUUM (FULL, VERBOSE) onlyonce_private.outbox
 
 -- rewrite_rejected --
 VACUUM (FULL, VERBOSE) onlyonce_private.rejected
+
+-- rewrite_batch_failures --
+VACUUM (FULL, VERBOSE) onlyonce_private.batch_failures
+
+-- rewrite_alerts --
+VACUUM (FULL, VERBOSE) onlyonce_private.alerts
+
+-- rewrite_long_runs --
+VACUUM (FULL, VERBOSE) onlyonce_private.long_runs
+
+-- rewrite_looks --
+VACUUM (FULL, VERBOSE) onlyonce_private.looks
+
+-- rewrite_driver_runs --
+VACUUM (FULL, VERBOSE) onlyonce_private.driver_runs

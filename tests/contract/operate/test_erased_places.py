@@ -24,7 +24,7 @@ from onlyonce.sinks.base.stored import below as stored_below
 from onlyonce.sinks.delta.sink_delta import StoredInDelta
 from onlyonce.sinks.outbox.sink_outbox import StoredOutside
 from onlyonce.tables import opening
-from tests.contract.operate.test_forget import WHO, closed, erase, places  # noqa: F401 - a fixture
+from tests.contract.operate.test_forget import WHO, closed, erase, in_the_log, places  # noqa: F401 - a fixture
 from tests.contract.shop import SHOP, Shop, shop  # noqa: F401 - a fixture
 from tests.support.erasure_places import plants
 
@@ -179,8 +179,8 @@ def test_statements_that_postgresql_counts_are_searched(closed: Shop) -> None:  
 
 
 @plants("error of a batch", "error of a run", "error of a long run", "finding of the doctor", "alert")
-def test_errors_in_the_log_go_or_are_named_with_their_end(closed: Shop) -> None:  # noqa: F811
-    """An error may quote a record. Those of batches go, since all batches have ended."""
+def test_errors_in_the_log_go(closed: Shop) -> None:  # noqa: F811
+    """An error may quote a record. Those of batches go, since all have ended; in the others a note takes its place."""
     error, receive = f"ValueError: {WHO} is wrong", closed.drivers["receive"].lineage
     closed.log.rows(
         "INSERT INTO onlyonce_private.batch_failures (lineage, batch_id, cause, times, refused) VALUES (%s, 0, %s, 2, "
@@ -194,20 +194,26 @@ def test_errors_in_the_log_go_or_are_named_with_their_end(closed: Shop) -> None:
         "VALUES ('hourly', 'one', 'shop', now(), 1, %s)",
         error,
     )
-    closed.log.rows("INSERT INTO onlyonce_private.long_runs (instance, why) VALUES ('shop', %s)", error)
+    closed.log.rows(
+        "INSERT INTO onlyonce_private.long_runs (instance, why, down) VALUES ('shop', %s, jsonb_build_object('o', %s))",
+        error, error,
+    )  # fmt: skip
     closed.log.rows("INSERT INTO onlyonce_private.looks (found) VALUES (jsonb_build_array(%s))", error)
     closed.log.rows("INSERT INTO onlyonce_private.alerts (kind, subject, what) VALUES ('stuck', 'shop', %s)", error)
 
-    before = {place for place in places(closed) if place.startswith("table onlyonce_private.")}
+    goes = {rows.at: rows.goes for rows in erase_search.found_stored(closed.log.database, closed.pipeline, MENTIONS)}
 
-    report = erase()
+    erase()
 
-    goes = {row["place"]: row["goes"] for row in report.tables[forget.LEFT] if row["place"] in before}
     named = {f"table onlyonce_private.{name}": erase_search.GO[name] for name in ("alerts", "long_runs", "looks")}
-    assert "onlyonce collect deletes them after 90 days" in goes.pop("table onlyonce_private.driver_runs")
-    assert goes == named
-    assert "table onlyonce_private.batch_failures" in before
+    assert named.items() <= goes.items()
+    assert {"table onlyonce_private.batch_failures", "table onlyonce_private.driver_runs"} <= goes.keys()
+    assert in_the_log(closed) == []
     assert closed.log.rows("SELECT * FROM onlyonce_private.batch_failures") == []
+    note = [("it quoted a record that was erased",)]
+    assert closed.log.rows("SELECT what FROM onlyonce_private.alerts") == note
+    assert closed.log.rows("SELECT why FROM onlyonce_private.driver_runs") == note
+    assert closed.log.rows("SELECT why, down FROM onlyonce_private.long_runs") == [(*note[0], {})]
 
 
 @plants("growing file", "table that is a source", "what a reader of a team reads", "rows that were sent")

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from pyarrow import parquet
 from typer.testing import CliRunner
 
 from onlyonce import settings
-from onlyonce.api.pipeline import PubSub
+from onlyonce.api.pipeline import Output, Pipeline, PubSub
 from onlyonce.cli import app
 from onlyonce.commitlog import backfills
 from onlyonce.commitlog.backfills import Backfills
@@ -25,16 +26,18 @@ from onlyonce.core.erasure import Mentions
 from onlyonce.core.errors import Refused, Retryable
 from onlyonce.core.frontier import Frontier
 from onlyonce.core.runs import Report
-from onlyonce.database.connect import ask, run
+from onlyonce.database.connect import Database, ask, run
 from onlyonce.failpoints import FailPoint
 from onlyonce.operate import audit, compact, erase_inputs, erase_rows, erase_search, forget
 from onlyonce.records import trace
 from onlyonce.run import reset
+from onlyonce.sinks import registry
 from onlyonce.sources import landing, record_id
 from onlyonce.tables import commit, opening, rewrite
 from tests.contract.shop import Shop, at, shop  # noqa: F401 - a fixture
 from tests.support.erasure_places import plants
 
+COMPUTE_AGAIN = forget._compute_again
 WHO = "u17-secret"
 BROKEN = f'{{"id":"{WHO}", broken'
 LINES = [f'{{"id":"{WHO}","at":"2026-01-01T00:00:00Z"}}', '{"id":"other"}', f'{{"id":"{WHO}0"}}', BROKEN]
@@ -418,6 +421,54 @@ def test_every_spelling_goes_and_a_record_without_a_line_is_reported(closed: Sho
         "input of 1 records: no line of them was found"
         in closed.log.rows("SELECT left_alone FROM onlyonce_private.erasures ORDER BY removal_no")[1][0][0]
     )
+
+
+def test_lines_of_a_redelivered_record_stand_for_no_other(closed: Shop, tmp_path: Path) -> None:
+    """Two records of a person: one has two lines, the other's file was deleted."""
+    (tmp_path / "archive" / "shop" / "1.jsonl").unlink()
+    condition = erasure.read_conditions(f"shop = '{WHO}'", {"shop": "string"})
+    records = erase_rows.Records(Counter(kept=2), ids=[(1, 1), (2, 2)])
+    file = settings.inbox("shop") / "1.jsonl"
+
+    def without_line(*ids: str) -> int:
+        file.write_text("".join(f'{{"id":"{name}","shop":"{WHO}"}}\n' for name in ids))
+        lines = erase_inputs.found_in_files(closed.pipeline, condition)
+        return forget.Found(records, lines, [], []).records_without_line
+
+    assert (without_line("a", "a"), without_line("a", "b"), without_line("a")) == (1, 0, 1)
+
+
+def test_an_output_whose_target_is_away_for_good_can_be_left_out(closed: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The erasure ends, the receipt names it, and the exit code is 1; a name that is not declared is refused."""
+
+    def away(*_: object) -> Any:
+        raise Retryable("the target does not answer")
+
+    def stored_of(database: Database, pipeline: Pipeline, output: Output) -> Any:
+        found = found_of(database, pipeline, output)
+        return (
+            SimpleNamespace(root=found.root, files=away, rows=away, clean=away) if output.name == "per_shop" else found
+        )
+
+    found_of = registry.stored_of
+    monkeypatch.setattr(forget, "_compute_again", COMPUTE_AGAIN)
+    monkeypatch.setattr(registry, "stored_of", stored_of)
+    monkeypatch.setattr("onlyonce.engine.session.start", lambda *_: None)
+    monkeypatch.setattr("onlyonce.outputs.recompute.recompute", lambda *_: None)
+    with pytest.raises(Refused, match="no output 'balanse'"):
+        erase("--leave", "balanse")
+    with pytest.raises(Retryable, match="does not answer"):
+        erase()
+
+    report = erase("--leave", "per_shop")
+
+    left = [row for row in report.tables[forget.LEFT] if row["place"].startswith("output per_shop ")]
+    assert [row["found"] for row in left] == [
+        "not computed again: it was left out by --leave, so rows that were made of these records stay",
+        "not searched: it was left out by --leave",
+    ]
+    assert forget.complete(report) is False
+    assert closed.log.rows("SELECT state FROM onlyonce.removals") == [("done",)]
 
 
 @pytest.mark.parametrize("ids", [False, True])

@@ -23,7 +23,7 @@ from onlyonce.core.batch import to_micros
 from onlyonce.core.errors import Refused, Retryable
 from onlyonce.core.reprocess import RowSet
 from onlyonce.failpoints import FailPoint
-from onlyonce.operate import audit, compact, plan
+from onlyonce.operate import audit, compact, erase_search, forget, plan
 from onlyonce.records import trace
 from onlyonce.run import reset
 from onlyonce.sources import record_id
@@ -302,6 +302,24 @@ def test_what_is_gone_is_refused_with_the_first_moment_that_there_is(old: Shop) 
         Removals(old.log.database).register("shop", "balance")
     assert reset.new("shop/balance", yes=True, from_kept=True).facts["starts from"] == first
     Removals(old.log.database).register("shop", "balance")
+
+
+def test_an_erasure_that_needs_a_new_life_is_refused_with_the_first_moment(
+    old: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its state has the person, and `events` no longer reaches back to its start: nothing is changed."""
+    retain(old)
+    old.die()
+    outputs = [old.pipeline.output("per_shop")]
+    monkeypatch.setattr(erase_search, "_renewed", lambda *_: iter(outputs))
+    before = rows(old)
+
+    with pytest.raises(Refused) as refused:
+        forget.main(["shop", "--where", "id = 'a4'", "--yes"])
+
+    assert "2026-01-02T00:00:00Z" in refused.value.what + refused.value.hint
+    assert rows(old) == before
+    assert old.log.rows("SELECT count(*) FROM onlyonce_private.erasures") == [(0,)]
 
 
 def test_a_release_whose_rows_went_meanwhile_is_not_begun(old: Shop) -> None:

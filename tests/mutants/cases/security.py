@@ -30,7 +30,7 @@ MUTANTS = (
         "security-erasure-2-silent",
         "an erasure does not report a record whose line it did not find",
         "onlyonce/operate/forget.py",
-        Replace("Found.records_without_line", "max(0, sum(self.records.fates.values()) - sum(by_name.values()))", "0"),
+        Replace("Found.records_without_line", "max(0, without)", "0"),
         tests=(f"{FORGET}test_every_spelling_goes_and_a_record_without_a_line_is_reported",),
     ),
     Mutant(
@@ -565,13 +565,13 @@ MUTANTS = (
             "_postgres_engine",
             """
             return create_engine(
-                database.url, pool_size=1, max_overflow=3, pool_pre_ping=True, connect_args=arguments,
+                url, pool_size=1, max_overflow=3, pool_pre_ping=True, connect_args=arguments,
                 executemany_mode="values_plus_batch", hide_parameters=True,
             )
         """,
             """
             return create_engine(
-                database.url, pool_size=1, max_overflow=3, pool_pre_ping=True, connect_args=arguments,
+                url, pool_size=1, max_overflow=3, pool_pre_ping=True, connect_args=arguments,
                 executemany_mode="values_plus_batch",
             )
         """,
@@ -902,14 +902,14 @@ MUTANTS = (
         "an erasure leaves errors of batches that quote the record",
         "onlyonce/operate/forget.py",
         Delete("_erase", "Erasures(database).forget_failures(instance)"),
-        tests=("tests/contract/operate/test_erased_places.py::test_errors_in_the_log_go_or_are_named_with_their_end",),
+        tests=("tests/contract/operate/test_erased_places.py::test_errors_in_the_log_go",),
     ),
     Mutant(
         "security-3-collected-by-itself",
         "a receipt says of each table of the log that a collection deletes its rows",
         "onlyonce/operate/erase_search.py",
         Replace("found_stored", "goes.get(name, STAY)", "collected"),
-        tests=("tests/contract/operate/test_erased_places.py::test_errors_in_the_log_go_or_are_named_with_their_end",),
+        tests=("tests/contract/operate/test_erased_places.py::test_errors_in_the_log_go",),
     ),
     Mutant(
         "security-14-layout-in-a-column",
@@ -922,5 +922,58 @@ MUTANTS = (
         ),
         tests=("tests/spark/sources/test_shown_columns.py::test_a_column_is_shown_as_python_shows_a_value",),
         spark=True,
+    ),
+    Mutant(
+        "security-3-errors-of-runs",
+        "an erasure leaves errors of runs and alerts that quote the record",
+        "onlyonce/operate/forget.py",
+        Delete("_erase", "Erasures(database).forget_errors(errors)"),
+        tests=("tests/contract/operate/test_erased_places.py::test_errors_in_the_log_go",),
+    ),
+    Mutant(
+        "security-erasure-2-lines-of-another",
+        "the lines of a re-delivered record stand for a record without a line",
+        "onlyonce/operate/forget.py",
+        Replace("Found.records_without_line", "max(without, len(set(self.records.ids)) - len(with_line))", "without"),
+        tests=(f"{FORGET}test_lines_of_a_redelivered_record_stand_for_no_other",),
+    ),
+    Mutant(
+        "security-erasure-1-target-away",
+        "an erasure asks the target of an output that a person leaves out",
+        "onlyonce/operate/erase_search.py",
+        Replace("search_everything", "output.name not in left_out", "True"),
+        tests=(f"{FORGET}test_an_output_whose_target_is_away_for_good_can_be_left_out",),
+    ),
+    Mutant(
+        "security-4-false-end-of-state",
+        "a receipt says that live state goes with later batches",
+        "onlyonce/operate/erase_search.py",
+        Replace("_files", "output.stateful and not reset.is_start_possible(output)", "False"),
+        tests=(
+            "tests/unit/operate/test_erasure_places.py::test_state_that_no_new_incarnation_replaces_has_its_own_end",
+        ),
+    ),
+    Mutant(
+        "security-4-not-refused",
+        "an erasure begins although an output can't be computed from the start again",
+        "onlyonce/operate/forget.py",
+        Delete("main", "erase_search.refuse_leftovers(database, pipeline, mentions)"),
+        tests=(
+            "tests/contract/operate/test_keep_events.py::test_an_erasure_that_needs_a_new_life_is_refused_with_the_first_moment",
+        ),
+    ),
+    Mutant(
+        "security-7-any-session-is-a-driver",
+        "a session of any role with a driver's name counts as a driver",
+        "sql/migrations/platform.sql",
+        ReplaceSql("", "AND has_table_privilege(a.usesysid, log.oid, 'UPDATE')", ""),
+        tests=("tests/security/test_reader.py::test_a_session_with_a_drivers_name_is_no_driver",),
+    ),
+    Mutant(
+        "security-15-blanked-link",
+        "an erasure follows a link that took a file's place",
+        "onlyonce/operate/erase_inputs.py",
+        Replace("blank_files", "file_bytes.opened_file(str(lines.path))", "os.open(lines.path, os.O_RDONLY)"),
+        tests=("tests/security/test_swapped_files.py::test_a_file_that_became_a_link_is_not_blanked",),
     ),
 )

@@ -6,10 +6,17 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
 from typing import get_args
 
-from onlyonce.api.pipeline import Sink
-from onlyonce.api.sources import Source
+import pytest
+
+from onlyonce import settings
+from onlyonce.api.outputs import Output, Stateful
+from onlyonce.api.pipeline import Pipeline, Sink
+from onlyonce.api.sinks import Delta, Webhook
+from onlyonce.api.sources import Files, Source
 from onlyonce.operate import erase_search, forget
 from onlyonce.settings import ROOT
 from tests.support.erasure_places import PLACES, by_path
@@ -53,3 +60,28 @@ def test_a_receipt_says_why_a_place_can_not_be_searched() -> None:
         any(what in line for line in lines)
         for what in ("backups", "PostgreSQL", "xcom", "rendered_task_instance_fields", "copies")
     )
+
+
+def test_state_that_no_new_incarnation_replaces_has_its_own_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key of a `Stateful` output to a target whose rows can't be taken back stays for as long as its processor keeps
+    it."""
+    monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    state = Stateful(processor="m:P", keys="id", schema="id string", timers_within=timedelta(minutes=1))
+    outputs = tuple(
+        Output(name=name, stateful=state, sink=sink)
+        for name, sink in (("table", Delta()), ("calls", Webhook(connection="TEST_URL")))
+    )
+    pipeline = Pipeline(
+        name="shop", source=Files(), schema="id string, at timestamp", record_id="id", event_time="at", outputs=outputs
+    )
+    files = [settings.data_location("shop") / "checkpoints" / output.name / "0" / "state" / "1" for output in outputs]
+    for file in files:
+        at = Path(str(file))
+        at.parent.mkdir(parents=True)
+        at.write_text("")
+
+    ends = {file.at: file.goes for file in erase_search._files(pipeline)}
+
+    assert [ends[str(file)] for file in files] == [erase_search.OURS["checkpoints"], erase_search.STATE_STAYS]
