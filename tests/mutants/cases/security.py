@@ -963,13 +963,6 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "security-7-any-session-is-a-driver",
-        "a session of any role with a driver's name counts as a driver",
-        "sql/migrations/platform.sql",
-        ReplaceSql("", "AND has_table_privilege(a.usesysid, log.oid, 'UPDATE')", ""),
-        tests=("tests/security/test_reader.py::test_a_session_with_a_drivers_name_is_no_driver",),
-    ),
-    Mutant(
         "security-15-blanked-link",
         "an erasure follows a link that took a file's place",
         "onlyonce/operate/erase_inputs.py",
