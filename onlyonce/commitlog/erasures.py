@@ -297,17 +297,20 @@ class Erasures(Transactions):
     @one_transaction
     def forget_errors(self, errors: Sequence[str]) -> None:
         """Replace these errors by a note, wherever the log keeps them. The doctor's last look goes as a whole."""
-        for table in ("alerts", "long_runs", "driver_runs", "looks"):
-            do(self.connection, "erasures", f"forget_{table}", errors=list(errors))
+        found = list(errors)
+        do(self.connection, "erasures", "forget_alerts", errors=found)
+        do(self.connection, "erasures", "forget_driver_runs", errors=found)
+        do(self.connection, "erasures", "forget_long_runs", errors=found)
+        do(self.connection, "erasures", "forget_looks", errors=found)
 
     @one_transaction
-    def rewrite(self, table: str) -> None:
-        """Rewrite a table from which rows or errors were erased into new files, without what was there (VACUUM FULL).
+    def rewrite(self) -> None:
+        """Write the tables from which an erasure deletes into new files, without what was there (VACUUM FULL).
 
         VACUUM can't run inside a transaction block, so the scope must be a connection in autocommit mode, as a
         `database.connect.Session` has. Then the decorator opens no transaction.
         """
-        do(self.connection, "erasures", f"rewrite_{table}")
+        do(self.connection, "erasures", "rewrite")
 
 
 OWN_SCHEMAS = (stored_names.PRIVATE_SCHEMA, stored_names.VIEWS_SCHEMA)

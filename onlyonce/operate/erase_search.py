@@ -16,7 +16,7 @@ import re
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain
@@ -77,28 +77,27 @@ def found_stored(database: Database, pipeline: Pipeline, mentions: Mentions) -> 
         yield Rows("pg_stat_statements", count, STATEMENTS_GO)
 
 
-def rewrite_stored(database: Database, tables: Sequence[str]) -> None:
-    """Write tables of the platform into new files, without the rows that were deleted from them.
+def rewrite_stored(database: Database) -> None:
+    """Write the platform's tables from which an erasure deletes into new files.
 
     PostgreSQL leaves deleted rows on the pages of a table and of its indexes; VACUUM FULL makes new files without them.
     Columns that have values of records have no statistics. Raise Retryable while an older transaction sees the rows.
     """
     session = Session(database)
     try:
-        for table in tables:
-            session.ask(lambda conn: _rewritten(conn, table))  # noqa: B023 - it is called here
+        session.ask(_rewritten)
     finally:
         session.close()
 
 
-def _rewritten(connection: Connection, table: str) -> None:
+def _rewritten(connection: Connection) -> None:
     notices: list[str] = connection.connection.driver_connection.notices  # type: ignore[union-attr]
     notices.clear()
-    Erasures(connection).rewrite(table)
+    Erasures(connection).rewrite()
     if any(SEEN.search(notice) for notice in notices):
         raise Retryable(
-            f"an older transaction still sees rows that were deleted from {table}",
-            data="the rows are deleted, and their bytes are on the table's pages until it ends",
+            "an older transaction still sees rows that were deleted from the commit log",
+            data="the rows are deleted, and their bytes are on the tables' pages until it ends",
             hint="let that transaction end (a backup, or a session that is idle in a transaction); then run the "
             "same command again",
         )

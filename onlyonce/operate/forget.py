@@ -232,8 +232,6 @@ def is_below(at: Location, inbox: Location) -> bool:
 # The entry point.
 
 
-REWRITTEN = ("outbox", "rejected", "batch_failures", "alerts", "long_runs", "looks", "driver_runs")
-"""The tables of the platform from which an erasure deletes rows, or errors that quote a record."""
 WITHOUT = "records without a line"
 FAILED = "outputs not computed again"
 """Facts of the report. If one of them is not 0, the exit code is 1."""
@@ -316,7 +314,7 @@ def _erase(
     errors = [error for error in Erasures(database).errors() if mentions.in_string(error)]
     Erasures(database).forget_errors(errors)
     erase_search.remove_leftovers(database, pipeline, mentions, asked.leave)
-    erase_search.rewrite_stored(database, REWRITTEN)
+    erase_search.rewrite_stored(database)
     passing("forget-after-leftovers")
     places = erase_search.search_everything(database, pipeline, mentions, asked.leave)
     kept = _counted(database, pipeline, erasure)["kept"]

@@ -120,23 +120,7 @@ SELECT current_setting('checkpoint_timeout') AS checkpoint_timeout, current_sett
        current_setting('wal_recycle')::boolean AS recycled, current_setting('archive_mode') <> 'off' AS archived,
        ARRAY(SELECT slot_name::text FROM pg_replication_slots ORDER BY 1) AS slots
 
--- rewrite_outbox --
-VACUUM (FULL, VERBOSE) onlyonce_private.outbox
-
--- rewrite_rejected --
-VACUUM (FULL, VERBOSE) onlyonce_private.rejected
-
--- rewrite_batch_failures --
-VACUUM (FULL, VERBOSE) onlyonce_private.batch_failures
-
--- rewrite_alerts --
-VACUUM (FULL, VERBOSE) onlyonce_private.alerts
-
--- rewrite_long_runs --
-VACUUM (FULL, VERBOSE) onlyonce_private.long_runs
-
--- rewrite_looks --
-VACUUM (FULL, VERBOSE) onlyonce_private.looks
-
--- rewrite_driver_runs --
-VACUUM (FULL, VERBOSE) onlyonce_private.driver_runs
+-- rewrite --
+-- The tables from which an erasure deletes rows, or errors that quote a record.
+VACUUM (FULL, VERBOSE) onlyonce_private.outbox, onlyonce_private.rejected, onlyonce_private.batch_failures,
+    onlyonce_private.alerts, onlyonce_private.long_runs, onlyonce_private.looks, onlyonce_private.driver_runs

@@ -74,7 +74,7 @@ def pipeline(*outputs: Output) -> Pipeline:
 WRONG: dict[str, tuple[Callable[[], object], str, str]] = {
     "no records": (lambda: AfterRecords(0), "not a number of records", "panes='early'"),
     "no time": (lambda: AfterTime(timedelta(0)), "not a length of time", "timedelta"),
-    "a number of seconds": (lambda: AfterTime(30), "not a length of time", "timedelta"),  # type: ignore[arg-type]
+    "a number of seconds": (lambda: AfterTime(30), "must be a timedelta", "timedelta"),  # type: ignore[arg-type]
     "no window": (lambda: output(window=None), "makes panes of windows, and it has none", "panes='early'"),
     "an append": (lambda: output(sink=Delta()), "append would add up", "write='upsert'"),
     "sessions": (lambda: output(window=Session(MINUTE)), "sessions can't be upserted", ""),
