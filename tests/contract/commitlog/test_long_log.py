@@ -107,7 +107,7 @@ WHOLE = {
     "plan made_under": "a person's plan of a changed declaration: which windows were made under which one",
     "lookups asked_for": "asked only where a copy of a PostgreSQL table is days old and not the last: each window that may be " "made again with it must be found",
     "release committed": "a person's release, which reads `events` beside it",
-    "erasures outbox": ERASES, "erasures windows_at": ERASES,
+    "erasures outbox": ERASES, "erasures windows_at": ERASES, "erasures errors": ERASES, "erasures forget_driver_runs": ERASES,
     "crashtest fates": OWN_LOG, "crashtest late": OWN_LOG, "crashtest_outputs files": OWN_LOG, "crashtest_outputs requests": OWN_LOG,
     "views files_by_state": OWN_LOG, "views largest_files": OWN_LOG,
     "views written_in_all": WITH_DATA, "views sample": WITH_DATA, "views received": WITH_DATA, "views written": WITH_DATA,
