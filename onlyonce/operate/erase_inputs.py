@@ -215,6 +215,13 @@ def left_in_files(pipeline: Pipeline, condition: Condition) -> Iterator[Left]:
             )
         if isinstance(source.source, Custom):
             yield Left("what the reader of the source reads from", NOT_SEARCHED, "delete them there")
+    in_files = (plain_input(one) and not api_pipeline.in_store(one) for one in api_pipeline.each_input(pipeline))
+    if any(in_files) and not in_folders(pipeline):
+        yield Left(
+            "lines of the sources of files",
+            "not compared with the number of records, since other sources have records without a line in a folder",
+            "look in files that were deleted, moved or compressed",
+        )
     for name in inputs_sharing(pipeline):
         yield Left(f"data of the pipeline {name}, which reads the same inbox", NOT_SEARCHED, f"onlyonce forget {name}")
 

@@ -149,8 +149,8 @@ def test_the_platforms_pooler_is_a_setting_like_others_and_that_of_a_sink_is_a_v
     monkeypatch.setenv("SHOP_DB", "postgresql://server/shop")
     monkeypatch.setenv("SHOP_DB_POOLER", "postgresql://pooler/shop")
 
-    assert units.database_of(None).pooler == "postgresql://pooler/onlyonce"
-    assert units.database_of("SHOP_DB").pooler == "postgresql://pooler/shop"
+    assert units.database_of(None).pooler == "postgresql+psycopg2://pooler/onlyonce"
+    assert units.database_of("SHOP_DB").pooler == "postgresql+psycopg2://pooler/shop"
 
 
 @pytest.fixture

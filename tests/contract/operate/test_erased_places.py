@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from onlyonce import settings
 from onlyonce.api import load as declarations
-from onlyonce.api.pipeline import BigQuery, BigQueryStream, Custom, CustomSink, DeltaSource, Growing
+from onlyonce.api.pipeline import BigQuery, BigQueryStream, Custom, CustomSink, DeltaSource, Files, Growing, Kafka
 from onlyonce.commitlog.erasures import Erasures
 from onlyonce.core import erasure
 from onlyonce.core.erasure import Mentions
@@ -214,6 +214,22 @@ def test_errors_in_the_log_go(closed: Shop) -> None:  # noqa: F811
     assert closed.log.rows("SELECT what FROM onlyonce_private.alerts") == note
     assert closed.log.rows("SELECT why FROM onlyonce_private.driver_runs") == note
     assert closed.log.rows("SELECT why, down FROM onlyonce_private.long_runs") == [(*note[0], {})]
+
+
+def test_a_receipt_says_if_records_and_lines_were_not_compared(
+    closed: Shop,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With a topic beside the files no number of lines is too small."""
+
+    def left(*sources: Any) -> bool:
+        each = [replace(closed.pipeline, source=source) for source in sources]
+        monkeypatch.setattr("onlyonce.api.pipeline.each_input", lambda _: each)
+        lines = [one.line() for one in erase_inputs.left_in_files(closed.pipeline, CONDITION)]
+        return any("not compared with the number of records" in line for line in lines)
+
+    topic = Kafka(topic="t", servers="127.0.0.1:1")
+    assert (left(Files(), topic), left(Files(), Files()), left(topic)) == (True, False, False)
 
 
 @plants("growing file", "table that is a source", "what a reader of a team reads", "rows that were sent")

@@ -74,7 +74,7 @@ MISTAKES: dict[str, Mistake] = {
     "wrong type": Mistake("cents long", "cents itn", f"{D}:4", "type 'itn', which Spark does not have", "did you mean 'int'?"),
     "missing window": Mistake(
         '        window=Fixed(timedelta(minutes=1)),\n        sink=Delta(write="upsert", keys=("shop", "window_start"))', "        sink=Delta()",
-        f"{T}:10", "asks for the column 'oo_window'", "There is"),
+        f"{T}:10", "asks for the column 'oo_window'", "choose one of: "),
     "non-deterministic function": Mistake(
         'sales.groupBy', 'sales.filter(F.rand() > 0.5).groupBy', f"{T}:9", "is not deterministic", "stable_input=True"),
     "wrong sink keys": Mistake('("shop", "win', '("shopp", "win', f"{D}:11", "the key 'shopp' is not a column", "did you mean 'shop'?"),

@@ -26,7 +26,7 @@ from tests.support.platform import Platform, Server
 
 pytestmark = pytest.mark.spark
 
-WHO = 'o/né "il\\17'
+WHO = 'o/né\t"il\\17'
 ESCAPED = json.dumps(WHO).replace("/", "\\/")
 WHERE = f"shop = '{WHO}'"
 
