@@ -193,7 +193,7 @@ def reader_url() -> str:
 def reading_url() -> str:
     """Return the URL by which commands of a person read: the reader's, or the writer's if only that one is set.
 
-    A statement that the person writes must run in a transaction that only reads. It holds a password: never log it.
+    Not for a statement that the person writes: it may end a read-only transaction. It holds a password: never log it.
     Raise FileNotFoundError if neither is set nor the embedded server was set up.
     """
     return given_reader_url() or given_database_url() or reader_url()

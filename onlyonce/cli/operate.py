@@ -262,7 +262,8 @@ def sql(
     if url:
         print(there(settings.reader_url).replace("+psycopg2", ""))
         return
-    give(read(lambda views: views.free(statement)), as_json)
+    # A statement may end its read-only transaction, so it never runs as the writer.
+    give(read(lambda views: views.free(statement), settings.reader_url), as_json)
 
 
 def status(as_json: Json = False) -> None:

@@ -241,7 +241,7 @@ def progress(text: str) -> Iterator[Callable[[str], None]]:
     yield say
 
 
-def read(work: Callable[[Views], list[console.Row]]) -> list[console.Row]:
+def read(work: Callable[[Views], list[console.Row]], by: Callable[[], str] = settings.reading_url) -> list[console.Row]:
     """Return the rows that `work` reads in one read-only transaction, as the reader if that role is known.
 
     It makes one attempt: a person who waits wants to know at once that the database is unreachable. Raise Retryable
@@ -253,7 +253,7 @@ def read(work: Callable[[Views], list[console.Row]]) -> list[console.Row]:
     from onlyonce.database import statements
     from onlyonce.database.connect import Database
 
-    url = there(settings.reading_url)
+    url = there(by)
     try:
         with Views.at_one_moment(Database(url, "onlyonce-reader")) as views:
             statements.refuse_unused(views.connection)

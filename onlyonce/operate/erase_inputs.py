@@ -266,7 +266,7 @@ def _files(pipeline: Pipeline) -> Iterator[Path]:
         if isinstance(archive, Path) and not pipeline.part
         else []
     )
-    yield from (path for path in (*_there(pipeline), *archived) if path.is_file() and not path.is_symlink())
+    yield from (*_there(pipeline), *archived)
 
 
 def _there(pipeline: Pipeline) -> list[Path]:

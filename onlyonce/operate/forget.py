@@ -404,7 +404,7 @@ def _compute_again(database: Database, pipeline: Pipeline, erasure: Erasure, ask
     failed = []
     for output, spans in sorted(erasure.spans.items()):
         times = Span(min(spans)[0], max(stop for _, stop in spans))
-        if output in (asked.leave):
+        if output in asked.leave:
             failed.append(Failed(output, times, Refused("it was left out by --leave"), left_out=True))
             continue
         try:

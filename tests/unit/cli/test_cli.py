@@ -44,7 +44,7 @@ def no_platform(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def answers(monkeypatch: pytest.MonkeyPatch, rows: list[dict[str, Any]]) -> None:
     for module in (operate, work, shell):
-        monkeypatch.setattr(module, "read", lambda work: rows, raising=False)
+        monkeypatch.setattr(module, "read", lambda *_: rows, raising=False)
     monkeypatch.setattr(operate, "database_of_log", lambda: "here:5432/onlyonce")
 
 
@@ -78,6 +78,15 @@ def test_an_error_of_a_command_with_json_is_json(monkeypatch: pytest.MonkeyPatch
     assert json.loads(done.stderr) == {
         "error": "it [broke]", "data": "nothing was done", "next": "try again", "exit_code": 64,
     }  # fmt: skip
+
+
+def test_a_persons_own_statement_never_runs_as_the_writer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of `COMMIT; DELETE …` a read-only transaction would stop nothing."""
+    monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql://writer@127.0.0.1:1/log")
+
+    done = runner.invoke(app, ["sql", "commit; delete from onlyonce_private.batches"])
+
+    assert (done.exit_code, "ONLYONCE_READER_URL names no role" in done.stderr) == (64, True)
 
 
 @pytest.mark.parametrize(
