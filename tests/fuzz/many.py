@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import multiprocessing
-import os
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 
 from tests.fuzz import compare, hostile
 from tests.fuzz.compare import Difference
@@ -21,15 +21,15 @@ def in_parts(
 ) -> Iterator[tuple[int, Found]]:
     """Yield, for each part of the blocks in order, how many lines were read, and the seed and line of each difference.
 
-    Stop after some minutes.
+    Stop after some minutes. An executor, since it raises if one of its processes dies, while a `Pool` waits for ever.
     """
     end = math.inf if minutes is None else time.monotonic() + 60 * minutes
-    with multiprocessing.get_context("spawn").Pool(processes or os.cpu_count() or 1) as pool:
+    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
         for begin in range(0, len(seeds), PART):
             if time.monotonic() > end:
                 return
             part = seeds[begin : begin + PART]
-            found = pool.map(_of_seed, part, chunksize=4)
+            found = list(pool.map(_of_seed, part, chunksize=4))
             yield len(part) * hostile.LINES, [(seed, one) for seed, ones in found for one in ones]
 
 
