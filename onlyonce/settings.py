@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from onlyonce.core import stored_names
 from onlyonce.core.errors import Refused
@@ -168,9 +169,26 @@ def given_database_url() -> str | None:
 
 
 def embedded() -> bool:
-    """Return whether the platform's database is the embedded server, which we may start, and not one that a URL
-    names."""
-    return given_database_url() is None
+    """Return whether the platform's database is this home's own server, which we may start, and not another one that a
+    URL names."""
+    return named_database() is None
+
+
+def named_database() -> tuple[str, str] | None:
+    """Return the variable that names another database than this home's own, and where that one is; None if none does.
+
+    A container of Airflow's page has only the reader's URL.
+    """
+    own = {_server_of(path.read_text().strip()) for path in home().glob("postgres/*.url")}
+    given = {"ONLYONCE_DATABASE_URL": given_database_url(), "ONLYONCE_READER_URL": given_reader_url()}
+    named = ((variable, _server_of(url)) for variable, url in given.items() if url)
+    return next(((variable, server) for variable, server in named if server not in own), None)
+
+
+def _server_of(url: str) -> str:
+    """Return host, port and database of a URL, without its login. Pure."""
+    parts = urlsplit(url)
+    return f"{parts.hostname}:{parts.port or 5432}{parts.path}"
 
 
 def reader_url() -> str:

@@ -209,7 +209,7 @@ def metrics(
 
 def _hold(pipeline: str, *, held: bool) -> None:
     declared(pipeline)
-    there(settings.database_url)
+    there(settings.reading_url)
 
     from onlyonce.local import airflow_api
 

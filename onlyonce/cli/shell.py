@@ -273,13 +273,22 @@ def database_of_log() -> str:
 def there(url: Callable[[], str]) -> str:
     """Return a database's URL.
 
-    Raise Refused if there is no platform under the home folder yet, or its own server was stopped.
+    Raise Refused if there is no platform under the home folder yet, its own server was stopped, or only the reader of
+    another platform is named.
     """
     from onlyonce import settings
 
     try:
         found = url()
     except FileNotFoundError as error:
+        if named := settings.named_database():
+            raise Refused(
+                f"{named[0]} names the platform at {named[1]}, and ONLYONCE_DATABASE_URL names no role that may "
+                "write there",
+                data="nothing was read or written",
+                hint="set ONLYONCE_DATABASE_URL to the same database; in containers: docker compose exec "
+                "airflow-scheduler onlyonce …",
+            ) from error
         raise Refused(
             f"there is no platform under {settings.home()} yet",
             data="nothing was read or written",

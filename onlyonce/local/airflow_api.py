@@ -54,19 +54,19 @@ def of_environment() -> Address:
     Raise Refused if another one's login is missing.
     """
     given = settings.airflow_login()
-    url = given.url or variable("AIRFLOW__API__BASE_URL")
     token, user, password = given.token or variable("AIRFLOW_CLI_TOKEN") or "", given.user, given.password
-    own = f"http://127.0.0.1:{settings.airflow_port()}"
-    address = Address((url or own).rstrip("/"), user or airflow_server.USER, password, token)
-    if token or password:
-        return address
-    if address.url != own:
+    named = airflow_server.named()
+    url = named[1] if named else airflow_server.own_url()
+    if named and not token and not password:
         raise Refused(
-            f"no login is known for Airflow at {address.url}",
+            f"no login is known for Airflow at {url}",
             data="nothing was changed",
-            hint="set ONLYONCE_AIRFLOW_TOKEN, or ONLYONCE_AIRFLOW_USER and ONLYONCE_AIRFLOW_PASSWORD",
+            hint="set ONLYONCE_AIRFLOW_TOKEN, or ONLYONCE_AIRFLOW_USER and ONLYONCE_AIRFLOW_PASSWORD; if its API has "
+            "another address, ONLYONCE_AIRFLOW_URL too",
         )
-    return Address(own, airflow_server.USER, airflow_server.password(), own=True)
+    if not token and not password:
+        password = airflow_server.password()
+    return Address(url, user or airflow_server.USER, password, token, own=named is None)
 
 
 # A small client: only what the demo, `onlyonce pause` and the tests need.
@@ -214,7 +214,8 @@ class AirflowApi:
                 data="what was committed is still there",
                 hint="`onlyonce up` starts it"
                 if self._address.own
-                else f"see that it runs, and that {self.base_url} is its address (ONLYONCE_AIRFLOW_URL)",
+                else f"start it where it runs; if its API has another address than {self.base_url}, set "
+                "ONLYONCE_AIRFLOW_URL to that one",
             ) from error
 
 
@@ -225,7 +226,7 @@ def _run(dag_id: str, run_id: str) -> str:
 def _checked(response: httpx.Response) -> httpx.Response:
     if response.is_success:
         return response
-    where = f"{response.request.method} {response.request.url.path}"
+    where = f"{response.request.method} {response.request.url.copy_with(query=None, username=None, password=None)}"
     if response.is_server_error:
         raise Retryable(f"Airflow failed at {where}: {response.text[:300]}", hint="run the same command again")
     raise Refused(

@@ -67,7 +67,7 @@ def environment() -> dict[str, str]:
     password()
     return {
         **inherited(),
-        **_airflow(airflow_home, f"http://127.0.0.1:{settings.airflow_port()}"),
+        **_airflow(airflow_home, own_url()),
         **_secrets(airflow_home),
         **_connections(),
         **_surroundings(home),
@@ -88,6 +88,27 @@ def password() -> str:
 def password_file() -> Path:
     """Return the file that holds the password, readable by its owner only."""
     return settings.home() / "airflow" / "simple_auth_manager_passwords.json.generated"
+
+
+def own_url() -> str:
+    """Return the address of this home's own Airflow."""
+    return f"http://127.0.0.1:{settings.airflow_port()}"
+
+
+def named() -> tuple[str, str] | None:
+    """Return the variable that names another Airflow than this home's own, and its address; None if none does.
+
+    Beside another platform's database, Airflow is that platform's too, whatever its address.
+    """
+    given = {
+        "ONLYONCE_AIRFLOW_URL": settings.airflow_login().url,
+        "AIRFLOW__API__BASE_URL": variable("AIRFLOW__API__BASE_URL"),
+    }
+    name, url = next(((name, url) for name, url in given.items() if url), ("", own_url()))
+    if database := settings.named_database():
+        return name or database[0], url.rstrip("/")
+    address = url.rstrip("/").replace("://localhost:", "://127.0.0.1:")
+    return None if address == own_url() else (name, url.rstrip("/"))
 
 
 def airflow_url(driver: str) -> str:

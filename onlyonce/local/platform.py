@@ -10,7 +10,6 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from rich.console import Console
 
@@ -47,12 +46,12 @@ def up(console: Console | None = None) -> Login:
     Return the way to the UI. Raise Refused if another platform is named.
     """
     _refuse_named()
-    if url := settings.airflow_login().url:
+    if named := airflow_server.named():
+        variable, url = named
         raise Refused(
-            f"ONLYONCE_AIRFLOW_URL names the Airflow at {url}, and `up` would start a second one",
+            f"{variable} names the Airflow at {url}, and `up` would start a second one",
             data="nothing was started",
-            hint="unset ONLYONCE_AIRFLOW_URL for a platform of this home; or start PostgreSQL alone: onlyonce up "
-            "--no-airflow",
+            hint=f"unset {variable} for a platform of this home; or start PostgreSQL alone: onlyonce up --no-airflow",
         )
     home = settings.home()
     postgres.make_enterable(home)
@@ -107,24 +106,20 @@ def is_up() -> bool:
 
 def login() -> Login:
     """Return the address of the Airflow UI and its only user."""
-    url = f"http://127.0.0.1:{settings.airflow_port()}"
-    return Login(url, airflow_server.USER, airflow_server.password(), airflow_server.password_file())
+    return Login(
+        airflow_server.own_url(), airflow_server.USER, airflow_server.password(), airflow_server.password_file()
+    )
 
 
 def _refuse_named() -> None:
-    """Raise Refused if a URL names the database that commands use.
-
-    A server of this home would be a second platform, which no command uses.
-    """
-    named = settings.given_database_url()
-    if named is not None:
-        url = urlsplit(named)
+    """Raise Refused if a URL names another platform's database: a server of this home would be a second platform."""
+    if named := settings.named_database():
+        variable, where = named
         raise Refused(
-            f"ONLYONCE_DATABASE_URL names the platform at {url.hostname}:{url.port or 5432}{url.path}, and `up` "
-            "would start a second one",
+            f"{variable} names the platform at {where}, and `up` would start a second one",
             data="nothing was started",
-            hint="that platform is started where it runs (in containers by compose); unset ONLYONCE_DATABASE_URL "
-            "for one of this home",
+            hint=f"start that platform where it runs (in containers: docker compose up); or unset {variable} for a "
+            "platform of this home",
         )
 
 

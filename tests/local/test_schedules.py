@@ -9,12 +9,13 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from onlyonce.core.errors import Refused
+from onlyonce.core.errors import Refused, Retryable
 from onlyonce.local import airflow_api
 from onlyonce.local.airflow_api import Address, AirflowApi, of_environment
 
@@ -128,3 +129,29 @@ def test_any_airflow_is_asked_with_a_token_or_a_login(airflow: Airflow, monkeypa
     assert len(airflow.logins) == 1
     assert airflow.paused["flights_stream"] is False
     assert "secret" not in repr(of_environment())
+
+
+@pytest.mark.parametrize(
+    ("named", "url", "hint"),
+    [
+        ({}, "http://127.0.0.1:1", "`onlyonce up` starts it"),
+        ({"ONLYONCE_AIRFLOW_URL": "http://127.0.0.1:2/"}, "http://127.0.0.1:2", "ONLYONCE_AIRFLOW_URL"),
+        ({"ONLYONCE_READER_URL": "postgresql://r:s@postgres/onlyonce"}, "http://127.0.0.1:1", "ONLYONCE_AIRFLOW_URL"),
+    ],
+)
+def test_only_a_homes_own_airflow_is_started_by_up(
+    named: dict[str, str], url: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message names the address that was asked, also in a container that has the browser's address alone."""
+    for name, value in {
+        "ONLYONCE_HOME": str(tmp_path), "ONLYONCE_AIRFLOW_PORT": "1", "ONLYONCE_AIRFLOW_PASSWORD": "secret",
+        "AIRFLOW__API__BASE_URL": "http://127.0.0.1:1", "ONLYONCE_DATABASE_URL": "", "ONLYONCE_READER_URL": "", **named,
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+
+    with pytest.raises(Retryable) as refused:
+        airflow_api.hold_schedules("flights", held=True)
+
+    assert f"Airflow at {url} does not answer" in refused.value.what
+    assert hint in refused.value.hint
+    assert ("onlyonce up" in refused.value.hint) == (not named)
