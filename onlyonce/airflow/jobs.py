@@ -105,9 +105,10 @@ class JobOperator(BaseOperator):
         """Run the job and log its report. Raise what the job raises, and AirflowFailException for what is refused."""
         # By name: DAG files import no database, and import-linter sees through a function's body too.
         job, formats = (importlib.import_module(f"onlyonce.{name}") for name in (self.module, "database.statements"))
-        with refusals_are_final(self.log), within({**secret_variables(), **self.declarations.variables()}):
+        with refusals_are_final(self.log):
             formats.check_home()
-            report = getattr(job, self.entry)(self.arguments(context))
+            with within({**secret_variables(), **self.declarations.variables()}):
+                report = getattr(job, self.entry)(self.arguments(context))
         tell(report, self.log)
 
     def arguments(self, context: Any) -> list[str]:

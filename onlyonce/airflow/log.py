@@ -51,9 +51,13 @@ class Database(Protocol):
 def secret_variables() -> dict[str, str]:
     """Return the variables that only a job may know.
 
-    They are the URL of the database and, if there is a connection for it, the keys of the object store.
+    They are the URL of the database and, if there is a connection for it, the keys of the object store. Raise Refused
+    if no database is known.
     """
-    return {**database_variables(), **store_variables()}
+    database = database_variables()
+    if not database:
+        _without_connection()
+    return {**database, **store_variables()}
 
 
 def store_variables() -> dict[str, str]:
@@ -123,23 +127,35 @@ def database_url() -> str:
     """Return the URL for readers of the log in Airflow's own process. It holds a password: never log it, never store
     it.
 
-    Raise FileNotFoundError if there is neither the connection nor the variable nor a platform's folder.
+    Raise Refused if there is neither the connection nor the variable nor a platform's folder.
     """
-    return database_variables().get("ONLYONCE_DATABASE_URL") or settings.database_url()
+    return database_variables().get("ONLYONCE_DATABASE_URL") or _without_connection()
+
+
+def _without_connection() -> str:
+    try:
+        return settings.database_url()
+    except FileNotFoundError as error:
+        raise Refused(
+            f"Airflow has no connection {CONNECTION}, which names the platform's PostgreSQL",
+            data="nothing was started",
+            hint=f"airflow connections add {CONNECTION} --conn-type postgres --conn-host HOST --conn-port 5432 "
+            "--conn-schema onlyonce --conn-login onlyonce_writer --conn-password …; then clear the task",
+        ) from error
 
 
 def reader_url() -> str:
     """Return the URL for code that only reads the log in Airflow's own process. Never log it.
 
     It is the reader's by its variable or connection, else the writer's connection, else the URL of the platform's
-    folder. So a triggerer needs no password of the writer. Raise FileNotFoundError if there is none.
+    folder. So a triggerer needs no password of the writer. Raise Refused if there is none.
     """
     url = settings.given_reader_url() or _url_of(READER_CONNECTION) or _url_of(CONNECTION)
     if url is not None:
         return url
     with suppress(FileNotFoundError, Refused):
         return settings.reader_url()
-    return settings.database_url()
+    return _without_connection()
 
 
 def url_of(database: Database) -> str:

@@ -26,6 +26,7 @@ from onlyonce.api.pipeline import (
     target,
 )
 from onlyonce.api.sources import WithInbox
+from onlyonce.core.errors import Refused
 from onlyonce.core.locations import Url
 
 Place = tuple[str, str]
@@ -100,7 +101,7 @@ def _table(variable: str, table: str) -> Place:
     """Return a table of the platform's database, or of the database that a variable names, without a secret."""
     try:
         found = environment.variable(variable) if variable else database_url()
-    except FileNotFoundError:
+    except Refused:
         found = None
     if found is None:
         return ("postgres", table)  # known only where the driver runs

@@ -28,7 +28,7 @@ from airflow.providers.common.compat.openlineage.utils.spark import (
 )
 from airflow.sdk import BaseOperator, BaseOperatorLink, Connection, conf
 from airflow.sdk import conf as airflow_settings
-from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
 from onlyonce import environment, settings
@@ -329,13 +329,21 @@ class SparkJobOperator(BaseOperator):
     def place(self) -> tuple[str, str]:
         """Return Spark's master and the deploy mode, by the connection and the operator's words.
 
-        Raise Refused, or AirflowNotFoundException.
+        Raise Refused if the connection is missing, or can't be used so.
         """
         refuse_secrets(
             {"env_vars": self.env_vars, "conf": self.conf, "the operator": self.submit},
             self._named() if self.env_vars or self.conf else (),
         )
-        connection = Connection.get(self.conn_id)  # raises if it is missing, when the hook would take 'yarn'
+        try:
+            connection = Connection.get(self.conn_id)
+        except AirflowNotFoundException as error:  # the hook would take 'yarn'
+            raise Refused(
+                f"Airflow has no connection {self.conn_id}, which names Spark's master",
+                data="nothing was started",
+                hint=f"airflow connections add {self.conn_id} --conn-type spark --conn-host 'local[2]', or your "
+                "cluster's master; then clear the task",
+            ) from error
         master = master_of(connection)
         mode = self.deploy_mode or connection.extra_dejson.get("deploy-mode") or "client"
         refuse_master(master, mode)  # before the hook, which knows k8s:// only with another provider

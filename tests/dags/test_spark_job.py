@@ -9,12 +9,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from airflow.sdk import DAG, Connection
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from onlyonce.airflow import openlineage
 from onlyonce.airflow.jobs import WHO_ACTS, outcome
@@ -137,12 +138,20 @@ def test_without_the_connection_the_driver_inherits_the_url(
     assert submit().env["ONLYONCE_DATABASE_URL"] == "postgresql+psycopg2://inherited"
 
 
-def test_a_missing_spark_connection_is_not_taken_for_yarn(
-    submit: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name, kind", [("spark_default", "spark"), ("onlyonce_db", "postgres")])
+def test_a_missing_connection_is_named_with_the_command_that_adds_it(
+    submit: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, kind: str
 ) -> None:
-    monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT")
-    with pytest.raises(AirflowNotFoundException, match="spark_default"):
+    """Airflow's standalone mode has neither. Spark's is not taken for YARN's."""
+    monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    monkeypatch.delenv(f"AIRFLOW_CONN_{name.upper()}")
+    with pytest.raises(AirflowFailException) as failure:
         submit()
+
+    what, data, hint = str(failure.value).splitlines()
+    assert f"no connection {name}" in what
+    assert "nothing was started" in data
+    assert f"airflow connections add {name} --conn-type {kind}" in hint
 
 
 @pytest.mark.parametrize("code, fatal", [(1, False), (137, False), (75, False), (64, True), (69, True), (70, True)])
