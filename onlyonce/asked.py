@@ -171,7 +171,7 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
         FILES,
     ),
     "finalize": (_any_pipeline("One pipeline with its bounded runs; by default all."), FILES),
-    "collect": (_any_pipeline("One pipeline with its bounded runs; by default all."),),
+    "collect": (_any_pipeline("One pipeline with its bounded runs; by default all."), FILES),
     "maintain": (
         _any_pipeline("One pipeline; by default all."),
         _switch("--dry-run", "Say what would be done; change nothing."),
@@ -196,6 +196,7 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
             default=AUDIT_GRACE_MINUTES,
         ),
         _switch("--data", "Count the rows of the tables too, against the log. Reads every row once."),
+        FILES,
     ),
     "plan": (
         _any_pipeline("A declared pipeline; by default all."),
@@ -273,6 +274,7 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
             float,
             least=0,
         ),
+        FILES,
     ),
     "conform": (_pipeline(), MASTER, FILES),
 }

@@ -56,7 +56,7 @@ def check(
 
     Starts a local Spark only where something has changed.
     """
-    chosen = [declared(pipeline, pipelines)] if pipeline else list(load.load(pipelines).values())
+    chosen = [declared(pipeline)] if pipeline else list(load.load().values())
     asked = checked(chosen, master)
     rows = [{"pipeline": one.name, "outputs": len(one.outputs), "asked Spark": one.name in asked} for one in chosen]
     give(
@@ -97,7 +97,7 @@ def replay(
     as_json: Json = False,
 ) -> None:
     """Run the functions over the rows of one committed batch and show what they give. Writes nothing."""
-    known = declared(pipeline, pipelines)
+    known = declared(pipeline)
     there(settings.database_url)
     from onlyonce import check as job  # imports Spark
 
@@ -120,10 +120,10 @@ def add_change_commands(app: typer.Typer) -> None:
 def plan(given: Any, words: list[str], as_json: bool) -> None:
     """Compare what is declared with what has run: what each difference needs, before anything runs."""
     if given.pipeline:
-        declared(given.pipeline, given.pipelines)
+        declared(given.pipeline)
     there(settings.database_url)
     if not given.apply:  # --apply starts runs, which check themselves
-        known = load.load(given.pipelines)
+        known = load.load()
         checked([known[given.pipeline]] if given.pipeline else list(known.values()))
 
     from onlyonce.operate import plan as planner  # imports the declared functions, and Spark's modules
@@ -139,7 +139,7 @@ def release(given: Any, words: list[str], as_json: bool) -> None:
     """Take invalid or remnant rows in again after a correction, each set of rows once."""
     if given.invalid == given.remnant:
         raise Refused("which rows shall be released?", hint="say --invalid or --remnant, one of the two")
-    declared(given.pipeline, given.pipelines)
+    declared(given.pipeline)
     there(settings.database_url)
 
     from onlyonce.outputs import reprocess as releaser  # imports Spark
@@ -165,7 +165,7 @@ def conform(given: Any, words: list[str], as_json: bool) -> None:
 
     Exit code 0: it does.
     """
-    declared(given.pipeline, given.pipelines)
+    declared(given.pipeline)
 
     from onlyonce.testing import conformance as job  # imports Spark
 
@@ -215,7 +215,7 @@ def crashtest(
 
     Exit code 0: they did.
     """
-    declared(pipeline, pipelines)  # a wrong name is refused before anything starts
+    declared(pipeline)  # a wrong name is refused before anything starts
 
     from onlyonce.local.processes import sigterm_like_ctrl_c
     from onlyonce.testing import crash_results  # imports Delta and the database's driver

@@ -17,6 +17,7 @@ from onlyonce.cli.shell import (
     InstanceName,
     Json,
     Limit,
+    OnlyOfFiles,
     PipelineFiles,
     PipelineName,
     asking,
@@ -24,6 +25,7 @@ from onlyonce.cli.shell import (
     declared,
     give,
     note,
+    only_declared,
     progress,
     read,
     rows_of,
@@ -59,7 +61,7 @@ def doctor(given: Any, words: list[str], as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def pause(pipeline: PipelineName) -> None:
+def pause(pipeline: PipelineName, pipelines: PipelineFiles = None) -> None:
     """Hold the schedules of a pipeline in Airflow: its stream and what is queued.
 
     A run in progress continues to its end.
@@ -67,7 +69,7 @@ def pause(pipeline: PipelineName) -> None:
     _hold(pipeline, held=True)
 
 
-def resume(pipeline: PipelineName) -> None:
+def resume(pipeline: PipelineName, pipelines: PipelineFiles = None) -> None:
     """Resume the schedules of a pipeline. The next run reads the input that has arrived meanwhile."""
     _hold(pipeline, held=False)
 
@@ -78,6 +80,7 @@ def stop(
     shell: Annotated[
         bool, typer.Option("--shell", help="Don't use Airflow: wait only for runs that were started at a shell.")
     ] = False,
+    pipelines: PipelineFiles = None,
     as_json: Json = False,
 ) -> None:
     """Hold the schedules of a pipeline, ask its long run to stop, and wait until the run at work has ended.
@@ -111,6 +114,7 @@ def inbox(
     source: Annotated[
         str | None, typer.Option("--source", help="The source whose inbox this is, if the pipeline has several.")
     ] = None,
+    pipelines: PipelineFiles = None,
     as_json: Json = False,
 ) -> None:
     """Show where the inbox of a pipeline was and where it is now.
@@ -148,7 +152,7 @@ def forget(given: Any, words: list[str], as_json: bool) -> None:
     Says what it can't reach, and leaves a receipt without the values. Exit code 1 if a line was not found or an output
     could not be computed again.
     """
-    declared(given.pipeline, given.pipelines)
+    declared(given.pipeline)
     there(settings.database_url)
 
     from onlyonce.operate import forget as forgetting
@@ -266,35 +270,36 @@ def sql(
     give(read(lambda views: views.free(statement), settings.reader_url), as_json)
 
 
-def status(as_json: Json = False) -> None:
+def status(pipelines: OnlyOfFiles = None, as_json: Json = False) -> None:
     """Show one row for each pipeline and bounded run: last batch, max event time, conservation, epoch."""
 
-    rows = read(lambda views: views.rows("status"))
+    rows = only_declared(read(lambda views: views.rows("status")), pipelines)
     if not as_json:
         note(f"the commit log in {database_of_log()}")
     give(rows, as_json, empty="no pipeline has run yet")
 
 
-def lag(as_json: Json = False) -> None:
+def lag(pipelines: OnlyOfFiles = None, as_json: Json = False) -> None:
     """Show how far each stage of each pipeline is behind.
 
     The rows have the age of its oldest waiting input, and of what it has committed.
     """
 
-    give(read(lambda views: views.rows("lag")), as_json, empty="no pipeline has run yet")
+    rows = only_declared(read(lambda views: views.rows("lag")), pipelines)
+    give(rows, as_json, empty="no pipeline has run yet")
 
 
-def commits(pipeline: InstanceName, limit: Limit = 20, as_json: Json = False) -> None:
+def commits(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:
     """Show the last lines of the commit log, newest first: one for each unit."""
     give(rows_of(pipeline, "commits_of", n=limit), as_json, empty="nothing is committed yet")
 
 
-def batches(pipeline: InstanceName, limit: Limit = 20, as_json: Json = False) -> None:
+def batches(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:
     """Show the last batches of each query, newest first, with what became of their records."""
     give(rows_of(pipeline, "batches_of", n=limit), as_json, empty="no batch has begun yet")
 
 
-def files(pipeline: InstanceName, limit: Limit = 20, as_json: Json = False) -> None:
+def files(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:
     """Show the last files of each sharded output: window, pane, shard, and whether it has its final name."""
     give(rows_of(pipeline, "files_of", n=limit), as_json, empty="no files are written yet")
 
@@ -317,7 +322,7 @@ def trace(
     from onlyonce.records import trace as tracing
     from onlyonce.sources import record_id
 
-    known = declared(pipeline, pipelines)
+    known = declared(pipeline)
     asked = record_id.asked(known, record)
     with progress("looks through the log and `events`"):
         report, seen = tracing.trace(Database(there(settings.reading_url), "onlyonce-trace"), known, pipeline, asked)
@@ -330,7 +335,7 @@ def late(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = N
     """Show the records that came after their window had closed, one row for each output and window."""
     from onlyonce.records import left_out
 
-    _give_some(left_out.late(declared(pipeline, pipelines), pipeline, limit), limit, as_json)
+    _give_some(left_out.late(declared(pipeline), pipeline, limit), limit, as_json)
 
 
 def rejected(
@@ -345,7 +350,7 @@ def rejected(
     from onlyonce.database.connect import Database
     from onlyonce.records import left_out as found
 
-    known = declared(pipeline, pipelines)
+    known = declared(pipeline)
     if output is not None:
         known.output(output)
     database = Database(there(settings.reading_url), "onlyonce-rejected")
@@ -356,14 +361,14 @@ def invalid(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles 
     """Show the invalid records, with the reason, the place and the line as it came."""
     from onlyonce.records import left_out
 
-    _give_some(left_out.invalid(declared(pipeline, pipelines), pipeline, limit), limit, as_json)
+    _give_some(left_out.invalid(declared(pipeline), pipeline, limit), limit, as_json)
 
 
 def remnant(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:
     """Show the records from before the dedup horizon, which can't be checked for duplicates any more."""
     from onlyonce.records import left_out
 
-    _give_some(left_out.remnant(declared(pipeline, pipelines), pipeline, limit), limit, as_json)
+    _give_some(left_out.remnant(declared(pipeline), pipeline, limit), limit, as_json)
 
 
 def _give_some(found: tuple[int, list[dict[str, object]]], limit: int, as_json: bool) -> None:

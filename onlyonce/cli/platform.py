@@ -10,7 +10,7 @@ import typer
 from onlyonce import console
 from onlyonce import settings as onlyonce_settings
 from onlyonce.api.sources import Growing, Kafka, PubSub
-from onlyonce.cli.shell import Json, PipelineName, give
+from onlyonce.cli.shell import Json, PipelineFiles, PipelineName, give
 from onlyonce.core.errors import Refused
 from onlyonce.core.locations import on_disk
 from onlyonce.core.runs import Report
@@ -190,6 +190,7 @@ def feed(
             min=0.001, help="Records per second, for all inputs but whole files; by default as fast as possible."
         ),
     ] = None,
+    pipelines: PipelineFiles = None,
     as_json: Json = False,
 ) -> None:
     """Put a data set into a pipeline's source, in arrival order with re-deliveries: files, lines that are appended to

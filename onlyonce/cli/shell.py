@@ -60,9 +60,27 @@ InstanceName = Annotated[
         metavar="PIPELINE", help="A pipeline, or a bounded run of it, like flights@1.", autocompletion=_named
     ),
 ]
+
+
+def _named_files(ctx: typer.Context, files: list[Path] | None) -> list[Path] | None:
+    """Set ONLYONCE_PIPELINES to the given files until the command ends, so that whatever it calls reads them."""
+    if files:
+        ctx.with_resource(settings.within({"ONLYONCE_PIPELINES": os.pathsep.join(str(one.resolve()) for one in files)}))
+    return files
+
+
 PipelineFiles = Annotated[
     list[Path] | None,
-    typer.Option("--pipelines", metavar="FILE", help="A file with declarations, instead of ONLYONCE_PIPELINES."),
+    typer.Option(asked.FILES.flag, metavar=asked.FILES.metavar, help=asked.FILES.help, callback=_named_files),
+]
+OnlyOfFiles = Annotated[
+    list[Path] | None,
+    typer.Option(
+        asked.FILES.flag,
+        metavar=asked.FILES.metavar,
+        help="Show only the pipelines that this file declares.",
+        callback=_named_files,
+    ),
 ]
 Limit = Annotated[int, typer.Option("--limit", min=1, help="How many rows at most.")]
 
@@ -194,7 +212,9 @@ def asking(job: str) -> Callable[[Callable[[Any, list[str], bool], None]], Calla
 
 
 def _parameter(option: asked.Option) -> Parameter:
-    kind: Any = list[Path] if option.kind is Path else option.kind
+    if option is asked.FILES:
+        return Parameter(option.dest, Parameter.KEYWORD_ONLY, default=None, annotation=PipelineFiles)
+    kind: Any = option.kind
     kind = kind if option.needed or option.default is not None else kind | None
     known: dict[str, Any] = {"metavar": option.metavar, "help": option.help, "min": option.least}
     if option.positional:
@@ -334,11 +354,21 @@ def _none_of(instance: str) -> list[console.Row]:
     return []
 
 
-def declared(instance: str, files: list[Path] | None = None) -> Pipeline:
+def only_declared(rows: list[console.Row], files: list[Path] | None, column: str = "pipeline") -> list[console.Row]:
+    """Return the rows of the pipelines that the files declare; all rows if no file is given."""
+    if not files:
+        return rows
+    from onlyonce.api import load as declarations
+
+    known = declarations.load()
+    return [row for row in rows if str(row[column]).partition("/")[0].partition("@")[0] in known]
+
+
+def declared(instance: str) -> Pipeline:
     """Return the declaration of a pipeline, or of a bounded run (flights@1). Raise Refused with a guess."""
     from onlyonce.api import load as declarations
 
-    known = declarations.load(files)
+    known = declarations.load()
     name = instance.partition("@")[0]
     if name not in known:
         raise unknown("pipeline", name, sorted(known))

@@ -25,7 +25,20 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from onlyonce import asked, logs, settings
 from onlyonce import console as onlyonce_console
 from onlyonce.api.sources import PubSub
-from onlyonce.cli.shell import Json, PlatformGroup, asking, declared, give, progress, read, started_database, there
+from onlyonce.cli.shell import (
+    Json,
+    OnlyOfFiles,
+    PipelineFiles,
+    PlatformGroup,
+    asking,
+    declared,
+    give,
+    only_declared,
+    progress,
+    read,
+    started_database,
+    there,
+)
 
 NO_JVM = "JAVA_GATEWAY_EXITED"
 """Spark's name for a JVM that ends as it starts. Only the JVM's own output has the cause."""
@@ -198,7 +211,7 @@ def run(given: Any, words: list[str], as_json: bool) -> None:
 
     Messages of Pub/Sub are landed first (onlyonce land), but for a dry run.
     """
-    known = declared(given.pipeline, given.pipelines)  # a wrong name is refused before Spark starts
+    known = declared(given.pipeline)  # a wrong name is refused before Spark starts
     started_database()
     if isinstance(known.source, PubSub) and not given.dry_run:
         from onlyonce.sources import pubsub as before
@@ -227,7 +240,7 @@ def deliver(given: Any, words: list[str], as_json: bool) -> None:
 @asking("land")
 def land(given: Any, words: list[str], as_json: bool) -> None:
     """Pull a pipeline's Pub/Sub messages, write them to its inbox, and only then acknowledge them. No Spark."""
-    declared(given.pipeline, given.pipelines)
+    declared(given.pipeline)
     there(settings.database_url)
 
     from onlyonce.sources import pubsub as job
@@ -241,7 +254,7 @@ def land(given: Any, words: list[str], as_json: bool) -> None:
 def backfill(given: Any, words: list[str], as_json: bool) -> None:
     """Recompute closed windows, now with their late rows, and replace the old results: what the DAG PIPELINE_backfill
     does."""
-    declared(given.pipeline, given.pipelines)  # a wrong name is refused before anything starts
+    declared(given.pipeline)  # a wrong name is refused before anything starts
     there(settings.database_url)
 
     from onlyonce.outputs import backfill as job
@@ -262,9 +275,9 @@ def audit(given: Any, words: list[str], as_json: bool) -> None:
     with progress("reads the log") as show:
         report = auditor.examine_log(given.grace, data=given.data, watch=show)
     give(report, as_json)
-    if report.warnings:
-        onlyonce_console.show_error(auditor.broken(report), onlyonce_console.console(stderr=True))
-        raise typer.Exit(1)
+    if wrong := auditor.problem(report):
+        onlyonce_console.show_error(wrong, onlyonce_console.console(stderr=True))
+        raise typer.Exit(1 if report.warnings else wrong.exit_code)
 
 
 @asking("collect")
@@ -313,10 +326,11 @@ def sweep(given: Any, words: list[str], as_json: bool) -> None:
 
 
 @lineage_app.command("list")
-def list_lineages(as_json: Json = False) -> None:
+def list_lineages(pipelines: OnlyOfFiles = None, as_json: Json = False) -> None:
     """List each life of each query, with its state, its epoch and its last batch."""
 
-    give(read(lambda views: views.rows("lineages")), as_json, empty="no query has run yet")
+    rows = only_declared(read(lambda views: views.rows("lineages")), pipelines, "lineage")
+    give(rows, as_json, empty="no query has run yet")
 
 
 @lineage_app.command("new")
@@ -330,6 +344,7 @@ def new_lineage(
         ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do it. Without this it only says what it would do.")] = False,
+    pipelines: PipelineFiles = None,
     as_json: Json = False,
 ) -> None:
     """Close the life of a query whose checkpoint is lost or damaged; the next one starts from the log."""

@@ -113,7 +113,8 @@ def login() -> Login:
 
 def _refuse_named() -> None:
     """Raise Refused if a URL names another platform's database: a server of this home would be a second platform."""
-    if named := settings.named_database():
+    named = settings.named_database()
+    if named is not None:
         variable, where = named
         raise Refused(
             f"{variable} names the platform at {where}, and `up` would start a second one",

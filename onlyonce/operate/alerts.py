@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -47,7 +48,7 @@ def main(argv: list[str]) -> Report:
     tell = hook(settings.alert_hook())
     database = Database(settings.database_url(), "onlyonce-alerts")
     migrate(database.url)
-    seen = _look(database, minutes * 60)
+    seen = _look(database, minutes * 60, asked.pipelines)
     cleared = Alerts(database).keep(seen)
     told, failed = _tell_all(database, tell) if tell else (0, [])
     raised = Alerts(database).raised()
@@ -92,11 +93,11 @@ def _post(url: str, message: dict[str, str]) -> None:
         raise Retryable(f"the webhook did not answer: {type(error).__name__}") from None
 
 
-def _look(database: Database, lag_seconds: float) -> list[Cause]:
+def _look(database: Database, lag_seconds: float, files: list[Path] | None) -> list[Cause]:
     seen = audit.gather(database)
     near = Collector(database).near_horizon()
     lag = [Lag(**{name: row[name] for name in Lag.__dataclass_fields__}) for row in Views(database).rows("lag")]
-    return list(causes(audit.unconserved(seen, declarations.load()), lag, near, lag_seconds))
+    return list(causes(audit.unconserved(seen, declarations.load(files)), lag, near, lag_seconds))
 
 
 def _tell_all(database: Database, tell: Hook) -> tuple[int, list[str]]:

@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -402,6 +403,7 @@ def _text(value: Any) -> str:
 
 log = structlog.get_logger()
 
+NOT_DECLARED = "pipelines that are not declared"
 FILES_WAIT_SECONDS = 3600
 """The DAG `onlyonce_finalize` runs twice an hour."""
 
@@ -500,34 +502,37 @@ class Evidence:
 
 
 def main(argv: list[str]) -> Report:
-    """Audit once; if there are findings, log them and raise InvariantBroken."""
+    """Audit once, and log the findings. Raise what `problem` returns."""
     asked = parse("audit", argv)
-    report = examine_log(asked.grace, data=asked.data)
+    report = examine_log(asked.grace, data=asked.data, files=asked.pipelines)
     # Logs are not configured here: in Airflow's process that would remove Airflow's own.
     for finding in report.warnings:
         log.error("audit", finding=finding)
-    if report.warnings:
-        raise broken(report)
+    if wrong := problem(report):
+        raise wrong
     return report
 
 
 def examine_log(
-    grace: int = AUDIT_GRACE_MINUTES, *, data: bool = False, watch: Callable[[str], None] = lambda _: None
-) -> Report:
+    grace: int = AUDIT_GRACE_MINUTES, *, data: bool = False, watch: Callable[[str], None] = lambda _: None,
+    files: list[Path] | None = None,
+) -> Report:  # fmt: skip
     """Return the report, with each finding among its warnings. `watch` is called with what is audited next."""
     database = Database(settings.database_url())
     seen, summary, near = gather(database), Views(database).rows("fates"), Collector(database).near_horizon()
-    declared = declarations.load()
+    declared = declarations.load(files)
     found = list(findings(seen, declared, grace))
     left_out: list[str] = []
     if data:
         wrong, left_out = examine_data(database, declared, watch)
         found += wrong
-    facts = {
+    facts: dict[str, Any] = {
         "batches": sum(row["batches"] for row in summary),
         "under way": len(seen.begun_batches),
         "found": len(found),
     }
+    if data and (undeclared := {name for _, name in Collector(database).instances()} - declared.keys()):
+        facts[NOT_DECLARED] = ", ".join(sorted(undeclared))
     shown = {"conservation": summary}
     if seen.begun_batches:
         shown["begun and not committed"] = [vars(one) for one in seen.begun_batches]
@@ -592,15 +597,24 @@ def unconserved(seen: Evidence, declared: Mapping[str, Pipeline]) -> Iterator[tu
             yield output.lineage, finding
 
 
-def broken(report: Report) -> InvariantBroken:
-    """Return the error that the findings amount to."""
-    more = f" (and {len(report.warnings) - 1} more)" if len(report.warnings) > 1 else ""
-    return InvariantBroken(
-        f"the audit found: {report.warnings[0]}{more}",
-        data="nothing was changed; what is committed stays as it is",
-        hint="a run of that pipeline finishes work that was left behind. For anything else look at "
-        "onlyonce.conservation WHERE conserved IS NOT TRUE before you run anything",
-    )
+def problem(report: Report) -> OnlyonceError | None:
+    """Return the error that the report amounts to: findings, or else pipelines whose tables could not be compared."""
+    if report.warnings:
+        more = f" (and {len(report.warnings) - 1} more)" if len(report.warnings) > 1 else ""
+        return InvariantBroken(
+            f"the audit found: {report.warnings[0]}{more}",
+            data="nothing was changed; what is committed stays as it is",
+            hint="a run of that pipeline finishes work that was left behind. For anything else look at "
+            "onlyonce.conservation WHERE conserved IS NOT TRUE before you run anything",
+        )
+    if names := report.facts.get(NOT_DECLARED):
+        return Refused(
+            f"the tables of {names} were not compared: no file that was read declares them",
+            data="nothing was changed; in everything else that was compared nothing was found",
+            hint="name the files of all pipelines: onlyonce audit --data --pipelines FILE --pipelines FILE; "
+            "`onlyonce drop` removes a pipeline that is gone for good",
+        )
+    return None
 
 
 def _is_owed(output: OutputAndReceive, declared: Mapping[str, Pipeline]) -> bool:

@@ -246,9 +246,10 @@ def main(argv: list[str]) -> Report:
 
     Raise InvariantBroken, after everything else, if a catalog has other ids than were written.
     """
-    only = parse("collect", argv).pipeline
+    asked = parse("collect", argv)
+    only = asked.pipeline
     database = Database(settings.database_url(), "onlyonce/collect")
-    declared = declarations.load()
+    declared = declarations.load(asked.pipelines)
     if only is not None and only not in declared:
         raise unknown("pipeline", only, sorted(declared))
     known = Collector(database).instances()

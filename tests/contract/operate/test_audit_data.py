@@ -22,6 +22,7 @@ from onlyonce.api import load as declarations
 from onlyonce.api.pipeline import Pipeline
 from onlyonce.api.sinks import BigQuery, FileSink, Webhook
 from onlyonce.cli import app
+from onlyonce.core.errors import Refused
 from onlyonce.database.connect import run
 from onlyonce.operate import audit
 from onlyonce.sinks.files.file_stores import folder_of
@@ -256,3 +257,23 @@ def test_the_command_compares_the_data_when_it_is_asked(whole: Shop) -> None:
     assert result.exit_code == 1
     [warning] = json.loads(result.stdout)["warnings"]
     assert warning.startswith("shop/receive/1/1: the log says 1 kept, `events` has 2")
+
+
+def test_the_command_fails_if_a_pipeline_could_not_be_compared(whole: Shop, tmp_path: Path) -> None:
+    """The folder of another project declares another one; with the files of both everything is compared."""
+    whole.die()
+    run(
+        whole.log.database,
+        lambda conn: conn.exec_driver_sql("UPDATE onlyonce_private.lineages SET life = 2 WHERE query <> 'receive'"),
+    )
+    other = tmp_path / "other.py"
+    other.write_text("PIPELINES = []\n")
+    cli = CliRunner()
+
+    result = cli.invoke(app, ["audit", "--data", "--json", "--pipelines", str(other)])
+
+    assert result.exit_code == Refused.exit_code
+    assert json.loads(result.stdout)["facts"]["pipelines that are not declared"] == "shop"
+    assert "the tables of shop were not compared" in result.stderr
+    both = ["--pipelines", str(other), "--pipelines", str(settings.pipeline_files()[0])]
+    assert cli.invoke(app, ["audit", "--data", *both]).exit_code == 0

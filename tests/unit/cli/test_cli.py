@@ -203,6 +203,50 @@ def test_a_name_that_only_a_given_file_declares(tmp_path: Path) -> None:
 
     assert runner.invoke(app, ["late", "mine"]).exit_code == errors.Refused.exit_code
     assert runner.invoke(app, ["late", "mine", "--pipelines", str(file)]).exit_code == 0
+    assert "ONLYONCE_PIPELINES" not in os.environ  # set for that command only
+
+
+@pytest.mark.parametrize("command", ["commits", "batches", "files", "inbox", "pause", "resume", "stop"])
+def test_a_command_reads_the_file_that_it_is_given(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name is not one of the settings' files, which is refused with a guess."""
+    file = tmp_path / "mine.py"
+    file.write_text(MINE)
+    answers(monkeypatch, [])
+
+    assert "no pipeline 'mine'" in runner.invoke(app, [command, "mine"]).stderr
+    assert "no pipeline 'mine'" not in runner.invoke(app, [command, "mine", "--pipelines", str(file)]).stderr
+
+
+def test_each_command_about_pipelines_takes_their_file() -> None:
+    """Whether it needs the name of one, or reads what is declared of all."""
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    options = {name: {one.name for one in command.params} for name, command in commands.items()}
+    of_all = {"audit", "alerts", "status", "lag", "doctor", "sweep"}
+
+    about = {name for name, known in options.items() if "pipeline" in known} | of_all
+    assert {name for name in about if "pipelines" not in options[name]} == set()
+
+
+@pytest.mark.parametrize(
+    ("command", "column"), [("status", "pipeline"), ("lag", "pipeline"), ("lineage list", "lineage")]
+)
+def test_status_shows_only_the_pipelines_of_a_given_file(
+    command: str, column: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With their bounded runs. Projects may share one log."""
+    file = tmp_path / "mine.py"
+    file.write_text(MINE)
+    names = ["mine", "mine@1", "yours"]
+    rows = [{column: name if column == "pipeline" else f"{name}/receive/1"} for name in names]
+    answers(monkeypatch, rows)
+    monkeypatch.setattr(work, "read", lambda _: rows)
+
+    shown = json.loads(runner.invoke(app, [*command.split(), "--json", "--pipelines", str(file)]).stdout)
+
+    assert shown == rows[:2]
+    assert json.loads(runner.invoke(app, [*command.split(), "--json"]).stdout) == rows
 
 
 def test_run_passes_its_options_on_as_the_words_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
