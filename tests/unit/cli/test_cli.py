@@ -197,6 +197,19 @@ def test_the_log_may_know_more_pipelines_than_are_declared(command: str, monkeyp
     assert runner.invoke(app, [command, "undeclared"]).exit_code == 0
 
 
+def test_a_container_without_the_writer_is_not_sent_to_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It knows the reader of its platform alone, as those of Airflow's page do."""
+    monkeypatch.setenv("ONLYONCE_READER_URL", "postgresql://reader:secret@postgres/onlyonce")
+
+    result = runner.invoke(app, ["stop", "flights"])
+
+    assert result.exit_code == errors.Refused.exit_code
+    assert "ONLYONCE_READER_URL names the platform at postgres:5432/onlyonce" in result.stderr
+    assert "set ONLYONCE_DATABASE_URL" in result.stderr
+    assert "onlyonce up" not in result.stderr
+    assert "secret" not in result.stderr
+
+
 def test_a_name_that_only_a_given_file_declares(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(MINE)
