@@ -204,13 +204,12 @@ def names_resolve(compose: Compose) -> Iterator[str]:
 
 
 def commands_reach_airflow(compose: Compose) -> Iterator[str]:
-    """Each service of Airflow has the API's address within the network and its login, for `pause` and `stop`."""
-    for name in (name for name in compose["services"] if name.startswith("airflow-")):
-        found = environment(compose["services"][name])
-        if found.get("ONLYONCE_AIRFLOW_URL") != "http://airflow-api-server:8080":
-            yield f"{name}: ONLYONCE_AIRFLOW_URL is not the API server's address between containers"
-        if not {"ONLYONCE_AIRFLOW_USER", "ONLYONCE_AIRFLOW_PASSWORD"} <= {*found}:
-            yield f"{name}: no login for Airflow"
+    """Where people run our commands, `pause` and `stop` have Airflow's address within the network, and its login."""
+    found = environment(compose["services"]["airflow-scheduler"])
+    if found.get("ONLYONCE_AIRFLOW_URL") != "http://airflow-api-server:8080":
+        yield "airflow-scheduler: ONLYONCE_AIRFLOW_URL is not the API server's address between containers"
+    if not {"ONLYONCE_AIRFLOW_USER", "ONLYONCE_AIRFLOW_PASSWORD"} <= {*found}:
+        yield "airflow-scheduler: no login for Airflow"
 
 
 RULES: dict[str, Callable[[Compose], Iterator[str]]] = {

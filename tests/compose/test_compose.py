@@ -50,7 +50,7 @@ WRITER = "postgresql+psycopg2://onlyonce_writer:{}@postgres:5432/onlyonce"
 CONNECTION = '{{"conn_type": "postgres", "host": "postgres", "login": "x", "password": "{}"}}'
 
 MISTAKES: list[tuple[str, str, Mistake]] = [
-    ("commands_reach_airflow", "the browser's address", _environment("airflow-api-server", ONLYONCE_AIRFLOW_URL="http://127.0.0.1:8080")),
+    ("commands_reach_airflow", "the browser's address", _environment("airflow-scheduler", ONLYONCE_AIRFLOW_URL="http://127.0.0.1:8080")),
     ("follows_the_schema", "a key by another name", _set("postgres", enviroment={})),
     ("follows_the_schema", "a health check by another name", _set("postgres", healthcheck={"tests": ["CMD", "true"]})),
     ("variables_are_known", "a variable that nobody writes", _environment("setup", ONLYONCE_HOME="${ELSEWHERE}")),
