@@ -378,7 +378,7 @@ def _rows(plans: list[Plan]) -> dict[str, list[dict[str, Any]]]:
         "changes": [
             {
                 "pipeline": plan.pipeline, "query": c.query, "what": c.part, "before": c.before, "after": c.after,
-                "needs": str(c.need), "why": c.why,
+                "diff": c.diff, "needs": str(c.need), "why": c.why,
             }
             for plan in plans for c in plan.found
         ],
