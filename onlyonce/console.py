@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import IO, Any
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.table import Table
@@ -21,8 +23,10 @@ Row = dict[str, Any]
 
 _WIDTH_IN_A_PIPE = 240
 # The raw content of an invalid record may be a line without end; JSON has all of it.
-_LONGEST_CELL = 300
-_LONGEST_WORD = 10
+_LONGEST_LINE = 300
+_MOST_LINES = 60
+_LINES_IN_A_TABLE = 3
+_BETWEEN_COLUMNS = 3
 # Grouped, 63,000, as people read counts. Any other number may be an id, which is to be copied as it is.
 _COUNTS = frozenset(("in", "kept", "late", "duplicate", "invalid", "remnant", "in_time", "rejected", "rows"))
 
@@ -48,31 +52,108 @@ def console(*, stderr: bool = False, file: IO[str] | None = None) -> Console:
 
 def show_report(report: Report, out: Console) -> None:
     """Print a report: its facts in one line, each of its tables, its warnings."""
-    out.print(Text(report.title, style="bold"))
+    _show(report.title, out, style="bold")
     if report.facts:
-        out.print(Text("  ".join(f"{name}: {plain(value)}" for name, value in report.facts.items())))
+        _show("  ".join(f"{name}: {plain(value)}" for name, value in report.facts.items()), out)
     for name, rows in report.tables.items():
         show_rows(rows, out, title=name.replace("_", " "))
     for warning in report.warnings:
-        out.print(Text(f"! {warning}", style="yellow"))
+        _show(f"! {warning}", out, style="yellow")
 
 
 def show_rows(rows: Sequence[Row], out: Console, *, title: str = "", empty: str = "no rows") -> None:
-    """Print rows as a table: the columns of the first row, numbers to the right. Leave out columns without a value."""
+    """Print rows as a table, or as a block for each row if the columns do not fit the width. Break no word.
+
+    Leave out columns without a value. If the columns do not fit, print what all rows share once, above them. Report
+    each column whose values are cut.
+    """
     if not rows:
-        out.print(Text(f"{title}: {empty}" if title else empty, style="dim"))
+        _show(f"{title}: {empty}" if title else empty, out, style="dim")
         return
     names = [n for n in rows[0] if any(row[n] is not None for row in rows)] or list(rows[0])
-    table = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in names:
-        values = [row[name] for row in rows]
-        # A terminal is narrow: a short word is never cut in two.
-        least = min(len(name), _LONGEST_WORD)
-        kind: Any = "right" if _are_numbers(values) else "left"
-        table.add_column(Text(name), justify=kind, overflow="fold", min_width=least)
-    for row in rows:
-        table.add_row(*[Text(_cell(name, row[name]), style=_style(row[name])) for name in names])
+    full = {name: [_full(name, row[name]) for row in rows] for name in names}
+    cells = {name: [_cut(cell) for cell in column] for name, column in full.items()}
+    if title:
+        _show(title, out, style="bold italic")
+    widths = _widths(cells, out.width)
+    if widths is None and len(rows) > 1:
+        shared = {name: column[0] for name, column in cells.items() if len(set(column)) == 1 and "\n" not in column[0]}
+        if 0 < len(shared) < len(cells):
+            _show("in all rows: " + "  ".join(f"{name}: {cell}" for name, cell in shared.items()), out)
+            cells = {name: column for name, column in cells.items() if name not in shared}
+            widths = _widths(cells, out.width)
+    if widths is None:
+        _show_blocks(rows, cells, out)
+    else:
+        _show_table(rows, cells, widths, out)
+    if cut := [name for name, column in full.items() if column != [_cut(cell) for cell in column]]:
+        _show(f"cut here, whole with --json: {', '.join(cut)}", out, style="dim")
+
+
+def _show(text: str, out: Console, *, style: str = "", indent: int = 0) -> None:
+    """Print a text, wrapped between words. A word that is wider than the terminal stays whole, so it can be copied."""
+    for line in visible(text).expandtabs().split("\n"):
+        for number, part in enumerate(_wrapped(line, out.width - indent)):
+            out.print(Text(" " * indent * (number > 0) + part, style=style), soft_wrap=True)
+
+
+def _widths(cells: Mapping[str, Sequence[str]], width: int) -> list[int] | None:
+    """Return the columns' widths; None if a column is too narrow for a word, or a cell needs too many lines."""
+    columns = [[visible(name), *column] for name, column in cells.items()]
+    lines = [[line for cell in column for line in cell.split("\n")] for column in columns]
+    most = [max(map(cell_len, column)) for column in lines]
+    least = [max(cell_len(word) for line in column for word in line.split() or [""]) for column in lines]
+    room = width - _BETWEEN_COLUMNS * (len(columns) - 1)
+    if sum(least) > room:
+        return None
+    # The widest columns are wrapped first.
+    capped = (
+        [max(low, min(high, cap)) for low, high in zip(least, most, strict=True)] for cap in range(max(most), -1, -1)
+    )
+    found = next(widths for widths in capped if sum(widths) <= room)
+    tallest = max(
+        sum(len(_wrapped(line, size)) for line in cell.split("\n"))
+        for column, size in zip(columns, found, strict=True)
+        for cell in column
+    )
+    return found if tallest <= _LINES_IN_A_TABLE else None
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    """Return a line in parts that fit the width, each of whole words. Blanks before and within a part stay."""
+    parts, part = [], ""
+    for piece in re.findall(r"\s*\S+|\s+$", line):
+        if part and cell_len(part + piece.rstrip()) > width:
+            parts.append(part)
+            part = piece.lstrip()
+        else:
+            part += piece
+    return [*parts, part]
+
+
+def _show_table(rows: Sequence[Row], cells: Mapping[str, Sequence[str]], widths: Sequence[int], out: Console) -> None:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for name, width in zip(cells, widths, strict=True):
+        kind: Any = "right" if _are_numbers([row[name] for row in rows]) else "left"
+        table.add_column(Text(name), justify=kind, overflow="fold", width=width)
+    for at, row in enumerate(rows):
+        table.add_row(*[Text(column[at], style=_style(row[name])) for name, column in cells.items()])
     out.print(table)
+
+
+def _show_blocks(rows: Sequence[Row], cells: Mapping[str, Sequence[str]], out: Console) -> None:
+    """Print each row as a block with a line for each field; leave out fields without a value."""
+    for at, row in enumerate(rows):
+        if at:
+            out.print()
+        for name, column in cells.items():
+            if row[name] is None:
+                continue
+            lines = column[at].split("\n")
+            if len(lines) > 1:
+                _show(f"  {name}:", out)
+            for line in [f"  {line}" for line in lines] if len(lines) > 1 else [f"{name}: {lines[0]}"]:
+                _show(f"  {line}", out, style=_style(row[name]), indent=4)
 
 
 def show_error(error: OnlyonceError, out: Console) -> None:
@@ -118,12 +199,18 @@ def plain(value: Any) -> str:
     if isinstance(value, datetime):
         return _time(value)
     # Before it is laid out: the escape is wider than the character.
-    return json.dumps(value, default=str) if isinstance(value, dict | list) else visible(str(value))
+    return json.dumps(value, default=str) if isinstance(value, dict | list) else visible(str(value)).expandtabs()
 
 
-def _cell(column: str, value: Any) -> str:
-    text = f"{value:,}" if column in _COUNTS and isinstance(value, int) else plain(value)
-    return text if len(text) <= _LONGEST_CELL else text[:_LONGEST_CELL] + "…"
+def _full(column: str, value: Any) -> str:
+    return f"{value:,}" if column in _COUNTS and isinstance(value, int) else plain(value)
+
+
+def _cut(text: str) -> str:
+    """Return a cell without the ends of long lines, and without its last lines if it has very many."""
+    lines = text.split("\n")
+    cut = [line if len(line) <= _LONGEST_LINE else line[:_LONGEST_LINE] + "…" for line in lines[:_MOST_LINES]]
+    return "\n".join([*cut, "…"] if len(lines) > _MOST_LINES else cut)
 
 
 def _time(value: datetime) -> str:

@@ -224,7 +224,7 @@ class Backfills(Transactions):
         do(self.connection, "backfills", "end", rejected=pairs, **whose, **counts)
 
     @one_transaction
-    def met(self, request: Request, span: Span, events_version: int) -> Counts:
+    def met(self, instance: str, output: str, span: Span, events_version: int) -> Counts:
         """Return how many (record, window) pairs of a span the output's stream has met up to a version of `events`.
 
         The pairs are counted in time and late, by the windows of the declaration under which the stream met them.
@@ -234,8 +234,8 @@ class Backfills(Transactions):
             self.connection,
             "backfills",
             "met",
-            instance=request.instance,
-            output=request.output,
+            instance=instance,
+            output=output,
             window_from=start,
             window_to=stop,
             events_version=events_version,

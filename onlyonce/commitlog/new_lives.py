@@ -110,6 +110,13 @@ class NewLives(Transactions):
         return {START_VERSION: start, COUNTED_UPTO: counted, CLOSED_BY: closing} | rows_go_on | kept | (asked or {})
 
     @one_transaction
+    def rows_again(self, instance: str, start: Start | None) -> int:
+        """Return how many records of `events` a life of an output reads that earlier lives have read, by the log."""
+        begins = start or {}
+        first, upto = int(begins.get(START_VERSION, 0)), int(begins.get(COUNTED_UPTO, -1))
+        return int(ask(self.connection, "relive", "rows_again", instance=instance, first=first, upto=upto)[0].rows)
+
+    @one_transaction
     def first(
         self, instance: str, query: str, begins: Callable[[Micros | None], Start], *, register: bool
     ) -> Start | None:

@@ -7,6 +7,7 @@ Pure. The log keeps the parts of a declaration's identity (`onlyonce/api/identit
 from __future__ import annotations
 
 import ast
+import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -203,11 +204,15 @@ PLACE = "file and position"
 """The identity's record_id if a record is identified by its file and position."""
 DEFAULT = "the default"
 NONE = "none"
+_LINES_IN_AN_ERROR = 20
 
 
 @dataclass(frozen=True)
 class Change:
-    """One part of a declaration that differs from what has run."""
+    """One part of a declaration that differs from what has run.
+
+    A function has a unified diff of its lines instead of `before` and `after`.
+    """
 
     query: str
     part: str
@@ -215,6 +220,7 @@ class Change:
     after: str | None
     need: Need
     why: str
+    diff: str | None = None
 
 
 def changes(query: str, before: Parts, after: Parts, *, stateless: bool = False) -> list[Change]:
@@ -231,10 +237,10 @@ def check_goes_on(query: str, lineage: str, found: list[Change]) -> None:
         return
     first = stops[0]
     pipeline = lineage.split("/")[0]
+    values = "" if first.diff else f" ({_short(first.before)} → {_short(first.after)})"
     raise Refused(
-        f"{first.part} of {pipeline} has changed ({_short(first.before)} → {_short(first.after)}), and lineage "
-        f"{lineage} "
-        "has run under the old one",
+        f"{first.part} of {pipeline} has changed{values}, and lineage {lineage} has run under the old one"
+        + (f". The lines that differ:\n{_first_lines(first.diff, pipeline)}" if first.diff else ""),
         data=f"nothing was read or written. {first.why}",
         hint=f"put it back and choose another name for what is new, as `onlyonce plan {pipeline}` says"
         if any(change.need is Need.NAME for change in stops)
@@ -412,14 +418,21 @@ def _of_transform(*, root: bool, stateless: bool, none: bool, session: bool) -> 
 
 def _change(query: str, part: str, before: str | None, after: str | None, kind: str) -> Change:
     if part.startswith(("source of", "reject of", "upstream of")):
-        before, after = _only(before, after), _only(after, before)
+        return Change(query, part, None, None, *CONSEQUENCES[kind], _diff(before, after))
     return Change(query, part, before, after, *CONSEQUENCES[kind])
 
 
-def _only(one: str | None, other: str | None) -> str:
-    """Return the lines of a function that the other function does not have."""
-    known = set((other or "").splitlines())
-    return "\n".join(line.strip() for line in (one or "").splitlines() if line not in known)
+def _diff(before: str | None, after: str | None) -> str:
+    """Return the unified diff of two functions: the lines that differ, without the lines around them."""
+    old, new = ((source or "").splitlines() for source in (before, after))
+    # The first two lines name files.
+    return "\n".join(list(difflib.unified_diff(old, new, lineterm="", n=0))[2:])
+
+
+def _first_lines(diff: str, pipeline: str) -> str:
+    lines = diff.splitlines()
+    left = [f"… {len(lines) - _LINES_IN_AN_ERROR} more lines: onlyonce plan {pipeline}"]
+    return "\n".join(lines[:_LINES_IN_AN_ERROR] + left * (len(lines) > _LINES_IN_AN_ERROR))
 
 
 def _short(value: str | None) -> str:

@@ -10,21 +10,24 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass, field
-from datetime import timedelta
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from onlyonce import logs, settings
 from onlyonce.api import identity
 from onlyonce.api import load as declarations
+from onlyonce.api.outputs import what_to_do
 from onlyonce.api.pipeline import Output, Pipeline
 from onlyonce.asked import parse
+from onlyonce.commitlog.backfills import Backfills
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.cuts import KeepEvents, LogCuts
 from onlyonce.commitlog.lineages import Declarations, Lineages, Made, Ran
 from onlyonce.commitlog.new_lives import NewLives
 from onlyonce.commitlog.removals import Removals
 from onlyonce.core import retention, stored_names
+from onlyonce.core.backfill import Span
 from onlyonce.core.batch import to_micros
 from onlyonce.core.changes import CONSEQUENCES, Change, Need, Parts, changes
 from onlyonce.core.errors import OnlyonceError, Refused
@@ -111,12 +114,19 @@ def _kept_state_told(instance: str, ran: Ran) -> str | None:
 
 @dataclass(frozen=True)
 class Step:
-    """One command. `start` is what a new life begins with, in addition to what the log says."""
+    """One command.
+
+    start         what a new life begins with, in addition to what the log says
+    rows_again    how many rows it reads that were read before, by the log; None: it reads new rows only
+    readers       what readers see until it has ended
+    """
 
     kind: Literal["lineage", "run", "backfill"]
     command: str
     arguments: tuple[str, ...]
     start: dict[str, Any] = field(default_factory=dict)
+    rows_again: int | None = None
+    readers: str | None = None
 
 
 def new_life_step(
@@ -350,7 +360,14 @@ def _todo(
 
 def _life(database: Database, pipeline: Pipeline, root: Output, of_root: list[Change]) -> Step | None:
     start, end = Declarations(database).last_final(pipeline.name, root.name)
-    return new_life_step(pipeline.name, root, of_root, to_micros(start), to_micros(end))
+    step = new_life_step(pipeline.name, root, of_root, to_micros(start), to_micros(end))
+    if step is None:
+        return None
+    old = NewLives(database).old(pipeline.name, root.name)
+    asked = step.start | (reset.FROM_THE_START if root.stateful else {})
+    begins = NewLives(database).begins_at(pipeline.name, root.name, old.lineage, asked)
+    cost = reset.cost_of(database, pipeline.name, root.name, root, begins)
+    return replace(step, rows_again=cost["rows read again"], readers=cost["readers"])
 
 
 def _backfill(database: Database, pipeline: Pipeline, root: Output, first_window: int | None) -> list[Step]:
@@ -361,7 +378,36 @@ def _backfill(database: Database, pipeline: Pipeline, root: Output, first_window
     kept = Removals(database).kept_from(pipeline.name)
     first = None if kept is None else retention.first_moment(kept, root.window)
     step = backfill_step(pipeline.name, root, now, parts, windows, first_window, first)
-    return [step] if step else []
+    if step is None:
+        return []
+    span = Span.of(datetime.fromisoformat(step.arguments[4]), datetime.fromisoformat(step.arguments[6]))
+    log = Backfills(database)
+    met = log.met(pipeline.name, root.name, span, log.reach(pipeline.name, root.name).consumed)
+    since = [c for m in windows if m.hash != now and m.parts for c in changes(root.name, m.parts, parts)]
+    return [replace(step, rows_again=met["in_time"] + met["late"], readers=_readers_of_backfill(pipeline, root, since))]
+
+
+def _readers_of_backfill(pipeline: Pipeline, root: Output, since: list[Change]) -> str:
+    """Say what readers see until a backfill has ended. `since`: how its windows were declared otherwise."""
+    new = [c.part.removeprefix("target of ") for c in since if c.part.startswith("target of ")]
+    new += [c.part for c in since if c.part.startswith("output ") and c.after]
+    if new:
+        return f"a gap: the target of {', '.join(dict.fromkeys(new))} lacks these windows until the backfill has ended"
+    outputs = [made for one in backfill.with_downstream(pipeline, [root]) for made in [one, *pipeline.made_from(one)]]
+    return "; ".join(dict.fromkeys(_readers_of_sink(output) for output in outputs))
+
+
+def _readers_of_sink(output: Output) -> str:
+    try:
+        does = what_to_do(output)
+    except Refused as error:
+        return f"output {output.name} refuses it: {error.hint}"
+    return {
+        "replace": "no gap: each table has a window's old rows until the new ones take their place",
+        "correct": "no gap: the sums are corrected in one transaction",
+        "resend": f"no gap: output {output.name} keeps its old rows, and the new ones are written or sent in addition",
+        "skip": f"no gap: output {output.name} keeps its old rows and gets no new ones",
+    }[does]
 
 
 def _do(step: Step, common: list[str]) -> None:
@@ -378,9 +424,15 @@ def _rows(plans: list[Plan]) -> dict[str, list[dict[str, Any]]]:
         "changes": [
             {
                 "pipeline": plan.pipeline, "query": c.query, "what": c.part, "before": c.before, "after": c.after,
-                "needs": str(c.need), "why": c.why,
+                "diff": c.diff, "needs": str(c.need), "why": c.why,
             }
             for plan in plans for c in plan.found
         ],
-        "steps": [{"pipeline": plan.pipeline, "command": step.command} for plan in plans for step in plan.todo],
+        "steps": [
+            {
+                "pipeline": plan.pipeline, "command": step.command, "rows_read_again": step.rows_again,
+                "readers": step.readers,
+            }
+            for plan in plans for step in plan.todo
+        ],
     }  # fmt: skip

@@ -356,7 +356,7 @@ def recompute(
         batch = _batch(context, query, number, request, reach)
         panes, writers = _write_span(seeing, query, chain, todo, batch, made, held)
         # The log counted each pair when the stream met it. Counting again would read all rows once more.
-        met = made.counts or Backfills(query.database).met(request, made.span, reach.consumed)
+        met = made.counts or Backfills(query.database).met(request.instance, request.output, made.span, reach.consumed)
         written = panes[root.name]
         counts = met | {"windows": written.num_rows, "rows": pc.sum(written.column("rows")).as_py() or 0}
         rejected = _rejected(context, root, made.span, reach)

@@ -39,14 +39,16 @@ from onlyonce.tables.table_files import beside, is_ours
 
 AskedStart = dict[str, Any] | None
 
+FROM_THE_START: Start = {"version": 0, ANEW: True}
+"""Where each new life of an output with state of its own begins."""
+
 
 def start_asked(instance: str, query: str, start: AskedStart) -> AskedStart:
     """Return what a new life begins with, in addition to the log. `start` is what a changed declaration asks for.
 
     Raise Refused for a join: its rows depend on the state of its stream, which a new stream would not have.
     """
-    known = declarations.load().get(instance.partition("@")[0])
-    root = next((output for output in known.roots() if output.name == query), None) if known else None
+    root = _declared(instance, query)
     if root and root.join:
         raise Refused(
             f"{instance}/{query} is a join: which of its rows are written is in the state of its stream, and a new "
@@ -59,7 +61,45 @@ def start_asked(instance: str, query: str, start: AskedStart) -> AskedStart:
     if root is None or root.stateful is None:
         return start
     check_anew(f"{instance}/{query}", root)
-    return (start or {}) | {"version": 0, ANEW: True}
+    return (start or {}) | FROM_THE_START
+
+
+def _declared(instance: str, query: str) -> Output | None:
+    known = declarations.load().get(instance.partition("@")[0])
+    return next((output for output in known.roots() if output.name == query), None) if known else None
+
+
+def cost_of(database: Database, instance: str, query: str, root: Output | None, start: Start | None) -> dict[str, Any]:
+    """Return what a new life costs, by the log: the rows of `events` that it reads again, and what readers see.
+
+    `start` is where it begins. `root` is None if the query is receive, or an output that is not declared.
+    """
+    if query == "receive":
+        return {"rows read again": 0, "readers": "no gap: `events` and all results stay"}
+    return {
+        "rows read again": NewLives(database).rows_again(instance, start),
+        "readers": seen_by_readers(root, start or {}),
+    }
+
+
+def seen_by_readers(root: Output | None, start: Start) -> str:
+    """Say what readers of an output see until a new life has caught up."""
+    if root is None:
+        return "not known: the output is not declared"
+    if start.get(ANEW):
+        return "a gap: the next run removes all rows of the target, and writes them again as it reads `events`"
+    seen = []
+    if FIRST_WINDOW in start:
+        first = retention.said(int(start[FIRST_WINDOW]))
+        seen.append(f"windows that start before {first} stay as they are: only a backfill adds or changes rows there")
+    if root.panes == "early":
+        what = "open windows" if root.window else "totals"
+        seen.append(f"no row goes, but {what} may be too small until the next run has read these rows again")
+    elif root.window and FIRST_WINDOW not in start:
+        seen.append("no gap: closed windows stay, and open windows are written when they close")
+    elif not root.window:
+        seen.append("no gap: the rows that are written stay")
+    return "; ".join(seen)
 
 
 def is_start_possible(root: Output) -> bool:
@@ -291,6 +331,7 @@ def new(target: str, *, yes: bool = False, start: dict[str, Any] | None = None, 
         plan = (plan or {}) | start
     Removals(database).refuse_life(instance, query, plan)
     facts = {"instance": instance, "query": query, "old": old.lineage, "starts from": str(plan or "the beginning")}
+    facts |= cost_of(database, instance, query, _declared(instance, query), plan)
     if not yes:
         return Report(f"{target}: what a new life would do (add --yes)", "dry run", facts)
     driver = Lineages(database).bump(old, "lineage new")

@@ -36,6 +36,16 @@ LEFT JOIN LATERAL (
     WHERE x.lineage = l.lineage AND x.state = 'committed' ORDER BY x.batch_id DESC LIMIT 1) b ON true
 WHERE l.lineage = :lineage
 
+-- rows_again --
+-- How many records `events` has in a range of versions. Removed records are not counted.
+SELECT coalesce(sum(b.kept - coalesce(gone.rows, 0)), 0)::bigint AS rows
+FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+LEFT JOIN LATERAL (
+    SELECT sum(r.rows) AS rows FROM onlyonce_private.removed_rows r
+    WHERE (r.lineage, r.batch_id, r.fate) = (b.lineage, b.batch_id, 'kept')) gone ON true
+WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed'
+  AND b.delta_version >= :first AND b.delta_version <= :upto
+
 -- oldest_open --
 -- Where the first output batch began to read that met rows in time of a window that is not yet final. Batches whose
 -- windows are all noted as final by a gc run are skipped: a window stays final, and a committed batch meets no other.

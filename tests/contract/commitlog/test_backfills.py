@@ -229,7 +229,7 @@ def test_what_a_backfill_is_made_of_is_counted_by_the_log(log: Log) -> None:
     consume(log, output, 2, 6, 7, met={1: (0, 3), 2: (19, 0)})
 
     def met(span: Span, version: int) -> dict[str, int]:
-        return Backfills(log.database).met(request(span), span, version)
+        return Backfills(log.database).met("shop", request(span).output, span, version)
 
     assert met(hours(1, 3), 6) == {"in_time": 7 + 11 + 13, "late": 2}
     assert met(hours(1, 3), 7) == {"in_time": 7 + 11 + 13 + 19, "late": 5}

@@ -153,7 +153,7 @@ def numbers(log: Log) -> dict[str, Any]:
     found["a new life"] = NewLives(log.database).begins_at("shop", OUTPUT, STREAM, None)
     span = Span.of(begin, end)
     request = backfills.Request("shop", OUTPUT, span, "person", "d1")
-    found["a backfill"] = Backfills(log.database).met(request, span, BATCHES)
+    found["a backfill"] = Backfills(log.database).met(request.instance, request.output, span, BATCHES)
     return found
 
 

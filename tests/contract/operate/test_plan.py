@@ -27,7 +27,10 @@ from onlyonce.core.windows import Fixed
 from onlyonce.database.connect import Database
 from onlyonce.database.statements import make_home
 from onlyonce.operate import plan
+from onlyonce.run import reset
 from tests.contract.conftest import Log, plan_of
+from tests.contract.shop import Shop, at
+from tests.contract.shop import shop as at_work  # noqa: F401 - a fixture
 from tests.support import shop
 
 MINUTE = timedelta(minutes=1)
@@ -167,3 +170,23 @@ def test_outputs_that_come_and_go_are_told(log: Log, planned: Callable[[Pipeline
     assert told == Counter([("output balance", "nothing"), ("output new", "nothing")])
     assert [step.kind for step in found.todo] == ["run"]
     assert ["was not kept" in text for text in found.unknown] == [True]
+
+
+def test_plan_and_new_life_say_their_cost(at_work: Shop) -> None:  # noqa: F811
+    """How many rows are read again, and what readers see meanwhile, by the log."""
+    at_work.receive(("a", at(0)), ("b", at(0.5)))
+    at_work.output(opens=(at(0),))
+    at_work.receive(("c", at(5)), ("d", at(5.5)), ("e", at(6)))
+    at_work.output(closes=(at(0),), opens=(at(5),))
+    at_work.receive(("not read yet", at(7)))
+
+    facts = [reset.new(f"shop/{query}").facts for query in ("receive", "per_shop", "balance")]
+    assert [fact["rows read again"] for fact in facts] == [0, 3, 0]
+    assert all(fact["readers"].startswith("no gap: ") for fact in facts)
+
+    life, run, backfill = plan.made(at_work.log.database, replace(at_work.pipeline, outputs=WIDER.outputs)).todo
+    assert [step.rows_again for step in (life, run, backfill)] == [3, None, 1]
+    assert "start before 2026-01-01T00:02:00Z stay as they are" in str(life.readers)
+    assert str(backfill.readers).startswith("no gap: ")
+    *_, backfill = plan.made(at_work.log.database, replace(at_work.pipeline, outputs=ELSEWHERE.outputs)).todo
+    assert str(backfill.readers).startswith("a gap: the target of output per_shop ")

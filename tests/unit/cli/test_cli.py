@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -392,6 +394,50 @@ def test_rows_as_a_table_group_counts_and_leave_ids_as_they_are(monkeypatch: pyt
 
     assert all(text in shown for text in ("1234", "5,678", "yes", "[raw]", "[b]x"))
     assert "late" not in shown  # a column without a value is left out
+
+
+BATCHES = [
+    {
+        "lineage": "flights/per_carrier/1", "batch": n, "state": "committed", "epoch": 1, "in": 1200 * n, "kept": 1190,
+        "duplicate": n, "invalid": 0, "remnant": 0, "in_time": 5000 * n, "late": None if n else 3, "committed_at": WHEN,
+    }
+    for n in range(3)
+]  # fmt: skip
+COMMITS = [
+    {
+        "committed_at": WHEN, "unique_id": f"flights/per_carrier/1/{n}/per_carrier/0", "kind": "witness", "rows": n,
+        "content": "c0ffee00", "batch_state": "committed", "run_id": f"scheduled__2026-01-01T00:0{n}:00+00:00",
+    }
+    for n in range(3)
+]  # fmt: skip
+CHANGES = [
+    {
+        "pipeline": "flights", "query": "per_carrier", "what": "lateness of output per_carrier", "before": "1:00:00",
+        "after": "2:00:00", "needs": "a new lineage, a backfill",
+        "why": "Spark's watermark has its own memory: rows in time by the new lateness would be dropped",
+    }
+]  # fmt: skip
+LINES = [{"reason": "not JSON", "raw": "x" * 5000, "place": "a file/in a folder.jsonl:7"}]
+PARTS = [{"step": "write\n  at once", "parts": {"a": [1, 2]}, "share": 0.5}]
+SETTINGS = [{"name": name, "value": 1} for name in ("shuffle_partitions", "state")]
+
+
+@pytest.mark.parametrize("width", [80, 40])
+@pytest.mark.parametrize("rows", [BATCHES, COMMITS, CHANGES, LINES, PARTS, SETTINGS])
+def test_tables_break_no_word_in_narrow_terminals(rows: list[dict[str, Any]], width: int) -> None:
+    """Headings and values are there as whole words, or the column is reported as cut. Only a long word is too wide."""
+    out = io.StringIO()
+    narrow = console.Visible(width=width, file=out)
+
+    console.show_report(Report("what the declarations need", "r", {"changes": 1}, {"rows": rows}), narrow)
+
+    shown, cut = out.getvalue(), "".join(re.findall("cut here, whole with --json: (.*)", out.getvalue()))
+    assert all(len(line) <= width or len(line.split()) == 1 for line in shown.replace("raw: ", "").splitlines())
+    words = {word.removesuffix(":") for word in shown.split()}
+    assert set(rows[0]) <= words
+    values = {w for row in rows for name, value in row.items() if name not in cut for w in console.plain(value).split()}
+    assert {word.removesuffix(":") for word in values} <= {word.replace(",", "") for word in words} | words
+    assert cut == ("raw" if rows is LINES else "")
 
 
 def test_an_audit_with_findings_ends_with_one(monkeypatch: pytest.MonkeyPatch) -> None:

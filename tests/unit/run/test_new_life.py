@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pytest
 from deltalake import write_deltalake
 
+from onlyonce.api.outputs import ANEW
+from onlyonce.api.pipeline import Delta, Output
+from onlyonce.core.windows import Fixed
 from onlyonce.run import reset
+
+WINDOW = {"window": Fixed(timedelta(minutes=1)), "lateness": timedelta(0), "sink": Delta()}
+EARLY = {"panes": "early", "sink": Delta(write="upsert", keys=("window_start",))}
 
 
 def test_a_file_that_could_not_be_read_is_one_record(tmp_path: Path) -> None:
@@ -19,3 +28,21 @@ def test_a_file_that_could_not_be_read_is_one_record(tmp_path: Path) -> None:
 
     assert reset._records(tmp_path / "files", 1, {"/in/gone": "vanished"}) == 7 + 1
     assert reset._records(tmp_path / "files", 1, {}) == 107
+
+
+@pytest.mark.parametrize(
+    ("options", "start", "seen"),
+    [
+        (WINDOW, {}, "no gap: closed windows stay"),
+        (WINDOW, {"first_window": 0}, "windows that start before 1970-01-01T00:00:00Z stay as they are"),
+        (WINDOW | EARLY, {}, "no row goes, but open windows may be too small"),
+        (EARLY, {"version": 0}, "no row goes, but totals may be too small"),
+        ({"sink": Delta()}, {}, "no gap: the rows that are written stay"),
+        ({"sink": Delta()}, {ANEW: True}, "a gap: the next run removes all rows"),
+        (None, {}, "not known"),
+    ],
+)
+def test_new_life_says_what_readers_see(options: dict[str, Any] | None, start: dict[str, Any], seen: str) -> None:
+    """By the kind of the output, and by where its life begins."""
+    root = None if options is None else Output(name="sums", transform="m:f", **options)
+    assert reset.seen_by_readers(root, start).startswith(seen)

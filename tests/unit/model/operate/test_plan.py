@@ -136,7 +136,26 @@ def test_a_changed_function_needs_a_new_life_only_where_it_has_state(
     root = output(**options)
     found = changes("sums", parts(root), parts(root, source=SOURCE.replace("count", "sum")), stateless=stateless)
     assert [(change.part, change.need) for change in found] == [("source of output sums", need)]
-    assert found[0].before == "return rows.groupBy('oo_window').count()"
+    assert found[0].diff == (
+        "@@ -2 +2 @@\n-    return rows.groupBy('oo_window').count()\n+    return rows.groupBy('oo_window').sum()"
+    )
+    assert (found[0].before, found[0].after) == (None, None)
+
+
+@pytest.mark.parametrize("lines", [1, 30])
+def test_a_refused_run_shows_how_the_function_differs(lines: int) -> None:
+    """The error has the diff, but only its first lines if it is long; the plan has them all."""
+    longer = SOURCE + "".join(f"    step({n})\n" for n in range(lines))
+    with pytest.raises(Refused) as refused:
+        check_goes_on("sums", "shop/sums/1", changes("sums", parts(output()), parts(output(), source=longer)))
+
+    first, *shown = refused.value.what.splitlines()
+    assert first == (
+        "source of output sums of shop has changed, and lineage shop/sums/1 has run under the old one. "
+        "The lines that differ:"
+    )
+    assert shown[1] == "+    step(0)"
+    assert shown[-1] == ("+    step(0)" if lines == 1 else "… 11 more lines: onlyonce plan shop")
 
 
 @pytest.mark.parametrize(
