@@ -1,4 +1,4 @@
-"""`onlyonce_finalize`: give the files of committed batches their final names.
+"""`onlyonce_finalize_files`: give the files of committed batches their final names.
 
 It overwrites nothing and may run at any time. No Spark.
 
@@ -8,6 +8,6 @@ left.
 
 from __future__ import annotations
 
-from onlyonce.airflow import finalize_dag
+from onlyonce.airflow import finalize_files_dag
 
-dag = finalize_dag(schedule="10,40 * * * *")
+dag = finalize_files_dag(schedule="10,40 * * * *")

@@ -25,7 +25,7 @@ FLIGHTS = Pipeline(
             name="per_carrier",
             transform="jobs.transforms:flights_per_carrier",
             window=HOUR,
-            lateness=timedelta(hours=2),
+            watermark_delay=timedelta(hours=2),
             sink=Delta(),
         ),
         Output(
@@ -39,7 +39,7 @@ FLIGHTS = Pipeline(
             name="per_hour",
             transform="jobs.transforms:flights_per_hour",
             window=HOUR,
-            lateness=timedelta(hours=2),
+            watermark_delay=timedelta(hours=2),
             sink=Postgres(table="results.flights_per_hour", write="upsert", keys=("window_start", "window_end")),
         ),
     ),
@@ -57,7 +57,7 @@ USER_COUNTS = Pipeline(
             name="per_user",
             transform="jobs.transforms:counts_per_user",
             window=MINUTE,
-            lateness=timedelta(minutes=2),
+            watermark_delay=timedelta(minutes=2),
             sink=Delta(),
         ),
         Output(

@@ -2,8 +2,8 @@
 
 A transform gets the declared columns and the platform's own, which begin with `oo_`: `oo_event_time`, and for an output
 with a window `oo_window` (a struct of `start` and `end`). A windowed one groups by `oo_window` and keeps it. It knows
-nothing of streams, batches, lateness or sinks, so the same function serves the stream, a bounded run and a backfill. It
-must not compute the event time itself. The declarations in `jobs/pipelines.py` name it.
+nothing of streams, batches, watermark delay or sinks, so the same function serves the stream, a bounded run and a
+backfill. It must not compute the event time itself. The declarations in `jobs/pipelines.py` name it.
 """
 
 from __future__ import annotations

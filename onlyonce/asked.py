@@ -171,7 +171,7 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
         FILES,
     ),
     "finalize": (_any_pipeline("One pipeline with its bounded runs; by default all."), FILES),
-    "collect": (_any_pipeline("One pipeline with its bounded runs; by default all."), FILES),
+    "gc": (_any_pipeline("One pipeline with its bounded runs; by default all."), FILES),
     "maintain": (
         _any_pipeline("One pipeline; by default all."),
         _switch("--dry-run", "Say what would be done; change nothing."),
@@ -191,7 +191,7 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
     "audit": (
         Option(
             "--grace",
-            "Minutes without a sign of life after which unfinished work counts as abandoned.",
+            "Minutes without a heartbeat after which unfinished work counts as abandoned.",
             int,
             default=AUDIT_GRACE_MINUTES,
         ),
@@ -200,19 +200,19 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
     ),
     "plan": (
         _any_pipeline("A declared pipeline; by default all."),
-        _switch("--apply", "Do what the changes need: new lives, a run, backfills."),
+        _switch("--apply", "Do what the changes need: new incarnations, a run, backfills."),
         YES,
         MASTER,
         FILES,
         RUN_ID,
     ),
-    "release": (
+    "reprocess": (
         _pipeline(),
         _switch("--invalid", "Invalid records."),
-        _switch("--remnant", "Records from before the dedup horizon."),
+        _switch("--expired", "Records from before the dedup horizon."),
         Option("--batch", "Only of this receive batch.", int, least=0),
         Option("--reason", "Only with this text in their reason."),
-        _switch("--dry-run", "Say what would be released; write nothing."),
+        _switch("--dry-run", "Say what would be reprocessed; write nothing."),
         YES,
         MASTER,
         FILES,
@@ -246,7 +246,7 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
         _switch("--yes", "With --fix: also the repairs that can't be undone."),
         Option(
             "--grace",
-            "Minutes without a sign of life after which a driver counts as dead.",
+            "Minutes without a heartbeat after which a driver counts as dead.",
             float,
             default=DRIVER_GRACE_MINUTES,
             least=0,

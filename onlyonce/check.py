@@ -289,7 +289,7 @@ def _delta(pipeline: Pipeline, output: Output, schema: StructType) -> Types | No
         ) from error
     sink_delta.check_table(table, path, output)
     there = StructType.fromJson(json.loads(table.schema().to_json()))
-    told = sinks.deletes(output.sink)
+    told = sinks.delete_when(output.sink)
     return {name: kind for name, kind in _simple(schema).items() if name != told}, _simple(there), str(path)
 
 
@@ -439,7 +439,7 @@ def replay(
     ).persist()
     shown: dict[str, list[dict[str, Any]]] = {}
     try:
-        facts = {"batch": f"{batch.lineage}/{batch.batch_id}", "records": rows.count(), "written": "nothing"}
+        facts = {"batch": f"{batch.incarnation}/{batch.batch_id}", "records": rows.count(), "written": "nothing"}
         for root in roots:
             for name, frame in results.results_of(pipeline, root, rows, _newest(spark, pipeline, root)).items():
                 if output in (None, name):
@@ -487,7 +487,7 @@ def _batch(instance: str, number: int) -> tuple[list[Received], int]:
             hint=f"onlyonce batches {instance} shows those that there are",
         )
     [batch] = found
-    gone = Removals(database).removed_of(batch.lineage, batch.batch_id, "kept")
+    gone = Removals(database).removed_of(batch.incarnation, batch.batch_id, "kept")
     if gone and gone == batch.kept:
         kept = Removals(database).kept_from(instance)
         raise Refused(

@@ -138,7 +138,8 @@ class Configuration(BaseSettings):
     shuffle_partitions: int | None = Field(
         None,
         ge=1,
-        description="partitions of Spark's own exchanges and of an output's state, fixed for a life of an output "
+        description="partitions of Spark's own exchanges and of an output's state, fixed for an incarnation of an "
+        "output "
         "by its first batch; by default 2 with a local master, and as many as the cores that a "
         "cluster is asked for",
     )
@@ -150,7 +151,7 @@ class Configuration(BaseSettings):
     )
     state: Literal["rocksdb", "memory"] = Field(
         "rocksdb",
-        description="where Spark keeps the open windows of outputs, fixed for a life of an output by its first "
+        description="where Spark keeps the open windows of outputs, fixed for an incarnation of an output by its first "
         "batch: in RocksDB, on the disk of the executor, or in the memory of its JVM",
     )
     state_memory: int = Field(
@@ -207,7 +208,7 @@ class Configuration(BaseSettings):
     )
 
     # Long runs, logs and alerts
-    heartbeat: float = Field(5.0, gt=0, description="seconds between two signs of life of a long run")
+    heartbeat: float = Field(5.0, gt=0, description="seconds between two heartbeats of a long run")
     log: Literal["lines", "json"] = Field("lines", description="how log lines look")
     log_bytes: int = Field(
         20_000_000, ge=1000, description="bytes that the log file of a long run has before it is put aside"

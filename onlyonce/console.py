@@ -28,7 +28,7 @@ _MOST_LINES = 60
 _LINES_IN_A_TABLE = 3
 _BETWEEN_COLUMNS = 3
 # Grouped, 63,000, as people read counts. Any other number may be an id, which is to be copied as it is.
-_COUNTS = frozenset(("in", "kept", "late", "duplicate", "invalid", "remnant", "in_time", "rejected", "rows"))
+_COUNTS = frozenset(("in", "kept", "late", "duplicate", "invalid", "expired", "in_time", "rejected", "rows"))
 
 
 class Visible(Console):

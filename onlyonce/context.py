@@ -26,10 +26,10 @@ from onlyonce import settings
 from onlyonce.api import load as declarations
 from onlyonce.api.pipeline import Pipeline
 from onlyonce.api.target_identity import targets
-from onlyonce.commitlog import lineages
+from onlyonce.commitlog import incarnations
 from onlyonce.commitlog.drivers import DriverClock
 from onlyonce.commitlog.dropping import Drops
-from onlyonce.commitlog.lineages import Declarations, Declared, Driver, Lineages
+from onlyonce.commitlog.incarnations import Declarations, Declared, Driver, Incarnations
 from onlyonce.commitlog.removals import Removals
 from onlyonce.commitlog.sources import Arrivals
 from onlyonce.commitlog.units import Authorities
@@ -162,7 +162,7 @@ class WorkingCopy:
         return stores.of(self.path).read(self.path / name)
 
 
-# One streaming query of a lineage.
+# One streaming query of an incarnation.
 
 
 log = structlog.get_logger()
@@ -184,7 +184,7 @@ in a hundred years."""
 
 @dataclass(frozen=True)
 class Query:
-    """A query that this driver may run: its lineage, checkpoint folder, and database under its name.
+    """A query that this driver may run: its incarnation, checkpoint folder, and database under its name.
 
     `copy`: the copy that Spark works on instead of that folder.
     """
@@ -203,19 +203,21 @@ class Query:
         return self.copy.path if self.copy else self.folder
 
     @property
-    def lineage(self) -> str:
-        """Return the lineage's name."""
-        return self.driver.lineage
+    def incarnation(self) -> str:
+        """Return the incarnation's name."""
+        return self.driver.incarnation
 
     @property
     def first_window(self) -> int | None:
-        """Return where the windows of this life begin, in microseconds, if earlier ones differ in declaration."""
+        """Return where the windows of this incarnation begin, in microseconds, if earlier ones differ in
+        declaration.
+        """
         return self.start_from.get(FIRST_WINDOW)
 
     @property
     def log(self) -> Any:
-        """Return a logger whose lines have the lineage and epoch."""
-        return log.bind(lineage=self.driver.lineage, epoch=self.driver.epoch)
+        """Return a logger whose lines have the incarnation and epoch."""
+        return log.bind(incarnation=self.driver.incarnation, epoch=self.driver.epoch)
 
 
 OnBatch = Callable[[DataFrame, int], None]
@@ -242,7 +244,7 @@ def drain_query(query: Query, frame: DataFrame, mode: str, on_batch: OnBatch, lo
         in_a_row = 1 if started.batches else in_a_row + 1
         if not any(mark in str(error) for mark in (*OTHER_DRIVER, GONE)) or in_a_row > RESTARTS:
             raise translate(first_cause(started.failures)) from error
-        Lineages(query.database).check_epoch(query.lineage, query.driver.epoch)
+        Incarnations(query.database).check_epoch(query.incarnation, query.driver.epoch)
         checkpoint.sweep(query.folder)
         query.log.warning("another driver was at our files; still ours, starting again")
 
@@ -264,7 +266,7 @@ class _Started:
         """Start the query and wait for its end; return Spark's error if it failed."""
         if self._query.copy:
             self._query.copy.fill()
-        writer = frame.writeStream.queryName(self._query.lineage).outputMode(mode)  # type: ignore[arg-type]
+        writer = frame.writeStream.queryName(self._query.incarnation).outputMode(mode)  # type: ignore[arg-type]
         writer = writer.option(
             "checkpointLocation", self._query.copy.url if self._query.copy else str(self._query.folder)
         ).trigger(**self._query.trigger)
@@ -336,7 +338,7 @@ CUTTING = (
 
 @dataclass
 class RunContext:
-    """One run of one pipeline, on its stream or bounded. `instance` names its lineages, data and targets.
+    """One run of one pipeline, on its stream or bounded. `instance` names its incarnations, data and targets.
 
     between_batches   called when a batch would begin; what it raises ends the run there, with nothing of it written
     trigger           of its queries, as Spark takes it
@@ -431,39 +433,44 @@ class RunContext:
         )
 
     def open_query(self, name: str) -> Query:
-        """Find or register the lineage, check that the checkpoint is its own, bump the epoch; once a run.
+        """Find or register the incarnation, check that the checkpoint is its own, bump the epoch; once a run.
 
         docs/specification/incarnation.md.
 
         Raise the refusal of an output's table, before anything of it is begun. Raise Refused if the checkpoint was
-        lost, swapped or restored, or if the lineage can't continue under this declaration (`onlyonce plan`). Also if a
-        first life would begin at removed records.
+        lost, swapped or restored, or if the incarnation can't continue under this declaration (`onlyonce plan`). Also
+        if a first incarnation would begin at removed records.
         """
         if name in self._open:
             return self._open[name]
         if name in self.refused:
             raise self.refused[name]
-        lineage = Removals(self.database).register(self.instance, name)
+        incarnation = Removals(self.database).register(self.instance, name)
         passing("start-registered")
-        folder = self.folder / stored_names.CHECKPOINTS_FOLDER / name / str(lineage.life)
-        begun = Lineages(self.database).last_batches(lineage.lineage)[0]
-        checkpoint.prepare(folder, lineage.lineage, lineage.checkpoint_id, begun)
-        lineages.refuse_damaged(lineage)
-        Declarations(self.database).go_on(lineage, self.declared(name))
+        folder = self.folder / stored_names.CHECKPOINTS_FOLDER / name / str(incarnation.ordinal)
+        begun = Incarnations(self.database).last_batches(incarnation.incarnation)[0]
+        checkpoint.prepare(folder, incarnation.incarnation, incarnation.checkpoint_id, begun)
+        incarnations.refuse_damaged(incarnation)
+        Declarations(self.database).go_on(incarnation, self.declared(name))
         passing("start-before-bump")
-        driver = Lineages(self.database).bump(lineage, self.run_id)
+        driver = Incarnations(self.database).bump(incarnation, self.run_id)
         passing("start-after-bump")
-        committed = Lineages(self.database).last_batches(lineage.lineage)[1]
-        checkpoint.compare(folder, lineage.lineage, committed)
+        committed = Incarnations(self.database).last_batches(incarnation.incarnation)[1]
+        checkpoint.compare(folder, incarnation.incarnation, committed)
         checkpoint.sweep(folder)
         self._open[name] = Query(
-            driver, folder, driver.session(self.database), lineage.start_from or {}, self.between_batches, self.trigger
+            driver,
+            folder,
+            driver.session(self.database),
+            incarnation.start_from or {},
+            self.between_batches,
+            self.trigger,
         )
         return self._open[name]
 
-    def lineages(self) -> dict[str, str]:
-        """Return the lineage of each query that is open, by the query's name."""
-        return {name: query.lineage for name, query in list(self._open.items())}
+    def incarnations(self) -> dict[str, str]:
+        """Return the incarnation of each query that is open, by the query's name."""
+        return {name: query.incarnation for name, query in list(self._open.items())}
 
     def settings(self) -> dict[str, str]:
         """Return the present Spark settings that cut data."""
@@ -506,7 +513,7 @@ class RunContext:
         places = targets(self.pipeline, self.instance)
         Drops(self.database).refuse_left(self.instance, places)
         for query in self.pipeline.queries():
-            live = Lineages(self.database).live(self.instance, query)
+            live = Incarnations(self.database).live(self.instance, query)
             if live:
                 now = self.declared(query)
                 Declarations(self.database).check(live, now)

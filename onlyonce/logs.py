@@ -1,7 +1,7 @@
 """Write the jobs' log lines, and bound the log file of a process that runs for long.
 
-Each line is key=value, with pipeline, run and attempt; a query's lines also have its lineage and epoch, a unit's lines
-the unit. Logs show work and not commits: a line may come twice, and may get lost.
+Each line is key=value, with pipeline, run and attempt; a query's lines also have its incarnation and epoch, a unit's
+lines the unit. Logs show work and not commits: a line may come twice, and may get lost.
 """
 
 from __future__ import annotations

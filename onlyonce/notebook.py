@@ -5,7 +5,7 @@
     flights.output("per_carrier"), flights.late(), flights.trace("UA", 1545, "EWR", "2013-01-01 05:15")
 
 delta-rs reads Delta tables, pyiceberg Iceberg tables, psycopg2 PostgreSQL tables, and pandas files. pyarrow reads late,
-invalid and remnant records from the table `events`. A result is loaded into memory as a whole. Each function raises
+invalid and expired records from the table `events`. A result is loaded into memory as a whole. Each function raises
 Refused for an unknown name or an output without readable rows, and Retryable while a database is unreachable.
 """
 
@@ -93,9 +93,9 @@ class Opened:
         """Return the invalid records, with the reason and the line as it came."""
         return self._fates(lambda left_out: left_out.invalid(self.pipeline, self.instance, ALL))
 
-    def remnant(self) -> pd.DataFrame:
+    def expired(self) -> pd.DataFrame:
         """Return the records from before the dedup horizon."""
-        return self._fates(lambda left_out: left_out.remnant(self.pipeline, self.instance, ALL))
+        return self._fates(lambda left_out: left_out.expired(self.pipeline, self.instance, ALL))
 
     def trace(self, *record_id: Any) -> pd.DataFrame:
         """Return what became of one record, by the values of its id columns in order: its fate, batch and unit.

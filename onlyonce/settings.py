@@ -351,7 +351,7 @@ def keep_staged_days() -> int:
 
 
 def heartbeat_seconds() -> float:
-    """Return how many seconds pass between two signs of life of a long run's driver."""
+    """Return how many seconds pass between two heartbeats of a long run's driver."""
     return _current().heartbeat
 
 

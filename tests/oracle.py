@@ -77,22 +77,24 @@ def count_of_all(records: pd.DataFrame, window: str = "1min") -> pd.DataFrame:
     return _per_window(records, window, [], count=("event_time", "size"), users=("user", "nunique"))
 
 
-def lateness_by_cut(batches: Sequence[Sequence[Path]], lateness: str, window: str, of: Input = FLIGHTS) -> pd.DataFrame:
-    """The distinct records with batch (from 0), tide, window_start, window_end and `late`, in delivery order.
+def fates_by_cut(
+    batches: Sequence[Sequence[Path]], watermark_delay: str, window: str, of: Input = FLIGHTS
+) -> pd.DataFrame:
+    """The distinct records with batch (from 0), max event time, window_start, window_end and `late`, in delivery order.
 
-    A record belongs to the batch of its first delivery. The tide before a batch is the largest event time
-    of the batches before it; a record is late for its window iff the window's end is at or before the tide
-    less the lateness, in whole milliseconds. Fixed windows; nothing has closed by silence or by an end.
+    A record belongs to the batch of its first delivery. The max event time before a batch is the largest event time
+    of the batches before it; a record is late for its window iff the window's end is at or before the max event time
+    less the watermark delay, in whole milliseconds. Fixed windows; nothing has closed by silence or by an end.
     """
     rows = pd.concat(
         [deliveries(files, of).assign(batch=number) for number, files in enumerate(batches)], ignore_index=True
     )
     rows = rows[rows["fate"] != "invalid"].drop_duplicates(list(of.record_id)).drop(columns="fate")
     reached = rows.groupby("batch")["event_time"].max().reindex(range(len(batches))).cummax().ffill()
-    rows["tide"] = rows["batch"].map(reached.shift(1))
+    rows["max_event_time"] = rows["batch"].map(reached.shift(1))
     rows = _with_window(rows, window).reset_index(drop=True)
-    # Where there is no tide yet the comparison with NaT is false: nothing is late.
-    closed_until = (rows["tide"] - pd.Timedelta(lateness)).dt.floor("ms")
+    # Where there is no max event time yet the comparison with NaT is false: nothing is late.
+    closed_until = (rows["max_event_time"] - pd.Timedelta(watermark_delay)).dt.floor("ms")
     return rows.assign(late=rows["window_end"] <= closed_until)
 
 

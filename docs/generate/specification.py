@@ -34,7 +34,7 @@ ORDER = (
     "final-file",
     "outbox-row",
     "write-stream",
-    "release",
+    "reprocessing",
     "id-catalog",
     "removal",
     "erasure",

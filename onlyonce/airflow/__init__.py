@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from onlyonce.airflow.factory import (
         audit_dag,
         backfill_dags,
-        collect_dag,
+        catalog_gc_dag,
+        compact_tables_dag,
         dags,
-        deliver_dag,
-        finalize_dag,
-        maintain_dag,
+        deliver_outbox_dag,
+        finalize_files_dag,
         stream_dags,
     )
     from onlyonce.airflow.jobs import (
         AlertsOperator,
         AuditOperator,
-        CollectOperator,
         DeliverOperator,
         DoctorOperator,
         FinalizeOperator,
+        GcOperator,
         LandOperator,
         MaintainOperator,
     )
@@ -42,17 +42,17 @@ if TYPE_CHECKING:
 _PLACES = {
     "audit_dag": "factory",
     "backfill_dags": "factory",
-    "collect_dag": "factory",
+    "catalog_gc_dag": "factory",
     "dags": "factory",
-    "deliver_dag": "factory",
-    "finalize_dag": "factory",
-    "maintain_dag": "factory",
+    "deliver_outbox_dag": "factory",
+    "finalize_files_dag": "factory",
+    "compact_tables_dag": "factory",
     "stream_dags": "factory",
     "StreamOperator": "stream_job",
     "BackfillOperator": "backfill_job",
     "AlertsOperator": "jobs",
     "AuditOperator": "jobs",
-    "CollectOperator": "jobs",
+    "GcOperator": "jobs",
     "DeliverOperator": "jobs",
     "DoctorOperator": "jobs",
     "FinalizeOperator": "jobs",
@@ -62,9 +62,10 @@ _PLACES = {
 }
 
 __all__ = [
-    "AlertsOperator", "AuditOperator", "BackfillOperator", "CollectOperator", "DeliverOperator", "DoctorOperator",
-    "FinalizeOperator", "IntervalsByHand", "LandOperator", "MaintainOperator", "StreamOperator",
-    "audit_dag", "backfill_dags", "collect_dag", "dags", "deliver_dag", "finalize_dag", "maintain_dag", "stream_dags",
+    "AlertsOperator", "AuditOperator", "BackfillOperator", "DeliverOperator", "DoctorOperator", "FinalizeOperator",
+    "GcOperator", "IntervalsByHand", "LandOperator", "MaintainOperator", "StreamOperator", "audit_dag",
+    "backfill_dags", "catalog_gc_dag", "compact_tables_dag", "dags", "deliver_outbox_dag", "finalize_files_dag",
+    "stream_dags",
 ]  # fmt: skip
 
 

@@ -18,10 +18,10 @@ from onlyonce.airflow.forms import has_windows
 from onlyonce.airflow.jobs import (
     AlertsOperator,
     AuditOperator,
-    CollectOperator,
     DeliverOperator,
     DoctorOperator,
     FinalizeOperator,
+    GcOperator,
     LandOperator,
     MaintainOperator,
 )
@@ -174,12 +174,12 @@ def has_files(pipeline: Pipeline) -> bool:
 
 AUDIT = """\
 Compares, by the commit log only, what was read with what became of it: each record of each committed batch is kept,
-late, a duplicate, invalid or a remnant, and each output has read what receive has kept. The task fails if something
-does not add up; its log names the batches. The task `alerts` tells `ONLYONCE_ALERT_HOOK` of records that do not add up,
-of lag over its bound and of duplicates near the dedup horizon, each cause once. The task `doctor` looks for what is
-stuck, on disk too; the page "Exactly once" shows its findings.
+late, a duplicate, invalid or an expired record, and each output has read what receive has kept. The task fails if
+something does not add up; its log names the batches. The task `alerts` tells `ONLYONCE_ALERT_HOOK` of records that do
+not add up, of lag over its bound and of duplicates near the dedup horizon, each cause once. The task `doctor` looks for
+what is stuck, on disk too; the page "Exactly once" shows its findings.
 """
-COLLECT = """\
+CATALOG_GC = """\
 Drops the record ids that are older than each pipeline's dedup horizon, by whole buckets of ten minutes. The horizon
 follows what is committed, not the clock: nothing is dropped while a pipeline stands still. Safe beside running streams.
 A bucket that can't be dropped now is left for the next hour, with a warning. Small chunks of ids are merged. Units and
@@ -217,35 +217,37 @@ def audit(_: Sequence[Pipeline], options: Options, schedule: Any) -> DAG:
     return dag
 
 
-def collect(_: Sequence[Pipeline], options: Options, schedule: Any) -> DAG:
+def catalog_gc(_: Sequence[Pipeline], options: Options, schedule: Any) -> DAG:
     """Remove what was kept long enough."""
     what = "Remove what was kept long enough: record ids beyond the dedup horizon, units, staged rows, input, orphans"
-    with _dag(stored_names.COLLECT_DAG, schedule, what, COLLECT, options) as dag:
-        CollectOperator(task_id=stored_names.COLLECT_TASK, declarations=options.declared.names)
+    with _dag(stored_names.CATALOG_GC_DAG, schedule, what, CATALOG_GC, options) as dag:
+        GcOperator(task_id=stored_names.GC_TASK, declarations=options.declared.names)
     return dag
 
 
-def maintain(_: Sequence[Pipeline], options: Options, schedule: Any) -> DAG:
+def compact_tables(_: Sequence[Pipeline], options: Options, schedule: Any) -> DAG:
     """Compact small files in the platform's own Delta tables and in the outputs' Delta tables."""
     what = "Compact the small files of old batches and closed windows, remove what no reader needs"
-    with _dag(stored_names.MAINTAIN_DAG, schedule, what, MAINTAIN, options) as dag:
+    with _dag(stored_names.COMPACT_TABLES_DAG, schedule, what, MAINTAIN, options) as dag:
         MaintainOperator(task_id=stored_names.MAINTAIN_TASK, declarations=options.declared.names)
     return dag
 
 
-def finalize(_: Sequence[Pipeline], options: Options, schedule: Any) -> DAG:
+def finalize_files(_: Sequence[Pipeline], options: Options, schedule: Any) -> DAG:
     """Give files their final names that a stream's own task has left."""
     what = "Give the files of committed batches their final names"
-    with _dag(stored_names.FINALIZE_DAG, schedule, what, FINALIZE, options) as dag:
+    with _dag(stored_names.FINALIZE_FILES_DAG, schedule, what, FINALIZE, options) as dag:
         FinalizeOperator(task_id=stored_names.FINALIZE_TASK, declarations=options.declared.names, retries=2)
     return dag
 
 
-def deliver(pipelines: Sequence[Pipeline], options: Options, schedule: Any) -> DAG | None:
+def deliver_outbox(pipelines: Sequence[Pipeline], options: Options, schedule: Any) -> DAG | None:
     """Send what a stream's own task has left. Return None if no pipeline sends."""
     if not (sending := [pipeline.name for pipeline in pipelines if sends(pipeline)]):
         return None
-    with _dag(stored_names.DELIVER_DAG, schedule, "Send what waits in the outbox", DELIVER, options, retries=0) as dag:
+    with _dag(
+        stored_names.DELIVER_OUTBOX_DAG, schedule, "Send what waits in the outbox", DELIVER, options, retries=0
+    ) as dag:
         for name in sending:
             DeliverOperator(task_id=stored_names.deliver_task(name), pipeline=name, declarations=options.declared.names)
     return dag
@@ -267,11 +269,11 @@ def _dag(name: str, schedule: Any, what: str, doc: str, options: Options, **defa
 ALL: dict[str, tuple[Callable[[Sequence[Pipeline], Options, Any], DAG | None], str]] = {
     stored_names.AUDIT_DAG: (audit, "0 * * * *"),
     # Not on the hour, when the audit and most streams begin.
-    stored_names.COLLECT_DAG: (collect, "25 * * * *"),
-    stored_names.DELIVER_DAG: (deliver, "*/5 * * * *"),
-    stored_names.FINALIZE_DAG: (finalize, "10,40 * * * *"),
+    stored_names.CATALOG_GC_DAG: (catalog_gc, "25 * * * *"),
+    stored_names.DELIVER_OUTBOX_DAG: (deliver_outbox, "*/5 * * * *"),
+    stored_names.FINALIZE_FILES_DAG: (finalize_files, "10,40 * * * *"),
     # After the collection.
-    stored_names.MAINTAIN_DAG: (maintain, "50 * * * *"),
+    stored_names.COMPACT_TABLES_DAG: (compact_tables, "50 * * * *"),
 }
 """By the name that comes after the prefix, with the schedule for a DAG file that sets none."""
 
@@ -339,24 +341,28 @@ def audit_dag(*, schedule: Any = ALL["audit"][1], **common: Unpack[Common]) -> D
     return _keeping("audit", schedule, common)
 
 
-def collect_dag(*, schedule: Any = ALL["collect"][1], **common: Unpack[Common]) -> DAG | None:
-    """Return the DAG `onlyonce_collect`: remove ids older than the dedup horizon, old units, staged rows, orphans."""
-    return _keeping("collect", schedule, common)
+def catalog_gc_dag(*, schedule: Any = ALL["catalog_gc"][1], **common: Unpack[Common]) -> DAG | None:
+    """Return the DAG `onlyonce_catalog_gc`: remove ids older than the dedup horizon, old units, staged rows,
+    orphans.
+    """
+    return _keeping("catalog_gc", schedule, common)
 
 
-def deliver_dag(*, schedule: Any = ALL["deliver"][1], **common: Unpack[Common]) -> DAG | None:
-    """Return the DAG `onlyonce_deliver`: send what waits in the outbox. Return None if no pipeline sends."""
-    return _keeping("deliver", schedule, common)
+def deliver_outbox_dag(*, schedule: Any = ALL["deliver_outbox"][1], **common: Unpack[Common]) -> DAG | None:
+    """Return the DAG `onlyonce_deliver_outbox`: send what waits in the outbox. Return None if no pipeline sends."""
+    return _keeping("deliver_outbox", schedule, common)
 
 
-def finalize_dag(*, schedule: Any = ALL["finalize"][1], **common: Unpack[Common]) -> DAG | None:
-    """Return the DAG `onlyonce_finalize`: give the files of committed batches their final names."""
-    return _keeping("finalize", schedule, common)
+def finalize_files_dag(*, schedule: Any = ALL["finalize_files"][1], **common: Unpack[Common]) -> DAG | None:
+    """Return the DAG `onlyonce_finalize_files`: give the files of committed batches their final names."""
+    return _keeping("finalize_files", schedule, common)
 
 
-def maintain_dag(*, schedule: Any = ALL["maintain"][1], **common: Unpack[Common]) -> DAG | None:
-    """Return the DAG `onlyonce_maintain`: compact small files of Delta tables, and remove what no reader needs."""
-    return _keeping("maintain", schedule, common)
+def compact_tables_dag(*, schedule: Any = ALL["compact_tables"][1], **common: Unpack[Common]) -> DAG | None:
+    """Return the DAG `onlyonce_compact_tables`: compact small files of Delta tables, and remove what no reader
+    needs.
+    """
+    return _keeping("compact_tables", schedule, common)
 
 
 def dags(
@@ -377,8 +383,9 @@ def dags(
 
     It takes the keywords of the functions above.
 
-    housekeeping    which of "audit", "collect", "deliver", "finalize", "maintain" are wanted. One Airflow needs each of
-                    them once for a database: if there are several DAG files, only one should have them
+    housekeeping    which of "audit", "catalog_gc", "deliver_outbox", "finalize_files", "compact_tables" are wanted. One
+                    Airflow needs each of them once for a database: if there are several DAG files, only one should have
+                    them
 
     Raise Refused: Airflow shows it as the import error of the DAG file.
     """

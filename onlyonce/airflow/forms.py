@@ -44,7 +44,7 @@ def _again(pipeline: Pipeline) -> str:
 def outputs_table(pipeline: Pipeline) -> str:
     """Return the outputs as a Markdown table. The page of the backfill has it too."""
     rows = [_row(pipeline, output) for output in pipeline.outputs]
-    return "\n".join(["| output | made by | windows | lateness | written to |", "|---|---|---|---|---|", *rows])
+    return "\n".join(["| output | made by | windows | watermark delay | written to |", "|---|---|---|---|---|", *rows])
 
 
 def pipeline_form(pipeline: Pipeline) -> dict[str, Param]:
@@ -141,10 +141,10 @@ def _row(pipeline: Pipeline, output: Output) -> str:
     made_by = f"a result of `{root.transform}`" if output.is_result else made_by
     made_by += f", {output.join.kind} join by {_words(output.join.on)}" if output.join else ""
     made_by += f", with state by {_words(output.stateful.keys)}" if output.stateful else ""
-    lateness = str(root.lateness) if root.window else "never late"
+    watermark_delay = str(root.watermark_delay) if root.window else "never late"
     kind, _, place = target(pipeline, output).partition(":")
     sink = f"{kind.capitalize()} `{place.lstrip(':')}` ({_how(output)})"
-    return f"| `{output.name}` | {made_by} | {_windows(root.window)} | {lateness} | {sink} |"
+    return f"| `{output.name}` | {made_by} | {_windows(root.window)} | {watermark_delay} | {sink} |"
 
 
 def _how(output: Output) -> str:

@@ -169,7 +169,7 @@ class DoctorOperator(JobOperator):
     module, entry = "operate.doctor", "visit"
 
 
-class CollectOperator(JobOperator):
+class GcOperator(JobOperator):
     """Remove what was kept long enough: record ids beyond the dedup horizon, units, staged rows, input, orphans."""
 
     module = "operate.gc"

@@ -41,7 +41,9 @@ FLAGS = {
 }  # fmt: skip
 """The keywords of `SparkSubmitHook` that become an option with a value, in the order in which the hook writes them."""
 OF_A_TASK = ("post_submit_commands", "use_krb5ccache")
-"""Keywords of `SparkSubmitHook` for work before or after the driver's life. A task that has ended can't do it."""
+"""Keywords of `SparkSubmitHook` for work before or after the driver's incarnation. A task that has ended can't do
+it.
+"""
 
 
 def submit_command(

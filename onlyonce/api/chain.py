@@ -111,7 +111,9 @@ def _of(made: Output, before: Output) -> Output:
             hint="window=Fixed(…); or leave from_output out: sliding windows and sessions are of records",
         )
     leaves_out = before.late == "keep"
-    return _with(made, Chained(window.size, window.offset, window.timezone, before.window, before.lateness, leaves_out))
+    return _with(
+        made, Chained(window.size, window.offset, window.timezone, before.window, before.watermark_delay, leaves_out)
+    )
 
 
 def _with(made: Output, window: Window | None) -> Output:

@@ -140,8 +140,8 @@ class Lookup:
 
 
 OWN = (WINDOW_START, WINDOW_END)
-ANEW = stored_names.ANEW
-"""The key in the start of a life that begins with no state, and whose rows replace all existing ones."""
+FROM_START = stored_names.FROM_START
+"""The key in the start of an incarnation that begins with no state, and whose rows replace all existing ones."""
 
 
 @declaration
@@ -212,18 +212,18 @@ def not_recomputed(output: Output) -> Refused:
         "before, so no window can be computed "
         "again by itself",
         data="nothing was written",
-        hint="late records stay out of it: a longer lateness waits for more of them. From the start it is "
-        "computed by a new life: "
-        f"onlyonce lineage new PIPELINE/{output.name} --yes",
+        hint="late records stay out of it: a longer watermark delay waits for more of them. From the start it is "
+        "computed by a new incarnation: "
+        f"onlyonce reset PIPELINE/{output.name} --yes",
     )
 
 
-def check_anew(where: str, output: Output) -> None:
-    """Raise Refused for an output with state whose rows a new life can't replace; `where` names it in errors."""
+def check_from_start(where: str, output: Output) -> None:
+    """Raise Refused for an output with state whose rows a new incarnation can't replace; `where` names it in errors."""
     if output.sink.write in ("append", "upsert") and isinstance(output.sink, Delta | Postgres):
         return
     raise Refused(
-        f"{where} has a state of its own, and a new life would compute it from the start: what "
+        f"{where} has a state of its own, and a new incarnation would compute it from the start: what "
         f"{type(output.sink).__name__} has of it can't be taken back",
         data="nothing was changed; the rows that are written stay",
         hint="put its checkpoint back from a backup; or declare the output under another name, with a target of "
@@ -263,7 +263,7 @@ def check_output(output: Output, window: object) -> None:
         raise Refused(
             f"{where} and late={output.late!r}: its rows are not by windows, so a window can't be computed again",
             hint="leave late out: a late record is kept and counted, and does not reach the processor. A longer "
-            "lateness waits for more of them",
+            "watermark_delay waits for more of them",
         )
     if output.on_backfill != "refuse":
         raise Refused(
@@ -272,18 +272,18 @@ def check_output(output: Output, window: object) -> None:
     if (
         isinstance(output.sink, FileSink)
         or output.sink.write in ("increment", sinks.HISTORY)
-        or sinks.deletes(output.sink)
+        or sinks.delete_when(output.sink)
     ):
         raise Refused(
             f"{where} appends or upserts the rows that its processor gives, and "
             f"{type(output.sink).__name__}(write={output.sink.write!r}) does more",
             hint="put them into a table, Delta() or Postgres(table=…), without deletes; or send them",
         )
-    if output.sink.write == "upsert" and not sinks.newest_by(output.sink):
+    if output.sink.write == "upsert" and not sinks.sequence_by(output.sink):
         raise Refused(
             f"{where} with an upsert may give several rows of the same keys in one batch, and nothing says which "
             "is the newest",
-            hint="newest_by='since' at the sink: the column of its rows that tells; or append the rows",
+            hint="sequence_by='since' at the sink: the column of its rows that tells; or append the rows",
         )
 
 
@@ -296,12 +296,12 @@ class Output:
 
     name          unique in the pipeline
     transform     'module:function'; takes a DataFrame with the declared columns and the platform's (oo_window,
-                  oo_event_time, oo_system_time), returns a DataFrame. With a window it groups by oo_window. For several
-                  results it returns a dict: each output's name and its DataFrame. Leave it out for the other outputs:
-                  they are results of the function of their `from_output`
+                  oo_event_time, oo_ingestion_time), returns a DataFrame. With a window it groups by oo_window. For
+                  several results it returns a dict: each output's name and its DataFrame. Leave it out for the other
+                  outputs: they are results of the function of their `from_output`
     sink          where the rows go
     window        Fixed, Sliding or Session; None: never late, never closes
-    lateness      how long, in event time, a window waits for stragglers after its end
+    watermark_delay      how long, in event time, a window waits for stragglers after its end
     panes         'on_time': a window's rows once, when it closes; Spark keeps the state of the open ones. 'at_close':
                   the same rows, from all records of the window at once, which are read from `events` when it closes:
                   sooner, without a state, for short windows. 'early': the state at every batch (needs upsert; files
@@ -324,7 +324,7 @@ class Output:
                   a backfill replaces rows by it
     reject        'module:function' of the rows that the function is not to get: def unsound(rows) returns a string
                   Column, the reason why a record is rejected, or null. It sees the declared columns, oo_event_time and
-                  oo_system_time
+                  oo_ingestion_time
     stateful      in place of a transform: a processor with a state and timers for each key. Its rows come as it yields
                   them, and have no window; window (an hour, Fixed only) says how its records are counted, and how far
                   the end of an input reaches
@@ -334,7 +334,7 @@ class Output:
     transform: str = ""
     sink: Sink
     window: Window | None = None
-    lateness: timedelta = timedelta(0)
+    watermark_delay: timedelta = timedelta(0)
     panes: Literal["on_time", "at_close", "early"] | AfterRecords | AfterTime = "on_time"
     from_output: str | None = None
     stable_input: bool = False
@@ -383,10 +383,15 @@ class Output:
         _check_reject(self)
         if self.transform and not re.fullmatch(r"[\w.]+:\w+", self.transform):
             raise Refused(f"output {self.name}: transform {self.transform!r} is not of the form 'module:function'")
-        if self.lateness % timedelta(milliseconds=1):
-            raise Refused(f"output {self.name}: lateness {self.lateness} has parts of a millisecond", hint="round it")
-        if self.lateness < timedelta(0):
-            raise Refused(f"output {self.name}: lateness {self.lateness} is negative", hint="0 waits for nothing")
+        if self.watermark_delay % timedelta(milliseconds=1):
+            raise Refused(
+                f"output {self.name}: watermark_delay {self.watermark_delay} has parts of a millisecond",
+                hint="round it",
+            )
+        if self.watermark_delay < timedelta(0):
+            raise Refused(
+                f"output {self.name}: watermark_delay {self.watermark_delay} is negative", hint="0 waits for nothing"
+            )
         if self.trigger is None and self.panes not in ("on_time", "at_close", "early"):
             raise Refused(
                 f"output {self.name}: panes {self.panes!r}",
@@ -401,8 +406,10 @@ class Output:
             )
         if self.is_early and isinstance(self.window, Session):
             raise Refused(f"output {self.name}: early panes of sessions can't be upserted: a merge changes their start")
-        if self.window is None and self.lateness:
-            raise Refused(f"output {self.name}: lateness without a window", hint="without a window nothing is late")
+        if self.window is None and self.watermark_delay:
+            raise Refused(
+                f"output {self.name}: watermark_delay without a window", hint="without a window nothing is late"
+            )
 
     @property
     def trigger(self) -> Trigger | None:
@@ -552,13 +559,13 @@ def _check_reject(output: Output) -> None:
 
 
 def check_rows(output: Output, types: dict[str, str]) -> None:
-    """Raise Refused for rows without a declared column, with an incomparable key, or with an unordered newest_by.
+    """Raise Refused for rows without a declared column, with an incomparable key, or with an unordered sequence_by.
 
     `types`: column → Spark's type.
     """
     sink = output.sink
     where = f"{declared_at(sink) or declared_at(output)}output {output.name}"
-    for name in (*sinks.newest_by(sink), *filter(None, [sinks.deletes(sink)])):
+    for name in (*sinks.sequence_by(sink), *filter(None, [sinks.delete_when(sink)])):
         if name not in types:
             raise Refused(
                 f"{where}: {name!r} is not a column of what {output.made_by} gives",
@@ -572,18 +579,18 @@ def check_rows(output: Output, types: dict[str, str]) -> None:
                 data="nothing was read or written",
                 hint="take the entries that make the key as columns of their own, or the map as a string: F.to_json",
             )
-    for name in sinks.newest_by(sink):
+    for name in sinks.sequence_by(sink):
         if types[name].partition("(")[0] not in sinks.ORDERED:
             raise Refused(
-                f"{where}: newest_by={name!r} is of type {types[name]}, which has no order that all parts agree on",
+                f"{where}: sequence_by={name!r} is of type {types[name]}, which has no order that all parts agree on",
                 data="nothing was read or written",
                 hint=f"one of: {', '.join(sinks.ORDERED)}",
             )
     if sink.write == sinks.HISTORY:
         _check_history(where, types)
-    if (told := sinks.deletes(sink)) and types[told] != "boolean":
+    if (told := sinks.delete_when(sink)) and types[told] != "boolean":
         raise Refused(
-            f"{where}: deletes={told!r} is of type {types[told]}, and not a boolean",
+            f"{where}: delete_when={told!r} is of type {types[told]}, and not a boolean",
             data="nothing was read or written",
             hint=f"{told} = (op = 'd'), for example",
         )

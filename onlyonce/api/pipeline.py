@@ -312,8 +312,8 @@ def _check_made_from(pipeline: Pipeline, made: Output) -> None:
                 f"{where}: its lookup {lookup.name!r} is another table than that of {root.name}",
                 hint="a batch sees one table by one name: rename one of them",
             )
-    if made.lateness:
-        raise Refused(f"{where}: has the lateness of {root.name}", hint="leave it out here")
+    if made.watermark_delay:
+        raise Refused(f"{where}: has the watermark delay of {root.name}", hint="leave it out here")
     if made.late == "recompute":
         raise Refused(f"{where}: its late records are those of {root.name}", hint="leave late out here")
 
@@ -330,20 +330,21 @@ def _check_result(root: Output, made: Output, where: str) -> None:
 def _check_newest(pipeline: Pipeline) -> None:
     """Raise Refused for outputs whose newest rows could not be determined."""
     for output in pipeline.outputs:
-        if not sinks.newest_by(output.sink):
+        if not sinks.sequence_by(output.sink):
             continue
         where = f"{declared_at(output)}output {output.name}"
         if pipeline.root_of(output).has_windows:
             raise Refused(
-                f"{where}: newest_by and a window",
+                f"{where}: sequence_by and a window",
                 data="a change that comes too late for its window would be left out, and the row of its key stay "
                 "an old one",
-                hint="leave the window out: without one nothing is late. Without newest_by the row of the later "
+                hint="leave the window out: without one nothing is late. Without sequence_by the row of the later "
                 "window stays",
             )
-        if pipeline.mode == AT_LEAST_ONCE and (sinks.deletes(output.sink) or output.sink.write == sinks.HISTORY):
+        if pipeline.mode == AT_LEAST_ONCE and (sinks.delete_when(output.sink) or output.sink.write == sinks.HISTORY):
             raise Refused(
-                f"{where}: {'a history' if output.sink.write == sinks.HISTORY else 'deletes'} in mode='at_least_once'",
+                f"{where}: {'a history' if output.sink.write == sinks.HISTORY else 'delete_when'} in "
+                "mode='at_least_once'",
                 data="two attempts at a batch may write at once there: a deleted row could come back, a version "
                 "end at the wrong time",
                 hint="mode='exactly_once'",
@@ -438,7 +439,7 @@ class Pipeline:
     event_time     the column (a timestamp) that says when it happened
     outputs        the results that are made from the records
     idle_after     close windows when the source has been silent for this long; None: never by silence
-    max_ahead      an event time further ahead of the system time than this is invalid
+    max_ahead      an event time further ahead of the ingestion time than this is invalid
     partitions     in how many partitions each batch is cut; None: each batch by its size and the cores, up to
                    ONLYONCE_MOST_PARTITIONS. The batch row fixes the number for a replay
     dedup_horizon  how long a re-delivery is recognised, in time in which batches were committed: outages and
@@ -449,7 +450,7 @@ class Pipeline:
                    all their windows are closed (docs/reference/retention.md#keep-events). Backfills and new outputs
                    can't have removed records
     keep_log       how long the log keeps each single batch of an output; None: for ever. For older batches it keeps the
-                   sums by life and by window (docs/reference/retention.md#keep-log)
+                   sums by incarnation and by window (docs/reference/retention.md#keep-log)
     mode           'exactly_once'. 'at_least_once' is cheaper: nothing is lost, but a re-delivery is kept again, and a
                    PostgreSQL append has rows twice when a batch is replayed. Bounded runs and backfills are always
                    exactly once
@@ -595,7 +596,7 @@ class Pipeline:
         raise unknown("output", name, [o.name for o in self.outputs])
 
     def roots(self) -> list[Output]:
-        """Return the outputs with their own queries: one lineage each.
+        """Return the outputs with their own queries: one incarnation each.
 
         Outputs that are made from another one's closed windows come after it.
         """

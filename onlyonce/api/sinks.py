@@ -2,10 +2,10 @@
 
 Pure data, checked when it is made.
 
-An upsert may keep the newest row of each key by columns of the rows (`newest_by`), and remove rows (`deletes`). Changes
-of a database come repeatedly and out of order. Each change has a position in its source, so the newest row of a key is
-known in any order. A deleted row leaves its key and position behind, so that a late older change does not bring it
-back.
+An upsert may keep the newest row of each key by columns of the rows (`sequence_by`), and remove rows (`delete_when`).
+Changes of a database come repeatedly and out of order. Each change has a position in its source, so the newest row of a
+key is known in any order. A deleted row leaves its key and position behind, so that a late older change does not bring
+it back.
 """
 
 from __future__ import annotations
@@ -31,41 +31,41 @@ ORDERED = ("string", "bigint", "int", "smallint", "tinyint", "decimal", "date", 
 """Types whose values have one order, in Spark and in each sink. Strings are compared by their bytes."""
 
 
-def newest_by(sink: Any) -> tuple[str, ...]:
+def sequence_by(sink: Any) -> tuple[str, ...]:
     """Return the columns that decide which row of a key is newest; empty if the last write wins."""
-    found: tuple[str, ...] = getattr(sink, "newest_by", ())
+    found: tuple[str, ...] = getattr(sink, "sequence_by", ())
     return found
 
 
-def deletes(sink: Any) -> str | None:
+def delete_when(sink: Any) -> str | None:
     """Return the column that marks the rows which a sink removes; None if it removes none."""
-    found: str | None = getattr(sink, "deletes", None)
+    found: str | None = getattr(sink, "delete_when", None)
     return found
 
 
 def check_sink(kind: str, sink: Any) -> None:
-    """Raise Refused for options of `newest_by`, `deletes` and `write` that can't work together."""
-    if newest_by(sink) and sink.write not in ("upsert", HISTORY):
+    """Raise Refused for options of `sequence_by`, `delete_when` and `write` that can't work together."""
+    if sequence_by(sink) and sink.write not in ("upsert", HISTORY):
         raise Refused(
-            f"{kind}: newest_by with write={sink.write!r}",
-            hint="newest_by puts the rows of a key in order: write='upsert' or 'history'",
+            f"{kind}: sequence_by with write={sink.write!r}",
+            hint="sequence_by puts the rows of a key in order: write='upsert' or 'history'",
         )
-    if sink.write == HISTORY and not newest_by(sink):
+    if sink.write == HISTORY and not sequence_by(sink):
         raise Refused(
-            f"{kind}: write='history' without newest_by",
-            hint="newest_by=… names the columns that put the versions of a key in order",
+            f"{kind}: write='history' without sequence_by",
+            hint="sequence_by=… names the columns that put the versions of a key in order",
         )
-    if twice := [name for name in newest_by(sink) if name in sink.keys]:
-        raise Refused(f"{kind}: {twice[0]!r} is a key and in newest_by", hint="rows of one key differ in newest_by")
-    if deletes(sink) and not newest_by(sink):
+    if twice := [name for name in sequence_by(sink) if name in sink.keys]:
+        raise Refused(f"{kind}: {twice[0]!r} is a key and in sequence_by", hint="rows of one key differ in sequence_by")
+    if delete_when(sink) and not sequence_by(sink):
         raise Refused(
-            f"{kind}: deletes={deletes(sink)!r} without newest_by",
+            f"{kind}: delete_when={delete_when(sink)!r} without sequence_by",
             data="an older change that comes later would bring a deleted row back",
-            hint="newest_by=… names the columns that put the changes of a key in order",
+            hint="sequence_by=… names the columns that put the changes of a key in order",
         )
-    if deletes(sink) in (*sink.keys, *newest_by(sink)):
+    if delete_when(sink) in (*sink.keys, *sequence_by(sink)):
         raise Refused(
-            f"{kind}: {deletes(sink)!r} says which rows are deleted, and is a key or in newest_by",
+            f"{kind}: {delete_when(sink)!r} says which rows are deleted, and is a key or in sequence_by",
             hint="give it a column of its own, a boolean",
         )
 
@@ -346,21 +346,22 @@ class Delta:
                among them, the row of the later window stays, whichever comes first. 'history' (SCD type 2) as
                `Postgres` has it
     keys       what identifies a row of an upsert, and whose history it is
-    newest_by  for an upsert without windows, the columns that decide which row of a key is the newest, as
+    sequence_by  for an upsert without windows, the columns that decide which row of a key is the newest, as
                `Postgres` has it
     table      its name in a Spark catalog, 'sales.orders' or 'lake.sales.orders', for readers: each run checks that the
                catalog has this table under that name, and registers it if the name is free. A bounded run's table has
                no name
-    deletes    a boolean column of the rows, which is not stored: if it is true, the row of those keys is removed. The
-               key and its newest_by stay in a second table, <path>_deleted, committed before the rows, so that no
+    delete_when    a boolean column of the rows, which is not stored: if it is true, the row of those keys is removed.
+                   The
+               key and its sequence_by stay in a second table, <path>_deleted, committed before the rows, so that no
                older row comes back
     """
 
     path: str | None = None
     write: Literal["append", "upsert", "history"] = "append"
     keys: Several[str] = NONE
-    newest_by: Several[str] = NONE
-    deletes: str | None = None
+    sequence_by: Several[str] = NONE
+    delete_when: str | None = None
     table: str | None = None
 
     def __post_init__(self) -> None:
@@ -391,22 +392,23 @@ class Postgres:
                 the window's columns are left out unless they are keys. 'history' (SCD type 2): each row is a version of
                 its keys from its column valid_from on; the platform adds valid_to and is_current
     keys        what identifies a row of an upsert or increment, and whose history it is
-    newest_by   for an upsert without windows, the columns that decide which row of a key is the newest, such as a
+    sequence_by   for an upsert without windows, the columns that decide which row of a key is the newest, such as a
                 position in a database's log. An older row that comes later changes nothing. For a history, the order
                 of the versions: a late version is inserted at its place
-    deletes     a boolean column of the rows, which is not stored: if it is true, the row with these keys is removed; in
-                a history its last version ends. The key and its newest_by stay in <table>_deleted, in the same
+    delete_when     a boolean column of the rows, which is not stored: if it is true, the row with these keys is
+                    removed; in
+                a history its last version ends. The key and its sequence_by stay in <table>_deleted, in the same
                 transaction, so that no older row comes back
-    connection  the environment variable that holds the database's URL; by default the platform's database. A lineage
-                that has written to one database is refused if the variable names another one later
+    connection  the environment variable that holds the database's URL; by default the platform's database. An
+                incarnation that has written to one database is refused if the variable names another one later
     """
 
     table: str
     write: Literal["append", "upsert", "increment", "history"] = "append"
     keys: Several[str] = NONE
     connection: str | None = None
-    newest_by: Several[str] = NONE
-    deletes: str | None = None
+    sequence_by: Several[str] = NONE
+    delete_when: str | None = None
 
     def __post_init__(self) -> None:
         _check_write("Postgres", self.write, self.keys, ("append", "upsert", "increment", "history"))
@@ -431,20 +433,20 @@ class MySQL:
     """A table of MySQL or MariaDB; exactly once, since the rows and the unit commit in one transaction there.
 
     table       in the database that the URL names; created if it is missing. An existing one must be of InnoDB
-    connection  the environment variable that holds the URL, mysql://user:password@host/database. A lineage that has
-                written to one database is refused if the variable names another one later
+    connection  the environment variable that holds the URL, mysql://user:password@host/database. An incarnation that
+                has written to one database is refused if the variable names another one later
     write       'append', 'upsert' as `Delta` has it, or 'history' as `Postgres` has it
     keys        what identifies a row of an upsert: the primary key. None of them may be null
-    newest_by   as `Postgres` has it
-    deletes     as `Postgres` has it
+    sequence_by   as `Postgres` has it
+    delete_when     as `Postgres` has it
     """
 
     table: str
     connection: str
     write: Literal["append", "upsert", "history"] = "append"
     keys: Several[str] = NONE
-    newest_by: Several[str] = NONE
-    deletes: str | None = None
+    sequence_by: Several[str] = NONE
+    delete_when: str | None = None
 
     def __post_init__(self) -> None:
         _check_write("MySQL", self.write, self.keys, ("append", "upsert", "history"))

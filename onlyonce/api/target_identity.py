@@ -127,7 +127,7 @@ def _kept_beside(pipeline: Pipeline, output: Output) -> list[Place]:
     if kind is None:
         return []
     before, name = _split(place)
-    deleted = [kind.deleted(name)] if getattr(output.sink, "deletes", None) else []
+    deleted = [kind.deleted(name)] if getattr(output.sink, "delete_when", None) else []
     by_window = [kind.by_window(name)] if place.kind == "postgres" and output.on_backfill == "correct" else []
     return [Place(before + derived) for derived in deleted + by_window]
 

@@ -87,13 +87,13 @@ def _parts(rows: Iterable[Sequence[Value]]) -> Iterable[bytes]:
 
 
 BUCKET_SECONDS = int(BUCKET.total_seconds())
-"""System time is cut into buckets of ten minutes."""
+"""Ingestion time is cut into buckets of ten minutes."""
 
 Probe = Literal["own_bucket", "live_buckets"]
 """Which buckets may hold an earlier delivery of a record.
 
-Its own bucket, if a re-delivery keeps its system time (a broker's timestamp). Every live bucket, if the publisher may
-send it again under a new one (a file is listed again).
+Its own bucket, if a re-delivery keeps its ingestion time (a broker's timestamp). Every live bucket, if the publisher
+may send it again under a new one (a file is listed again).
 """
 
 
@@ -104,7 +104,7 @@ class ChunkKey(NamedTuple):
     """
 
     bucket: int
-    lineage: str
+    incarnation: str
     batch_id: int
     partition: int
 
@@ -137,7 +137,7 @@ class Place:
     instance: str
     bucket: int
     floor: int
-    lineage: str
+    incarnation: str
     batch_id: int
     partition: int
     partitions: int
@@ -151,7 +151,7 @@ class Place:
         return 0 < self.floor <= bucket < self.floor + self.edge
 
     @property
-    def is_remnant(self) -> bool:
+    def is_expired(self) -> bool:
         """Return whether the ids of this unit's bucket are removed, so that its duplicates can't be recognised."""
         return self.bucket < self.floor
 
@@ -160,7 +160,7 @@ class Place:
 class KeptBatch:
     """A committed batch, and how many records of it are in `events`."""
 
-    lineage: str
+    incarnation: str
     batch_id: int
     bucket: int
     partitions: int
@@ -179,11 +179,11 @@ class Chunks(Transactions):
         """
         rows = ask(
             self.connection, "catalog", "chunks",
-            instance=place.instance, floor=place.floor, lineage=place.lineage, batch_id=place.batch_id,
+            instance=place.instance, floor=place.floor, incarnation=place.incarnation, batch_id=place.batch_id,
             partition=place.partition, partitions=place.partitions,
             only_bucket=place.bucket if place.probe == "own_bucket" else None,
         )  # fmt: skip
-        return [Chunk(ChunkKey(r.bucket, r.lineage, r.batch_id, r.partition), r.id_count, r.ids_hash) for r in rows]
+        return [Chunk(ChunkKey(r.bucket, r.incarnation, r.batch_id, r.partition), r.id_count, r.ids_hash) for r in rows]
 
     @one_transaction
     def ids(self, instance: str, key: ChunkKey) -> bytes | None:
@@ -192,9 +192,9 @@ class Chunks(Transactions):
         return found[0][0] if found else None
 
     @one_transaction
-    def in_bucket(self, instance: str, lineage: str, bucket: int) -> list[bytes]:
-        """Return the packed ids of a lineage in a bucket, chunk by chunk."""
-        rows = ask(self.connection, "catalog", "in_bucket", instance=instance, lineage=lineage, bucket=bucket)
+    def in_bucket(self, instance: str, incarnation: str, bucket: int) -> list[bytes]:
+        """Return the packed ids of an incarnation in a bucket, chunk by chunk."""
+        rows = ask(self.connection, "catalog", "in_bucket", instance=instance, incarnation=incarnation, bucket=bucket)
         return [bytes(row.ids) for row in rows]
 
     @one_transaction
@@ -221,12 +221,12 @@ class Chunks(Transactions):
         """
         found = ask_binary(
             self.connection, "catalog", "filters",
-            instance=instance, buckets=[k.bucket for k in keys], lineages=[k.lineage for k in keys],
+            instance=instance, buckets=[k.bucket for k in keys], incarnations=[k.incarnation for k in keys],
             batch_ids=[k.batch_id for k in keys], chosen=[k.partition for k in keys],
         )  # fmt: skip
         return {
-            ChunkKey(number(bucket), (lineage or b"").decode(), number(batch_id), number(partition)): stored
-            for bucket, lineage, batch_id, partition, stored in found
+            ChunkKey(number(bucket), (incarnation or b"").decode(), number(batch_id), number(partition)): stored
+            for bucket, incarnation, batch_id, partition, stored in found
         }
 
     @one_transaction
@@ -240,7 +240,7 @@ class Chunks(Transactions):
         row = (
             place.instance.encode(),
             int8(place.bucket),
-            place.lineage.encode(),
+            place.incarnation.encode(),
             int8(place.batch_id),
             int4(place.partition),
             int4(place.partitions),
@@ -273,11 +273,11 @@ class Chunks(Transactions):
         return [KeptBatch(**row._mapping) for row in rows]
 
     @one_transaction
-    def ids_added(self, lineage: str, batch_id: int) -> bool:
+    def ids_added(self, incarnation: str, batch_id: int) -> bool:
         """Note that the ids of a batch are added, in their transaction. Return False if another driver has added
         them.
         """
-        return bool(ask(self.connection, "catalog", "ids_added", lineage=lineage, batch_id=batch_id))
+        return bool(ask(self.connection, "catalog", "ids_added", incarnation=incarnation, batch_id=batch_id))
 
     @one_transaction
     def floor(self, instance: str) -> int:
@@ -344,6 +344,6 @@ def ids_hash(packed: bytes) -> int:
 
 def _key(instance: str, key: ChunkKey) -> dict[str, Any]:
     return {
-        "instance": instance, "bucket": key.bucket, "lineage": key.lineage, "batch_id": key.batch_id,
+        "instance": instance, "bucket": key.bucket, "incarnation": key.incarnation, "batch_id": key.batch_id,
         "partition": key.partition,
     }  # fmt: skip

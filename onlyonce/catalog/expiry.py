@@ -1,6 +1,6 @@
 """Remove old ids from the id catalog: raise an instance's floor, then drop the buckets below it.
 
-docs/specification/id-catalog.md. A gc run (`onlyonce collect`) calls `raise_floor`, `below_floor` and, for each bucket,
+docs/specification/id-catalog.md. A gc run (`onlyonce gc`) calls `raise_floor`, `below_floor` and, for each bucket,
 `drop`:
 
 - The floor is stored first, so a batch that begins later does not read the buckets that are dropped.
@@ -51,7 +51,7 @@ class Dropped:
 class Run:
     """An instance of a pipeline: its stream or one of its bounded runs.
 
-    `ended`: all its lineages are closed, as after a bounded run has finished.
+    `ended`: all its incarnations are closed, as after a bounded run has finished.
     """
 
     instance: str
@@ -65,7 +65,7 @@ class Collector(Transactions):
     @one_transaction
     def instances(self) -> list[tuple[str, str]]:
         """Return (instance, pipeline) of all registered instances."""
-        return [(row.instance, row.pipeline) for row in ask(self.connection, "collect", "instances")]
+        return [(row.instance, row.pipeline) for row in ask(self.connection, "gc", "instances")]
 
     @one_transaction
     def without_new_runs(self, work: Callable[[Scope], T]) -> T:
@@ -73,13 +73,13 @@ class Collector(Transactions):
 
         The archive needs this: a new instance would list an inbox while its files are moved.
         """
-        do(self.connection, "collect", "no_new_run")
+        do(self.connection, "gc", "no_new_run")
         return work(self.connection)
 
     @one_transaction
     def runs(self, pipelines: list[str]) -> list[Run]:
         """Return all instances of some pipelines."""
-        return [Run(*tuple(row)) for row in ask(self.connection, "collect", "runs", pipelines=pipelines)]
+        return [Run(*tuple(row)) for row in ask(self.connection, "gc", "runs", pipelines=pipelines)]
 
     @one_transaction
     def committed_cuts(self, instance: str, numbers: list[int], source: str | None = None) -> dict[int, dict[str, str]]:
@@ -90,9 +90,7 @@ class Collector(Transactions):
 
         The result has, for each committed batch, the files that it could not read, each with the reason.
         """
-        rows = ask(
-            self.connection, "collect", "committed_cuts", instance=instance, numbers=numbers, source=source or ""
-        )
+        rows = ask(self.connection, "gc", "committed_cuts", instance=instance, numbers=numbers, source=source or "")
         return {row.batch_no: row.facts for row in rows}
 
     @one_transaction
@@ -102,8 +100,8 @@ class Collector(Transactions):
         """
         # One query for each instance: PostgreSQL uses an index for a given floor, and not for a joined one.
         found = (
-            ask(self.connection, "collect", "near_horizon", instance=row.instance, floor=row.gc_floor)
-            for row in ask(self.connection, "collect", "instances")
+            ask(self.connection, "gc", "near_horizon", instance=row.instance, floor=row.gc_floor)
+            for row in ask(self.connection, "gc", "instances")
         )
         return [gc.NearHorizon(**row._mapping) for rows in found for row in rows]
 
@@ -113,11 +111,11 @@ class Collector(Transactions):
 
         `horizon`: the dedup horizon in buckets. The row of the instance is locked meanwhile.
         """
-        before = int(ask(self.connection, "collect", "lock_floor", instance=instance)[0].gc_floor)
-        rows = ask(self.connection, "collect", "known", instance=instance, floor=before)
+        before = int(ask(self.connection, "gc", "lock_floor", instance=instance)[0].gc_floor)
+        rows = ask(self.connection, "gc", "known", instance=instance, floor=before)
         begun = [row for row in rows if row.state == "begun"]
-        held = ask(self.connection, "collect", "held", instance=instance)[0].bucket
-        newest = ask(self.connection, "collect", "newest", instance=instance)
+        held = ask(self.connection, "gc", "held", instance=instance)[0].bucket
+        newest = ask(self.connection, "gc", "newest", instance=instance)
         known = gc.Known(
             floor=before,
             committed=[row.bucket for row in rows if row.state == "committed"],
@@ -127,7 +125,7 @@ class Collector(Transactions):
             newest=newest[0].bucket if newest else None,
         )
         after = gc.floor(known, horizon)
-        do(self.connection, "collect", "raise_floor", instance=instance, floor=after)
+        do(self.connection, "gc", "raise_floor", instance=instance, floor=after)
         return before, after
 
     @one_transaction
@@ -136,7 +134,7 @@ class Collector(Transactions):
         row = ask(self.connection, "catalog", "floor", instance=instance)[0]
         found = ask(
             self.connection,
-            "collect",
+            "gc",
             "buckets_below",
             parent=stored_names.catalog_table(row.instance_no),
             floor=row.gc_floor,
@@ -150,8 +148,8 @@ class Collector(Transactions):
         Raise Retryable (from `connect.run`) if a reader holds the bucket for longer than `SHORT_WAIT`.
         """
         locks.wait(self.connection, stored_names.catalog_lock(instance))
-        ask(self.connection, "collect", "short_wait", wait=SHORT_WAIT)
-        size = ask(self.connection, "collect", "size", name=f"{stored_names.PRIVATE_SCHEMA}.{gone.name}")[0].bytes
+        ask(self.connection, "gc", "short_wait", wait=SHORT_WAIT)
+        size = ask(self.connection, "gc", "size", name=f"{stored_names.PRIVATE_SCHEMA}.{gone.name}")[0].bytes
         if size is None:
             return None
         if gone.detaching:
@@ -159,7 +157,7 @@ class Collector(Transactions):
             self._on("ALTER TABLE {parent} DETACH PARTITION {child} FINALIZE", parent=parent, child=gone.name)
         chunks, ids = self._on("SELECT count(*), coalesce(sum(id_count), 0)::bigint FROM {child}", child=gone.name)
         self._on("DROP TABLE {child}", child=gone.name)
-        do(self.connection, "collect", "unlist", instance=instance, bucket=gone.bucket)
+        do(self.connection, "gc", "unlist", instance=instance, bucket=gone.bucket)
         return Dropped(gone.bucket, chunks, ids, size)
 
     def _on(self, statement: str, **tables: str) -> Any:

@@ -67,7 +67,8 @@ def look_up(database: Database, place: catalog.Place, wanted: Ids) -> Seen:
         listed, ranges = RangeFilters(database).listed(place)
         if _ids_in(listed) < _ids_in(chunks) or set(listed) == set(chunks):
             raise InvariantBroken(
-                f"a catalog chunk of {place.instance} is gone while batch {place.lineage}/{place.batch_id} needs it",
+                f"a catalog chunk of {place.instance} is gone while batch {place.incarnation}/{place.batch_id} needs "
+                "it",
                 data="the batch is not committed; duplicates of that chunk's records could not be recognised",
                 hint="was something deleted by hand? Restore it; the ids can be rebuilt from the table `events`",
             )
@@ -136,7 +137,7 @@ class _Asked:
 def remember(database: Database, place: catalog.Place, stored: bytes, filtered: bytes) -> None:
     """Keep a chunk that this worker has just committed, so that later batches need not fetch it."""
     ids = unpack(stored)
-    key = catalog.ChunkKey(place.bucket, place.lineage, place.batch_id, place.partition)
+    key = catalog.ChunkKey(place.bucket, place.incarnation, place.batch_id, place.partition)
     chunk = Chunk.of(key, stored)
     if known := filters.read(filtered, chunk.id_count):
         _cache.keep_filter(database, place.instance, chunk, known)

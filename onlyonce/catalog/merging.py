@@ -30,7 +30,7 @@ WORTH_IT = 1 << 20
 
 @dataclass(frozen=True)
 class Crowd:
-    """A bucket with several small chunks of one lineage and partition."""
+    """A bucket with several small chunks of one incarnation and partition."""
 
     bucket: int
     closed: bool
@@ -53,7 +53,7 @@ class Merging(Transactions):
     def crowded(self, instance: str) -> list[Crowd]:
         """Return the live buckets in which chunks may be merged, oldest first."""
         floor = ask(self.connection, "catalog", "floor", instance=instance)[0].gc_floor
-        rows = ask(self.connection, "collect", "crowded", instance=instance, floor=floor, half=gc.FULL // 2)
+        rows = ask(self.connection, "gc", "crowded", instance=instance, floor=floor, half=gc.FULL // 2)
         return [Crowd(row.bucket, row.newest is not None and row.bucket < row.newest) for row in rows]
 
     @one_transaction
@@ -66,9 +66,9 @@ class Merging(Transactions):
         return len(self.merge_locked(instance, crowd))
 
     @one_transaction
-    def grown(self, lineage: str, batch_id: int, bucket: int) -> list[Crowd]:
+    def grown(self, incarnation: str, batch_id: int, bucket: int) -> list[Crowd]:
         """Return the bucket of a batch, and the bucket that closed with it."""
-        rows = ask(self.connection, "collect", "bucket_before", lineage=lineage, batch_id=batch_id)
+        rows = ask(self.connection, "gc", "bucket_before", incarnation=incarnation, batch_id=batch_id)
         return [Crowd(bucket, closed=False), *(Crowd(row.bucket, closed=True) for row in rows if row.bucket < bucket)]
 
     @one_transaction
@@ -76,7 +76,7 @@ class Merging(Transactions):
         """Merge the next parts of a bucket if the catalog's lock is free. Return the parts, none if another session has
         the lock.
         """
-        ask(self.connection, "collect", "short_wait", wait=SHORT_WAIT)
+        ask(self.connection, "gc", "short_wait", wait=SHORT_WAIT)
         if not locks.if_free(self.connection, stored_names.catalog_lock(instance)):
             return []
         return self.merge_locked(instance, crowd)
@@ -84,7 +84,7 @@ class Merging(Transactions):
     @one_transaction
     def merge_locked(self, instance: str, crowd: Crowd) -> list[Part]:
         """Merge the next parts of a bucket for a caller that holds the catalog's lock; return the parts."""
-        rows = ask(self.connection, "collect", "parts", instance=instance, bucket=crowd.bucket, half=gc.FULL // 2)
+        rows = ask(self.connection, "gc", "parts", instance=instance, bucket=crowd.bucket, half=gc.FULL // 2)
         parts = gc.to_merge((Part(*tuple(row)) for row in rows), closed=crowd.closed)
         if parts:
             self._merge(instance, crowd.bucket, parts)
@@ -94,9 +94,7 @@ class Merging(Transactions):
     def wasteful(self, instance: str) -> list[Waste]:
         """Return the closed buckets whose tables have so much free space, after merges, that a rewrite pays off."""
         floor = ask(self.connection, "catalog", "floor", instance=instance)[0].gc_floor
-        rows = ask(
-            self.connection, "collect", "wasteful", instance=instance, floor=floor, waste=WASTE, worth_it=WORTH_IT
-        )
+        rows = ask(self.connection, "gc", "wasteful", instance=instance, floor=floor, waste=WASTE, worth_it=WORTH_IT)
         return [Waste(*tuple(row)) for row in rows]
 
     @one_transaction
@@ -106,7 +104,7 @@ class Merging(Transactions):
         Raise Retryable (from `connect.run`) if a reader holds the table for longer than `SHORT_WAIT`.
         """
         locks.wait(self.connection, stored_names.catalog_lock(instance))
-        ask(self.connection, "collect", "short_wait", wait=SHORT_WAIT)
+        ask(self.connection, "gc", "short_wait", wait=SHORT_WAIT)
         if waste in self.wasteful(instance):  # and no other gc run has done it
             names = {
                 "table": identifiers.Identifier(stored_names.PRIVATE_SCHEMA, waste.table),
@@ -119,8 +117,8 @@ class Merging(Transactions):
     def _merge(self, instance: str, bucket: int, parts: list[Part]) -> None:
         last = parts[-1]
         taken = ask_binary(
-            self.connection, "collect", "take_parts",
-            instance=instance, bucket=bucket, lineage=last.lineage, partitions=last.partitions,
+            self.connection, "gc", "take_parts",
+            instance=instance, bucket=bucket, incarnation=last.incarnation, partitions=last.partitions,
             partition=last.partition, batch_ids=[part.batch_id for part in parts],
         )  # fmt: skip
         passing("merge-after-take")
@@ -134,7 +132,7 @@ class Merging(Transactions):
                 "`events`",
             )
         place = catalog.Place(
-            instance, bucket, 0, last.lineage, last.batch_id, last.partition, last.partitions
+            instance, bucket, 0, last.incarnation, last.batch_id, last.partition, last.partitions
         )  # fmt: skip
         Chunks(self.connection).add(place, ids, filters.make(filters.unpack(ids)))
         passing("merge-before-commit")

@@ -1,7 +1,8 @@
 """The command line `onlyonce`. `app` is the entry point.
 
-The commands are in `platform` (init, up, down, demo, feed, settings), `work` (run, deliver, finalize, audit, lineage),
-`checking` (check, crashtest, conform, plan, release), `operate` (doctor, pause, resume, and everything that only
+The commands are in `platform` (init, up, down, demo, feed, settings), `work` (run, deliver, finalize, audit,
+incarnation),
+`checking` (check, crashtest, conform, plan, reprocessing), `operate` (doctor, pause, resume, and everything that only
 reads). Errors of the platform are printed as three lines on standard error, and the process ends with the error's exit
 code; `onlyonce/core/errors.py` lists them. Standard output has only the result, so `--json` may be piped.
 """

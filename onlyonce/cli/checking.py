@@ -1,6 +1,6 @@
 """The commands that check or test a user's pipeline, and the commands for a changed pipeline.
 
-The first are check, replay, conform and crashtest; the others plan and release.
+The first are check, replay, conform and crashtest; the others plan and reprocess.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ def replay(
 
 
 def add_change_commands(app: typer.Typer) -> None:
-    """Register the commands `plan` and `release`."""
-    for command in (plan, release):
+    """Register the commands `plan` and `reprocess`."""
+    for command in (plan, reprocess):
         app.command(rich_help_panel=PANEL)(command)
 
 
@@ -134,17 +134,17 @@ def plan(given: Any, words: list[str], as_json: bool) -> None:
     give(report, as_json)
 
 
-@asking("release")
-def release(given: Any, words: list[str], as_json: bool) -> None:
-    """Take invalid or remnant rows in again after a correction, each set of rows once."""
-    if given.invalid == given.remnant:
-        raise Refused("which rows shall be released?", hint="say --invalid or --remnant, one of the two")
+@asking("reprocess")
+def reprocess(given: Any, words: list[str], as_json: bool) -> None:
+    """Take invalid or expired rows in again after a correction, each set of rows once."""
+    if given.invalid == given.expired:
+        raise Refused("which rows shall be reprocessed?", hint="say --invalid or --expired, one of the two")
     declared(given.pipeline)
     there(settings.database_url)
 
-    from onlyonce.outputs import reprocess as releaser  # imports Spark
+    from onlyonce.outputs import reprocess as reprocesser  # imports Spark
 
-    give(releaser.main(words), as_json)
+    give(reprocesser.main(words), as_json)
 
 
 # The commands that test a pipeline: `crashtest` kills its runs at every step, `conform` tests its source.

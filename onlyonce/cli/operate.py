@@ -1,7 +1,7 @@
 """The commands for a person on call, and the commands that only read.
 
 The first are doctor, pause, resume, stop, inbox, drop, forget, alerts and metrics. The others are sql, status, lag,
-commits, batches, files, trace, late, rejected, invalid and remnant.
+commits, batches, files, trace, late, rejected, invalid and expired.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ LOOK_PANEL = "Look"
 
 def add_look_commands(app: typer.Typer) -> None:
     """Register the commands that only read."""
-    for command in (status, lag, sql, commits, batches, files, trace, late, rejected, invalid, remnant):
+    for command in (status, lag, sql, commits, batches, files, trace, late, rejected, invalid, expired):
         app.command(rich_help_panel=LOOK_PANEL)(command)
 
 
@@ -364,11 +364,11 @@ def invalid(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles 
     _give_some(left_out.invalid(declared(pipeline), pipeline, limit), limit, as_json)
 
 
-def remnant(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:
+def expired(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:
     """Show the records from before the dedup horizon, which can't be checked for duplicates any more."""
     from onlyonce.records import left_out
 
-    _give_some(left_out.remnant(declared(pipeline), pipeline, limit), limit, as_json)
+    _give_some(left_out.expired(declared(pipeline), pipeline, limit), limit, as_json)
 
 
 def _give_some(found: tuple[int, list[dict[str, object]]], limit: int, as_json: bool) -> None:

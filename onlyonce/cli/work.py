@@ -1,5 +1,5 @@
-"""The commands that change or judge the data: run, land, deliver, backfill, finalize, audit, collect, maintain, sweep,
-lineage; and how they show long work.
+"""The commands that change or judge the data: run, land, deliver, backfill, finalize, audit, gc, maintain, sweep,
+incarnation; and how they show long work.
 
 A terminal shows progress bars, and log lines are written to a file. The bars follow the log lines of the work itself,
 so nothing is counted twice and no batch waits for them. Without a terminal the log lines are shown.
@@ -29,7 +29,6 @@ from onlyonce.cli.shell import (
     Json,
     OnlyOfFiles,
     PipelineFiles,
-    PlatformGroup,
     asking,
     declared,
     give,
@@ -44,7 +43,7 @@ NO_JVM = "JAVA_GATEWAY_EXITED"
 """Spark's name for a JVM that ends as it starts. Only the JVM's own output has the cause."""
 RECEIVE = "taken in"
 WINDOWS = "windows written"
-FATES = ("kept", "invalid", "remnant", "duplicate")
+FATES = ("kept", "invalid", "expired", "duplicate")
 
 
 @dataclass(frozen=True)
@@ -195,14 +194,11 @@ def _told(done: float, total: float | None, seconds: float | None) -> str:
 
 PANEL = "Work"
 
-lineage_app = typer.Typer(help="The lives of the queries: list them, or start a new one.", cls=PlatformGroup)
-
 
 def add_work_commands(app: typer.Typer) -> None:
     """Register the commands of this module."""
-    for command in (run, land, deliver, backfill, finalize, audit, collect, maintain, sweep):
+    for command in (run, land, deliver, backfill, finalize, audit, gc, maintain, sweep, incarnations, reset):
         app.command(rich_help_panel=PANEL)(command)
-    app.add_typer(lineage_app, name="lineage", rich_help_panel=PANEL)
 
 
 @asking("run")
@@ -280,11 +276,11 @@ def audit(given: Any, words: list[str], as_json: bool) -> None:
         raise typer.Exit(1 if report.warnings else wrong.exit_code)
 
 
-@asking("collect")
-def collect(given: Any, words: list[str], as_json: bool) -> None:
+@asking("gc")
+def gc(given: Any, words: list[str], as_json: bool) -> None:
     """Remove record ids that are older than the dedup horizon, and say what was removed.
 
-    The DAG onlyonce_collect does it hourly.
+    The DAG onlyonce_catalog_gc does it hourly.
     """
     from onlyonce.operate import gc as collector
 
@@ -297,7 +293,7 @@ def collect(given: Any, words: list[str], as_json: bool) -> None:
 @asking("maintain")
 def maintain(given: Any, words: list[str], as_json: bool) -> None:
     """Compact the small files of old batches and closed windows in Delta tables, and remove what no reader needs: what
-    the DAG onlyonce_maintain does."""
+    the DAG onlyonce_compact_tables does."""
     from onlyonce.operate import compact as maintainer
 
     there(settings.database_url)
@@ -308,8 +304,8 @@ def maintain(given: Any, words: list[str], as_json: bool) -> None:
 
 @asking("finalize")
 def finalize(given: Any, words: list[str], as_json: bool) -> None:
-    """Give the files of committed batches their final names: what the DAG onlyonce_finalize and the streams' own task
-    do."""
+    """Give the files of committed batches their final names: what the DAG onlyonce_finalize_files and the streams' own
+    task do."""
     from onlyonce.sinks.files import finalize as finalizer
 
     there(settings.database_url)
@@ -325,16 +321,14 @@ def sweep(given: Any, words: list[str], as_json: bool) -> None:
     give(sweeper.main(words), as_json)
 
 
-@lineage_app.command("list")
-def list_lineages(pipelines: OnlyOfFiles = None, as_json: Json = False) -> None:
-    """List each life of each query, with its state, its epoch and its last batch."""
+def incarnations(pipelines: OnlyOfFiles = None, as_json: Json = False) -> None:
+    """List each incarnation of each query, with its state, its epoch and its last batch."""
 
-    rows = only_declared(read(lambda views: views.rows("lineages")), pipelines, "lineage")
+    rows = only_declared(read(lambda views: views.rows("incarnations")), pipelines, "incarnation")
     give(rows, as_json, empty="no query has run yet")
 
 
-@lineage_app.command("new")
-def new_lineage(
+def reset(
     target: Annotated[str, typer.Argument(metavar="INSTANCE/QUERY", help="Like flights/receive.")],
     from_kept: Annotated[
         bool,
@@ -347,8 +341,8 @@ def new_lineage(
     pipelines: PipelineFiles = None,
     as_json: Json = False,
 ) -> None:
-    """Close the life of a query whose checkpoint is lost or damaged; the next one starts from the log."""
-    from onlyonce.run import reset
+    """Close the incarnation of a query whose checkpoint is lost or damaged; the next one starts from the log."""
+    from onlyonce.run import reset as resetter
 
     there(settings.database_url)
-    give(reset.new(target, yes=yes, from_kept=from_kept), as_json)
+    give(resetter.new(target, yes=yes, from_kept=from_kept), as_json)

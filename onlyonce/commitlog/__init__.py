@@ -5,17 +5,17 @@ Each concern is a class. A method is one transaction, or joins the transaction i
 
 | module    | holds                                                                                  |
 |-----------|----------------------------------------------------------------------------------------|
-| lineages  | lineages, epochs and fencing; the declarations of each query; progress of each source  |
-| new_lives | where a new life of a query begins, and the transaction that begins it                 |
+| incarnations  | incarnations, epochs and fencing; the declarations of each query; progress of each source  |
+| new_incarnations | where a new incarnation of a query begins, and the transaction that begins it                 |
 | drivers   | drivers of Airflow's runs and of long runs; comparison of the driver's clock           |
 | batches   | begin and end of a batch; the frontier; closes                                         |
 | ends      | the transaction that ends a batch of an output; the versions of its lookups            |
-| units     | a unit's claim, epoch check and content; the databases in which a lineage has units    |
+| units     | a unit's claim, epoch check and content; the databases in which an incarnation has units    |
 | ids       | chunks of the id catalog that are made again from `events`; what is known of a record  |
 | files     | files of sharded sinks                                                                 |
 | outbox    | rows and units that wait to be sent outside                                            |
 | backfills | backfills; panes of windows that are written before they close                         |
-| releases  | releases of invalid and remnant rows; Spark's figures about the state of outputs       |
+| reprocessings  | reprocessings of invalid and expired rows; Spark's figures about the state of outputs       |
 | sources   | corrected arrivals, failed attempts of receive, Pub/Sub subscriptions                  |
 | removals  | rejected records, removals of old records, retention of the log                        |
 | erasures  | erasures of a person's records                                                         |

@@ -1,13 +1,14 @@
 """Store the begin and end of backfills, and read from the log what a backfill needs. docs/specification/backfill.md.
 
 - `closed_reach` decides which part of a span the output's stream has closed and written. Only that may be backfilled.
-- `Backfills` has the transactions of a backfill, in the order `open_lineage`, `begin`, `widen`, `end`. `reach`, `met`,
+- `Backfills` has the transactions of a backfill, in the order `open_incarnation`, `begin`, `widen`, `end`. `reach`,
+  `met`,
   `done`, `windows_in` and `late_windows` read from the log.
 - `Panes` stores how much of each open window an output has written. Streams use it.
 
-Each interval of an output has a lineage of its own, without a checkpoint:
+Each interval of an output has an incarnation of its own, without a checkpoint:
 `flights/per_carrier@2013-01-01T00:00:00Z--2013-01-02T00:00:00Z/1`. Each attempt at the interval is a batch of this
-lineage. It reads the newest `events` and replaces whole windows, so it needs nothing from an earlier attempt.
+incarnation. It reads the newest `events` and replaces whole windows, so it needs nothing from an earlier attempt.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import Connection
 
-from onlyonce.api.outputs import ANEW
+from onlyonce.api.outputs import FROM_START
 from onlyonce.api.pipeline import Output
 from onlyonce.commitlog import batches, removals
-from onlyonce.commitlog.lineages import Driver, Lineage, Lineages
+from onlyonce.commitlog.incarnations import Driver, Incarnation, Incarnations
 from onlyonce.commitlog.outbox import OutboxRows
 from onlyonce.commitlog.removals import Rejections, Removals
 from onlyonce.commitlog.units import Authorities
@@ -66,7 +67,9 @@ class Request:
 
     @property
     def query(self) -> str:
-        """Return the name of the query in the name of the lineage. All backfills for late rows share one lineage."""
+        """Return the name of the query in the name of the incarnation. All backfills for late rows share one
+        incarnation.
+        """
         return f"{self.output}@{'late' if self.asked_by == 'late rows' else self.span}"
 
 
@@ -84,7 +87,7 @@ class Reach:
     def closed_until(self, output: Output) -> int | None:
         """Return the time up to which the output's windows are closed and written."""
         assert output.window is not None
-        return closed_until(self.frontier, output.window, micros(output.lateness))
+        return closed_until(self.frontier, output.window, micros(output.watermark_delay))
 
 
 class Backfills(Transactions):
@@ -102,14 +105,14 @@ class Backfills(Transactions):
 
         An incarnation may have begun after another one. Then `start_from` has the version that the earlier ones have
         read (COUNTED_UPTO) and the version by whose frontier they have written windows (CLOSED_BY). Both count here,
-        unless the incarnation writes all rows again (ANEW).
+        unless the incarnation writes all rows again (FROM_START).
         """
         rows = ask(self.connection, "backfills", "read_by", instance=instance, output=output)
         if not rows:
             return Reach(-1, Frontier())
         [row] = rows
         start = row.start_from or {}
-        before = {} if ANEW in start else start
+        before = {} if FROM_START in start else start
         consumed = read_upto(row.source_to)
         closing = consumed if row.stateless else read_upto(row.source_from)
         closed_by = max(closing, before.get(CLOSED_BY, -1))
@@ -120,7 +123,10 @@ class Backfills(Transactions):
         """Return the frontier at a version of `events`: after all batches of receive and watermark markers up to it."""
         told = ask(self.connection, "backfills", "frontier_at", instance=instance, version=version)[0]
         return Frontier(
-            to_micros(told.tide), to_micros(told.ended), to_micros(told.silent_tide), to_micros(told.silent_clock)
+            to_micros(told.max_event_time),
+            to_micros(told.ended),
+            to_micros(told.silent_max_event_time),
+            to_micros(told.silent_clock),
         )
 
     @one_transaction
@@ -129,14 +135,18 @@ class Backfills(Transactions):
         do(self.connection, "backfills", "give_up", instance=instance, output=output)
 
     @one_transaction
-    def open_lineage(self, request: Request, run_id: str) -> Driver:
-        """Return a driver for the lineage of an interval. Its new epoch fences an earlier driver of the interval."""
-        found: Lineage = Lineages(self.connection).register(request.instance, request.query, uuid4(), kind="backfill")
-        return Lineages(self.connection).bump(found, run_id)
+    def open_incarnation(self, request: Request, run_id: str) -> Driver:
+        """Return a driver for the incarnation of an interval. Its new epoch fences an earlier driver of the
+        interval.
+        """
+        found: Incarnation = Incarnations(self.connection).register(
+            request.instance, request.query, uuid4(), kind="backfill"
+        )
+        return Incarnations(self.connection).bump(found, run_id)
 
     @one_transaction
     def begin(self, driver: Driver, request: Request, events_version: int) -> int:
-        """Begin an attempt at a backfill, and return its batch number in the lineage.
+        """Begin an attempt at a backfill, and return its batch number in the incarnation.
 
         events_version   the version of `events` that it reads
 
@@ -145,19 +155,19 @@ class Backfills(Transactions):
 
         Rows that earlier attempts at the interval have put into the outbox are deleted: each attempt sends its own.
         """
-        Lineages(self.connection).check_epoch(driver.lineage, driver.epoch)
+        Incarnations(self.connection).check_epoch(driver.incarnation, driver.epoch)
         self._lock(request.instance)
         Removals(self.connection).refuse_span(request.instance, request.output, request.span.start, request.reach_back)
-        self._refuse_overlap(driver.lineage, request, request.span)
-        do(self.connection, "backfills", "replace_begun", lineage=driver.lineage)
-        OutboxRows(self.connection).throw_away(request.instance, driver.lineage)
-        number = int(ask(self.connection, "backfills", "next", lineage=driver.lineage)[0].batch_id)
+        self._refuse_overlap(driver.incarnation, request, request.span)
+        do(self.connection, "backfills", "replace_begun", incarnation=driver.incarnation)
+        OutboxRows(self.connection).throw_away(request.instance, driver.incarnation)
+        number = int(ask(self.connection, "backfills", "next", incarnation=driver.incarnation)[0].batch_id)
         if number:  # the driver of an earlier attempt may still write
             Authorities(self.connection).fence(driver)
         start, stop = request.span.times
         do(
             self.connection, "backfills", "begin",
-            lineage=driver.lineage, batch_id=number, instance=request.instance, output=request.output,
+            incarnation=driver.incarnation, batch_id=number, instance=request.instance, output=request.output,
             epoch=driver.epoch, run_id=driver.run_id, asked_by=request.asked_by, window_from=start, window_to=stop,
             events_version=events_version, declaration_hash=request.declaration_hash, lookups=request.lookups,
         )  # fmt: skip
@@ -166,16 +176,16 @@ class Backfills(Transactions):
     @one_transaction
     def widen(self, driver: Driver, request: Request, number: int, span: Span) -> None:
         """Store a wider span for a begun backfill, whose merged sessions reach past the interval. Raise as `begin`."""
-        Lineages(self.connection).check_epoch(driver.lineage, driver.epoch)
+        Incarnations(self.connection).check_epoch(driver.incarnation, driver.epoch)
         self._lock(request.instance)
         Removals(self.connection).refuse_span(request.instance, request.output, span.start, request.reach_back)
-        self._refuse_overlap(driver.lineage, request, span)
+        self._refuse_overlap(driver.incarnation, request, span)
         start, stop = span.times
         do(
             self.connection,
             "backfills",
             "widen",
-            lineage=driver.lineage,
+            incarnation=driver.incarnation,
             batch_id=number,
             window_from=start,
             window_to=stop,
@@ -205,19 +215,22 @@ class Backfills(Transactions):
         """
         for sink in sinks:
             sink(self.connection)
-        Lineages(self.connection).check_epoch(driver.lineage, driver.epoch)
-        if ask(self.connection, "backfills", "state", lineage=driver.lineage, batch_id=number)[0].state == "committed":
+        Incarnations(self.connection).check_epoch(driver.incarnation, driver.epoch)
+        if (
+            ask(self.connection, "backfills", "state", incarnation=driver.incarnation, batch_id=number)[0].state
+            == "committed"
+        ):
             return
         start, stop = span.times
         for output, made in panes.items():
             same = {
-                "instance": request.instance, "output": output, "lineage": driver.lineage, "batch_id": number,
+                "instance": request.instance, "output": output, "incarnation": driver.incarnation, "batch_id": number,
                 "declaration_hash": request.declaration_hash,
             }  # fmt: skip
             do_rows(self.connection, "backfills", "add_panes", made, **same)
             do(self.connection, "backfills", "drop_panes", window_from=start, window_to=stop, **same)
-        OutboxRows(self.connection).let_wait(request.instance, driver.lineage, number)
-        whose = {"lineage": driver.lineage, "batch_id": number}
+        OutboxRows(self.connection).let_wait(request.instance, driver.incarnation, number)
+        whose = {"incarnation": driver.incarnation, "batch_id": number}
         rows = removals.REJECTED.empty_table() if rejected is None else rejected
         Rejections(self.connection).replace(request.instance, request.output, span.times, whose, rows)
         pairs = None if rejected is None else pc.sum(rejected.column("rows")).as_py() or 0
@@ -305,18 +318,16 @@ class Backfills(Transactions):
         if not ask(self.connection, "backfills", "lock_instance", instance=instance):
             raise Refused(f"nothing of {instance} has run yet", hint=f"onlyonce run {instance} comes first")
 
-    def _refuse_overlap(self, lineage: str, request: Request, span: Span) -> None:
+    def _refuse_overlap(self, incarnation: str, request: Request, span: Span) -> None:
         low, high = span.times
         others = ask(
             self.connection, "backfills", "under_way",
-            instance=request.instance, output=request.output, lineage=lineage, window_from=low, window_to=high,
+            instance=request.instance, output=request.output, incarnation=incarnation, window_from=low, window_to=high,
         )  # fmt: skip
         if not others:
             return
         other = others[0]
-        what = (
-            f"output {request.output}: windows of {span} are in the backfill {other.lineage}, begun by {other.run_id}"
-        )
+        what = f"output {request.output}: windows of {span} are in the backfill {other.incarnation}, of {other.run_id}"
         data = "nothing was written; two backfills of one window could leave its sinks at different generations"
         if other.at_work:
             raise Retryable(
@@ -324,8 +335,8 @@ class Backfills(Transactions):
             )
         command = f"onlyonce run {request.instance}"
         if other.asked_by == "person":
-            # The interval is taken from the lineage's name, since `widen` may have widened the row's windows.
-            start, stop = other.lineage.rpartition("/")[0].rpartition("@")[2].split("--")
+            # The interval is taken from the incarnation's name, since `widen` may have widened the row's windows.
+            start, stop = other.incarnation.rpartition("/")[0].rpartition("@")[2].split("--")
             times = f"--from {start} --to {stop}"
             times += f" --lookups {other.lookups}" if other.lookups == "now" else ""
             command = f"onlyonce backfill {request.instance} --output {request.output} {times}"
@@ -397,7 +408,7 @@ class Panes(Transactions):
             windows,
             instance=instance,
             output=output,
-            lineage=plan.lineage,
+            incarnation=plan.incarnation,
             batch_id=plan.batch_id,
             declaration_hash=plan.declaration_hash,
         )
@@ -408,7 +419,7 @@ class Panes(Transactions):
         if root.window is None:
             return
         closed = closed_until(
-            Backfills(self.connection).frontier_at(instance, version), root.window, micros(root.lateness)
+            Backfills(self.connection).frontier_at(instance, version), root.window, micros(root.watermark_delay)
         )
         if closed is not None:
             do(

@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from onlyonce.catalog.chunks import Chunks
-from onlyonce.commitlog import lineages, units
-from onlyonce.commitlog.lineages import Driver, Lineages, Turns
+from onlyonce.commitlog import incarnations, units
+from onlyonce.commitlog.incarnations import Driver, Incarnations, Turns
 from onlyonce.commitlog.units import Authorities, Units
 from onlyonce.core.batch import (
     EXACTLY_ONCE,
@@ -32,7 +32,7 @@ from onlyonce.core.batch import (
     to_micros,
     to_time,
 )
-from onlyonce.core.frontier import Frontier, Tides
+from onlyonce.core.frontier import Frontier, Progress
 from onlyonce.core.units import Counts
 from onlyonce.database.connect import Transactions, ask, do, one_transaction
 from onlyonce.database.locks import INSTANT, do_rows
@@ -50,7 +50,7 @@ WRITTEN = pa.schema({"window_start": INSTANT, "window_end": INSTANT, "rows": pa.
 class Received:
     """A committed batch of receive. If `compacted`, its rows may be in other files than its commit named."""
 
-    lineage: str
+    incarnation: str
     batch_id: int
     kept: int
     delta_version: int
@@ -61,7 +61,7 @@ class Received:
 class MetFirst:
     """A batch that has met the first records of some windows.
 
-    The second field says whether the log still has all such batches and all belong to the lineage that asked.
+    The second field says whether the log still has all such batches and all belong to the incarnation that asked.
     """
 
     source_from: dict[str, Any] | None
@@ -96,43 +96,43 @@ class Batches(Transactions):
         has changed although a unit is committed in any database. Raise DatabaseAway if a database that may hold a unit
         is unreachable.
         """
-        Lineages(self.connection).check_epoch(driver.lineage, driver.epoch)
-        there = self.logged(plan.lineage, plan.batch_id)
+        Incarnations(self.connection).check_epoch(driver.incarnation, driver.epoch)
+        there = self.logged(plan.incarnation, plan.batch_id)
         if there is None:
             return self._insert(driver, instance, plan, known, sources)
         check_replay(there.plan, plan)
         check_lookups(there.plan, plan)
         if there.committed:
             return there
-        committed_units = len(Units(self.connection).of_batch(plan.lineage, plan.batch_id))
+        committed_units = len(Units(self.connection).of_batch(plan.incarnation, plan.batch_id))
         if there.without_catalog and not committed_units:
             committed_units = int(landed())
         if not committed_units and is_other(there.plan, plan):
             committed_units = len(Authorities(self.connection).units_elsewhere(driver, plan.batch_id))
         anew = check_declaration(there.plan, plan, committed_units)
         if check_files(there.plan, plan, committed_units) or anew:
-            do(self.connection, "batches", "forget_begun", lineage=plan.lineage, batch_id=plan.batch_id)
+            do(self.connection, "batches", "forget_begun", incarnation=plan.incarnation, batch_id=plan.batch_id)
             return self._insert(driver, instance, plan, known, sources)
         do(
             self.connection, "batches", "taken_over",
-            lineage=plan.lineage, batch_id=plan.batch_id, epoch=driver.epoch, run_id=driver.run_id,
+            incarnation=plan.incarnation, batch_id=plan.batch_id, epoch=driver.epoch, run_id=driver.run_id,
         )  # fmt: skip
         return there
 
     @one_transaction
     def end(self, driver: Driver, batch: Batch, outcome: Outcome) -> None:
         """Mark the batch as committed, with its outcome. The caller has checked that records are conserved."""
-        Lineages(self.connection).check_epoch(driver.lineage, driver.epoch)
+        Incarnations(self.connection).check_epoch(driver.incarnation, driver.epoch)
         do(
             self.connection, "batches", "end",
-            lineage=batch.plan.lineage, batch_id=batch.plan.batch_id, conserved=True, **asdict(outcome),
+            incarnation=batch.plan.incarnation, batch_id=batch.plan.batch_id, conserved=True, **asdict(outcome),
         )  # fmt: skip
 
     @one_transaction
     def fated(self, plan: Plan) -> int:
         """Return how many records of a receive batch have a fate, by its units."""
-        there = Units(self.connection).of_batch(plan.lineage, plan.batch_id)
-        return sum(u.kept + u.invalid + u.remnant + u.duplicate for u in there)
+        there = Units(self.connection).of_batch(plan.incarnation, plan.batch_id)
+        return sum(u.kept + u.invalid + u.expired + u.duplicate for u in there)
 
     @one_transaction
     def end_receive(
@@ -144,8 +144,8 @@ class Batches(Transactions):
         Raise InvariantBroken if units are missing or the counts don't add up.
         """
         plan = batch.plan
-        there = Units(self.connection).of_batch(plan.lineage, plan.batch_id)
-        units.expect(there, "events", plan.partitions, plan.lineage, plan.batch_id)
+        there = Units(self.connection).of_batch(plan.incarnation, plan.batch_id)
+        units.expect(there, "events", plan.partitions, plan.incarnation, plan.batch_id)
         total = {name: sum(getattr(u, name) for u in there) for name in units.FATES}
         largest = to_micros(max((u.largest for u in there if u.largest), default=None))
         self._end_received(driver, batch, _outcome(batch, read, delta_version, largest, total, bounded=bounded))
@@ -172,13 +172,13 @@ class Batches(Transactions):
         return total
 
     def _end_received(self, driver: Driver, batch: Batch, outcome: Outcome) -> None:
-        check_receive(f"{batch.plan.lineage}/{batch.plan.batch_id}", outcome)
+        check_receive(f"{batch.plan.incarnation}/{batch.plan.batch_id}", outcome)
         self.end(driver, batch, outcome)
 
     @one_transaction
-    def logged(self, lineage: str, batch_id: int) -> Batch | None:
+    def logged(self, incarnation: str, batch_id: int) -> Batch | None:
         """Return a batch as the log has it, or None."""
-        rows = ask(self.connection, "batches", "find", lineage=lineage, batch_id=batch_id)
+        rows = ask(self.connection, "batches", "find", incarnation=incarnation, batch_id=batch_id)
         return _from_row(rows[0]) if rows else None
 
     @one_transaction
@@ -187,16 +187,16 @@ class Batches(Transactions):
         return float(ask(self.connection, "batches", "oldest_begun")[0].seconds or 0)
 
     @one_transaction
-    def standing(self, instance: str) -> tuple[Frontier, Tides, int | None]:
+    def standing(self, instance: str) -> tuple[Frontier, Progress, int | None]:
         """Return the frontier, the progress of each source, and the number of the last batch that receive has
         committed.
         """
         return self.frontier(instance), Turns(self.connection).known(instance), self.last_taken_in(instance)
 
     @one_transaction
-    def find_begun(self, lineage: str, batch_id: int) -> Batch:
+    def find_begun(self, incarnation: str, batch_id: int) -> Batch:
         """Return a batch that is in the log, without a plan to compare it with."""
-        found = self.logged(lineage, batch_id)
+        found = self.logged(incarnation, batch_id)
         assert found is not None
         return found
 
@@ -209,7 +209,7 @@ class Batches(Transactions):
             "batches",
             "count_windows",
             counts,
-            lineage=plan.lineage,
+            incarnation=plan.incarnation,
             batch_id=plan.batch_id,
             output=output,
         )
@@ -231,7 +231,7 @@ class Batches(Transactions):
 
     @one_transaction
     def met_first(
-        self, instance: str, lineage: str, output: str, ends: tuple[int, int], longest: int
+        self, instance: str, incarnation: str, output: str, ends: tuple[int, int], longest: int
     ) -> MetFirst | None:
         """Return an output's first committed batch that met records in time of windows that end in an interval, or
         None.
@@ -244,7 +244,7 @@ class Batches(Transactions):
             "batches",
             "met_first",
             instance=instance,
-            lineage=lineage,
+            incarnation=incarnation,
             output=output,
             first=to_time(after - longest),
             after=to_time(after),
@@ -254,32 +254,33 @@ class Batches(Transactions):
 
     @one_transaction
     def receive_batch(self, instance: str, number: int) -> list[Received]:
-        """Return the committed receive batch with a number, from the last life that has one; an empty list if none
-        has.
+        """Return the committed receive batch with a number, from the last incarnation that has one; an empty list if
+        none has.
         """
         rows = ask(self.connection, "batches", "receive_batch", instance=instance, number=number)
         return [Received(**row._mapping) for row in rows]
 
     @one_transaction
     def final_windows(
-        self, instance: str, output: str, lineage: str, after: int | None
+        self, instance: str, output: str, incarnation: str, after: int | None
     ) -> list[tuple[datetime, datetime]]:
-        """Return the windows (start, end) that other lives of an output have closed and that end after a time
+        """Return the windows (start, end) that other incarnations of an output have closed and that end after a time
         (None: all).
         """
         rows = ask(
-            self.connection, "relive", "final_windows",
-            instance=instance, output=output, lineage=lineage, after=to_time(after),
+            self.connection, "new_incarnations", "final_windows",
+            instance=instance, output=output, incarnation=incarnation, after=to_time(after),
         )  # fmt: skip
         return [(row.window_start, row.window_end) for row in rows]
 
     @one_transaction
-    def read_before(self, lineage: str) -> int:
-        """Return a version of `events` that a life has read before its last committed batch; -1 before its second one.
+    def read_before(self, incarnation: str) -> int:
+        """Return a version of `events` that an incarnation has read before its last committed batch; -1 before its
+        second one.
 
         A batch may end within a version, so return the version before its first version.
         """
-        rows = ask(self.connection, "relive", "read_again", lineage=lineage)
+        rows = ask(self.connection, "new_incarnations", "read_again", incarnation=incarnation)
         return max(read_upto(rows[0].source_from) - 1, -1) if rows else -1
 
     @one_transaction
@@ -314,7 +315,7 @@ class Batches(Transactions):
             floor = Chunks(self.connection).floor(instance)
         stamped = self.frontier(instance) if known is None else known
         turn = Turns(self.connection).begun(instance, plan, sources) if sources and known is None else None
-        values = asdict(plan) | {"source_tides": json.dumps(turn.before.told()) if turn else None}
+        values = asdict(plan) | {"source_progress": json.dumps(turn.before.told()) if turn else None}
         for name in ("source_from", "source_to", "settings", "facts", "lookups"):
             values[name] = json.dumps(values[name])
         do(
@@ -327,9 +328,15 @@ class Batches(Transactions):
 def _outcome(
     batch: Batch, read: int, delta_version: int, largest: int | None, total: dict[str, int], *, bounded: bool
 ) -> Outcome:
-    tide = None if bounded else to_time(batch.reached(largest).tide)
+    max_event_time = None if bounded else to_time(batch.reached(largest).max_event_time)
     after = json.dumps(batch.turn.after(largest).told()) if batch.turn else None
-    return Outcome(read=read, delta_version=delta_version, tide_after=tide, source_tides_after=after, **total)
+    return Outcome(
+        read=read,
+        delta_version=delta_version,
+        max_event_time_after=max_event_time,
+        source_progress_after=after,
+        **total,
+    )
 
 
 def by(batch: Batch) -> dict[str, Any]:
@@ -337,7 +344,7 @@ def by(batch: Batch) -> dict[str, Any]:
     plan = batch.plan
     lookups = json.dumps(plan.lookups) if plan.lookups else None
     return {
-        "lineage": plan.lineage,
+        "incarnation": plan.incarnation,
         "batch_id": plan.batch_id,
         "declaration_hash": plan.declaration_hash,
         "lookups": lookups,
@@ -347,13 +354,15 @@ def by(batch: Batch) -> dict[str, Any]:
 def _from_row(row: Any) -> Batch:
     fixed = {field.name: getattr(row, field.name) for field in fields(Plan)}
     return Batch(
-        Plan(**fixed), frontier_of(row), row.gc_floor, row.state, replayed=True, turn=lineages.turns_of_row(row)
+        Plan(**fixed), frontier_of(row), row.gc_floor, row.state, replayed=True, turn=incarnations.turns_of_row(row)
     )
 
 
 def frontier_of(row: Any) -> Frontier:
     """Return the frontier of a row that has its parts."""
-    return Frontier(*[to_micros(time) for time in (row.tide, row.ended, row.silent_tide, row.silent_clock)])
+    return Frontier(
+        *[to_micros(time) for time in (row.max_event_time, row.ended, row.silent_max_event_time, row.silent_clock)]
+    )
 
 
 def frontier_times(known: Frontier) -> dict[str, Any]:
@@ -369,40 +378,40 @@ class Closes(Transactions):
 
     @one_transaction
     def begin(
-        self, driver: Driver, kind: str, after: Frontier, tides: Tides | None = None
+        self, driver: Driver, kind: str, after: Frontier, progress: Progress | None = None
     ) -> tuple[int, str, Frontier]:
         """Fix the content of a control row; return its number, kind and frontier. Finish an earlier attempt's row
         first.
 
-        `tides` is how far each source has come, in a pipeline with several. Raise Superseded.
+        `progress` is how far each source has come, in a pipeline with several. Raise Superseded.
         """
-        Lineages(self.connection).check_epoch(driver.lineage, driver.epoch)
-        left = ask(self.connection, "batches", "open_close", lineage=driver.lineage)
+        Incarnations(self.connection).check_epoch(driver.incarnation, driver.epoch)
+        left = ask(self.connection, "batches", "open_close", incarnation=driver.incarnation)
         if left:
             row = left[0]
             return row.close_no, row.kind, frontier_of(row)
-        number = ask(self.connection, "batches", "last_close", lineage=driver.lineage)[0].close_no + 1
+        number = ask(self.connection, "batches", "last_close", incarnation=driver.incarnation)[0].close_no + 1
         do(
             self.connection, "batches", "begin_close",
-            lineage=driver.lineage, close_no=number, epoch=driver.epoch, kind=kind, run_id=driver.run_id,
-            source_tides_after=json.dumps(tides.told()) if tides else None, **frontier_times(after),
+            incarnation=driver.incarnation, close_no=number, epoch=driver.epoch, kind=kind, run_id=driver.run_id,
+            source_progress_after=json.dumps(progress.told()) if progress else None, **frontier_times(after),
         )  # fmt: skip
         return number, kind, after
 
     @one_transaction
     def is_open(self, driver: Driver) -> bool:
         """Return whether an earlier driver began a close and did not commit it."""
-        return bool(ask(self.connection, "batches", "open_close", lineage=driver.lineage))
+        return bool(ask(self.connection, "batches", "open_close", incarnation=driver.incarnation))
 
     @one_transaction
     def end(self, driver: Driver, number: int, delta_version: int) -> None:
         """Mark a control row as committed: it is in `events`. Raise Superseded."""
-        Lineages(self.connection).check_epoch(driver.lineage, driver.epoch)
+        Incarnations(self.connection).check_epoch(driver.incarnation, driver.epoch)
         do(
             self.connection,
             "batches",
             "end_close",
-            lineage=driver.lineage,
+            incarnation=driver.incarnation,
             close_no=number,
             delta_version=delta_version,
         )

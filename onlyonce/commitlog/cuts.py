@@ -11,7 +11,7 @@ from typing import Any
 
 from onlyonce.api.pipeline import Output, Pipeline
 from onlyonce.commitlog.backfills import Backfills
-from onlyonce.commitlog.new_lives import NewLives
+from onlyonce.commitlog.new_incarnations import NewIncarnations
 from onlyonce.commitlog.removals import Removal, Removals
 from onlyonce.core import retention
 from onlyonce.core.batch import first_reading, read_upto, to_micros
@@ -20,12 +20,12 @@ from onlyonce.database.connect import Transactions, ask, do, one_transaction
 
 
 @dataclass(frozen=True)
-class Life:
-    """A live life of a query, with what its last committed batch has read; None before its first batch."""
+class LiveIncarnation:
+    """A live incarnation of a query, with what its last committed batch has read; None before its first batch."""
 
-    lineage: str
+    incarnation: str
     query: str
-    life: int
+    ordinal: int
     start_from: dict[str, Any] | None
     batch_id: int | None
     source_from: dict[str, Any] | None
@@ -74,20 +74,22 @@ class Compactions(Transactions):
         return int(ask(self.connection, "compaction", "holds", **asked)[0].version)
 
     @one_transaction
-    def queries(self, instance: str) -> list[Life]:
-        """Return the live lives of queries."""
-        return [Life(**row._mapping) for row in ask(self.connection, "compaction", "queries", instance=instance)]
+    def queries(self, instance: str) -> list[LiveIncarnation]:
+        """Return the live incarnations of queries."""
+        return [
+            LiveIncarnation(**row._mapping) for row in ask(self.connection, "compaction", "queries", instance=instance)
+        ]
 
     @one_transaction
     def last_in(self, instance: str, version: int) -> dict[str, int]:
-        """Return, by life of receive, its last batch whose rows are in `events` up to a version."""
+        """Return, by incarnation of receive, its last batch whose rows are in `events` up to a version."""
         rows = ask(self.connection, "compaction", "last_in", instance=instance, version=version)
-        return {row.lineage: row.batch_id for row in rows}
+        return {row.incarnation: row.batch_id for row in rows}
 
     @one_transaction
-    def reader(self, instance: str, one: Life) -> Reader:
-        """Return how far the life of an output has read, and where a new life would begin."""
-        again = NewLives(self.connection).begins_at(instance, one.query, one.lineage, None) or {}
+    def reader(self, instance: str, one: LiveIncarnation) -> Reader:
+        """Return how far the incarnation of an output has read, and where a new incarnation would begin."""
+        again = NewIncarnations(self.connection).begins_at(instance, one.query, one.incarnation, None) or {}
         began = [version for at in (one.source_from, one.source_to) if (version := first_reading(at)) is not None]
         return Reader(
             one.query, one.batch_id, read_upto(one.source_from), read_upto(one.source_to), int(again.get("version", 0)),
@@ -114,10 +116,14 @@ class KeepEvents(Transactions):
         """Return what may be removed, by the log and the clock."""
         instance = pipeline.name
         holds = [*self._holds(pipeline)]
-        tide = Backfills(self.connection).frontier_at(instance, retention.furthest(holds).upto).tide
-        newest = Backfills(self.connection).frontier_at(instance, Compactions(self.connection).ended(instance)).tide
+        max_event_time = Backfills(self.connection).frontier_at(instance, retention.furthest(holds).upto).max_event_time
+        newest = (
+            Backfills(self.connection)
+            .frontier_at(instance, Compactions(self.connection).ended(instance))
+            .max_event_time
+        )
         now = to_micros(datetime.now(UTC)) or 0
-        return retention.decide(keep, now, tide, newest, holds, Removals(self.connection).kept_from(instance))
+        return retention.decide(keep, now, max_event_time, newest, holds, Removals(self.connection).kept_from(instance))
 
     @one_transaction
     def begin(self, pipeline: Pipeline) -> Removal | None:
@@ -158,9 +164,9 @@ class KeepEvents(Transactions):
 
 # Old batches of outputs are cut from the log, and what they met of each window is added up.
 #
-# A batch is in the sums of its life before it is cut (`Retention` in `removals`). A cut consists of statements, each a
-# transaction over a bounded number of batches. Each statement decides by what it finds. A killed statement has done
-# nothing, and the next cut continues.
+# A batch is in the sums of its incarnation before it is cut (`Retention` in `removals`). A cut consists of statements,
+# each a transaction over a bounded number of batches. Each statement decides by what it finds. A killed statement has
+# done nothing, and the next cut continues.
 
 
 AT_ONCE = 500
@@ -176,14 +182,14 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class OldLife:
-    """A life of an output with old batches.
+class OldIncarnation:
+    """An incarnation of an output with old batches.
 
     upto       the last batch that may be cut
-    read_upto  how far the live life has read `events`; None if it has read nothing
+    read_upto  how far the live incarnation has read `events`; None if it has read nothing
     """
 
-    lineage: str
+    incarnation: str
     query: str
     upto: int
     read_upto: int | None
@@ -191,11 +197,11 @@ class OldLife:
 
 @dataclass(frozen=True)
 class First:
-    """The batch at which a new life of an output would begin to read. It is not cut. For sessions it is the first
-    batch.
+    """The batch at which a new incarnation of an output would begin to read. It is not cut. For sessions it is the
+    first batch.
     """
 
-    lineage: str
+    incarnation: str
     batch_id: int
 
 
@@ -215,20 +221,20 @@ class LogCuts(Transactions):
         return time
 
     @one_transaction
-    def lives(self, instance: str, sessions: Collection[str], limit: datetime) -> list[OldLife]:
-        """Return the lives of outputs with batches from before a moment.
+    def incarnations(self, instance: str, sessions: Collection[str], limit: datetime) -> list[OldIncarnation]:
+        """Return the incarnations of outputs with batches from before a moment.
 
         `sessions`: the outputs with session windows. The log does not know which of these are open, so open windows
         hold back none of their batches.
         """
-        rows = ask(self.connection, "keep_log", "lives", instance=instance, sessions=list(sessions), limit=limit)
-        return [OldLife(*tuple(row)) for row in rows]
+        rows = ask(self.connection, "keep_log", "incarnations", instance=instance, sessions=list(sessions), limit=limit)
+        return [OldIncarnation(*tuple(row)) for row in rows]
 
     @one_transaction
     def first_open(self, instance: str, output: str) -> First | None:
-        """Return the batch at which a new life of an output would begin to read; None if no window is open."""
-        rows = ask(self.connection, "relive", "oldest_open", instance=instance, output=output)
-        return First(rows[0].lineage, rows[0].batch_id) if rows else None
+        """Return the batch at which a new incarnation of an output would begin to read; None if no window is open."""
+        rows = ask(self.connection, "new_incarnations", "oldest_open", instance=instance, output=output)
+        return First(rows[0].incarnation, rows[0].batch_id) if rows else None
 
     @one_transaction
     def begin(self, instance: str, keep: timedelta, limit: datetime) -> None:
@@ -237,20 +243,20 @@ class LogCuts(Transactions):
 
     @one_transaction
     def cut(
-        self, life: OldLife, limit: datetime, after: int, first: First | None, *, dry_run: bool
+        self, incarnation: OldIncarnation, limit: datetime, after: int, first: First | None, *, dry_run: bool
     ) -> tuple[int | None, int]:
-        """Cut the next batches of a life after one, at most `AT_ONCE`.
+        """Cut the next batches of an incarnation after one, at most `AT_ONCE`.
 
         Return up to which batch it has looked (None: none is left), and how many it cut, or would cut with `dry_run`.
         """
-        kept_batch = first.batch_id if first and first.lineage == life.lineage else None
+        kept_batch = first.batch_id if first and first.incarnation == incarnation.incarnation else None
         [row] = ask(
             self.connection,
             "keep_log",
             "cut",
-            lineage=life.lineage,
-            upto=life.upto,
-            read_upto=life.read_upto,
+            incarnation=incarnation.incarnation,
+            upto=incarnation.upto,
+            read_upto=incarnation.read_upto,
             limit=limit,
             after=after,
             first=kept_batch,

@@ -122,15 +122,15 @@ class Dropped:
 
     instances: dict[str, int]
     query: str | None
-    lineages: dict[str, str]
+    incarnations: dict[str, str]
     at_work: list[str]
     parts: list[Parts] = field(default_factory=list)
     elsewhere: list[Elsewhere] = field(default_factory=list)
     rows: dict[str, int] = field(default_factory=dict)
 
     def of(self, instance: str) -> list[str]:
-        """Return the lineages of one instance."""
-        return [lineage for lineage, whose in self.lineages.items() if whose == instance]
+        """Return the incarnations of one instance."""
+        return [incarnation for incarnation, whose in self.incarnations.items() if whose == instance]
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class Left:
     place: str
     instance: str
     query: str | None
-    lineages: list[str]
+    incarnations: list[str]
     state: str
 
 
@@ -152,16 +152,16 @@ class Drops(Transactions):
         """Return what the log has of a pipeline or query, locked to the end: no driver starts or commits meanwhile."""
         instances = {row.instance: row.instance_no for row in ask(self.connection, "drop", "instances", name=name)}
         names = list(instances)
-        known = ask(self.connection, "drop", "lineages", instances=names, query=query)
-        ask(self.connection, "drop", "hold", lineages=[row.lineage for row in known])
+        known = ask(self.connection, "drop", "incarnations", instances=names, query=query)
+        ask(self.connection, "drop", "hold", incarnations=[row.incarnation for row in known])
         # A driver of any query of the instance may start this query next.
-        beside = ask(self.connection, "drop", "lineages", instances=names, query=None)
+        beside = ask(self.connection, "drop", "incarnations", instances=names, query=None)
         return Dropped(
-            instances, query, {row.lineage: row.instance for row in known},
-            [row.lineage for row in beside if row.at_work],
+            instances, query, {row.incarnation: row.instance for row in known},
+            [row.incarnation for row in beside if row.at_work],
             [Parts(**row._mapping) for row in ask(self.connection, "drop", "parts", instances=names, query=query)],
-            Authorities(self.connection).remembered([row.lineage for row in known]),
-            dict(ask(self.connection, "drop", "rows", lineages=[row.lineage for row in known])[0]._mapping),
+            Authorities(self.connection).remembered([row.incarnation for row in known]),
+            dict(ask(self.connection, "drop", "rows", incarnations=[row.incarnation for row in known])[0]._mapping),
         )  # fmt: skip
 
     @one_transaction
@@ -183,18 +183,18 @@ class Drops(Transactions):
     @one_transaction
     def forget(self, found: Dropped, leaves: Iterable[Left]) -> None:
         """Remove what was found from the log, and note the places outside. This is the point of no return."""
-        lineages = list(found.lineages)
-        do(self.connection, "drop", "forget_outbox", lineages=lineages)
-        do(self.connection, "drop", "forget_files", lineages=lineages)
-        do(self.connection, "drop", "forget_units", lineages=lineages)
-        do(self.connection, "drop", "forget_window_counts", lineages=lineages)
-        do(self.connection, "drop", "forget_panes", lineages=lineages)
-        do(self.connection, "drop", "forget_backfills", lineages=lineages)
-        do(self.connection, "drop", "forget_closes", lineages=lineages)
-        do(self.connection, "drop", "forget_batches", lineages=lineages)
-        do(self.connection, "drop", "forget_authorities", lineages=lineages)
-        do(self.connection, "drop", "forget_lineages", lineages=lineages)
-        do(self.connection, "drop", "forget_epochs", lineages=lineages)
+        incarnations = list(found.incarnations)
+        do(self.connection, "drop", "forget_outbox", incarnations=incarnations)
+        do(self.connection, "drop", "forget_files", incarnations=incarnations)
+        do(self.connection, "drop", "forget_units", incarnations=incarnations)
+        do(self.connection, "drop", "forget_window_counts", incarnations=incarnations)
+        do(self.connection, "drop", "forget_panes", incarnations=incarnations)
+        do(self.connection, "drop", "forget_backfills", incarnations=incarnations)
+        do(self.connection, "drop", "forget_closes", incarnations=incarnations)
+        do(self.connection, "drop", "forget_batches", incarnations=incarnations)
+        do(self.connection, "drop", "forget_authorities", incarnations=incarnations)
+        do(self.connection, "drop", "forget_incarnations", incarnations=incarnations)
+        do(self.connection, "drop", "forget_epochs", incarnations=incarnations)
         do(self.connection, "drop", "forget_declarations", instances=list(found.instances), query=found.query)
         if found.query is None:
             self._forget_instances(found.instances)
@@ -206,25 +206,27 @@ class Drops(Transactions):
         self.note(leaves)
 
     @one_transaction
-    def forget_units(self, lineages: list[str], ours: UUID | None) -> None:
+    def forget_units(self, incarnations: list[str], ours: UUID | None) -> None:
         """Remove units and epochs from a sink's own database. Keep another platform's units under the same names.
 
         Do nothing if the tables don't exist there. `ours`: the id of this platform's database.
         """
         if Authorities(self.connection).is_there("owners"):
             theirs = {
-                row.lineage
-                for row in ask(self.connection, "drop", "owned_by_others", lineages=lineages, platform=str(ours))
+                row.incarnation
+                for row in ask(
+                    self.connection, "drop", "owned_by_others", incarnations=incarnations, platform=str(ours)
+                )
             }
-            lineages = [lineage for lineage in lineages if lineage not in theirs]
-            if not lineages:
+            incarnations = [incarnation for incarnation in incarnations if incarnation not in theirs]
+            if not incarnations:
                 return
-            do(self.connection, "drop", "forget_owners", lineages=lineages)
+            do(self.connection, "drop", "forget_owners", incarnations=incarnations)
         if Authorities(self.connection).is_there("units"):
             # This waits for a transaction before its commit and blocks new ones: otherwise a unit could still arrive
             # after the units are removed.
-            do(self.connection, "drop", "forget_epochs", lineages=lineages)
-            do(self.connection, "drop", "forget_units", lineages=lineages)
+            do(self.connection, "drop", "forget_epochs", incarnations=incarnations)
+            do(self.connection, "drop", "forget_units", incarnations=incarnations)
 
     @one_transaction
     def note(self, leaves: Iterable[Left]) -> None:
@@ -296,7 +298,8 @@ class Drops(Transactions):
                 hint=f"onlyonce drop {of} --yes goes on with it",
             )
         raise Refused(
-            f"{row.place} has the rows of {of}, which was dropped: a new life would write them beside the old ones",
+            f"{row.place} has the rows of {of}, which was dropped: a new incarnation would write them beside the old "
+            "ones",
             data="nothing was read or written; the old rows are as they were",
             hint=f"name another target for the output, or remove the old rows: onlyonce drop {of} --tables --yes",
         )
@@ -307,8 +310,8 @@ class Drops(Transactions):
             self._drop(stored_names.PRIVATE_SCHEMA, stored_names.catalog_table(number))
         names = list(instances)
         Removals(self.connection).forget(names)
-        do(self.connection, "drop", "forget_released_sets", instances=names)
-        do(self.connection, "drop", "forget_releases", instances=names)
+        do(self.connection, "drop", "forget_reprocessed_sets", instances=names)
+        do(self.connection, "drop", "forget_reprocessings", instances=names)
         do(self.connection, "drop", "forget_long_runs", instances=names)
         locks.forget(self.connection, names)
         do(self.connection, "drop", "forget_chunk_list", instances=names)

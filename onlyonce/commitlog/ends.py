@@ -12,7 +12,7 @@ import pyarrow as pa
 from onlyonce.api.pipeline import Output
 from onlyonce.commitlog.backfills import Panes
 from onlyonce.commitlog.batches import Batches
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.incarnations import Driver
 from onlyonce.commitlog.removals import Rejections
 from onlyonce.core.backfill import Span
 from onlyonce.core.batch import Batch, Outcome
@@ -75,7 +75,7 @@ class OutputEnds(Transactions):
             end(self.connection)
         Batches(self.connection).count_windows(batch, root.name, met.counts)
         if met.rejected is not None:
-            whose = {"lineage": batch.plan.lineage, "batch_id": batch.plan.batch_id}
+            whose = {"incarnation": batch.plan.incarnation, "batch_id": batch.plan.batch_id}
             Rejections(self.connection).note(instance, root.name, whose, met.rejected)
         if met.held is not None:
             Panes(self.connection).hold(batch, instance, root.name, met.held)
@@ -110,15 +110,15 @@ class SeenLookups(Transactions):
     """The versions of lookups that batches and windows have seen."""
 
     @one_transaction
-    def near(self, lineage: str, batch_id: int) -> dict[int, Fixed]:
+    def near(self, incarnation: str, batch_id: int) -> dict[int, Fixed]:
         """Return a batch of an output and the batch before it, by their numbers, if they are in the log."""
-        rows = ask(self.connection, "lookups", "near", lineage=lineage, batch_id=batch_id)
+        rows = ask(self.connection, "lookups", "near", incarnation=incarnation, batch_id=batch_id)
         return {row.batch_id: Fixed(**row._mapping) for row in rows}
 
     @one_transaction
-    def others(self, lineage: str, batch_id: int) -> int | None:
+    def others(self, incarnation: str, batch_id: int) -> int | None:
         """Return the last earlier batch that saw other versions, or None."""
-        rows = ask(self.connection, "lookups", "others", lineage=lineage, batch_id=batch_id)
+        rows = ask(self.connection, "lookups", "others", incarnation=incarnation, batch_id=batch_id)
         return rows[0].batch_id if rows else None
 
     @one_transaction

@@ -174,12 +174,13 @@ class Erasures(Transactions):
 
     @one_transaction
     def at_work(self, instance: str) -> list[str]:
-        """Return what may still read the records: drivers with a session, and begun batches, backfills and releases.
+        """Return what may still read the records: drivers with a session, and begun batches, backfills and
+        reprocessings.
 
         An erasure begins only if there are none.
         """
         drivers = [
-            f"a driver of {row.lineage}" for row in ask(self.connection, "erasures", "at_work", instance=instance)
+            f"a driver of {row.incarnation}" for row in ask(self.connection, "erasures", "at_work", instance=instance)
         ]
         batches = [f"batch {row.unit}" for row in ask(self.connection, "erasures", "begun_batches", instance=instance)]
         return drivers + batches + Removals(self.connection).under_way(instance)
@@ -235,7 +236,7 @@ class Erasures(Transactions):
                 continue
             rest = (there[0][~gone], there[1][~gone])
             forgotten += int(np.count_nonzero(gone))
-            key = chunks.ChunkKey(row.bucket, row.lineage, row.batch_id, row.partition)
+            key = chunks.ChunkKey(row.bucket, row.incarnation, row.batch_id, row.partition)
             Chunks(self.connection).replace_ids(instance, key, filters.pack(rest), filters.make(rest))
             RangeFilters(self.connection).forget(instance, row.bucket)
         return forgotten

@@ -25,8 +25,8 @@ class Files(Transactions):
         as_json = json.dumps([asdict(file) for file in files], default=datetime.isoformat)
         do(
             self.connection, "files", "record",
-            lineage=unit.lineage, batch_id=unit.batch_id, output=unit.sink, partition=unit.partition, place=place,
-            shards=shards, files=as_json,
+            incarnation=unit.incarnation, batch_id=unit.batch_id, output=unit.sink, partition=unit.partition,
+            place=place, shards=shards, files=as_json,
         )  # fmt: skip
 
     @one_transaction
@@ -34,19 +34,19 @@ class Files(Transactions):
         """Return the temporary files of a unit that count."""
         rows = ask(
             self.connection, "files", "of_unit",
-            lineage=unit.lineage, batch_id=unit.batch_id, output=unit.sink, partition=unit.partition,
+            incarnation=unit.incarnation, batch_id=unit.batch_id, output=unit.sink, partition=unit.partition,
         )  # fmt: skip
         return {row.temporary for row in rows}
 
     @one_transaction
-    def give_panes(self, lineage: str, batch_id: int, output: str) -> None:
+    def give_panes(self, incarnation: str, batch_id: int, output: str) -> None:
         """Number the panes of a batch's windows, in the transaction that ends the batch. A repetition changes nothing.
 
         Each batch that writes a window makes its next pane. A backfill also makes its next generation.
         """
         # The rows are new in this transaction. The planner has no statistics of them and would choose a nested loop.
         self.connection.exec_driver_sql("SET LOCAL enable_nestloop = off")
-        do(self.connection, "files", "give_panes", lineage=lineage, batch_id=batch_id, output=output)
+        do(self.connection, "files", "give_panes", incarnation=incarnation, batch_id=batch_id, output=output)
         self.connection.exec_driver_sql("SET LOCAL enable_nestloop TO DEFAULT")
 
     @one_transaction
@@ -93,7 +93,7 @@ class Files(Transactions):
         wanted = [
             {
                 "temporary": name,
-                "lineage_no": t.lineage_no,
+                "incarnation_no": t.incarnation_no,
                 "batch_id": t.batch_id,
                 "output": t.output,
                 "partition": t.partition,

@@ -21,7 +21,7 @@ from onlyonce.core.stuck import (
     BegunBackfill,
     BegunBatch,
     BegunClose,
-    BegunRelease,
+    BegunReprocessing,
     GivenUpRows,
     InputAhead,
     LiveQuery,
@@ -81,7 +81,7 @@ class Health(Transactions):
 
     @one_transaction
     def queries(self) -> list[LiveQuery]:
-        """Return the lives that are not closed, with their last batches and whether a driver is at work."""
+        """Return the incarnations that are not closed, with their last batches and whether a driver is at work."""
         return [LiveQuery(**row._mapping) for row in ask(self.connection, "doctor", "queries")]
 
     @one_transaction
@@ -91,7 +91,7 @@ class Health(Transactions):
             [BegunBatch(**row._mapping) for row in ask(self.connection, "doctor", "begun_batches")],
             [BegunClose(**row._mapping) for row in ask(self.connection, "doctor", "begun_closes")],
             [BegunBackfill(**row._mapping) for row in ask(self.connection, "doctor", "begun_backfills")],
-            [BegunRelease(**row._mapping) for row in ask(self.connection, "doctor", "begun_releases")],
+            [BegunReprocessing(**row._mapping) for row in ask(self.connection, "doctor", "begun_reprocessings")],
         )
 
     @one_transaction
@@ -102,7 +102,7 @@ class Health(Transactions):
         found, away = [], []
         for batch in begun:
             try:
-                there = Authorities(self.connection).look(batch.lineage, batch.batch_id)
+                there = Authorities(self.connection).look(batch.incarnation, batch.batch_id)
             except OnlyonceError as error:
                 away.append(SinkAway(batch, error))
                 found.append(batch)
@@ -147,7 +147,7 @@ class Health(Transactions):
         """Return, by instance, the chunks of live buckets, each with its number of ids."""
         found: dict[str, dict[catalog.ChunkKey, int]] = {}
         for row in ask(self.connection, "doctor", "live_chunks"):
-            key = catalog.ChunkKey(row.bucket, row.lineage, row.batch_id, row.partition)
+            key = catalog.ChunkKey(row.bucket, row.incarnation, row.batch_id, row.partition)
             found.setdefault(row.instance, {})[key] = row.id_count
         return found
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from onlyonce.catalog import filters
 from onlyonce.catalog.chunks import ChunkKey, Chunks, KeptBatch, Place
-from onlyonce.commitlog.lineages import Driver, Lineages
+from onlyonce.commitlog.incarnations import Driver, Incarnations
 from onlyonce.core import stored_names
 from onlyonce.database import locks
 from onlyonce.database.connect import Transactions, ask, do, one_transaction
@@ -27,25 +27,25 @@ class Rebuilds(Transactions):
     @one_transaction
     def add(self, driver: Driver, instance: str, batches: Sequence[KeptBatch], ids: Mapping[int, filters.Ids]) -> None:
         """Add the ids of at-least-once batches. Raise Superseded."""
-        Lineages(self.connection).check_epoch(driver.lineage, driver.epoch)
+        Incarnations(self.connection).check_epoch(driver.incarnation, driver.epoch)
         for batch in batches:
-            if not Chunks(self.connection).ids_added(batch.lineage, batch.batch_id):
+            if not Chunks(self.connection).ids_added(batch.incarnation, batch.batch_id):
                 continue  # by another driver, or by this one, when the answer to its COMMIT was lost
             if batch.bucket >= Chunks(self.connection).ensure_bucket(instance, batch.bucket):
                 self._store(instance, batch, ids[batch.batch_id])
         passing("rebuild-before-commit")
 
     @one_transaction
-    def kept(self, lineage: str, bucket: int) -> list[KeptBatch]:
-        """Return the committed batches of a lineage whose ids are in a bucket."""
-        rows = ask(self.connection, "doctor", "kept_in_bucket", lineage=lineage, bucket=bucket)
+    def kept(self, incarnation: str, bucket: int) -> list[KeptBatch]:
+        """Return the committed batches of an incarnation whose ids are in a bucket."""
+        rows = ask(self.connection, "doctor", "kept_in_bucket", incarnation=incarnation, bucket=bucket)
         return [KeptBatch(**row._mapping) for row in rows]
 
     @one_transaction
     def replace(
         self,
         instance: str,
-        lineage: str,
+        incarnation: str,
         bucket: int,
         batches: Sequence[KeptBatch],
         ids: Mapping[int, filters.Ids],
@@ -54,12 +54,12 @@ class Rebuilds(Transactions):
         locks.wait(self.connection, stored_names.catalog_lock(instance))
         if bucket < Chunks(self.connection).ensure_bucket(instance, bucket):
             return True  # it was removed meanwhile
-        if self.kept(lineage, bucket) != batches:
+        if self.kept(incarnation, bucket) != batches:
             return False
         numbers = [batch.batch_id for batch in batches]
         do(
             self.connection, "doctor", "take_chunks",
-            instance=instance, lineage=lineage, bucket=bucket, batch_ids=numbers,
+            instance=instance, incarnation=incarnation, bucket=bucket, batch_ids=numbers,
         )  # fmt: skip
         for batch in batches:
             self._store(instance, batch, ids[batch.batch_id])
@@ -71,7 +71,7 @@ class Rebuilds(Transactions):
             mine = (ids[0][target == partition], ids[1][target == partition])
             once = filters.first_of_each(mine)
             mine = mine[0][once], mine[1][once]
-            place = Place(instance, batch.bucket, 0, batch.lineage, batch.batch_id, partition, batch.partitions)
+            place = Place(instance, batch.bucket, 0, batch.incarnation, batch.batch_id, partition, batch.partitions)
             Chunks(self.connection).add(place, filters.pack(mine), filters.make(mine))
 
 
@@ -94,9 +94,9 @@ class Judged:
 
 @dataclass(frozen=True)
 class Reading:
-    """The first batch of an output that has read a version of `events`, and the start of its life."""
+    """The first batch of an output that has read a version of `events`, and the start of its incarnation."""
 
-    lineage: str
+    incarnation: str
     batch_id: int
     run_id: str
     committed_at: datetime
@@ -112,7 +112,7 @@ class SeenWindow:
     generation: int | None
     state: str
     rows: int | None
-    lineage: str
+    incarnation: str
     batch: int
     committed_at: datetime | None
     events_version: int | None
@@ -122,9 +122,9 @@ class Traces(Transactions):
     """Questions about one record."""
 
     @one_transaction
-    def judged(self, unit: str, lineage: str, batch_id: int) -> Judged | None:
+    def judged(self, unit: str, incarnation: str, batch_id: int) -> Judged | None:
         """Return the batch that judged a record, or None if the log does not have it."""
-        rows = ask(self.connection, "trace", "batch_of", unique_id=unit, lineage=lineage, batch_id=batch_id)
+        rows = ask(self.connection, "trace", "batch_of", unique_id=unit, incarnation=incarnation, batch_id=batch_id)
         return Judged(**rows[0]._mapping) if rows else None
 
     @one_transaction
@@ -147,7 +147,7 @@ class Traces(Transactions):
         ids = (np.array([high % 2**64], dtype=np.uint64), np.array([low % 2**64], dtype=np.uint64))
         probes = filters.probes(ids)
         for row in ask(self.connection, "trace", "chunks", instance=instance, high=high):
-            key = ChunkKey(row.bucket, row.lineage, row.batch, row.partition)
+            key = ChunkKey(row.bucket, row.incarnation, row.batch, row.partition)
             known = filters.read(self._bytes("filter", instance, key), row.id_count)
             if known is None or len(filters.maybe(known, probes)):
                 held = self._bytes("ids", instance, key)
@@ -157,6 +157,6 @@ class Traces(Transactions):
 
     def _bytes(self, column: str, instance: str, key: ChunkKey) -> bytes | None:
         """Return one column of a chunk; None if it is null or the chunk was merged meanwhile."""
-        at = {"bucket": key.bucket, "lineage": key.lineage, "batch": key.batch_id, "partition": key.partition}
+        at = {"bucket": key.bucket, "incarnation": key.incarnation, "batch": key.batch_id, "partition": key.partition}
         rows = ask(self.connection, "trace", column, instance=instance, **at)
         return bytes(rows[0][0]) if rows and rows[0][0] is not None else None

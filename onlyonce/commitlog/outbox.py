@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.incarnations import Incarnations
 from onlyonce.core import stored_names
 from onlyonce.core.delivery import Answer, Row, next_state
 from onlyonce.core.errors import Refused
@@ -61,7 +61,7 @@ class OutboxRows(Transactions):
     @one_transaction
     def take_over(self, instance: str, output: str, policy: Policy) -> tuple[Deliverer, int]:
         """Become the deliverer of an output; return it, and the number of attempts that were left without an answer."""
-        epoch = ask(self.connection, "lineages", "bump", lineage=Deliverer(instance, output).name)[0].epoch
+        epoch = ask(self.connection, "incarnations", "bump", incarnation=Deliverer(instance, output).name)[0].epoch
         lost = do(
             self.connection, "outbox", "recover",
             instance=instance, output=output, most=policy.attempts, remembers=policy.remembers.total_seconds(),
@@ -86,7 +86,7 @@ class OutboxRows(Transactions):
         """Note one more attempt at each row. Return the rows that are still as the deliverer read them. Raise
         Superseded.
         """
-        Lineages(self.connection).check_epoch(deliverer.name, deliverer.epoch)
+        Incarnations(self.connection).check_epoch(deliverer.name, deliverer.epoch)
         columns = {"row_nos": [row.row_no for row in rows], "attempts": [row.attempts for row in rows]}
         return {row.row_no for row in ask(self.connection, "outbox", "begin", **columns)}
 
@@ -106,7 +106,7 @@ class OutboxRows(Transactions):
             "may_be_there": [answer.may_be_there for _, answer, _ in answers],
             "pauses": [pause for _, _, pause in answers],
         }
-        Lineages(self.connection).check_epoch(deliverer.name, deliverer.epoch)
+        Incarnations(self.connection).check_epoch(deliverer.name, deliverer.epoch)
         do(self.connection, "outbox", "record", remembers=policy.remembers.total_seconds(), **columns)
 
     @one_transaction
@@ -132,37 +132,37 @@ class OutboxRows(Transactions):
         return [dict(row._mapping) for row in ask(self.connection, "outbox", query, instance=instance, **parameters)]
 
     @one_transaction
-    def origin(self, lineage: str) -> Origin:
-        """Return the columns with which a lineage's rows enter the outbox."""
-        return Origin(*tuple(ask(self.connection, "outbox", "origin", lineage=lineage)[0]))
+    def origin(self, incarnation: str) -> Origin:
+        """Return the columns with which an incarnation's rows enter the outbox."""
+        return Origin(*tuple(ask(self.connection, "outbox", "origin", incarnation=incarnation)[0]))
 
     @one_transaction
-    def let_wait(self, instance: str, lineage: str, batch_id: int) -> None:
+    def let_wait(self, instance: str, incarnation: str, batch_id: int) -> None:
         """Let the rows of a backfill be sent, in the transaction that ends it.
 
         If the transaction is repeated, there are no more rows to change.
         """
-        do(self.connection, "outbox", "let_wait", instance=instance, lineage=lineage, batch_id=str(batch_id))
+        do(self.connection, "outbox", "let_wait", instance=instance, incarnation=incarnation, batch_id=str(batch_id))
 
     @one_transaction
-    def throw_away(self, instance: str, lineage: str) -> None:
+    def throw_away(self, instance: str, incarnation: str) -> None:
         """Remove the rows that killed attempts at a backfill have left.
 
         This runs in the transaction that begins the next attempt. Its epoch has fenced the earlier ones, so they can't
         add rows afterwards.
         """
-        do(self.connection, "outbox", "throw_away", instance=instance, lineage=lineage)
+        do(self.connection, "outbox", "throw_away", instance=instance, incarnation=incarnation)
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The columns that every row of a lineage has in the outbox.
+    """The columns that every row of an incarnation has in the outbox.
 
-    life    the id of the lineage, which no other lineage has, on this platform or another
+    checkpoint_id  the id of the incarnation, which no other incarnation has, on this platform or another
     state   'waiting'; for a backfill 'held': no deliverer sees it until the backfill has ended
     """
 
-    life: str
+    checkpoint_id: str
     state: str
 
 
@@ -173,15 +173,15 @@ class Origin:
 
 @dataclass(frozen=True)
 class Unit:
-    """A unit that waits. `life`: the lineage's own id."""
+    """A unit that waits. `checkpoint_id`: the incarnation's own id."""
 
     unit: str
-    life: str
+    checkpoint_id: str
 
     @property
     def name(self) -> str:
         """The name under which a target knows the unit. No other unit has it, on this platform or another."""
-        return f"{self.unit}@{self.life}"
+        return f"{self.unit}@{self.checkpoint_id}"
 
 
 class OutboxUnits(Transactions):
@@ -194,7 +194,7 @@ class OutboxUnits(Transactions):
         """
         place = {"instance": deliverer.instance, "output": deliverer.output}
         found = ask(self.connection, "outbox_units", "next_unit", **place)
-        return Unit(found[0].unit, found[0].life) if found else None
+        return Unit(found[0].unit, found[0].checkpoint_id) if found else None
 
     def begin(self, deliverer: Deliverer, unit: Unit) -> None:
         """Note an attempt before it is made. Raise Superseded."""
@@ -220,12 +220,14 @@ class OutboxUnits(Transactions):
     @one_transaction
     def take_over(self, deliverer: Deliverer) -> Deliverer:
         """Become the deliverer of an output, and return it with its new epoch."""
-        return replace(deliverer, epoch=ask(self.connection, "lineages", "bump", lineage=deliverer.name)[0].epoch)
+        return replace(
+            deliverer, epoch=ask(self.connection, "incarnations", "bump", incarnation=deliverer.name)[0].epoch
+        )
 
     @one_transaction
     def recover(self, deliverer: Deliverer, *, uncertain: bool) -> int:
         """Let attempts of an ended deliverer wait again, and return the number of their rows. Raise Superseded."""
-        Lineages(self.connection).check_epoch(deliverer.name, deliverer.epoch)
+        Incarnations(self.connection).check_epoch(deliverer.name, deliverer.epoch)
         place = {"instance": deliverer.instance, "output": deliverer.output}
         return do(self.connection, "outbox_units", "recover", uncertain=uncertain, **place)
 
@@ -245,12 +247,12 @@ class OutboxUnits(Transactions):
     @one_transaction
     def note_stream(self, deliverer: Deliverer, unit: str, stream: str) -> None:
         """Note the stream of a unit before its first row is sent there. Raise Superseded."""
-        Lineages(self.connection).check_epoch(deliverer.name, deliverer.epoch)
+        Incarnations(self.connection).check_epoch(deliverer.name, deliverer.epoch)
         do(self.connection, "outbox_units", "note_stream", unit=unit.rpartition("@")[0], stream=stream)
 
     @one_transaction
     def _change(self, deliverer: Deliverer, query: str, unit: Unit, /, **values: object) -> None:
-        Lineages(self.connection).check_epoch(deliverer.name, deliverer.epoch)
+        Incarnations(self.connection).check_epoch(deliverer.name, deliverer.epoch)
         do(self.connection, "outbox_units", query, unit=unit.unit, **values)
 
 

@@ -16,7 +16,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from onlyonce.commitlog import units as commitlog_units
-from onlyonce.commitlog.lineages import Lineage, Lineages
+from onlyonce.commitlog.incarnations import Incarnation, Incarnations
 from onlyonce.commitlog.units import Authorities
 from onlyonce.core import retention
 from onlyonce.core.batch import to_micros, to_time
@@ -32,7 +32,7 @@ REJECTED = pa.schema({
     "window_start": INSTANT, "window_end": INSTANT, "event_time": INSTANT, OO_HIGH: pa.int64(), OO_LOW: pa.int64(),
     "received_as": pa.string(), "received_in": pa.int64(), "reason": pa.string(), "rows": pa.int64(),
 })  # fmt: skip
-"""Rejected records, each in its window. `received_in` is receive's batch and `received_as` its lineage."""
+"""Rejected records, each in its window. `received_in` is receive's batch and `received_as` its incarnation."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Rejections(Transactions):
 
     @one_transaction
     def note(self, instance: str, output: str, whose: Row, rows: pa.Table) -> None:
-        """Store what a batch has rejected (`REJECTED`), in the transaction that ends it. `whose`: its lineage and
+        """Store what a batch has rejected (`REJECTED`), in the transaction that ends it. `whose`: its incarnation and
         batch_id.
         """
         do(self.connection, "rejected", "forget_batch", **whose)
@@ -102,14 +102,14 @@ class Rejections(Transactions):
 # Removals of old records from `events`: begin, counts and end, and the refusal of what needs removed records.
 # docs/specification/removal.md.
 #
-# A removal is noted before a file is deleted. From then on nothing begins that needs its records. A life, a backfill
-# and a release check and lock the note in the transaction in which they begin. What had begun earlier delays the
-# removal. The counts by batch and fate are noted before the commit to Delta, so the log knows at any moment what the
-# table may have.
+# A removal is noted before a file is deleted. From then on nothing begins that needs its records. An incarnation, a
+# backfill and a release check and lock the note in the transaction in which they begin. What had begun earlier delays
+# the removal. The counts by batch and fate are noted before the commit to Delta, so the log knows at any moment what
+# the table may have.
 
 
 Counts = Mapping[tuple[str, int, str], int]
-"""Rows by life of receive, batch and fate."""
+"""Rows by incarnation of receive, batch and fate."""
 
 
 @dataclass(frozen=True)
@@ -159,8 +159,8 @@ class Removals(Transactions):
         """Note how many rows of each batch and fate the removal deletes, in place of an earlier attempt's counts."""
         do(self.connection, "removals", "forget_counts", instance=instance, number=removal.number)
         rows = [
-            {"lineage": lineage, "batch_id": number, "fate": fate, "rows": rows}
-            for (lineage, number, fate), rows in sorted(counts.items())
+            {"incarnation": incarnation, "batch_id": number, "fate": fate, "rows": rows}
+            for (incarnation, number, fate), rows in sorted(counts.items())
         ]
         do_rows(
             self.connection,
@@ -188,7 +188,7 @@ class Removals(Transactions):
 
     @one_transaction
     def under_way(self, instance: str) -> list[str]:
-        """Return the backfills, releases and erasures that have begun."""
+        """Return the backfills, reprocessings and erasures that have begun."""
         return [row.what for row in ask(self.connection, "removals", "under_way", instance=instance)]
 
     @one_transaction
@@ -204,17 +204,19 @@ class Removals(Transactions):
         return bool(ask(self.connection, "removals", "erased", instance=instance)[0].found)
 
     @one_transaction
-    def removed_of(self, lineage: str, batch_id: int, fate: str) -> int:
+    def removed_of(self, incarnation: str, batch_id: int, fate: str) -> int:
         """Return how many rows of a batch and fate are removed."""
-        return int(ask(self.connection, "removals", "of_batch", lineage=lineage, batch_id=batch_id, fate=fate)[0].rows)
+        return int(
+            ask(self.connection, "removals", "of_batch", incarnation=incarnation, batch_id=batch_id, fate=fate)[0].rows
+        )
 
     @one_transaction
     def counts(self, instance: str) -> dict[tuple[str, int, str], tuple[int, int]]:
-        """Return (rows removed, rows about to be removed that the table may still have) by life of receive, batch and
-        fate.
+        """Return (rows removed, rows about to be removed that the table may still have) by incarnation of receive,
+        batch and fate.
         """
         rows = ask(self.connection, "removals", "counts", instance=instance)
-        return {(row.lineage, row.batch, row.fate): (row.removed, row.about_to_be) for row in rows}
+        return {(row.incarnation, row.batch, row.fate): (row.removed, row.about_to_be) for row in rows}
 
     def _held(self, instance: str) -> Micros | None:
         """Return the event time from which `events` has all records, locked until this transaction ends."""
@@ -222,20 +224,20 @@ class Removals(Transactions):
         return to_micros(rows[0].kept_from) if rows else None
 
     @one_transaction
-    def register(self, instance: str, query: str) -> Lineage:
-        """Return the live lineage of a query, and make it if there is none.
+    def register(self, instance: str, query: str) -> Incarnation:
+        """Return the live incarnation of a query, and make it if there is none.
 
         Raise Refused if it would begin at removed records.
         """
         kept = self._held(instance)
-        if kept is not None and Lineages(self.connection).live(instance, query) is None:
+        if kept is not None and Incarnations(self.connection).live(instance, query) is None:
             retention.refuse_start(instance, query, kept, None)
-        return Lineages(self.connection).register(instance, query, uuid4())
+        return Incarnations(self.connection).register(instance, query, uuid4())
 
     @one_transaction
-    def refuse_life(self, instance: str, query: str, start: dict[str, Any] | None) -> None:
-        """Raise Refused if a new life would need removed records. It may begin later, or with the records that are
-        kept.
+    def refuse_incarnation(self, instance: str, query: str, start: dict[str, Any] | None) -> None:
+        """Raise Refused if a new incarnation would need removed records. It may begin later, or with the records that
+        are kept.
         """
         retention.refuse_start(instance, query, self._held(instance), start)
 
@@ -249,16 +251,16 @@ class Removals(Transactions):
 
     @one_transaction
     def refuse_changed(self, instance: str, version: int) -> None:
-        """Raise Retryable if rows were removed after a release has read a version of `events`.
+        """Raise Retryable if rows were removed after a reprocessing has read a version of `events`.
 
-        Called in the transaction that begins the release.
+        Called in the transaction that begins the reprocessing.
         """
         self._held(instance)
         if ask(self.connection, "removals", "came_between", instance=instance, version=version)[0].found:
             raise Retryable(
                 f"old records of {instance} were removed from `events` meanwhile (keep_events)",
-                data="nothing of this release was begun",
-                hint="run the same command again: it releases what is left",
+                data="nothing of this reprocessing was begun",
+                hint="run the same command again: it reprocessings what is left",
             )
 
     @one_transaction
@@ -271,14 +273,14 @@ class Removals(Transactions):
 #
 # Units of batches that were committed long ago are removed; the batch keeps their sums.
 #
-# - `units`: for ONLYONCE_KEEP_UNITS_DAYS after the commit of their batch, and always for the last batch of a lineage. A
-#   committed batch is never replayed, and its row has their sums.
-# - `batches` of receive: always. The frontier, lineage checks, a new output and a backfill need any receive batch whose
-#   rows are in `events`.
-# - `batches` of outputs, `window_counts`: always, or for the pipeline's `keep_log`. Their sums stay, by life and by
-#   window. See `onlyonce/operate/compact.py`.
-# - `sums`: always, one row for each life. They hold the batches older than a day, so that no query adds up a log of
-#   years.
+# - `units`: for ONLYONCE_KEEP_UNITS_DAYS after the commit of their batch, and always for the last batch of an
+# incarnation. A   committed batch is never replayed, and its row has their sums.
+# - `batches` of receive: always. The frontier, incarnation checks, a new output and a backfill need any receive batch
+# whose   rows are in `events`.
+# - `batches` of outputs, `window_counts`: always, or for the pipeline's `keep_log`. Their sums stay, by incarnation and
+# by   window. See `onlyonce/operate/compact.py`.
+# - `sums`: always, one row for each incarnation. They hold the batches older than a day, so that no query adds up a log
+# of   years.
 # - `panes`, `closes`, `backfills`: always. They say what is final by window, and are few.
 # - `outbox`: for ONLYONCE_KEEP_UNITS_DAYS after delivery; always if a row is not delivered or is uncertain. They answer
 #   what was sent, and when.
@@ -305,11 +307,11 @@ ROWS_AT_ONCE = 5000
 
 @dataclass(frozen=True)
 class Settled:
-    """A lineage, and the batch up to which all its batches were committed long enough ago."""
+    """An incarnation, and the batch up to which all its batches were committed long enough ago."""
 
     instance: str
     output: str
-    lineage: str
+    incarnation: str
     upto: int
 
 
@@ -318,23 +320,21 @@ class Retention(Transactions):
 
     @one_transaction
     def unfolded(self) -> list[tuple[str, int]]:
-        """Return the lives with batches to add to their sums, each with the last batch that is in them."""
-        return [
-            (row.lineage, row.upto) for row in ask(self.connection, "collect", "unfolded", hours=FOLDED_AFTER_HOURS)
-        ]
+        """Return the incarnations with batches to add to their sums, each with the last batch that is in them."""
+        return [(row.incarnation, row.upto) for row in ask(self.connection, "gc", "unfolded", hours=FOLDED_AFTER_HOURS)]
 
     @one_transaction
-    def fold(self, lineage: str, upto: int) -> int:
-        """Add the next batches of a life to its sums, at most `FOLDED_AT_ONCE`, and return their number.
+    def fold(self, incarnation: str, upto: int) -> int:
+        """Add the next batches of an incarnation to its sums, at most `FOLDED_AT_ONCE`, and return their number.
 
         The caller asks `unfolded` again and repeats until 0. A batch that does not add up is never added, nor any batch
         after it: each audit reports it.
         """
         rows = ask(
             self.connection,
-            "collect",
+            "gc",
             "fold",
-            lineage=lineage,
+            incarnation=incarnation,
             upto=upto,
             hours=FOLDED_AFTER_HOURS,
             at_once=FOLDED_AT_ONCE,
@@ -343,18 +343,21 @@ class Retention(Transactions):
 
     @one_transaction
     def unsettled(self) -> list[tuple[str, int, int]]:
-        """Return (life, after which batch, up to which batch) for batches whose windows are not yet noted as final."""
-        return [(row.lineage, row.after, row.upto) for row in ask(self.connection, "collect", "unsettled")]
+        """Return (incarnation, after which batch, up to which batch) for batches whose windows are not yet noted as
+        final.
+        """
+        return [(row.incarnation, row.after, row.upto) for row in ask(self.connection, "gc", "unsettled")]
 
     @one_transaction
-    def note_final(self, lineage: str, after: int, upto: int) -> int | None:
-        """Note that all windows of a life's next batches are final; return the last of at most `NOTED_AT_ONCE` batches.
+    def note_final(self, incarnation: str, after: int, upto: int) -> int | None:
+        """Note that all windows of an incarnation's next batches are final; return the last of at most `NOTED_AT_ONCE`
+        batches.
 
         Return None if the first of them has an open window. If several gc runs are concurrent, one of them notes a
         batch.
         """
         rows = ask(
-            self.connection, "collect", "note_final", lineage=lineage, after=after, upto=upto, at_once=NOTED_AT_ONCE
+            self.connection, "gc", "note_final", incarnation=incarnation, after=after, upto=upto, at_once=NOTED_AT_ONCE
         )
         return rows[0].final_upto if rows else None
 
@@ -364,7 +367,7 @@ class Retention(Transactions):
 
         The caller repeats until 0 batches. If several gc runs are concurrent, one of them removes a batch's units.
         """
-        rows = ask(self.connection, "collect", "remove_units", keep_days=keep_days, at_once=AT_ONCE)
+        rows = ask(self.connection, "gc", "remove_units", keep_days=keep_days, at_once=AT_ONCE)
         return len(rows), sum(row.units_removed for row in rows)
 
     @one_transaction
@@ -372,16 +375,16 @@ class Retention(Transactions):
         """Remove some rows of the outbox that were delivered long enough ago. Return their number; the caller repeats
         until 0.
         """
-        return do(self.connection, "collect", "remove_delivered", keep_days=keep_days, at_once=ROWS_AT_ONCE)
+        return do(self.connection, "gc", "remove_delivered", keep_days=keep_days, at_once=ROWS_AT_ONCE)
 
     @one_transaction
     def settled(self, keep_days: int) -> list[Settled]:
-        """Return, for each output's lineage, the last batch such that it and all earlier ones are committed since
+        """Return, for each output's incarnation, the last batch such that it and all earlier ones are committed since
         `keep_days`.
 
         A later batch may need its rows.
         """
-        return [Settled(*tuple(row)) for row in ask(self.connection, "collect", "settled", keep_days=keep_days)]
+        return [Settled(*tuple(row)) for row in ask(self.connection, "gc", "settled", keep_days=keep_days)]
 
 
 def remove_elsewhere(database: Database) -> tuple[int, list[str]]:

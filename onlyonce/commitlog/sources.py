@@ -31,7 +31,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from onlyonce.commitlog.dropping import Drops
-from onlyonce.commitlog.lineages import Driver, Lineages
+from onlyonce.commitlog.incarnations import Driver, Incarnations
 from onlyonce.core.batch import EPOCH, Corrections, to_micros
 from onlyonce.core.bisect import Place
 from onlyonce.core.errors import Refused, Retryable
@@ -69,7 +69,7 @@ class Arrivals(Transactions):
             )
         found = ask(self.connection, "arrivals", "now", instance=instance)[0]
         if begun := ask(self.connection, "arrivals", "begun", instance=instance):
-            batch = f"{begun[0].lineage}/{begun[0].batch_id}"
+            batch = f"{begun[0].incarnation}/{begun[0].batch_id}"
             raise Refused(
                 f"batch {batch} has begun with the arrival that is ahead",
                 data="nothing was changed",
@@ -133,16 +133,18 @@ class FailedAttempts(Transactions):
     """Failed attempts at batches of receive, and the records that these refuse."""
 
     @one_transaction
-    def of_batch(self, lineage: str, batch_id: int) -> Failures:
+    def of_batch(self, incarnation: str, batch_id: int) -> Failures:
         """Return the failures of earlier attempts at a batch."""
-        rows = ask(self.connection, "failures", "of_batch", lineage=lineage, batch_id=batch_id)
+        rows = ask(self.connection, "failures", "of_batch", incarnation=incarnation, batch_id=batch_id)
         return _read(rows[0]) if rows else Failures()
 
     @one_transaction
     def add(self, driver: Driver, batch_id: int, cause: str) -> Failures:
         """Note that an attempt has failed. Raise Superseded."""
-        Lineages(self.connection).check_epoch(driver.lineage, driver.epoch)
-        return _read(ask(self.connection, "failures", "add", lineage=driver.lineage, batch_id=batch_id, cause=cause)[0])
+        Incarnations(self.connection).check_epoch(driver.incarnation, driver.epoch)
+        return _read(
+            ask(self.connection, "failures", "add", incarnation=driver.incarnation, batch_id=batch_id, cause=cause)[0]
+        )
 
     @one_transaction
     def refuse(self, driver: Driver, instance: str, batch_id: int, refused: Mapping[Place, str]) -> None:
@@ -152,7 +154,7 @@ class FailedAttempts(Transactions):
         """
         self.withdraw(driver, instance, batch_id)
         told = json.dumps([[*place, reason] for place, reason in refused.items()])
-        do(self.connection, "failures", "refuse", refused=told, lineage=driver.lineage, batch_id=batch_id)
+        do(self.connection, "failures", "refuse", refused=told, incarnation=driver.incarnation, batch_id=batch_id)
         passing("poison-before-commit")
 
     @one_transaction
@@ -161,9 +163,16 @@ class FailedAttempts(Transactions):
 
         Their rows must not be in `events`. Raise Superseded.
         """
-        Lineages(self.connection).check_epoch(driver.lineage, driver.epoch)
-        do(self.connection, "relive", "withdraw_chunks", instance=instance, lineage=driver.lineage, batch_id=batch_id)
-        do(self.connection, "relive", "withdraw_units", lineage=driver.lineage, batch_id=batch_id)
+        Incarnations(self.connection).check_epoch(driver.incarnation, driver.epoch)
+        do(
+            self.connection,
+            "new_incarnations",
+            "withdraw_chunks",
+            instance=instance,
+            incarnation=driver.incarnation,
+            batch_id=batch_id,
+        )
+        do(self.connection, "new_incarnations", "withdraw_units", incarnation=driver.incarnation, batch_id=batch_id)
 
 
 def _read(row: Any) -> Failures:
@@ -175,7 +184,7 @@ def _read(row: Any) -> Failures:
 #
 # A message is noted before its file is landed. The note is removed once its acknowledgement is known. As long as the
 # note exists, the gc of ids does not pass the time of the landing. So the id catalog still has the message's id when it
-# is delivered again (`held` in `sql/statements/collect.sql`).
+# is delivered again (`held` in `sql/statements/gc.sql`).
 
 
 class Subscriptions(Transactions):
@@ -184,7 +193,7 @@ class Subscriptions(Transactions):
     @one_transaction
     def register(self, subscription: str, pipeline: str) -> None:
         """Reserve a subscription for the pipeline. Raise Refused if another pipeline has it."""
-        Lineages(self.connection).add_instance(pipeline, pipeline)
+        Incarnations(self.connection).add_instance(pipeline, pipeline)
         do(self.connection, "pubsub", "register", subscription=subscription, pipeline=pipeline)
         owner = ask(self.connection, "pubsub", "owner", subscription=subscription)[0].pipeline
         if owner != pipeline:

@@ -1,5 +1,5 @@
 """A unit's transaction: claim the unit, check the epoch, write the rows (the caller does this), store the content.
-docs/specification/unit.md. Also the databases in which a lineage may have units.
+docs/specification/unit.md. Also the databases in which an incarnation may have units.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sqlalchemy.exc import ArgumentError
 
 from onlyonce import environment, settings
 from onlyonce.catalog.chunks import Chunks, LookUps, Place
-from onlyonce.commitlog.lineages import Driver, Lineages
+from onlyonce.commitlog.incarnations import Driver, Incarnations
 from onlyonce.core.batch import Plan
 from onlyonce.core.database_url import EXAMPLE, is_postgres, with_driver
 from onlyonce.core.errors import CommitStateUnknown, DatabaseAway, InvariantBroken, Refused
@@ -28,7 +28,7 @@ from onlyonce.database.connect import Database, Transactions, ask, do, one_trans
 from onlyonce.database.migrate import migrate_authority
 from onlyonce.failpoints import passing
 
-FATES = ("kept", "invalid", "remnant", "duplicate", "unknown_fields")
+FATES = ("kept", "invalid", "expired", "duplicate", "unknown_fields")
 """The names by which a unit of receive counts its records."""
 
 
@@ -75,7 +75,7 @@ class Unit:
     writes: int
     kept: int = 0
     invalid: int = 0
-    remnant: int = 0
+    expired: int = 0
     duplicate: int = 0
     unknown_fields: int = 0
     largest: datetime | None = None
@@ -100,10 +100,10 @@ class Units(Transactions):
         unit = wanted.unit
         ours = do(
             self.connection, "units", "claim",
-            unique_id=str(unit), lineage=unit.lineage, batch_id=unit.batch_id, sink=unit.sink, partition=unit.partition,
-            epoch=wanted.epoch, attempt=wanted.attempt, kind=wanted.kind,
+            unique_id=str(unit), incarnation=unit.incarnation, batch_id=unit.batch_id, sink=unit.sink,
+            partition=unit.partition, epoch=wanted.epoch, attempt=wanted.attempt, kind=wanted.kind,
         )  # fmt: skip
-        Lineages(self.connection).check_epoch(unit.lineage, wanted.epoch)
+        Incarnations(self.connection).check_epoch(unit.incarnation, wanted.epoch)
         return None if ours else self.find(unit)
 
     @one_transaction
@@ -159,19 +159,19 @@ class Units(Transactions):
 
     @one_transaction
     def commit_alike(
-        self, lineage: str, batch_id: int, sink: str, partitions: int, epoch: int, content: Content
+        self, incarnation: str, batch_id: int, sink: str, partitions: int, epoch: int, content: Content
     ) -> dict[UnitId, Content]:
         """Claim all data units of a sink's batch, check the epoch, and fill the units that are now ours with the same
         content.
 
         This takes as many statements as one unit. Return the other units with their content. Raise Superseded.
         """
-        wanted = {number: UnitId(lineage, batch_id, sink, number) for number in range(partitions)}
+        wanted = {number: UnitId(incarnation, batch_id, sink, number) for number in range(partitions)}
         ours = ask(
-            self.connection, "units", "claim_all", lineage=lineage, batch_id=batch_id, sink=sink, epoch=epoch,
+            self.connection, "units", "claim_all", incarnation=incarnation, batch_id=batch_id, sink=sink, epoch=epoch,
             unique_ids=[str(unit) for unit in wanted.values()], partitions=[*wanted],
         )  # fmt: skip
-        Lineages(self.connection).check_epoch(lineage, epoch)
+        Incarnations(self.connection).check_epoch(incarnation, epoch)
         filled = {wanted[row.partition] for row in ours}
         do(
             self.connection, "units", "fill_all", unique_ids=[str(unit) for unit in filled],
@@ -179,7 +179,7 @@ class Units(Transactions):
         )  # fmt: skip
         if len(filled) == partitions:
             return {}
-        there = self.contents(lineage, batch_id, sink)
+        there = self.contents(incarnation, batch_id, sink)
         return {unit: there[unit] for unit in wanted.values() if unit not in filled}
 
     @one_transaction
@@ -188,7 +188,7 @@ class Units(Transactions):
 
         Compare existing units, unless `compared` is False: then they hold nothing that can be compared.
         """
-        there = self.commit_alike(plan.lineage, plan.batch_id, sink, plan.partitions, epoch, nothing)
+        there = self.commit_alike(plan.incarnation, plan.batch_id, sink, plan.partitions, epoch, nothing)
         if compared:
             for unit, found in there.items():
                 compare(unit, found, nothing)
@@ -200,23 +200,25 @@ class Units(Transactions):
         return _content(rows[0].rows, rows[0].content_hash, _float_sums(rows[0])) if rows else None
 
     @one_transaction
-    def contents(self, lineage: str, batch_id: int, sink: str) -> dict[UnitId, Content]:
+    def contents(self, incarnation: str, batch_id: int, sink: str) -> dict[UnitId, Content]:
         """Return the units of one sink's batch, each with its content."""
-        there = [one for one in self.of_batch(lineage, batch_id) if one.sink == sink]
-        return {UnitId(lineage, batch_id, sink, one.partition): one.content for one in there}
+        there = [one for one in self.of_batch(incarnation, batch_id) if one.sink == sink]
+        return {UnitId(incarnation, batch_id, sink, one.partition): one.content for one in there}
 
     @one_transaction
-    def of_batch(self, lineage: str, batch_id: int) -> list[Unit]:
+    def of_batch(self, incarnation: str, batch_id: int) -> list[Unit]:
         """Return all units of a batch."""
-        return [_unit(row) for row in ask(self.connection, "units", "of_batch", lineage=lineage, batch_id=batch_id)]
+        return [
+            _unit(row) for row in ask(self.connection, "units", "of_batch", incarnation=incarnation, batch_id=batch_id)
+        ]
 
     @one_transaction
-    def copy(self, lineage: str, batch_id: int, unit: Unit, authority: str) -> None:
+    def copy(self, incarnation: str, batch_id: int, unit: Unit, authority: str) -> None:
         """Copy a unit from the database of another authority."""
         values = asdict(unit) | {"float_sums": json.dumps(unit.float_sums)}
         do(
             self.connection, "units", "copy_to_log",
-            lineage=lineage, batch_id=batch_id, authority=authority, **values,
+            incarnation=incarnation, batch_id=batch_id, authority=authority, **values,
         )  # fmt: skip
 
     @one_transaction
@@ -229,23 +231,25 @@ class Units(Transactions):
         """Note rows that no claim guards, in the transaction that writes them. Called in at-least-once mode."""
         do(
             self.connection, "units", "note",
-            unique_id=str(unit), lineage=unit.lineage, batch_id=unit.batch_id, sink=unit.sink, partition=unit.partition,
-            epoch=epoch, attempt=attempt, rows=rows,
+            unique_id=str(unit), incarnation=unit.incarnation, batch_id=unit.batch_id, sink=unit.sink,
+            partition=unit.partition, epoch=epoch, attempt=attempt, rows=rows,
         )  # fmt: skip
 
     @one_transaction
-    def noted(self, lineage: str, batch_id: int, sink: str) -> int:
+    def noted(self, incarnation: str, batch_id: int, sink: str) -> int:
         """Return how many rows all attempts at a batch have written to a sink without a claim."""
-        return int(ask(self.connection, "units", "noted", lineage=lineage, batch_id=batch_id, sink=sink)[0].rows)
+        return int(
+            ask(self.connection, "units", "noted", incarnation=incarnation, batch_id=batch_id, sink=sink)[0].rows
+        )
 
 
-def expect(there: Iterable[Unit], sink: str, partitions: int, lineage: str, batch_id: int) -> None:
+def expect(there: Iterable[Unit], sink: str, partitions: int, incarnation: str, batch_id: int) -> None:
     """Raise InvariantBroken unless each of the recorded partitions has its unit. Called before a batch ends."""
     found = {one.partition for one in there if one.sink == sink}
     if found != set(range(partitions)):
         missing = sorted(set(range(partitions)) - found) or sorted(found - set(range(partitions)))
         raise InvariantBroken(
-            f"batch {lineage}/{batch_id}: the units of {sink} don't match its {partitions} partitions: {missing}",
+            f"batch {incarnation}/{batch_id}: the units of {sink} don't match its {partitions} partitions: {missing}",
             data="the batch is not marked as committed",
             hint="look at onlyonce.commits for this batch, then run the same command again",
         )
@@ -279,10 +283,10 @@ def _float_sum(total: Any, size: Any, nan: int, high: int, low: int) -> FloatSum
     return FloatSum(float(total), float(size), nan, high, low)
 
 
-# The databases in which a lineage may have units: the platform's own, and the databases of its sinks (PostgreSQL,
+# The databases in which an incarnation may have units: the platform's own, and the databases of its sinks (PostgreSQL,
 # MySQL). docs/specification/incarnation.md.
 #
-# The log notes each database for each lineage, before an epoch is first stored there. The note stays when a later
+# The log notes each database for each incarnation, before an epoch is first stored there. The note stays when a later
 # declaration no longer has that database. Every decision that depends on "is there a unit?" asks all of them, through
 # this module. The asker's epoch is raised in each of them first, so no older driver can change the answer.
 #
@@ -292,11 +296,11 @@ def _float_sum(total: Any, size: Any, nan: int, high: int, low: int) -> FloatSum
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """A database in which a lineage may have units: the variable that names it, and the database's id if it is
+    """A database in which an incarnation may have units: the variable that names it, and the database's id if it is
     known.
     """
 
-    lineage: str
+    incarnation: str
     authority: str
     database_id: UUID | None
 
@@ -348,8 +352,8 @@ def adopt_authority(platform: Database, driver: Driver, authority: str) -> None:
     there, which = _opened(authority)
 
     def remember(connection: Connection) -> UUID | None:
-        Lineages(connection).check_epoch(driver.lineage, driver.epoch)
-        Authorities(connection)._remember(Elsewhere(driver.lineage, authority, which))
+        Incarnations(connection).check_epoch(driver.incarnation, driver.epoch)
+        Authorities(connection)._remember(Elsewhere(driver.incarnation, authority, which))
         return Authorities(connection).identity()
 
     ours = run(platform, remember)
@@ -357,20 +361,20 @@ def adopt_authority(platform: Database, driver: Driver, authority: str) -> None:
 
 
 class Authorities(Transactions):
-    """The databases in which lineages may have units."""
+    """The databases in which incarnations may have units."""
 
     @one_transaction
     def remembered(self, names: list[str]) -> list[Elsewhere]:
-        """Return the databases, other than the platform's own, that may have units of some lineages."""
-        return [Elsewhere(*tuple(row)) for row in ask(self.connection, "authorities", "remembered", lineages=names)]
+        """Return the databases, other than the platform's own, that may have units of some incarnations."""
+        return [Elsewhere(*tuple(row)) for row in ask(self.connection, "authorities", "remembered", incarnations=names)]
 
     @one_transaction
     def fence(self, driver: Driver) -> None:
-        """Raise the driver's epoch wherever its lineage may have units, so that no older driver commits anything.
+        """Raise the driver's epoch wherever its incarnation may have units, so that no older driver commits anything.
 
         The caller holds the epoch in the platform's database, or has just bumped it.
         """
-        for one in self.remembered([driver.lineage]):
+        for one in self.remembered([driver.incarnation]):
             with _told(one):
                 there, which = _opened(one.authority)
                 self._remember(replace(one, database_id=which))
@@ -384,19 +388,19 @@ class Authorities(Transactions):
         Fence older drivers first, so the answer stays true.
         """
         self.fence(driver)
-        return self.look(driver.lineage, batch_id)
+        return self.look(driver.incarnation, batch_id)
 
     @one_transaction
-    def look(self, lineage: str, batch_id: int) -> list[Unit]:
+    def look(self, incarnation: str, batch_id: int) -> list[Unit]:
         """Return the units of a batch that only other databases have at this moment. An older driver may still commit
         more.
         """
-        logged = {row.unique_id for row in Units(self.connection).of_batch(lineage, batch_id)}
+        logged = {row.unique_id for row in Units(self.connection).of_batch(incarnation, batch_id)}
         found = []
-        for one in self.remembered([lineage]):
+        for one in self.remembered([incarnation]):
             with _told(one), transaction(Database(url_of(one.authority), "onlyonce-look")) as there:
                 _check(one, Authorities(there).identity())
-                found += Units(there).of_batch(lineage, batch_id) if Authorities(there).is_there("units") else []
+                found += Units(there).of_batch(incarnation, batch_id) if Authorities(there).is_there("units") else []
         return [row for row in found if row.unique_id not in logged]
 
     @one_transaction
@@ -404,23 +408,25 @@ class Authorities(Transactions):
         """Raise Refused if a sink's own database has newer batches than the log, which was restored from an older
         backup.
 
-        A new life would write the rows of these batches again.
+        A new incarnation would write the rows of these batches again.
         """
-        begun = Lineages(self.connection).last_batches(driver.lineage)[0]
-        for one in self.remembered([driver.lineage]):
+        begun = Incarnations(self.connection).last_batches(driver.incarnation)[0]
+        for one in self.remembered([driver.incarnation]):
             with _told(one), transaction(Database(url_of(one.authority), "onlyonce-look")) as there:
                 _check(one, Authorities(there).identity())
                 rows = (
-                    ask(there, "authorities", "newest", lineage=one.lineage)
+                    ask(there, "authorities", "newest", incarnation=one.incarnation)
                     if Authorities(there).is_there("units")
                     else []
                 )
             newest = rows[0].batch_id if rows else None
             if newest is not None and newest > (-1 if begun is None else begun):
                 raise Refused(
-                    f"the database of {one.authority} holds batch {newest} of lineage {one.lineage}, but the log knows "
+                    f"the database of {one.authority} holds batch {newest} of incarnation {one.incarnation}, but the "
+                    "log knows "
                     f"none after {begun}",
-                    data="nothing was changed but the epoch; a new life would write the rows of the forgotten batches "
+                    data="nothing was changed but the epoch; a new incarnation would write the rows of the forgotten "
+                    "batches "
                     "again",
                     hint="PostgreSQL was restored from an older backup: restore it, the tables and the checkpoints "
                     "from one moment",
@@ -430,21 +436,22 @@ class Authorities(Transactions):
     def settled(self) -> list[tuple[Elsewhere, int]]:
         """Return the databases with units that can be removed, each with the last batch whose units can be."""
         rows = ask(self.connection, "authorities", "settled")
-        return [(Elsewhere(row.lineage, row.authority, row.database_id), row.upto) for row in rows]
+        return [(Elsewhere(row.incarnation, row.authority, row.database_id), row.upto) for row in rows]
 
     @one_transaction
     def _tell(self, driver: Driver, authority: str, ours: UUID | None) -> None:
-        """Store the epoch there, if the lineage belongs to this platform there. Raise Refused, Superseded."""
-        do(self.connection, "authorities", "own", lineage=driver.lineage, platform=str(ours))
-        if str(ask(self.connection, "authorities", "owner", lineage=driver.lineage)[0].platform) != str(ours):
+        """Store the epoch there, if the incarnation belongs to this platform there. Raise Refused, Superseded."""
+        do(self.connection, "authorities", "own", incarnation=driver.incarnation, platform=str(ours))
+        if str(ask(self.connection, "authorities", "owner", incarnation=driver.incarnation)[0].platform) != str(ours):
             raise Refused(
-                f"the database of {authority} has lineage {driver.lineage} of another platform, under the same name",
+                f"the database of {authority} has incarnation {driver.incarnation} of another platform, under the same "
+                "name",
                 data="nothing was written; the units and rows there are the other platform's",
                 hint="give the pipeline another name or its sink another database. If that platform is gone: its "
                 "rows, and what "
-                "onlyonce_private has of the lineage there, must go first",
+                "onlyonce_private has of the incarnation there, must go first",
             )
-        Lineages(self.connection).adopt(driver)
+        Incarnations(self.connection).adopt(driver)
 
     def _remember(self, one: Elsewhere) -> None:
         kept = ask(self.connection, "authorities", "remember", **vars(one))[0].database_id
@@ -470,7 +477,7 @@ def remove_units(one: Elsewhere, upto: int, at_once: int) -> int:
     """
     with _told(one), transaction(Database(url_of(one.authority), "onlyonce-collect")) as there:
         _check(one, Authorities(there).identity())
-        return do(there, "authorities", "remove_units", lineage=one.lineage, upto=upto, at_once=at_once)
+        return do(there, "authorities", "remove_units", incarnation=one.incarnation, upto=upto, at_once=at_once)
 
 
 def _opened(authority: str) -> tuple[Database, UUID | None]:
@@ -484,8 +491,8 @@ def _check(one: Elsewhere, there: UUID | None) -> None:
     if one.database_id in (None, there):
         return
     raise Refused(
-        f"{one.authority} names another database than the one in which lineage {one.lineage} may have units",
-        data="nothing was decided or written; what the lineage has written is in the earlier database",
+        f"{one.authority} names another database than the one in which incarnation {one.incarnation} may have units",
+        data="nothing was decided or written; what the incarnation has written is in the earlier database",
         hint=f"set {one.authority} to that database (or to a copy of all of it); another target needs another "
         "connection "
         "in the declaration, which onlyonce plan judges",
@@ -499,7 +506,7 @@ def _told(one: Elsewhere) -> Iterator[None]:
         yield
     except (DatabaseAway, CommitStateUnknown) as error:
         raise DatabaseAway(
-            f"the database of {one.authority} may hold units of lineage {one.lineage}, and can't be asked: "
+            f"the database of {one.authority} may hold units of incarnation {one.incarnation}, and can't be asked: "
             f"{error.what}",
             data="nothing was decided; what is there stays as it is",
             hint=f"run the same command again when the database of {one.authority} answers",

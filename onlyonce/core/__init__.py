@@ -10,6 +10,6 @@
 | runs      | what a command reports at its end, and how outputs fail apart                 |
 | locations | what a path or URL means, and how it is written                               |
 
-docs/reference/glossary.md defines the words: record, event time, system time, watermark, window, pane, allowed
-lateness, batch, lineage, unit, epoch, generation, frontier, max event time (`tide` in the code).
+docs/reference/glossary.md defines the words: record, event time, ingestion time, watermark, window, pane, allowed
+watermark delay, batch, incarnation, unit, epoch, generation, frontier, max event time.
 """

@@ -52,7 +52,7 @@ MEANING = {
     ),
     "near horizon": (
         "none was counted twice yet; a re-delivery that comes a little later would be",
-        "lengthen dedup_horizon of the pipeline; onlyonce collect shows how near they came",
+        "lengthen dedup_horizon of the pipeline; onlyonce gc shows how near they came",
     ),
 }
 
@@ -62,7 +62,7 @@ def causes(
 ) -> Iterator[Cause]:
     """Yield all that is wrong now, from the audit's findings and rows of the views.
 
-    broken  (lineage or output, finding) of the audit
+    broken  (incarnation or output, finding) of the audit
     """
     by_subject: dict[str, list[str]] = {}
     for subject, finding in broken:

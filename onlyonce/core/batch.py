@@ -119,7 +119,7 @@ class Plan:
     source_from        the offset at which the batch begins to read, as Spark writes it; None: at the start
     source_to          the offset up to which it reads
     offsets_hash       the hash of the checkpoint's whole offsets file for this batch
-    system_time        when its input arrived; for an output the time of the driver
+    ingestion_time        when its input arrived; for an output the time of the driver
     bucket             the bucket of the id catalog for the ids that it keeps; 0 for an output
     settings           the Spark settings that decide how data is cut
     mode               EXACTLY_ONCE, AT_LEAST_ONCE or BY_POSITION
@@ -131,13 +131,13 @@ class Plan:
     A replay takes `settings` and `facts` from the log.
     """
 
-    lineage: str
+    incarnation: str
     batch_id: int
     source_from: dict[str, Any] | None
     source_to: dict[str, Any]
     offsets_hash: str
     partitions: int
-    system_time: datetime
+    ingestion_time: datetime
     bucket: int
     settings: dict[str, str]
     mode: str
@@ -194,16 +194,16 @@ class Outcome:
     read: int | None = None
     kept: int | None = None
     invalid: int | None = None
-    remnant: int | None = None
+    expired: int | None = None
     duplicate: int | None = None
     unknown_fields: int | None = None
     in_time: int | None = None
     late: int | None = None
-    tide_after: datetime | None = None
+    max_event_time_after: datetime | None = None
     delta_version: int | None = None
     written_again: int | None = None
     rejected: int | None = None
-    source_tides_after: str | None = None
+    source_progress_after: str | None = None
     """The progress of each source of a pipeline with several sources, as JSON."""
 
 
@@ -215,11 +215,13 @@ def check_replay(there: Plan, meant: Plan) -> None:
     if there.offsets_hash == meant.offsets_hash:
         return
     raise Refused(
-        f"batch {meant.lineage}/{meant.batch_id} began with the offsets {there.source_to}, but the checkpoint now has "
+        f"batch {meant.incarnation}/{meant.batch_id} began with the offsets {there.source_to}, but the checkpoint now "
+        "has "
         f"{meant.source_to} (or other settings) for it",
         data="nothing was written; the log is right about what was committed",
-        hint="the checkpoint was restored from an older copy or edited. Put the right one back, or start a new life: "
-        f"onlyonce lineage new {meant.lineage.rsplit('/', 1)[0]}",
+        hint="the checkpoint was restored from an older copy or edited. Put the right one back, or start a new "
+        "incarnation: "
+        f"onlyonce reset {meant.incarnation.rsplit('/', 1)[0]}",
     )
 
 
@@ -231,7 +233,7 @@ def check_lookups(there: Plan, meant: Plan) -> None:
     for name in there.lookups:
         if there.declaration_hash == meant.declaration_hash and there.lookups[name] != meant.lookups.get(name):
             raise InvariantBroken(
-                f"batch {meant.lineage}/{meant.batch_id} began with {there.lookups[name]} of the lookup {name}, "
+                f"batch {meant.incarnation}/{meant.batch_id} began with {there.lookups[name]} of the lookup {name}, "
                 f"and its replay would see {meant.lookups.get(name)}",
                 data="nothing was written",
                 hint="run the same command again; if it happens again, this is a mistake of the platform: tell "
@@ -249,7 +251,7 @@ def check_declaration(there: Plan, meant: Plan, units: int) -> bool:
     if units == 0:
         return True
     raise Refused(
-        f"batch {meant.lineage}/{meant.batch_id} has {units} units committed under declaration "
+        f"batch {meant.incarnation}/{meant.batch_id} has {units} units committed under declaration "
         f"{there.declaration_hash}, "
         f"but the declaration now is {meant.declaration_hash}",
         data="the committed units stay; the batch is not finished",
@@ -269,11 +271,11 @@ def check_files(there: Plan, meant: Plan, units: int) -> bool:
         return bool(gone)
     told = meant.facts[gone[0]]
     raise Refused(
-        f"batch {meant.lineage}/{meant.batch_id} has {units} units committed, but {gone[0]} ({len(gone)} in all) "
+        f"batch {meant.incarnation}/{meant.batch_id} has {units} units committed, but {gone[0]} ({len(gone)} in all) "
         f"can't be read any more: {told['reason'] if isinstance(told, dict) else told}",
         data="the committed units stay; the batch is not finished, and no output reads past it",
         hint="put the file back as it was (also its time) and run again; or give the batch up and take in what is "
-        f"there: onlyonce lineage new {meant.lineage.rsplit('/', 1)[0]}",
+        f"there: onlyonce reset {meant.incarnation.rsplit('/', 1)[0]}",
     )
 
 
@@ -283,12 +285,12 @@ def is_other(there: Plan, meant: Plan) -> bool:
 
 
 def check_receive(unique: str, outcome: Outcome) -> None:
-    """Raise InvariantBroken unless receive's records add up: read = kept + invalid + remnant + duplicate."""
-    parts = (outcome.kept, outcome.invalid, outcome.remnant, outcome.duplicate)
+    """Raise InvariantBroken unless receive's records add up: read = kept + invalid + expired + duplicate."""
+    parts = (outcome.kept, outcome.invalid, outcome.expired, outcome.duplicate)
     if outcome.read == sum(part or 0 for part in parts):
         return
     raise InvariantBroken(
-        f"batch {unique}: {outcome.read} records were in the input, but {parts} (kept, invalid, remnant, duplicate) "
+        f"batch {unique}: {outcome.read} records were in the input, but {parts} (kept, invalid, expired, duplicate) "
         "have a fate",
         data="the batch is not marked as committed, and no output will read past it",
         hint="an input file may have changed while it was read; compare onlyonce.batches with the files of the batch",

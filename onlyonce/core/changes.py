@@ -1,4 +1,5 @@
-"""Compare two declarations of a query and decide what each change needs: nothing, a backfill, a new lineage, a name.
+"""Compare two declarations of a query and decide what each change needs: nothing, a backfill, a new incarnation, a
+name.
 
 Pure. The log keeps the parts of a declaration's identity (`onlyonce/api/identity.py`) once for each hash.
 `CONSEQUENCES` names what each kind of change needs; `tests/spark/outputs/test_changes.py` tries each on Spark.
@@ -40,14 +41,14 @@ class Need(StrEnum):
 
     NOTHING = "nothing"
     BACKFILL = "a backfill"
-    LINEAGE = "a new lineage"
-    BOTH = "a new lineage, a backfill"
+    INCARNATION = "a new incarnation"
+    BOTH = "a new incarnation, a backfill"
     NAME = "another name"
 
     @property
     def stops(self) -> bool:
-        """Return whether a run under the old lineage would mix two declarations, or fail in Spark."""
-        return self in (Need.LINEAGE, Need.BOTH, Need.NAME)
+        """Return whether a run under the old incarnation would mix two declarations, or fail in Spark."""
+        return self in (Need.INCARNATION, Need.BOTH, Need.NAME)
 
 
 CONSEQUENCES: dict[str, tuple[Need, str]] = {
@@ -63,7 +64,7 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
         Need.NAME,
         "the max event time, frontiers and closed windows are of the old column: declare a pipeline of another name",
     ),
-    "max_ahead": (Need.NOTHING, "what was invalid by the old bound stays so until: onlyonce release"),
+    "max_ahead": (Need.NOTHING, "what was invalid by the old bound stays so until: onlyonce reprocess"),
     "max_record_bytes": (
         Need.NOTHING,
         "from the next batch on; what was invalid by the old bound is kept as its beginning only",
@@ -127,15 +128,21 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
         "rows from now on are of the new function; those written before are of the old",
     ),
     "transform, no window": (Need.NOTHING, "rows from now on are of the new function; those written before stay"),
-    "transform, totals": (Need.LINEAGE, "its state holds sums of the old function; a new life sums up all of `events`"),
+    "transform, totals": (
+        Need.INCARNATION,
+        "its state holds sums of the old function; a new incarnation sums up all of `events`",
+    ),
     "transform": (Need.BOTH, "open windows hold state of the old function: Spark refuses it or mixes both"),
     "made transform": (Need.BACKFILL, "windows that close from now on are of the new function"),
     "window": (Need.BOTH, "the state has windows of the old size, which Spark would go on to write beside the new"),
-    "lateness": (
-        Need.LINEAGE,
-        "Spark's watermark has its own memory: rows in time by the new lateness would be dropped",
+    "watermark_delay": (
+        Need.INCARNATION,
+        "Spark's watermark has its own memory: rows in time by the new watermark delay would be dropped",
     ),
-    "panes": (Need.LINEAGE, "what is final is another matter in early panes; a new life writes what is open anew"),
+    "panes": (
+        Need.INCARNATION,
+        "what is final is another matter in early panes; a new incarnation writes what is open anew",
+    ),
     "trigger": (Need.NOTHING, "from the next batch on"),
     "session": (
         Need.NAME,
@@ -147,8 +154,8 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
         "reads `events` from the start",
     ),
     "state": (
-        Need.LINEAGE,
-        "Spark keeps the state and the timers of the processor as it was: a new life reads all of `events`, and "
+        Need.INCARNATION,
+        "Spark keeps the state and the timers of the processor as it was: a new incarnation reads all of `events`, and "
         "its rows take the place of those that are there",
     ),
     "state, sent": (
@@ -230,16 +237,16 @@ def changes(query: str, before: Parts, after: Parts, *, stateless: bool = False)
     return list(_output_changes(query, before["outputs"], after["outputs"], stateless))
 
 
-def check_goes_on(query: str, lineage: str, found: list[Change]) -> None:
-    """Raise Refused if a run under the existing lineage would mix two declarations."""
+def check_goes_on(query: str, incarnation: str, found: list[Change]) -> None:
+    """Raise Refused if a run under the existing incarnation would mix two declarations."""
     stops = [change for change in found if change.need.stops]
     if not stops:
         return
     first = stops[0]
-    pipeline = lineage.split("/")[0]
+    pipeline = incarnation.split("/")[0]
     values = "" if first.diff else f" ({_short(first.before)} → {_short(first.after)})"
     raise Refused(
-        f"{first.part} of {pipeline} has changed{values}, and lineage {lineage} has run under the old one"
+        f"{first.part} of {pipeline} has changed{values}, and incarnation {incarnation} has run under the old one"
         + (f". The lines that differ:\n{_first_lines(first.diff, pipeline)}" if first.diff else ""),
         data=f"nothing was read or written. {first.why}",
         hint=f"put it back and choose another name for what is new, as `onlyonce plan {pipeline}` says"
@@ -361,7 +368,7 @@ def _kinds(old: Parts, new: Parts, *, root: bool, stateless: bool) -> Iterator[t
         yield "from_output", "from_output"
     triggers = all(isinstance(one["panes"], Mapping) for one in (old, new))
     early = not all(one["panes"] in ("on_time", "at_close") for one in (old, new))
-    for part in ("window", "lateness", "panes"):
+    for part in ("window", "watermark_delay", "panes"):
         if old.get(part) != new.get(part):
             if part == "panes" and triggers:
                 yield part, "trigger"
@@ -374,7 +381,7 @@ def _kinds(old: Parts, new: Parts, *, root: bool, stateless: bool) -> Iterator[t
     if old["target"] != new["target"]:
         yield "target", "target, no window" if (none or states) and root else "target"
     else:
-        for part in ("write", "keys", "newest_by", "deletes", "files"):
+        for part in ("write", "keys", "sequence_by", "delete_when", "files"):
             if old.get(part) != new.get(part):
                 yield part, "sink"
     for part in ("stable_input", "late", "on_backfill"):

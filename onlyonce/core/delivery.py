@@ -41,7 +41,7 @@ class Row:
     row_no: int
     unit: str
     seq: int
-    life: str
+    checkpoint_id: str
     key: str | None
     payload: str
     insert_id: str
@@ -55,8 +55,10 @@ class Row:
 
     @property
     def idempotency_key(self) -> str:
-        """Return the key of the row, from unit, row and the lineage's own id, which other platforms do not share."""
-        return stored_names.idempotency_key(self.unit, self.seq, self.life)
+        """Return the key of the row, from unit, row and the incarnation's own id, which other platforms do not
+        share.
+        """
+        return stored_names.idempotency_key(self.unit, self.seq, self.checkpoint_id)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from onlyonce.core.stuck import (
     Begun,
     BegunBackfill,
     BegunBatch,
-    BegunRelease,
+    BegunReprocessing,
     GivenUpRows,
     InputAhead,
     LiveQuery,
@@ -35,8 +35,8 @@ By = Literal[
     "person",
     "run",
     "backfill",
-    "release",
-    "lineage",
+    "reprocess",
+    "incarnation",
     "migrate",
     "filter",
     "ids",
@@ -53,8 +53,8 @@ FIX = "onlyonce doctor --fix"
 class Repair:
     """The exact command, and what runs for `--fix`: an entry point with arguments, or nothing if a person must act.
 
-    for_good   the repair can't be undone: it removes something, such as a checkpoint's life, or sends rows outside. It
-               is done only with `--yes`
+    for_good   the repair can't be undone: it removes something, such as a checkpoint's incarnation, or sends rows
+               outside. It is done only with `--yes`
     """
 
     command: str
@@ -87,9 +87,11 @@ class Finding:
         }  # fmt: skip
 
 
-def new_life(target: str) -> Repair:
-    """Return the repair of a lineage that can't continue. It gives up the checkpoint, so a person must confirm it."""
-    return Repair(f"onlyonce lineage new {target} --yes", "lineage", (target,), for_good=True)
+def new_incarnation(target: str) -> Repair:
+    """Return the repair of an incarnation that can't continue. It gives up the checkpoint, so a person must confirm
+    it.
+    """
+    return Repair(f"onlyonce reset {target} --yes", "incarnation", (target,), for_good=True)
 
 
 def views_missing(missing: Iterable[str]) -> Finding:
@@ -169,7 +171,7 @@ def waiting(
     for ahead in rows.ahead:
         yield _ahead(ahead)
     for away in rows.away:
-        if away.batch.lineage.rsplit("/", 2)[0] not in at_work and away.batch.quiet_seconds >= grace_seconds:
+        if away.batch.incarnation.rsplit("/", 2)[0] not in at_work and away.batch.quiet_seconds >= grace_seconds:
             yield _not_asked(away)
 
 
@@ -272,8 +274,8 @@ def _held(row: OpenSubscription, declared: Collection[str]) -> Finding:
 
 
 def _not_asked(row: SinkAway) -> Finding:
-    data = "whether that sink has rows of the begun batch is not known, so it begins not anew, and no new life is made"
-    where, error = f"{row.batch.lineage}/{row.batch.batch_id}", row.error
+    data = "it is not known whether that sink has rows of the begun batch, so the batch and a new incarnation wait"
+    where, error = f"{row.batch.incarnation}/{row.batch.batch_id}", row.error
     return Finding("sink away", where, error.what, data, Repair(error.hint))
 
 
@@ -301,14 +303,14 @@ RESTORE = "restore PostgreSQL, the tables and the checkpoints from one moment"
 class Evidence:
     """The facts that the doctor has read. `queries`, `begun`, `orphans`, `uneven` and `waits` are rows of the log.
 
-    checkpoints    lineage → what is wrong with its checkpoint
-    landed         (lineage, table) → the highest batch of the lineage that a Delta table holds
+    checkpoints    incarnation → what is wrong with its checkpoint
+    landed         (incarnation, table) → the highest batch of the incarnation that a Delta table holds
     vouched        instance → the version of `events` that the log vouches for
     events         instance → the version that `events` has
     unreadable     path of a Delta table → why it can't be read
     forgotten      folder → why the log should have an entry for it
-    changed        lineage → why it can't continue as its query is declared now
-    redeclared     lineages whose begun batch began under another declaration than the current one
+    changed        incarnation → why it can't continue as its query is declared now
+    redeclared     incarnations whose begun batch began under another declaration than the current one
     filters        (instance, chunk, ids) of damaged filters
     temporaries    instance, or a store's prefix → files that a killed process left
     tables         (pipeline, output) → why its table can't take its rows
@@ -342,8 +344,8 @@ def findings(seen: Evidence, grace_seconds: float) -> list[Finding]:
     # A driver opens the queries of its instance one after the other, so none of them is left as long as one has a
     # session.
     at_work = {query.instance for query in seen.queries if query.at_work}
-    resting = {query.lineage: query for query in seen.queries if query.instance not in at_work}
-    first = [*_forgotten(seen, resting), *_lives(seen, resting)]
+    resting = {query.incarnation: query for query in seen.queries if query.instance not in at_work}
+    first = [*_forgotten(seen, resting), *_incarnations(seen, resting)]
     blocked = {finding.where for finding in first}
     later = [
         *_begun(seen, resting, blocked, grace_seconds),
@@ -356,43 +358,45 @@ def findings(seen: Evidence, grace_seconds: float) -> list[Finding]:
     return [*first, *later, *waiting(seen.waits, seen.declared, at_work, grace_seconds)]
 
 
-def _lives(seen: Evidence, resting: Mapping[str, LiveQuery]) -> Iterator[Finding]:
-    """Yield the lineages whose next run would be refused."""
-    ahead = {lineage for (lineage, _), batch in seen.landed.items() if _is_ahead(resting.get(lineage), batch)}
-    for lineage, query in resting.items():
-        if lineage in ahead:
+def _incarnations(seen: Evidence, resting: Mapping[str, LiveQuery]) -> Iterator[Finding]:
+    """Yield the incarnations whose next run would be refused."""
+    ahead = {
+        incarnation for (incarnation, _), batch in seen.landed.items() if _is_ahead(resting.get(incarnation), batch)
+    }
+    for incarnation, query in resting.items():
+        if incarnation in ahead:
             continue
         target = f"{query.instance}/{query.query}"
         if query.state == "damaged":
-            what = (
-                f"lineage {lineage} is marked damaged: Spark dropped rows as late that the platform had judged in time"
-            )
+            what = f"incarnation {incarnation} is marked damaged: Spark dropped rows as late that were in time"
             data = "what it wrote before is in the log; its open windows may lack rows, and no run of it begins"
-            yield Finding("damaged lineage", lineage, what, data, new_life(target))
-        elif lineage in seen.checkpoints:
-            error = seen.checkpoints[lineage]
-            way_out = new_life(target) if "onlyonce lineage new" in error.hint else Repair(error.hint)
+            yield Finding("damaged incarnation", incarnation, what, data, new_incarnation(target))
+        elif incarnation in seen.checkpoints:
+            error = seen.checkpoints[incarnation]
+            way_out = new_incarnation(target) if "onlyonce reset" in error.hint else Repair(error.hint)
             data = "no run of it begins, so what came since is in no result; what is committed stays as it is"
-            yield Finding("checkpoint", lineage, error.what, data, way_out)
-        elif lineage in seen.changed:
-            error = seen.changed[lineage]
+            yield Finding("checkpoint", incarnation, error.what, data, way_out)
+        elif incarnation in seen.changed:
+            error = seen.changed[incarnation]
             data = f"no run of {query.pipeline} begins. {error.data}"
-            yield Finding("changed declaration", lineage, error.what, data, Repair(f"onlyonce plan {query.pipeline}"))
+            yield Finding(
+                "changed declaration", incarnation, error.what, data, Repair(f"onlyonce plan {query.pipeline}")
+            )
 
 
 def _forgotten(seen: Evidence, resting: Mapping[str, LiveQuery]) -> Iterator[Finding]:
     """Yield the places where the log is older than the tables."""
-    data = "the tables hold rows that the log does not vouch for; a new life would write them again"
-    for (lineage, table), batch in seen.landed.items():
-        query = resting.get(lineage)
+    data = "the tables hold rows that the log does not vouch for; a new incarnation would write them again"
+    for (incarnation, table), batch in seen.landed.items():
+        query = resting.get(incarnation)
         if _is_ahead(query, batch):
             assert query is not None
             what = (
-                f"the table {table} holds batch {batch} of lineage {lineage}, but the log knows none after "
+                f"the table {table} holds batch {batch} of incarnation {incarnation}, but the log knows none after "
                 f"{query.begun}"
             )
             yield Finding(
-                "log behind the tables", lineage, what, data, Repair(f"PostgreSQL is of an older backup: {RESTORE}")
+                "log behind the tables", incarnation, what, data, Repair(f"PostgreSQL is of an older backup: {RESTORE}")
             )
     for folder, reason in seen.forgotten.items():
         what = f"{folder}: {reason}"
@@ -421,12 +425,14 @@ def _is_ahead(query: LiveQuery | None, batch: int) -> bool:
 def _begun(seen: Evidence, resting: Mapping[str, LiveQuery], blocked: set[str], grace: float) -> Iterator[Finding]:
     """Yield what began, did not end, and has no running driver."""
     for batch in seen.begun.batches:
-        query = resting.get(batch.lineage)
+        query = resting.get(batch.incarnation)
         if query is None or batch.quiet_seconds < grace:
             continue
-        where = f"{batch.lineage}/{batch.batch_id}"
+        where = f"{batch.incarnation}/{batch.batch_id}"
         repair = _run(seen, query, batch, blocked)
-        what = f"batch {where} began (run {batch.run_id}), is not committed, and no driver of its lineage is at work"
+        what = (
+            f"batch {where} began (run {batch.run_id}), is not committed, and no driver of its incarnation is at work"
+        )
         data = "nothing is lost or doubled, but what it read is in no result yet, and what comes after it waits"
         yield Finding("begun batch", where, what, data, repair)
         if batch.dead:
@@ -434,18 +440,18 @@ def _begun(seen: Evidence, resting: Mapping[str, LiveQuery], blocked: set[str], 
             data = _half_written(query)
             yield Finding("units of a dead epoch", where, what, data, repair)
     for close in seen.begun.closes:
-        query = resting.get(close.lineage)
+        query = resting.get(close.incarnation)
         if query is not None and close.quiet_seconds >= grace:
-            where = f"{close.lineage}/close/{close.close_no}"
+            where = f"{close.incarnation}/close/{close.close_no}"
             what = f"close {where} began (run {close.run_id}) and is not in the log as done"
             data = "windows that it would close stay open; nothing is lost"
             yield Finding("begun close", where, what, data, _run(seen, query, None, blocked))
     for backfill in seen.begun.backfills:
         if not backfill.at_work and backfill.quiet_seconds >= grace:
             yield _backfill(seen, backfill)
-    for release in seen.begun.releases:
-        if release.quiet_seconds >= grace:
-            yield _release(seen, release)
+    for reprocessing in seen.begun.reprocessings:
+        if reprocessing.quiet_seconds >= grace:
+            yield _reprocessing(seen, reprocessing)
 
 
 def _half_written(query: LiveQuery) -> str:
@@ -464,8 +470,8 @@ def _run(seen: Evidence, query: LiveQuery, batch: BegunBatch | None, blocked: se
     pipeline, instance = query.pipeline, query.instance
     arguments = (pipeline, "--bounded") if instance != pipeline else (pipeline,)
     command = f"onlyonce run {' '.join(arguments)}"
-    others = {q.lineage for q in seen.queries if q.instance == instance}
-    if batch and batch.units and query.lineage in seen.redeclared:
+    others = {q.incarnation for q in seen.queries if q.instance == instance}
+    if batch and batch.units and query.incarnation in seen.redeclared:
         return Repair(f"put the declaration back as it was ({batch.declaration_hash}), then: {command}")
     if pipeline not in seen.declared:
         return Repair(f"declare {pipeline} again (ONLYONCE_PIPELINES), then: {command}")
@@ -476,7 +482,7 @@ def _run(seen: Evidence, query: LiveQuery, batch: BegunBatch | None, blocked: se
 
 def _backfill(seen: Evidence, backfill: BegunBackfill) -> Finding:
     instance, output = backfill.instance, backfill.output
-    what = f"the backfill {backfill.lineage} began (run {backfill.run_id}), and its driver has ended"
+    what = f"the backfill {backfill.incarnation} began (run {backfill.run_id}), and its driver has ended"
     data = "one sink of these windows may have the new generation and another the old; each shows a whole one"
     times = tuple(f"{time:%Y-%m-%dT%H:%M:%SZ}" for time in (backfill.window_from, backfill.window_to))
     arguments: tuple[str, ...] = (instance, "--output", output, "--from", times[0], "--to", times[1])
@@ -487,24 +493,28 @@ def _backfill(seen: Evidence, backfill: BegunBackfill) -> Finding:
     repair = (
         Repair(command, by, arguments) if instance in seen.declared else Repair(f"declare {instance}, then: {command}")
     )
-    return Finding("begun backfill", backfill.lineage, what, data, repair)
+    return Finding("begun backfill", backfill.incarnation, what, data, repair)
 
 
-def _release(seen: Evidence, release: BegunRelease) -> Finding:
-    where = f"{release.instance}, release {release.release_no}"
-    what = f"release {release.release_no} of {release.instance} took its rows and has put no file into the inbox"
-    data = "these rows can't be released by another; they go in once, when it is finished"
-    arguments = (release.instance, f"--{release.kind}", "--yes")
-    command = f"onlyonce release {' '.join(arguments)}"
-    known = release.instance in seen.declared
-    repair = Repair(command, "release", arguments) if known else Repair(f"declare {release.instance}, then: {command}")
-    return Finding("begun release", where, what, data, repair)
+def _reprocessing(seen: Evidence, reprocessing: BegunReprocessing) -> Finding:
+    where = f"{reprocessing.instance}, reprocessing {reprocessing.reprocessing_no}"
+    what = f"{where}, took its rows and has put no file into the inbox"
+    data = "these rows can't be reprocessed by another; they go in once, when it is finished"
+    arguments = (reprocessing.instance, f"--{reprocessing.kind}", "--yes")
+    command = f"onlyonce reprocess {' '.join(arguments)}"
+    known = reprocessing.instance in seen.declared
+    repair = (
+        Repair(command, "reprocess", arguments)
+        if known
+        else Repair(f"declare {reprocessing.instance}, then: {command}")
+    )
+    return Finding("begun reprocessing", where, what, data, repair)
 
 
 def _catalog(seen: Evidence) -> Iterator[Finding]:
     for row in seen.uneven:
-        where = f"{row.lineage}, bucket {row.bucket}"
-        place = (row.instance, row.lineage, row.bucket)
+        where = f"{row.incarnation}, bucket {row.bucket}"
+        place = (row.instance, row.incarnation, row.bucket)
         repair = Repair(FIX, "ids", place)
         what = f"the catalog has {row.there} ids of {where}, and its batches have kept {row.said}"
         if row.there < row.said and not row.unknown:
@@ -530,7 +540,7 @@ def _catalog(seen: Evidence) -> Iterator[Finding]:
 
 def _left(seen: Evidence, at_work: set[str]) -> Iterator[Finding]:
     for row in seen.orphans:
-        where = f"{row.lineage}/{row.batch_id}"
+        where = f"{row.incarnation}/{row.batch_id}"
         what = f"{row.units} unit(s) of {where} are in the log, and no batch of them is"
         data = "rows may be in a sink of which nobody knows what they belong to"
         yield Finding("units without a batch", where, what, data, Repair("onlyonce audit; then a person must look"))

@@ -99,7 +99,9 @@ class DatabaseAway(Retryable):
 
 
 class Superseded(OnlyonceError):
-    """A newer driver, or a new life, has taken the lineage. This driver stops; what it has committed stays."""
+    """A newer driver, or a new incarnation, has taken the incarnation. This driver stops; what it has committed
+    stays.
+    """
 
     exit_code = 69
 

@@ -30,7 +30,7 @@ from datetime import datetime, timedelta
 from itertools import accumulate, groupby, pairwise
 
 BUCKET = timedelta(minutes=10)
-"""System time is cut into buckets of this length."""
+"""Ingestion time is cut into buckets of this length."""
 PAUSE = 6
 """The most buckets (an hour) that a gap between two buckets with committed batches counts towards the horizon."""
 
@@ -130,7 +130,7 @@ class Part:
     chunk by these.
     """
 
-    lineage: str
+    incarnation: str
     partitions: int
     partition: int
     batch_id: int
@@ -159,7 +159,7 @@ def to_merge(parts: Iterable[Part], *, closed: bool) -> list[Part]:
     each level.
     """
     small = sorted(part for part in parts if part.ids <= FULL // 2)
-    for _, layout in groupby(small, lambda part: (part.lineage, part.partitions, part.partition)):
+    for _, layout in groupby(small, lambda part: (part.incarnation, part.partitions, part.partition)):
         for some, crowd in _groups(list(layout), closed=closed):
             fitting = _fitting(some)
             if len(fitting) >= crowd or len(fitting) < len(some):

@@ -185,34 +185,35 @@ def check_inbox(whose: str, named: str | None) -> None:
 
 
 _FOLDER = re.compile(r"(\d+)-([a-z]+)-(-?\d+)-[0-9a-f]{32}")
-NO_LIFE = "0"
-"""Stands for the life in the folder of a manifest, which all lives share. Lives count from 1."""
+NO_INCARNATION = "0"
+"""Stands for the incarnation in the folder of a manifest, which all incarnations share. Incarnations count from 1."""
 HOUSEKEEPING = (stored_names.COMPACTION_BY, stored_names.RETENTION_BY)
-"""Commits that rewrite or remove rows of `events`, under life 0 of receive (`stored_names.housekeeping`)."""
+"""Commits that rewrite or remove rows of `events`, under incarnation 0 of receive (`stored_names.housekeeping`)."""
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt at a commit: receive's life (0 for a manifest), what is committed, and the transaction's number.
+    """One attempt at a commit: receive's incarnation (0 for a manifest), what is committed, and the transaction's
+    number.
 
     What is committed is `events`, `close` or `files`, for example."""
 
-    life: int
+    ordinal: int
     kind: str
     version: int
 
     def app_id(self, instance: str) -> str:
         """Return the transaction id under which the attempt commits."""
-        of_receive = self.life or self.kind in HOUSEKEEPING
-        written_by = stored_names.lineage(instance, "receive", self.life) if of_receive else instance
+        of_receive = self.ordinal or self.kind in HOUSEKEEPING
+        written_by = stored_names.incarnation(instance, "receive", self.ordinal) if of_receive else instance
         return stored_names.transaction(written_by, self.kind)
 
 
 def attempt_folder(app_id: str, version: int, random: str) -> str:
     """Return the name of an attempt's folder."""
     _, *below = app_id.split("/")
-    *_, life, kind = ("", NO_LIFE, *below)
-    named = stored_names.attempt_folder(life, kind, version, random)
+    *_, ordinal, kind = ("", NO_INCARNATION, *below)
+    named = stored_names.attempt_folder(ordinal, kind, version, random)
     return named if _FOLDER.fullmatch(named) else random
 
 

@@ -103,7 +103,7 @@ class Place:
 
     @property
     def where(self) -> str:
-        """Return the folder, table or lineages. A table's name is shortened to what its database takes."""
+        """Return the folder, table or incarnations. A table's name is shortened to what its database takes."""
         where = self.text.split(":", 2 if self.kind in NAMED else 1)[-1]
         if self.kind == "postgres":
             schema, table = where.split(".", 1)
@@ -150,9 +150,9 @@ def suffix_of(instance: str) -> str:
 
 # Which platform owns a result table, by the id of the platform's database.
 #
-# A lineage is named after its pipeline, so a second platform has lineages of the same names. So what a sink stores in a
-# table under a lineage's name begins with the platform's id (`stored_names.writer`). And a note in each result table or
-# folder names the platform that writes it.
+# An incarnation is named after its pipeline, so a second platform has incarnations of the same names. So what a sink
+# stores in a table under an incarnation's name begins with the platform's id (`stored_names.writer`). And a note in
+# each result table or folder names the platform that writes it.
 
 
 PROPERTY = stored_names.OWNER_PROPERTY

@@ -1,8 +1,8 @@
-"""Decide which invalid and remnant rows one release takes in, and under which name. Pure.
+"""Decide which invalid and expired rows one reprocessing takes in, and under which name. Pure.
 
-Rows are released in sets. A set is all rows of one batch that have the same reason, or one file that could not be read.
-The log's primary key lets each set be released at most once. So a release that is repeated, even months later, adds
-nothing.
+Rows are reprocessed in sets. A set is all rows of one batch that have the same reason, or one file that could not be
+read. The log's primary key lets each set be reprocessed at most once. So a reprocessing that is repeated, even months
+later, adds nothing.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Literal
 from onlyonce.core import stored_names
 from onlyonce.core.errors import Refused
 
-Kind = Literal["invalid", "remnant"]
+Kind = Literal["invalid", "expired"]
 
 
 @dataclass(frozen=True, order=True)
 class RowSet:
     """Rows of `events` of one batch and reason. `file` names the file that could not be read, if that is the reason."""
 
-    lineage: str
+    incarnation: str
     batch_id: int
     reason: str
     file: str
@@ -32,17 +32,17 @@ class RowSet:
     @property
     def key(self) -> tuple[str, int, str, str]:
         """Return the key of the set in the log. A reason may quote a record, so the log keeps its hash."""
-        return self.lineage, self.batch_id, sha256(self.reason.encode()).hexdigest(), self.file
+        return self.incarnation, self.batch_id, sha256(self.reason.encode()).hexdigest(), self.file
 
 
 def file_name(kind: Kind, number: int) -> str:
-    """Return the name of a release's input file: the same for every attempt, so the inbox gets it once."""
-    return stored_names.released_file(kind, number)
+    """Return the name of a reprocessing's input file: the same for every attempt, so the inbox gets it once."""
+    return stored_names.reprocessed_file(kind, number)
 
 
 def among(paths: Iterable[str]) -> list[str]:
-    """Return the files of releases among the files of a batch."""
-    return sorted(path for path in paths if PurePath(path).name.startswith(stored_names.RELEASED_PREFIX))
+    """Return the files of reprocessings among the files of a batch."""
+    return sorted(path for path in paths if PurePath(path).name.startswith(stored_names.REPROCESSED_PREFIX))
 
 
 def sets(
@@ -50,23 +50,23 @@ def sets(
 ) -> list[RowSet]:
     """Return rows of `events` as sets.
 
-    rows   (lineage, batch, reason, raw or '', number of rows)
+    rows   (incarnation, batch, reason, raw or '', number of rows)
     facts  the committed batches, each with the files that it could not read; rows of other batches are left out
     """
     found: dict[tuple[str, int, str, str], int] = {}
-    for lineage, batch_id, reason, raw, count in rows:
-        if (lineage, batch_id) in facts:
-            is_file = facts[lineage, batch_id].get(raw) == reason
-            key = (lineage, batch_id, reason, raw if is_file else "")
+    for incarnation, batch_id, reason, raw, count in rows:
+        if (incarnation, batch_id) in facts:
+            is_file = facts[incarnation, batch_id].get(raw) == reason
+            key = (incarnation, batch_id, reason, raw if is_file else "")
             found[key] = found.get(key, 0) + count
     return sorted(RowSet(*key, count) for key, count in found.items())
 
 
 def chosen(
-    found: Iterable[RowSet], released: Iterable[tuple[str, int, str, str]], batch: int | None, reason: str | None
+    found: Iterable[RowSet], reprocessed: Iterable[tuple[str, int, str, str]], batch: int | None, reason: str | None
 ) -> list[RowSet]:
     """Return the requested sets that were not released: of one batch, with a string in their reason, or all."""
-    gone = set(released)
+    gone = set(reprocessed)
     return [
         one
         for one in found
@@ -77,12 +77,12 @@ def chosen(
 
 
 def check_worth_it(pipeline: str, kind: Kind, lines: int, still_invalid: int, example: str | None) -> None:
-    """Raise Refused if all lines of a release would be invalid again."""
-    if kind == "remnant" or lines == 0 or still_invalid < lines:
+    """Raise Refused if all lines of a reprocessing would be invalid again."""
+    if kind == "expired" or lines == 0 or still_invalid < lines:
         return
     raise Refused(
         f"each of the {lines:,} lines would be invalid again; the first because {example}",
-        data="nothing was released",
+        data="nothing was reprocessed",
         hint=f"correct the declaration of {pipeline} first, or choose with --batch and --reason; a record whose "
         "content is wrong "
         "must come anew from its source",

@@ -26,12 +26,12 @@ each time that the files have grown by a quarter, and not every hour."""
 
 @dataclass(frozen=True)
 class Reader:
-    """A life of an output that may continue.
+    """An incarnation of an output that may continue.
 
     last            its last committed batch; None before the first
     begun_after     the version of `events` after which that batch began to read; -1 for the beginning
     read_upto       the version up to which it has read
-    starts_from     the version from which a new life would read; 0 for the whole table
+    starts_from     the version from which a new incarnation would read; 0 for the whole table
     first_reading   the version of the table with which it began to read in parts, if its last batch is such a part;
                     else None
     """
@@ -51,12 +51,12 @@ def whole_buckets_from(ended: int, readers: Sequence[Reader], compacted: int = -
 
     - versions that receive has not ended;
     - versions that a query may read again one by one: Spark repeats the last batch if the checkpoint lacks its end;
-    - versions from which a new life would continue to read.
+    - versions from which a new incarnation would continue to read.
 
     A query that reads from the beginning needs no single commit: it reads the table as it is.
 
-    compacted  the version up to which commits are compacted already. A life that would begin there holds none of
-               them, since it begins with the table as it is
+    compacted  the version up to which commits are compacted already. An incarnation that would begin there holds none
+               of them, since it begins with the table as it is
     """
     found, by = ended, None
     for reader in readers:
@@ -67,7 +67,7 @@ def whole_buckets_from(ended: int, readers: Sequence[Reader], compacted: int = -
 
 
 def until(reader: Reader) -> int | None:
-    """Return the last version that neither a life nor a new one after it reads one by one again.
+    """Return the last version that neither an incarnation nor a new one after it reads one by one again.
 
     None if they read no commit one by one."""
     holds = [reader.starts_from - 2] if reader.starts_from > 0 else []  # the stream begins at the version before
@@ -118,7 +118,7 @@ def _without_giants(group: list[F]) -> list[F]:
 #
 # Whole days (of UTC) are removed, by event time. A day is removed when it is older than `keep_events` and nothing needs
 # its single records. So the ids of its batches are removed (the dedup horizon), each output has read it and closed its
-# windows, and no running backfill or release reads it. Times are whole microseconds since 1970, UTC.
+# windows, and no running backfill or reprocessing reads it. Times are whole microseconds since 1970, UTC.
 
 
 DAY = micros(timedelta(days=1))
@@ -151,7 +151,7 @@ class Decision:
 
 
 def done_upto(reader: Reader) -> int:
-    """Return the version up to which an output's life, and the next one after it, need no record any more.
+    """Return the version up to which an output's incarnation, and the next one after it, need no record any more.
 
     A first reading reads the table as it was, and its last batch may begin again. So all records stay until a later
     batch has ended.
@@ -184,14 +184,14 @@ def furthest(holds: Sequence[Hold]) -> Hold:
 def decide(
     keep: timedelta,
     now: Micros,
-    tide: Micros | None,
+    max_event_time: Micros | None,
     newest: Micros | None,
     holds: Sequence[Hold],
     kept_from: Micros | None,
 ) -> Decision:
     """Return what may be removed now.
 
-    tide    the largest event time of the commits that nothing holds
+    max_event_time    the largest event time of the commits that nothing holds
     newest  the largest event time of all commits
 
     If nothing more can be removed, `before` does not change (0: nothing was ever removed). The clock counts if event
@@ -199,7 +199,9 @@ def decide(
     """
     upto = furthest(holds)
     asked = _day(min(now, newest) - micros(keep)) if newest is not None else 0
-    by_commits = _day(min(now, tide) - micros(keep)) if tide is not None and upto.upto > NOTHING else 0
+    by_commits = (
+        _day(min(now, max_event_time) - micros(keep)) if max_event_time is not None and upto.upto > NOTHING else 0
+    )
     limits = [(by_commits, upto.by), *((_day(hold.before), hold.by) for hold in holds if hold.before is not None)]
     before, by = min(limits, key=lambda limit: limit[0])
     return Decision(max(before, kept_from or 0, 0), upto.upto, by if before < asked else None)
@@ -226,7 +228,9 @@ def refuse_span(output: str, start: Micros, first: Micros | None) -> None:
 
 
 def refuse_start(instance: str, query: str, kept_from: Micros | None, start: dict[str, Any] | None) -> None:
-    """Raise Refused for a life that would read removed records of `events`, unless a person has accepted the rest."""
+    """Raise Refused for an incarnation that would read removed records of `events`, unless a person has accepted the
+    rest.
+    """
     begins = start or {}
     accepted = max(begins.get(stored_names.KEPT_FROM, -1), begins.get(FIRST_WINDOW, -1))
     if (
@@ -240,14 +244,14 @@ def refuse_start(instance: str, query: str, kept_from: Micros | None, start: dic
         f"{instance}/{query} would read `events` from the beginning, but the records from before {said(kept_from)} "
         "are removed (keep_events)",
         data="nothing was read or written",
-        hint=f"onlyonce lineage new {instance}/{query} --from-kept --yes begins it with what there is, from "
+        hint=f"onlyonce reset {instance}/{query} --from-kept --yes begins it with what there is, from "
         f"{said(kept_from)} on; or put its checkpoint "
         "back from a backup",
     )
 
 
 def with_what_is_kept(window: Window | None, kept_from: Micros, first_window: Micros | None) -> dict[str, Any]:
-    """Return the start of a life that reads only the kept records: it has no windows that need removed ones."""
+    """Return the start of an incarnation that reads only the kept records: it has no windows that need removed ones."""
     start: dict[str, Any] = {stored_names.START_VERSION: 0, stored_names.KEPT_FROM: kept_from}
     if window is None or isinstance(window, Session):
         return start
@@ -270,7 +274,7 @@ def given_up(
         return "nothing is so old yet" + (f", or it is held by {decision.held_by}" if decision.held_by else "")
     return (
         f"the next `onlyonce maintain` removes the records from before {said(decision.before)} for good: "
-        "backfills, releases and new outputs "
+        "backfills, reprocessings and new outputs "
         "can't have them any more"
     )
 
@@ -300,7 +304,7 @@ def log_given_up(before: timedelta | None, after: timedelta | None, limit: datet
         return "no batch of an output is so old yet"
     return (
         f"the next `onlyonce maintain` cuts the batches of outputs that were committed before {log_said(limit)} from "
-        "the log: their sums stay, by life and by window, but "
+        "the log: their sums stay, by incarnation and by window, but "
         "onlyonce.batches, onlyonce.conservation and the page have them one by one no more"
     )
 

@@ -28,7 +28,7 @@ NO_WINDOW = stored_names.NO_WINDOW
 
 _LITERAL = re.compile(r"[\w.=+/-]*", re.ASCII)
 _TEMPORARY = re.compile(
-    r"(?P<lineage_no>\d+)-(?P<batch_id>\d+)-(?P<output>[a-z][a-z0-9_]*)-(?P<partition>\d+)"
+    r"(?P<incarnation_no>\d+)-(?P<batch_id>\d+)-(?P<output>[a-z][a-z0-9_]*)-(?P<partition>\d+)"
     r"\.epoch-(?P<epoch>\d+)\.(?P<attempt>[0-9a-f]{32})-(?P<number>\d+)\..+"
 )
 
@@ -88,7 +88,7 @@ class Winner:
 class Temporary:
     """The parts of a temporary name: the unit, its driver's epoch, and the task's random attempt."""
 
-    lineage_no: int
+    incarnation_no: int
     batch_id: int
     output: str
     partition: int
@@ -98,7 +98,7 @@ class Temporary:
     def file(self, number: int, extension: str) -> str:
         """Return the name of a file of this attempt."""
         attempt = stored_names.temporary_file(
-            self.lineage_no, self.batch_id, self.output, self.partition, self.epoch, self.attempt
+            self.incarnation_no, self.batch_id, self.output, self.partition, self.epoch, self.attempt
         )
         return f"{attempt}-{number}.{extension}"
 
@@ -109,7 +109,7 @@ class Standing:
 
     winner     it is recorded as the file that counts, and its batch is begun or committed
     settled    its unit or batch is committed, so that no other attempt can win any more
-    epoch      the highest epoch of its lineage; None for a lineage that this log does not know
+    epoch      the highest epoch of its incarnation; None for an incarnation that this log does not know
     """
 
     winner: bool
@@ -121,7 +121,7 @@ def may_go(temporary: Temporary, standing: Standing) -> bool:
     """Return whether no attempt, running or not, can need a temporary file any more.
 
     Its age does not decide. A task that was suspended for a day may still commit if its epoch is the highest and its
-    unit is open. The files of an unknown lineage stay.
+    unit is open. The files of an unknown incarnation stay.
     """
     if standing.winner or standing.epoch is None:
         return False
@@ -135,7 +135,7 @@ def read_temporary(name: str) -> Temporary | None:
         return None
     part = found.groupdict()
     return Temporary(
-        int(part["lineage_no"]), int(part["batch_id"]), part["output"], int(part["partition"]), int(part["epoch"]),
+        int(part["incarnation_no"]), int(part["batch_id"]), part["output"], int(part["partition"]), int(part["epoch"]),
         part["attempt"],
     )  # fmt: skip
 

@@ -9,33 +9,33 @@ live only within one Spark query are not here.
 from __future__ import annotations
 
 # Incarnations, batches and units.
-# Stored in the log (`lineages.lineage`, `units.unique_id`), in notes of commits, in messages and in result files.
-# Read by a replay, `onlyonce trace`, a sender's idempotency keys and the audit.
+# Stored in the log (`incarnations.incarnation`, `units.unique_id`), in notes of commits, in messages and in result
+# files. Read by a replay, `onlyonce trace`, a sender's idempotency keys and the audit.
 
 
-def lineage(instance: str, query: str, life: int) -> str:
+def incarnation(instance: str, query: str, ordinal: int) -> str:
     """Name one incarnation of a query."""
-    return f"{instance}/{query}/{life}"
+    return f"{instance}/{query}/{ordinal}"
 
 
-def batch(lineage: str, batch_id: int) -> str:
+def batch(incarnation: str, batch_id: int) -> str:
     """Name a batch."""
-    return f"{lineage}/{batch_id}"
+    return f"{incarnation}/{batch_id}"
 
 
-def unit(lineage: str, batch_id: int, sink: str, partition: int) -> str:
+def unit(incarnation: str, batch_id: int, sink: str, partition: int) -> str:
     """Name a unit."""
-    return f"{lineage}/{batch_id}/{sink}/{partition}"
+    return f"{incarnation}/{batch_id}/{sink}/{partition}"
 
 
-def idempotency_key(unit: str, seq: int, life: str) -> str:
-    """Name a row of the outbox for its receiver. `life`: the checkpoint's id, which no other platform has."""
-    return f"{unit}/{seq}@{life}"
+def idempotency_key(unit: str, seq: int, checkpoint_id: str) -> str:
+    """Name a row of the outbox for its receiver. `checkpoint_id`: the checkpoint's id, which no other platform has."""
+    return f"{unit}/{seq}@{checkpoint_id}"
 
 
-def unit_sequence(lineage: str, sink: str, partition: str, life: str) -> str:
+def unit_sequence(incarnation: str, sink: str, partition: str, checkpoint_id: str) -> str:
     """Name the units of one partition of all batches; a key in the topic that says what a Kafka sink has written."""
-    return f"{lineage}/{sink}/{partition}@{life}"
+    return f"{incarnation}/{sink}/{partition}@{checkpoint_id}"
 
 
 def transactional_id(prefix: str, deliverer: str) -> str:
@@ -59,9 +59,9 @@ USED_UP = "/used up"
 """The end of the id of a second transaction, which marks that the first has no rows."""
 
 
-def transaction(lineage: str, by: str) -> str:
-    """Name the transactions of a lineage to one of the platform's own tables."""
-    return f"{lineage}/{by}"
+def transaction(incarnation: str, by: str) -> str:
+    """Name the transactions of an incarnation to one of the platform's own tables."""
+    return f"{incarnation}/{by}"
 
 
 def numbered(transaction: str, number: int) -> str:
@@ -69,24 +69,24 @@ def numbered(transaction: str, number: int) -> str:
     return f"{transaction}/{number}"
 
 
-def receive_note(lineage: str, batch_id: int) -> str:
+def receive_note(incarnation: str, batch_id: int) -> str:
     """Name the commit of a receive batch to `events`; it is the `unit` of its note."""
-    return f"{batch(lineage, batch_id)}/{EVENTS_BY}"
+    return f"{batch(incarnation, batch_id)}/{EVENTS_BY}"
 
 
 def housekeeping(instance: str, by: str) -> str:
     """Name the transactions that rewrite or remove rows of `events`; no incarnation of receive has number 0."""
-    return transaction(lineage(instance, "receive", 0), by)
+    return transaction(incarnation(instance, "receive", 0), by)
 
 
-def writer(platform: object, lineage: str) -> str:
-    """Name a lineage in a result table, where other platforms may write too."""
-    return f"{platform}/{lineage}"
+def writer(platform: object, incarnation: str) -> str:
+    """Name an incarnation in a result table, where other platforms may write too."""
+    return f"{platform}/{incarnation}"
 
 
-def result_transaction(platform: object, lineage: str, output: str) -> str:
+def result_transaction(platform: object, incarnation: str, output: str) -> str:
     """Name the transactions of an output to its Delta table."""
-    return f"{writer(platform, lineage)}/{output}"
+    return f"{writer(platform, incarnation)}/{output}"
 
 
 # Notes of commits and marks on tables.
@@ -95,7 +95,7 @@ def result_transaction(platform: object, lineage: str, output: str) -> str:
 NOTE_APP_ID = "app_id"
 NOTE_VERSION = "version"
 NOTE_UNIT = "unit"
-WITHDRAWN = "withdrawn by: onlyonce lineage new"
+WITHDRAWN = "withdrawn by: onlyonce reset"
 OWNER_PROPERTY = "onlyonce.owner"
 OWNER_FILE = "_onlyonce_owner"
 OWNER_NOTE = "written by onlyonce, platform "
@@ -141,9 +141,9 @@ SESSION = "onlyonce"
 """The session of a process that is no driver."""
 
 
-def driver_session(lineage_no: int, epoch: int | str) -> str:
+def driver_session(incarnation_no: int, epoch: int | str) -> str:
     """Name the sessions of one driver. `epoch` is `%` to match the sessions of all drivers of an incarnation."""
-    return f"{SESSION}/{lineage_no}/{epoch}"
+    return f"{SESSION}/{incarnation_no}/{epoch}"
 
 
 def task_session(session: str, work: str) -> str:
@@ -159,8 +159,8 @@ OO_KIND = "oo_kind"
 OO_HIGH = "oo_high"
 OO_LOW = "oo_low"
 OO_EVENT_TIME = "oo_event_time"
-OO_SYSTEM_TIME = "oo_system_time"
-OO_LINEAGE = "oo_lineage"
+OO_INGESTION_TIME = "oo_ingestion_time"
+OO_INCARNATION = "oo_incarnation"
 OO_BATCH = "oo_batch"
 OO_PARTITION = "oo_partition"
 OO_FRONTIER = "oo_frontier"
@@ -177,7 +177,7 @@ OO_BYTES = "oo_bytes"
 # Values of `oo_kind`. Stored as folders (`oo_kind=kept`).
 KEPT = "kept"
 INVALID = "invalid"
-REMNANT = "remnant"
+EXPIRED = "expired"
 CONTROL = "control"
 
 # Columns that the platform adds to result tables, or that a function's rows have for it.
@@ -211,7 +211,7 @@ MARK_AT = "at"
 MARK_SHARED = "shared"
 """Keys in the `mark` of a file of a Delta table: the table's id, its location, and values that all rows share."""
 
-# Other keys of JSON in the log: `batches.source_from`, `source_to`, `facts`, `lineages.start_from`.
+# Other keys of JSON in the log: `batches.source_from`, `source_to`, `facts`, `incarnations.start_from`.
 # Read by a replay and by the next incarnation. Spark names the first two.
 RESERVOIR_VERSION = "reservoirVersion"
 RESERVOIR_INDEX = "index"
@@ -227,7 +227,7 @@ CLOSED_BY = "closed_by"
 ROWS_FROM = "rows_from"
 FIRST_WINDOW = "first_window"
 KEPT_FROM = "kept_from"
-ANEW = "anew"
+FROM_START = "from_start"
 LOOKUP_VERSION = "version"
 LOOKUP_TABLE = "table"
 """For each lookup in `batches.lookups` and `panes.lookups`."""
@@ -243,10 +243,10 @@ PAGE_ROUTE = "exactly-once"
 LONG_RUN_TRIGGER = "onlyonce.airflow.triggers.LongRunEnd"
 WINDOWS_TRIGGER = "onlyonce.airflow.triggers.OpenWindows"
 AUDIT_DAG = "audit"
-COLLECT_DAG = "collect"
-DELIVER_DAG = "deliver"
-FINALIZE_DAG = "finalize"
-MAINTAIN_DAG = "maintain"
+CATALOG_GC_DAG = "catalog_gc"
+DELIVER_OUTBOX_DAG = "deliver_outbox"
+FINALIZE_FILES_DAG = "finalize_files"
+COMPACT_TABLES_DAG = "compact_tables"
 DRAIN_TASK = "drain"
 LAND_TASK = "land"
 DELIVER_TASK = "deliver"
@@ -255,7 +255,7 @@ RECOMPUTE_TASK = "recompute"
 CONSERVATION_TASK = "conservation"
 ALERTS_TASK = "alerts"
 DOCTOR_TASK = "doctor"
-COLLECT_TASK = "drop_old_ids"
+GC_TASK = "drop_old_ids"
 MAINTAIN_TASK = "compact_closed_windows"
 
 
@@ -325,24 +325,24 @@ PENDING_FOLDER = ".pending"
 PARTS_FOLDER = "parts"
 MANIFESTS_FOLDER = "_manifests"
 PULLED_PREFIX = "pubsub-"
-RELEASED_PREFIX = "released-"
+REPROCESSED_PREFIX = "reprocessed-"
 RESULT_FILE = "{prefix}-{window_start}-{window_end}-pane-{pane}-{shard}-of-{shards}.{ext}"
 NO_WINDOW = "global"
 
 
-def released_file(kind: str, number: int) -> str:
-    """Name the input file that holds released rows."""
-    return f"{RELEASED_PREFIX}{kind}-{number:06}.jsonl"
+def reprocessed_file(kind: str, number: int) -> str:
+    """Name the input file that holds reprocessed rows."""
+    return f"{REPROCESSED_PREFIX}{kind}-{number:06}.jsonl"
 
 
-def temporary_file(lineage_no: int, batch_id: int, output: str, partition: int, epoch: int, attempt: str) -> str:
+def temporary_file(incarnation_no: int, batch_id: int, output: str, partition: int, epoch: int, attempt: str) -> str:
     """Name the files of one attempt of a sharded output, except their number and extension."""
-    return f"{lineage_no}-{batch_id}-{output}-{partition}.epoch-{epoch}.{attempt}"
+    return f"{incarnation_no}-{batch_id}-{output}-{partition}.epoch-{epoch}.{attempt}"
 
 
-def attempt_folder(life: int | str, kind: str, version: int, random: str) -> str:
+def attempt_folder(ordinal: int | str, kind: str, version: int, random: str) -> str:
     """Name the folder in which one attempt writes data files of `events` or of a manifest."""
-    return f"{life}-{kind}-{version}-{random}"
+    return f"{ordinal}-{kind}-{version}-{random}"
 
 
 # Schemas and roles of PostgreSQL, and the prefix of tables in MySQL.

@@ -12,13 +12,13 @@ from onlyonce.core.errors import OnlyonceError
 
 @dataclass(frozen=True)
 class LiveQuery:
-    """A life that is not closed, with its last batches. `at_work`: a driver of it has a session."""
+    """An incarnation that is not closed, with its last batches. `at_work`: a driver of it has a session."""
 
     pipeline: str
     instance: str
     query: str
-    lineage: str
-    life: int
+    incarnation: str
+    ordinal: int
     state: str
     checkpoint_id: UUID
     epoch: int | None
@@ -31,7 +31,7 @@ class LiveQuery:
 class BegunBatch:
     """A batch that did not commit. `dead`: how many of its units are of ended drivers; `epochs`: all their epochs."""
 
-    lineage: str
+    incarnation: str
     batch_id: int
     run_id: str
     begun_at: datetime
@@ -46,7 +46,7 @@ class BegunBatch:
 class BegunClose:
     """A close of the input that the log does not have as done."""
 
-    lineage: str
+    incarnation: str
     close_no: int
     kind: str
     run_id: str
@@ -61,7 +61,7 @@ class BegunBackfill:
     pipeline: str
     instance: str
     output: str
-    lineage: str
+    incarnation: str
     run_id: str
     begun_at: datetime
     asked_by: str
@@ -72,11 +72,11 @@ class BegunBackfill:
 
 
 @dataclass(frozen=True)
-class BegunRelease:
-    """A release that took its rows and has put no file into the inbox."""
+class BegunReprocessing:
+    """A reprocessing that took its rows and has put no file into the inbox."""
 
     instance: str
-    release_no: int
+    reprocessing_no: int
     kind: str
     run_id: str
     begun_at: datetime
@@ -90,7 +90,7 @@ class Begun:
     batches: Sequence[BegunBatch] = ()
     closes: Sequence[BegunClose] = ()
     backfills: Sequence[BegunBackfill] = ()
-    releases: Sequence[BegunRelease] = ()
+    reprocessings: Sequence[BegunReprocessing] = ()
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class Waits:
 class OrphanUnits:
     """Units for which the log has neither a batch nor a backfill."""
 
-    lineage: str
+    incarnation: str
     batch_id: int
     units: int
     first: str
@@ -213,7 +213,7 @@ class UnevenBucket:
     """
 
     instance: str
-    lineage: str
+    incarnation: str
     bucket: int
     said: int
     there: int

@@ -1,7 +1,7 @@
 """The unit: the rows that are committed together. Its identity, its content, and the check of a replay. Pure.
 
 The identity is computed from what the unit is, and never from what happened: `flights/per_carrier/1/17/per_carrier/0`
-is lineage, batch, sink and partition. If an attempt finds its unit in the log, it compares its own content with the
+is incarnation, batch, sink and partition. If an attempt finds its unit in the log, it compares its own content with the
 committed content (`compare`): a replay may not have the same data.
 """
 
@@ -20,7 +20,7 @@ EVENTS = stored_names.EVENTS_BY
 RECEIVED = (
     "the source gave other records than before, such as a file that was changed in place. Put the input back to "
     "what it was and run again; "
-    "or start a new life, which reads the batch as it is now: onlyonce lineage new"
+    "or start a new incarnation, which reads the batch as it is now: onlyonce reset"
 )
 COMPUTED = (
     "the code or its input is not deterministic (rand(), now(), a look-up that changes, an input file that "
@@ -31,15 +31,15 @@ COMPUTED = (
 
 @dataclass(frozen=True)
 class UnitId:
-    """(lineage, batch, sink, partition). As text it is readable and unique for ever."""
+    """(incarnation, batch, sink, partition). As text it is readable and unique for ever."""
 
-    lineage: str
+    incarnation: str
     batch_id: int
     sink: str
     partition: int
 
     def __str__(self) -> str:
-        return stored_names.unit(self.lineage, self.batch_id, self.sink, self.partition)
+        return stored_names.unit(self.incarnation, self.batch_id, self.sink, self.partition)
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Counts:
 
     kept: int = 0
     invalid: int = 0
-    remnant: int = 0
+    expired: int = 0
     duplicate: int = 0
     unknown_fields: int = 0
     largest: datetime | None = None

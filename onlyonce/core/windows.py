@@ -142,7 +142,7 @@ class Fixed:
 
     @property
     def waits(self) -> Micros:
-        """Return how long a window waits in addition to its output's lateness."""
+        """Return how long a window waits in addition to its output's watermark delay."""
         return self.reach
 
 
@@ -255,7 +255,7 @@ def reach(window: Window | None) -> Micros:
 
 
 def waits(window: Window) -> Micros:
-    """Return how long a window waits in addition to its output's lateness.
+    """Return how long a window waits in addition to its output's watermark delay.
 
     A join waits for its reach, a chained window for the windows that it is made of."""
     return window.waits if isinstance(window, Fixed) else 0
@@ -389,7 +389,7 @@ class Chained(Fixed):
     In the log a record is in the windows that hold the last moments of its own windows upstream.
 
     upstream         the windows of the upstream output
-    waits_before     the lateness of the upstream output
+    waits_before     the watermark delay of the upstream output
     leaves_late_out  whether the upstream output leaves its late records out, so that they never come here
     """
 

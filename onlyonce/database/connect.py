@@ -144,7 +144,7 @@ KEEPALIVES = {"keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, 
 class Database:
     """A PostgreSQL, or a sink's MySQL, and the name under which a session shows in pg_stat_activity.
 
-    `name` carries lineage and epoch (`onlyonce/7/3`), so that a newer driver can end the sessions of an older one.
+    `name` carries incarnation and epoch (`onlyonce/7/3`), so that a newer driver can end the sessions of an older one.
     Spark's workers get it inside closures; its repr never shows the URLs.
 
     pooler    the URL by which Spark's tasks reach it, if that is another one

@@ -21,7 +21,7 @@ from onlyonce.database.statements import queries
 
 DIALECT = "mysql"
 DRIVER = re.compile(r"onlyonce/(\d+)/(\d+)")
-"""The name of a driver's sessions: the lineage's number and the epoch."""
+"""The name of a driver's sessions: the incarnation's number and the epoch."""
 SESSION = (
     "SET SESSION /*M! max_statement_time = 0, idle_transaction_timeout = 600, */ wait_timeout = 600, "
     "lock_wait_timeout = 30, "
@@ -152,7 +152,9 @@ def drop_table(connection: Connection, name: str) -> None:
 
 
 def end_older_sessions(connection: Connection, number: int, below: int) -> None:
-    """End the sessions of a lineage's epochs below one. A stalled one would hold the epoch's row against the bump."""
+    """End the sessions of an incarnation's epochs below one. A stalled one would hold the epoch's row against the
+    bump.
+    """
     for row in connection.execute(_text("older_sessions"), {"number": number, "below": below}).all():
         if row.connection is not None:
             with suppress(OperationalError):  # it has ended meanwhile
@@ -221,7 +223,7 @@ def _enter(raw: Any, number: int, epoch: int) -> None:
         with raw.cursor() as cursor:
             cursor.execute("SELECT GET_LOCK(%s, 0)", (name,))
             cursor.execute(
-                queries(f"{DIALECT}/lineages")["add_session"], {"name": name, "number": number, "epoch": epoch}
+                queries(f"{DIALECT}/incarnations")["add_session"], {"name": name, "number": number, "epoch": epoch}
             )
         raw.commit()
     except raw.Error as error:
@@ -229,4 +231,4 @@ def _enter(raw: Any, number: int, epoch: int) -> None:
 
 
 def _text(query: str) -> TextClause:
-    return text(queries(f"{DIALECT}/lineages")[query])
+    return text(queries(f"{DIALECT}/incarnations")[query])

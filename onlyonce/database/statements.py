@@ -1,8 +1,8 @@
 """Named queries, the views, and the format of what is stored.
 
 A file `sql/statements/<name>.sql` holds queries, each under a line `-- query_name --`. `queries("units")["claim"]` is
-one; the comment below the name says what it is for. Parameters are SQLAlchemy's (`:lineage`). In a wheel the files are
-data of the package; they can be read from a zip.
+one; the comment below the name says what it is for. Parameters are SQLAlchemy's (`:incarnation`). In a wheel the files
+are data of the package; they can be read from a zip.
 """
 
 from __future__ import annotations

@@ -194,7 +194,7 @@ def _of_code(text: str) -> errors.FunctionFails | None:
 
 
 def _damaged(text: str) -> errors.Refused | None:
-    # Spark names the file, and not what to do; the lineage is in its path.
+    # Spark names the file, and not what to do; the incarnation is in its path.
     place = _CHECKPOINT.search(text)
     if not any(mark in text for mark in _DAMAGED) or not (place or _DAMAGED[0] in text):
         return None
@@ -203,7 +203,7 @@ def _damaged(text: str) -> errors.Refused | None:
         f"the checkpoint of {query} is damaged: {text.strip().splitlines()[0][:300]}",
         data="what is committed stays; the batch that found the damage has written nothing",
         hint="restore the checkpoint from a copy that is as old as the commit log, "
-        "or start a new life: onlyonce lineage new "
+        "or start a new incarnation: onlyonce reset "
         f"{query}",
     )
 

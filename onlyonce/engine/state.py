@@ -2,8 +2,8 @@
 
 RocksDB keeps state on the disk of the executor, and writes the changes of a batch to the checkpoint (a changelog). So
 state may be larger than memory, and the JVM's garbage collector does not scan it. All RocksDB stores of a process share
-one bounded memory, in addition to the JVM's. An output keeps its first settings for its life: Spark reads both the
-store and the number of partitions from the checkpoint (`tests/spark/outputs/test_state.py`).
+one bounded memory, in addition to the JVM's. An output keeps its first settings for its incarnation: Spark reads both
+the store and the number of partitions from the checkpoint (`tests/spark/outputs/test_state.py`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def options(master: str, theirs: Mapping[str, str]) -> dict[str, str]:
 def is_unsaid(master: str, partitions: str | None) -> bool:
     """Return whether no setting fixes the number of state partitions.
 
-    On a cluster Spark would make 200, for the life of the output. Pure.
+    On a cluster Spark would make 200, for the incarnation of the output. Pure.
     """
     return not master.startswith("local") and partitions is None
 
@@ -58,7 +58,7 @@ def unsaid(output: str) -> Refused:
     """Return the error raised before the first batch of such an output. Pure."""
     return Refused(
         f"nothing says in how many partitions the state of {output} is kept, and its first batch would fix Spark's "
-        "200 for its life",
+        "200 for its incarnation",
         data="the output has not begun; what was received stays",
         hint="say how many cores it may have: spark.cores.max on spark://, else spark.executor.instances and "
         "spark.executor.cores; or the number itself: "

@@ -318,16 +318,16 @@ def stop_runs(
 
 
 def _drivers(database: Database, pipeline: str) -> Iterator[str]:
-    """Yield the long run while it is alive, the lineages that have a driver with a session, and the backfills at
+    """Yield the long run while it is alive, the incarnations that have a driver with a session, and the backfills at
     work."""
     if (known := LongRuns(database).look(pipeline)) and known.alive:
         yield f"the long run on {known.driver} has done {known.turns} turns"
     for query in Health(database).queries():
         if query.pipeline == pipeline and query.at_work:
-            yield f"{query.lineage} has committed batch {query.committed}"
+            yield f"{query.incarnation} has committed batch {query.committed}"
     for backfill in Health(database).begun().backfills:
         if backfill.pipeline == pipeline and backfill.at_work:
-            yield f"{backfill.lineage} is recomputed"
+            yield f"{backfill.incarnation} is recomputed"
 
 
 def _tasks(dags: list[str], airflow: Callable[[], AirflowApi]) -> list[str]:

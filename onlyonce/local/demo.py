@@ -48,7 +48,7 @@ LOOK_FURTHER = (
     "audit",
     "late flights",
     "files flights",
-    'sql "select lineage, batch, records_in, kept, invalid, duplicate, in_time, late, conserved from '
+    'sql "select incarnation, batch, records_in, kept, invalid, duplicate, in_time, late, conserved from '
     'onlyonce.conservation order by 1, 2"',
     'sql "select output, window_start, late from onlyonce.late order by late desc limit 10"',
     'sql "select * from results.flights_per_hour order by window_start limit 10"',
@@ -242,8 +242,8 @@ def _show_all(out: Console) -> platform.Login:
 def _feed(out: Console) -> dict[str, int]:
     """Put the data into the inboxes and return how many lines each inbox has.
 
-    Call it before the platform is up, so that no scheduled run reads a part: lateness depends on how the files are cut
-    into batches.
+    Call it before the platform is up, so that no scheduled run reads a part: watermark delay depends on how the files
+    are cut into batches.
     """
     lines = {}
     for pipeline, options in FEEDS.items():

@@ -8,9 +8,9 @@ The DAG `onlyonce_audit` and `onlyonce audit` run it. It asks the views five que
 - Has each output read as many (record, window) pairs as receive's kept records give?
 - Has each committed file its final name?
 
-A batch in work has not ended either. So the second and third question count only if the pipeline gave no sign of life
-for the grace time (`--grace`). Within it a killed run looks like a working run. The records of an output's later lives
-are not added up, since a later life begins in the middle of `events`.
+A batch in work has not ended either. So the second and third question count only if the pipeline gave no heartbeat
+for the grace time (`--grace`). Within it a killed run looks like a working run. The records of an output's later
+incarnations are not added up, since a later incarnation begins in the middle of `events`.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ from onlyonce.core.stored_names import (
     KEPT,
     OO_BATCH,
     OO_HIGH,
+    OO_INCARNATION,
     OO_KIND,
-    OO_LINEAGE,
     OO_LOW,
     WINDOW_END,
     WINDOW_START,
@@ -233,24 +233,24 @@ def _events(database: Database, instance: str, events: Location) -> Iterator[str
     """
     there: Counter[tuple[str, int, str]] = Counter()
     rows = table_files.dataset_of_events(events)
-    columns = [OO_LINEAGE, OO_BATCH, OO_KIND]
+    columns = [OO_INCARNATION, OO_BATCH, OO_KIND]
     for part in rows.to_batches(columns=columns, filter=pc.field(OO_KIND) != CONTROL):
         for group in pa.Table.from_batches([part]).group_by(columns).aggregate([([], "count_all")]).to_pylist():
-            there[group[OO_LINEAGE], group[OO_BATCH], group[OO_KIND]] += group["count_all"]
+            there[group[OO_INCARNATION], group[OO_BATCH], group[OO_KIND]] += group["count_all"]
     known, removed = Views(database).rows("received", instance=instance), Removals(database).counts(instance)
     for batch in known:
-        for fate in ("kept", "invalid", "remnant"):
-            key = (batch["lineage"], batch["batch"], fate)
+        for fate in ("kept", "invalid", "expired"):
+            key = (batch["incarnation"], batch["batch"], fate)
             gone, going = removed.get(key, (0, 0))
             found, meant = there.pop(key, 0), (batch[fate] or 0) - gone
             if batch["state"] == "committed" and found not in (meant, meant - going):
                 less = f", {gone} of them removed" if gone else ""
                 yield (
-                    f"{batch['lineage']}/{batch['batch']}: the log says {batch[fate] or 0} {fate}{less}, `events` "
+                    f"{batch['incarnation']}/{batch['batch']}: the log says {batch[fate] or 0} {fate}{less}, `events` "
                     f"has {found} ({events})"
                 )
-    for (lineage, number, fate), count in sorted(there.items()):
-        yield f"{lineage}/{number}: `events` has {count} {fate}, the log knows no such batch ({events})"
+    for (incarnation, number, fate), count in sorted(there.items()):
+        yield f"{incarnation}/{number}: `events` has {count} {fate}, the log knows no such batch ({events})"
 
 
 def _removed(database: Database, instance: str) -> Iterator[str]:
@@ -360,16 +360,16 @@ def _sample(database: Database, instance: str, events: Location, pipeline: Pipel
     """Yield the disagreements of the ids of the last batches: with the catalog, and with the rows' own columns."""
     rows = table_files.dataset_of_events(events)
     for batch in Views(database).rows("sample", instance=instance, n=SAMPLE):
-        name = f"{batch['lineage']}/{batch['batch']}"
+        name = f"{batch['incarnation']}/{batch['batch']}"
         chosen = (
             (pc.field(OO_KIND) == KEPT)
-            & (pc.field(OO_LINEAGE) == batch["lineage"])
+            & (pc.field(OO_INCARNATION) == batch["incarnation"])
             & (pc.field(OO_BATCH) == batch["batch"])
         )
         table = rows.to_table(columns=[OO_HIGH, OO_LOW], filter=chosen)
         ids = tuple(table.column(half).to_numpy().astype(np.int64).view(np.uint64) for half in (OO_HIGH, OO_LOW))
         known = np.zeros(table.num_rows, dtype=bool)
-        for chunk in Chunks(database).in_bucket(instance, batch["lineage"], batch["bucket"]):
+        for chunk in Chunks(database).in_bucket(instance, batch["incarnation"], batch["bucket"]):
             known |= filters.member(filters.unpack(chunk), (ids[0], ids[1]))
         if not known.all():
             yield f"{name}: {int((~known).sum())} ids of rows in `events` are not in the catalog ({events})"
@@ -405,7 +405,7 @@ log = structlog.get_logger()
 
 NOT_DECLARED = "pipelines that are not declared"
 FILES_WAIT_SECONDS = 3600
-"""The DAG `onlyonce_finalize` runs twice an hour."""
+"""The DAG `onlyonce_finalize_files` runs twice an hour."""
 
 
 @dataclass(frozen=True)
@@ -415,12 +415,12 @@ class NotConserved:
     records_in: int
     instance: str
     stage: str
-    lineage: str
+    incarnation: str
     batch: int
     kept: int | None
     duplicate: int | None
     invalid: int | None
-    remnant: int | None
+    expired: int | None
     in_time: int | None
     late: int | None
     rejected: int | None
@@ -431,9 +431,9 @@ class NotConserved:
         if self.stage == "receive":
             counts = (
                 f"in {self.records_in}, kept {self.kept}, duplicate {self.duplicate}, invalid {self.invalid}, "
-                f"remnant {self.remnant}"
+                f"expired {self.expired}"
             )
-        return f"{self.lineage}/{self.batch} does not add up ({counts}): onlyonce.conservation"
+        return f"{self.incarnation}/{self.batch} does not add up ({counts}): onlyonce.conservation"
 
 
 @dataclass(frozen=True)
@@ -441,7 +441,7 @@ class BegunWork:
     """A batch or backfill that began and did not commit."""
 
     instance: str
-    lineage: str
+    incarnation: str
     batch: int
     epoch: int
     run_id: str
@@ -450,13 +450,13 @@ class BegunWork:
 
 @dataclass(frozen=True)
 class OutputAndReceive:
-    """How far an output has read in its last life, against what receive has committed."""
+    """How far an output has read in its last incarnation, against what receive has committed."""
 
     instance: str
     pipeline: str
     output: str
-    lineage: str
-    life: int
+    incarnation: str
+    ordinal: int
     state: str
     read_upto: int | None
     from_kept: bool
@@ -468,7 +468,7 @@ class OutputAndReceive:
 
 
 @dataclass(frozen=True)
-class SignsOfLife:
+class Heartbeats:
     """For how long a pipeline or bounded run has been quiet, what it received, and its outputs that have run."""
 
     instance: str
@@ -497,7 +497,7 @@ class Evidence:
     not_conserved: list[NotConserved] = field(default_factory=list)
     begun_batches: list[BegunWork] = field(default_factory=list)
     outputs_and_receive: list[OutputAndReceive] = field(default_factory=list)
-    signs_of_life: list[SignsOfLife] = field(default_factory=list)
+    heartbeats: list[Heartbeats] = field(default_factory=list)
     files_waiting: list[FilesWaiting] = field(default_factory=list)
 
 
@@ -549,24 +549,24 @@ def examine_log(
 
 def gather(scope: Scope) -> Evidence:
     """Read the views."""
-    wrong, begun, outputs, lives, files = Views(scope).at_once(Evidence.__dataclass_fields__)
+    wrong, begun, outputs, incarnations, files = Views(scope).at_once(Evidence.__dataclass_fields__)
     return Evidence(
         [NotConserved(row.pop("in"), **row) for row in wrong],
         [BegunWork(**row) for row in begun],
         [OutputAndReceive(**row) for row in outputs],
-        [SignsOfLife(**row) for row in lives],
+        [Heartbeats(**row) for row in incarnations],
         [FilesWaiting(**row) for row in files],
     )
 
 
 def findings(seen: Evidence, declared: Mapping[str, Pipeline], grace: int) -> Iterator[str]:
     """Yield each disagreement as one line that names the view to look at. Pure."""
-    at_rest = {row.instance for row in seen.signs_of_life if row.quiet_seconds >= grace * 60}
+    at_rest = {row.instance for row in seen.heartbeats if row.quiet_seconds >= grace * 60}
     yield from map(str, seen.not_conserved)
     for batch in seen.begun_batches:
         if batch.instance in at_rest:
             yield (
-                f"{batch.lineage}/{batch.batch} began at {console.plain(batch.begun_at)} and is not committed "
+                f"{batch.incarnation}/{batch.batch} began at {console.plain(batch.begun_at)} and is not committed "
                 f"(run {batch.run_id}): onlyonce.batches"
             )
     for output in seen.outputs_and_receive:
@@ -577,7 +577,7 @@ def findings(seen: Evidence, declared: Mapping[str, Pipeline], grace: int) -> It
                 f"({output.records_behind} records) that are committed: onlyonce.batches"
             )
         yield from _pairs(output, declared)
-    for instance in seen.signs_of_life:
+    for instance in seen.heartbeats:
         if instance.instance in at_rest:
             yield from _never_ran(instance, declared)
     for waiting in seen.files_waiting:
@@ -589,12 +589,12 @@ def findings(seen: Evidence, declared: Mapping[str, Pipeline], grace: int) -> It
 
 
 def unconserved(seen: Evidence, declared: Mapping[str, Pipeline]) -> Iterator[tuple[str, str]]:
-    """Yield (lineage, finding) of what does not add up, whether a driver is at work or not. Pure."""
+    """Yield (incarnation, finding) of what does not add up, whether a driver is at work or not. Pure."""
     for batch in seen.not_conserved:
-        yield batch.lineage, str(batch)
+        yield batch.incarnation, str(batch)
     for output in seen.outputs_and_receive:
         for finding in _pairs(output, declared):
-            yield output.lineage, finding
+            yield output.incarnation, finding
 
 
 def problem(report: Report) -> OnlyonceError | None:
@@ -627,7 +627,7 @@ def _pairs(output: OutputAndReceive, declared: Mapping[str, Pipeline]) -> Iterat
     """Yield a finding unless kept = in time + late + rejected, over all that was read under one declaration."""
     pipeline = declared.get(output.pipeline)
     root = next((o for o in pipeline.roots() if o.name == output.output), None) if pipeline else None
-    if root is None or output.life != 1 or output.declarations != 1 or output.from_kept:
+    if root is None or output.ordinal != 1 or output.declarations != 1 or output.from_kept:
         return
     expected = output.kept_read * (root.window.per_record if root.window else 1)
     if expected != output.pairs:
@@ -637,8 +637,8 @@ def _pairs(output: OutputAndReceive, declared: Mapping[str, Pipeline]) -> Iterat
         )
 
 
-def _never_ran(instance: SignsOfLife, declared: Mapping[str, Pipeline]) -> Iterator[str]:
-    """Yield a finding for each declared output that has no lineage, and so has read nothing.
+def _never_ran(instance: Heartbeats, declared: Mapping[str, Pipeline]) -> Iterator[str]:
+    """Yield a finding for each declared output that has no incarnation, and so has read nothing.
 
     Bounded runs that ended owe nothing to a newer declaration.
     """
@@ -649,7 +649,7 @@ def _never_ran(instance: SignsOfLife, declared: Mapping[str, Pipeline]) -> Itera
         if root.name not in (instance.outputs or []):
             yield (
                 f"{instance.instance}: output {root.name} has never run, but receive has committed "
-                f"{instance.received} batches: onlyonce.lineages"
+                f"{instance.received} batches: onlyonce.incarnations"
             )
 
 

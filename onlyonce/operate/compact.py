@@ -1,8 +1,8 @@
 """Compact the platform's own tables and the Delta tables of outputs, and shorten their logs. No Spark.
 
-`onlyonce maintain` and the DAG `onlyonce_maintain` run it. It also removes records and batches of the log that are
-older than a pipeline keeps (`keep_events`, `keep_log`). If another writer holds a table, the table is left for the next
-run, with a warning.
+`onlyonce maintain` and the DAG `onlyonce_compact_tables` run it. It also removes records and batches of the log that
+are older than a pipeline keeps (`keep_events`, `keep_log`). If another writer holds a table, the table is left for the
+next run, with a warning.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from onlyonce import job_main, logs, settings
 from onlyonce.api import load as declarations
 from onlyonce.api.pipeline import Pipeline, unknown
 from onlyonce.asked import parse
-from onlyonce.commitlog.cuts import Compactions, KeepEvents, Life, LogCuts, OldLife
+from onlyonce.commitlog.cuts import Compactions, KeepEvents, LiveIncarnation, LogCuts, OldIncarnation
 from onlyonce.commitlog.removals import Removal, Removals
 from onlyonce.core import retention, stored_names
 from onlyonce.core.batch import to_time
@@ -34,8 +34,8 @@ from onlyonce.core.stored_names import (
     CONTROL,
     OO_EVENT_TIME,
     OO_FRONTIER,
+    OO_INGESTION_TIME,
     OO_KIND,
-    OO_SYSTEM_TIME,
     RESERVOIR_VERSION,
 )
 from onlyonce.core.windows import Session
@@ -48,7 +48,7 @@ from onlyonce.sinks.maintain import Maintained
 from onlyonce.tables import attempt_files, commit, opening, rewrite, stores
 from onlyonce.tables.rewrite import Cut, File, Gone
 
-PARTS = ("tide", "ended", "silent_tide", "silent_clock")
+PARTS = ("max_event_time", "ended", "silent_max_event_time", "silent_clock")
 
 
 def folded_control_rows(rows: pa.Table) -> pa.Table:
@@ -82,7 +82,7 @@ def folded_control_rows(rows: pa.Table) -> pa.Table:
 # A query that does not advance holds what it has not read, and the report names the query.
 
 
-EVENTS = (OO_EVENT_TIME, OO_SYSTEM_TIME)
+EVENTS = (OO_EVENT_TIME, OO_INGESTION_TIME)
 """Columns by which the files of `events` are ordered."""
 REGISTRY = (BATCH_NO,)
 LOG_HOURS = 2.0
@@ -166,12 +166,12 @@ def _compact(database: Database, instance: str, of: Table, *, dry_run: bool) -> 
     return Compacted(instance, of.path.name, of.upto, of.held_by, new, before, after, shortened)
 
 
-def _registry_upto(lives: list[Life]) -> int:
+def _registry_upto(incarnations: list[LiveIncarnation]) -> int:
     """Return the version before the first version of receive's last batch, since receive may read this batch again.
 
-    Spark reads a registry file by file, and a new life starts at its end.
+    Spark reads a registry file by file, and a new incarnation starts at its end.
     """
-    found = [one for one in lives if one.query == "receive"]
+    found = [one for one in incarnations if one.query == "receive"]
     if not found or found[0].source_from is None:
         return -1
     return int(found[0].source_from[RESERVOIR_VERSION]) - 1
@@ -211,8 +211,8 @@ def _sorted_by(columns: tuple[str, ...]) -> rewrite.Rows:
 # the next day.
 
 
-TIMES = (OO_EVENT_TIME, OO_SYSTEM_TIME)
-"""Columns that date a record: its event time; for an invalid record, which has none, its system time."""
+TIMES = (OO_EVENT_TIME, OO_INGESTION_TIME)
+"""Columns that date a record: its event time; for an invalid record, which has none, its ingestion time."""
 INSTANT = pa.timestamp("us", "UTC")
 
 
@@ -225,7 +225,7 @@ class Found:
 
     @property
     def counts(self) -> Counter[tuple[str, int, str]]:
-        """Return rows by life of receive, batch and fate."""
+        """Return rows by incarnation of receive, batch and fate."""
         return sum((cut.counts for cut in self.cuts), Counter())
 
 
@@ -253,7 +253,7 @@ class Retained:
         return {
             "pipeline": self.pipeline, "keep_events": str(self.keep_events), "records from": self.kept_from,
             "held by": self.held_by, "removed": self.removed,
-            **{fate: self.counts[fate] for fate in ("kept", "invalid", "remnant")}, "files": self.files,
+            **{fate: self.counts[fate] for fate in ("kept", "invalid", "expired")}, "files": self.files,
         }  # fmt: skip
 
 
@@ -347,25 +347,28 @@ def _retained(pipeline: Pipeline, kept_from: int, found: Found, decision: Decisi
 # Removal of old batches of outputs from the log, by the pipeline's `keep_log`. docs/specification/log-retention.md.
 #
 # A batch is removed when no query of the log needs it by itself (`sql/statements/keep_log.sql`). Its counts are in the
-# sums of its life, and its counts of each window are added up by window. So totals and windows keep their numbers.
+# sums of its incarnation, and its counts of each window are added up by window. So totals and windows keep their
+# numbers.
 
 
 @dataclass(frozen=True)
 class LogCut:
-    """What was cut off a log, or would be, and the moment from which it is complete. `lives`: of how many lives."""
+    """What was cut off a log, or would be, and the moment from which it is complete. `incarnations`: of how many
+    incarnations.
+    """
 
     pipeline: str
     keep_log: timedelta
     whole_from: datetime | None
     held_by: str | None
-    lives: int
+    incarnations: int
     batches: int
 
     def row(self) -> dict[str, object]:
         """Return a row of the report."""
         return {
             "pipeline": self.pipeline, "keep_log": str(self.keep_log), "whole from": self.whole_from,
-            "held by": self.held_by, "lives": self.lives, "batches": self.batches,
+            "held by": self.held_by, "incarnations": self.incarnations, "batches": self.batches,
         }  # fmt: skip
 
 
@@ -377,43 +380,45 @@ def cut_log(database: Database, pipeline: Pipeline, *, dry_run: bool) -> LogCut 
     keep, instance = pipeline.keep_log, pipeline.name
     if keep is None:
         return None
-    limit, lives, holds = is_log_cut_due(database, pipeline)
+    limit, incarnations, holds = is_log_cut_due(database, pipeline)
     batches = 0
-    if lives and not holds:
+    if incarnations and not holds:
         if not dry_run:
             LogCuts(database).begin(instance, keep, limit)
             passing("keep-log-after-begin")
-        batches = sum(_cut(database, pipeline, life, limit, dry_run=dry_run) for life in lives)
+        batches = sum(_cut(database, pipeline, incarnation, limit, dry_run=dry_run) for incarnation in incarnations)
     since = LogCuts(database).kept(instance).since
-    return LogCut(instance, keep, since, ", ".join(holds) or None, len(lives), batches)
+    return LogCut(instance, keep, since, ", ".join(holds) or None, len(incarnations), batches)
 
 
-def is_log_cut_due(database: Database, pipeline: Pipeline) -> tuple[datetime, list[OldLife], list[str]]:
-    """Return the moment before which batches may be cut, the lives that have some, and the work under way that holds
-    all.
+def is_log_cut_due(database: Database, pipeline: Pipeline) -> tuple[datetime, list[OldIncarnation], list[str]]:
+    """Return the moment before which batches may be cut, the incarnations that have some, and the work under way that
+    holds all.
 
     Work that has begun may need any batch.
     """
     assert pipeline.keep_log is not None
     limit = LogCuts(database).limit(pipeline.keep_log)
     declared = {root.name for root in pipeline.roots()}
-    found = LogCuts(database).lives(pipeline.name, _sessions(pipeline), limit)
-    lives = [life for life in found if life.query in declared and life.read_upto is not None]
-    return limit, lives, Removals(database).under_way(pipeline.name)
+    found = LogCuts(database).incarnations(pipeline.name, _sessions(pipeline), limit)
+    incarnations = [
+        incarnation for incarnation in found if incarnation.query in declared and incarnation.read_upto is not None
+    ]
+    return limit, incarnations, Removals(database).under_way(pipeline.name)
 
 
 def _sessions(pipeline: Pipeline) -> list[str]:
     return [root.name for root in pipeline.roots() if isinstance(root.window, Session)]
 
 
-def _cut(database: Database, pipeline: Pipeline, life: OldLife, limit: datetime, *, dry_run: bool) -> int:
+def _cut(database: Database, pipeline: Pipeline, incarnation: OldIncarnation, limit: datetime, *, dry_run: bool) -> int:
     first = None
-    if life.query in _sessions(pipeline):
-        first = LogCuts(database).first_open(pipeline.name, life.query)
+    if incarnation.query in _sessions(pipeline):
+        first = LogCuts(database).first_open(pipeline.name, incarnation.query)
     after: int | None = -1
     batches = 0
     while after is not None:
-        after, gone = LogCuts(database).cut(life, limit, after, first, dry_run=dry_run)
+        after, gone = LogCuts(database).cut(incarnation, limit, after, first, dry_run=dry_run)
         batches += gone
         passing("keep-log-after-step")
     return batches

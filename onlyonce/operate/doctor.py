@@ -31,11 +31,11 @@ from onlyonce.api import pipeline as api_pipeline
 from onlyonce.api.pipeline import Delta, Iceberg, Pipeline, target
 from onlyonce.asked import parse
 from onlyonce.catalog.expiry import Collector
-from onlyonce.commitlog import lineages
+from onlyonce.commitlog import incarnations
 from onlyonce.commitlog.drivers import DriverClock
 from onlyonce.commitlog.dropping import Drops
 from onlyonce.commitlog.health import Health, damaged_filters
-from onlyonce.commitlog.lineages import Declarations, Lineages
+from onlyonce.commitlog.incarnations import Declarations, Incarnations
 from onlyonce.commitlog.sources import Arrivals
 from onlyonce.commitlog.units import Authorities
 from onlyonce.core import stored_names
@@ -65,7 +65,7 @@ from onlyonce.tables import checkpoint, opening, stores
 STALE_SECONDS = 3600
 """A hidden file that has not changed for so long was left by a process that is dead."""
 LEFT_BY_SPARK = re.compile(r"\.+.*\.tmp(\.crc)?|\.metadata\.(?!crc$).*")
-LEFT_BY_RELEASE = re.compile(r"\.released-.*\.jsonl\.[0-9a-f]{32}")
+LEFT_BY_REPROCESS = re.compile(r"\.reprocessed-.*\.jsonl\.[0-9a-f]{32}")
 LEFT_BY_LANDING = re.compile(r"\.pubsub-.*\.jsonl")
 LEFT_BY_ARCHIVE = re.compile(r"\..*\.part")
 LEFT_AT_THE_PREFIX = re.compile(r"onlyonce\.json\.[0-9a-f]{32}|crashtest-[0-9a-f]{8}")
@@ -75,19 +75,19 @@ DELTA_JAR = re.compile(r"delta-spark_([\d.]+)_[\d.]+-(.+)\.jar")
 
 
 def checkpoints(queries: Sequence[LiveQuery]) -> dict[str, Refused]:
-    """Return what is wrong with the checkpoints of lineages that have run and have no driver at work."""
+    """Return what is wrong with the checkpoints of incarnations that have run and have no driver at work."""
     found = {}
     for query in queries:
         if query.begun is None or query.at_work:
             continue
-        lineage = query.lineage
-        lives = settings.data_location(query.instance) / stored_names.CHECKPOINTS_FOLDER
-        folder = lives / query.query / str(query.life)
+        incarnation = query.incarnation
+        incarnations = settings.data_location(query.instance) / stored_names.CHECKPOINTS_FOLDER
+        folder = incarnations / query.query / str(query.ordinal)
         try:
-            checkpoint.is_its_own(folder, lineage, query.checkpoint_id, query.begun)
-            checkpoint.compare(folder, lineage, query.committed)
+            checkpoint.is_its_own(folder, incarnation, query.checkpoint_id, query.begun)
+            checkpoint.compare(folder, incarnation, query.committed)
         except Refused as error:
-            found[lineage] = error
+            found[incarnation] = error
     return found
 
 
@@ -100,18 +100,20 @@ class Tables:
     def landed(
         self, platform: UUID | None, queries: Sequence[LiveQuery], declared: Mapping[str, Pipeline]
     ) -> dict[tuple[str, str], int]:
-        """Return (lineage, table) → the highest batch of the lineage that is in the table, by its transactions."""
+        """Return (incarnation, table) → the highest batch of the incarnation that is in the table, by its
+        transactions.
+        """
         found = {}
         for query in queries:
             for path, app_id in _written_by(platform, query, declared):
                 table = self._open(path)
                 there = table.transaction_version(app_id) if table else None
                 if there is not None:
-                    found[query.lineage, str(path)] = there
+                    found[query.incarnation, str(path)] = there
             for place, output in _in_catalogs(query, declared):
-                there = self._in_catalog(place, stored_names.writer(platform, query.lineage), output)
+                there = self._in_catalog(place, stored_names.writer(platform, query.incarnation), output)
                 if there is not None:
-                    found[query.lineage, place.text] = there
+                    found[query.incarnation, place.text] = there
         return found
 
     def events(self, instances: list[str]) -> dict[str, int]:
@@ -145,22 +147,25 @@ def _written_by(
     platform: UUID | None, query: LiveQuery, declared: Mapping[str, Pipeline]
 ) -> Iterator[tuple[Location, str]]:
     """Yield (table, transaction id) of each Delta table that a query writes."""
-    data, lineage, pipeline = (
+    data, incarnation, pipeline = (
         settings.data_location(query.instance),
-        query.lineage,
+        query.incarnation,
         declared.get(query.pipeline),
     )
     if query.query == "receive":
-        yield data / stored_names.EVENTS_FOLDER, stored_names.transaction(lineage, stored_names.EVENTS_BY)
+        yield data / stored_names.EVENTS_FOLDER, stored_names.transaction(incarnation, stored_names.EVENTS_BY)
     elif pipeline and query.query in [root.name for root in pipeline.roots()]:
         root = pipeline.output(query.query)
         suffix = query.instance.removeprefix(pipeline.name)
         for output in (root, *pipeline.made_from(root)):
             for path in in_use.tables(query.instance, output.name):
-                yield path, stored_names.transaction(lineage, stored_names.STAGED_BY)
+                yield path, stored_names.transaction(incarnation, stored_names.STAGED_BY)
             if isinstance(output.sink, Delta):
                 place = target(pipeline, output).split(":", 1)[1] + suffix
-                yield settings.table_location(place), stored_names.result_transaction(platform, lineage, output.name)
+                yield (
+                    settings.table_location(place),
+                    stored_names.result_transaction(platform, incarnation, output.name),
+                )
 
 
 def _in_catalogs(query: LiveQuery, declared: Mapping[str, Pipeline]) -> Iterator[tuple[Place, str]]:
@@ -174,7 +179,9 @@ def _in_catalogs(query: LiveQuery, declared: Mapping[str, Pipeline]) -> Iterator
 
 
 def forgotten_files(instances: list[str], queries: Sequence[LiveQuery]) -> dict[str, str]:
-    """Return folders of instances or of later lives that the log should know and does not, each with the reason."""
+    """Return folders of instances or of later incarnations that the log should know and does not, each with the
+    reason.
+    """
     folder = settings.data_root() / stored_names.DATA_FOLDER
     store = stores.of(folder)
     found = {
@@ -185,11 +192,12 @@ def forgotten_files(instances: list[str], queries: Sequence[LiveQuery]) -> dict[
         and opening.any_in(folder / name / stored_names.EVENTS_FOLDER)
     }
     for query in queries:
-        lives = settings.data_location(query.instance) / stored_names.CHECKPOINTS_FOLDER / query.query
-        for name in store.names(lives):
-            if name.isdigit() and int(name) > query.life:
-                found[str(lives / name)] = (
-                    f"it is the checkpoint of a life that the log does not know; its last is {query.lineage}"
+        incarnations = settings.data_location(query.instance) / stored_names.CHECKPOINTS_FOLDER / query.query
+        for name in store.names(incarnations):
+            if name.isdigit() and int(name) > query.ordinal:
+                found[str(incarnations / name)] = (
+                    f"it is the checkpoint of an incarnation that the log does not know; its last is "
+                    f"{query.incarnation}"
                 )
     return found
 
@@ -199,7 +207,7 @@ def temporaries(instance: str, pipeline: Pipeline | None) -> list[str]:
     found = _left_by_spark(settings.data_location(instance))
     if pipeline and instance == pipeline.name:
         for inbox in api_pipeline.folders(pipeline):
-            for left in (LEFT_BY_RELEASE, LEFT_BY_LANDING):
+            for left in (LEFT_BY_REPROCESS, LEFT_BY_LANDING):
                 found += _left_in(inbox, left, deep=False) if isinstance(inbox, Path) else []
         if isinstance(archive := settings.archive(), Path):  # in a store no object is half written
             found += _left_in(archive / pipeline.name, LEFT_BY_ARCHIVE)
@@ -330,9 +338,9 @@ def repaired(database: Database, finding: Finding, asked: argparse.Namespace) ->
 def carry_out(database: Database, finding: Finding, asked: argparse.Namespace) -> None:
     """Carry out a finding's repair. Raise what its entry point raises."""
     by, arguments = finding.repair.by, finding.repair.arguments
-    if by in ("run", "backfill", "release"):
+    if by in ("run", "backfill", "reprocess"):
         _entry(by)([*arguments, *_common(asked)])
-    elif by == "lineage":
+    elif by == "incarnation":
         from onlyonce.run import reset
 
         reset.new(arguments[0], yes=True)
@@ -375,7 +383,7 @@ def _entry(by: str) -> Callable[[list[str]], Report]:
     from onlyonce.run import stream
 
     entries: dict[str, Callable[[list[str]], Report]] = {
-        "run": stream.main, "backfill": backfill.main, "release": reprocess.main,
+        "run": stream.main, "backfill": backfill.main, "reprocess": reprocess.main,
     }  # fmt: skip
     return entries[by]
 
@@ -515,19 +523,19 @@ def gather(platform: Platform, dropped: Collection[str]) -> Evidence:
 def _changed(
     scope: Scope, pipelines: dict[str, Pipeline], queries: Sequence[LiveQuery]
 ) -> Iterator[tuple[str, OnlyonceError]]:
-    """Yield the lineages that can't continue as they are declared now, each with the refusal that its next run would
-    get."""
+    """Yield the incarnations that can't continue as they are declared now, each with the refusal that its next run
+    would get."""
     for query in queries:
         pipeline = pipelines.get(query.pipeline)
         names = pipeline.queries() if pipeline else []
         if pipeline is None or query.begun is None or query.query not in names:
             continue
         try:
-            live = Lineages(scope).live(query.instance, query.query)
+            live = Incarnations(scope).live(query.instance, query.query)
             if live:
                 Declarations(scope).check(live, _declared(pipeline, query.instance, query.query))
         except OnlyonceError as error:
-            yield query.lineage, error
+            yield query.incarnation, error
 
 
 def _refused(
@@ -554,21 +562,21 @@ def _refused(
     return tables, functions
 
 
-def _declared(pipeline: Pipeline, instance: str, query: str) -> lineages.Declared:
+def _declared(pipeline: Pipeline, instance: str, query: str) -> incarnations.Declared:
     mark, parts = declarations.fingerprint(pipeline, query), declarations.parts(pipeline, query)
-    return lineages.Declared(instance, query, mark, parts)
+    return incarnations.Declared(instance, query, mark, parts)
 
 
 def _redeclared(
     pipelines: dict[str, Pipeline], queries: Sequence[LiveQuery], begun: Sequence[BegunBatch]
 ) -> Iterator[str]:
-    """Yield the lineages with a begun batch that has units under another declaration than the present one."""
-    known = {query.lineage: query for query in queries}
+    """Yield the incarnations with a begun batch that has units under another declaration than the present one."""
+    known = {query.incarnation: query for query in queries}
     for batch in begun:
-        query = known.get(batch.lineage)
+        query = known.get(batch.incarnation)
         pipeline = pipelines.get(query.pipeline) if query else None
         if query is None or pipeline is None or not batch.units:
             continue
         now = declarations.fingerprint(pipeline, query.query) if query.query in pipeline.queries() else None
         if now != batch.declaration_hash:
-            yield batch.lineage
+            yield batch.incarnation

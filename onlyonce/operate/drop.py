@@ -106,7 +106,7 @@ def _leaves(found: Dropped, before: list[Left], in_use: set[str], *, tables: boo
     for instance in found.instances:
         mine = [row.parts for row in found.parts if row.instance == instance]
         places = [place for place in written(instance, mine) if place not in in_use]
-        known = [one.authority for one in found.elsewhere if found.lineages[one.lineage] == instance]
+        known = [one.authority for one in found.elsewhere if found.incarnations[one.incarnation] == instance]
         outputs = [name for part in mine for name in part.get("outputs", {})]
         for place in (
             *other_databases(instance, found.query, places, known),
@@ -117,7 +117,7 @@ def _leaves(found: Dropped, before: list[Left], in_use: set[str], *, tables: boo
             yield Left(place, instance, found.query, found.of(instance), becomes)
     for left in before:
         going = left.state == "going" or (tables and left.place not in in_use)
-        yield Left(left.place, left.instance, left.query, left.lineages, "going" if going else "left")
+        yield Left(left.place, left.instance, left.query, left.incarnations, "going" if going else "left")
 
 
 def _settle(database: Database, left: Left) -> None:
@@ -127,7 +127,7 @@ def _settle(database: Database, left: Left) -> None:
         return
     if place.kind == "units":
         ours = Authorities(database).identity()
-        Drops(Database(_url(place), "onlyonce-drop")).forget_units(left.lineages, ours)
+        Drops(Database(_url(place), "onlyonce-drop")).forget_units(left.incarnations, ours)
     elif place.kind == "mysql":
         run(Database(_url(place), "onlyonce-drop"), lambda conn: mysql.drop_table(conn, place.where))
     elif place.kind == "iceberg":
@@ -217,7 +217,7 @@ def _url(place: Place) -> str:
 
 def _report(asked: Namespace, found: Dropped, leaves: list[Left], known: list[str]) -> Report:
     name = f"{asked.name}/{asked.output}" if asked.output else asked.name
-    goes = [{"what": "rows of the log", "where": ", ".join(found.lineages)}] if found.lineages else []
+    goes = [{"what": "rows of the log", "where": ", ".join(found.incarnations)}] if found.incarnations else []
     goes += [_told(left) for left in leaves if left.state == "going"]
     stays = [_told(left) for left in leaves if left.state == "left"]
     stays += [{"what": "input", "where": str(settings.inbox(asked.name))}] if not asked.output else []
@@ -228,7 +228,7 @@ def _report(asked: Namespace, found: Dropped, leaves: list[Left], known: list[st
         warnings = [f"the log has {', '.join(known) or 'no pipeline'}"]
     if any(left.state == "left" for left in leaves):
         warnings.append("tables that stay keep their rows: no run may write there, until `onlyonce drop` with --tables")
-    facts = {"lineages": len(found.lineages), **found.rows, "done": bool(asked.yes)}
+    facts = {"incarnations": len(found.incarnations), **found.rows, "done": bool(asked.yes)}
     return Report(
         title, f"drop__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", facts, {"goes": goes, "stays": stays}, warnings
     )

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onlyonce.api.outputs import ANEW, what_to_do
+from onlyonce.api.outputs import FROM_START, what_to_do
 from onlyonce.api.pipeline import Output, Pipeline, target
 from onlyonce.commitlog import removals
 from onlyonce.commitlog.backfills import Backfills
@@ -35,8 +35,8 @@ from onlyonce.core.stored_names import (
     OO_BATCH,
     OO_EVENT_TIME,
     OO_HIGH,
+    OO_INCARNATION,
     OO_KIND,
-    OO_LINEAGE,
     OO_LOW,
     OO_RAW,
     OO_REASON,
@@ -51,7 +51,7 @@ from onlyonce.sinks.outbox.sink_outbox import StoredOutside
 from onlyonce.tables import attempt_files, commit, opening, rewrite, stores, table_files
 from onlyonce.tables.rewrite import Cut, Gone
 
-FOUND = [OO_KIND, OO_HIGH, OO_LOW, OO_EVENT_TIME, OO_LINEAGE, OO_BATCH]
+FOUND = [OO_KIND, OO_HIGH, OO_LOW, OO_EVENT_TIME, OO_INCARNATION, OO_BATCH]
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Records:
     fates     rows by fate
     ids       (high, low) of kept records
     times     event times of kept records
-    batches   (life of receive, batch) of each record
+    batches   (incarnation of receive, batch) of each record
     """
 
     fates: Counter[str] = field(default_factory=Counter)
@@ -79,7 +79,7 @@ def found_records(path: Location, pipeline: Pipeline, condition: Condition) -> R
         rows = pa.Table.from_batches([part])
         for row in rows.filter(gone(rows)).select(FOUND).to_pylist():
             records.fates[row[OO_KIND]] += 1
-            records.batches.add((row[OO_LINEAGE], row[OO_BATCH]))
+            records.batches.add((row[OO_INCARNATION], row[OO_BATCH]))
             if row[OO_KIND] == KEPT:
                 records.ids.append((row[OO_HIGH], row[OO_LOW]))
                 records.times.append(row[OO_EVENT_TIME])
@@ -177,18 +177,20 @@ def windows_upto(scope: Scope, pipeline: Pipeline, records: Records) -> int:
     Raise Retryable if one of these records is later, or is in an open window.
     """
     instance = pipeline.name
-    lives = [one for one in Compactions(scope).queries(instance) if one.query != "receive"]
-    # A life that has begun no batch will read the table as it is then: without these records.
+    incarnations = [one for one in Compactions(scope).queries(instance) if one.query != "receive"]
+    # An incarnation that has begun no batch will read the table as it is then: without these records.
     read = [
         (retention.done_upto(Compactions(scope).reader(instance, one)), one.query)
-        for one in lives
+        for one in incarnations
         if one.batch_id is not None
     ]
     least, by = min(read, default=(Compactions(scope).ended(instance), "receive"))
     later = Batches(scope).received(instance, least, Compactions(scope).ended(instance))
-    if records.batches & {(one.lineage, one.batch_id) for one in later}:
+    if records.batches & {(one.incarnation, one.batch_id) for one in later}:
         raise _wait(pipeline, f"output {by} has not read on after the batch that read them")
-    from_the_start = {one.query for one in lives if one.batch_id is None and ANEW in (one.start_from or {})}
+    from_the_start = {
+        one.query for one in incarnations if one.batch_id is None and FROM_START in (one.start_from or {})
+    }
     for root in pipeline.roots():
         if root.window is not None and records.times and root.name not in from_the_start:
             closed = Backfills(scope).reach(instance, root.name).closed_until(root)

@@ -32,7 +32,7 @@ from onlyonce.api import pipeline as api_pipeline
 from onlyonce.api.pipeline import Output, Pipeline
 from onlyonce.commitlog import erasures
 from onlyonce.commitlog.erasures import Erasures
-from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.incarnations import Incarnations
 from onlyonce.core import line_values, records, stored_names
 from onlyonce.core.erasure import ESCAPES, Left, Mentions, decodings, encoded
 from onlyonce.core.errors import Retryable
@@ -64,7 +64,7 @@ STATEMENTS_GO = "a superuser removes it by pg_stat_statements_reset()"
 
 def found_stored(database: Database, pipeline: Pipeline, mentions: Mentions) -> Iterator[Rows]:
     """Yield each table of the platform with rows that mention the condition, or with statistics that do."""
-    collected = f"onlyonce collect deletes them after {settings.keep_units_days()} days (ONLYONCE_KEEP_UNITS_DAYS)"
+    collected = f"onlyonce gc deletes them after {settings.keep_units_days()} days (ONLYONCE_KEEP_UNITS_DAYS)"
     goes = GO | {"driver_runs": collected, "outbox": f"once they are delivered, {collected}"}
     for schema in erasures.OWN_SCHEMAS:
         for name in Erasures(database).tables(schema):
@@ -255,8 +255,8 @@ NOT_ALL = ("postgres", "data", "files", "inbox", "tables")
 """Folders of the home that other pipelines share. `found_stored` reads what the embedded server has."""
 NO_RUN = "delete it: no later run needs it"
 NEXT_DRIVER = "the next driver that starts deletes it once its own driver has ended"
-TEMPORARY = "onlyonce collect deletes it once it is older than ONLYONCE_KEEP_TEMPORARIES_HOURS"
-COPY = "delete the row in the table that is looked up: onlyonce collect deletes its copies once no batch asks for them"
+TEMPORARY = "onlyonce gc deletes it once it is older than ONLYONCE_KEEP_TEMPORARIES_HOURS"
+COPY = "delete the row in the table that is looked up: onlyonce gc deletes its copies once no batch asks for them"
 NOT_OURS = "this input is not ours to change: delete it"
 NAME = (
     "a name is not ours to change, since the log of batches knows the file by it: rename or delete the file or folder"
@@ -269,7 +269,7 @@ STATE_STAYS = (
 OURS = {
     "checkpoints": "Spark deletes it once 100 later batches of this output have ended",
     "events": "the records are of other persons, or are in files of an attempt that may still be committed, which "
-    "onlyonce collect deletes",
+    "onlyonce gc deletes",
 }
 """When a file in a folder of a pipeline's data is removed."""
 
@@ -451,12 +451,12 @@ def _renewed(database: Database, pipeline: Pipeline, mentions: Mentions) -> Iter
     The state of a join stays, since a new incarnation would write its rows twice.
     """
     for root in pipeline.roots():
-        live = Lineages(database).live(pipeline.name, root.name)
+        live = Incarnations(database).live(pipeline.name, root.name)
         if live is None:
             continue
         if not reset.is_start_possible(root):
             continue
-        state = _checkpoints(pipeline, root) / str(live.life) / "state"
+        state = _checkpoints(pipeline, root) / str(live.ordinal) / "state"
         if any(True for _ in _mentioned(state, mentions)):
             yield root
 
@@ -468,12 +468,12 @@ def _start(output: Output) -> dict[str, int] | None:
 
 def _closed_checkpoints(database: Database, pipeline: Pipeline, mentions: Mentions) -> None:
     for root in pipeline.roots():
-        live = Lineages(database).live(pipeline.name, root.name)
+        live = Incarnations(database).live(pipeline.name, root.name)
         folder = _checkpoints(pipeline, root)
-        for life in [*stores.of(folder).names(folder)]:
-            closed = live is None or life != str(live.life)
-            if closed and any(True for _ in _mentioned(folder / life, mentions)):
-                stores.of(folder).clear(folder / life)
+        for name in [*stores.of(folder).names(folder)]:
+            closed = live is None or name != str(live.ordinal)
+            if closed and any(True for _ in _mentioned(folder / name, mentions)):
+                stores.of(folder).clear(folder / name)
 
 
 def _checkpoints(pipeline: Pipeline, root: Output) -> Location:

@@ -1,6 +1,6 @@
 """Forget the records whose columns have given values, for good: `onlyonce forget`. docs/specification/erasure.md.
 
-They are removed from `events` (kept, invalid and remnant), input files, staged rows and the outbox. Their closed
+They are removed from `events` (kept, invalid and expired), input files, staged rows and the outbox. Their closed
 windows are computed again. What can't be erased is named. A receipt stays in the log: when, by whom, how many, by which
 columns; never the values. The record ids stay in the catalog as hashes, so a re-delivery is a duplicate, unless --ids
 asks to forget them too. The same command finishes what a killed one has begun.
@@ -438,7 +438,7 @@ def _outlook(
     facts = {
         "pipeline": pipeline.name,
         "by columns": ", ".join(condition.columns),
-        **{fate: found.records.fates[fate] for fate in ("kept", "invalid", "remnant")},
+        **{fate: found.records.fates[fate] for fate in ("kept", "invalid", "expired")},
         "lines of input files": found.lines,
         "rows of the outbox": len(found.outbox),
         "windows": sum(len(some) for some in todo.spans.values()),

@@ -1,6 +1,6 @@
 """Remove what was kept long enough: ids older than the dedup horizon, units, staged rows, old runs, temporary files.
 
-`onlyonce collect` and the DAG `onlyonce_collect` run it each hour, without Spark. It also adds old batches up into sums
+`onlyonce gc` and the DAG `onlyonce_catalog_gc` run it each hour, without Spark. It also adds old batches up into sums
 and moves input files to an archive if one is named. It is safe while a stream or another collection runs. It may be
 killed at any point and run again (docs/specification/collection.md).
 
@@ -50,7 +50,7 @@ from onlyonce.tables import attempt_files, stores
 
 
 def fold_sums(database: Database) -> int:
-    """Add to the sums of each life all batches that are old enough and add up; return their number.
+    """Add to the sums of each incarnation all batches that are old enough and add up; return their number.
 
     Totals are read from the sums, not from all batches that ever were. A kill leaves the rest for the next collection.
     """
@@ -60,18 +60,18 @@ def fold_sums(database: Database) -> int:
         done = [Retention(database).fold(*one) for one in waiting]
         passing("retention-after-fold")
         folded += sum(done)
-        # A life whose next batch does not add up is left as it is.
-        stuck = {lineage for (lineage, _), added in zip(waiting, done, strict=True) if not added}
+        # An incarnation whose next batch does not add up is left as it is.
+        stuck = {incarnation for (incarnation, _), added in zip(waiting, done, strict=True) if not added}
         waiting = [one for one in Retention(database).unfolded() if one[0] not in stuck]
     return folded
 
 
 def note_final(database: Database) -> None:
     """Note for each life of an output the batch up to which all its windows are final. Call it after `fold_sums`."""
-    for lineage, first, upto in Retention(database).unsettled():
+    for incarnation, first, upto in Retention(database).unsettled():
         after: int | None = first
         while after is not None and after < upto:
-            after = Retention(database).note_final(lineage, after, upto)
+            after = Retention(database).note_final(incarnation, after, upto)
             passing("retention-after-final")
 
 
@@ -246,7 +246,7 @@ def main(argv: list[str]) -> Report:
 
     Raise InvariantBroken, after everything else, if a catalog has other ids than were written.
     """
-    asked = parse("collect", argv)
+    asked = parse("gc", argv)
     only = asked.pipeline
     database = Database(settings.database_url(), "onlyonce/collect")
     declared = declarations.load(asked.pipelines)
@@ -294,7 +294,7 @@ def collect_instance(database: Database, instance: str, pipeline: Pipeline, warn
     """Collect one pipeline or bounded run; return its row of the report, and add to the warnings."""
     horizon = horizon_buckets(pipeline.dedup_horizon)
     before, after = Collector(database).raise_floor(instance, horizon)
-    passing("collect-after-floor")
+    passing("gc-after-floor")
     waiting = Collector(database).below_floor(instance)
     gone, left = _drop_all(database, instance, waiting)
     if left:
@@ -323,7 +323,7 @@ def _drop_all(
             return gone, error.what
         if dropped:
             gone.append(dropped)
-        passing("collect-after-drop")
+        passing("gc-after-drop")
     return gone, None
 
 
@@ -453,7 +453,7 @@ def _time(floor: int) -> datetime | None:
 
 def cli() -> None:
     """Run `python -m onlyonce.operate.gc`."""
-    logs.configure(job="collect")
+    logs.configure(job="gc")
     job_main.run(main)
 
 

@@ -19,12 +19,12 @@ from deltalake.exceptions import DeltaError
 from onlyonce import settings
 from onlyonce.catalog.expiry import Collector
 from onlyonce.commitlog.batches import Batches
-from onlyonce.commitlog.cuts import Compactions, Life
+from onlyonce.commitlog.cuts import Compactions, LiveIncarnation
 from onlyonce.commitlog.removals import Settled
 from onlyonce.core import stored_names
 from onlyonce.core.batch import is_part, read_upto
 from onlyonce.core.locations import Location
-from onlyonce.core.stored_names import BATCH_NO, OO_BATCH, OO_LINEAGE
+from onlyonce.core.stored_names import BATCH_NO, OO_BATCH, OO_INCARNATION
 from onlyonce.database.connect import Database, Scope
 from onlyonce.sources import record_id
 from onlyonce.tables import checkpoint, opening, stores, table_files
@@ -40,25 +40,25 @@ def hours_under_way(database: Database, instance: str) -> float:
 def first_batches(database: Database, instance: str) -> Iterator[tuple[str, int]]:
     """Yield the queries whose first batch has not ended, each with the version from which Spark may
     read the whole table."""
-    for one, folder in _lives(database, instance):
+    for one, folder in _incarnations(database, instance):
         if checkpoint.last(folder, "commits") < 0 <= checkpoint.last(folder, "offsets"):
             yield one.query, read_upto(checkpoint.offsets(folder, 0)[0])
 
 
 def _planned(database: Database, instance: str) -> Iterator[float]:
     """Yield the ages, in hours, of batches that Spark has planned and not ended."""
-    for _, folder in _lives(database, instance):
+    for _, folder in _incarnations(database, instance):
         planned = checkpoint.last(folder, "offsets")
         if planned > checkpoint.last(folder, "commits"):
             yield _age(folder / "offsets" / str(planned))
 
 
 def _begun(database: Database, instance: str) -> Iterator[float]:
-    """Yield the ages, in hours, of lives that read in parts what the table had when they began.
+    """Yield the ages, in hours, of incarnations that read in parts what the table had when they began.
 
     Spark opens files of that time for each part.
     """
-    for one, folder in _lives(database, instance):
+    for one, folder in _incarnations(database, instance):
         if is_part(one.source_from) or is_part(one.source_to):
             yield _age(folder / "metadata")
 
@@ -70,10 +70,10 @@ def _age(file: Location) -> float:
     return (time.time() - there.modified) / 3600
 
 
-def _lives(database: Database, instance: str) -> list[tuple[Life, Location]]:
+def _incarnations(database: Database, instance: str) -> list[tuple[LiveIncarnation, Location]]:
     known = Compactions(database).queries(instance)
     home = settings.data_location(instance) / stored_names.CHECKPOINTS_FOLDER
-    return [(one, home / one.query / str(one.life)) for one in known if one.query != "receive"]
+    return [(one, home / one.query / str(one.ordinal)) for one in known if one.query != "receive"]
 
 
 # Staged rows (stable input) are read only by a replay of their batch, and a committed batch is not replayed. They stay
@@ -83,7 +83,7 @@ def _lives(database: Database, instance: str) -> list[tuple[Life, Location]]:
 
 
 def remove(settled: list[Settled], *, at_once: bool = False) -> int:
-    """Remove the staged rows of these lineages up to their batches; return the number of data files removed.
+    """Remove the staged rows of these incarnations up to their batches; return the number of data files removed.
 
     With `at_once`, delete the files from the disk too, though another process may read them. Raise DeltaError if that
     fails.
@@ -99,12 +99,12 @@ def tables(instance: str, output: str) -> list[Location]:
 
 def _remove(one: Settled, path: Location, *, at_once: bool) -> int:
     table = opening.table(path)
-    there = [part for part in table.partitions() if part[OO_LINEAGE] == one.lineage]
+    there = [part for part in table.partitions() if part[OO_INCARNATION] == one.incarnation]
     if not any(int(part[OO_BATCH]) <= one.upto for part in there):
         return 0
-    lineage = one.lineage.replace("'", "''")
+    incarnation = one.incarnation.replace("'", "''")
     try:
-        done = table.delete(f"{OO_LINEAGE} = '{lineage}' AND {OO_BATCH} <= {one.upto}")
+        done = table.delete(f"{OO_INCARNATION} = '{incarnation}' AND {OO_BATCH} <= {one.upto}")
         table.vacuum(0 if at_once else None, dry_run=False, enforce_retention_duration=not at_once)
     except DeltaError:
         if at_once:
@@ -140,7 +140,8 @@ class Entry:
 def entries_taken_in(
     scope: Scope, instance: str, there: Collection[Location], source: str | None = None
 ) -> list[Entry]:
-    """Return the registry's entries of these files; a file that was replaced or registered by a later life has several.
+    """Return the registry's entries of these files; a file that was replaced or registered by a later incarnation has
+    several.
 
     `source`: the source that reads them, if there are several.
     """

@@ -2,7 +2,7 @@
 
 Each collection reads them in one snapshot, as the role that may only read. Correctness does not depend on them. While
 the log is unreachable `onlyonce.up` is 0 and the other metrics are missing. Totals may fall: dropped pipelines and
-earlier lives are no longer counted.
+earlier incarnations are no longer counted.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _one(column: str) -> dict[str, dict[str, str]]:
     return {column: {}}
 
 
-FATES = {fate: {"fate": fate} for fate in ("kept", "duplicate", "invalid", "remnant", "in_time", "late", "rejected")}
+FATES = {fate: {"fate": fate} for fate in ("kept", "duplicate", "invalid", "expired", "in_time", "late", "rejected")}
 METRICS = [
     Metric("onlyonce.records.read", "counter", "", "records", _one("in"), "Records in the input of committed batches"),
     Metric("onlyonce.records", "counter", "", "records", FATES, "Records by fate; of an output (record, window) pairs"),
@@ -73,7 +73,9 @@ METRICS = [
         _one("written_again"),
         "At least once: rows written once more",
     ),
-    Metric("onlyonce.state", "gauge", "", "stages", _one("state"), "1 with the state of the life: live, damaged"),
+    Metric(
+        "onlyonce.state", "gauge", "", "stages", _one("state"), "1 with the state of the incarnation: live, damaged"
+    ),
     Metric("onlyonce.epoch", "gauge", "", "stages", _one("epoch"), "The driver that may commit; counts the starts"),
     Metric("onlyonce.last_batch", "gauge", "", "stages", _one("last_batch"), "The highest committed batch id"),
     Metric(
@@ -93,7 +95,7 @@ METRICS = [
         "s",
         "stages",
         _one("watermark"),
-        "The max event time less the output's allowed lateness",
+        "The max event time less the output's watermark delay",
     ),
     Metric("onlyonce.freshness", "gauge", "s", "stages", _one("freshness"), "The age of the max event time"),
     Metric("onlyonce.system_lag", "gauge", "s", "stages", _one("system_lag"), "The age of the oldest input that waits"),

@@ -2,8 +2,8 @@
 plan`.
 
 It reads the log, but no data, and needs no Spark. The declared functions are imported for their source. With --apply it
-does what is needed, in order: new lives, one run, backfills. Each step is a command of its own that may be killed and
-run again. A new plan then lists what is left.
+does what is needed, in order: new incarnations, one run, backfills. Each step is a command of its own that may be
+killed and run again. A new plan then lists what is left.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from onlyonce.asked import parse
 from onlyonce.commitlog.backfills import Backfills
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.cuts import KeepEvents, LogCuts
-from onlyonce.commitlog.lineages import Declarations, Lineages, Made, Ran
-from onlyonce.commitlog.new_lives import NewLives
+from onlyonce.commitlog.incarnations import Declarations, Incarnations, Made, Ran
+from onlyonce.commitlog.new_incarnations import NewIncarnations
 from onlyonce.commitlog.removals import Removals
 from onlyonce.core import retention, stored_names
 from onlyonce.core.backfill import Span
@@ -46,50 +46,57 @@ HINT = "run once with the declaration (and transform) as it was, so that the bat
 
 
 def half_written_told(
-    database: Database, pipeline: Pipeline, ran: Iterable[Ran], begun_anew: Container[str]
+    database: Database, pipeline: Pipeline, ran: Iterable[Ran], begun_from_start: Container[str]
 ) -> list[str]:
-    """Return a sentence for each query whose batch must end first. `begun_anew`: the queries that get a new life.
+    """Return a sentence for each query whose batch must end first. `begun_from_start`: the queries that get a new
+    incarnation.
 
     A batch without a unit begins again under the changed declaration; a batch with units ends as it was declared. A new
-    life withdraws what readers have not seen (`onlyonce.run.reset`), so only what readers have seen must end before.
-    The run and the new life refuse such batches; the plan names them earlier.
+    incarnation withdraws what readers have not seen (`onlyonce.run.reset`), so only what readers have seen must end
+    before. The run and the new incarnation refuse such batches; the plan names them earlier.
     """
-    return [text for one in ran if (text := _half_written_told(database, pipeline, one, begun_anew))]
+    return [text for one in ran if (text := _half_written_told(database, pipeline, one, begun_from_start))]
 
 
-def _half_written_told(database: Database, pipeline: Pipeline, ran: Ran, begun_anew: Container[str]) -> str | None:
-    begun, committed = Lineages(database).last_batches(ran.lineage)
+def _half_written_told(
+    database: Database, pipeline: Pipeline, ran: Ran, begun_from_start: Container[str]
+) -> str | None:
+    begun, committed = Incarnations(database).last_batches(ran.incarnation)
     if begun is None or begun == committed:
         return None
-    under = Batches(database).find_begun(ran.lineage, begun).plan.declaration_hash
+    under = Batches(database).find_begun(ran.incarnation, begun).plan.declaration_hash
     if under == declarations.fingerprint(pipeline, ran.query):
         return None
-    found = NewLives(database).left_so_far(ran.lineage, pipeline.name, ran.query, begun)
+    found = NewIncarnations(database).left_so_far(ran.incarnation, pipeline.name, ran.query, begun)
     there = found.units
-    if ran.query in begun_anew:
+    if ran.query in begun_from_start:
         left = reset.left_by_batch(pipeline.name, found)
         seen = {one.sink for one in left if one.must_stay and reset.is_written(one, begun)}
         there = [unit for unit in there if unit.sink in seen]
     if not there:
         return None
     return (
-        f"batch {ran.lineage}/{begun} is half written: {len(there)} of its units are committed under declaration "
+        f"batch {ran.incarnation}/{begun} is half written: {len(there)} of its units are committed under declaration "
         f"{under}"
     )
 
 
 # Outputs whose open windows are kept otherwise than the settings say. Spark reads from the checkpoint where a query
-# keeps its state and in how many partitions, so only a new life changes it. A cluster's own settings are not read.
+# keeps its state and in how many partitions, so only a new incarnation changes it. A cluster's own settings are not
+# read.
 
 
 def kept_state_told(instance: str, staying: Iterable[Ran]) -> list[str]:
-    """Return a sentence for each query whose life continues with another state than the settings say."""
+    """Return a sentence for each query whose incarnation continues with another state than the settings say."""
     return [text for one in staying if one.query != "receive" and (text := _kept_state_told(instance, one))]
 
 
 def _kept_state_told(instance: str, ran: Ran) -> str | None:
     folder = (
-        settings.data_location(instance) / stored_names.CHECKPOINTS_FOLDER / ran.query / ran.lineage.rsplit("/", 1)[1]
+        settings.data_location(instance)
+        / stored_names.CHECKPOINTS_FOLDER
+        / ran.query
+        / ran.incarnation.rsplit("/", 1)[1]
     )
     there = checkpoint.state_of(folder) if any(stores.of(folder).names(folder / "state")) else None
     if there is None:
@@ -100,13 +107,13 @@ def _kept_state_told(instance: str, ran: Ran) -> str | None:
     if asked.shuffle_partitions not in (None, there.partitions):
         differs.append(f"it is in {there.partitions} partitions, and the settings say {asked.shuffle_partitions}")
     return (
-        f"{ran.lineage}: {', '.join(differs)}; onlyonce lineage new {instance}/{ran.query} changes it"
+        f"{ran.incarnation}: {', '.join(differs)}; onlyonce reset {instance}/{ran.query} changes it"
         if differs
         else None
     )
 
 
-# The steps that a changed declaration needs: new lives, a run, backfills. Pure.
+# The steps that a changed declaration needs: new incarnations, a run, backfills. Pure.
 #
 # The log has the windows that need a backfill: readers see them and an older declaration has made them. So the plan of
 # a half-finished change lists what is left, and the plan of a finished change is empty.
@@ -116,12 +123,12 @@ def _kept_state_told(instance: str, ran: Ran) -> str | None:
 class Step:
     """One command.
 
-    start         what a new life begins with, in addition to what the log says
+    start         what a new incarnation begins with, in addition to what the log says
     rows_again    how many rows it reads that were read before, by the log; None: it reads new rows only
     readers       what readers see until it has ended
     """
 
-    kind: Literal["lineage", "run", "backfill"]
+    kind: Literal["incarnation", "run", "backfill"]
     command: str
     arguments: tuple[str, ...]
     start: dict[str, Any] = field(default_factory=dict)
@@ -129,14 +136,14 @@ class Step:
     readers: str | None = None
 
 
-def new_life_step(
+def reset_step(
     instance: str, root: Output, found: Iterable[Change], last_start: Micros | None, last_end: Micros | None
 ) -> Step | None:
-    """Return the new life that the changes of an output need; None if they need none.
+    """Return the new incarnation that the changes of an output need; None if they need none.
 
     `last_start`: the start of its newest closed window. `last_end`: the end of its last written window.
     """
-    asking = [change for change in found if change.need in (Need.LINEAGE, Need.BOTH)]
+    asking = [change for change in found if change.need in (Need.INCARNATION, Need.BOTH)]
     if not asking:
         return None
     changed = {change.part.split(" of ")[0] for change in asking}
@@ -147,17 +154,17 @@ def new_life_step(
         start = {"version": 0}  # its state sums up all records that ever came
     elif "window" in changed and last_end is not None:
         start = {FIRST_WINDOW: first_start(root.window, last_end)}
-    elif "lateness" in changed and last_start is not None:
+    elif "watermark_delay" in changed and last_start is not None:
         # Records that a longer wait admits would come in time for windows that are written.
         start = {FIRST_WINDOW: last_start + 1}
     target = f"{instance}/{root.name}"
-    by_hand = f"onlyonce lineage new {target} --yes"
-    command = f"onlyonce plan {instance} --apply --yes   (a new life of {target})" if start else by_hand
-    return Step("lineage", command, (target,), start)
+    by_hand = f"onlyonce reset {target} --yes"
+    command = f"onlyonce plan {instance} --apply --yes   (a new incarnation of {target})" if start else by_hand
+    return Step("incarnation", command, (target,), start)
 
 
 def run_step(instance: str) -> Step:
-    """Return the run that gives new lives their first batch."""
+    """Return the run that gives new incarnations their first batch."""
     return Step("run", f"onlyonce run {instance}", (instance,))
 
 
@@ -206,7 +213,7 @@ class Plan:
 
     found          the changes
     todo           the steps, in order
-    unknown        what can't be compared, and what only a new life changes
+    unknown        what can't be compared, and what only a new incarnation changes
     half_written   the batches that must end before anything is done
     """
 
@@ -241,25 +248,25 @@ def made(database: Database, pipeline: Pipeline) -> Plan:
     unknown: list[str] = []
     for last in ran.values():
         found += _changes(pipeline, last, unknown)
-    lives = Declarations(database).lives(pipeline.name)
+    incarnations = Declarations(database).starts(pipeline.name)
     if "receive" in ran:
-        new = [root.name for root in pipeline.roots() if root.name not in lives]
+        new = [root.name for root in pipeline.roots() if root.name not in incarnations]
         need, why = CONSEQUENCES["output added"]
         kept = Removals(database).kept_from(pipeline.name)
         if kept is not None:
             why = (
-                f"records from before {retention.said(kept)} are removed: `onlyonce lineage new {pipeline.name}/… "
+                f"records from before {retention.said(kept)} are removed: `onlyonce reset {pipeline.name}/… "
                 "--from-kept --yes` begins it"
             )
         found += [Change(n, f"output {n}", None, n, need, why) for n in new]
         found += _retention(database, pipeline) + _log(database, pipeline)
-    waiting = [root.name for root in pipeline.roots() if root.name in lives and root.name not in ran]
-    begun_anew = {change.query for change in found if change.need in (Need.LINEAGE, Need.BOTH)}
+    waiting = [root.name for root in pipeline.roots() if root.name in incarnations and root.name not in ran]
+    begun_from_start = {change.query for change in found if change.need in (Need.INCARNATION, Need.BOTH)}
     roots = {"receive", *(root.name for root in pipeline.roots())}
     going_on = [last for last in ran.values() if last.query in roots]
-    half = half_written_told(database, pipeline, going_on, begun_anew)
-    unknown += kept_state_told(pipeline.name, [last for last in going_on if last.query not in begun_anew])
-    return Plan(pipeline.name, found, _todo(database, pipeline, lives, found, waiting), unknown, half)
+    half = half_written_told(database, pipeline, going_on, begun_from_start)
+    unknown += kept_state_told(pipeline.name, [last for last in going_on if last.query not in begun_from_start])
+    return Plan(pipeline.name, found, _todo(database, pipeline, incarnations, found, waiting), unknown, half)
 
 
 def apply(database: Database, pipeline: Pipeline, plan: Plan, asked: Namespace) -> Report:
@@ -310,7 +317,7 @@ def _changes(pipeline: Pipeline, last: Ran, unknown: list[str]) -> list[Change]:
     if last.parts is None:
         if last.hash != declarations.fingerprint(pipeline, last.query):
             unknown.append(
-                f"{last.lineage} ran under declaration {last.hash}, which was not kept yet: it can't be compared"
+                f"{last.incarnation} ran under declaration {last.hash}, which was not kept yet: it can't be compared"
             )
         return []
     now = declarations.parts(pipeline, last.query)
@@ -334,8 +341,8 @@ def _retention(database: Database, pipeline: Pipeline) -> list[Change]:
 def _log(database: Database, pipeline: Pipeline) -> list[Change]:
     """Return what another `keep_log` gives up."""
     before = LogCuts(database).kept(pipeline.name).keep
-    limit, lives, _ = log_cut.is_log_cut_due(database, pipeline) if pipeline.keep_log else (None, [], [])
-    why = retention.log_given_up(before, pipeline.keep_log, limit if lives else None)
+    limit, incarnations, _ = log_cut.is_log_cut_due(database, pipeline) if pipeline.keep_log else (None, [], [])
+    why = retention.log_given_up(before, pipeline.keep_log, limit if incarnations else None)
     if why is None:
         return []
     now = str(pipeline.keep_log or FOR_EVER)
@@ -345,27 +352,27 @@ def _log(database: Database, pipeline: Pipeline) -> list[Change]:
 def _todo(
     database: Database, pipeline: Pipeline, there: dict[str, dict[str, Any]], found: list[Change], waiting: list[str]
 ) -> list[Step]:
-    lives: list[Step] = []
+    resets: list[Step] = []
     again: list[Step] = []
     for root in pipeline.roots():
         of_root = [change for change in found if change.query == root.name]
-        life = _life(database, pipeline, root, of_root)
-        lives += [life] if life else []
-        start = life.start if life else there.get(root.name, {})
+        reset = _reset(database, pipeline, root, of_root)
+        resets += [reset] if reset else []
+        start = reset.start if reset else there.get(root.name, {})
         again += _backfill(database, pipeline, root, start.get(FIRST_WINDOW))
     added = [c for c in found if c.need is Need.NOTHING and c.part == f"output {c.query}" and c.after]
-    runs = [run_step(pipeline.name)] if lives or waiting or added else []
-    return [*lives, *runs, *again]
+    runs = [run_step(pipeline.name)] if resets or waiting or added else []
+    return [*resets, *runs, *again]
 
 
-def _life(database: Database, pipeline: Pipeline, root: Output, of_root: list[Change]) -> Step | None:
+def _reset(database: Database, pipeline: Pipeline, root: Output, of_root: list[Change]) -> Step | None:
     start, end = Declarations(database).last_final(pipeline.name, root.name)
-    step = new_life_step(pipeline.name, root, of_root, to_micros(start), to_micros(end))
+    step = reset_step(pipeline.name, root, of_root, to_micros(start), to_micros(end))
     if step is None:
         return None
-    old = NewLives(database).old(pipeline.name, root.name)
+    old = NewIncarnations(database).old(pipeline.name, root.name)
     asked = step.start | (reset.FROM_THE_START if root.stateful else {})
-    begins = NewLives(database).begins_at(pipeline.name, root.name, old.lineage, asked)
+    begins = NewIncarnations(database).begins_at(pipeline.name, root.name, old.incarnation, asked)
     cost = reset.cost_of(database, pipeline.name, root.name, root, begins)
     return replace(step, rows_again=cost["rows read again"], readers=cost["readers"])
 
@@ -411,7 +418,7 @@ def _readers_of_sink(output: Output) -> str:
 
 
 def _do(step: Step, common: list[str]) -> None:
-    if step.kind == "lineage":
+    if step.kind == "incarnation":
         reset.new(step.arguments[0], yes=True, start=step.start)
     elif step.kind == "run":
         stream.main([*step.arguments, *common])

@@ -39,7 +39,7 @@ from onlyonce.core.batch import read_upto, to_time
 from onlyonce.core.errors import Refused
 from onlyonce.core.frontier import closed_until
 from onlyonce.core.locations import Location
-from onlyonce.core.stored_names import KEPT, OO_EVENT_TIME, OO_FRONTIER, OO_KIND, OO_SYSTEM_TIME, OO_WINDOW
+from onlyonce.core.stored_names import KEPT, OO_EVENT_TIME, OO_FRONTIER, OO_INGESTION_TIME, OO_KIND, OO_WINDOW
 from onlyonce.core.windows import Bounds, Chained, Fixed, Session, Sliding, Window, any_ends, longest, micros, reach
 from onlyonce.engine import driver_rows, session
 from onlyonce.outputs import windows as outputs_windows
@@ -49,7 +49,7 @@ from onlyonce.receive import events
 from onlyonce.records import left_out
 from onlyonce.tables import arrow_files
 
-SEEN = f"{OO_EVENT_TIME} timestamp, {OO_SYSTEM_TIME} timestamp"
+SEEN = f"{OO_EVENT_TIME} timestamp, {OO_INGESTION_TIME} timestamp"
 """The platform's columns that a function may see, besides the window."""
 BOUNDS = "oo_start timestamp, oo_end timestamp"
 FRONTIER = OO_FRONTIER
@@ -66,7 +66,8 @@ def read_closing_rows(
     closing    the ends of the windows: later than the first time and not later than the second, in microseconds
 
     The driver reads the records without a Spark job. For few records a job costs more than reading them, and Spark
-    would compile its plan again for each batch, since the plan contains the windows' bounds. Lateness is decided by
+    would compile its plan again for each batch, since the plan contains the windows' bounds. Watermark delay is decided
+    by
     `left_out.judged_rows`, which agrees with Spark's expressions (`windows.is_late`). So a replay may read the other
     way.
 
@@ -85,7 +86,9 @@ def read_closing_rows(
         return None
     with_bounds = StructType(shown.fields + session.schema_of(BOUNDS).fields)
     wanted = to_arrow_schema(with_bounds, timezone="UTC")
-    parts = _held(events.kept_files(context.events, received), wanted, root.window, micros(root.lateness), closing)
+    parts = _held(
+        events.kept_files(context.events, received), wanted, root.window, micros(root.watermark_delay), closing
+    )
     if parts is None:
         return None
     frame = context.spark.createDataFrame(pa.Table.from_batches(parts, wanted), with_bounds)
@@ -94,7 +97,7 @@ def read_closing_rows(
 
 
 def _held(
-    files: list[Location], wanted: pa.Schema, window: Window, lateness: int, closing: tuple[int, int]
+    files: list[Location], wanted: pa.Schema, window: Window, watermark_delay: int, closing: tuple[int, int]
 ) -> list[pa.RecordBatch] | None:
     """Return the records in time of some files, each record once for each closing window that contains it.
 
@@ -106,7 +109,7 @@ def _held(
         with arrow_files.opened(file) as opened:
             if not to_read.take(events.bytes_of(opened.metadata)):
                 return None
-            for part in _of_file(opened, wanted, window, lateness, closing):
+            for part in _of_file(opened, wanted, window, watermark_delay, closing):
                 if not to_hold.take(part.nbytes):
                     return None
                 parts.append(part)
@@ -114,12 +117,12 @@ def _held(
 
 
 def _of_file(
-    opened: parquet.ParquetFile, wanted: pa.Schema, window: Window, lateness: int, closing: tuple[int, int]
+    opened: parquet.ParquetFile, wanted: pa.Schema, window: Window, watermark_delay: int, closing: tuple[int, int]
 ) -> Iterator[pa.RecordBatch]:
     before, now = closing
     there = [name for name in opened.schema_arrow.names if name in wanted.names]
     for part in opened.iter_batches(columns=[*there, FRONTIER]):
-        for starts, ends, late in left_out.judged_rows(part, window, lateness):
+        for starts, ends, late in left_out.judged_rows(part, window, watermark_delay):
             mine = ~late & (ends > before) & (ends <= now)
             if mine.any():
                 yield _shaped(part.filter(pa.array(mine)), wanted, starts[mine], ends[mine])
@@ -227,7 +230,7 @@ def closed_by(context: RunContext, query: Query, root: Output, ends: Ends, versi
     closing = F.lit(False) if now is None else end <= F.lit(now)
     if before is not None:
         closing = closing & (end > F.lit(before))
-    return kept.filter(closing & ~outputs_windows.is_late(root.window, root.lateness))
+    return kept.filter(closing & ~outputs_windows.is_late(root.window, root.watermark_delay))
 
 
 def _met_by(
@@ -248,7 +251,9 @@ def _met_by(
         return None
     if not closes_any(root, closing):
         return []
-    met = Batches(query.database).met_first(context.instance, query.lineage, root.name, (before, now), longest(window))
+    met = Batches(query.database).met_first(
+        context.instance, query.incarnation, root.name, (before, now), longest(window)
+    )
     if met is not None and not met.told:
         return None
     first = versions.after if met is None else min(versions.after, read_upto(met.source_from))
@@ -279,14 +284,14 @@ def of(context: RunContext, root: Output, windows: list[Bounds], upto: int) -> D
     bounds = [((to_time(start), to_time(end)),) for start, end in windows]
     wanted = context.spark.createDataFrame(bounds, f"{OO_WINDOW} struct<start: timestamp, end: timestamp>")
     inside = outputs_windows.assign(rows, root.window).join(F.broadcast(wanted), OO_WINDOW, "left_semi")
-    return inside.filter(~outputs_windows.is_late(root.window, root.lateness))
+    return inside.filter(~outputs_windows.is_late(root.window, root.watermark_delay))
 
 
 def closed_at(context: RunContext, root: Output, version: int) -> int | None:
     """Return up to where the output's windows are closed at a version of `events`."""
     assert root.window is not None
     known = Backfills(context.database).frontier_at(context.instance, version)
-    return closed_until(known, root.window, micros(root.lateness))
+    return closed_until(known, root.window, micros(root.watermark_delay))
 
 
 # The watermark of an output whose query keeps a state: exact, or only at the ends of windows.

@@ -19,13 +19,13 @@ from pyspark.sql import functions as F
 
 from onlyonce.api.pipeline import Output, Pipeline
 from onlyonce.commitlog.batches import Batches
-from onlyonce.commitlog.lineages import SOURCE
+from onlyonce.commitlog.incarnations import SOURCE
 from onlyonce.context import RunContext
 from onlyonce.core import bisect
 from onlyonce.core.errors import FunctionFails, Refused
 from onlyonce.core.records import RecordPlace
 from onlyonce.core.runs import first_line
-from onlyonce.core.stored_names import BATCH_NO, OO_BATCH, OO_EVENT_TIME, OO_FRONTIER, OO_HIGH, OO_LINEAGE, OO_LOW
+from onlyonce.core.stored_names import BATCH_NO, OO_BATCH, OO_EVENT_TIME, OO_FRONTIER, OO_HIGH, OO_INCARNATION, OO_LOW
 from onlyonce.engine import session
 from onlyonce.engine.failures import translate
 from onlyonce.engine.session import quoted
@@ -55,12 +55,12 @@ def place_of_record(context: RunContext, record: dict[str, Any]) -> RecordPlace 
 
 
 def _searched(context: RunContext, record: dict[str, Any]) -> RecordPlace | None:
-    batch = Batches(context.database).find_begun(record[OO_LINEAGE], int(record[OO_BATCH])).plan
+    batch = Batches(context.database).find_begun(record[OO_INCARNATION], int(record[OO_BATCH])).plan
     cut = context.source().batch(context.spark, batch.source_to[BATCH_NO])
     lines, _ = cut.lines(batch.facts)
     rows = exchange.as_rows(context.spark, lines)
     pipeline = context.pipeline.of_source(batch.source_to.get(SOURCE))
-    known = _known(pipeline, rows, record, batch.system_time)
+    known = _known(pipeline, rows, record, batch.ingestion_time)
     if not known:
         return None
     place = [*parse.id_salt(pipeline), *PLACE] if pipeline.by_position else PLACE
@@ -68,7 +68,7 @@ def _searched(context: RunContext, record: dict[str, Any]) -> RecordPlace | None
     return min(filter(None, (lines.places.of(*row) for row in here.collect())), default=None)
 
 
-def _known(pipeline: Pipeline, rows: DataFrame, record: dict[str, Any], system_time: Any) -> list[int]:
+def _known(pipeline: Pipeline, rows: DataFrame, record: dict[str, Any], ingestion_time: Any) -> list[int]:
     """Return the hashes of the places at which the record can be."""
     if pipeline.by_position:
         return [int(record[OO_HIGH])]
@@ -77,7 +77,7 @@ def _known(pipeline: Pipeline, rows: DataFrame, record: dict[str, Any], system_t
     )
     same: Column = high == int(record[OO_HIGH])
     same &= F.col(OO_EVENT_TIME).cast("string") == record[OO_EVENT_TIME]
-    parsed = parse.by_place(rows, pipeline, system_time).filter(same)
+    parsed = parse.by_place(rows, pipeline, ingestion_time).filter(same)
     return [row.oo_high for row in parsed.select(OO_HIGH).limit(MOST).collect()]
 
 
@@ -159,7 +159,7 @@ def _between(rows: DataFrame, ids: list[int]) -> DataFrame:
 def _told(
     context: RunContext, root: Output, error: FunctionFails, record: dict[str, Any], place: RecordPlace | None
 ) -> FunctionFails:
-    pipeline, batch = context.pipeline, f"{record[OO_LINEAGE]}/{record[OO_BATCH]}"
+    pipeline, batch = context.pipeline, f"{record[OO_INCARNATION]}/{record[OO_BATCH]}"
     shown = pipeline.record_id or pipeline.columns()
     values = ", ".join(f"{name}={str(record[name])[:100]}" for name in shown)
     at = f", read at {place}" if place else ""

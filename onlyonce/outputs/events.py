@@ -1,6 +1,7 @@
 """What an output reads of `events`: by the stream, in parts of a bounded size, and by a backfill of late records.
 
-It also finds the windows that an earlier life has made final, and the outputs that are made from a backfill's windows.
+It also finds the windows that an earlier incarnation has made final, and the outputs that are made from a backfill's
+windows.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ from onlyonce.core.stored_names import (
     KEPT,
     OO_BATCH,
     OO_FRONTIER,
+    OO_INCARNATION,
     OO_KIND,
-    OO_LINEAGE,
     OO_WINDOW,
     RESERVOIR_VERSION,
 )
@@ -129,7 +130,8 @@ def _ready(
     return [window for window in late if not any(start < window[1] and end > window[0] for start, end in waiting)]
 
 
-# Final windows: a new life of an output reads the rows of earlier lives again, and must not write final windows again.
+# Final windows: a new incarnation of an output reads the rows of earlier incarnations again, and must not write final
+# windows again.
 
 
 def read_from(context: RunContext, start: int, files: int = events.UNSPLIT) -> DataFrame:
@@ -145,7 +147,7 @@ def read_from(context: RunContext, start: int, files: int = events.UNSPLIT) -> D
     stream = events.stream(context.spark, context.events, first, files)
     known = Batches(context.database).received(context.instance, start - 2, start - 1)
     for one in known:
-        known_row = (F.col(OO_LINEAGE) == one.lineage) & (F.col(OO_BATCH) == one.batch_id)
+        known_row = (F.col(OO_INCARNATION) == one.incarnation) & (F.col(OO_BATCH) == one.batch_id)
         stream = stream.filter((F.col(OO_KIND) == CONTROL) | ~known_row)
     return stream
 
@@ -166,29 +168,29 @@ def begins_at(context: RunContext, start: int) -> int | None:
 def without_final(
     context: RunContext, query: Query, root: Output, rows: DataFrame, since: int | None = None
 ) -> DataFrame:
-    """Leave out the windows that are final by the log: a new life reads again what its oldest open window needs.
+    """Leave out the windows that are final by the log: a new incarnation reads again what its oldest open window needs.
 
     `since`: all the rows are of later versions of `events` than this one. They are late for windows that were closed by
     then. So the log is asked only for windows that have closed since: few, however many there are in all.
     """
-    return restart_without(context, query, root, rows, query.lineage, since)
+    return restart_without(context, query, root, rows, query.incarnation, since)
 
 
 def read_before(context: RunContext, query: Query, start: int) -> int:
-    """Return a version of `events` that is earlier than all rows which a life reads from now on.
+    """Return a version of `events` that is earlier than all rows which an incarnation reads from now on.
 
-    `start`: the version from which the life began.
+    `start`: the version from which the incarnation began.
 
-    The life has read what its committed batches had, except the last one, which Spark may repeat. So a life asks for
-    few final windows at each later start, however many there were when it began.
+    The incarnation has read what its committed batches had, except the last one, which Spark may repeat. So an
+    incarnation asks for few final windows at each later start, however many there were when it began.
     """
-    return max(start - 1, Batches(context.database).read_before(query.lineage))
+    return max(start - 1, Batches(context.database).read_before(query.incarnation))
 
 
 def restart_without(
     context: RunContext, query: Query, root: Output, rows: DataFrame, but: str, since: int | None = None
 ) -> DataFrame:
-    """Return the rows whose windows no life but the lineage `but` has made final."""
+    """Return the rows whose windows no incarnation but the incarnation `but` has made final."""
     if not root.has_windows or isinstance(root.window, Session):
         return rows
     after = None if since is None else at_close.closed_at(context, root, since)
@@ -201,9 +203,9 @@ def restart_without(
 
 
 def not_written(context: RunContext, query: Query, root: Output, result: DataFrame) -> DataFrame:
-    """Leave out sessions that an earlier life has written.
+    """Leave out sessions that an earlier incarnation has written.
 
-    A new life computes all sessions again, since a record alone does not show its session.
+    A new incarnation computes all sessions again, since a record alone does not show its session.
     """
     if CLOSED_BY not in query.start_from or not isinstance(root.window, Session):
         return result
@@ -365,7 +367,7 @@ def _one(batches_of_rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _logged(query: Query, number: int) -> Batch | None:
-    return Batches(query.database).logged(query.lineage, number)
+    return Batches(query.database).logged(query.incarnation, number)
 
 
 def _ended(query: Query, number: int) -> Offset | None:
@@ -505,7 +507,7 @@ def closing_stream(
 ) -> DataFrame:
     """Return the rows of the windows that close with this batch, and of the open windows in `also`.
 
-    The first batch of a new life has all windows that no earlier life has written.
+    The first batch of a new incarnation has all windows that no earlier incarnation has written.
     """
     anew = bool(query.start_from) and batch_id == 0
     after = None if anew else versions.after

@@ -27,9 +27,9 @@ from onlyonce.core.stored_names import (
     OO_EVENT_TIME,
     OO_FRONTIER,
     OO_HIGH,
-    OO_LINEAGE,
+    OO_INCARNATION,
+    OO_INGESTION_TIME,
     OO_LOW,
-    OO_SYSTEM_TIME,
     OO_WINDOW,
     WINDOW_END,
     WINDOW_START,
@@ -97,15 +97,15 @@ def calling(whose: str, function: Callable[..., Any], columns: list[str]) -> Ite
 # Rejected records: the output's function `reject` returns a reason for each record, or null. A rejected record does not
 # reach the output's own function.
 #
-# Rejection depends on the record's own columns only, so a replay, a new life and a backfill reject the same records.
-# The stream leaves them out (`accepted_rows`). The query that counts a batch's records, by the commits of receive,
-# finds them a second time (`rejections_met`). The end of the batch stores them in the log. A late record counts as
-# late, whatever the function returns for it; a backfill that includes the record calls the function.
+# Rejection depends on the record's own columns only, so a replay, a new incarnation and a backfill reject the same
+# records. The stream leaves them out (`accepted_rows`). The query that counts a batch's records, by the commits of
+# receive, finds them a second time (`rejections_met`). The end of the batch stores them in the log. A late record
+# counts as late, whatever the function returns for it; a backfill that includes the record calls the function.
 
 
 NOTHING = "nothing was written"
 REASON = "oo_rejected"
-PLACED = (OO_EVENT_TIME, OO_FRONTIER, OO_HIGH, OO_LOW, OO_LINEAGE, OO_BATCH)
+PLACED = (OO_EVENT_TIME, OO_FRONTIER, OO_HIGH, OO_LOW, OO_INCARNATION, OO_BATCH)
 LONGEST = 500
 """The number of characters of a reason that are stored."""
 MOVING = ("current_timestamp(", "current_date(", "current_time(", "localtimestamp(", "now(")
@@ -122,7 +122,7 @@ def rejection_reason(pipeline: Pipeline, output: Output, rows: DataFrame) -> Col
     if not output.reject:
         return F.lit(None).cast("string")
     function = load.reject(output)
-    seen = rows.select(*map(quoted, [*pipeline.columns(), OO_EVENT_TIME, OO_SYSTEM_TIME]))
+    seen = rows.select(*map(quoted, [*pipeline.columns(), OO_EVENT_TIME, OO_INGESTION_TIME]))
     with calling(f"output {output.name}: {output.reject}", function, seen.columns):
         given = function(seen)
         if not isinstance(given, Column):
@@ -151,7 +151,7 @@ def check_reject(pipeline: Pipeline, output: Output, rows: DataFrame) -> None:
         raise _refused(
             output,
             "is not deterministic (rand, uuid, the time now, …): a record could be neither rejected nor used",
-            f"decide by the record's own columns; {OO_SYSTEM_TIME} is when it came",
+            f"decide by the record's own columns; {OO_INGESTION_TIME} is when it came",
         )
 
 
@@ -166,7 +166,7 @@ def rejections_met(pipeline: Pipeline, root: Output, kept: DataFrame) -> pa.Tabl
             {"late": F.lit(False), WINDOW_START: F.lit(None).cast("long"), WINDOW_END: F.lit(None).cast("long")}
         )
     else:
-        judged = windows.judged(rows, root.window, root.lateness).withColumns(windows.bounds())
+        judged = windows.judged(rows, root.window, root.watermark_delay).withColumns(windows.bounds())
     session = F.lit(isinstance(root.window, Session))
     late, rejected = F.col("late"), ~F.col("late") & F.col(REASON).isNotNull()
     time = F.unix_micros(OO_EVENT_TIME)
@@ -217,7 +217,7 @@ def _whose(rejected: Column) -> list[Column]:
         "event_time": F.unix_micros(OO_EVENT_TIME),
         OO_HIGH: F.coalesce(OO_HIGH, F.lit(0)),
         OO_LOW: F.coalesce(OO_LOW, F.lit(0)),
-        "received_as": F.col(OO_LINEAGE),
+        "received_as": F.col(OO_INCARNATION),
         "received_in": F.col(OO_BATCH),
         "reason": F.left(F.col(REASON), F.lit(LONGEST)),
     }

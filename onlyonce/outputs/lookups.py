@@ -35,7 +35,7 @@ def versions_of_next_batch(context: RunContext, query: Query, root: Output) -> R
     if not lookups:
         return context
     number = 0 if context.bounded else checkpoint.last(query.folder, "commits") + 1
-    rows = SeenLookups(query.database).near(query.lineage, number)
+    rows = SeenLookups(query.database).near(query.incarnation, number)
     hash, row = context.declaration_hash(root.name), rows.get(number)
     # Under another declaration the batch is refused, or begins again: the lookup may be another table.
     fixed: Versions = row.lookups if row and row.declaration_hash == hash else {}
@@ -82,10 +82,10 @@ def watched_lookups(context: RunContext, root: Output, on_batch: OnBatch) -> OnB
 
 def _refuse_gone(context: RunContext, query: Query, root: Output, versions: Versions, number: int) -> None:
     lookups = context.pipeline.lookups(root)
-    batch = f"{query.lineage}/{number}"
+    batch = f"{query.incarnation}/{number}"
     hint = (
         f"batch {batch} has begun with it, and must see the same again: bring that version of the table back; or "
         "give the batch up "
-        f"and begin a new life: onlyonce lineage new {query.lineage.rsplit('/', 1)[0]}"
+        f"and begin a new incarnation: onlyonce reset {query.incarnation.rsplit('/', 1)[0]}"
     )
     tables.refuse_gone({name: lookups[name] for name in versions}, versions, hint)

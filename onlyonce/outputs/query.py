@@ -20,12 +20,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from onlyonce import context as onlyonce_context
-from onlyonce.api.outputs import ANEW, check_anew
+from onlyonce.api.outputs import FROM_START, check_from_start
 from onlyonce.api.pipeline import Output
 from onlyonce.commitlog.batches import WRITTEN, Batches
 from onlyonce.commitlog.ends import Counted, OutputEnds
-from onlyonce.commitlog.lineages import Lineages
-from onlyonce.commitlog.releases import State, States
+from onlyonce.commitlog.incarnations import Incarnations
+from onlyonce.commitlog.reprocessings import State, States
 from onlyonce.context import Query, RunContext, drain_query
 from onlyonce.core import batch, stored_names
 from onlyonce.core.batch import Batch, Outcome, Plan, check_output, read_upto
@@ -135,7 +135,7 @@ def _records(context: RunContext, query: Query, step: results.Step, batch: Batch
     if context.bounded or root.stable_input:
         return None
     if batch.plan.source_from is None and query.start_from:
-        return None  # a new life reads again what an earlier one has counted
+        return None  # a new incarnation reads again what an earlier one has counted
     received = Batches(query.database).received(context.instance, versions.after, versions.upto)
     return sum(one.kept for one in received)
 
@@ -147,11 +147,12 @@ def _windows(rows: pa.Table) -> pa.Table:
     return groups.rename_columns({"count_all": "rows"}).select(WRITTEN.names).cast(WRITTEN)
 
 
-# Remove the rows of earlier lives from the target of an output with state of its own, if a new life begins from the
-# start.
+# Remove the rows of earlier incarnations from the target of an output with state of its own, if a new incarnation
+# begins from the start.
 #
-# Such a life reads `events` from the beginning with no state, and its rows replace all earlier ones. The earlier rows
-# are removed before its first batch begins. Until one has begun, each start of the life removes them again.
+# Such an incarnation reads `events` from the beginning with no state, and its rows replace all earlier ones. The
+# earlier rows are removed before its first batch begins. Until one has begun, each start of the incarnation removes
+# them again.
 #
 # | a driver ends             | then                                                            |
 # |---------------------------|-----------------------------------------------------------------|
@@ -159,69 +160,72 @@ def _windows(rows: pa.Table) -> pa.Table:
 # | after that                | the next start removes nothing                                  |
 # | once a batch has begun    | the batch is in the log, and the rows are its own: they stay    |
 #
-# An overtaken driver of this life can't remove newer rows. In PostgreSQL the transaction that removes rows finds that
-# the driver's epoch is old. In Delta it removes the files that existed before it asked for its epoch: files of earlier
-# lives.
+# An overtaken driver of this incarnation can't remove newer rows. In PostgreSQL the transaction that removes rows finds
+# that the driver's epoch is old. In Delta it removes the files that existed before it asked for its epoch: files of
+# earlier incarnations.
 
 
 class Clearing(Protocol):
     """A sink whose rows can be removed."""
 
     def clear(self, has_begun: Callable[[], bool]) -> None:
-        """Remove all rows that the target has now, unless the calling life has begun a batch."""
+        """Remove all rows that the target has now, unless the calling incarnation has begun a batch."""
 
 
 def clear_target(query: Query, root: Output, steps: list[Step]) -> None:
-    """Remove the rows if the query's life begins from the start and has begun no batch. Raise Superseded or Refused."""
-    if not (root.stateful and query.start_from.get(ANEW)) or _has_begun(query):
+    """Remove the rows if the query's incarnation begins from the start and has begun no batch. Raise Superseded or
+    Refused.
+    """
+    if not (root.stateful and query.start_from.get(FROM_START)) or _has_begun(query):
         return
     for step in steps:
-        check_anew(f"output {step.output.name}", step.output)
-        passing("anew-before-clear")
+        check_from_start(f"output {step.output.name}", step.output)
+        passing("from-start-before-clear")
         cast(Clearing, step.writer).clear(partial(_has_begun, query))
-        passing("anew-after-clear")
-        query.log.info("rows of earlier lives are taken out", output=step.output.name)
+        passing("from-start-after-clear")
+        query.log.info("rows of earlier incarnations are taken out", output=step.output.name)
 
 
 def _has_begun(query: Query) -> bool:
-    return Lineages(query.database).has_begun(query.driver)
+    return Incarnations(query.database).has_begun(query.driver)
 
 
 class Dropped:
     """Watch a query's progress: note how large its state is, and detect rows that Spark has dropped as late.
 
     Spark must never drop rows as late. It counts such rows only afterwards, so a drop can be detected but not
-    prevented. The progress is checked before each next batch, and a lineage that has lost rows writes nothing more.
-    Spark keeps only the latest progress, so a query that stays up is checked often.
+    prevented. The progress is checked before each next batch, and an incarnation that has lost rows writes nothing
+    more. Spark keeps only the latest progress, so a query that stays up is checked often.
     """
 
-    def __init__(self, database: Database, lineage: str) -> None:
-        self._database, self._lineage = database, lineage
+    def __init__(self, database: Database, incarnation: str) -> None:
+        self._database, self._incarnation = database, incarnation
         self._seen = ""
 
     def look(self, running: StreamingQuery) -> None:
         """Check the progress since the last check.
 
-        If Spark has dropped rows, mark the lineage as damaged and raise InvariantBroken.
+        If Spark has dropped rows, mark the incarnation as damaged and raise InvariantBroken.
         """
         new = self._new(running)
         self._note(new)
         dropped = sum(state.numRowsDroppedByWatermark() for one in new for state in one.stateOperators())
         if not dropped:
             return
-        Lineages(self._database).set_state(self._lineage, "damaged")
+        Incarnations(self._database).set_state(self._incarnation, "damaged")
         raise InvariantBroken(
-            f"lineage {self._lineage}: Spark dropped {dropped} rows as late that the platform had judged in time",
-            data="windows written by this run may lack rows; the lineage is marked damaged and won't run again",
-            hint=f"does the transform change {OO_EVENT_TIME} or {OO_WINDOW}? Correct it, then: onlyonce lineage new "
-            + self._lineage.rsplit("/", 1)[0],
+            f"incarnation {self._incarnation}: Spark dropped {dropped} rows as late that the platform had judged in "
+            "time",
+            data="windows written by this run may lack rows; the incarnation is marked damaged and won't run again",
+            hint=f"does the transform change {OO_EVENT_TIME} or {OO_WINDOW}? Correct it, then: onlyonce reset "
+            + self._incarnation.rsplit("/", 1)[0],
         )
 
     def _note(self, new: list[Any]) -> None:
         for progress in reversed(new):
             told = [_state(number, one) for number, one in enumerate(progress.stateOperators())]
             if told:
-                States(self._database).note(self._lineage, progress.batchId(), told)
+                States(self._database).note(self._incarnation, progress.batchId(), told)
 
     def _new(self, running: StreamingQuery) -> list[Any]:
         # Read from the JVM, and only what is new: Python's form of all that Spark keeps costs thousands of calls.
@@ -307,7 +311,7 @@ def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
             work = outputs_events.watch_backlog(
                 now, query, lookups.watched_lookups(now, root, partial(on_batch, now, query, part))
             )
-            drain_query(query, rows, mode, work, Dropped(context.database, query.lineage).look)
+            drain_query(query, rows, mode, work, Dropped(context.database, query.incarnation).look)
 
     try:
         outputs_events.in_parts(context, query, start, turn)
@@ -321,7 +325,7 @@ def _refuse_unsaid(context: RunContext, query: Query, root: Output) -> None:
     """Raise before the first batch of a stateful query if the number of its state's partitions is not set."""
     spark = context.spark
     unsaid = state.is_unsaid(spark.sparkContext.master, spark.conf.get(state.PARTITIONS, None))
-    if unsaid and Lineages(query.database).last_batches(query.lineage)[0] is None:
+    if unsaid and Incarnations(query.database).last_batches(query.incarnation)[0] is None:
         raise state.unsaid(f"{context.pipeline.name}/{root.name}")
 
 
@@ -341,7 +345,7 @@ def drain_bounded(context: RunContext, root: Output) -> None:
 
 def _plan(context: RunContext, query: Query, root: Output, batch_id: int, part: Part | None) -> tuple[Versions, Plan]:
     before, offset, offsets_hash = outputs_events.backlog_positions(context, query, batch_id, part)
-    # A new life meets rows again that an earlier life has counted.
+    # A new incarnation meets rows again that an earlier incarnation has counted.
     counted = int(query.start_from.get(COUNTED_UPTO, -1))
     versions = Versions(read_upto(before) if before else counted, read_upto(offset))
     return versions, _plan_of(context, query, root, batch_id, versions, before, offset, offsets_hash)
@@ -359,13 +363,13 @@ def _plan_of(
 ) -> Plan:
     received = Batches(query.database).received(context.instance, versions.after, versions.upto)
     return Plan(
-        lineage=query.lineage,
+        incarnation=query.incarnation,
         batch_id=batch_id,
         source_from=before,
         source_to=offset,
         offsets_hash=offsets_hash,
         partitions=context.partitions_of(batch.A_RECORD * sum(one.kept for one in received)),
-        system_time=datetime.now(UTC),
+        ingestion_time=datetime.now(UTC),
         bucket=0,
         settings=context.settings(),
         mode=context.mode,
@@ -444,7 +448,9 @@ def _write(query: Query, step: results.Step, batch: Batch, rows: DataFrame) -> t
 
 
 def _tell(query: Query, batch: Batch, output: Output, rows: int, again: int) -> None:
-    query.log.info("written", unit=f"{batch.plan.lineage}/{batch.plan.batch_id}/{output.name}", rows=rows, again=again)
+    query.log.info(
+        "written", unit=f"{batch.plan.incarnation}/{batch.plan.batch_id}/{output.name}", rows=rows, again=again
+    )
 
 
 def _end(
@@ -466,7 +472,7 @@ def _end(
     )  # fmt: skip
     kept = sum(r.kept for r in received)
     pairs = kept * (root.window.per_record if root.window else 1)
-    check_output(f"{batch.plan.lineage}/{batch.plan.batch_id}", pairs, outcome)
+    check_output(f"{batch.plan.incarnation}/{batch.plan.batch_id}", pairs, outcome)
 
     passing("output-before-end")
     OutputEnds(query.database).end(
@@ -481,7 +487,7 @@ def _end(
     )
     query.log.info(
         "batch committed",
-        unit=f"{batch.plan.lineage}/{batch.plan.batch_id}",
+        unit=f"{batch.plan.incarnation}/{batch.plan.batch_id}",
         in_time=outcome.in_time,
         late=outcome.late,
         windows=sum(made.num_rows for made in windows.values()),

@@ -263,7 +263,7 @@ def recomputed_sessions(
 def _counted(root: Output, rows: DataFrame, span: Span) -> Counts:
     """Count late rows at their own event times: the log knows late rows of sessions only by the hour."""
     assert root.window is not None
-    late = windows.is_late(root.window, root.lateness)
+    late = windows.is_late(root.window, root.watermark_delay)
     in_span = rows.filter(starts_in(F.col(OO_EVENT_TIME), span))
     found = in_span.agg(F.count_if(~late).alias("in_time"), F.count_if(late).alias("late")).collect()[0]
     return {"in_time": found.in_time, "late": found.late}
@@ -297,7 +297,7 @@ def _wide_enough(context: RunContext, root: Output, span: Span, kept: DataFrame)
 def _changed(context: RunContext, root: Output, rows: DataFrame) -> Windows:
     """Return the old and new sessions that differ with and without the late rows. They are few, like late rows."""
     assert root.window is not None
-    in_time = _comparable(_sessions(context, root, rows.filter(~windows.is_late(root.window, root.lateness))))
+    in_time = _comparable(_sessions(context, root, rows.filter(~windows.is_late(root.window, root.watermark_delay))))
     both = _comparable(_sessions(context, root, rows))
     ends = both.exceptAll(in_time).unionByName(in_time.exceptAll(both)).select("start", "end")
     return [(row.start, row.end) for row in ends.distinct().collect()]
@@ -342,7 +342,7 @@ def recompute(
     request = Request(
         context.instance, root.name, span, asked_by, hash, back, lookups if context.pipeline.lookups(root) else None
     )
-    driver = Backfills(context.database).open_lineage(request, context.run_id)
+    driver = Backfills(context.database).open_incarnation(request, context.run_id)
     query = Query(driver, context.folder, driver.session(context.database), {})
     number = Backfills(query.database).begin(driver, request, reach.consumed)
     passing("backfill-after-begin")
@@ -363,7 +363,7 @@ def recompute(
         passing("backfill-before-end")
         ends = [partial(writer.end, batch=batch) for writer in writers]
         Backfills(query.database).end(driver, request, number, made.span, panes, counts, rejected, ends)
-    query.log.info("backfill committed", unit=f"{driver.lineage}/{number}", **counts)
+    query.log.info("backfill committed", unit=f"{driver.incarnation}/{number}", **counts)
     passing("backfill-after-end")
 
 
@@ -436,8 +436,8 @@ def _batch(context: RunContext, query: Query, number: int, request: Request, rea
     It has one partition, so that a sink changes its windows in one transaction.
     """
     plan = Plan(
-        lineage=query.lineage, batch_id=number, source_from=None, source_to={RESERVOIR_VERSION: reach.consumed},
-        offsets_hash="", partitions=1, system_time=datetime.now(UTC), bucket=0, settings={}, mode="exactly_once",
+        incarnation=query.incarnation, batch_id=number, source_from=None, source_to={RESERVOIR_VERSION: reach.consumed},
+        offsets_hash="", partitions=1, ingestion_time=datetime.now(UTC), bucket=0, settings={}, mode="exactly_once",
         declaration_hash=request.declaration_hash,
     )  # fmt: skip
     return Batch(plan, reach.frontier, 0, "begun", replayed=False)
@@ -472,7 +472,7 @@ def _write_span(
                 step.writer.write(batch, found.rows, found.content)
         if todo[step.output.name] != "skip":
             writers.append(step.writer)
-        unit = f"{batch.plan.lineage}/{batch.plan.batch_id}/{step.output.name}"
+        unit = f"{batch.plan.incarnation}/{batch.plan.batch_id}/{step.output.name}"
         query.log.info("written", unit=unit, rows=found.content.rows, how=todo[step.output.name])
         windows = found.windows.append_column("lookups", made.parts.versions_at(found.windows.column(WINDOW_START)))
         panes[step.output.name] = windows if todo[step.output.name] != "skip" else windows.slice(0, 0)

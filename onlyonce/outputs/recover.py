@@ -33,7 +33,7 @@ from onlyonce.context import Query, RunContext
 from onlyonce.core import stored_names
 from onlyonce.core.batch import Batch, Plan, closes_between, read_upto
 from onlyonce.core.errors import Refused
-from onlyonce.core.stored_names import CLOSED_BY, COUNTED_UPTO, KEPT, OO_BATCH, OO_KIND, OO_LINEAGE, OO_WINDOW
+from onlyonce.core.stored_names import CLOSED_BY, COUNTED_UPTO, KEPT, OO_BATCH, OO_INCARNATION, OO_KIND, OO_WINDOW
 from onlyonce.core.windows import Session
 from onlyonce.outputs import at_close, events, lookups, results, window_log, windows
 from onlyonce.outputs import query as outputs_query
@@ -41,7 +41,7 @@ from onlyonce.outputs.results import Versions
 from onlyonce.receive import events as receive_events
 
 ANY_LIFE = ""
-"""Is the name of no lineage. So `restart_without` leaves out the final windows of every incarnation."""
+"""Is the name of no incarnation. So `restart_without` leaves out the final windows of every incarnation."""
 
 
 def finish(context: RunContext, query: Query, root: Output, number: int) -> None:
@@ -51,12 +51,13 @@ def finish(context: RunContext, query: Query, root: Output, number: int) -> None
     batch can't be computed from `events`, or began under another declaration. Raise InvariantBroken if a sink has other
     rows.
     """
-    batch = Batches(query.database).find_begun(query.lineage, number)
+    batch = Batches(query.database).find_begun(query.incarnation, number)
     if context.declaration_hash(root.name) != batch.plan.declaration_hash:
         raise Refused(
-            f"batch {query.lineage}/{number} is half written under another declaration than the present one",
+            f"batch {query.incarnation}/{number} is half written under another declaration than the present one",
             data="what it has written stays; nothing was changed",
-            hint="put the declaration (and transform) back as it was and ask for the new life again; then change it",
+            hint="put the declaration (and transform) back as it was and ask for the new incarnation again; then "
+            "change it",
         )
     plan = batch.plan
     between = closes_between(plan, _earlier(query, number), int(query.start_from.get(CLOSED_BY, -1)))
@@ -70,12 +71,12 @@ def finish(context: RunContext, query: Query, root: Output, number: int) -> None
     steps = results.steps_of(context, query, root, frame)
     with ExitStack() as held:
         outputs_query.commit(context, query, steps, batch, versions, frame, held, fired)
-    query.log.info("finished without its checkpoint", unit=f"{query.lineage}/{number}")
+    query.log.info("finished without its checkpoint", unit=f"{query.incarnation}/{number}")
 
 
 def _earlier(query: Query, number: int) -> Plan | None:
     """Return the plan of the batch before; None before the first."""
-    return Batches(query.database).find_begun(query.lineage, number - 1).plan if number else None
+    return Batches(query.database).find_begun(query.incarnation, number - 1).plan if number else None
 
 
 def _rows(
@@ -94,18 +95,20 @@ def _rows(
         return _as_read(context, query, root, versions)
     if root.window is None or root.panes == "early":
         raise Refused(
-            f"batch {batch.plan.lineage}/{batch.plan.batch_id} is half written, and what it wrote depends on the "
+            f"batch {batch.plan.incarnation}/{batch.plan.batch_id} is half written, and what it wrote depends on the "
             "state of its stream",
             data="what it has written stays; nothing was changed",
-            hint="put the checkpoint back as it was and run once, so that the batch ends; then ask for a new life",
+            hint="put the checkpoint back as it was and run once, so that the batch ends; then ask for a new "
+            "incarnation",
         )
     if other := _other_lookups(query, batch):
         raise Refused(
-            f"batch {batch.plan.lineage}/{batch.plan.batch_id} is half written, and its windows have rows that met "
+            f"batch {batch.plan.incarnation}/{batch.plan.batch_id} is half written, and its windows have rows that met "
             "other versions of its lookups "
             f"(batch {other})",
             data="what it has written stays; nothing was changed",
-            hint="put the checkpoint back as it was and run once, so that the batch ends; then ask for a new life",
+            hint="put the checkpoint back as it was and run once, so that the batch ends; then ask for a new "
+            "incarnation",
         )
     kept = _in_time(root, _events(context, versions.upto))
     return _closing(context, query, root, kept, *between)
@@ -117,14 +120,14 @@ def _other_lookups(query: Query, batch: Batch) -> int | None:
     After such a batch the state has rows of both versions, which a single read of `events` can't compute.
     """
     plan = batch.plan
-    return SeenLookups(query.database).others(plan.lineage, plan.batch_id)
+    return SeenLookups(query.database).others(plan.incarnation, plan.batch_id)
 
 
 def _as_read(context: RunContext, query: Query, root: Output, versions: Versions) -> DataFrame:
     received = Batches(query.database).received(context.instance, versions.after, versions.upto)
-    schema = f"{OO_LINEAGE} string, {OO_BATCH} bigint"
-    read = context.spark.createDataFrame([(one.lineage, one.batch_id) for one in received], schema)
-    rows = _events(context, versions.upto).join(F.broadcast(read), [OO_LINEAGE, OO_BATCH], "left_semi")
+    schema = f"{OO_INCARNATION} string, {OO_BATCH} bigint"
+    read = context.spark.createDataFrame([(one.incarnation, one.batch_id) for one in received], schema)
+    rows = _events(context, versions.upto).join(F.broadcast(read), [OO_INCARNATION, OO_BATCH], "left_semi")
     if root.window is not None:
         rows = _in_time(root, rows)
     if query.start_from:
@@ -149,8 +152,8 @@ def _closing(context: RunContext, query: Query, root: Output, kept: DataFrame, b
 def _in_time(root: Output, kept: DataFrame) -> DataFrame:
     assert root.window is not None
     if isinstance(root.window, Session):
-        return windows.assign(kept.filter(~windows.is_late(root.window, root.lateness)), root.window)
-    return windows.assign(kept, root.window).filter(~windows.is_late(root.window, root.lateness))
+        return windows.assign(kept.filter(~windows.is_late(root.window, root.watermark_delay)), root.window)
+    return windows.assign(kept, root.window).filter(~windows.is_late(root.window, root.watermark_delay))
 
 
 def _events(context: RunContext, version: int) -> DataFrame:

@@ -1,8 +1,8 @@
-"""Entry point: take invalid or remnant rows in again after a correction, exactly once.
+"""Entry point: take invalid or expired rows in again after a correction, exactly once.
 
 Their lines become a new file in the inbox, and the next run reads and counts it like any other file. A set of rows (one
-batch, one reason) is released at most once. A record that is already kept is left out. A record that is still invalid
-becomes invalid again, in its new batch, and may be released again from there.
+batch, one reason) is reprocessed at most once. A record that is already kept is left out. A record that is still
+invalid becomes invalid again, in its new batch, and may be reprocessed again from there.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from onlyonce.asked import parse as asked_parse
 from onlyonce.commitlog import units
 from onlyonce.commitlog.cuts import Compactions
 from onlyonce.commitlog.drivers import DriverClock
-from onlyonce.commitlog.releases import Put, Release, Releases
 from onlyonce.commitlog.removals import Removals
+from onlyonce.commitlog.reprocessings import Put, Reprocessing, Reprocessings
 from onlyonce.core import line_values, reprocess, retention, stored_names
 from onlyonce.core.batch import to_time
 from onlyonce.core.errors import Refused
@@ -46,8 +46,8 @@ from onlyonce.core.stored_names import (
     OO_BATCH,
     OO_EVENT_TIME,
     OO_HIGH,
+    OO_INCARNATION,
     OO_KIND,
-    OO_LINEAGE,
     OO_LOW,
     OO_RAW,
     OO_REASON,
@@ -68,7 +68,7 @@ AT_ONCE = 1 << 20
 
 @dataclass(frozen=True)
 class Lines:
-    """What a release would put into the inbox."""
+    """What a reprocessing would put into the inbox."""
 
     lines: int
     left_out: int
@@ -89,7 +89,7 @@ def prepare_lines(
 ) -> Lines:
     """Return the lines of some sets of `events` as of their version, without the records that are already kept.
 
-    An invalid row has its line as received; a remnant row's line is made from its columns. Each line is parsed as
+    An invalid row has its line as received; an expired row's line is made from its columns. Each line is parsed as
     receive will parse it. Records that are already kept must be left out here: receive could not recognise a record
     whose id was collected. The lines are written to `out` if it is given; nothing else is written.
     """
@@ -119,8 +119,8 @@ def prepare_lines(
 def _values(spark: SparkSession, pipeline: Pipeline, table: DataFrame, kind: Kind, sets: list[RowSet]) -> DataFrame:
     """Return one column `oo_line`: a line for each row of the sets, and the lines of their files."""
     wanted = spark.createDataFrame(
-        [(one.lineage, one.batch_id, one.reason) for one in sets if not one.file],
-        f"{OO_LINEAGE} string, {OO_BATCH} long, {OO_REASON} string",
+        [(one.incarnation, one.batch_id, one.reason) for one in sets if not one.file],
+        f"{OO_INCARNATION} string, {OO_BATCH} long, {OO_REASON} string",
     )
     rows = table.filter(F.col(OO_KIND) == kind).join(F.broadcast(wanted), wanted.columns, "left_semi")
     values = rows.select((_as_it_came() if kind == "invalid" else _as_json(pipeline, table.schema)).alias("oo_line"))
@@ -147,9 +147,10 @@ def _openable(pipeline: Pipeline, path: str) -> str:
         os.close(file_bytes.opened_file(place))
     except OSError as error:
         raise Refused(
-            f"{path} can't be released: {error.strerror}",
+            f"{path} can't be reprocessed: {error.strerror}",
             data="nothing was read or written",
-            hint="release by --reason or --batch what is something else; a file that is copied into the inbox is read",
+            hint="reprocess by --reason or --batch what is something else; a file that is copied into the inbox is "
+            "read",
         ) from error
     return place
 
@@ -186,25 +187,25 @@ log = structlog.get_logger()
 
 
 def main(argv: list[str]) -> Report:
-    """Release once, or without --yes report what would be released. Raise the platform's errors."""
+    """Reprocessing once, or without --yes report what would be reprocessed. Raise the platform's errors."""
     asked = arguments(argv)
     logs.configure(pipeline=asked.pipeline, run_id=asked.run_id)
     pipeline = declarations.one(asked.pipeline, asked.pipelines)
     if isinstance(pipeline.source, Kafka):
         raise Refused(
-            f"a release puts lines into an inbox, and {pipeline.name} reads topic {pipeline.source.topic}",
+            f"a reprocessing puts lines into an inbox, and {pipeline.name} reads topic {pipeline.source.topic}",
             hint=f"correct the messages (onlyonce invalid {pipeline.name} has them) and send them to the topic: a "
             "message "
             "that was invalid has taken no record id",
         )
     if pipeline.source.format != "json":
         raise Refused(
-            f"a release writes JSON lines, and {pipeline.name} reads {pipeline.source.layout()}",
+            f"a reprocessing writes JSON lines, and {pipeline.name} reads {pipeline.source.layout()}",
             hint="correct the lines (onlyonce invalid has them) and put them into the inbox as a file of your own",
         )
     database = units.database_of(None)
     migrate(database.url)
-    left = Releases(database).begun(pipeline.name)
+    left = Reprocessings(database).begun(pipeline.name)
     sure = asked.yes and not asked.dry_run
     finished = [_put(database, pipeline, left, asked)] if left and sure else []
     sets, version = waiting(database, pipeline.name, asked.kind, asked.batch, asked.reason)
@@ -216,80 +217,84 @@ def main(argv: list[str]) -> Report:
         and (not whole or is_url(one.file) or file_bytes.packing_of(one.file) or not Path(one.file).is_file())
     ]
     sets = [one for one in sets if one not in gone]
-    warnings = [f"{one.file} {_why_not(str(one.file), whole=whole)}, so it can't be released" for one in gone]
+    warnings = [f"{one.file} {_why_not(str(one.file), whole=whole)}, so it can't be reprocessed" for one in gone]
     if kept := Removals(database).kept_from(pipeline.name):
-        warnings.append(f"rows from before {retention.said(kept)} are removed (keep_events), so they can't be released")
+        warnings.append(
+            f"rows from before {retention.said(kept)} are removed (keep_events), so they can't be reprocessed"
+        )
     if left and not sure:
-        warnings.append(f"release {left.number} was left half done; it is finished first (with --yes)")
+        warnings.append(f"reprocessing {left.number} was left half done; it is finished first (with --yes)")
     if not sets:
-        return _report(pipeline, asked.kind, "nothing to release", sets, finished, {}, warnings)
+        return _report(pipeline, asked.kind, "nothing to reprocess", sets, finished, {}, warnings)
     found = _lines(database, pipeline, asked, sets, version, None)
     facts = _facts(pipeline, found)
     reprocess.check_worth_it(pipeline.name, asked.kind, found.lines, found.still_invalid, found.example)
     if not sure:
-        return _report(pipeline, asked.kind, "a release would put in again (add --yes)", sets, [], facts, warnings)
-    begun = Releases(database).begin(pipeline.name, asked.kind, asked.run_id, version, sets)
-    passing("release-after-begin")
+        return _report(pipeline, asked.kind, "a reprocessing would put in again (add --yes)", sets, [], facts, warnings)
+    begun = Reprocessings(database).begin(pipeline.name, asked.kind, asked.run_id, version, sets)
+    passing("reprocess-after-begin")
     finished.append(_put(database, pipeline, begun, asked))
     return _report(pipeline, asked.kind, "put in again", sets, finished, facts, warnings)
 
 
 def arguments(argv: list[str]) -> Namespace:
-    """Parse the arguments of a release, like `onlyonce release`."""
-    asked = asked_parse("release", argv)
-    if asked.invalid == asked.remnant:
-        raise Refused("which rows shall be released?", hint="say --invalid or --remnant, one of the two")
-    asked.kind = "invalid" if asked.invalid else "remnant"
+    """Parse the arguments of a reprocessing, like `onlyonce reprocess`."""
+    asked = asked_parse("reprocess", argv)
+    if asked.invalid == asked.expired:
+        raise Refused("which rows shall be reprocessed?", hint="say --invalid or --expired, one of the two")
+    asked.kind = "invalid" if asked.invalid else "expired"
     return asked
 
 
 def waiting(
     database: Database, instance: str, kind: Kind, batch: int | None, reason: str | None
 ) -> tuple[list[RowSet], int]:
-    """Return the sets that may be released, and the version of `events` that they were read from, without Spark."""
+    """Return the sets that may be reprocessed, and the version of `events` that they were read from, without Spark."""
     path = _events(instance)
     if not opening.any_in(path):
         raise Refused(f"nothing of {instance} has run yet", hint=f"onlyonce run {instance} comes first")
-    facts = Releases(database).committed(instance)
+    facts = Reprocessings(database).committed(instance)
     files = {file for of_batch in facts.values() for file in of_batch}
     table = opening.table(path)
     rows: list[tuple[str, int, str, str, int]] = []
-    columns = [OO_LINEAGE, OO_BATCH, OO_REASON, OO_RAW]
+    columns = [OO_INCARNATION, OO_BATCH, OO_REASON, OO_RAW]
     for part in table_files.dataset_of_events(path, table).to_batches(
         columns=columns, filter=pc.field(OO_KIND) == kind
     ):
         rows += _counted(part, files)
-    released = Releases(database).released(instance, kind)
-    return reprocess.chosen(reprocess.sets(rows, facts), released, batch, reason), table.version()
+    reprocessed = Reprocessings(database).reprocessed(instance, kind)
+    return reprocess.chosen(reprocess.sets(rows, facts), reprocessed, batch, reason), table.version()
 
 
 def _counted(part: Any, files: set[str]) -> list[tuple[str, int, str, str, int]]:
-    """Count a piece of `events`: return (lineage, batch, reason, raw of a file or '', rows)."""
+    """Count a piece of `events`: return (incarnation, batch, reason, raw of a file or '', rows)."""
     import pyarrow as pa
 
     raw = part.column(OO_RAW)
     is_file = pc.fill_null(pc.is_in(raw, value_set=pa.array(sorted(files), raw.type)), False)
     named = pc.if_else(is_file, raw, pa.scalar("", raw.type))
-    keys = [OO_LINEAGE, OO_BATCH, OO_REASON, "file"]
+    keys = [OO_INCARNATION, OO_BATCH, OO_REASON, "file"]
     table = pa.table([*(part.column(name) for name in keys[:3]), named], names=keys)
     counts = table.group_by(keys).aggregate([([], "count_all")]).to_pylist()
     return [(*(row[key] for key in keys), row["count_all"]) for row in counts]
 
 
-def _put(database: Database, pipeline: Pipeline, release: Release, asked: Namespace) -> dict[str, Any]:
-    """Put a begun release's file into the inbox, unless an earlier attempt has, and end the release."""
+def _put(database: Database, pipeline: Pipeline, reprocessing: Reprocessing, asked: Namespace) -> dict[str, Any]:
+    """Put a begun reprocessing's file into the inbox, unless an earlier attempt has, and end the reprocessing."""
     folder = api_pipeline.folder(pipeline)
     assert folder is not None
-    path = folder / reprocess.file_name(release.kind, release.number)
+    path = folder / reprocess.file_name(reprocessing.kind, reprocessing.number)
     with _beside(path) as partial:
-        found = _lines(database, pipeline, asked, release.sets, release.events_version, partial, release.kind)
-        passing("release-before-put")
+        found = _lines(
+            database, pipeline, asked, reprocessing.sets, reprocessing.events_version, partial, reprocessing.kind
+        )
+        passing("reprocess-before-put")
         put = Put(str(path) if found.lines else None, found.lines, found.left_out, found.still_invalid)
-        Releases(database).end(release, lambda: _in_place(pipeline, partial, path, put))
-    log.info("released", release=release.number, path=put.path, lines=put.lines, left_out=put.left_out)
+        Reprocessings(database).end(reprocessing, lambda: _in_place(pipeline, partial, path, put))
+    log.info("reprocessed", reprocessing=reprocessing.number, path=put.path, lines=put.lines, left_out=put.left_out)
     return {
-        "release": release.number,
-        "kind": release.kind,
+        "reprocess": reprocessing.number,
+        "kind": reprocessing.kind,
         "lines": put.lines,
         "left_out": put.left_out,
         "file": put.path,
@@ -314,7 +319,7 @@ def _beside(path: Location) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
     for left in path.parent.glob(
         f".{path.name}.*"
-    ):  # of attempts that were killed; once the release has ended, no attempt needs its file
+    ):  # of attempts that were killed; once the reprocessing has ended, no attempt needs its file
         left.unlink(missing_ok=True)
 
 
@@ -356,7 +361,7 @@ def _lines(
     from onlyonce.receive import events
 
     DriverClock(database).check()
-    spark = session.start(f"onlyonce release {pipeline.name}", asked.master)
+    spark = session.start(f"onlyonce reprocess {pipeline.name}", asked.master)
     now = datetime.now(UTC)
     last = Compactions(database).last_in(pipeline.name, version)
     table = events.rows_upto(spark, _events(pipeline.name), last)
@@ -401,6 +406,6 @@ def _report(
             "why": "folds in what is late for its window",
         },
     ]
-    tables = {"sets": rows, "releases": finished, "next": following if finished else []}
+    tables = {"sets": rows, "reprocessings": finished, "next": following if finished else []}
     shown = {name: found for name, found in tables.items() if found}
-    return Report(f"{pipeline.name}, {kind}: {title}", "release", facts, shown, warnings)
+    return Report(f"{pipeline.name}, {kind}: {title}", "reprocess", facts, shown, warnings)

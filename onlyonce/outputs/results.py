@@ -30,7 +30,7 @@ from pyspark.sql.types import StructField, StructType
 
 from onlyonce.api import load as declarations
 from onlyonce.api.pipeline import Output, Pipeline
-from onlyonce.api.sinks import Sink, later_window_wins, newest_by
+from onlyonce.api.sinks import Sink, later_window_wins, sequence_by
 from onlyonce.commitlog.batches import WRITTEN, Received
 from onlyonce.context import Query, RunContext
 from onlyonce.core import errors, stored_names
@@ -40,9 +40,9 @@ from onlyonce.core.locations import Location
 from onlyonce.core.stored_names import (
     OO_BATCH,
     OO_EVENT_TIME,
-    OO_LINEAGE,
+    OO_INCARNATION,
+    OO_INGESTION_TIME,
     OO_PLACE,
-    OO_SYSTEM_TIME,
     OO_WINDOW,
     WINDOW_END,
     WINDOW_START,
@@ -92,7 +92,7 @@ def of_pipeline(pipeline: Pipeline, output: Output, rows: DataFrame, lookups: Fr
     rows      rows of `events`, with their `oo_window` if the output has windows
     lookups   the tables that the function gets, by the names of the lookups
     """
-    names = [*pipeline.columns(), OO_EVENT_TIME, OO_SYSTEM_TIME]
+    names = [*pipeline.columns(), OO_EVENT_TIME, OO_INGESTION_TIME]
     if OO_WINDOW in rows.columns:
         names.append(OO_WINDOW)
     if output.stateful:
@@ -290,7 +290,7 @@ def newer(sink: Sink, columns: list[str]) -> list[Column]:
         return [F.col(name).desc() for name in reversed(WINDOW)]
     # A null has no place in the order: it is passed to the sink, which refuses it, and is not skipped here. In a
     # history each row is a version.
-    return [F.col(quoted(name)).desc_nulls_first() for name in newest_by(sink) if sink.write == "upsert"]
+    return [F.col(quoted(name)).desc_nulls_first() for name in sequence_by(sink) if sink.write == "upsert"]
 
 
 def _newest(plain: DataFrame, keys: tuple[str, ...], newer: list[Column]) -> DataFrame:
@@ -324,7 +324,7 @@ def _nullable(schema: StructType) -> StructType:
 # step's output before it sends it on).
 
 
-BATCH, LINEAGE = OO_BATCH, OO_LINEAGE
+BATCH, INCARNATION = OO_BATCH, OO_INCARNATION
 
 
 def rows_of_steps(
@@ -367,21 +367,23 @@ def staged(context: RunContext, query: Query, output: Output, batch: Batch, fram
     plan = batch.plan
     name = f"{plan.declaration_hash}-{output.name}" if output.made_beside else plan.declaration_hash
     path = context.folder / stored_names.STAGED_FOLDER / (output.made_beside or output.name) / name
-    app_id = stored_names.transaction(plan.lineage, stored_names.STAGED_BY)
+    app_id = stored_names.transaction(plan.incarnation, stored_names.STAGED_BY)
     commit = tables_commit.Commit(
         app_id, plan.batch_id, stored_names.numbered(app_id, plan.batch_id), query.driver.epoch, "staged"
     )
-    marked = frame.withColumn(LINEAGE, F.lit(plan.lineage)).withColumn(BATCH, F.lit(plan.batch_id))
+    marked = frame.withColumn(INCARNATION, F.lit(plan.incarnation)).withColumn(BATCH, F.lit(plan.batch_id))
     schema = StructType(
         [StructField(field.name, field.dataType) for field in marked.schema]
     )  # without Spark's notes, such as of a watermark
-    tables_commit.make(path, schema, context.spark, [LINEAGE, BATCH], {})
+    tables_commit.make(path, schema, context.spark, [INCARNATION, BATCH], {})
     parse.fit_columns(path, schema, f"output {output.name}, staged")
     passing("staging-before-write")
     sink_delta.append_rows(marked, path, commit)
     passing("staging-after-write")
     stored = frame.sparkSession.read.format("delta").load(str(path))
-    return stored.filter((F.col(BATCH) == plan.batch_id) & (F.col(LINEAGE) == plan.lineage)).drop(BATCH, LINEAGE)
+    return stored.filter((F.col(BATCH) == plan.batch_id) & (F.col(INCARNATION) == plan.incarnation)).drop(
+        BATCH, INCARNATION
+    )
 
 
 @dataclass(frozen=True)

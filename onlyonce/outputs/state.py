@@ -22,7 +22,7 @@ from onlyonce.api import functions
 from onlyonce.api import load as declarations
 from onlyonce.api.pipeline import Output, Pipeline
 from onlyonce.core.errors import Refused
-from onlyonce.core.stored_names import OO_EVENT_TIME, OO_HIGH, OO_LOW, OO_SYSTEM_TIME
+from onlyonce.core.stored_names import OO_EVENT_TIME, OO_HIGH, OO_INGESTION_TIME, OO_LOW
 from onlyonce.core.windows import Micros, micros
 from onlyonce.engine.session import quoted
 from onlyonce.engine.state import PROVIDER, PROVIDERS
@@ -126,7 +126,7 @@ def applied_processor(pipeline: Pipeline, output: Output, rows: DataFrame) -> Da
     declared = output.stateful
     assert declared is not None
     processor = functions.made_processor(declared.processor, f"output {output.name}", declarations.transform(output))
-    columns = [*pipeline.columns(), OO_EVENT_TIME, OO_SYSTEM_TIME]
+    columns = [*pipeline.columns(), OO_EVENT_TIME, OO_INGESTION_TIME]
     keyed = rows.select(*map(quoted, [*columns, *PLACE])).groupBy(*[F.col(quoted(key)) for key in declared.keys])
     if not rows.isStreaming:
         spark_tester()  # refuse here, and not in a task

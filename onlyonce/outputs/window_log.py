@@ -50,12 +50,12 @@ HOUR = Fixed(timedelta(hours=1))
 ADDED = {"in_time": "sum", "late": "sum", "rejected": "sum", "late_from": "min", "late_to": "max"}
 
 
-def counted_windows(files: Sequence[Location], window: Window, lateness: timedelta) -> pa.Table:
+def counted_windows(files: Sequence[Location], window: Window, watermark_delay: timedelta) -> pa.Table:
     """Return the (record, window) pairs in time and late by window (`COUNTED`), like `windows.counted`.
 
     Sessions have late_from and late_to too.
     """
-    each = [_of_part(part, window, micros(lateness)) for file in files for part in _parts(file)]
+    each = [_of_part(part, window, micros(watermark_delay)) for file in files for part in _parts(file)]
     return by_window(pa.concat_tables([COUNTED.empty_table(), *each]))
 
 
@@ -70,10 +70,10 @@ def _parts(file: Location) -> Iterator[pa.RecordBatch]:
         yield from opened.iter_batches(1 << 17, columns=[OO_EVENT_TIME, OO_FRONTIER])
 
 
-def _of_part(part: pa.RecordBatch, window: Window, lateness: int) -> pa.Table:
+def _of_part(part: pa.RecordBatch, window: Window, watermark_delay: int) -> pa.Table:
     times = left_out.whole_micros(part.column(OO_EVENT_TIME))
     pairs = []
-    for starts, ends, late in left_out.judged_rows(part, window, lateness):
+    for starts, ends, late in left_out.judged_rows(part, window, watermark_delay):
         if isinstance(window, Session):
             [(starts, ends)] = left_out.windows_of_rows(HOUR, times)
         met = pa.array(times, mask=~(late & isinstance(window, Session)))
@@ -104,7 +104,7 @@ class Met:
 def received(context: RunContext, query: Query, versions: Versions) -> list[Received]:
     """Return the receive batches that a batch counts.
 
-    A new life meets rows again that an earlier life has counted, over as many batches as it takes.
+    A new incarnation meets rows again that an earlier incarnation has counted, over as many batches as it takes.
     """
     after = max(versions.after, int(query.start_from.get(COUNTED_UPTO, -1)))
     return Batches(query.database).received(context.instance, after, versions.upto)
@@ -114,7 +114,7 @@ def counted_batch(context: RunContext, query: Query, root: Output, received: lis
     """Return what an output has met with these receive batches."""
     if root.reject:
         return _judged(context, query, root, received)
-    return Met(_of_life(query, _counts(context, root, received)), REJECTED.empty_table())
+    return Met(_of_incarnation(query, _counts(context, root, received)), REJECTED.empty_table())
 
 
 def _judged(context: RunContext, query: Query, root: Output, received: list[Received]) -> Met:
@@ -123,7 +123,7 @@ def _judged(context: RunContext, query: Query, root: Output, received: list[Rece
         return Met(COUNTED.empty_table(), REJECTED.empty_table())
     kept = events.rows_kept(context.spark, context.events, events.schema(context.pipeline), received)
     found = function.rejections_met(context.pipeline, root, kept)
-    counts = _of_life(query, found.select(COUNTED.names).cast(COUNTED))
+    counts = _of_incarnation(query, found.select(COUNTED.names).cast(COUNTED))
     rejected = found.filter(pc.greater(counts.column("rejected"), 0))
     return Met(by_window(counts), function.rejected_rows_of(root, rejected))
 
@@ -159,11 +159,13 @@ def _counts(context: RunContext, root: Output, received: list[Received]) -> pa.T
     if root.window is None and not moved:
         return _never_late(events.count(files))
     if root.window is not None and not moved and sum(one.kept for one in received) <= MOST:
-        return counted_windows(files, root.window, root.lateness)
+        return counted_windows(files, root.window, root.watermark_delay)
     kept = events.rows_kept(context.spark, context.events, session.schema_of(events.PLACED_BY), received)
     if root.window is None:
         return _never_late(kept.count())
-    rows = windows.counted(kept, root.window, root.lateness).withColumns({**windows.bounds(), "rejected": F.lit(0)})
+    rows = windows.counted(kept, root.window, root.watermark_delay).withColumns(
+        {**windows.bounds(), "rejected": F.lit(0)}
+    )
     return rows.select(*COUNTED.names).toArrow().cast(COUNTED)
 
 
@@ -172,8 +174,8 @@ def _never_late(rows: int) -> pa.Table:
     return pa.Table.from_pylist([{"in_time": rows, "late": 0, "rejected": 0}], COUNTED)
 
 
-def _of_life(query: Query, counts: pa.Table) -> pa.Table:
-    """Count pairs of windows that are closed to this life as late.
+def _of_incarnation(query: Query, counts: pa.Table) -> pa.Table:
+    """Count pairs of windows that are closed to this incarnation as late.
 
     Another declaration has made these windows, and they take rows only by a backfill.
     """
@@ -223,8 +225,8 @@ def fired_panes(context: RunContext, query: Query, root: Output, batch: Batch, v
     )
     in_time = dict(zip(zip(starts, ends, strict=True), records, strict=True))
     closed = at_close.closed_at(context, root, versions.upto)
-    due, left = core_windows.decide_panes(root.trigger, before, in_time, closed, _micros(batch.plan.system_time))
-    query.log.info("panes", unit=f"{batch.plan.lineage}/{batch.plan.batch_id}/{root.name}", fired=len(due))
+    due, left = core_windows.decide_panes(root.trigger, before, in_time, closed, _micros(batch.plan.ingestion_time))
+    query.log.info("panes", unit=f"{batch.plan.incarnation}/{batch.plan.batch_id}/{root.name}", fired=len(due))
     rows = outputs_events.closing_stream(context, query, root, versions, batch.plan.batch_id, due)
     return Fired(rows, met, pa.Table.from_pylist([_row(window, held) for window, held in left.items()], backfills.HELD))
 

@@ -1,13 +1,13 @@
-"""Windows, chains, lateness and joins as Spark expressions.
+"""Windows, chains, watermark delay and joins as Spark expressions.
 
-The rule of lateness equals the rule in `onlyonce/core/frontier.py`; a test compares the two.
+The rule of watermark delay equals the rule in `onlyonce/core/frontier.py`; a test compares the two.
 
 An output may be made from another's closed windows, with windows of its own: a chain. The rows of its functions are
 made from `events`, like any output's rows. A record carries the windows that it comes through: `oo_window` of the
 output, and `oo_through` of the output before it. `oo_through` also says whether that window was closed when the record
 came, and contains the `oo_through` of one output earlier. So the records of an output's windows are chosen first, by
-the log's rule of lateness. Then the functions are called in the order of the chain, each on the rows of the output
-before. A function is called again for each output after it.
+the log's rule of watermark delay. Then the functions are called in the order of the chain, each on the rows of the
+output before. A function is called again for each output after it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def with_step(rows: DataFrame, window: Chained, met_closed: Column) -> DataFrame
 
 
 def left_out_of_chain(window: Chained) -> Column:
-    """Return whether an output before leaves a record out, by its own lateness."""
+    """Return whether an output before leaves a record out, by its own watermark delay."""
     return reduce(Column.__or__, [F.col(f"{at}.late") for at in leaving_chain(window)], F.lit(False))
 
 
@@ -87,49 +87,49 @@ CHECKED = (date(2000, 1, 1), date(2040, 1, 1))
 """Java and Python must have the same rules for a time zone in these years. Older rules are corrected now and then."""
 
 Until = Callable[[Window, timedelta], Column]
-"""Returns up to where an output's windows are closed, by kind and lateness: `closed_until` or `last_closed`."""
+"""Returns up to where an output's windows are closed, by kind and watermark_delay: `closed_until` or `last_closed`."""
 
 _agreed: set[Fixed] = set()
 
 
-def closed_until(window: Window, lateness: timedelta) -> Column:
+def closed_until(window: Window, watermark_delay: timedelta) -> Column:
     """Return up to where an output's windows are closed, from a row's `oo_frontier`; null while none is."""
     behind = waits(window)
-    tide = _down(_micros(f"{OO_FRONTIER}.tide") - F.lit(micros(lateness) + behind))
+    max_event_time = _down(_micros(f"{OO_FRONTIER}.max_event_time") - F.lit(micros(watermark_delay) + behind))
     ended = _up(_last_end(window, _micros(f"{OO_FRONTIER}.ended")))
     silent = F.least(
-        _up(_last_end(window, _micros(f"{OO_FRONTIER}.silent_tide"))),
+        _up(_last_end(window, _micros(f"{OO_FRONTIER}.silent_max_event_time"))),
         F.when(
-            F.col(f"{OO_FRONTIER}.silent_tide").isNotNull(),
+            F.col(f"{OO_FRONTIER}.silent_max_event_time").isNotNull(),
             _down(_micros(f"{OO_FRONTIER}.silent_clock") - F.lit(behind)),
         ),
     )
-    return F.timestamp_micros(F.greatest(tide, ended, silent))
+    return F.timestamp_micros(F.greatest(max_event_time, ended, silent))
 
 
-def is_late(window: Window, lateness: timedelta) -> Column:
+def is_late(window: Window, watermark_delay: timedelta) -> Column:
     """Return whether a (record, window) pair met a closed window, or an output before has left the record out."""
-    late = met_closed(window, lateness)
+    late = met_closed(window, watermark_delay)
     return late | left_out_of_chain(window) if isinstance(window, Chained) else late
 
 
-def met_closed(window: Window, lateness: timedelta) -> Column:
+def met_closed(window: Window, watermark_delay: timedelta) -> Column:
     """Return whether a pair met a closed window of the output, regardless of a chain.
 
     A session compares the event time. A join does this too, with its reach.
     """
     if isinstance(window, Joined):
-        return F.coalesce(F.col(OO_EVENT_TIME) <= taken_until(window, lateness), F.lit(False))
+        return F.coalesce(F.col(OO_EVENT_TIME) <= taken_until(window, watermark_delay), F.lit(False))
     compared = F.col(OO_EVENT_TIME) if isinstance(window, Session) else F.col(f"{OO_WINDOW}.end")
-    return F.coalesce(compared <= closed_until(window, lateness), F.lit(False))
+    return F.coalesce(compared <= closed_until(window, watermark_delay), F.lit(False))
 
 
-def taken_until(window: Window, lateness: timedelta) -> Column:
+def taken_until(window: Window, watermark_delay: timedelta) -> Column:
     """Return up to which event time a record is late for a join.
 
     This is Spark's watermark there. So Spark drops no record in time, and removes all rows of a closed window.
     """
-    return closed_until(window, lateness) + _interval(reach(window))
+    return closed_until(window, watermark_delay) + _interval(reach(window))
 
 
 def after_merge(condition: Column) -> Column:
@@ -170,13 +170,13 @@ def of_closed(rows: DataFrame, window: Fixed, end: str) -> DataFrame:
     )
 
 
-def last_closed(window: Window, lateness: timedelta) -> Column:
+def last_closed(window: Window, watermark_delay: timedelta) -> Column:
     """Return the end of the last window that is closed.
 
     The same windows end by it as by `closed_until`, but it moves only when one more window closes. Sessions may end at
     any time, so for them return `closed_until`.
     """
-    closed = closed_until(window, lateness)
+    closed = closed_until(window, watermark_delay)
     if isinstance(window, Session):
         return closed
     until = F.unix_micros(closed)
@@ -194,18 +194,20 @@ def in_stream(events: DataFrame, output: Output, until: Until = closed_until) ->
     if output.window is None:
         return events.filter(f"{OO_KIND} = '{KEPT}'")
     controls = events.filter(f"{OO_KIND} = '{CONTROL}'")
-    closing = until(output.window, output.lateness) + _interval(reach(output.window) + micros(output.lateness))
+    closing = until(output.window, output.watermark_delay) + _interval(
+        reach(output.window) + micros(output.watermark_delay)
+    )
     controls = controls.withColumn(OO_EVENT_TIME, closing)
-    controls = controls.withWatermark(OO_EVENT_TIME, _span(output.lateness)).filter(BARRIER)
+    controls = controls.withWatermark(OO_EVENT_TIME, _span(output.watermark_delay)).filter(BARRIER)
     rows = events.filter(f"{OO_KIND} = '{KEPT}'")
     # The control branch is first: a union takes the watermark of its first branch.
     if isinstance(output.window, Joined):
-        return controls.unionByName(rows.filter(~is_late(output.window, output.lateness)))
+        return controls.unionByName(rows.filter(~is_late(output.window, output.watermark_delay)))
     if isinstance(output.window, Session):
-        rows = rows.filter(~is_late(output.window, output.lateness))
+        rows = rows.filter(~is_late(output.window, output.watermark_delay))
         return assign(controls.unionByName(rows), output.window)
     joined = assign(controls.unionByName(rows), output.window)
-    return joined.filter(~is_late(output.window, output.lateness))
+    return joined.filter(~is_late(output.window, output.watermark_delay))
 
 
 def in_batch(events: DataFrame, output: Output) -> DataFrame:
@@ -214,12 +216,12 @@ def in_batch(events: DataFrame, output: Output) -> DataFrame:
     return kept if output.window is None or output.gives_as_it_comes else assign(kept, output.window)
 
 
-def counted(kept: DataFrame, window: Window, lateness: timedelta) -> DataFrame:
+def counted(kept: DataFrame, window: Window, watermark_delay: timedelta) -> DataFrame:
     """Return (oo_window, in_time, late) of the kept rows of a batch, in (record, window) pairs.
 
     Sessions also have the first and the last event time of the late ones, late_from and late_to, in microseconds.
     """
-    keyed = judged(kept, window, lateness).select(OO_WINDOW, OO_EVENT_TIME, "late")
+    keyed = judged(kept, window, watermark_delay).select(OO_WINDOW, OO_EVENT_TIME, "late")
     late = F.col("late")
     of_session = F.when(late & F.lit(isinstance(window, Session)), _micros(OO_EVENT_TIME))
     return keyed.groupBy(OO_WINDOW).agg(
@@ -230,14 +232,14 @@ def counted(kept: DataFrame, window: Window, lateness: timedelta) -> DataFrame:
     )
 
 
-def judged(kept: DataFrame, window: Window, lateness: timedelta) -> DataFrame:
+def judged(kept: DataFrame, window: Window, watermark_delay: timedelta) -> DataFrame:
     """Return the kept rows of a batch, once for each window, with whether they are late."""
     if isinstance(window, Session):
         # Sessions merge, so a lone record has no window of its own yet: counted by the hour of its event.
         placed = kept.withColumn(OO_WINDOW, F.window(OO_EVENT_TIME, "1 hour"))
     else:
         placed = assign(kept, window)
-    return placed.withColumn("late", is_late(window, lateness))
+    return placed.withColumn("late", is_late(window, watermark_delay))
 
 
 def bounds() -> dict[str, Column]:

@@ -30,7 +30,7 @@ from onlyonce.catalog.chunks import Chunks, KeptBatch
 from onlyonce.catalog.expiry import Collector
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.ids import Rebuilds
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.incarnations import Driver
 from onlyonce.core import stored_names
 from onlyonce.core.batch import Batch, to_micros, to_time
 from onlyonce.core.errors import InvariantBroken, Retryable
@@ -43,8 +43,8 @@ from onlyonce.core.stored_names import (
     OO_BATCH,
     OO_EVENT_TIME,
     OO_HIGH,
+    OO_INCARNATION,
     OO_KIND,
-    OO_LINEAGE,
     OO_LOW,
     OO_UNKNOWN,
 )
@@ -56,9 +56,9 @@ from onlyonce.tables import arrow_files, opening, table_files
 from onlyonce.tables import commit as tables_commit
 
 
-def landed(path: Location, lineage: str, batch_id: int) -> bool:
+def landed(path: Location, incarnation: str, batch_id: int) -> bool:
     """Return whether the rows of a batch are in `events`."""
-    there = tables_commit.version(path, stored_names.transaction(lineage, stored_names.EVENTS_BY))
+    there = tables_commit.version(path, stored_names.transaction(incarnation, stored_names.EVENTS_BY))
     return there is not None and there >= batch_id
 
 
@@ -117,11 +117,11 @@ def _largest(times: pa.ChunkedArray) -> int:
 
 def _add_control(driver: Driver, batch: Batch, path: Location, reached: Frontier) -> None:
     plan = batch.plan
-    app_id = stored_names.transaction(plan.lineage, stored_names.CONTROL_BY)
+    app_id = stored_names.transaction(plan.incarnation, stored_names.CONTROL_BY)
     commit = tables_commit.Commit(
         app_id, plan.batch_id, stored_names.numbered(app_id, plan.batch_id), driver.epoch, reached.content
     )
-    events.add_control(path, commit, plan.lineage, plan.batch_id, reached, plan.system_time)
+    events.add_control(path, commit, plan.incarnation, plan.batch_id, reached, plan.ingestion_time)
 
 
 # Add the ids of at-least-once batches to the catalog, from `events`, before the first exactly-once batch after them.
@@ -159,33 +159,34 @@ def catch_up_catalog(database: Database, driver: Driver, instance: str, events: 
     return added
 
 
-def rebuild_again(database: Database, instance: str, events: Location, lineage: str, bucket: int) -> int:
-    """Rebuild a lineage's chunks in a live bucket from all its committed batches in `events`; return the number of ids.
+def rebuild_again(database: Database, instance: str, events: Location, incarnation: str, bucket: int) -> int:
+    """Rebuild an incarnation's chunks in a live bucket from all its committed batches in `events`; return the number of
+    ids.
 
     `onlyonce doctor --fix` calls this for lost chunks. It is one transaction under the collector's lock: a look-up sees
     either all old chunks or all new ones. Raise InvariantBroken if `events` does not have the rows that the log vouches
     for. Raise Retryable if the bucket's batches change at each try.
     """
     for _ in range(TRIES):
-        batches = Rebuilds(database).kept(lineage, bucket)
+        batches = Rebuilds(database).kept(incarnation, bucket)
         ids: dict[int, filters.Ids] = {}
         for group in _groups(batches):
             ids |= _read(events, group)
-        if Rebuilds(database).replace(instance, lineage, bucket, batches, ids):
+        if Rebuilds(database).replace(instance, incarnation, bucket, batches, ids):
             return sum(batch.kept for batch in batches)
     raise Retryable(
-        f"bucket {bucket} of {lineage} gets new batches all the time",
+        f"bucket {bucket} of {incarnation} gets new batches all the time",
         data="the catalog is as it was",
         hint="run the same command again",
     )
 
 
 def _groups(missing: list[KeptBatch]) -> Iterator[list[KeptBatch]]:
-    """Yield batches in groups: each group is of one lineage, in order, with at most AT_ONCE ids or one batch."""
+    """Yield batches in groups: each group is of one incarnation, in order, with at most AT_ONCE ids or one batch."""
     group: list[KeptBatch] = []
     for batch in missing:
         full = sum(b.kept for b in group) + batch.kept > AT_ONCE
-        if group and (full or group[0].lineage != batch.lineage):
+        if group and (full or group[0].incarnation != batch.incarnation):
             yield group
             group = []
         group.append(batch)
@@ -195,8 +196,8 @@ def _groups(missing: list[KeptBatch]) -> Iterator[list[KeptBatch]]:
 
 def _read(events: Location, group: list[KeptBatch]) -> dict[int, filters.Ids]:
     """Return the ids that each batch of a group has kept. Raise InvariantBroken if their number is not the log's."""
-    first, last, lineage = group[0].batch_id, group[-1].batch_id, group[0].lineage
-    wanted = (pc.field(OO_KIND) == KEPT) & (pc.field(OO_LINEAGE) == lineage)
+    first, last, incarnation = group[0].batch_id, group[-1].batch_id, group[0].incarnation
+    wanted = (pc.field(OO_KIND) == KEPT) & (pc.field(OO_INCARNATION) == incarnation)
     wanted &= (pc.field(OO_BATCH) >= first) & (pc.field(OO_BATCH) <= last)
     rows: pa.Table = table_files.dataset_of_events(events).to_table([OO_BATCH, OO_HIGH, OO_LOW], filter=wanted)
     number, high, low = (rows[name].to_numpy() for name in (OO_BATCH, OO_HIGH, OO_LOW))
@@ -206,7 +207,7 @@ def _read(events: Location, group: list[KeptBatch]) -> dict[int, filters.Ids]:
         found[batch.batch_id] = high[here].view(np.uint64), low[here].view(np.uint64)
         if int(here.sum()) != batch.kept:
             raise InvariantBroken(
-                f"batch {lineage}/{batch.batch_id} has kept {batch.kept} records by the log, but {events} has "
+                f"batch {incarnation}/{batch.batch_id} has kept {batch.kept} records by the log, but {events} has "
                 f"{here.sum()}",
                 data="the ids of that batch are not in the catalog, and no batch was begun",
                 hint="rows of `events` were removed by hand? Restore the table; or go on with mode='at_least_once'",

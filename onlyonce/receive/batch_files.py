@@ -30,7 +30,7 @@ from onlyonce.api.pipeline import Pipeline
 from onlyonce.catalog import chunks as catalog
 from onlyonce.catalog import look_up
 from onlyonce.commitlog import sources
-from onlyonce.commitlog.lineages import SOURCE
+from onlyonce.commitlog.incarnations import SOURCE
 from onlyonce.commitlog.sources import FailedAttempts
 from onlyonce.context import Query, RunContext
 from onlyonce.core import bisect, stored_names
@@ -48,7 +48,7 @@ from onlyonce.failpoints import passing
 from onlyonce.receive import events, exchange, unit
 from onlyonce.receive.events import EventFiles, Stamp
 from onlyonce.receive.exchange import CODE, Left, Part, Parts, Task, records_of
-from onlyonce.receive.unit import INVALID, KEPT, REMNANT, SEED, Columns, Verdict, Work
+from onlyonce.receive.unit import EXPIRED, INVALID, KEPT, SEED, Columns, Verdict, Work
 from onlyonce.sources import line_reader
 from onlyonce.sources.lines import Chosen, Lines
 from onlyonce.sources.values import fast_json
@@ -94,7 +94,7 @@ class Spill:
 GIVES = "path string"
 BEFORE_HORIZON = "it was first seen before the dedup horizon; the ids of that time are collected"
 KINDS = {
-    KEPT: stored_names.KEPT, INVALID: stored_names.INVALID, REMNANT: stored_names.REMNANT, SEED: stored_names.CONTROL,
+    KEPT: stored_names.KEPT, INVALID: stored_names.INVALID, EXPIRED: stored_names.EXPIRED, SEED: stored_names.CONTROL,
 }  # fmt: skip
 """The kind of rows for each fate. A duplicate is not written."""
 
@@ -166,12 +166,12 @@ def _write(files: EventFiles, records: pa.RecordBatch, fates: NDArray[np.int8], 
         if fate in KINDS:
             here = fates == fate
             rows = records if here.all() else records.filter(pa.array(here))
-            files.add(KINDS[fate], _told(rows) if fate == REMNANT else rows, after if fate == SEED else None)
+            files.add(KINDS[fate], _told(rows) if fate == EXPIRED else rows, after if fate == SEED else None)
 
 
-def _told(remnants: pa.RecordBatch) -> pa.RecordBatch:
-    reason = pa.repeat(BEFORE_HORIZON, remnants.num_rows)
-    return remnants.set_column(remnants.schema.get_field_index(OO_REASON), OO_REASON, reason)
+def _told(expired: pa.RecordBatch) -> pa.RecordBatch:
+    reason = pa.repeat(BEFORE_HORIZON, expired.num_rows)
+    return expired.set_column(expired.schema.get_field_index(OO_REASON), OO_REASON, reason)
 
 
 def _paths(paths: list[str]) -> pa.RecordBatch:
@@ -259,7 +259,7 @@ def written_straight(
     spark: SparkSession,
     lines: Lines,
     pipeline: Pipeline,
-    system_time: datetime,
+    ingestion_time: datetime,
     reader: Reader,
     folder: Path,
     task: Task,
@@ -280,7 +280,7 @@ def written_straight(
     paths = [row.path for row in told if row.left is None]
     files = [row.left for row in told if row.left is not None]
     if files:
-        rows = exchange.records(spark, exchange.lines_left(spark, files, lines), pipeline, system_time)
+        rows = exchange.records(spark, exchange.lines_left(spark, files, lines), pipeline, ingestion_time)
         paths += [row.path for row in exchange.mapped(rows, task, session.schema_of(gives)).collect()]
     return paths
 
@@ -344,7 +344,7 @@ def written_despite_poison(
             if found is None or found in known.refused:
                 raise
             refused = {**known.refused, found: REASON.format(cause=bisect.told_of_record(error))}
-            unit, place = f"{query.lineage}/{batch.plan.batch_id}", named.of(*found) or found
+            unit, place = f"{query.incarnation}/{batch.plan.batch_id}", named.of(*found) or found
             query.log.warning("a record is refused", unit=unit, place=str(place), cause=cause)
             _refuse(query, instance, batch, refused)
             known = sources.Failures(known.times, refused)
@@ -353,7 +353,7 @@ def written_despite_poison(
 def _known(query: Query, batch: Batch) -> sources.Failures:
     if not batch.replayed:
         return sources.Failures()
-    return FailedAttempts(query.database).of_batch(query.lineage, batch.plan.batch_id)
+    return FailedAttempts(query.database).of_batch(query.incarnation, batch.plan.batch_id)
 
 
 def _refuse(query: Query, instance: str, batch: Batch, refused: dict[Place, str]) -> None:
@@ -407,7 +407,7 @@ def _fails(chosen: Chosen, attempt: Attempt, trial: Trial) -> bool:
 def write_batch(context: RunContext, query: Query, batch: Batch, lines: Lines, folder: Location) -> list[Location]:
     """Write the data files of a batch and return them. Refuse a record at which the batch fails repeatedly."""
     plan = batch.plan
-    stamp = Stamp(plan.system_time, plan.lineage, plan.batch_id, batch.frontier, batch.turn, lines.places)
+    stamp = Stamp(plan.ingestion_time, plan.incarnation, plan.batch_id, batch.frontier, batch.turn, lines.places)
 
     def write(chosen: Chosen) -> list[Location]:
         if batch.without_catalog:
@@ -446,16 +446,16 @@ def _made(
     read.
     """
     pipeline = context.pipeline.of_source(plan.source_to.get(SOURCE))
-    reader = fast_json.plain_record_reader(pipeline, plan.system_time, partitions or 1)
+    reader = fast_json.plain_record_reader(pipeline, plan.ingestion_time, partitions or 1)
     small = written_in_driver(lines, reader, task, seeded=partitions is not None)
     if small is not None:
         return small
     with exchange.block_folder(context.blocks, query.driver.epoch) if context.blocks else nullcontext() as place:
         if partitions is None and reader and place:
-            told = written_straight(context.spark, lines, pipeline, plan.system_time, reader, place, task, GIVES)
+            told = written_straight(context.spark, lines, pipeline, plan.ingestion_time, reader, place, task, GIVES)
             return [location(path) for path in told]
         gives = session.schema_of(GIVES)
-        read = exchange.read_records(context.spark, lines, pipeline, plan.system_time, reader, place)
+        read = exchange.read_records(context.spark, lines, pipeline, plan.ingestion_time, reader, place)
         passing("receive-lines-read")
         if partitions is not None:
             found = exchange.judged(context.spark, read, partitions, task, gives)
@@ -467,7 +467,7 @@ def _made(
 def _work(context: RunContext, query: Query, batch: Batch) -> unit.Work:
     plan = batch.plan
     place = catalog.Place(
-        context.instance, plan.bucket, batch.gc_floor, plan.lineage, plan.batch_id, 0, plan.partitions,
+        context.instance, plan.bucket, batch.gc_floor, plan.incarnation, plan.batch_id, 0, plan.partitions,
         edge=edge_buckets(context.pipeline.dedup_horizon),
     )  # fmt: skip
     return unit.Work(query.database, place, query.driver.epoch)

@@ -1,7 +1,7 @@
 """The table `events`: every record that receive has judged, except duplicates; and the control rows.
 
 Its rows never change. The table is append-only, with one Delta commit for each receive batch or close. It is
-partitioned by `oo_kind` (kept, invalid, remnant, control).
+partitioned by `oo_kind` (kept, invalid, expired, control).
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from onlyonce.core.stored_names import (
     OO_EVENT_TIME,
     OO_FRONTIER,
     OO_HIGH,
+    OO_INCARNATION,
+    OO_INGESTION_TIME,
     OO_KIND,
-    OO_LINEAGE,
     OO_LOW,
     OO_PARTITION,
     OO_PLACE,
     OO_RAW,
     OO_REASON,
-    OO_SYSTEM_TIME,
     OO_UNKNOWN,
 )
 from onlyonce.core.windows import Micros
@@ -55,16 +55,18 @@ from onlyonce.sources.values.fast_json import INSTANT
 from onlyonce.sources.values.parse import PLACED
 from onlyonce.tables import arrow_files, commit, opening, own_tables
 
-FRONTIER = "struct<tide: timestamp, ended: timestamp, silent_tide: timestamp, silent_clock: timestamp>"
+FRONTIER = (
+    "struct<max_event_time: timestamp, ended: timestamp, silent_max_event_time: timestamp, silent_clock: timestamp>"
+)
 PLATFORM = (
-    f"{OO_KIND} string, {OO_HIGH} long, {OO_LOW} long, {OO_EVENT_TIME} timestamp, {OO_SYSTEM_TIME} timestamp, "
-    f"{OO_LINEAGE} string, {OO_BATCH} long, {OO_PARTITION} int, {OO_FRONTIER} {FRONTIER}, {OO_REASON} string, "
+    f"{OO_KIND} string, {OO_HIGH} long, {OO_LOW} long, {OO_EVENT_TIME} timestamp, {OO_INGESTION_TIME} timestamp, "
+    f"{OO_INCARNATION} string, {OO_BATCH} long, {OO_PARTITION} int, {OO_FRONTIER} {FRONTIER}, {OO_REASON} string, "
     f"{OO_RAW} string, {OO_UNKNOWN} string, {OO_PLACE} string"
 )
 PROPERTIES = commit.KEEP_ALL | {
     # The columns by which files are skipped. By default Delta takes statistics of the first 32 columns: these are the
     # user's, and the platform's columns come after them.
-    commit.SKIPPING: f"{OO_HIGH},{OO_EVENT_TIME},{OO_SYSTEM_TIME},{OO_LINEAGE},{OO_BATCH}",
+    commit.SKIPPING: f"{OO_HIGH},{OO_EVENT_TIME},{OO_INGESTION_TIME},{OO_INCARNATION},{OO_BATCH}",
 }
 PLACED_BY = f"{OO_EVENT_TIME} timestamp, {OO_FRONTIER} {FRONTIER}"
 """The columns from which a row's window follows, and whether that window was closed."""
@@ -87,14 +89,14 @@ def make(spark: SparkSession, path: Location, pipeline: Pipeline) -> None:
 
 
 def add_control(
-    path: Location, commit: commit.Commit, lineage: str, number: int, reached: Frontier, now: datetime
+    path: Location, commit: commit.Commit, incarnation: str, number: int, reached: Frontier, now: datetime
 ) -> int:
     """Commit one control row and return the table's version.
 
     `number` is the batch that the row follows, or the negative number of a close.
     """
     row = {
-        OO_SYSTEM_TIME: now, OO_LINEAGE: lineage, OO_BATCH: number,
+        OO_INGESTION_TIME: now, OO_INCARNATION: incarnation, OO_BATCH: number,
         OO_FRONTIER: {name: to_time(value) for name, value in asdict(reached).items()},
     }  # fmt: skip
     return own_tables.append_rows([[row]], path, commit, {OO_KIND: CONTROL})
@@ -137,24 +139,26 @@ def rows_as_of(context: RunContext, version: int) -> DataFrame:
 
 
 def rows_upto(spark: SparkSession, path: Location, last: Mapping[str, int]) -> DataFrame:
-    """Return the rows of all kinds but control of these lives of receive, each life up to its batch in `last`."""
+    """Return the rows of all kinds but control of these incarnations of receive, each incarnation up to its batch in
+    `last`.
+    """
     return spark.read.format("delta").load(str(path)).filter((F.col(OO_KIND) != CONTROL) & rows_in_batches(last))
 
 
 def rows_in_batches(last: Mapping[str, int], after: Mapping[str, int] | None = None) -> Column:
-    """Return whether a row is of one of these lives of receive, up to the life's batch in `last`.
+    """Return whether a row is of one of these incarnations of receive, up to the incarnation's batch in `last`.
 
-    If `after` has the life, the row's batch must be later than the batch there.
+    If `after` has the incarnation, the row's batch must be later than the batch there.
     """
     return reduce(
-        lambda found, one: found | _of_life(one[0], (after or {}).get(one[0], -1), one[1]),
+        lambda found, one: found | _of_incarnation(one[0], (after or {}).get(one[0], -1), one[1]),
         sorted(last.items()),
         F.lit(False),
     )
 
 
-def _of_life(lineage: str, after: int, last: int) -> Column:
-    found = (F.col(OO_LINEAGE) == lineage) & (F.col(OO_BATCH) <= last)
+def _of_incarnation(incarnation: str, after: int, last: int) -> Column:
+    found = (F.col(OO_INCARNATION) == incarnation) & (F.col(OO_BATCH) <= last)
     return found & (F.col(OO_BATCH) > after) if after >= 0 else found
 
 
@@ -167,10 +171,12 @@ def rows_kept(spark: SparkSession, path: Location, schema: StructType, received:
     if not moved:
         return rows
     table = spark.read.format("delta").load(str(path)).filter(F.col(OO_KIND) == KEPT)
-    ids = spark.createDataFrame([(one.lineage, one.batch_id) for one in moved], f"{OO_LINEAGE} string, {OO_BATCH} long")
+    ids = spark.createDataFrame(
+        [(one.incarnation, one.batch_id) for one in moved], f"{OO_INCARNATION} string, {OO_BATCH} long"
+    )
     numbers = [one.batch_id for one in moved]
     between = F.col(OO_BATCH).between(min(numbers), max(numbers))  # what files are skipped by
-    found = table.filter(between).join(F.broadcast(ids), [OO_LINEAGE, OO_BATCH], "left_semi")
+    found = table.filter(between).join(F.broadcast(ids), [OO_INCARNATION, OO_BATCH], "left_semi")
     return rows.unionByName(found.select(*schema.names))
 
 
@@ -190,7 +196,9 @@ def _none(spark: SparkSession, schema: StructType) -> DataFrame:
 # `onlyonce.tables.attempt_files` removes the files of a killed attempt.
 
 
-FRONTIER_ROW = pa.struct([(name, INSTANT) for name in ("tide", "ended", "silent_tide", "silent_clock")])
+FRONTIER_ROW = pa.struct(
+    [(name, INSTANT) for name in ("max_event_time", "ended", "silent_max_event_time", "silent_clock")]
+)
 HELD = stored_names.OO_BYTES.encode()
 """The key of a file's footer for the number of bytes that its rows take in memory.
 
@@ -204,8 +212,8 @@ ROWS, BYTES = 1 << 17, 1 << 26
 class Stamp:
     """The values that all records of a batch share."""
 
-    system_time: datetime
-    lineage: str
+    ingestion_time: datetime
+    incarnation: str
     batch_id: int
     frontier: Frontier
     turn: Turn | None = None
@@ -219,8 +227,8 @@ class Stamp:
         """Return the shared values as columns with this number of rows."""
         known = {name: to_time(value) for name, value in asdict(frontier).items()}
         return {
-            OO_SYSTEM_TIME: pa.repeat(pa.scalar(self.system_time, INSTANT), rows),
-            OO_LINEAGE: pa.repeat(pa.scalar(self.lineage), rows),
+            OO_INGESTION_TIME: pa.repeat(pa.scalar(self.ingestion_time, INSTANT), rows),
+            OO_INCARNATION: pa.repeat(pa.scalar(self.incarnation), rows),
             OO_BATCH: pa.repeat(pa.scalar(self.batch_id, pa.int64()), rows),
             OO_PARTITION: pa.repeat(pa.scalar(partition, pa.int32()), rows),
             OO_FRONTIER: pa.repeat(pa.scalar(known, FRONTIER_ROW), rows),

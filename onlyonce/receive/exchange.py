@@ -286,7 +286,7 @@ def read_records(
     spark: SparkSession,
     lines: Lines,
     pipeline: Pipeline,
-    system_time: datetime,
+    ingestion_time: datetime,
     reader: Reader | None,
     folder: Path | None,
 ) -> Read:
@@ -295,22 +295,22 @@ def read_records(
     Without a reader all lines become rows. `folder` takes blocks and lines that are left; None if no disk is shared.
     """
     if reader is None:
-        return Read(rows=records(spark, lines, pipeline, system_time))
+        return Read(rows=records(spark, lines, pipeline, ingestion_time))
     if folder is None:
-        found = parse.records(read_block_rows(spark, lines, reader), pipeline, system_time)
+        found = parse.records(read_block_rows(spark, lines, reader), pipeline, ingestion_time)
         return Read(rows=found.select("*", _code()))
     told = told_by_tasks(spark, lines, write_blocks_into(folder, reader), GIVES)
     left = [row.file for row in told if row.target is None]
     # One object for each name: the tasks are sent all of them.
     blocks = [Block(row.target, intern(row.file), row.start, row.bytes) for row in told if row.target is not None]
-    rows = records(spark, lines_left(spark, left, lines), pipeline, system_time) if left else None
+    rows = records(spark, lines_left(spark, left, lines), pipeline, ingestion_time) if left else None
     return Read(blocks, record_schema(reader), rows)
 
 
-def records(spark: SparkSession, lines: Lines, pipeline: Pipeline, system_time: datetime) -> DataFrame:
+def records(spark: SparkSession, lines: Lines, pipeline: Pipeline, ingestion_time: datetime) -> DataFrame:
     """Parse all lines with the table's reader: return the columns of `parse.records`, and CODE."""
     rows = as_rows(spark, lines)
-    return parse.records(rows, pipeline, system_time).select("*", _code())
+    return parse.records(rows, pipeline, ingestion_time).select("*", _code())
 
 
 def places(spark: SparkSession, lines: Lines) -> pa.Table:
@@ -350,13 +350,13 @@ def mapped(records: DataFrame, task: Task, gives: StructType, shares: Sequence[S
     return worker.mapped(numbered, of_task, gives)
 
 
-def rows(spark: SparkSession, lines: Lines, pipeline: Pipeline, system_time: datetime, folder: Path) -> DataFrame:
+def rows(spark: SparkSession, lines: Lines, pipeline: Pipeline, ingestion_time: datetime, folder: Path) -> DataFrame:
     """Return the records as rows like `parse.records` returns them, without judging them.
 
     `folder` must exist until the rows are read.
     """
     found = read_records(
-        spark, lines, pipeline, system_time, fast_json.plain_record_reader(pipeline, system_time, 1), folder
+        spark, lines, pipeline, ingestion_time, fast_json.plain_record_reader(pipeline, ingestion_time, 1), folder
     )
     frames = [] if found.rows is None else [found.rows.drop(CODE)]
     if found.blocks:
@@ -368,7 +368,7 @@ def rows(spark: SparkSession, lines: Lines, pipeline: Pipeline, system_time: dat
 
         opened = _shared(spark, [found.blocks], found.schema, shown, numbered, seeded=False)
         frames.append(opened.toDF(*(field.name for field in of_record)))
-    return _together(frames) if frames else records(spark, Lines([], None), pipeline, system_time).drop(CODE)
+    return _together(frames) if frames else records(spark, Lines([], None), pipeline, ingestion_time).drop(CODE)
 
 
 def record_schema(reader: Reader) -> pa.Schema:

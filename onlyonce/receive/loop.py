@@ -18,12 +18,12 @@ from onlyonce import context as onlyonce_context
 from onlyonce.catalog import chunks as catalog
 from onlyonce.catalog.merging import Merging
 from onlyonce.commitlog.batches import Batches, Closes
-from onlyonce.commitlog.lineages import Driver, Lineages, Turns
+from onlyonce.commitlog.incarnations import Driver, Incarnations, Turns
 from onlyonce.context import Query, RunContext, drain_query
 from onlyonce.core import gc, stored_names
 from onlyonce.core.batch import BY_POSITION, EXACTLY_ONCE, Batch, Outcome, Plan, to_micros
 from onlyonce.core.errors import CommitStateUnknown, Retryable
-from onlyonce.core.frontier import Frontier, Tides, closed_until
+from onlyonce.core.frontier import Frontier, Progress, closed_until
 from onlyonce.core.stored_names import AFTER_BATCH_NO
 from onlyonce.core.windows import Micros, micros
 from onlyonce.database.connect import Database
@@ -35,11 +35,11 @@ from onlyonce.tables import checkpoint, own_tables
 from onlyonce.tables import commit as tables_commit
 
 
-def looked_idle(context: RunContext, database: Database) -> tuple[Frontier, Tides] | None:
+def looked_idle(context: RunContext, database: Database) -> tuple[Frontier, Progress] | None:
     """Return the frontier and progress without idle and retired sources; None if the watermark does not advance.
 
-    A source that has had nothing for its `idle_after` is idle (`Tides.fallen_idle` decides). The close that follows
-    stores the tide and the idle sources, so a replay of later batches sees the same.
+    A source that has had nothing for its `idle_after` is idle (`Progress.fallen_idle` decides). The close that follows
+    stores the max event time and the idle sources, so a replay of later batches sees the same.
     docs/specification/watermark-marker.md. A source may be found idle late, and holds back the watermark until then:
     the last search for new input must have found nothing from it.
     """
@@ -50,11 +50,11 @@ def looked_idle(context: RunContext, database: Database) -> tuple[Frontier, Tide
     clock = to_micros(context.looked_at)
     assert clock is not None
     idle_after = {name: one.idle_after for name, one in context.pipeline.inputs.items()}
-    tides = known.declared(idle_after, clock).fallen_idle(clock, idle_after, context.source().behind(taken_in))
-    least = tides.least()
-    if least is None or (now.tide is not None and least <= now.tide):
+    progress = known.declared(idle_after, clock).fallen_idle(clock, idle_after, context.source().behind(taken_in))
+    least = progress.least()
+    if least is None or (now.max_event_time is not None and least <= now.max_event_time):
         return None
-    return replace(now, tide=least), tides
+    return replace(now, max_event_time=least), progress
 
 
 # Merge the catalog as it grows: between two batches, for a bounded number of ids each time.
@@ -76,18 +76,20 @@ def merge_catalog(database: Database, driver: Driver, instance: str, plan: Plan)
     merged = 0
     try:
         with Merging.once(database) as merging:
-            crowds = list(merging.grown(plan.lineage, plan.batch_id, plan.bucket))
+            crowds = list(merging.grown(plan.incarnation, plan.batch_id, plan.bucket))
         while crowds and merged < gc.BETWEEN_BATCHES:
-            with Lineages.once(database) as lineages:
-                lineages.check_epoch(driver.lineage, driver.epoch)
-                parts = Merging(lineages.scope).merge_if_free(instance, crowds[0])
+            with Incarnations.once(database) as incarnations:
+                incarnations.check_epoch(driver.incarnation, driver.epoch)
+                parts = Merging(incarnations.scope).merge_if_free(instance, crowds[0])
             if parts:
                 passing("merge-after-commit")
             else:
                 del crowds[0]
             merged += sum(part.ids for part in parts)
     except (Retryable, CommitStateUnknown) as error:
-        log.warning("the catalog is merged later", lineage=plan.lineage, batch=plan.batch_id, problem=error.what)
+        log.warning(
+            "the catalog is merged later", incarnation=plan.incarnation, batch=plan.batch_id, problem=error.what
+        )
     return merged
 
 
@@ -119,7 +121,7 @@ def register(context: RunContext) -> int:
     if new := context.skipped - known:
         query.log.warning("folders skipped", what=folders.told(new))
     if added:
-        query.log.info("registered", unit=f"{query.lineage}/files", entries=added)
+        query.log.info("registered", unit=f"{query.incarnation}/files", entries=added)
     passing("receive-registered")
     return added
 
@@ -174,12 +176,14 @@ def close(context: RunContext, *, ended: bool) -> None:
     if not ended and (context.pipeline.idle_after is None or something_waits(context)):
         return
     now = Batches(query.database).frontier(context.instance)
-    tides = Turns(query.database).known(context.instance) if context.pipeline.sources else None
-    # If there are several sources, one may be ahead of the pipeline's tide: what it has sent is closed too.
-    reached = now.after_batch(tides.furthest()) if tides else now
+    progress = Turns(query.database).known(context.instance) if context.pipeline.sources else None
+    # If there are several sources, one may be ahead of the pipeline's max_event_time: what it has sent is closed too.
+    reached = now.after_batch(progress.furthest()) if progress else now
     after = reached.declared_ended() if ended else _silence(context, reached)
-    if after is not None and _closes_more(context, now, after, reached.tide):
-        _close(context, query, "ended" if ended else "silent", replace(after, tide=now.tide), tides)
+    if after is not None and _closes_more(context, now, after, reached.max_event_time):
+        _close(
+            context, query, "ended" if ended else "silent", replace(after, max_event_time=now.max_event_time), progress
+        )
 
 
 def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: int) -> Plan | None:
@@ -195,7 +199,7 @@ def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: i
     passing("receive-before-begin")
 
     def landed() -> bool:
-        return at_least_once.landed(context.events, query.lineage, batch_id)
+        return at_least_once.landed(context.events, query.incarnation, batch_id)
 
     batch = Batches(query.database).begin(query.driver, context.instance, plan, known, landed, context.pipeline.sources)
     passing("receive-after-begin")
@@ -206,8 +210,8 @@ def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: i
         return None
     lines, must = listed.lines(batch.plan.facts)
     commit = tables_commit.Commit(
-        stored_names.transaction(query.lineage, stored_names.EVENTS_BY), batch_id,
-        stored_names.receive_note(query.lineage, batch_id), query.driver.epoch,
+        stored_names.transaction(query.incarnation, stored_names.EVENTS_BY), batch_id,
+        stored_names.receive_note(query.incarnation, batch_id), query.driver.epoch,
         batch.plan.offsets_hash,
     )  # fmt: skip
     written = own_tables.append(
@@ -221,8 +225,8 @@ def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: i
 
 
 def _skip(query: Query, batch: Batch) -> None:
-    """End a batch with no records: an earlier life has committed it (`onlyonce lineage new`), or it is empty."""
-    nothing = Outcome(read=0, kept=0, invalid=0, remnant=0, duplicate=0, unknown_fields=0)
+    """End a batch with no records: an earlier incarnation has committed it (`onlyonce reset`), or it is empty."""
+    nothing = Outcome(read=0, kept=0, invalid=0, expired=0, duplicate=0, unknown_fields=0)
     Batches(query.database).end(query.driver, batch, nothing)
 
 
@@ -230,13 +234,13 @@ def _plan(context: RunContext, query: Query, batch_id: int, listed: all_sources.
     offset, offsets_hash = checkpoint.offsets(query.written, batch_id)
     before = checkpoint.offsets(query.written, batch_id - 1)[0] if batch_id else None
     return Plan(
-        lineage=query.lineage,
+        incarnation=query.incarnation,
         batch_id=batch_id,
         source_from=before,
         source_to={**offset, **listed.summary()},
         offsets_hash=offsets_hash,
         partitions=context.partitions_of(listed.size()),
-        system_time=arrived,
+        ingestion_time=arrived,
         bucket=int(arrived.timestamp()) // catalog.BUCKET_SECONDS,
         settings=context.settings(),
         mode=BY_POSITION if context.pipeline.by_position else context.mode,
@@ -254,7 +258,7 @@ def _end(context: RunContext, query: Query, batch: Batch, must: Callable[[int], 
     else:
         read = must(Batches(query.database).fated(batch.plan))
         total = Batches(query.database).end_receive(query.driver, batch, read, version, bounded=context.bounded)
-    unit = f"{query.lineage}/{batch.plan.batch_id}"
+    unit = f"{query.incarnation}/{batch.plan.batch_id}"
     query.log.info("batch committed", unit=unit, **total)
 
 
@@ -270,9 +274,9 @@ def _silence(context: RunContext, now: Frontier) -> Frontier | None:
 def _closes_more(context: RunContext, now: Frontier, after: Frontier, reached: Micros | None) -> bool:
     for output in context.pipeline.roots():
         if output.window is not None and reached is not None:
-            lateness = micros(output.lateness)
-            before = closed_until(now, output.window, lateness)
-            then = closed_until(after, output.window, lateness)
+            watermark_delay = micros(output.watermark_delay)
+            before = closed_until(now, output.window, watermark_delay)
+            then = closed_until(after, output.window, watermark_delay)
             limit = output.window.last_end(reached)
             if then is not None and (before is None or before < min(then, limit)):
                 return True
@@ -283,19 +287,19 @@ def _close_is_open(context: RunContext, query: Query) -> bool:
     return Closes(query.database).is_open(query.driver)
 
 
-def _close(context: RunContext, query: Query, kind: str, after: Frontier, tides: Tides | None = None) -> None:
+def _close(context: RunContext, query: Query, kind: str, after: Frontier, progress: Progress | None = None) -> None:
     """Commit a close: begin it, append one control row under a transaction id of its own, end it.
 
     docs/specification/watermark-marker.md. A close is never within a batch of receive.
     """
     with context.receiving:
-        number, kind, after = Closes(query.database).begin(query.driver, kind, after, tides)
+        number, kind, after = Closes(query.database).begin(query.driver, kind, after, progress)
         passing("close-after-begin")
-        app_id = stored_names.transaction(query.lineage, stored_names.MARKER_BY)
+        app_id = stored_names.transaction(query.incarnation, stored_names.MARKER_BY)
         commit = tables_commit.Commit(
             app_id, number, stored_names.numbered(app_id, number), query.driver.epoch, after.content
         )
-        version = events.add_control(context.events, commit, query.lineage, -number, after, datetime.now(UTC))
+        version = events.add_control(context.events, commit, query.incarnation, -number, after, datetime.now(UTC))
         passing("close-after-delta")
         Closes(query.database).end(query.driver, number, version)
         query.log.info("input closed", unit=commit.unit, kind=kind)

@@ -29,7 +29,7 @@ from onlyonce.failpoints import passing
 
 CANDIDATE, INVALID, SEED = 0, 1, 2
 """What a record is before it is judged. Each partition has one seed, which becomes its control row."""
-KEPT, DUPLICATE, REMNANT = 0, 3, 4
+KEPT, DUPLICATE, EXPIRED = 0, 3, 4
 """The fate of a candidate. An invalid row and the seed keep their code."""
 
 NO_LOOK_UPS = catalog.LookUps()
@@ -106,7 +106,7 @@ class _Tally:
     duplicate: int
     unknown_fields: int
     largest: int | None
-    remnant: int = 0
+    expired: int = 0
     took: catalog.LookUps = NO_LOOK_UPS
 
 
@@ -141,13 +141,13 @@ def _partition(records: Records) -> int:
 
 
 def _fates(work: Work, records: Records) -> tuple[NDArray[np.int8], _Tally]:
-    if work.place.is_remnant:
+    if work.place.is_expired:
         fates = records.code.copy()
         rows = np.flatnonzero(records.code == CANDIDATE)
-        # Whether a remnant was kept before can't be known any more: it is stored as a remnant, so none is lost or kept
-        # twice.
-        fates[rows] = REMNANT
-        return fates, _Tally(0, int((records.code == INVALID).sum()), 0, 0, None, remnant=len(rows))
+        # Whether an expired record was kept before can't be known any more: it is stored as an expired record, so none
+        # is lost or kept twice.
+        fates[rows] = EXPIRED
+        return fates, _Tally(0, int((records.code == INVALID).sum()), 0, 0, None, expired=len(rows))
     return fates_of(records, lambda ids: look_up.look_up(work.database, work.place, ids))
 
 
@@ -179,21 +179,21 @@ def _commit(work: Work, records: Records, fates: NDArray[np.int8], tally: _Tally
     place = work.place
     unit = _unit(place)
     kept = fates == KEPT
-    content = Content(tally.kept + tally.invalid + tally.remnant, _content_hash(records, fates))
+    content = Content(tally.kept + tally.invalid + tally.expired, _content_hash(records, fates))
     counts = Counts(
-        kept=tally.kept, invalid=tally.invalid, remnant=tally.remnant, duplicate=tally.duplicate,
+        kept=tally.kept, invalid=tally.invalid, expired=tally.expired, duplicate=tally.duplicate,
         unknown_fields=tally.unknown_fields, largest=to_time(tally.largest),
     )  # fmt: skip
     ids = (records.high[kept], records.low[kept])
     stored, filtered = filters.pack(ids), filters.make(ids)
     wanted = units.Claim(unit, work.epoch, attempt_name(), "witness")
-    chunk = None if place.is_remnant else units.Chunk(place, stored, filtered)  # its bucket may be gone
+    chunk = None if place.is_expired else units.Chunk(place, stored, filtered)  # its bucket may be gone
     if Units(work.database).commit_received(wanted, content, counts, chunk, tally.took):
         look_up.remember(work.database, place, stored, filtered)
 
 
 def _unit(place: catalog.Place) -> UnitId:
-    return UnitId(place.lineage, place.batch_id, EVENTS, place.partition)
+    return UnitId(place.incarnation, place.batch_id, EVENTS, place.partition)
 
 
 def _content_hash(records: Records, fates: NDArray[np.int8]) -> str:

@@ -1,4 +1,4 @@
-"""Find late, invalid, remnant and rejected records, and judge lateness in whole columns. Without a JVM.
+"""Find late, invalid, expired and rejected records, and judge watermark delay in whole columns. Without a JVM.
 
 The model's rule decides what is late (`onlyonce.core.frontier`). It is evaluated once for each frontier. All rows of
 one task of receive have the same frontier, so there are few.
@@ -21,20 +21,20 @@ from onlyonce.core import stored_names
 from onlyonce.core.batch import to_micros, to_time
 from onlyonce.core.frontier import Frontier, closed_until
 from onlyonce.core.stored_names import (
+    EXPIRED,
     INVALID,
     KEPT,
     OO_BATCH,
     OO_EVENT_TIME,
     OO_FRONTIER,
     OO_HIGH,
+    OO_INCARNATION,
+    OO_INGESTION_TIME,
     OO_KIND,
-    OO_LINEAGE,
     OO_LOW,
     OO_PLACE,
     OO_RAW,
     OO_REASON,
-    OO_SYSTEM_TIME,
-    REMNANT,
 )
 from onlyonce.core.windows import Chained, Fixed, Joined, Session, Window, micros, reach
 from onlyonce.database.connect import Database
@@ -47,12 +47,12 @@ NOTHING_CLOSED = int(np.iinfo(np.int64).min)
 
 
 def judged_rows(
-    part: pa.RecordBatch, window: Window, lateness: int
+    part: pa.RecordBatch, window: Window, watermark_delay: int
 ) -> Iterator[tuple[Times, Times, NDArray[np.bool_]]]:
     """Yield (starts, ends) of all rows, and which are late, for each window that a record is in.
 
     In a chain a record is also late if an upstream output left it out."""
-    closed = closed_by_row(part.column(OO_FRONTIER), window, lateness)
+    closed = closed_by_row(part.column(OO_FRONTIER), window, watermark_delay)
     known = closed != NOTHING_CLOSED
     if isinstance(window, Chained):
         for _, before, late in judged_rows(part, window.upstream, micros(window.waits_before)):
@@ -65,14 +65,16 @@ def judged_rows(
         yield starts, ends, known & (compared <= closed)
 
 
-def closed_by_row(frontiers: pa.StructArray, window: Window, lateness: int) -> Times:
+def closed_by_row(frontiers: pa.StructArray, window: Window, watermark_delay: int) -> Times:
     """Return up to where the output's windows were closed for each row; NOTHING_CLOSED if none was."""
     names = [field.name for field in frontiers.type]
     columns = np.column_stack([whole_micros(column) for column in frontiers.flatten()])
     # Rows with one frontier are consecutive, so the rule is evaluated once for each run of them.
     begins = np.flatnonzero(np.r_[True, (columns[1:] != columns[:-1]).any(axis=1)][: len(columns)])
     distinct, which = np.unique(columns[begins], axis=0, return_inverse=True)
-    closed = [_closed_until(dict(zip(names, values, strict=True)), window, lateness) for values in distinct.tolist()]
+    closed = [
+        _closed_until(dict(zip(names, values, strict=True)), window, watermark_delay) for values in distinct.tolist()
+    ]
     return np.repeat(np.array(closed, dtype=np.int64)[which.reshape(-1)], np.diff(begins, append=len(columns)))
 
 
@@ -105,9 +107,9 @@ def _days(window: Fixed, times: Times) -> tuple[Times, Times]:
     return starts, ends
 
 
-def _closed_until(values: dict[str, int], window: Window, lateness: int) -> int:
+def _closed_until(values: dict[str, int], window: Window, watermark_delay: int) -> int:
     known = {name: None if value == NOTHING_CLOSED else value for name, value in values.items()}
-    until = closed_until(Frontier(**known), window, lateness)
+    until = closed_until(Frontier(**known), window, watermark_delay)
     return NOTHING_CLOSED if until is None else until
 
 
@@ -118,7 +120,7 @@ def whole_micros(column: pa.Array) -> Times:
     return numbers
 
 
-# The rows of late, invalid and remnant records in the Delta table `events`.
+# The rows of late, invalid and expired records in the Delta table `events`.
 #
 # A pipeline that never ran has no rows. Rows are shown as soon as they are in `events`, even before their batch is
 # committed.
@@ -126,7 +128,7 @@ def whole_micros(column: pa.Array) -> Times:
 
 Row = dict[str, Any]
 
-_ORIGIN = {OO_LINEAGE: "lineage", OO_BATCH: "batch"}
+_ORIGIN = {OO_INCARNATION: "incarnation", OO_BATCH: "batch"}
 
 
 def late(pipeline: Pipeline, instance: str, limit: int, only: str | None = None) -> tuple[int, list[Row]]:
@@ -134,7 +136,7 @@ def late(pipeline: Pipeline, instance: str, limit: int, only: str | None = None)
     rows: list[Row] = []
     total = 0
     windowed = [o for o in pipeline.roots() if o.window is not None and only in (None, o.name)]
-    wanted = [*pipeline.record_id, OO_EVENT_TIME, OO_FRONTIER, OO_LINEAGE, OO_BATCH]
+    wanted = [*pipeline.record_id, OO_EVENT_TIME, OO_FRONTIER, OO_INCARNATION, OO_BATCH]
     for part in parts(instance, of_kind(KEPT), wanted):
         for output in windowed:
             for start, end, positions in late_pairs(part, output):
@@ -150,22 +152,22 @@ def late_pairs(part: pa.RecordBatch, output: Output) -> Iterator[tuple[Times, Ti
     `part` has `oo_event_time` and `oo_frontier`. A session compares the event time itself.
     """
     assert output.window is not None
-    for starts, ends, late in judged_rows(part, output.window, micros(output.lateness)):
+    for starts, ends, late in judged_rows(part, output.window, micros(output.watermark_delay)):
         yield starts, ends, np.flatnonzero(late)
 
 
 def invalid(pipeline: Pipeline, instance: str, limit: int) -> tuple[int, list[Row]]:
     """Return how many invalid records there are, and the first `limit` with reason, place and raw content."""
     del pipeline  # an invalid record has none of the declared columns
-    wanted = {OO_REASON: "reason", OO_PLACE: "place", OO_RAW: "raw", OO_SYSTEM_TIME: "system_time", **_ORIGIN}
+    wanted = {OO_REASON: "reason", OO_PLACE: "place", OO_RAW: "raw", OO_INGESTION_TIME: "ingestion_time", **_ORIGIN}
     return _rows(instance, INVALID, wanted, limit)
 
 
-def remnant(pipeline: Pipeline, instance: str, limit: int) -> tuple[int, list[Row]]:
+def expired(pipeline: Pipeline, instance: str, limit: int) -> tuple[int, list[Row]]:
     """Return how many records were older than the dedup horizon, and the first `limit`."""
     ids = {column: column for column in pipeline.record_id}
     wanted = {OO_REASON: "reason", **ids, OO_EVENT_TIME: "event_time", OO_RAW: "raw", **_ORIGIN}
-    return _rows(instance, REMNANT, wanted, limit)
+    return _rows(instance, EXPIRED, wanted, limit)
 
 
 def _rows(instance: str, kind: str, wanted: dict[str, str], limit: int) -> tuple[int, list[Row]]:
@@ -184,7 +186,7 @@ def _late_row(pipeline: Pipeline, output: Output, part: pa.RecordBatch, at: int,
     session = isinstance(output.window, Session)
     frontier = {name: to_micros(value) for name, value in record[OO_FRONTIER].items()}
     assert output.window is not None
-    closed = closed_until(Frontier(**frontier), output.window, micros(output.lateness))
+    closed = closed_until(Frontier(**frontier), output.window, micros(output.watermark_delay))
     return {
         "output": output.name,
         "window_start": None if session else to_time(int(start[at])),
@@ -235,7 +237,7 @@ def _told(row: Row) -> Row:
     """Return the output, the reason and the window first, then the record's batch."""
     told = {name: row[name] for name in ("output", "reason", "window_start", "window_end", "event_time", "record_id")}
     return told | {
-        "batch": f"{row['lineage']}/{row['batch']}",
+        "batch": f"{row['incarnation']}/{row['batch']}",
         "received": f"{row['received_as']}/{row['received_in']}",
     }
 

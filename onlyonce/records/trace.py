@@ -29,14 +29,14 @@ from onlyonce.core.stored_names import (
     OO_EVENT_TIME,
     OO_FRONTIER,
     OO_HIGH,
+    OO_INCARNATION,
+    OO_INGESTION_TIME,
     OO_KIND,
-    OO_LINEAGE,
     OO_LOW,
     OO_PARTITION,
     OO_PLACE,
     OO_RAW,
     OO_REASON,
-    OO_SYSTEM_TIME,
 )
 from onlyonce.core.windows import Chained, Session, micros
 from onlyonce.database.connect import Database
@@ -49,11 +49,11 @@ PLATFORM = [
     OO_KIND,
     OO_HIGH,
     OO_LOW,
-    OO_LINEAGE,
+    OO_INCARNATION,
     OO_BATCH,
     OO_PARTITION,
     OO_EVENT_TIME,
-    OO_SYSTEM_TIME,
+    OO_INGESTION_TIME,
     OO_FRONTIER,
     OO_REASON,
     OO_PLACE,
@@ -105,7 +105,7 @@ def trace(database: Database, pipeline: Pipeline, instance: str, wanted: Asked) 
         "record id": " or ".join(map(str, wanted.ids)),
         "catalog": NOT_NEEDED
         if pipeline.by_position
-        else ", ".join(f"{key.lineage}/{key.batch_id}, partition {key.partition}" for key in known) or NOT_THERE,
+        else ", ".join(f"{key.incarnation}/{key.batch_id}, partition {key.partition}" for key in known) or NOT_THERE,
     }
     tables = {"fates": shown} | ({"windows": windows} if windows else {})
     told = _told(shown, bool(known)) + (_removed(kept) if not shown and kept is not None else [])
@@ -119,7 +119,7 @@ def _removed(kept: int) -> list[str]:
 
 
 def _summary(shown: list[Row], windows: list[Row]) -> str:
-    counts = {kind: sum(fate["fate"] == kind for fate in shown) for kind in ("kept", "remnant", "invalid")}
+    counts = {kind: sum(fate["fate"] == kind for fate in shown) for kind in ("kept", "expired", "invalid")}
     said = [f"{kind}{f' {count} times' if count > 1 else ''}" for kind, count in counts.items() if count]
     for fate in ("late", "rejected"):
         count = sum(row["fate"] == fate for row in windows)
@@ -168,13 +168,13 @@ def _of_lines(instance: str, values: dict[str, str]) -> list[Row]:
 
 def _fate(traces: Traces, row: Row) -> tuple[Row, int | None]:
     """Return the fate of one row of `events` with its batch and unit, and the version of the commit that holds it."""
-    batch = stored_names.batch(row[OO_LINEAGE], row[OO_BATCH])
-    unit = stored_names.unit(row[OO_LINEAGE], row[OO_BATCH], units.EVENTS, row[OO_PARTITION])
-    log = traces.judged(unit, row[OO_LINEAGE], row[OO_BATCH])
+    batch = stored_names.batch(row[OO_INCARNATION], row[OO_BATCH])
+    unit = stored_names.unit(row[OO_INCARNATION], row[OO_BATCH], units.EVENTS, row[OO_PARTITION])
+    log = traces.judged(unit, row[OO_INCARNATION], row[OO_BATCH])
     said = {name: getattr(log, name, None) for name in ("unit_committed_at", "committed_at", "run_id", "mode")}
     fate = {
         "fate": row[OO_KIND], "batch": batch, "state": log.state if log else "unknown",
-        "event_time": row[OO_EVENT_TIME], "system_time": row[OO_SYSTEM_TIME], "reason": row[OO_REASON],
+        "event_time": row[OO_EVENT_TIME], "ingestion_time": row[OO_INGESTION_TIME], "reason": row[OO_REASON],
         "place": row[OO_PLACE], "raw": row[OO_RAW], "unit": _unit(log, unit), **said,
     }  # fmt: skip
     return fate, log.delta_version if log else None
@@ -230,7 +230,7 @@ def _of_output(
     time = to_micros(row[OO_EVENT_TIME]) or 0
     frontier = Frontier(**{part: to_micros(value) for part, value in (row[OO_FRONTIER] or {}).items()})
     if isinstance(root.window, Session):
-        late = is_late(frontier, root.window, micros(root.lateness), time, time)
+        late = is_late(frontier, root.window, micros(root.watermark_delay), time, time)
         # Only the function knows the key of the record's session: all sessions that hold the record's time are shown.
         made = [window for window in there if window.state == "closed"]
         if not made:
@@ -242,7 +242,7 @@ def _of_output(
     begins = (read.start_from or {}).get(FIRST_WINDOW) if read else None
     found = []
     for first, last in dict.fromkeys(root.window.assign(time)):
-        late = is_late(frontier, root.window, micros(root.lateness), time, last)
+        late = is_late(frontier, root.window, micros(root.watermark_delay), time, last)
         late = late or (begins is not None and first < begins)
         start, end = to_time(first), to_time(last)
         found.append(_of_window(name, late, start, end, read, known.get((start, end)), version))
@@ -277,5 +277,5 @@ def _shown(
     return {
         "output": name, "window_start": start, "window_end": end, "fate": fate, "state": state,
         "generation": made.generation if made else None, "rows": made.rows if made else None,
-        "made_by": f"{made.lineage}/{made.batch}" if made else None, "made_at": made.committed_at if made else None,
+        "made_by": f"{made.incarnation}/{made.batch}" if made else None, "made_at": made.committed_at if made else None,
     }  # fmt: skip

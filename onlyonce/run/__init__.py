@@ -1,1 +1,1 @@
-"""Runs of a pipeline: once, bounded or long (`stream`, `queries`), and new lives of its queries (`reset`)."""
+"""Runs of a pipeline: once, bounded or long (`stream`, `queries`), and new incarnations of its queries (`reset`)."""

@@ -150,7 +150,9 @@ def _has_written(database: Database, instance: str, before: Output, upto: int) -
     reach = Backfills(database).reach(instance, before.name)
     if reach.consumed < upto:
         return False
-    wanted = closed_until(Backfills(database).frontier_at(instance, upto), before.window, micros(before.lateness))
+    wanted = closed_until(
+        Backfills(database).frontier_at(instance, upto), before.window, micros(before.watermark_delay)
+    )
     there = reach.closed_until(before)
     if wanted is None or there is None:
         return wanted is None
@@ -339,9 +341,9 @@ class _Looks:
             loop.register(self._context)
         loop.idle(self._context)
         loop.close(self._context, ended=False)
-        lineages = self._context.lineages()
+        incarnations = self._context.incarnations()
         active = {query.name: query for query in self._context.spark.streams.active}
-        queries = {name: active[lineage] for name, lineage in lineages.items() if lineage in active}
+        queries = {name: active[incarnation] for name, incarnation in incarnations.items() if incarnation in active}
         done = {name: _last_batch(query) for name, query in queries.items()}
         for name in [name for name in list(self._down.found) if done.get(name, -1) >= 0 or _rests(queries.get(name))]:
             self._down.mended(name)

@@ -1,4 +1,5 @@
-"""Begin a new life of a query whose checkpoint is lost, swapped or damaged. Refusals name this command as the way out.
+"""Begin a new incarnation of a query whose checkpoint is lost, swapped or damaged. Refusals name this command as the
+way out.
 
 Receive continues from the logged offsets. An output reads `events` from the first row of its oldest open window, and
 leaves out windows that are final by the log. An output that keeps totals reads all of `events`. A processor's output is
@@ -18,12 +19,12 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from onlyonce import settings
 from onlyonce.api import load as declarations
-from onlyonce.api.outputs import ANEW, Output, check_anew
+from onlyonce.api.outputs import FROM_START, Output, check_from_start
 from onlyonce.api.pipeline import unknown
-from onlyonce.commitlog import lineages, units
+from onlyonce.commitlog import incarnations, units
 from onlyonce.commitlog.batches import Batches
-from onlyonce.commitlog.lineages import Lineages
-from onlyonce.commitlog.new_lives import Begun, LeftUnits, NewLives, Start
+from onlyonce.commitlog.incarnations import Incarnations
+from onlyonce.commitlog.new_incarnations import Begun, LeftUnits, NewIncarnations, Start
 from onlyonce.commitlog.removals import Removals
 from onlyonce.commitlog.units import Authorities, Unit
 from onlyonce.core import retention, stored_names
@@ -39,12 +40,13 @@ from onlyonce.tables.table_files import beside, is_ours
 
 AskedStart = dict[str, Any] | None
 
-FROM_THE_START: Start = {"version": 0, ANEW: True}
-"""Where each new life of an output with state of its own begins."""
+FROM_THE_START: Start = {"version": 0, FROM_START: True}
+"""Where each new incarnation of an output with state of its own begins."""
 
 
 def start_asked(instance: str, query: str, start: AskedStart) -> AskedStart:
-    """Return what a new life begins with, in addition to the log. `start` is what a changed declaration asks for.
+    """Return what a new incarnation begins with, in addition to the log. `start` is what a changed declaration asks
+    for.
 
     Raise Refused for a join: its rows depend on the state of its stream, which a new stream would not have.
     """
@@ -52,7 +54,7 @@ def start_asked(instance: str, query: str, start: AskedStart) -> AskedStart:
     if root and root.join:
         raise Refused(
             f"{instance}/{query} is a join: which of its rows are written is in the state of its stream, and a new "
-            "life would not have that",
+            "incarnation would not have that",
             data="nothing was changed; the rows that are written stay",
             hint="put its checkpoint back from a backup; or declare the join under another name, with a target of "
             "its own: it reads `events` from "
@@ -60,7 +62,7 @@ def start_asked(instance: str, query: str, start: AskedStart) -> AskedStart:
         )
     if root is None or root.stateful is None:
         return start
-    check_anew(f"{instance}/{query}", root)
+    check_from_start(f"{instance}/{query}", root)
     return (start or {}) | FROM_THE_START
 
 
@@ -70,23 +72,23 @@ def _declared(instance: str, query: str) -> Output | None:
 
 
 def cost_of(database: Database, instance: str, query: str, root: Output | None, start: Start | None) -> dict[str, Any]:
-    """Return what a new life costs, by the log: the rows of `events` that it reads again, and what readers see.
+    """Return what a new incarnation costs, by the log: the rows of `events` that it reads again, and what readers see.
 
     `start` is where it begins. `root` is None if the query is receive, or an output that is not declared.
     """
     if query == "receive":
         return {"rows read again": 0, "readers": "no gap: `events` and all results stay"}
     return {
-        "rows read again": NewLives(database).rows_again(instance, start),
+        "rows read again": NewIncarnations(database).rows_again(instance, start),
         "readers": seen_by_readers(root, start or {}),
     }
 
 
 def seen_by_readers(root: Output | None, start: Start) -> str:
-    """Say what readers of an output see until a new life has caught up."""
+    """Say what readers of an output see until a new incarnation has caught up."""
     if root is None:
         return "not known: the output is not declared"
-    if start.get(ANEW):
+    if start.get(FROM_START):
         return "a gap: the next run removes all rows of the target, and writes them again as it reads `events`"
     seen = []
     if FIRST_WINDOW in start:
@@ -103,25 +105,25 @@ def seen_by_readers(root: Output | None, start: Start) -> str:
 
 
 def is_start_possible(root: Output) -> bool:
-    """Return whether a new life of an output writes no row twice."""
+    """Return whether a new incarnation of an output writes no row twice."""
     try:
         if root.stateful:
-            check_anew(root.name, root)
+            check_from_start(root.name, root)
     except Refused:
         return False
     return root.join is None
 
 
-# A life that begins with what retention has left of `events`, because a person says that this will do.
+# An incarnation that begins with what retention has left of `events`, because a person says that this will do.
 # docs/specification/removal.md.
 #
 # A new output, one that keeps totals, and sessions read `events` from the beginning. If that is removed, they are
-# refused, until `onlyonce lineage new --from-kept` says otherwise. Such a life leaves out windows that start before
+# refused, until `onlyonce reset --from-kept` says otherwise. Such an incarnation leaves out windows that start before
 # what is kept. Totals and the first sessions have the kept records alone.
 
 
 def kept_start_of(instance: str, query: str, kept: Micros | None, begins: Start | None) -> Start:
-    """Return what a new life begins with, in addition to the log; nothing if it would begin later anyway.
+    """Return what a new incarnation begins with, in addition to the log; nothing if it would begin later anyway.
 
     Raise Refused if nothing is removed, or if the output is not declared.
     """
@@ -136,16 +138,16 @@ def kept_start_of(instance: str, query: str, kept: Micros | None, begins: Start 
 
 
 def first_kept(database: Database, target: str, *, yes: bool) -> Report | None:
-    """Register the first life of a new output; return None if it has a life."""
+    """Register the first incarnation of a new output; return None if it has an incarnation."""
     instance, _, query = target.strip("/").partition("/")
-    start = NewLives(database).first(
+    start = NewIncarnations(database).first(
         instance, query, lambda kept: kept_start_of(instance, query, kept, None), register=yes
     )
     if start is None:
         return None
     facts = {"instance": instance, "query": query, "starts from": retention.said(start[stored_names.KEPT_FROM])}
-    title = f"{target}: its first life" if yes else f"{target}: what its first life would be (add --yes)"
-    return Report(title, "lineage new" if yes else "dry run", facts)
+    title = f"{target}: its first incarnation" if yes else f"{target}: what its first incarnation would be (add --yes)"
+    return Report(title, "reset" if yes else "dry run", facts)
 
 
 def _root(instance: str, query: str) -> Output:
@@ -159,7 +161,7 @@ def _root(instance: str, query: str) -> Output:
 # Withdraw an output's batch that began, did not end, and has lost its checkpoint. First find what the batch has left in
 # the sinks.
 #
-# | left in the sink                                    | seen by a reader | a new life        |
+# | left in the sink                                    | seen by a reader | a new incarnation        |
 # |-----------------------------------------------------|------------------|-------------------|
 # | nothing, or units without rows                      | no               | writes the rows   |
 # | Delta: a witness whose transaction is not committed | no               | writes the rows   |
@@ -168,12 +170,12 @@ def _root(instance: str, query: str) -> Output:
 # | an append, an increment, rows in the outbox         | yes              | would write twice |
 #
 # In the last case the batch must be finished (`onlyonce.outputs.recover`). In all others the whole batch is withdrawn.
-# The epoch in each database of the lineage is raised before, so PostgreSQL refuses units of an older epoch. A Delta
+# The epoch in each database of the incarnation is raised before, so PostgreSQL refuses units of an older epoch. A Delta
 # table can't, so the batch's transaction id is used up there before its unit is removed.
 
 
 WRITTEN_OVER = ("upsert", "history", "FileSink(")
-"""How `declared` begins for sinks whose rows a new life replaces, or whose rows no reader has seen."""
+"""How `declared` begins for sinks whose rows a new incarnation replaces, or whose rows no reader has seen."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +189,7 @@ class Left:
 
     @property
     def must_stay(self) -> bool:
-        """Return whether a new life would write the rows a second time."""
+        """Return whether a new incarnation would write the rows a second time."""
         return not self.write.startswith(WRITTEN_OVER)
 
 
@@ -198,7 +200,7 @@ def left_by_batch(instance: str, found: LeftUnits) -> list[Left]:
     """
     with_rows = {unit.sink: unit for unit in found.units if unit.rows and unit.kind != "plain"}
     return [
-        _left(instance, unit, found.declared, stored_names.result_transaction(found.platform, found.lineage, sink))
+        _left(instance, unit, found.declared, stored_names.result_transaction(found.platform, found.incarnation, sink))
         for sink, unit in with_rows.items()
     ]
 
@@ -255,7 +257,7 @@ def take_back(path: Location, app_id: str, batch_id: int) -> None:
     if batch_holds(path, app_id, batch_id):
         raise _between(path, f"a driver that was at work has committed batch {batch_id}")
     if _has(table, app_id, batch_id):
-        return  # used up before, by a new life that was not completed
+        return  # used up before, by a new incarnation that was not completed
     mark = CommitProperties(
         custom_metadata={"userMetadata": _mark(app_id, batch_id)},
         app_transactions=[Transaction(name, batch_id) for name in (app_id, app_id + stored_names.USED_UP)],
@@ -310,71 +312,74 @@ def _left(instance: str, unit: Unit, declared: dict[str, dict[str, str]], app_id
 
 
 def new(target: str, *, yes: bool = False, start: dict[str, Any] | None = None, from_kept: bool = False) -> Report:
-    """Close the live lineage of INSTANCE/QUERY and register the next. Raise Refused.
+    """Close the live incarnation of INSTANCE/QUERY and register the next. Raise Refused.
 
-    Without `yes` only report what would be done. Drivers of the old life are fenced first, in each database to which
-    they may commit; raise DatabaseAway if one does not answer. `start` is what a changed declaration asks of the new
-    life, in addition to the log (`onlyonce.operate.plan`). `from_kept`: if the beginning of `events` is removed, begin
-    with what is kept (`kept_start_of`).
+    Without `yes` only report what would be done. Drivers of the old incarnation are fenced first, in each database to
+    which they may commit; raise DatabaseAway if one does not answer. `start` is what a changed declaration asks of the
+    new incarnation, in addition to the log (`onlyonce.operate.plan`). `from_kept`: if the beginning of `events` is
+    removed, begin with what is kept (`kept_start_of`).
     """
     instance, _, query = target.strip("/").partition("/")
     start = start_asked(instance, query, start)
     database = units.database_of(None)
     if from_kept and (first := first_kept(database, target, yes=yes)):
         return first
-    old = NewLives(database).old(instance, query)
+    old = NewIncarnations(database).old(instance, query)
     if query == "receive":
-        _refuse_forgotten(database, instance, old.lineage)
-    plan = NewLives(database).begins_at(instance, query, old.lineage, start)
+        _refuse_forgotten(database, instance, old.incarnation)
+    plan = NewIncarnations(database).begins_at(instance, query, old.incarnation, start)
     if from_kept:
         start = (start or {}) | kept_start_of(instance, query, Removals(database).kept_from(instance), plan)
         plan = (plan or {}) | start
-    Removals(database).refuse_life(instance, query, plan)
-    facts = {"instance": instance, "query": query, "old": old.lineage, "starts from": str(plan or "the beginning")}
+    Removals(database).refuse_incarnation(instance, query, plan)
+    facts = {"instance": instance, "query": query, "old": old.incarnation, "starts from": str(plan or "the beginning")}
     facts |= cost_of(database, instance, query, _declared(instance, query), plan)
     if not yes:
-        return Report(f"{target}: what a new life would do (add --yes)", "dry run", facts)
-    driver = Lineages(database).bump(old, "lineage new")
+        return Report(f"{target}: what a new incarnation would do (add --yes)", "dry run", facts)
+    driver = Incarnations(database).bump(old, "reset")
     Authorities(database).refuse_forgotten(driver)
     Authorities(database).fence(driver)
     if query == "receive":
         _fence_events(database, instance, driver)
     else:
-        _settle_outputs(database, driver, instance, query, anew=ANEW in (start or {}))
-    made = NewLives(database).begin(instance, query, driver, start)
-    return Report(f"{target}: a new life", "lineage new", facts | {"new": made})
+        _settle_outputs(database, driver, instance, query, from_start=FROM_START in (start or {}))
+    made = NewIncarnations(database).begin(instance, query, driver, start)
+    return Report(f"{target}: a new incarnation", "reset", facts | {"new": made})
 
 
-def _refuse_forgotten(database: Database, instance: str, lineage: str) -> None:
-    """Raise Refused if `events` has batches that the log does not know: a new life would take their records in again.
+def _refuse_forgotten(database: Database, instance: str, incarnation: str) -> None:
+    """Raise Refused if `events` has batches that the log does not know: a new incarnation would take their records in
+    again.
 
     Then the log was restored from an older backup than `events`.
     """
     path = settings.data_location(instance) / stored_names.EVENTS_FOLDER
     there = (
-        opening.table(path).transaction_version(stored_names.transaction(lineage, stored_names.EVENTS_BY))
+        opening.table(path).transaction_version(stored_names.transaction(incarnation, stored_names.EVENTS_BY))
         if opening.any_in(path)
         else None
     )
-    begun = Lineages(database).last_batches(lineage)[0]
+    begun = Incarnations(database).last_batches(incarnation)[0]
     if there is not None and there > (-1 if begun is None else begun):
         raise Refused(
-            f"the table {path} holds batch {there} of lineage {lineage}, but the log knows none after {begun}",
-            data="nothing was changed; a new life would write the records of the forgotten batches again",
+            f"the table {path} holds batch {there} of incarnation {incarnation}, but the log knows none after {begun}",
+            data="nothing was changed; a new incarnation would write the records of the forgotten batches again",
             hint="PostgreSQL was restored from an older backup: restore it, the tables and the checkpoints from "
             "one moment",
         )
 
 
-def _settle_outputs(database: Database, driver: lineages.Driver, instance: str, query: str, *, anew: bool) -> None:
+def _settle_outputs(
+    database: Database, driver: incarnations.Driver, instance: str, query: str, *, from_start: bool
+) -> None:
     """Settle each output batch that began and did not end.
 
-    If its sinks hold rows that a new life would write a second time, finish it. Otherwise, or if the new life removes
-    all rows from the target, prepare it to be withdrawn.
+    If its sinks hold rows that a new incarnation would write a second time, finish it. Otherwise, or if the new
+    incarnation removes all rows from the target, prepare it to be withdrawn.
     """
-    for row in NewLives(database).begun(driver.lineage):
-        left = left_by_batch(instance, NewLives(database).left(driver, instance, query, row.batch_id))
-        staying = [one.sink for one in left if one.must_stay and not anew and is_written(one, row.batch_id)]
+    for row in NewIncarnations(database).begun(driver.incarnation):
+        left = left_by_batch(instance, NewIncarnations(database).left(driver, instance, query, row.batch_id))
+        staying = [one.sink for one in left if one.must_stay and not from_start and is_written(one, row.batch_id)]
         if staying:
             _finish_output(database, driver, instance, query, row.batch_id)
             continue
@@ -383,41 +388,43 @@ def _settle_outputs(database: Database, driver: lineages.Driver, instance: str, 
                 take_all_back(one.table, one.app_id, row.batch_id)
 
 
-def _finish_output(database: Database, driver: lineages.Driver, instance: str, query: str, batch_id: int) -> None:
-    """Finish a batch whose written rows a new life would write a second time: write what is missing, and end it."""
+def _finish_output(database: Database, driver: incarnations.Driver, instance: str, query: str, batch_id: int) -> None:
+    """Finish a batch whose written rows a new incarnation would write a second time: write what is missing, and end
+    it.
+    """
     from onlyonce.context import Query, RunContext
     from onlyonce.engine import session
     from onlyonce.outputs import recover
 
     pipeline = declarations.one(instance.partition("@")[0])
     root = pipeline.output(query)
-    old = NewLives(database).old(instance, query)
+    old = NewIncarnations(database).old(instance, query)
     context = RunContext(
-        session.start(f"onlyonce lineage new {instance}/{query}"), pipeline, instance, driver.run_id, database
+        session.start(f"onlyonce reset {instance}/{query}"), pipeline, instance, driver.run_id, database
     )
     recover.finish(
         context, Query(driver, context.folder, driver.session(database), old.start_from or {}), root, batch_id
     )
 
 
-def _fence_events(database: Database, instance: str, driver: lineages.Driver) -> None:
+def _fence_events(database: Database, instance: str, driver: incarnations.Driver) -> None:
     """Use up the transaction of a begun receive batch, so that a zombie's Delta commit fails.
 
     If `events` has the commit already, the batch is ended instead of withdrawn.
     """
     path = settings.data_location(instance) / stored_names.EVENTS_FOLDER
-    app_id = stored_names.transaction(driver.lineage, stored_names.EVENTS_BY)
-    for row in NewLives(database).begun(driver.lineage):
+    app_id = stored_names.transaction(driver.incarnation, stored_names.EVENTS_BY)
+    for row in NewIncarnations(database).begun(driver.incarnation):
         if batch_holds(path, app_id, row.batch_id):
             _finish(database, driver, row, opening.table(path), path)
         else:
             take_back(path, app_id, row.batch_id)
 
 
-def _finish(database: Database, driver: lineages.Driver, row: Begun, table: DeltaTable, path: Location) -> None:
+def _finish(database: Database, driver: incarnations.Driver, row: Begun, table: DeltaTable, path: Location) -> None:
     """End a begun receive batch whose rows are in `events` and whose units are in the log."""
-    found = Batches(database).find_begun(driver.lineage, row.batch_id)
-    unit = f'"{driver.lineage}/{row.batch_id}/events"'
+    found = Batches(database).find_begun(driver.incarnation, row.batch_id)
+    unit = f'"{driver.incarnation}/{row.batch_id}/events"'
     version = next(int(e["version"]) for e in table.history() if unit in str(e.get("userMetadata")))
     must = _must(path.parent, row.source_to, found.plan.facts)
     if found.without_catalog:
@@ -437,8 +444,8 @@ def _must(folder: Location, source_to: dict[str, Any], facts: dict[str, Any]) ->
     if stored_names.OFFSETS in source_to:
         most = int(source_to[stored_names.LINES]) + int(source_to.get(stored_names.LOST, 0)) + len(facts)
         return lambda fated: min(fated, most)
-    of_source = lineages.SOURCE in source_to
-    registry = folder / stored_names.SOURCES_FOLDER / source_to[lineages.SOURCE] if of_source else folder
+    of_source = incarnations.SOURCE in source_to
+    registry = folder / stored_names.SOURCES_FOLDER / source_to[incarnations.SOURCE] if of_source else folder
     read = _records(
         registry / stored_names.FILES_MANIFEST, int(source_to[SOURCE_BATCH_NO if of_source else BATCH_NO]), facts
     )

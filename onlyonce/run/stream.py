@@ -27,7 +27,7 @@ from onlyonce.asked import parse
 from onlyonce.commitlog import drivers, units
 from onlyonce.commitlog.drivers import LongRuns
 from onlyonce.commitlog.health import Views
-from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.incarnations import Incarnations
 from onlyonce.commitlog.units import Authorities
 from onlyonce.core import stored_names
 from onlyonce.core.errors import DatabaseAway, OnlyonceError, Refused, Superseded
@@ -60,7 +60,7 @@ class Place:
 
     def __init__(self, database: Database, instance: str) -> None:
         self._instance = instance
-        # Not a lineage's name: a starting driver ends the sessions with its lineages' names.
+        # Not an incarnation's name: a starting driver ends the sessions with its incarnations' names.
         self._session = Session(Database(database.url, f"onlyonce-place/{instance}"))
 
     def ours(self) -> bool:
@@ -115,7 +115,7 @@ class LongRun:
 
     def __init__(self, database: Database, taken: drivers.Taken, place: Place) -> None:
         self.taken, self._place = taken, place
-        # Not a lineage's name: a starting driver ends the sessions with its lineages' names.
+        # Not an incarnation's name: a starting driver ends the sessions with its incarnations' names.
         self._database = Database(database.url, f"onlyonce-long-run/{taken.instance}")
         self._turns = 0
         self._down: Mapping[str, str] = {}
@@ -244,7 +244,7 @@ def main(argv: list[str]) -> Report:
         return _dry_run(pipeline, asked)
     claims.claim(settings.data_root(), str(Authorities(database).identity()))
     instance = _instance(database, pipeline, asked.bounded)
-    Lineages(database).add_instance(instance, pipeline.name)
+    Incarnations(database).add_instance(instance, pipeline.name)
     passing("start-instance")
     with drivers.noted_run(database, asked.dag_id, asked.run_id, pipeline.name):
         skipped = (_run_long if asked.forever else _drain)(pipeline, instance, database, asked)
@@ -278,7 +278,7 @@ def _drain(pipeline: Pipeline, instance: str, database: Database, asked: Namespa
     context = _context(pipeline, instance, database, asked)
     if context.bounded:
         queries.bounded(context)
-        Lineages(database).close_instance(instance)
+        Incarnations(database).close_instance(instance)
     else:
         queries.once(context, ended=asked.close)
     return context.skipped
@@ -340,7 +340,7 @@ def _instance(database: Database, pipeline: Pipeline, bounded: bool) -> str:
     """Return the pipeline itself, or its bounded run: the last one if it did not finish, else the next."""
     if not bounded:
         return pipeline.name
-    last = Lineages(database).last_bounded(pipeline.name)
+    last = Incarnations(database).last_bounded(pipeline.name)
     if last is None:
         return f"{pipeline.name}@1"
     name, done = last

@@ -5,8 +5,8 @@ number of times, with the same input each time.
 
 If a pipeline has several sources, each has its own registry below the instance's folder `sources`. The table `turns`
 has the order of all their batches: for each batch its number there, its source, and its number in that registry.
-Receive streams `turns`. So a replay, a second driver and a new life read the same batch of the same source. A look-up
-in the id catalog also knows which batches came before, from any source. New batches are taken alternately.
+Receive streams `turns`. So a replay, a second driver and a new incarnation read the same batch of the same source. A
+look-up in the id catalog also knows which batches came before, from any source. New batches are taken alternately.
 
 If a crash leaves batches that are in a registry and not in `turns`, the next `register` gives them turns.
 """
@@ -27,7 +27,7 @@ from pyspark.sql import functions as F
 from onlyonce import settings
 from onlyonce.api.messages import Kafka
 from onlyonce.api.pipeline import DeltaSource, Pipeline
-from onlyonce.commitlog.lineages import SOURCE, Driver
+from onlyonce.commitlog.incarnations import SOURCE, Driver
 from onlyonce.core import stored_names
 from onlyonce.core.batch import EPOCH, NOTHING, Corrections
 from onlyonce.core.errors import Refused, Superseded
@@ -150,7 +150,7 @@ def _in_turns(found: Mapping[str, deque[tuple[Any, ...]]]) -> Iterator[tuple[Any
 
 @dataclass(frozen=True)
 class Taken:
-    """A batch of one of several sources, with the number and the system time of its turn.
+    """A batch of one of several sources, with the number and the ingestion time of its turn.
 
     Without a cut no batch was registered yet.
     """
@@ -198,7 +198,7 @@ class Cut(Protocol):
 
     @property
     def seen_at(self) -> datetime:
-        """Return the batch's system time."""
+        """Return the batch's ingestion time."""
 
     @property
     def empty(self) -> bool:
@@ -313,7 +313,7 @@ class _Files:
         return ()
 
     def batches_after(self, batch_no: int | None) -> list[tuple[int, int, datetime]]:
-        """Return (number, records, system time) of each later batch, in order."""
+        """Return (number, records, ingestion time) of each later batch, in order."""
         return manifest.batches(manifest.after(self.inbox.table, batch_no, [BATCH_NO, "lines", SEEN_AT]), "lines")
 
     def stream(self, spark: SparkSession, start: int) -> DataFrame:

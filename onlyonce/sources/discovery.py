@@ -60,9 +60,9 @@ class Inbox:
 class Registered:
     """What the registry has.
 
-    It has the last (size, mtime) by path, what was read by identity, the number of batches, and the last system time.
-    For a table it has how far it was read; for objects it has the fields of `listing.Known`. `roots`: the inboxes from
-    which files were registered, the last one last."""
+    It has the last (size, mtime) by path, what was read by identity, the number of batches, and the last ingestion
+    time. For a table it has how far it was read; for objects it has the fields of `listing.Known`. `roots`: the inboxes
+    from which files were registered, the last one last."""
 
     marks: dict[str, tuple[int, int]]
     known: dict[str, Known]

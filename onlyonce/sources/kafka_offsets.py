@@ -143,8 +143,8 @@ def refuse_lost(source: Kafka, facts: Mapping[str, Any]) -> None:
 def _range(
     source: Kafka, seen: Seen, first_id: str, part: int, first: int, until: int, refusal: str | None = None
 ) -> Range:
-    life = "" if seen.topic_id == first_id else f"@{seen.topic_id}"
-    return Range(f"{source.topic}/{part}{life}", seen.topic_id, part, first, until, refusal)
+    topic = "" if seen.topic_id == first_id else f"@{seen.topic_id}"
+    return Range(f"{source.topic}/{part}{topic}", seen.topic_id, part, first, until, refusal)
 
 
 def _made_again(source: Kafka, known: Known, seen: Seen) -> list[Range]:

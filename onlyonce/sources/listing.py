@@ -153,7 +153,10 @@ def _looked_at(entry: os.DirEntry[str], known: dict[str, tuple[int, int]], *, li
     if stat.S_ISLNK(now.st_mode):
         with suppress(OSError):  # it may lead to nowhere
             there = entry.stat()
-            if links or known.get(name) == (there.st_size, there.st_mtime_ns):  # read by a release that followed links
+            if links or known.get(name) == (
+                there.st_size,
+                there.st_mtime_ns,
+            ):  # read by a reprocessing that followed links
                 now, path = there, file_bytes.place_of_file(path, links=True)
     if stat.S_ISDIR(now.st_mode):
         return None

@@ -1,7 +1,7 @@
 """The registry of a source: an append-only Delta table in which the driver notes new input, cut into batches once.
 
 Receive streams that table, one of its data files (one batch) at a time, and reads the input that it names. So a replay,
-a second driver and a new life read the same input.
+a second driver and a new incarnation read the same input.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from onlyonce import settings
 from onlyonce.api.pipeline import Pipeline
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.incarnations import Driver
 from onlyonce.core import stored_names
 from onlyonce.core.errors import InvariantBroken
 from onlyonce.core.locations import Location
@@ -96,7 +96,7 @@ def after(table: Location, batch_no: int | None, columns: list[str]) -> pa.Table
 
 
 def batches(entries: pa.Table, records: str) -> list[tuple[int, int, datetime]]:
-    """Return (number, records, system time) of each batch of some entries, in order.
+    """Return (number, records, ingestion time) of each batch of some entries, in order.
 
     `records` is the column with an entry's number of records."""
     found = entries.group_by(BATCH_NO).aggregate([(records, "sum"), (SEEN_AT, "max")]).sort_by(BATCH_NO)
@@ -122,7 +122,7 @@ def batch(spark: SparkSession, table: Location, batch_no: int) -> DataFrame:
 def stream(spark: SparkSession, table: Location, start: int) -> DataFrame:
     """Return a registry as a stream, one data file (one batch) at a time.
 
-    A new life that has nothing to read yet begins with the last entry, whose batch it knows.
+    A new incarnation that has nothing to read yet begins with the last entry, whose batch it knows.
     """
     start = min(start, tables_commit.latest(table))
     return (

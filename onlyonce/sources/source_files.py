@@ -21,7 +21,7 @@ from onlyonce.api import pipeline as api_pipeline
 from onlyonce.api.messages import Kafka
 from onlyonce.api.pipeline import Custom, DeltaSource, Pipeline
 from onlyonce.api.sources import IN_COLUMNS
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.incarnations import Driver
 from onlyonce.core import batch, reprocess, stored_names
 from onlyonce.core.batch import EPOCH, NOTHING, Corrections
 from onlyonce.core.errors import Refused, Superseded
@@ -188,7 +188,7 @@ def stream(spark: SparkSession, inbox: Inbox, start: int) -> DataFrame:
 
 @dataclass(frozen=True)
 class Listed:
-    """The files of one batch by name, the batch's number in the registry, and its system time."""
+    """The files of one batch by name, the batch's number in the registry, and its ingestion time."""
 
     files: list[InputFile]
     batch_no: int
@@ -204,8 +204,8 @@ class Listed:
         lines = sum(f.lines for f in self.files)
         ends = {"first": names[0], "last": names[-1]} if names else {}
         said = {BATCH_NO: self.batch_no, "files": len(names), stored_names.LINES: lines, **ends}
-        released = reprocess.among(names)
-        return {**said, "released": released} if released else said
+        reprocessed = reprocess.among(names)
+        return {**said, "reprocessed": reprocessed} if reprocessed else said
 
 
 def listed(batch: DataFrame, moved: Moved | None = None) -> Listed:

@@ -21,7 +21,7 @@ from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
 from onlyonce.api.messages import Debezium, Kafka
 from onlyonce.api.pipeline import Pipeline
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.incarnations import Driver
 from onlyonce.core import batch, line_values, stored_names
 from onlyonce.core.batch import EPOCH, NOTHING, Corrections
 from onlyonce.core.errors import Refused, Superseded
@@ -97,7 +97,7 @@ def _change(line: bytes | None, read: Callable[[str], Change]) -> Change:
 
 @dataclass(frozen=True)
 class Ranges:
-    """The ranges of one batch, the batch's number in the registry, and its system time."""
+    """The ranges of one batch, the batch's number in the registry, and its ingestion time."""
 
     pipeline: Pipeline
     source: Kafka
@@ -217,7 +217,7 @@ class Ranges:
 #
 # The driver appends new ranges of offsets, in batches, to the Delta table `ranges`. Receive streams that table, and
 # Spark's connector reads each batch's ranges as a bounded read. The connector's own stream does not notice that a topic
-# was created again or that a range was lost. It also does not know where a new life continues.
+# was created again or that a range was lost. It also does not know where a new incarnation continues.
 
 
 SCHEMA = stored_names.RANGES_COLUMNS
@@ -304,7 +304,7 @@ class Topic:
         return ()
 
     def batches_after(self, batch_no: int | None) -> list[tuple[int, int, datetime]]:
-        """Return (number, messages, system time) of each later batch, in order."""
+        """Return (number, messages, ingestion time) of each later batch, in order."""
         entries = readings.after(self.table, batch_no, [BATCH_NO, "first", "until", SEEN_AT])
         return readings.batches(
             entries.append_column("messages", pc.subtract(entries["until"], entries["first"])), "messages"

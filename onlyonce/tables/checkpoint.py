@@ -1,4 +1,4 @@
-"""Check that a query's checkpoint agrees with its lineage in the log. docs/specification/incarnation.md.
+"""Check that a query's checkpoint agrees with its incarnation in the log. docs/specification/incarnation.md.
 
 The second part reads the keys and values in snapshots of a query's state, which are RocksDB tables.
 """
@@ -31,35 +31,36 @@ class State:
     partitions: int
 
 
-def prepare(folder: Location, lineage: str, checkpoint_id: UUID, begun: int | None) -> None:
-    """Make the checkpoint of a new lineage, or check that the existing one is the registered one.
+def prepare(folder: Location, incarnation: str, checkpoint_id: UUID, begun: int | None) -> None:
+    """Make the checkpoint of a new incarnation, or check that the existing one is the registered one.
 
     Spark keeps an existing `metadata` file. Raise Refused if it was lost or swapped.
     """
-    if is_its_own(folder, lineage, checkpoint_id, begun):
+    if is_its_own(folder, incarnation, checkpoint_id, begun):
         return
     at = folder / "metadata"
     stores.of(at).put_new(at, json.dumps({"id": str(checkpoint_id)}).encode())  # two drivers may start at once
 
 
-def is_its_own(folder: Location, lineage: str, checkpoint_id: UUID, begun: int | None) -> bool:
-    """Return whether the checkpoint exists and is the registered one; False for a lineage that has none yet.
+def is_its_own(folder: Location, incarnation: str, checkpoint_id: UUID, begun: int | None) -> bool:
+    """Return whether the checkpoint exists and is the registered one; False for an incarnation that has none yet.
 
     Raise Refused if it was lost or swapped.
     """
     there = identity(folder)
     if there == str(checkpoint_id):
         return True
-    way_out = f"put it back, or start a new life from the log: onlyonce lineage new {lineage.rsplit('/', 1)[0]}"
+    way_out = f"put it back, or start a new incarnation from the log: onlyonce reset {incarnation.rsplit('/', 1)[0]}"
     if there is not None:
         raise Refused(
-            f"the checkpoint at {folder} is {there}, but lineage {lineage} is bound to {checkpoint_id}",
+            f"the checkpoint at {folder} is {there}, but incarnation {incarnation} is bound to {checkpoint_id}",
             data="nothing was read or written; with another checkpoint the same batch ids would mean other data",
             hint=f"the folder was swapped or copied. {way_out}",
         )
     if begun is not None:
         raise Refused(
-            f"the checkpoint of lineage {lineage} is gone from {folder}, but its batches up to {begun} are in the log",
+            f"the checkpoint of incarnation {incarnation} is gone from {folder}, but its batches up to {begun} are in "
+            "the log",
             data="nothing was read or written; a new checkpoint would begin at batch 0 and write everything again",
             hint=way_out,
         )
@@ -91,22 +92,23 @@ def identity(folder: Location) -> str | None:
             f"the file {folder / 'metadata'} is damaged: {error}",
             data="nothing was read or written",
             hint="restore the checkpoint from a copy that is as old as the commit log, "
-            "or start a new life: onlyonce lineage new",
+            "or start a new incarnation: onlyonce reset",
         ) from error
 
 
-def compare(folder: Location, lineage: str, committed: int | None) -> None:
+def compare(folder: Location, incarnation: str, committed: int | None) -> None:
     """Raise Refused unless the checkpoint is whole and the log's last committed batch is its last, or one more.
 
     One more: the driver died between the end of the batch and Spark's own commit file.
     """
     in_checkpoint = last(folder, "commits")
-    _whole(folder, lineage)
+    _whole(folder, incarnation)
     if (committed if committed is not None else -1) - in_checkpoint in (0, 1):
         return
     behind = committed is None or committed < in_checkpoint
     raise Refused(
-        f"lineage {lineage}: the log's last committed batch is {committed}, the checkpoint's is {in_checkpoint}",
+        f"incarnation {incarnation}: the log's last committed batch is {committed}, the checkpoint's is "
+        f"{in_checkpoint}",
         data="nothing was read or written. "
         + (
             "The log is behind: batches are in the tables that it does not know"
@@ -115,13 +117,13 @@ def compare(folder: Location, lineage: str, committed: int | None) -> None:
         ),
         hint="PostgreSQL was restored from an older backup than the tables and checkpoints: restore all of them "
         "from one "
-        "moment (a new life would write again what the log has forgotten)"
+        "moment (a new incarnation would write again what the log has forgotten)"
         if behind
-        else f"{OLD_COPY}; restore both from one moment, or: onlyonce lineage new {lineage.rsplit('/', 1)[0]}",
+        else f"{OLD_COPY}; restore both from one moment, or: onlyonce reset {incarnation.rsplit('/', 1)[0]}",
     )
 
 
-def _whole(folder: Location, lineage: str) -> None:
+def _whole(folder: Location, incarnation: str) -> None:
     # Spark reads the last two offsets and the last commit. Its own errors about them don't say what to do next.
     planned, done = last(folder, "offsets"), last(folder, "commits")
     wanted = [("offsets", n) for n in range(max(done - 1, 0), planned + 1)] + [("commits", done)]
@@ -131,11 +133,11 @@ def _whole(folder: Location, lineage: str) -> None:
             problem = _problem(folder / kind / str(number))
     if problem:
         raise Refused(
-            f"the checkpoint of lineage {lineage} at {folder} is damaged: {problem}",
+            f"the checkpoint of incarnation {incarnation} at {folder} is damaged: {problem}",
             data="nothing was read or written",
             hint="restore the checkpoint from a copy that is as old as the commit log, "
-            "or start a new life from the log: "
-            f"onlyonce lineage new {lineage.rsplit('/', 1)[0]}",
+            "or start a new incarnation from the log: "
+            f"onlyonce reset {incarnation.rsplit('/', 1)[0]}",
         )
 
 

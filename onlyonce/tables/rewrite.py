@@ -30,7 +30,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from onlyonce.core import locations, stored_names
 from onlyonce.core.errors import InvariantBroken, OnlyonceError
 from onlyonce.core.locations import Location
-from onlyonce.core.stored_names import CONTROL, OO_BATCH, OO_KIND, OO_LINEAGE
+from onlyonce.core.stored_names import CONTROL, OO_BATCH, OO_INCARNATION, OO_KIND
 from onlyonce.failpoints import passing
 from onlyonce.tables import arrow_files, opening, own_tables, statistics, stores
 from onlyonce.tables import commit as tables_commit
@@ -302,7 +302,7 @@ def shorten_log(path: Location, upto: int, hours: float) -> int:
 # current readers, and `attempt_files` sweeps them.
 
 
-KEYS = (OO_LINEAGE, OO_BATCH, OO_KIND)
+KEYS = (OO_INCARNATION, OO_BATCH, OO_KIND)
 
 Gone = Callable[[pa.Table], pa.Array]
 """A function that returns which rows to remove, given rows with the columns that it needs."""
@@ -310,7 +310,9 @@ Gone = Callable[[pa.Table], pa.Array]
 
 @dataclass(frozen=True)
 class Cut:
-    """A file with rows to remove: their number by life of receive, batch and fate, and the number of rows that stay."""
+    """A file with rows to remove: their number by incarnation of receive, batch and fate, and the number of rows that
+    stay.
+    """
 
     file: File
     counts: Counter[tuple[str, int, str]] = field(default_factory=Counter)
@@ -318,10 +320,10 @@ class Cut:
 
 
 def files_of_batches(rows: pa.Table, last: Mapping[str, int]) -> pa.Array:
-    """Return which rows belong to these lives of receive, each up to a batch."""
+    """Return which rows belong to these incarnations of receive, each up to a batch."""
     batches = (
-        pc.and_(pc.equal(rows.column(OO_LINEAGE), lineage), pc.less_equal(rows.column(OO_BATCH), number))
-        for lineage, number in sorted(last.items())
+        pc.and_(pc.equal(rows.column(OO_INCARNATION), incarnation), pc.less_equal(rows.column(OO_BATCH), number))
+        for incarnation, number in sorted(last.items())
     )
     return reduce(pc.or_, batches, pa.scalar(False))
 

@@ -23,7 +23,7 @@ from onlyonce.api import load as declarations
 from onlyonce.api.pipeline import Custom, Files, Growing, Kafka, Pipeline
 from onlyonce.api.sources import EARLIEST
 from onlyonce.asked import parse
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.incarnations import Driver
 from onlyonce.core import stored_names
 from onlyonce.core.errors import InvariantBroken, Refused
 from onlyonce.core.runs import Report

@@ -27,7 +27,7 @@ from onlyonce.api.sinks import Sent
 from onlyonce.core import stored_names
 from onlyonce.core.errors import Refused
 from onlyonce.core.runs import Report
-from onlyonce.core.stored_names import CONTROL, OO_KIND, OO_RAW, OO_REASON, OO_SYSTEM_TIME, OO_UNKNOWN
+from onlyonce.core.stored_names import CONTROL, OO_INGESTION_TIME, OO_KIND, OO_RAW, OO_REASON, OO_UNKNOWN
 from onlyonce.core.units import FLOAT_TOLERANCE
 from onlyonce.database.statements import queries
 from onlyonce.sinks.files.file_stores import PENDING
@@ -193,7 +193,7 @@ def advice(
         where = ", ".join(d.result for d in control)
         told.append(
             f"two runs without any kill differ too ({where}): a function gives other rows each time (rand(), now(), "
-            f"{OO_SYSTEM_TIME}, a look-up that changes), so no kill can be judged by them. If another run must not "
+            f"{OO_INGESTION_TIME}, a look-up that changes), so no kill can be judged by them. If another run must not "
             "change what was written, declare stable_input=True on the output; columns that may change: --leave-out "
             "OUTPUT.COLUMN"
         )
@@ -295,7 +295,7 @@ READERS: dict[str, Callable[[bytes], pa.Table]] = {
 #
 # For an output of files these are the rows of the current files, each with the final name of its file. For an output
 # that is sent outside, these are the rows that wait in the outbox. Columns about the run and not about the result
-# (system time, lineage, batch, partition) are left out. All of these tables are in memory at once.
+# (ingestion time, incarnation, batch, partition) are left out. All of these tables are in memory at once.
 
 
 FLOATS = {700: pa.float32(), 701: pa.float64()}

@@ -120,7 +120,7 @@ def then(rows: Sequence[Given], at: datetime | str | None = None) -> Batch:
 def rows_at(at: datetime | str, rows: Sequence[Given]) -> Batch:
     """Return a batch that is taken in at a time of the clock ('2026-03-01 10:00', in UTC unless it has a zone).
 
-    It is the system time of the batch's records, and decides which of them are too far ahead.
+    It is the ingestion time of the batch's records, and decides which of them are too far ahead.
     """
     return then(rows, at)
 

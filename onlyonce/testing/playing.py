@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 
 from onlyonce.api.outputs import what_to_do
 from onlyonce.api.pipeline import Files, Output, Pipeline
-from onlyonce.api.sinks import HISTORY, deletes, later_window_wins, newest_by
+from onlyonce.api.sinks import HISTORY, delete_when, later_window_wins, sequence_by
 from onlyonce.catalog.chunks import LookUps
 from onlyonce.catalog.filters import Ids
 from onlyonce.catalog.look_up import Seen
@@ -37,10 +37,10 @@ from onlyonce.core.stored_names import (
     OO_EVENT_TIME,
     OO_FRONTIER,
     OO_HIGH,
+    OO_INGESTION_TIME,
     OO_LOW,
     OO_RAW,
     OO_REASON,
-    OO_SYSTEM_TIME,
     OO_UNKNOWN,
     OO_WINDOW,
     VALID_FROM,
@@ -169,7 +169,7 @@ class Rejected:
                 F.unix_micros(f"{OO_WINDOW}.end"),
             )
         if window is not None and not late_too:
-            rejected = rejected.filter(~windows.is_late(window, self.root.lateness))
+            rejected = rejected.filter(~windows.is_late(window, self.root.watermark_delay))
         columns = [F.col(f"`{name}`") for name in self.pipeline.columns()]
         found = rejected.select(
             *columns,
@@ -232,13 +232,13 @@ class Target:
         """Write what a batch of the stream writes."""
         sink = self.output.sink
         if sink.write == "upsert":
-            rows = newest_of(self._keys, newest_by(sink), rows)
+            rows = newest_of(self._keys, sequence_by(sink), rows)
         self._refuse_twins(rows)
         if sink.write == "increment":
             self._added += rows
         elif sink.write == HISTORY:
-            self._changes |= {(self._keys(row), _position(newest_by(sink), row)): row for row in rows}
-        elif newest_by(sink):
+            self._changes |= {(self._keys(row), _position(sequence_by(sink), row)): row for row in rows}
+        elif sequence_by(sink):
             self._upsert_newest(rows)
         elif sink.write == "upsert":
             self._upsert(rows)
@@ -290,7 +290,7 @@ class Target:
         self._rows = list(known.values())
 
     def _upsert_newest(self, rows: list[Row]) -> None:
-        by, told = newest_by(self.output.sink), deletes(self.output.sink)
+        by, told = sequence_by(self.output.sink), delete_when(self.output.sink)
         known = {self._keys(row): row for row in self._rows}
         for row in rows:
             key = self._keys(row)
@@ -304,7 +304,7 @@ class Target:
 
     def _versions(self) -> list[Row]:
         """Return each change of a history that is no delete, until the next change of its key."""
-        told, places = deletes(self.output.sink), sorted(self._changes)
+        told, places = delete_when(self.output.sink), sorted(self._changes)
         found = []
         for place, after in zip(places, [*places[1:], None], strict=True):
             row = self._changes[place]
@@ -327,7 +327,7 @@ class Target:
 
 
 # Receive: from rows to records that are kept, by the product's own parser and rule of duplicates. The dedup horizon
-# never passes, so no record is a remnant.
+# never passes, so no record is an expired record.
 
 
 LINES = ("json", "csv")
@@ -338,7 +338,7 @@ class Taken:
     """One batch as it is kept: records with the declared columns and `oo_event_time`, and the other records."""
 
     kept: pa.Table
-    system_time: datetime
+    ingestion_time: datetime
     invalid: list[dict[str, Any]]
     duplicates: int
 
@@ -417,7 +417,7 @@ def _numbers(records: pa.Table, name: str) -> NDArray[np.int64]:
 
 # Outputs: batch after batch of kept records, between two frontiers, to the rows of each output.
 #
-# The frontier, windows, lateness and the user's function are the product's (`core.frontier`, `outputs.windows`,
+# The frontier, windows, watermark delay and the user's function are the product's (`core.frontier`, `outputs.windows`,
 # `outputs.results`), over a bounded read of the records so far. This replaces Spark's state. An output that writes a
 # window when it closes gets the rows of the windows that end between the closed times before and after a batch. Spark's
 # watermark gives the same.
@@ -457,7 +457,7 @@ class Play:
         came = self._stamped(taken, before) if taken.kept.num_rows else None
         if came is not None:
             self._events.append(came)
-        self._step, self._last = self._step + 1, taken.system_time
+        self._step, self._last = self._step + 1, taken.ingestion_time
         for root in self.pipeline.roots():
             self._note_late(root, taken, before)
             if came is not None:
@@ -558,7 +558,7 @@ class Play:
 
     def _met(self, root: Output, came: DataFrame) -> dict[Bounds, int]:
         assert root.window is not None
-        rows = windows.counted(function.accepted_rows(self.pipeline, root, came), root.window, root.lateness)
+        rows = windows.counted(function.accepted_rows(self.pipeline, root, came), root.window, root.watermark_delay)
         found = rows.withColumns(windows.bounds()).select(WINDOW_START, WINDOW_END, "in_time").collect()
         return {(row.window_start, row.window_end): row.in_time for row in found}
 
@@ -566,7 +566,7 @@ class Play:
         """Apply the function to the rows in time, each with its window."""
         if root.window is None:
             return results.of_pipeline(self.pipeline, root, rows, self.lookups)
-        in_time = ~windows.is_late(root.window, root.lateness)
+        in_time = ~windows.is_late(root.window, root.watermark_delay)
         if isinstance(root.window, Session):
             placed = windows.assign(rows.filter(in_time), root.window)
         else:
@@ -609,14 +609,14 @@ class Play:
 
     def _stamped(self, taken: Taken, known: Frontier) -> DataFrame:
         parts = [F.lit(to_time(value)).cast("timestamp").alias(name) for name, value in asdict(known).items()]
-        more = {OO_SYSTEM_TIME: _at(taken.system_time), OO_FRONTIER: F.struct(*parts)}
+        more = {OO_INGESTION_TIME: _at(taken.ingestion_time), OO_FRONTIER: F.struct(*parts)}
         return self.spark.createDataFrame(taken.kept).withColumns(more)
 
     def _all(self) -> DataFrame:
         return reduce(DataFrame.unionByName, self._events)
 
     def _closed(self, root: Output, frontier: Frontier) -> int | None:
-        return None if root.window is None else closed_until(frontier, root.window, micros(root.lateness))
+        return None if root.window is None else closed_until(frontier, root.window, micros(root.watermark_delay))
 
     def _root(self, output: Output) -> Output:
         return self.pipeline.root_of(output)

@@ -319,7 +319,9 @@ def _patient(pipeline: Pipeline, taken: Taken) -> Pipeline:
 
     def wait(output: Output) -> Output:
         return (
-            output if output.window is None or output.made_beside else replace(output, lateness=output.lateness + whole)
+            output
+            if output.window is None or output.made_beside
+            else replace(output, watermark_delay=output.watermark_delay + whole)
         )
 
     return replace(pipeline, outputs=tuple(map(wait, pipeline.outputs)))

@@ -31,7 +31,7 @@ from sqlalchemy.engine import make_url
 from tenacity import wait_none
 
 from onlyonce import failpoints, settings
-from onlyonce.commitlog.lineages import Driver, Lineages
+from onlyonce.commitlog.incarnations import Driver, Incarnations
 from onlyonce.core.batch import Plan
 from onlyonce.core.errors import OnlyonceError
 from onlyonce.core.locations import Location, location
@@ -209,14 +209,14 @@ class Log:
         return self.server.url("writer", self.name)
 
     def start(self, instance: str = "shop", query: str = "receive") -> Driver:
-        """Start a driver: register instance and lineage, bump the epoch."""
-        Lineages(self.database).add_instance(instance, instance.split("@")[0])
-        lineage = Lineages(self.database).register(instance, query, uuid4())
-        return Lineages(self.database).bump(lineage, "run")
+        """Start a driver: register instance and incarnation, bump the epoch."""
+        Incarnations(self.database).add_instance(instance, instance.split("@")[0])
+        incarnation = Incarnations(self.database).register(instance, query, uuid4())
+        return Incarnations(self.database).bump(incarnation, "run")
 
     def restart(self, driver: Driver) -> Driver:
-        """Start the next driver of the same lineage."""
-        instance, query, _ = driver.lineage.rsplit("/", 2)
+        """Start the next driver of the same incarnation."""
+        instance, query, _ = driver.incarnation.rsplit("/", 2)
         return self.start(instance, query)
 
     def rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
@@ -242,8 +242,9 @@ def ask(url: str, statement: str, *values: Any) -> list[tuple[Any, ...]]:
 def plan_of(driver: Driver, batch_id: int = 0, **changed: Any) -> Plan:
     """Return what a driver means to do in a batch."""
     plain: dict[str, Any] = {
-        "lineage": driver.lineage, "batch_id": batch_id, "source_from": None, "source_to": {"version": batch_id},
-        "offsets_hash": f"hash {batch_id}", "partitions": 2, "system_time": NOON, "bucket": 7,
+        "incarnation": driver.incarnation, "batch_id": batch_id, "source_from": None,
+        "source_to": {"version": batch_id}, "offsets_hash": f"hash {batch_id}", "partitions": 2,
+        "ingestion_time": NOON, "bucket": 7,
         "settings": {"spark.sql.shuffle.partitions": "2"}, "mode": "exactly_once", "declaration_hash": "d1",
     }  # fmt: skip
     return Plan(**plain | changed)

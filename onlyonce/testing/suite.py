@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 import pyspark
 
 from onlyonce.api.pipeline import CustomSink, Output, Sent
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.incarnations import Driver
 from onlyonce.commitlog.outbox import OutboxRows
 from onlyonce.core import stored_names
 from onlyonce.core.errors import InvariantBroken, Superseded
@@ -451,7 +451,7 @@ class OfLog(UnderTest):
 
     def unit(self, batch: int) -> UnitId:
         """Return the unit of a batch's first partition."""
-        return UnitId(self.driver.lineage, batch, self.output, 0)
+        return UnitId(self.driver.incarnation, batch, self.output, 0)
 
     def brought(self, rows: Rows, cut: int) -> Iterator[tuple[int, list[list[Row]]]]:
         """Yield each partition's rows, with the string column under its name, in the pieces in which tasks bring
@@ -474,7 +474,7 @@ STAGED = pa.schema(
         ("output", pa.string()),
         ("unit", pa.string()),
         ("seq", pa.int64()),
-        ("life", pa.string()),
+        ("checkpoint_id", pa.string()),
         ("state", pa.string()),
         ("key", pa.string()),
         ("payload", pa.string()),
@@ -498,18 +498,18 @@ class OfOutbox(OfLog):
             self.driver.session(self.log.database), self.unit(batch), self.driver.epoch,
             stored_names.PRIVATE_SCHEMA, "outbox", "append", (), (),
         )  # fmt: skip
-        life = OutboxRows(self.log.database).origin(self.driver.lineage).life
+        checkpoint_id = OutboxRows(self.log.database).origin(self.driver.incarnation).checkpoint_id
         for partition, parts in self.brought(rows, cut):
             # As Spark's sort within the partition orders them, however they were cut.
             ordered = sorted((row for part in parts for row in part), key=lambda row: (str(row["key"]), row["id"]))
-            unit = str(UnitId(self.driver.lineage, batch, self.output, partition))
+            unit = str(UnitId(self.driver.incarnation, batch, self.output, partition))
             staged = [
                 {
                     "instance": "shop",
                     "output": self.output,
                     "unit": unit,
                     "seq": seq,
-                    "life": life,
+                    "checkpoint_id": checkpoint_id,
                     "state": "waiting",
                     "key": json.dumps({"key": row["key"]}) if self.keyed else str(seq % 50),
                     "payload": json.dumps(row, ensure_ascii=False),

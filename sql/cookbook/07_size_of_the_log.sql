@@ -9,4 +9,4 @@ GROUP BY c.relname
 ORDER BY bytes DESC, c.relname;
 
 SELECT instance, query, min(created_at) AS first_started, max(last_committed_at) AS last_committed, sum(batches)::bigint AS batches
-FROM onlyonce.lineages GROUP BY instance, query ORDER BY instance, query = 'receive' DESC, query;
+FROM onlyonce.incarnations GROUP BY instance, query ORDER BY instance, query = 'receive' DESC, query;

@@ -2,7 +2,7 @@
 -- Set: output, at (a time within the window). Unset, it shows every window that was written more than once.
 \if :{?output} \else \set output '%' \endif
 \if :{?at} \else \set at '' \endif
-SELECT n.instance, n.output, n.window_start, n.window_end, n.generation, n.final, n.rows, n.lineage, n.batch, n.declaration_hash, n.committed_at
+SELECT n.instance, n.output, n.window_start, n.window_end, n.generation, n.final, n.rows, n.incarnation, n.batch, n.declaration_hash, n.committed_at
 FROM onlyonce.panes n
 WHERE n.output LIKE :'output'
   AND CASE WHEN :'at' = '' THEN EXISTS (SELECT 1 FROM onlyonce.panes x

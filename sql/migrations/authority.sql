@@ -5,16 +5,16 @@ CREATE SCHEMA IF NOT EXISTS onlyonce_private;
 -- Rows that are written again and again: pages keep room for it, and are cleaned before the table has doubled. The defaults wait
 -- for 50 dead rows and a fifth of the table, which of a table of a year is a month.
 CREATE TABLE onlyonce_private.epochs (
-    lineage text PRIMARY KEY,
+    incarnation text PRIMARY KEY,
     epoch   bigint NOT NULL,
     CONSTRAINT epoch_counts_from_one CHECK (epoch >= 1)
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 50, autovacuum_vacuum_scale_factor = 0);
 COMMENT ON TABLE onlyonce_private.epochs IS
-    'The number of the driver that may commit for a lineage. Each commit reads it FOR SHARE; a starting driver bumps it.';
+    'The number of the driver that may commit for an incarnation. Each commit reads it FOR SHARE; a starting driver bumps it.';
 
 CREATE TABLE onlyonce_private.units (
     unique_id      text NOT NULL,
-    lineage        text NOT NULL,
+    incarnation        text NOT NULL,
     batch_id       bigint NOT NULL,
     sink           text NOT NULL,
     partition      int NOT NULL,
@@ -26,7 +26,7 @@ CREATE TABLE onlyonce_private.units (
     float_sums     jsonb,
     kept           bigint,
     invalid        bigint,
-    remnant        bigint,
+    expired        bigint,
     duplicate      bigint,
     unknown_fields bigint,
     largest        timestamptz,
@@ -44,12 +44,12 @@ CREATE TABLE onlyonce_private.units (
     snapshot_id bigint,
     CONSTRAINT units_unique_id PRIMARY KEY (unique_id),
     CONSTRAINT units_identity_is_the_unique_id
-        CHECK (unique_id = lineage || '/' || batch_id || '/' || sink || '/' || partition),
+        CHECK (unique_id = incarnation || '/' || batch_id || '/' || sink || '/' || partition),
     CONSTRAINT units_kind_known CHECK (kind IN ('data', 'witness', 'plain')),
     CONSTRAINT units_only_plain_is_written_again CHECK (writes = 1 OR kind = 'plain'),
     CONSTRAINT units_count_look_ups CHECK (lookups_spared >= 0 AND false_positives >= 0)
 ) WITH (autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
-CREATE INDEX units_by_batch ON onlyonce_private.units (lineage, batch_id);
+CREATE INDEX units_by_batch ON onlyonce_private.units (incarnation, batch_id);
 COMMENT ON TABLE onlyonce_private.units IS
     'One row for each committed unit, inserted as the first statement of the transaction that holds its rows.';
 COMMENT ON COLUMN onlyonce_private.units.writes IS
@@ -71,16 +71,16 @@ CREATE TABLE onlyonce_private.this_database (
 );
 INSERT INTO onlyonce_private.this_database DEFAULT VALUES;
 COMMENT ON TABLE onlyonce_private.this_database IS
-    'The one id of this database, which goes with it into backups. A platform remembers it for each lineage that writes here.';
+    'The one id of this database, which goes with it into backups. A platform remembers it for each incarnation that writes here.';
 
--- Whose a lineage is here: two platforms may have pipelines of the same name and one database for their sinks.
+-- Whose an incarnation is here: two platforms may have pipelines of the same name and one database for their sinks.
 CREATE TABLE onlyonce_private.owners (
-    lineage  text NOT NULL,
+    incarnation  text NOT NULL,
     platform uuid NOT NULL,
-    CONSTRAINT owners_one_for_each_lineage PRIMARY KEY (lineage)
+    CONSTRAINT owners_one_for_each_incarnation PRIMARY KEY (incarnation)
 );
 COMMENT ON TABLE onlyonce_private.owners IS
-    'The platform (the id of its database) that was first to write its epoch of a lineage here. Another one may not write under that name.';
+    'The platform (the id of its database) that was first to write its epoch of an incarnation here. Another one may not write under that name.';
 
 -- Any role may take any advisory lock. A row is locked only by a role that may write it, so every lock of ours is a row.
 CREATE TABLE onlyonce_private.locks (

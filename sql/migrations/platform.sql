@@ -1,7 +1,7 @@
--- The commit log: pipelines, lineages, batches, closes, and what the outputs made of them.
+-- The commit log: pipelines, incarnations, batches, closes, and what the outputs made of them.
 --
--- Keys are names (lineage, unique_id) and not the number that a lineage has too: the same names are in the result tables, in commits to Delta and
--- Iceberg, in messages and in logs, and a sink's own database has no table of lineages to look a number up in. lineage_no is short enough for the
+-- Keys are names (incarnation, unique_id) and not the number that an incarnation has too: the same names are in the result tables, in commits to Delta and
+-- Iceberg, in messages and in logs, and a sink's own database has no table of incarnations to look a number up in. incarnation_no is short enough for the
 -- name of a session. Names cost some 30 bytes a row; a join by them needs no other table.
 --
 -- Columns named read, rows, partition, before and every are no reserved words in PostgreSQL. The views, which people query, have other names where
@@ -21,7 +21,7 @@ CREATE TABLE onlyonce_private.pipelines (
     -- that the log says what the table must have.
     events_kept_from timestamptz,
     -- The log of an output's old batches goes, where its pipeline says so (keep_log). What they met of each window is added up, by window, and what
-    -- they came to is in the sums of their life already.
+    -- they came to is in the sums of their incarnation already.
     keep_log interval,
     log_kept_from timestamptz
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 50, autovacuum_vacuum_scale_factor = 0);
@@ -37,28 +37,28 @@ COMMENT ON COLUMN onlyonce_private.pipelines.keep_log IS 'What keep_log of the d
 COMMENT ON COLUMN onlyonce_private.pipelines.log_kept_from IS
     'Batches of outputs that were committed before this moment may be gone, or are about to be; their sums stay. Null: all are there.';
 
-CREATE TABLE onlyonce_private.lineages (
-    lineage       text PRIMARY KEY,
-    lineage_no    int GENERATED ALWAYS AS IDENTITY UNIQUE,
+CREATE TABLE onlyonce_private.incarnations (
+    incarnation       text PRIMARY KEY,
+    incarnation_no    int GENERATED ALWAYS AS IDENTITY UNIQUE,
     instance      text NOT NULL REFERENCES onlyonce_private.pipelines,
     query         text NOT NULL,
-    life          int NOT NULL,
+    ordinal          int NOT NULL,
     checkpoint_id uuid NOT NULL UNIQUE,
     state         text NOT NULL DEFAULT 'live',
     start_from    jsonb,
     created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     started_at    timestamptz,
-    -- Backfills: recomputations of closed windows. Each interval of an output has a lineage of its own, without a checkpoint.
+    -- Backfills: recomputations of closed windows. Each interval of an output has an incarnation of its own, without a checkpoint.
     kind text NOT NULL DEFAULT 'stream',
-    CONSTRAINT lineages_state_known CHECK (state IN ('live', 'closed', 'damaged')),
-    CONSTRAINT lineages_life_is_once UNIQUE (instance, query, life),
-    CONSTRAINT lineages_kind_known CHECK (kind IN ('stream', 'backfill'))
+    CONSTRAINT incarnations_state_known CHECK (state IN ('live', 'closed', 'damaged')),
+    CONSTRAINT incarnations_ordinal_is_once UNIQUE (instance, query, ordinal),
+    CONSTRAINT incarnations_kind_known CHECK (kind IN ('stream', 'backfill'))
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 50, autovacuum_vacuum_scale_factor = 0);
-CREATE UNIQUE INDEX lineages_one_live ON onlyonce_private.lineages (instance, query) WHERE state <> 'closed';
-COMMENT ON TABLE onlyonce_private.lineages IS 'One life of one streaming query, bound to one checkpoint.';
+CREATE UNIQUE INDEX incarnations_one_live ON onlyonce_private.incarnations (instance, query) WHERE state <> 'closed';
+COMMENT ON TABLE onlyonce_private.incarnations IS 'One lifetime of one streaming query, bound to one checkpoint.';
 
 CREATE TABLE onlyonce_private.batches (
-    lineage          text NOT NULL REFERENCES onlyonce_private.lineages,
+    incarnation          text NOT NULL REFERENCES onlyonce_private.incarnations,
     batch_id         bigint NOT NULL,
     epoch            bigint NOT NULL,
     state            text NOT NULL DEFAULT 'begun',
@@ -67,11 +67,11 @@ CREATE TABLE onlyonce_private.batches (
     source_to        jsonb NOT NULL,
     offsets_hash     text NOT NULL,
     partitions       int NOT NULL,
-    tide             timestamptz,
+    max_event_time             timestamptz,
     ended            timestamptz,
-    silent_tide      timestamptz,
+    silent_max_event_time      timestamptz,
     silent_clock     timestamptz,
-    system_time      timestamptz NOT NULL,
+    ingestion_time      timestamptz NOT NULL,
     bucket           bigint NOT NULL,
     gc_floor         bigint NOT NULL,
     settings         jsonb NOT NULL,
@@ -81,12 +81,12 @@ CREATE TABLE onlyonce_private.batches (
     read             bigint,
     kept             bigint,
     invalid          bigint,
-    remnant          bigint,
+    expired          bigint,
     duplicate        bigint,
     unknown_fields   bigint,
     in_time          bigint,
     late             bigint,
-    tide_after       timestamptz,
+    max_event_time_after       timestamptz,
     delta_version    bigint,
     conserved        boolean,
     begun_at         timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -103,14 +103,14 @@ CREATE TABLE onlyonce_private.batches (
     -- Rows that an output's function for rejections has rejected: a fate beside in time and late. NULL: the batch's output has no such function.
     rejected bigint,
     -- A pipeline of several sources: how far each had come in event time before a batch, and has come after it or a close:
-    -- {"shop": {"tide": <microseconds, or null>, "seen": <microseconds>, "idle": false}}. Null: the pipeline has one source.
-    source_tides jsonb,
-    source_tides_after jsonb,
-    CONSTRAINT batches_once PRIMARY KEY (lineage, batch_id),
+    -- {"shop": {"max_event_time": <microseconds, or null>, "seen": <microseconds>, "idle": false}}. Null: the pipeline has one source.
+    source_progress jsonb,
+    source_progress_after jsonb,
+    CONSTRAINT batches_once PRIMARY KEY (incarnation, batch_id),
     CONSTRAINT batches_state_known CHECK (state IN ('begun', 'committed')),
     CONSTRAINT batches_committed_has_its_time CHECK ((state = 'committed') = (committed_at IS NOT NULL)),
     CONSTRAINT batches_committed_is_conserved CHECK (state <> 'committed' OR conserved IS TRUE),
-    CONSTRAINT batches_tide_never_moves_back CHECK (tide_after >= tide),
+    CONSTRAINT batches_max_event_time_never_moves_back CHECK (max_event_time_after >= max_event_time),
     CONSTRAINT batches_only_committed_loses_units CHECK (units_removed IS NULL OR state = 'committed'),
     CONSTRAINT batches_only_at_least_once_writes_again CHECK (mode = 'at_least_once' OR written_again IS NULL),
     -- Ids by position: a receive batch that is exactly once without units and without a catalog.
@@ -122,18 +122,18 @@ CREATE INDEX batches_without_ids ON onlyonce_private.batches (bucket)
 -- What the page in Airflow asks must stay quick with a million commits: a run's batches, what a stage has still to read,
 -- what a window met, and the sums of all batches without their wide rows.
 CREATE INDEX batches_by_run ON onlyonce_private.batches (run_id);
-CREATE INDEX batches_begun ON onlyonce_private.batches (lineage, batch_id) WHERE state = 'begun';
-CREATE INDEX batches_by_version ON onlyonce_private.batches (lineage, delta_version) INCLUDE (kept, system_time, tide_after)
+CREATE INDEX batches_begun ON onlyonce_private.batches (incarnation, batch_id) WHERE state = 'begun';
+CREATE INDEX batches_by_version ON onlyonce_private.batches (incarnation, delta_version) INCLUDE (kept, ingestion_time, max_event_time_after)
     WHERE state = 'committed' AND delta_version IS NOT NULL;
-CREATE INDEX batches_sums ON onlyonce_private.batches (lineage)
-    INCLUDE (state, batch_id, read, kept, invalid, remnant, duplicate, late, tide_after, committed_at);
-CREATE INDEX batches_by_bucket ON onlyonce_private.batches (lineage, bucket);
--- The first batch that has read a version of `events` (`onlyonce trace`): offsets never move back in a lineage.
-CREATE INDEX batches_by_offset ON onlyonce_private.batches (lineage, ((source_to->>'reservoirVersion')::bigint), batch_id)
+CREATE INDEX batches_sums ON onlyonce_private.batches (incarnation)
+    INCLUDE (state, batch_id, read, kept, invalid, expired, duplicate, late, max_event_time_after, committed_at);
+CREATE INDEX batches_by_bucket ON onlyonce_private.batches (incarnation, bucket);
+-- The first batch that has read a version of `events` (`onlyonce trace`): offsets never move back in an incarnation.
+CREATE INDEX batches_by_offset ON onlyonce_private.batches (incarnation, ((source_to->>'reservoirVersion')::bigint), batch_id)
     WHERE state = 'committed';
--- Whether a cut of an inbox is committed (`onlyonce collect`, where input is archived; an erasure): asked of the files that are there, not of all that
+-- Whether a cut of an inbox is committed (`onlyonce gc`, where input is archived; an erasure): asked of the files that are there, not of all that
 -- ever came. Each of several sources numbers its own cuts.
-CREATE INDEX batches_by_cut ON onlyonce_private.batches (lineage, coalesce(source_to->>'source', ''),
+CREATE INDEX batches_by_cut ON onlyonce_private.batches (incarnation, coalesce(source_to->>'source', ''),
     (coalesce(source_to->>'source_batch_no', source_to->>'batch_no')::bigint), batch_id)
     WHERE state = 'committed' AND source_to ? 'batch_no';
 COMMENT ON TABLE onlyonce_private.batches IS
@@ -149,37 +149,37 @@ COMMENT ON COLUMN onlyonce_private.batches.ids_added_at IS
 COMMENT ON COLUMN onlyonce_private.batches.lookups_spared IS 'the sum over its units, kept when these are removed';
 COMMENT ON COLUMN onlyonce_private.batches.false_positives IS 'the sum over its units, kept when these are removed';
 COMMENT ON COLUMN onlyonce_private.batches.lookups IS 'The version of each lookup, fixed when the batch begins: a replay sees the same.';
-COMMENT ON COLUMN onlyonce_private.batches.source_tides IS 'How far each of several sources had come, fixed when the batch begins: a replay sees the same.';
+COMMENT ON COLUMN onlyonce_private.batches.source_progress IS 'How far each of several sources had come, fixed when the batch begins: a replay sees the same.';
 
 CREATE TABLE onlyonce_private.closes (
-    lineage       text NOT NULL REFERENCES onlyonce_private.lineages,
+    incarnation       text NOT NULL REFERENCES onlyonce_private.incarnations,
     close_no      bigint NOT NULL,
     epoch         bigint NOT NULL,
     kind          text NOT NULL,
     state         text NOT NULL DEFAULT 'begun',
     run_id        text NOT NULL,
-    tide          timestamptz,
+    max_event_time          timestamptz,
     ended         timestamptz,
-    silent_tide   timestamptz,
+    silent_max_event_time   timestamptz,
     silent_clock  timestamptz,
     delta_version bigint,
     begun_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
     committed_at  timestamptz,
-    source_tides_after jsonb,
-    CONSTRAINT closes_once PRIMARY KEY (lineage, close_no),
+    source_progress_after jsonb,
+    CONSTRAINT closes_once PRIMARY KEY (incarnation, close_no),
     CONSTRAINT closes_committed_has_its_time CHECK ((state = 'committed') = (committed_at IS NOT NULL)),
     -- A close by which a source that is idle, or was retired, holds the watermark back no more.
     CONSTRAINT closes_kind_known CHECK (kind IN ('ended', 'silent', 'idle'))
 ) WITH (autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_scale_factor = 0.01, autovacuum_analyze_scale_factor = 0.01);
 -- What each batch, each start and each collection asks, whatever the length of the log.
-CREATE INDEX closes_by_version ON onlyonce_private.closes (lineage, delta_version) WHERE state = 'committed';
-CREATE INDEX closes_begun ON onlyonce_private.closes (lineage) WHERE state = 'begun';
+CREATE INDEX closes_by_version ON onlyonce_private.closes (incarnation, delta_version) WHERE state = 'committed';
+CREATE INDEX closes_begun ON onlyonce_private.closes (incarnation) WHERE state = 'begun';
 COMMENT ON TABLE onlyonce_private.closes IS
     'Control rows that the receive driver wrote between batches: the input ended, or the source fell silent.';
 
 -- Rows that are only added: the visibility map is kept up, so that an index alone answers.
 CREATE TABLE onlyonce_private.window_counts (
-    lineage      text NOT NULL,
+    incarnation      text NOT NULL,
     batch_id     bigint NOT NULL,
     output       text NOT NULL,
     window_start timestamptz,
@@ -191,10 +191,10 @@ CREATE TABLE onlyonce_private.window_counts (
     late_from timestamptz,
     late_to timestamptz,
     rejected bigint NOT NULL DEFAULT 0,
-    CONSTRAINT window_counts_once UNIQUE NULLS NOT DISTINCT (lineage, batch_id, output, window_start, window_end),
-    CONSTRAINT window_counts_of_a_batch FOREIGN KEY (lineage, batch_id) REFERENCES onlyonce_private.batches
+    CONSTRAINT window_counts_once UNIQUE NULLS NOT DISTINCT (incarnation, batch_id, output, window_start, window_end),
+    CONSTRAINT window_counts_of_a_batch FOREIGN KEY (incarnation, batch_id) REFERENCES onlyonce_private.batches
 ) WITH (autovacuum_vacuum_insert_threshold = 20000, autovacuum_vacuum_insert_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.01);
--- They begin with the output: a query names one, and its instance follows by the lineage. The instance as a column of its own would be stored
+-- They begin with the output: a query names one, and its instance follows by the incarnation. The instance as a column of its own would be stored
 -- once more in each row of the table that has the most. Outputs of one name in several pipelines share a range of these indexes.
 CREATE INDEX window_counts_by_window ON onlyonce_private.window_counts (output, window_start);
 CREATE INDEX window_counts_late ON onlyonce_private.window_counts (output, window_start, window_end) WHERE late > 0;
@@ -211,7 +211,7 @@ CREATE TABLE onlyonce_private.panes (
     generation       int NOT NULL,
     final            boolean NOT NULL,
     rows             bigint NOT NULL,
-    lineage          text NOT NULL,
+    incarnation          text NOT NULL,
     batch_id         bigint NOT NULL,
     declaration_hash text NOT NULL,
     committed_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -232,13 +232,13 @@ COMMENT ON TABLE onlyonce_private.panes IS
 COMMENT ON COLUMN onlyonce_private.panes.held IS 'How many records in time came since its last pane; NULL: none, or its output has no trigger.';
 COMMENT ON COLUMN onlyonce_private.panes.held_since IS 'When the batch began that brought the first of them.';
 
--- The record catalog: packed ids by chunk, partitioned by pipeline, then by bucket of system time. A bucket is ten minutes, so an instance has up to
+-- The record catalog: packed ids by chunk, partitioned by pipeline, then by bucket of ingestion time. A bucket is ten minutes, so an instance has up to
 -- 144 partitions a day: what is older than the horizon goes by dropping them, without a dead row, and a look-up never plans over all
 -- of them, since it reads the chunks' keys from chunk_list first.
 CREATE TABLE onlyonce_private.catalog_chunks (
     instance   text NOT NULL,
     bucket     bigint NOT NULL,
-    lineage    text NOT NULL,
+    incarnation    text NOT NULL,
     batch_id   bigint NOT NULL,
     partition  int NOT NULL,
     partitions int NOT NULL,
@@ -247,7 +247,7 @@ CREATE TABLE onlyonce_private.catalog_chunks (
     filter     bytea,
     -- A chunk is known by what it holds: one that was taken back and made again under the same key may hold as many other ids.
     ids_hash bigint,
-    CONSTRAINT catalog_chunks_once PRIMARY KEY (instance, bucket, lineage, batch_id, partition),
+    CONSTRAINT catalog_chunks_once PRIMARY KEY (instance, bucket, incarnation, batch_id, partition),
     CONSTRAINT catalog_ids_are_packed CHECK (octet_length(ids) = 16 * id_count),
     CONSTRAINT catalog_partition_in_range CHECK (partition >= 0 AND partition < partitions)
 ) PARTITION BY LIST (instance);
@@ -262,7 +262,7 @@ COMMENT ON COLUMN onlyonce_private.catalog_chunks.ids_hash IS
     'A hash of the ids, by which a worker knows whether it has the chunk already.';
 
 CREATE TABLE onlyonce_private.backfills (
-    lineage          text NOT NULL REFERENCES onlyonce_private.lineages,
+    incarnation          text NOT NULL REFERENCES onlyonce_private.incarnations,
     batch_id         bigint NOT NULL,
     instance         text NOT NULL REFERENCES onlyonce_private.pipelines,
     output           text NOT NULL,
@@ -283,13 +283,13 @@ CREATE TABLE onlyonce_private.backfills (
     -- Which version a backfill was to see: that of then, or the newest; null: its output has no lookups.
     lookups text CONSTRAINT backfills_know_their_lookups CHECK (lookups IN ('then', 'now')),
     rejected bigint,
-    CONSTRAINT backfills_once PRIMARY KEY (lineage, batch_id),
+    CONSTRAINT backfills_once PRIMARY KEY (incarnation, batch_id),
     CONSTRAINT backfills_state_known CHECK (state IN ('begun', 'committed', 'replaced')),
     CONSTRAINT backfills_asked_by_known CHECK (asked_by IN ('person', 'late rows')),
     CONSTRAINT backfills_interval_is_not_empty CHECK (window_from < window_to),
     CONSTRAINT backfills_committed_has_its_time CHECK ((state = 'committed') = (committed_at IS NOT NULL))
 );
-CREATE UNIQUE INDEX backfills_one_begun ON onlyonce_private.backfills (lineage) WHERE state = 'begun';
+CREATE UNIQUE INDEX backfills_one_begun ON onlyonce_private.backfills (incarnation) WHERE state = 'begun';
 CREATE INDEX backfills_by_output ON onlyonce_private.backfills (instance, output, window_from);
 CREATE INDEX backfills_by_run ON onlyonce_private.backfills (run_id);
 COMMENT ON TABLE onlyonce_private.backfills IS
@@ -298,7 +298,7 @@ COMMENT ON COLUMN onlyonce_private.backfills.batch_id IS 'counts the recomputati
 COMMENT ON COLUMN onlyonce_private.backfills.state IS
     'begun; committed; replaced: its driver ended before it committed, and a later one did the interval again';
 
--- What each query has run under, in readable parts; and what was released from invalid and remnant rows.
+-- What each query has run under, in readable parts; and what was reprocessed from invalid and expired rows.
 CREATE TABLE onlyonce_private.declarations (
     instance      text NOT NULL REFERENCES onlyonce_private.pipelines,
     query         text NOT NULL,
@@ -310,8 +310,8 @@ CREATE TABLE onlyonce_private.declarations (
 COMMENT ON TABLE onlyonce_private.declarations IS
     'What a query was declared as when it ran under a declaration_hash: options and the source of its functions.';
 
-CREATE TABLE onlyonce_private.releases (
-    release_no     int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+CREATE TABLE onlyonce_private.reprocessings (
+    reprocessing_no     int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     instance       text NOT NULL REFERENCES onlyonce_private.pipelines,
     kind           text NOT NULL,
     state          text NOT NULL DEFAULT 'begun',
@@ -322,35 +322,35 @@ CREATE TABLE onlyonce_private.releases (
     left_out       bigint,
     still_invalid  bigint,
     begun_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
-    released_at    timestamptz,
-    CONSTRAINT releases_kind_known CHECK (kind IN ('invalid', 'remnant')),
-    CONSTRAINT releases_state_known CHECK (state IN ('begun', 'released')),
-    CONSTRAINT releases_released_has_its_time CHECK ((state = 'released') = (released_at IS NOT NULL))
+    reprocessed_at    timestamptz,
+    CONSTRAINT reprocessings_kind_known CHECK (kind IN ('invalid', 'expired')),
+    CONSTRAINT reprocessings_state_known CHECK (state IN ('begun', 'reprocessed')),
+    CONSTRAINT reprocessings_reprocessed_has_its_time CHECK ((state = 'reprocessed') = (reprocessed_at IS NOT NULL))
 );
-CREATE UNIQUE INDEX releases_one_begun ON onlyonce_private.releases (instance) WHERE state = 'begun';
-COMMENT ON TABLE onlyonce_private.releases IS
-    'One row for each release: the input file that rows of invalid or remnant were put into again.';
+CREATE UNIQUE INDEX reprocessings_one_begun ON onlyonce_private.reprocessings (instance) WHERE state = 'begun';
+COMMENT ON TABLE onlyonce_private.reprocessings IS
+    'One row for each reprocessing: the input file that rows of invalid or expired were put into again.';
 
-CREATE TABLE onlyonce_private.released_sets (
+CREATE TABLE onlyonce_private.reprocessed_sets (
     instance   text NOT NULL,
     kind       text NOT NULL,
-    lineage    text NOT NULL,
+    incarnation    text NOT NULL,
     batch_id   bigint NOT NULL,
     reason     text NOT NULL,
     file       text NOT NULL DEFAULT '',
-    release_no int NOT NULL REFERENCES onlyonce_private.releases,
+    reprocessing_no int NOT NULL REFERENCES onlyonce_private.reprocessings,
     rows       bigint NOT NULL,
-    CONSTRAINT released_sets_once PRIMARY KEY (instance, kind, lineage, batch_id, reason, file)
+    CONSTRAINT reprocessed_sets_once PRIMARY KEY (instance, kind, incarnation, batch_id, reason, file)
 );
-COMMENT ON TABLE onlyonce_private.released_sets IS
-    'The rows of `events` of one batch, kind and reason (or one file that could not be read): released at most once, as a whole.';
+COMMENT ON TABLE onlyonce_private.reprocessed_sets IS
+    'The rows of `events` of one batch, kind and reason (or one file that could not be read): reprocessed at most once, as a whole.';
 
 -- Sharded files: which attempt's file is the one that counts, recorded in its unit's transaction, and when it got its name.
 CREATE TABLE onlyonce_private.files (
     file_no      bigint GENERATED ALWAYS AS IDENTITY,
     instance     text NOT NULL REFERENCES onlyonce_private.pipelines,
     output       text NOT NULL,
-    lineage      text NOT NULL REFERENCES onlyonce_private.lineages,
+    incarnation      text NOT NULL REFERENCES onlyonce_private.incarnations,
     batch_id     bigint NOT NULL,
     partition    int NOT NULL,
     window_start timestamptz,
@@ -369,7 +369,7 @@ CREATE TABLE onlyonce_private.files (
     finalized_at timestamptz,
     CONSTRAINT files_pkey PRIMARY KEY (file_no),
     CONSTRAINT files_one_winner_in_a_batch
-        UNIQUE NULLS NOT DISTINCT (lineage, batch_id, output, window_start, window_end, shard),
+        UNIQUE NULLS NOT DISTINCT (incarnation, batch_id, output, window_start, window_end, shard),
     CONSTRAINT files_temporary_once UNIQUE (place, temporary),
     CONSTRAINT files_shard_in_range CHECK (shard >= 0 AND shard < shards),
     CONSTRAINT files_window_is_whole CHECK ((window_start IS NULL) = (window_end IS NULL)),
@@ -399,7 +399,7 @@ CREATE TABLE onlyonce_private.outbox (
     output              text NOT NULL,
     unit                text NOT NULL,
     seq                 bigint NOT NULL,
-    life                uuid NOT NULL,
+    checkpoint_id       uuid NOT NULL,
     key                 text,
     payload             text NOT NULL,
     state               text NOT NULL DEFAULT 'waiting',
@@ -466,7 +466,7 @@ CREATE TABLE onlyonce_private.unacknowledged (
 COMMENT ON TABLE onlyonce_private.unacknowledged IS
     'The messages of a landed file until their acknowledgement is known; meanwhile the collection floor stays at their bucket.';
 COMMENT ON COLUMN onlyonce_private.unacknowledged.bucket IS
-    'the newest bucket of the pipeline when they were landed: their own system time can''t be below it';
+    'the newest bucket of the pipeline when they were landed: their own ingestion time can''t be below it';
 COMMENT ON COLUMN onlyonce_private.unacknowledged.lapses_at IS
     'when the subscription''s retention has passed: it can''t deliver them again after that';
 
@@ -475,7 +475,7 @@ CREATE TABLE onlyonce_private.leftovers (
     place      text PRIMARY KEY,
     instance   text NOT NULL,
     query      text,
-    lineages   text[] NOT NULL,
+    incarnations   text[] NOT NULL,
     state      text NOT NULL,
     dropped_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT leftovers_state_known CHECK (state IN ('going', 'left'))
@@ -535,16 +535,16 @@ CREATE TABLE onlyonce_private.looks (
 );
 COMMENT ON TABLE onlyonce_private.looks IS 'The last look of the doctor: one row, and none before the first.';
 
--- Where units of a lineage may be beside the platform's own database.
+-- Where units of an incarnation may be beside the platform's own database.
 CREATE TABLE onlyonce_private.authorities (
-    lineage     text NOT NULL REFERENCES onlyonce_private.lineages,
+    incarnation     text NOT NULL REFERENCES onlyonce_private.incarnations,
     authority   text NOT NULL,
     database_id uuid,
-    CONSTRAINT authorities_once PRIMARY KEY (lineage, authority),
+    CONSTRAINT authorities_once PRIMARY KEY (incarnation, authority),
     CONSTRAINT authorities_are_other_databases CHECK (authority NOT IN ('', 'platform'))
 );
 COMMENT ON TABLE onlyonce_private.authorities IS
-    'The connections of the databases in which a lineage may have units, noted before its first epoch is written there; and which database each was.';
+    'The connections of the databases in which an incarnation may have units, noted before its first epoch is written there; and which database each was.';
 
 -- Whose table is whose: a table or folder has the rows of one output of one instance.
 CREATE TABLE onlyonce_private.targets (
@@ -585,14 +585,14 @@ COMMENT ON TABLE onlyonce_private.driver_runs IS 'One row for each run of an Air
 
 -- How often receive has failed at a batch, of the same cause; and the records that were found to be it, which the batch refuses.
 CREATE TABLE onlyonce_private.batch_failures (
-    lineage  text   NOT NULL,
+    incarnation  text   NOT NULL,
     batch_id bigint NOT NULL,
     cause    text   NOT NULL,
     times    int    NOT NULL CONSTRAINT batch_failures_times_some CHECK (times > 0),
     refused  jsonb  NOT NULL DEFAULT '[]',
-    CONSTRAINT batch_failures_once PRIMARY KEY (lineage, batch_id),
-    CONSTRAINT batch_failures_of_a_batch FOREIGN KEY (lineage, batch_id)
-        REFERENCES onlyonce_private.batches (lineage, batch_id) ON DELETE CASCADE
+    CONSTRAINT batch_failures_once PRIMARY KEY (incarnation, batch_id),
+    CONSTRAINT batch_failures_of_a_batch FOREIGN KEY (incarnation, batch_id)
+        REFERENCES onlyonce_private.batches (incarnation, batch_id) ON DELETE CASCADE
 );
 COMMENT ON TABLE onlyonce_private.batch_failures IS
     'Receive batches that failed, how often in a row of one cause, and the records that were found to be it and are refused since.';
@@ -622,11 +622,11 @@ COMMENT ON TABLE onlyonce_private.removals IS
 CREATE TABLE onlyonce_private.removed_rows (
     instance   text   NOT NULL,
     removal_no bigint NOT NULL,
-    lineage    text   NOT NULL,
+    incarnation    text   NOT NULL,
     batch_id   bigint NOT NULL,
-    fate       text   NOT NULL CONSTRAINT removed_rows_fate_known CHECK (fate IN ('kept', 'invalid', 'remnant')),
+    fate       text   NOT NULL CONSTRAINT removed_rows_fate_known CHECK (fate IN ('kept', 'invalid', 'expired')),
     rows       bigint NOT NULL CONSTRAINT removed_rows_some CHECK (rows > 0),
-    CONSTRAINT removed_rows_once PRIMARY KEY (lineage, batch_id, fate, removal_no),
+    CONSTRAINT removed_rows_once PRIMARY KEY (incarnation, batch_id, fate, removal_no),
     CONSTRAINT removed_rows_of_a_removal FOREIGN KEY (instance, removal_no)
         REFERENCES onlyonce_private.removals (instance, removal_no) ON DELETE CASCADE
 );
@@ -653,31 +653,31 @@ CREATE TABLE onlyonce_private.erasures (
 COMMENT ON TABLE onlyonce_private.erasures IS
     'The receipt of each erasure: which columns were asked for, never their values; and, while it is under way, the places that it has still to clear.';
 
--- What the batches of each life came to, up to one: so nobody adds up the log of a year to say how much was received. A collection folds in
+-- What the batches of each incarnation came to, up to one: so nobody adds up the log of a year to say how much was received. A collection folds in
 -- batches that were committed long ago, after it has compared each with its units and windows.
 CREATE TABLE onlyonce_private.sums (
-    lineage        text   NOT NULL CONSTRAINT sums_once PRIMARY KEY,
+    incarnation        text   NOT NULL CONSTRAINT sums_once PRIMARY KEY,
     upto           bigint NOT NULL,
     batches        bigint NOT NULL,
     read           bigint,
     kept           bigint,
     invalid        bigint,
-    remnant        bigint,
+    expired        bigint,
     duplicate      bigint,
     in_time        bigint,
     late           bigint,
     unknown_fields bigint,
     written_again  bigint,
     declarations   text[] NOT NULL,
-    -- Up to which batch all windows that a life of an output has met in time are final: a new life does not begin before that (`onlyonce lineage new`,
+    -- Up to which batch all windows that an incarnation of an output has met in time are final: a new incarnation does not begin before that (`onlyonce reset`,
     -- `onlyonce maintain`), and nobody looks at each window of years to know it. The hourly collection moves it on.
     final_upto bigint NOT NULL DEFAULT -1,
     rejected bigint,
-    CONSTRAINT sums_of_a_lineage FOREIGN KEY (lineage) REFERENCES onlyonce_private.lineages ON DELETE CASCADE,
-    CONSTRAINT sums_conserve_records CHECK (coalesce(read = kept + invalid + remnant + duplicate, true))
+    CONSTRAINT sums_of_an_incarnation FOREIGN KEY (incarnation) REFERENCES onlyonce_private.incarnations ON DELETE CASCADE,
+    CONSTRAINT sums_conserve_records CHECK (coalesce(read = kept + invalid + expired + duplicate, true))
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 50, autovacuum_vacuum_scale_factor = 0);
 COMMENT ON TABLE onlyonce_private.sums IS
-    'The sums over the batches of a lineage up to `upto`, each of them committed and found to be conserved. Later batches are added to them by who asks.';
+    'The sums over the batches of an incarnation up to `upto`, each of them committed and found to be conserved. Later batches are added to them by who asks.';
 COMMENT ON COLUMN onlyonce_private.sums.final_upto IS
     'All windows for which batches up to this one met rows in time are final. It never moves back: a window stays final, and a committed batch meets no other.';
 
@@ -687,27 +687,27 @@ COMMENT ON COLUMN onlyonce_private.sums.final_upto IS
 CREATE TABLE onlyonce_private.chunk_list (
     instance   text   NOT NULL,
     bucket     bigint NOT NULL,
-    lineage    text   NOT NULL,
+    incarnation    text   NOT NULL,
     batch_id   bigint NOT NULL,
     partition  int    NOT NULL,
     partitions int    NOT NULL,
     id_count   int    NOT NULL,
     ids_hash   bigint,
-    CONSTRAINT chunk_list_once PRIMARY KEY (instance, bucket, lineage, batch_id, partition)
+    CONSTRAINT chunk_list_once PRIMARY KEY (instance, bucket, incarnation, batch_id, partition)
 ) WITH (autovacuum_vacuum_threshold = 200, autovacuum_vacuum_scale_factor = 0.1, autovacuum_analyze_scale_factor = 0.1);
 COMMENT ON TABLE onlyonce_private.chunk_list IS
     'Which chunks there are in catalog_chunks, without their ids and filters. Triggers keep it; a look-up reads it first.';
 
 CREATE FUNCTION onlyonce_private.list_chunk() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 BEGIN
-    IF TG_OP = 'DELETE' OR (TG_OP = 'UPDATE' AND (OLD.instance, OLD.bucket, OLD.lineage, OLD.batch_id, OLD.partition)
-                                              <> (NEW.instance, NEW.bucket, NEW.lineage, NEW.batch_id, NEW.partition)) THEN
+    IF TG_OP = 'DELETE' OR (TG_OP = 'UPDATE' AND (OLD.instance, OLD.bucket, OLD.incarnation, OLD.batch_id, OLD.partition)
+                                              <> (NEW.instance, NEW.bucket, NEW.incarnation, NEW.batch_id, NEW.partition)) THEN
         DELETE FROM onlyonce_private.chunk_list l
-        WHERE (l.instance, l.bucket, l.lineage, l.batch_id, l.partition) = (OLD.instance, OLD.bucket, OLD.lineage, OLD.batch_id, OLD.partition);
+        WHERE (l.instance, l.bucket, l.incarnation, l.batch_id, l.partition) = (OLD.instance, OLD.bucket, OLD.incarnation, OLD.batch_id, OLD.partition);
     END IF;
     IF TG_OP <> 'DELETE' THEN
-        INSERT INTO onlyonce_private.chunk_list (instance, bucket, lineage, batch_id, partition, partitions, id_count, ids_hash)
-        VALUES (NEW.instance, NEW.bucket, NEW.lineage, NEW.batch_id, NEW.partition, NEW.partitions, NEW.id_count, NEW.ids_hash)
+        INSERT INTO onlyonce_private.chunk_list (instance, bucket, incarnation, batch_id, partition, partitions, id_count, ids_hash)
+        VALUES (NEW.instance, NEW.bucket, NEW.incarnation, NEW.batch_id, NEW.partition, NEW.partitions, NEW.id_count, NEW.ids_hash)
         ON CONFLICT ON CONSTRAINT chunk_list_once DO UPDATE
         SET partitions = excluded.partitions, id_count = excluded.id_count, ids_hash = excluded.ids_hash;
     END IF;
@@ -718,7 +718,7 @@ CREATE TRIGGER chunks_come_and_go AFTER INSERT OR DELETE ON onlyonce_private.cat
     FOR EACH ROW EXECUTE FUNCTION onlyonce_private.list_chunk();
 
 -- A filter that is made again changes nothing that the list tells.
-CREATE TRIGGER chunks_change AFTER UPDATE OF instance, bucket, lineage, batch_id, partition, partitions, id_count, ids_hash
+CREATE TRIGGER chunks_change AFTER UPDATE OF instance, bucket, incarnation, batch_id, partition, partitions, id_count, ids_hash
     ON onlyonce_private.catalog_chunks FOR EACH ROW EXECUTE FUNCTION onlyonce_private.list_chunk();
 
 -- One Bloom filter over the chunks of several closed buckets, so that a look-up asks few filters however many buckets are live. It says which
@@ -740,20 +740,20 @@ COMMENT ON TABLE onlyonce_private.range_filters IS
     'A Bloom filter over the ids of several chunks of one partition, of closed buckets. chunk_hashes: the ids_hash of each chunk that is in it.';
 
 CREATE TABLE onlyonce_private.window_sums (
-    lineage      text   NOT NULL,
+    incarnation      text   NOT NULL,
     output       text   NOT NULL,
     window_start timestamptz,
     window_end   timestamptz,
     in_time      bigint NOT NULL,
     rejected bigint NOT NULL DEFAULT 0,
-    CONSTRAINT window_sums_once UNIQUE NULLS NOT DISTINCT (lineage, output, window_start, window_end),
-    CONSTRAINT window_sums_of_a_lineage FOREIGN KEY (lineage) REFERENCES onlyonce_private.lineages ON DELETE CASCADE
+    CONSTRAINT window_sums_once UNIQUE NULLS NOT DISTINCT (incarnation, output, window_start, window_end),
+    CONSTRAINT window_sums_of_an_incarnation FOREIGN KEY (incarnation) REFERENCES onlyonce_private.incarnations ON DELETE CASCADE
 ) WITH (autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_scale_factor = 0.01, autovacuum_analyze_scale_factor = 0.01,
         autovacuum_vacuum_insert_threshold = 20000, autovacuum_vacuum_insert_scale_factor = 0.02);
 CREATE INDEX window_sums_by_window ON onlyonce_private.window_sums (output, window_start);
 CREATE INDEX window_sums_by_length ON onlyonce_private.window_sums (output, (window_end - window_start));
 COMMENT ON TABLE onlyonce_private.window_sums IS
-    'What the batches of a life that are cut from the log had met of each window, all of it in time or rejected: a batch that met a late record stays.';
+    'What the batches of an incarnation that are cut from the log had met of each window, all of it in time or rejected: a batch that met a late record stays.';
 
 CREATE TABLE onlyonce_private.rejected (
     -- A pair may be rejected in several rows, so none of its columns is a key. With this one the table can be replicated, and a row be named.
@@ -769,13 +769,13 @@ CREATE TABLE onlyonce_private.rejected (
     received_in  bigint NOT NULL,
     reason       text   NOT NULL,
     rows         bigint NOT NULL,
-    lineage      text   NOT NULL,
+    incarnation      text   NOT NULL,
     batch_id     bigint NOT NULL,
     CONSTRAINT rejected_of_a_pipeline FOREIGN KEY (instance) REFERENCES onlyonce_private.pipelines ON DELETE CASCADE,
-    CONSTRAINT rejected_by_a_lineage FOREIGN KEY (lineage) REFERENCES onlyonce_private.lineages ON DELETE CASCADE
+    CONSTRAINT rejected_by_an_incarnation FOREIGN KEY (incarnation) REFERENCES onlyonce_private.incarnations ON DELETE CASCADE
 );
 CREATE INDEX rejected_by_window ON onlyonce_private.rejected (instance, output, window_start);
-CREATE INDEX rejected_by_batch ON onlyonce_private.rejected (lineage, batch_id);
+CREATE INDEX rejected_by_batch ON onlyonce_private.rejected (incarnation, batch_id);
 CREATE INDEX rejected_by_id ON onlyonce_private.rejected (instance, oo_high);
 CREATE INDEX rejected_by_time ON onlyonce_private.rejected (instance, event_time);
 ALTER TABLE onlyonce_private.rejected ALTER reason SET STATISTICS 0;
@@ -783,7 +783,7 @@ COMMENT ON TABLE onlyonce_private.rejected IS
     'Each (record, window) pair that an output rejected: by the batch that met it, or by the last backfill of its window. Its values are in `events`.';
 
 -- The sessions of a driver have its name; those of its tasks have more behind it, the unit and the attempt.
-CREATE FUNCTION onlyonce_private.at_work(lineage_no bigint, epoch bigint) RETURNS boolean LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
+CREATE FUNCTION onlyonce_private.at_work(incarnation_no bigint, epoch bigint) RETURNS boolean LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
     -- A pooler keeps a task's session open under its name: that one counts only while it has a transaction. Any role may give its session
     -- any name: a role that may not write the log is no driver.
     SELECT EXISTS (
@@ -797,11 +797,11 @@ CREATE FUNCTION onlyonce_private.at_work(lineage_no bigint, epoch bigint) RETURN
 $$;
 
 COMMENT ON FUNCTION onlyonce_private.at_work(bigint, bigint) IS
-    'Whether a driver of a lineage, of one epoch or (null) of any, has a session in this database, or one of its tasks a transaction';
+    'Whether a driver of an incarnation, of one epoch or (null) of any, has a session in this database, or one of its tasks a transaction';
 
 -- What Spark tells of the state of an output, as of the last batch that was looked at: one row for each operator that keeps state.
 CREATE TABLE onlyonce_private.states (
-    lineage      text    NOT NULL,
+    incarnation      text    NOT NULL,
     operator     integer NOT NULL,
     kind         text    NOT NULL,
     batch_id     bigint  NOT NULL,
@@ -813,12 +813,12 @@ CREATE TABLE onlyonce_private.states (
     disk_bytes   bigint,
     memory_bytes bigint  NOT NULL,
     seen_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
-    CONSTRAINT states_once PRIMARY KEY (lineage, operator),
-    CONSTRAINT states_of_a_lineage FOREIGN KEY (lineage) REFERENCES onlyonce_private.lineages ON DELETE CASCADE
+    CONSTRAINT states_once PRIMARY KEY (incarnation, operator),
+    CONSTRAINT states_of_an_incarnation FOREIGN KEY (incarnation) REFERENCES onlyonce_private.incarnations ON DELETE CASCADE
 );
-COMMENT ON TABLE onlyonce_private.states IS 'What Spark told of the state of a life of an output with its last batch. For people: nothing is decided by it.';
+COMMENT ON TABLE onlyonce_private.states IS 'What Spark told of the state of an incarnation of an output with its last batch. For people: nothing is decided by it.';
 COMMENT ON COLUMN onlyonce_private.states.rows IS
-    'Of a join: the rows that came less those that went, over all batches of the life. NULL once a batch was not looked at, since a driver was killed behind it.';
+    'Of a join: the rows that came less those that went, over all batches of the incarnation. NULL once a batch was not looked at, since a driver was killed behind it.';
 
 -- Registries are append-only, so the correction of what a driver with a wrong clock has registered is a fact of the log. Each correction of an instance
 -- replaces the one before.
@@ -834,13 +834,13 @@ CREATE TABLE onlyonce_private.corrected_arrivals (
 COMMENT ON TABLE onlyonce_private.corrected_arrivals IS
     'Registered input whose arrival was ahead of the clock: the batches of a registry up to this number count as arrived at this time at the latest.';
 
--- When the last committed input of each instance arrived. Within a life arrivals do not move back, so its last batch has the latest.
+-- When the last committed input of each instance arrived. Within an incarnation arrivals do not move back, so its last batch has the latest.
 CREATE VIEW onlyonce_private.last_arrivals AS
-SELECT l.instance, max(CASE WHEN last.begun_at <= c.corrected_at THEN least(last.system_time, c.arrival) ELSE last.system_time END) AS seen_at
-FROM onlyonce_private.lineages l
+SELECT l.instance, max(CASE WHEN last.begun_at <= c.corrected_at THEN least(last.ingestion_time, c.arrival) ELSE last.ingestion_time END) AS seen_at
+FROM onlyonce_private.incarnations l
 CROSS JOIN LATERAL (
-    SELECT b.system_time, b.begun_at FROM onlyonce_private.batches b
-    WHERE b.lineage = l.lineage AND b.state = 'committed' ORDER BY b.batch_id DESC LIMIT 1) last
+    SELECT b.ingestion_time, b.begun_at FROM onlyonce_private.batches b
+    WHERE b.incarnation = l.incarnation AND b.state = 'committed' ORDER BY b.batch_id DESC LIMIT 1) last
 LEFT JOIN LATERAL (
     SELECT max(a.corrected_at) AS corrected_at, max(a.arrival) AS arrival FROM onlyonce_private.corrected_arrivals a
     WHERE a.instance = l.instance) c ON true

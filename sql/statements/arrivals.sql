@@ -6,13 +6,13 @@ SELECT registry, batch_no, arrival FROM onlyonce_private.corrected_arrivals WHER
 -- The floor of an instance, this clock, its bucket, and the bucket after the last one below the floor that a batch has
 -- used. The lock keeps a batch from beginning and a gc of ids from raising the floor.
 SELECT p.gc_floor, clock_timestamp() AS now, floor(extract(epoch FROM clock_timestamp()) / 600)::bigint AS bucket,
-       (SELECT coalesce(max(b.bucket) + 1, 0) FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+       (SELECT coalesce(max(b.bucket) + 1, 0) FROM onlyonce_private.batches b JOIN onlyonce_private.incarnations l USING (incarnation)
         WHERE l.instance = p.instance AND l.query = 'receive' AND b.bucket < p.gc_floor) AS free_from
 FROM onlyonce_private.pipelines p WHERE p.instance = :instance FOR NO KEY UPDATE OF p
 
 -- begun --
 -- The receive batches of an instance that have not ended.
-SELECT b.lineage, b.batch_id FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+SELECT b.incarnation, b.batch_id FROM onlyonce_private.batches b JOIN onlyonce_private.incarnations l USING (incarnation)
 WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'begun' ORDER BY 1, 2
 
 -- forget --
@@ -29,16 +29,16 @@ UPDATE onlyonce_private.pipelines SET gc_floor = :floor WHERE instance = :instan
 
 -- correct_batches --
 -- With several sources: limit each source's last arrival to this time.
-UPDATE onlyonce_private.batches b SET source_tides_after = (
+UPDATE onlyonce_private.batches b SET source_progress_after = (
     SELECT jsonb_object_agg(name, CASE WHEN (told->>'seen')::bigint > :micros THEN jsonb_set(told, '{seen}', to_jsonb(CAST(:micros AS bigint))) ELSE told END)
-    FROM jsonb_each(b.source_tides_after) each (name, told))
-FROM onlyonce_private.lineages l
-WHERE l.lineage = b.lineage AND l.instance = :instance AND l.query = 'receive' AND b.source_tides_after <> '{}' AND b.system_time > :arrival
+    FROM jsonb_each(b.source_progress_after) each (name, told))
+FROM onlyonce_private.incarnations l
+WHERE l.incarnation = b.incarnation AND l.instance = :instance AND l.query = 'receive' AND b.source_progress_after <> '{}' AND b.ingestion_time > :arrival
 
 -- correct_closes --
 -- Closes repeat these times, so correct them too.
-UPDATE onlyonce_private.closes b SET source_tides_after = (
+UPDATE onlyonce_private.closes b SET source_progress_after = (
     SELECT jsonb_object_agg(name, CASE WHEN (told->>'seen')::bigint > :micros THEN jsonb_set(told, '{seen}', to_jsonb(CAST(:micros AS bigint))) ELSE told END)
-    FROM jsonb_each(b.source_tides_after) each (name, told))
-FROM onlyonce_private.lineages l
-WHERE l.lineage = b.lineage AND l.instance = :instance AND l.query = 'receive' AND b.source_tides_after <> '{}'
+    FROM jsonb_each(b.source_progress_after) each (name, told))
+FROM onlyonce_private.incarnations l
+WHERE l.incarnation = b.incarnation AND l.instance = :instance AND l.query = 'receive' AND b.source_progress_after <> '{}'

@@ -4,16 +4,16 @@ SELECT instance FROM onlyonce_private.pipelines WHERE instance = :instance FOR U
 
 -- under_way --
 -- Begun backfills of an output, of another interval, that share windows with this one; and whether a driver is at work.
-SELECT b.lineage, b.window_from, b.window_to, b.run_id, b.asked_by, b.lookups,
-       onlyonce_private.at_work(l.lineage_no, b.epoch) AS at_work
-FROM onlyonce_private.backfills b JOIN onlyonce_private.lineages l USING (lineage)
-WHERE b.instance = :instance AND b.output = :output AND b.state = 'begun' AND b.lineage <> :lineage
+SELECT b.incarnation, b.window_from, b.window_to, b.run_id, b.asked_by, b.lookups,
+       onlyonce_private.at_work(l.incarnation_no, b.epoch) AS at_work
+FROM onlyonce_private.backfills b JOIN onlyonce_private.incarnations l USING (incarnation)
+WHERE b.instance = :instance AND b.output = :output AND b.state = 'begun' AND b.incarnation <> :incarnation
   AND b.window_from < :window_to AND b.window_to > :window_from
 ORDER BY b.begun_at LIMIT 1
 
 -- replace_begun --
 -- An ended driver's unfinished backfill. The interval is computed again from the start.
-UPDATE onlyonce_private.backfills SET state = 'replaced' WHERE lineage = :lineage AND state = 'begun'
+UPDATE onlyonce_private.backfills SET state = 'replaced' WHERE incarnation = :incarnation AND state = 'begun'
 
 -- give_up --
 -- Backfills that failed for good: a later backfill of the interval begins from the start.
@@ -21,61 +21,61 @@ UPDATE onlyonce_private.backfills SET state = 'replaced' WHERE instance = :insta
 
 -- next --
 -- The number of the next recomputation of an interval.
-SELECT coalesce(max(batch_id), -1) + 1 AS batch_id FROM onlyonce_private.backfills WHERE lineage = :lineage
+SELECT coalesce(max(batch_id), -1) + 1 AS batch_id FROM onlyonce_private.backfills WHERE incarnation = :incarnation
 
 -- begin --
 INSERT INTO onlyonce_private.backfills
-    (lineage, batch_id, instance, output, epoch, run_id, asked_by, window_from, window_to, events_version, declaration_hash,
+    (incarnation, batch_id, instance, output, epoch, run_id, asked_by, window_from, window_to, events_version, declaration_hash,
      lookups)
-VALUES (:lineage, :batch_id, :instance, :output, :epoch, :run_id, :asked_by, :window_from, :window_to, :events_version,
+VALUES (:incarnation, :batch_id, :instance, :output, :epoch, :run_id, :asked_by, :window_from, :window_to, :events_version,
         :declaration_hash, :lookups)
 
 -- widen --
 -- Sessions may reach past the interval that was asked for.
 UPDATE onlyonce_private.backfills SET window_from = :window_from, window_to = :window_to
-WHERE lineage = :lineage AND batch_id = :batch_id AND state = 'begun'
+WHERE incarnation = :incarnation AND batch_id = :batch_id AND state = 'begun'
 
 -- state --
-SELECT state FROM onlyonce_private.backfills WHERE lineage = :lineage AND batch_id = :batch_id
+SELECT state FROM onlyonce_private.backfills WHERE incarnation = :incarnation AND batch_id = :batch_id
 
 -- met --
 -- How many (record, window) pairs of an interval an output's batches have met, up to a version of `events`. Batches
 -- that were cut from the log have read less than that version.
 SELECT coalesce(sum(met.in_time), 0)::bigint AS in_time, coalesce(sum(met.late), 0)::bigint AS late
 FROM (SELECT w.in_time, w.late
-      FROM onlyonce_private.window_counts w JOIN onlyonce_private.batches b USING (lineage, batch_id)
-      JOIN onlyonce_private.lineages l USING (lineage)
+      FROM onlyonce_private.window_counts w JOIN onlyonce_private.batches b USING (incarnation, batch_id)
+      JOIN onlyonce_private.incarnations l USING (incarnation)
       WHERE l.instance = :instance AND w.output = :output AND w.window_start >= :window_from AND w.window_start < :window_to
         AND (b.source_to->>'reservoirVersion')::bigint
             - CASE WHEN coalesce((b.source_to->>'index')::bigint, 0) < 0 THEN 1 ELSE 0 END <= :events_version
       UNION ALL
-      SELECT c.in_time, 0 FROM onlyonce_private.window_sums c JOIN onlyonce_private.lineages l USING (lineage)
+      SELECT c.in_time, 0 FROM onlyonce_private.window_sums c JOIN onlyonce_private.incarnations l USING (incarnation)
       WHERE l.instance = :instance AND c.output = :output AND c.window_start >= :window_from AND c.window_start < :window_to) met
 
 -- end --
 UPDATE onlyonce_private.backfills
 SET state = 'committed', committed_at = clock_timestamp(), windows = :windows, rows = :rows, in_time = :in_time, late = :late,
     rejected = :rejected
-WHERE lineage = :lineage AND batch_id = :batch_id AND state = 'begun'
+WHERE incarnation = :incarnation AND batch_id = :batch_id AND state = 'begun'
 
 -- drop_panes --
 -- Windows that had a result and have none now get a generation without rows. Runs after the new panes were added.
 INSERT INTO onlyonce_private.panes
-    (instance, output, window_start, window_end, generation, final, rows, lineage, batch_id, declaration_hash)
-SELECT last.instance, last.output, last.window_start, last.window_end, last.generation + 1, true, 0, :lineage, :batch_id,
+    (instance, output, window_start, window_end, generation, final, rows, incarnation, batch_id, declaration_hash)
+SELECT last.instance, last.output, last.window_start, last.window_end, last.generation + 1, true, 0, :incarnation, :batch_id,
        :declaration_hash
 FROM (SELECT DISTINCT ON (p.window_start, p.window_end) p.* FROM onlyonce_private.panes p
       WHERE p.instance = :instance AND p.output = :output
         AND p.window_start >= :window_from AND p.window_start < :window_to
       ORDER BY p.window_start, p.window_end, p.generation DESC) last
-WHERE (last.lineage, last.batch_id) <> (:lineage, :batch_id) AND last.rows > 0
+WHERE (last.incarnation, last.batch_id) <> (:incarnation, :batch_id) AND last.rows > 0
 
 -- add_panes --
 -- The next generation of each window. The stream's own generation is 0, even if the stream had nothing in time to
 -- write.
 INSERT INTO onlyonce_private.panes
-    (instance, output, window_start, window_end, generation, final, rows, lineage, batch_id, declaration_hash, lookups)
-SELECT :instance, :output, window_start, window_end, last.generation + 1, true, rows, :lineage, :batch_id, :declaration_hash, lookups
+    (instance, output, window_start, window_end, generation, final, rows, incarnation, batch_id, declaration_hash, lookups)
+SELECT :instance, :output, window_start, window_end, last.generation + 1, true, rows, :incarnation, :batch_id, :declaration_hash, lookups
 FROM unnest(
     CAST(:window_start AS timestamptz[]), CAST(:window_end AS timestamptz[]), CAST(:rows AS bigint[]), CAST(:lookups AS jsonb[])
 ) AS made (window_start, window_end, rows, lookups)
@@ -89,29 +89,29 @@ CROSS JOIN LATERAL (
 -- How far an output has read `events`: its last committed batch if its incarnation has one, and where the incarnation began.
 SELECT last.start_offset AS source_from, last.end_offset AS source_to, coalesce((last.facts->>'stateless')::boolean, false) AS stateless,
        l.start_from
-FROM onlyonce.lineages l
+FROM onlyonce.incarnations l
 LEFT JOIN LATERAL (
     SELECT b.start_offset, b.end_offset, b.facts FROM onlyonce.batches b
-    WHERE b.lineage = l.lineage AND b.state = 'committed' ORDER BY b.batch DESC LIMIT 1) last ON true
+    WHERE b.incarnation = l.incarnation AND b.state = 'committed' ORDER BY b.batch DESC LIMIT 1) last ON true
 WHERE l.instance = :instance AND l.query = :output AND l.state <> 'closed'
 
 -- frontier_at --
 -- The frontier after the batches and closes up to a version of `events`. A batch without an id catalog writes its
 -- maximum one commit after its rows, in its own control row. A stream that has read only the rows has not closed
--- windows by this maximum yet. The values never move back, so the last rows of each life suffice: one of the last two
+-- windows by this maximum yet. The values never move back, so the last rows of each incarnation suffice: one of the last two
 -- batches has an id catalog, or is before the version.
-SELECT max(greatest(batch.tide_after, close.max_event_time)) AS tide, max(close.ended_event_time) AS ended,
-       max(close.idle_event_time) AS silent_tide, max(close.idle_clock) AS silent_clock
-FROM onlyonce.lineages l
+SELECT max(greatest(batch.max_event_time_after, close.max_event_time)) AS max_event_time, max(close.ended_event_time) AS ended,
+       max(close.idle_event_time) AS silent_max_event_time, max(close.idle_clock) AS silent_clock
+FROM onlyonce.incarnations l
 LEFT JOIN LATERAL (
-    SELECT max(near.tide_after) FILTER (
-        WHERE near.delta_version + CASE WHEN near.mode = 'exactly_once' THEN 0 ELSE 1 END <= :version) AS tide_after
-    FROM (SELECT b.max_event_time_after AS tide_after, b.delta_version, b.mode FROM onlyonce.batches b
-          WHERE b.lineage = l.lineage AND b.state = 'committed' AND b.delta_version IS NOT NULL AND b.delta_version <= :version
+    SELECT max(near.max_event_time_after) FILTER (
+        WHERE near.delta_version + CASE WHEN near.mode = 'exactly_once' THEN 0 ELSE 1 END <= :version) AS max_event_time_after
+    FROM (SELECT b.max_event_time_after, b.delta_version, b.mode FROM onlyonce.batches b
+          WHERE b.incarnation = l.incarnation AND b.state = 'committed' AND b.delta_version IS NOT NULL AND b.delta_version <= :version
           ORDER BY b.delta_version DESC LIMIT 2) near) batch ON true
 LEFT JOIN LATERAL (
     SELECT c.max_event_time, c.ended_event_time, c.idle_event_time, c.idle_clock FROM onlyonce.closes c
-    WHERE c.lineage = l.lineage AND c.state = 'committed' AND c.delta_version <= :version
+    WHERE c.incarnation = l.incarnation AND c.state = 'committed' AND c.delta_version <= :version
     ORDER BY c.delta_version DESC LIMIT 1) close ON true
 WHERE l.instance = :instance AND l.query = 'receive'
 

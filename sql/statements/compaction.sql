@@ -10,10 +10,10 @@ UPDATE onlyonce_private.pipelines SET events_compacted = :upto WHERE instance = 
 -- The last version of `events`, at most `upto`, with the rows of a committed batch of receive. No driver needs only a
 -- part of that commit or an earlier one.
 SELECT max(last.delta_version) AS version
-FROM onlyonce_private.lineages l
+FROM onlyonce_private.incarnations l
 CROSS JOIN LATERAL (
     SELECT b.delta_version FROM onlyonce_private.batches b
-    WHERE b.lineage = l.lineage AND b.state = 'committed' AND b.delta_version IS NOT NULL
+    WHERE b.incarnation = l.incarnation AND b.state = 'committed' AND b.delta_version IS NOT NULL
       AND (CAST(:upto AS bigint) IS NULL OR b.delta_version <= CAST(:upto AS bigint))
     ORDER BY b.delta_version DESC LIMIT 1) last
 WHERE l.instance = :instance AND l.query = 'receive'
@@ -21,7 +21,7 @@ WHERE l.instance = :instance AND l.query = 'receive'
 -- records --
 -- How many records receive has kept in a range of versions of `events`.
 SELECT coalesce(sum(b.kept), 0)::bigint AS records
-FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+FROM onlyonce_private.batches b JOIN onlyonce_private.incarnations l USING (incarnation)
 WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed'
   AND b.delta_version > :after AND b.delta_version <= :upto
 
@@ -31,27 +31,27 @@ WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed'
 SELECT coalesce(max(version) FILTER (WHERE so_far <= :records), min(version)) AS version
 FROM (
     SELECT b.delta_version AS version, sum(b.kept) OVER (ORDER BY b.delta_version) AS so_far
-    FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+    FROM onlyonce_private.batches b JOIN onlyonce_private.incarnations l USING (incarnation)
     WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed'
       AND b.delta_version > :after AND b.delta_version <= :upto) waiting
 
 -- queries --
--- The live lives, each with what its last committed batch has read.
-SELECT l.lineage, l.query, l.life, l.start_from, last.batch_id, last.source_from, last.source_to
-FROM onlyonce_private.lineages l
+-- The live incarnations, each with what its last committed batch has read.
+SELECT l.incarnation, l.query, l.ordinal, l.start_from, last.batch_id, last.source_from, last.source_to
+FROM onlyonce_private.incarnations l
 LEFT JOIN LATERAL (
     SELECT b.batch_id, b.source_from, b.source_to FROM onlyonce_private.batches b
-    WHERE b.lineage = l.lineage AND b.state = 'committed' ORDER BY b.batch_id DESC LIMIT 1) last ON true
+    WHERE b.incarnation = l.incarnation AND b.state = 'committed' ORDER BY b.batch_id DESC LIMIT 1) last ON true
 WHERE l.instance = :instance AND l.kind = 'stream' AND l.state <> 'closed'
 ORDER BY l.query
 
 -- last_in --
--- The last batch of each life of receive whose rows are in `events` up to a version. Numbers and versions of a life
+-- The last batch of each incarnation of receive whose rows are in `events` up to a version. Numbers and versions of an incarnation
 -- grow together.
-SELECT l.lineage, last.batch_id
-FROM onlyonce_private.lineages l
+SELECT l.incarnation, last.batch_id
+FROM onlyonce_private.incarnations l
 CROSS JOIN LATERAL (
     SELECT b.batch_id FROM onlyonce_private.batches b
-    WHERE b.lineage = l.lineage AND b.state = 'committed' AND b.delta_version <= :version
+    WHERE b.incarnation = l.incarnation AND b.state = 'committed' AND b.delta_version <= :version
     ORDER BY b.delta_version DESC LIMIT 1) last
 WHERE l.instance = :instance AND l.query = 'receive'

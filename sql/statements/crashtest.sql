@@ -2,7 +2,7 @@
 
 -- fates --
 -- The fates of all records by stage, and whether they add up.
-SELECT query AS stage, sum(records_in) AS "in", sum(kept) AS kept, sum(invalid) AS invalid, sum(remnant) AS remnant,
+SELECT query AS stage, sum(records_in) AS "in", sum(kept) AS kept, sum(invalid) AS invalid, sum(expired) AS expired,
        sum(duplicate) AS duplicate, sum(in_time) AS in_time, sum(late) AS late, bool_and(conserved) AS conserved
 FROM onlyonce.conservation GROUP BY query
 

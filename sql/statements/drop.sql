@@ -1,5 +1,5 @@
 -- instances --
--- A pipeline with its bounded runs, or one bounded run. The lock keeps a run from registering a lineage meanwhile.
+-- A pipeline with its bounded runs, or one bounded run. The lock keeps a run from registering an incarnation meanwhile.
 SELECT instance, instance_no, pipeline FROM onlyonce_private.pipelines
 WHERE pipeline = :name OR instance = :name ORDER BY instance FOR UPDATE
 
@@ -7,18 +7,18 @@ WHERE pipeline = :name OR instance = :name ORDER BY instance FOR UPDATE
 -- The names that can be dropped.
 SELECT instance FROM onlyonce_private.pipelines UNION SELECT instance FROM onlyonce_private.leftovers ORDER BY 1
 
--- lineages --
--- The lineages of some instances, backfills included, or only of one query; and whether a driver has a session.
-SELECT l.lineage, l.instance, l.query,
-       onlyonce_private.at_work(l.lineage_no, NULL) AS at_work
-FROM onlyonce_private.lineages l
+-- incarnations --
+-- The incarnations of some instances, backfills included, or only of one query; and whether a driver has a session.
+SELECT l.incarnation, l.instance, l.query,
+       onlyonce_private.at_work(l.incarnation_no, NULL) AS at_work
+FROM onlyonce_private.incarnations l
 WHERE l.instance = ANY (:instances)
   AND (CAST(:query AS text) IS NULL OR l.query = :query OR starts_with(l.query, :query || '@'))
-ORDER BY l.lineage
+ORDER BY l.incarnation
 
 -- hold --
--- No driver of these lineages starts or commits until the transaction ends.
-SELECT lineage FROM onlyonce_private.epochs WHERE lineage = ANY (:lineages) ORDER BY lineage FOR UPDATE
+-- No driver of these incarnations starts or commits until the transaction ends.
+SELECT incarnation FROM onlyonce_private.epochs WHERE incarnation = ANY (:incarnations) ORDER BY incarnation FOR UPDATE
 
 -- parts --
 -- The declarations of the queries in all their runs.
@@ -28,79 +28,79 @@ ORDER BY instance, query, first_seen_at
 
 -- rows --
 -- How many rows of the log would go.
-SELECT (SELECT count(*) FROM onlyonce_private.batches WHERE lineage = ANY (:lineages)) AS batches,
-       (SELECT count(*) FROM onlyonce_private.units WHERE lineage = ANY (:lineages)) AS units,
-       (SELECT count(*) FROM onlyonce_private.panes WHERE lineage = ANY (:lineages)) AS windows,
-       (SELECT count(*) FROM onlyonce_private.backfills WHERE lineage = ANY (:lineages)) AS backfills,
-       (SELECT count(*) FROM onlyonce_private.files WHERE lineage = ANY (:lineages)) AS files,
+SELECT (SELECT count(*) FROM onlyonce_private.batches WHERE incarnation = ANY (:incarnations)) AS batches,
+       (SELECT count(*) FROM onlyonce_private.units WHERE incarnation = ANY (:incarnations)) AS units,
+       (SELECT count(*) FROM onlyonce_private.panes WHERE incarnation = ANY (:incarnations)) AS windows,
+       (SELECT count(*) FROM onlyonce_private.backfills WHERE incarnation = ANY (:incarnations)) AS backfills,
+       (SELECT count(*) FROM onlyonce_private.files WHERE incarnation = ANY (:incarnations)) AS files,
        (SELECT count(*) FROM onlyonce_private.outbox o JOIN onlyonce_private.units u ON u.unique_id = o.unit
-        WHERE u.lineage = ANY (:lineages) AND o.state IN ('waiting', 'sending')) AS "not sent"
+        WHERE u.incarnation = ANY (:incarnations) AND o.state IN ('waiting', 'sending')) AS "not sent"
 
 -- forget_outbox --
 -- What their units have put into the outbox, sent or not.
-DELETE FROM onlyonce_private.outbox WHERE EXISTS (SELECT 1 FROM unnest(CAST(:lineages AS text[])) AS l (lineage)
-                                                  WHERE starts_with(outbox.unit, l.lineage || '/'))
+DELETE FROM onlyonce_private.outbox WHERE EXISTS (SELECT 1 FROM unnest(CAST(:incarnations AS text[])) AS l (incarnation)
+                                                  WHERE starts_with(outbox.unit, l.incarnation || '/'))
 
 -- forget_files --
 -- The entries of their files. The files themselves stay; a file without its final name gets none.
-DELETE FROM onlyonce_private.files WHERE lineage = ANY (:lineages)
+DELETE FROM onlyonce_private.files WHERE incarnation = ANY (:incarnations)
 
 -- forget_units --
--- The units of some lineages, in the database of the connection.
-DELETE FROM onlyonce_private.units WHERE lineage = ANY (:lineages)
+-- The units of some incarnations, in the database of the connection.
+DELETE FROM onlyonce_private.units WHERE incarnation = ANY (:incarnations)
 
 -- owned_by_others --
--- The lineages of these that are another platform's in a sink's own database.
-SELECT lineage FROM onlyonce_private.owners WHERE lineage = ANY (:lineages) AND platform <> CAST(:platform AS uuid)
+-- The incarnations of these that are another platform's in a sink's own database.
+SELECT incarnation FROM onlyonce_private.owners WHERE incarnation = ANY (:incarnations) AND platform <> CAST(:platform AS uuid)
 
 -- forget_owners --
--- The owner of each of these lineages there.
-DELETE FROM onlyonce_private.owners WHERE lineage = ANY (:lineages)
+-- The owner of each of these incarnations there.
+DELETE FROM onlyonce_private.owners WHERE incarnation = ANY (:incarnations)
 
 -- forget_epochs --
 -- Their epochs: a driver of them can commit nothing any more.
-DELETE FROM onlyonce_private.epochs WHERE lineage = ANY (:lineages)
+DELETE FROM onlyonce_private.epochs WHERE incarnation = ANY (:incarnations)
 
 -- forget_window_counts --
 -- What their batches met of each window.
-DELETE FROM onlyonce_private.window_counts WHERE lineage = ANY (:lineages)
+DELETE FROM onlyonce_private.window_counts WHERE incarnation = ANY (:incarnations)
 
 -- forget_panes --
 -- The windows that they wrote.
-DELETE FROM onlyonce_private.panes WHERE lineage = ANY (:lineages)
+DELETE FROM onlyonce_private.panes WHERE incarnation = ANY (:incarnations)
 
 -- forget_backfills --
 -- Their backfills.
-DELETE FROM onlyonce_private.backfills WHERE lineage = ANY (:lineages)
+DELETE FROM onlyonce_private.backfills WHERE incarnation = ANY (:incarnations)
 
 -- forget_closes --
 -- Their closes.
-DELETE FROM onlyonce_private.closes WHERE lineage = ANY (:lineages)
+DELETE FROM onlyonce_private.closes WHERE incarnation = ANY (:incarnations)
 
 -- forget_batches --
 -- Their batches.
-DELETE FROM onlyonce_private.batches WHERE lineage = ANY (:lineages)
+DELETE FROM onlyonce_private.batches WHERE incarnation = ANY (:incarnations)
 
 -- forget_authorities --
 -- The databases in which they may have units: these are noted as places by now.
-DELETE FROM onlyonce_private.authorities WHERE lineage = ANY (:lineages)
+DELETE FROM onlyonce_private.authorities WHERE incarnation = ANY (:incarnations)
 
--- forget_lineages --
--- The lineages themselves.
-DELETE FROM onlyonce_private.lineages WHERE lineage = ANY (:lineages)
+-- forget_incarnations --
+-- The incarnations themselves.
+DELETE FROM onlyonce_private.incarnations WHERE incarnation = ANY (:incarnations)
 
 -- forget_declarations --
 -- What the queries ran under.
 DELETE FROM onlyonce_private.declarations
 WHERE instance = ANY (:instances) AND (CAST(:query AS text) IS NULL OR query = :query)
 
--- forget_released_sets --
--- Which rows of whole instances were released.
-DELETE FROM onlyonce_private.released_sets WHERE instance = ANY (:instances)
+-- forget_reprocessed_sets --
+-- Which rows of whole instances were reprocessed.
+DELETE FROM onlyonce_private.reprocessed_sets WHERE instance = ANY (:instances)
 
--- forget_releases --
--- Their releases.
-DELETE FROM onlyonce_private.releases WHERE instance = ANY (:instances)
+-- forget_reprocessings --
+-- Their reprocessings.
+DELETE FROM onlyonce_private.reprocessings WHERE instance = ANY (:instances)
 
 -- forget_long_runs --
 -- Their long runs: a living driver finds that it was superseded.
@@ -121,7 +121,7 @@ DELETE FROM onlyonce_private.subscriptions WHERE pipeline = ANY (:instances)
 -- forget_deliverers --
 -- The epochs of the deliverers of these instances.
 DELETE FROM onlyonce_private.epochs WHERE EXISTS (SELECT 1 FROM unnest(CAST(:instances AS text[])) AS i (instance)
-                                                  WHERE starts_with(epochs.lineage, i.instance || '/') AND right(epochs.lineage, 8) = '/deliver')
+                                                  WHERE starts_with(epochs.incarnation, i.instance || '/') AND right(epochs.incarnation, 8) = '/deliver')
 
 -- forget_instances --
 -- The instances themselves, last.
@@ -129,13 +129,13 @@ DELETE FROM onlyonce_private.pipelines WHERE instance = ANY (:instances)
 
 -- leave --
 -- Places outside the log: to be removed, or left. A second drop with --tables removes what was left.
-INSERT INTO onlyonce_private.leftovers AS known (place, instance, query, lineages, state)
-VALUES (:place, :instance, :query, :lineages, :state)
-ON CONFLICT (place) DO UPDATE SET state = excluded.state, lineages = known.lineages || excluded.lineages
+INSERT INTO onlyonce_private.leftovers AS known (place, instance, query, incarnations, state)
+VALUES (:place, :instance, :query, :incarnations, :state)
+ON CONFLICT (place) DO UPDATE SET state = excluded.state, incarnations = known.incarnations || excluded.incarnations
 
 -- left --
 -- What drops of a pipeline, a bounded run or one output have left so far.
-SELECT place, instance, query, lineages, state FROM onlyonce_private.leftovers
+SELECT place, instance, query, incarnations, state FROM onlyonce_private.leftovers
 WHERE (instance = :name OR starts_with(instance, :name || '@')) AND (CAST(:query AS text) IS NULL OR query = :query)
 ORDER BY state, place
 

@@ -21,13 +21,13 @@ WHERE instance = :instance AND removal_no = :number
 
 -- at_work --
 -- The drivers of an instance that have a session.
-SELECT l.lineage FROM onlyonce_private.lineages l JOIN onlyonce_private.epochs e USING (lineage)
-WHERE l.instance = :instance AND onlyonce_private.at_work(l.lineage_no, e.epoch)
+SELECT l.incarnation FROM onlyonce_private.incarnations l JOIN onlyonce_private.epochs e USING (incarnation)
+WHERE l.instance = :instance AND onlyonce_private.at_work(l.incarnation_no, e.epoch)
 ORDER BY 1
 
 -- begun_batches --
 -- Batches that began and did not end: a replay reads their records again.
-SELECT b.lineage || '/' || b.batch_id AS unit FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+SELECT b.incarnation || '/' || b.batch_id AS unit FROM onlyonce_private.batches b JOIN onlyonce_private.incarnations l USING (incarnation)
 WHERE l.instance = :instance AND l.state <> 'closed' AND b.state = 'begun' ORDER BY 1
 
 -- other_instances --
@@ -52,8 +52,8 @@ DELETE FROM onlyonce_private.outbox WHERE row_no = ANY (:row_nos)
 
 -- forget_failures --
 -- Errors of batches that have ended: an error may quote a record, and no attempt needs it any more.
-DELETE FROM onlyonce_private.batch_failures f USING onlyonce_private.lineages l
-WHERE l.lineage = f.lineage AND l.instance = :instance
+DELETE FROM onlyonce_private.batch_failures f USING onlyonce_private.incarnations l
+WHERE l.incarnation = f.incarnation AND l.instance = :instance
 
 -- errors --
 -- Errors that the log keeps of runs, alerts and the doctor's last look.
@@ -81,15 +81,15 @@ DELETE FROM onlyonce_private.looks WHERE found::text = ANY (:errors)
 
 -- chunks --
 -- The chunks of an instance that may hold ids.
-SELECT bucket, lineage, batch_id, partition, ids FROM onlyonce_private.catalog_chunks WHERE instance = :instance FOR UPDATE
+SELECT bucket, incarnation, batch_id, partition, ids FROM onlyonce_private.catalog_chunks WHERE instance = :instance FOR UPDATE
 
 -- settled --
 -- The last committed batch of each life of an output: no staged rows up to it are read again.
-SELECT l.instance, l.query AS output, l.lineage, max(b.batch_id) AS upto
-FROM onlyonce_private.lineages l JOIN onlyonce_private.batches b USING (lineage)
+SELECT l.instance, l.query AS output, l.incarnation, max(b.batch_id) AS upto
+FROM onlyonce_private.incarnations l JOIN onlyonce_private.batches b USING (incarnation)
 WHERE l.instance = :instance AND b.state = 'committed' AND l.query <> 'receive' GROUP BY 1, 2, 3
 UNION ALL
-SELECT f.instance, f.output, f.lineage, max(f.batch_id) FROM onlyonce_private.backfills f
+SELECT f.instance, f.output, f.incarnation, max(f.batch_id) FROM onlyonce_private.backfills f
 WHERE f.instance = :instance AND f.state = 'committed' GROUP BY 1, 2, 3
 
 -- tables --

@@ -1,11 +1,11 @@
 -- of_batch --
 -- The failures of earlier attempts at a batch.
-SELECT cause, times, refused FROM onlyonce_private.batch_failures WHERE lineage = :lineage AND batch_id = :batch_id
+SELECT cause, times, refused FROM onlyonce_private.batch_failures WHERE incarnation = :incarnation AND batch_id = :batch_id
 
 -- add --
 -- An attempt has failed: once more for the same cause, or for another cause for the first time.
-INSERT INTO onlyonce_private.batch_failures AS known (lineage, batch_id, cause, times)
-VALUES (:lineage, :batch_id, :cause, 1)
+INSERT INTO onlyonce_private.batch_failures AS known (incarnation, batch_id, cause, times)
+VALUES (:incarnation, :batch_id, :cause, 1)
 ON CONFLICT ON CONSTRAINT batch_failures_once DO UPDATE
 SET times = CASE WHEN known.cause = excluded.cause THEN known.times + 1 ELSE 1 END, cause = excluded.cause
 RETURNING cause, times, refused
@@ -13,4 +13,4 @@ RETURNING cause, times, refused
 -- refuse --
 -- The records that the batch refuses from now on.
 UPDATE onlyonce_private.batch_failures SET refused = CAST(:refused AS jsonb)
-WHERE lineage = :lineage AND batch_id = :batch_id
+WHERE incarnation = :incarnation AND batch_id = :batch_id

@@ -1,27 +1,27 @@
 -- record --
 -- The files of one unit, in the unit's transaction.
 INSERT INTO onlyonce_private.files
-    (instance, output, lineage, batch_id, partition, window_start, window_end, shard, shards, place, temporary, name, rows,
+    (instance, output, incarnation, batch_id, partition, window_start, window_end, shard, shards, place, temporary, name, rows,
      bytes, checksum)
-SELECT l.instance, :output, l.lineage, :batch_id, :partition, f.window_start, f.window_end, f.shard, :shards, :place,
+SELECT l.instance, :output, l.incarnation, :batch_id, :partition, f.window_start, f.window_end, f.shard, :shards, :place,
        f.temporary, f.name, f.rows, f.bytes, f.checksum
-FROM onlyonce_private.lineages l,
+FROM onlyonce_private.incarnations l,
      jsonb_to_recordset(CAST(:files AS jsonb)) AS f (window_start timestamptz, window_end timestamptz, shard int,
                                                      temporary text, name text, rows bigint, bytes bigint, checksum text)
-WHERE l.lineage = :lineage
+WHERE l.incarnation = :incarnation
 
 -- of_unit --
 -- The temporary files of a unit that count.
 SELECT temporary FROM onlyonce_private.files
-WHERE lineage = :lineage AND batch_id = :batch_id AND output = :output AND partition = :partition
+WHERE incarnation = :incarnation AND batch_id = :batch_id AND output = :output AND partition = :partition
 
 -- give_panes --
 -- The panes of a batch's windows, in the transaction that ends the batch. A repetition changes nothing. An output
 -- without windows has nulls; they get a value here, since only an equality can be hashed.
 WITH mine AS MATERIALIZED (
     SELECT DISTINCT f.instance, f.output, f.window_start, f.window_end, l.kind
-    FROM onlyonce_private.files f JOIN onlyonce_private.lineages l USING (lineage)
-    WHERE f.lineage = :lineage AND f.batch_id = :batch_id AND f.output = :output AND f.pane IS NULL),
+    FROM onlyonce_private.files f JOIN onlyonce_private.incarnations l USING (incarnation)
+    WHERE f.incarnation = :incarnation AND f.batch_id = :batch_id AND f.output = :output AND f.pane IS NULL),
 next AS MATERIALIZED (
     SELECT coalesce(m.window_start, '-infinity') AS window_start, coalesce(m.window_end, '-infinity') AS window_end,
            coalesce(k.pane + 1, 0) AS pane,
@@ -40,7 +40,7 @@ next AS MATERIALIZED (
 UPDATE onlyonce_private.files f
 SET pane = next.pane, generation = next.generation, name = replace(f.name, '{pane}', next.pane::text)
 FROM next
-WHERE f.lineage = :lineage AND f.batch_id = :batch_id AND f.output = :output AND f.pane IS NULL
+WHERE f.incarnation = :incarnation AND f.batch_id = :batch_id AND f.output = :output AND f.pane IS NULL
   AND coalesce(f.window_start, '-infinity') = next.window_start AND coalesce(f.window_end, '-infinity') = next.window_end
 
 -- windows_in --
@@ -91,20 +91,20 @@ SELECT place FROM one WHERE place IS NOT NULL
 
 -- standings --
 -- The state of temporary files in the log: whether a file is the winner of a batch that was not given up, and whether
--- its unit or batch is committed. Also the highest epoch of its lineage. A lineage's batches are committed in order.
+-- its unit or batch is committed. Also the highest epoch of its incarnation. An incarnation's batches are committed in order.
 -- One statement has one snapshot.
 SELECT t.temporary,
        EXISTS (SELECT 1 FROM onlyonce_private.files f WHERE (f.place, f.temporary) = (:place, t.temporary)
                AND NOT EXISTS (SELECT 1 FROM onlyonce_private.backfills b
-                               WHERE (b.lineage, b.batch_id) = (f.lineage, f.batch_id) AND b.state = 'replaced')) AS winner,
+                               WHERE (b.incarnation, b.batch_id) = (f.incarnation, f.batch_id) AND b.state = 'replaced')) AS winner,
        EXISTS (SELECT 1 FROM onlyonce_private.units u
-               WHERE u.unique_id = l.lineage || '/' || t.batch_id || '/' || t.output || '/' || t.partition)
+               WHERE u.unique_id = l.incarnation || '/' || t.batch_id || '/' || t.output || '/' || t.partition)
            OR EXISTS (SELECT 1 FROM onlyonce_private.batches b
-                      WHERE b.lineage = l.lineage AND b.batch_id >= t.batch_id AND b.state = 'committed')
+                      WHERE b.incarnation = l.incarnation AND b.batch_id >= t.batch_id AND b.state = 'committed')
            OR EXISTS (SELECT 1 FROM onlyonce_private.backfills b
-                      WHERE (b.lineage, b.batch_id) = (l.lineage, t.batch_id) AND b.state <> 'begun')
+                      WHERE (b.incarnation, b.batch_id) = (l.incarnation, t.batch_id) AND b.state <> 'begun')
            OR l.state = 'closed' AS settled,
        e.epoch
-FROM jsonb_to_recordset(CAST(:temporaries AS jsonb)) AS t (temporary text, lineage_no int, batch_id bigint, output text,
+FROM jsonb_to_recordset(CAST(:temporaries AS jsonb)) AS t (temporary text, incarnation_no int, batch_id bigint, output text,
                                                            partition int)
-LEFT JOIN onlyonce_private.lineages l USING (lineage_no) LEFT JOIN onlyonce_private.epochs e USING (lineage)
+LEFT JOIN onlyonce_private.incarnations l USING (incarnation_no) LEFT JOIN onlyonce_private.epochs e USING (incarnation)

@@ -1,13 +1,13 @@
 -- near --
 -- The lookup versions that a batch of an output and the batch before it have fixed.
 SELECT batch_id, state, declaration_hash, lookups FROM onlyonce_private.batches
-WHERE lineage = :lineage AND batch_id BETWEEN CAST(:batch_id AS bigint) - 1 AND CAST(:batch_id AS bigint)
+WHERE incarnation = :incarnation AND batch_id BETWEEN CAST(:batch_id AS bigint) - 1 AND CAST(:batch_id AS bigint)
 
 -- others --
 -- The last batch before one that saw other versions of its lookups.
 SELECT b.batch_id FROM onlyonce_private.batches b
-JOIN onlyonce_private.batches this ON (this.lineage, this.batch_id) = (b.lineage, :batch_id)
-WHERE b.lineage = :lineage AND b.batch_id < :batch_id AND b.lookups <> this.lookups ORDER BY b.batch_id DESC LIMIT 1
+JOIN onlyonce_private.batches this ON (this.incarnation, this.batch_id) = (b.incarnation, :batch_id)
+WHERE b.incarnation = :incarnation AND b.batch_id < :batch_id AND b.lookups <> this.lookups ORDER BY b.batch_id DESC LIMIT 1
 
 -- of_windows --
 -- The versions of lookups that the windows of an output that start in an interval saw when they were last written. A
@@ -25,13 +25,13 @@ WHERE a.attrelid = to_regclass(format('%I.%I', CAST(:schema AS text), CAST(:tabl
 ORDER BY a.attnum
 
 -- asked_for --
--- The versions of lookups that may be read again. A begun batch or one of the last two batches of its life may read
+-- The versions of lookups that may be read again. A begun batch or one of the last two batches of its incarnation may read
 -- them. So may a backfill, for windows whose records are in `events`. Versions of Delta tables are included, whose ids
 -- are no hashes of a copy.
 WITH replayed AS (
-    SELECT b.lookups FROM onlyonce_private.lineages l
+    SELECT b.lookups FROM onlyonce_private.incarnations l
     CROSS JOIN LATERAL (SELECT x.lookups, x.state FROM onlyonce_private.batches x
-                        WHERE x.lineage = l.lineage ORDER BY x.batch_id DESC LIMIT 2) b
+                        WHERE x.incarnation = l.incarnation ORDER BY x.batch_id DESC LIMIT 2) b
     UNION ALL SELECT b.lookups FROM onlyonce_private.batches b WHERE b.state = 'begun'),
 written AS (
     SELECT DISTINCT ON (w.instance, w.output, w.window_start, w.window_end) w.lookups

@@ -20,7 +20,7 @@ WHERE instance = :instance AND output = :output AND state = 'sending'
 WITH near AS MATERIALIZED (
     SELECT * FROM (
         SELECT first.*, sum(octet_length(payload)) OVER (ORDER BY row_no) - octet_length(payload) AS before FROM (
-            SELECT row_no, unit, seq, life, key, payload, attempts, unanswered, due_at FROM onlyonce_private.outbox
+            SELECT row_no, unit, seq, checkpoint_id, key, payload, attempts, unanswered, due_at FROM onlyonce_private.outbox
             WHERE instance = :instance AND output = :output AND state = 'waiting' AND row_no > :after
             ORDER BY row_no LIMIT :most) first) s
     WHERE s.before < :bytes),
@@ -34,8 +34,8 @@ blocked AS MATERIALIZED (
 judged AS (
     SELECT near.*, coalesce(due_at <= clock_timestamp(), true) AND coalesce(key NOT IN (SELECT key FROM blocked), true) AS may
     FROM near)
-SELECT row_no, unit, seq, CAST(life AS text) AS life, key, CASE WHEN may THEN payload ELSE '' END AS payload,
-       CAST(CAST(md5(unit || '/' || seq || '@' || life) AS uuid) AS text) AS insert_id, attempts, unanswered, may
+SELECT row_no, unit, seq, CAST(checkpoint_id AS text) AS checkpoint_id, key, CASE WHEN may THEN payload ELSE '' END AS payload,
+       CAST(CAST(md5(unit || '/' || seq || '@' || checkpoint_id) AS uuid) AS text) AS insert_id, attempts, unanswered, may
 FROM judged ORDER BY row_no
 
 -- begin --
@@ -92,16 +92,16 @@ SELECT output, unit, count(*) AS rows FROM onlyonce_private.outbox
 WHERE instance = :instance AND uncertain GROUP BY output, unit ORDER BY output, unit
 
 -- origin --
--- The first columns of a lineage's rows. The lineage's id is unique over all platforms. Rows of a backfill are held.
-SELECT CAST(checkpoint_id AS text) AS life, CASE kind WHEN 'backfill' THEN 'held' ELSE 'waiting' END AS state
-FROM onlyonce_private.lineages WHERE lineage = :lineage
+-- The first columns of an incarnation's rows. The incarnation's id is unique over all platforms. Rows of a backfill are held.
+SELECT CAST(checkpoint_id AS text) AS checkpoint_id, CASE kind WHEN 'backfill' THEN 'held' ELSE 'waiting' END AS state
+FROM onlyonce_private.incarnations WHERE incarnation = :incarnation
 
 -- let_wait --
 -- A backfill ends: its rows are to be sent from now on.
 UPDATE onlyonce_private.outbox SET state = 'waiting', committed_at = clock_timestamp()
-WHERE instance = :instance AND state = 'held' AND starts_with(unit, :lineage || '/' || :batch_id || '/')
+WHERE instance = :instance AND state = 'held' AND starts_with(unit, :incarnation || '/' || :batch_id || '/')
 
 -- throw_away --
 -- Rows that ended attempts at a backfill have left, for all outputs. None of them was ever sent.
 DELETE FROM onlyonce_private.outbox
-WHERE instance = :instance AND state = 'held' AND starts_with(unit, :lineage || '/')
+WHERE instance = :instance AND state = 'held' AND starts_with(unit, :incarnation || '/')

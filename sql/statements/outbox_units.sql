@@ -1,6 +1,6 @@
 -- next_unit --
 -- The first unit that waits. Batches follow each other, so the first row decides.
-SELECT unit, CAST(life AS text) AS life FROM onlyonce_private.outbox
+SELECT unit, CAST(checkpoint_id AS text) AS checkpoint_id FROM onlyonce_private.outbox
 WHERE instance = :instance AND output = :output AND state = 'waiting' ORDER BY row_no LIMIT 1
 
 -- begin --
@@ -33,7 +33,7 @@ WHERE instance = :instance AND output = :output AND state = 'sending'
 
 -- rows --
 -- The rows of a unit after a position, in order, as many as fit into so many bytes, and at least one.
-SELECT row_no, unit, seq, CAST(life AS text) AS life, key, payload, CAST(CAST(md5(unit || '/' || seq || '@' || life) AS uuid) AS text) AS insert_id,
+SELECT row_no, unit, seq, CAST(checkpoint_id AS text) AS checkpoint_id, key, payload, CAST(CAST(md5(unit || '/' || seq || '@' || checkpoint_id) AS uuid) AS text) AS insert_id,
        attempts
 FROM (SELECT *, sum(octet_length(payload)) OVER (ORDER BY seq) - octet_length(payload) AS before
       FROM (SELECT * FROM onlyonce_private.outbox WHERE unit = :unit AND seq > :after ORDER BY seq LIMIT :most) page) sized

@@ -5,18 +5,18 @@ VALUES (:instance, :query, :hash, CAST(:parts AS jsonb))
 ON CONFLICT ON CONSTRAINT declarations_once DO NOTHING
 
 -- ran_under --
--- The declaration of a lineage's last batch, as far as it was kept, and whether the query keeps no state.
+-- The declaration of an incarnation's last batch, as far as it was kept, and whether the query keeps no state.
 SELECT b.declaration_hash, d.parts, coalesce((b.facts->>'stateless')::boolean, false) AS stateless, b.mode
-FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+FROM onlyonce_private.batches b JOIN onlyonce_private.incarnations l USING (incarnation)
 LEFT JOIN onlyonce_private.declarations d
     ON (d.instance, d.query, d.hash) = (l.instance, l.query, b.declaration_hash)
-WHERE b.lineage = :lineage ORDER BY b.batch_id DESC LIMIT 1
+WHERE b.incarnation = :incarnation ORDER BY b.batch_id DESC LIMIT 1
 
 -- queries --
--- The queries of an instance that have run, with their live lineage and how often they have committed.
-SELECT l.query, l.lineage, l.start_from,
-       (SELECT count(*) FROM onlyonce_private.batches b WHERE b.lineage = l.lineage AND b.state = 'committed') AS batches
-FROM onlyonce_private.lineages l
+-- The queries of an instance that have run, with their live incarnation and how often they have committed.
+SELECT l.query, l.incarnation, l.start_from,
+       (SELECT count(*) FROM onlyonce_private.batches b WHERE b.incarnation = l.incarnation AND b.state = 'committed') AS batches
+FROM onlyonce_private.incarnations l
 WHERE l.instance = :instance AND l.kind = 'stream' AND l.state <> 'closed'
 ORDER BY l.query = 'receive' DESC, l.query
 

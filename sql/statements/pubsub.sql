@@ -12,11 +12,11 @@ SELECT pipeline FROM onlyonce_private.subscriptions WHERE subscription = :subscr
 SELECT subscription FROM onlyonce_private.subscriptions WHERE pipeline = :pipeline ORDER BY 1
 
 -- newest_bucket --
--- The bucket of the newest receive batch: what is listed from now on has no lower one. By the last batch of each life,
--- since system time never moves back.
+-- The bucket of the newest receive batch: what is listed from now on has no lower one. By the last batch of each incarnation,
+-- since ingestion time never moves back.
 SELECT coalesce(max(last.bucket), 0) AS bucket
-FROM onlyonce_private.lineages l
-CROSS JOIN LATERAL (SELECT b.bucket FROM onlyonce_private.batches b WHERE b.lineage = l.lineage
+FROM onlyonce_private.incarnations l
+CROSS JOIN LATERAL (SELECT b.bucket FROM onlyonce_private.batches b WHERE b.incarnation = l.incarnation
                     ORDER BY b.batch_id DESC LIMIT 1) last
 WHERE l.instance = :pipeline AND l.query = 'receive'
 

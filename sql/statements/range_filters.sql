@@ -30,10 +30,10 @@ DELETE FROM onlyonce_private.range_filters WHERE instance = :instance AND last_b
 DELETE FROM onlyonce_private.range_filters WHERE instance = :instance AND first_bucket <= :bucket AND last_bucket >= :bucket
 
 -- newest --
--- The newest bucket that is committed. Below it a bucket is closed: system time does not move back.
+-- The newest bucket that is committed. Below it a bucket is closed: ingestion time does not move back.
 SELECT max(last.bucket) AS bucket
-FROM onlyonce_private.lineages l CROSS JOIN LATERAL (
-    SELECT b.bucket FROM onlyonce_private.batches b WHERE b.lineage = l.lineage AND b.state = 'committed'
+FROM onlyonce_private.incarnations l CROSS JOIN LATERAL (
+    SELECT b.bucket FROM onlyonce_private.batches b WHERE b.incarnation = l.incarnation AND b.state = 'committed'
     ORDER BY b.bucket DESC LIMIT 1) last
 WHERE l.instance = :instance AND l.query = 'receive'
 

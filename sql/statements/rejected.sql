@@ -1,6 +1,6 @@
 -- forget_batch --
 -- The same batch may be ended again, when the answer to its COMMIT was lost.
-DELETE FROM onlyonce_private.rejected WHERE lineage = :lineage AND batch_id = :batch_id
+DELETE FROM onlyonce_private.rejected WHERE incarnation = :incarnation AND batch_id = :batch_id
 
 -- forget_windows --
 -- A backfill replaces the rejections of its windows.
@@ -9,8 +9,8 @@ WHERE instance = :instance AND output = :output AND window_start >= :window_from
 
 -- add --
 INSERT INTO onlyonce_private.rejected
-    (instance, output, window_start, window_end, event_time, oo_high, oo_low, received_as, received_in, reason, rows, lineage, batch_id)
-SELECT :instance, :output, window_start, window_end, event_time, oo_high, oo_low, received_as, received_in, reason, rows, :lineage, :batch_id
+    (instance, output, window_start, window_end, event_time, oo_high, oo_low, received_as, received_in, reason, rows, incarnation, batch_id)
+SELECT :instance, :output, window_start, window_end, event_time, oo_high, oo_low, received_as, received_in, reason, rows, :incarnation, :batch_id
 FROM unnest(
     CAST(:window_start AS timestamptz[]), CAST(:window_end AS timestamptz[]), CAST(:event_time AS timestamptz[]), CAST(:oo_high AS bigint[]),
     CAST(:oo_low AS bigint[]), CAST(:received_as AS text[]), CAST(:received_in AS bigint[]), CAST(:reason AS text[]), CAST(:rows AS bigint[])
@@ -36,7 +36,7 @@ WHERE instance = :instance AND (CAST(:output AS text) IS NULL OR output = :outpu
 
 -- rows --
 -- What a pipeline's outputs have rejected, newest first.
-SELECT output, reason, window_start, window_end, event_time, record_id, received_as, received_in, lineage, batch, rows
+SELECT output, reason, window_start, window_end, event_time, record_id, received_as, received_in, incarnation, batch, rows
 FROM onlyonce.rejected
 WHERE instance = :instance AND (CAST(:output AS text) IS NULL OR output = :output)
 ORDER BY event_time DESC, output, record_id, window_start LIMIT :n

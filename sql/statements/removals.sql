@@ -7,25 +7,25 @@ SELECT max(records_before) AS kept_from FROM onlyonce.removals WHERE instance = 
 SELECT events_kept_from AS kept_from FROM onlyonce_private.pipelines WHERE instance = :instance FOR SHARE
 
 -- lock_instance --
--- A removal begins alone: no life, backfill or release begins at the same time.
+-- A removal begins alone: no incarnation, backfill or reprocessing begins at the same time.
 SELECT events_kept_from AS kept_from FROM onlyonce_private.pipelines WHERE instance = :instance FOR NO KEY UPDATE
 
 -- beyond_horizon --
 -- The last version of `events` whose batch is below the gc floor, so that its ids are no longer needed.
 SELECT max(last.delta_version) AS version
-FROM onlyonce_private.pipelines p JOIN onlyonce_private.lineages l USING (instance)
+FROM onlyonce_private.pipelines p JOIN onlyonce_private.incarnations l USING (instance)
 CROSS JOIN LATERAL (
     SELECT b.delta_version FROM onlyonce_private.batches b
-    WHERE b.lineage = l.lineage AND b.state = 'committed' AND b.delta_version IS NOT NULL AND b.bucket < p.gc_floor
+    WHERE b.incarnation = l.incarnation AND b.state = 'committed' AND b.delta_version IS NOT NULL AND b.bucket < p.gc_floor
     ORDER BY b.delta_version DESC LIMIT 1) last
 WHERE p.instance = :instance AND l.query = 'receive'
 
 -- under_way --
--- Backfills, releases and erasures that have begun, and so may read old records. It, or a repetition of the command,
+-- Backfills, reprocessings and erasures that have begun, and so may read old records. It, or a repetition of the command,
 -- must find them.
-SELECT 'the backfill ' || lineage AS what FROM onlyonce_private.backfills WHERE instance = :instance AND state = 'begun'
+SELECT 'the backfill ' || incarnation AS what FROM onlyonce_private.backfills WHERE instance = :instance AND state = 'begun'
 UNION ALL
-SELECT 'release ' || release_no FROM onlyonce_private.releases WHERE instance = :instance AND state = 'begun'
+SELECT 'reprocessing ' || reprocessing_no FROM onlyonce_private.reprocessings WHERE instance = :instance AND state = 'begun'
 UNION ALL
 SELECT 'erasure ' || removal_no FROM onlyonce_private.removals WHERE instance = :instance AND state = 'begun' AND kind = 'erasure'
 ORDER BY 1
@@ -48,10 +48,10 @@ SELECT :instance, coalesce(max(removal_no), 0) + 1, :keep_events, :before, :upto
 DELETE FROM onlyonce_private.removed_rows WHERE instance = :instance AND removal_no = :number
 
 -- add_counts --
-INSERT INTO onlyonce_private.removed_rows (instance, removal_no, lineage, batch_id, fate, rows)
-SELECT :instance, :number, lineage, batch_id, fate, rows
-FROM unnest(CAST(:lineage AS text[]), CAST(:batch_id AS bigint[]), CAST(:fate AS text[]), CAST(:rows AS bigint[]))
-    AS counted (lineage, batch_id, fate, rows)
+INSERT INTO onlyonce_private.removed_rows (instance, removal_no, incarnation, batch_id, fate, rows)
+SELECT :instance, :number, incarnation, batch_id, fate, rows
+FROM unnest(CAST(:incarnation AS text[]), CAST(:batch_id AS bigint[]), CAST(:fate AS text[]), CAST(:rows AS bigint[]))
+    AS counted (incarnation, batch_id, fate, rows)
 
 -- note_files --
 -- How many files the commit removes. Noted before the commit.
@@ -74,11 +74,11 @@ SELECT keep_events FROM onlyonce_private.removals WHERE instance = :instance AND
 -- How many rows of one batch and fate are removed.
 SELECT coalesce(sum(r.rows), 0)::bigint AS rows
 FROM onlyonce_private.removed_rows r JOIN onlyonce_private.removals m USING (instance, removal_no)
-WHERE r.lineage = :lineage AND r.batch_id = :batch_id AND r.fate = :fate AND m.state = 'done'
+WHERE r.incarnation = :incarnation AND r.batch_id = :batch_id AND r.fate = :fate AND m.state = 'done'
 
 -- counts --
 -- How many rows of each batch and fate are removed, and how many are about to be: the table may still have the latter.
-SELECT r.lineage, r.batch_id AS batch, r.fate, coalesce(sum(r.rows) FILTER (WHERE m.state = 'done'), 0)::bigint AS removed,
+SELECT r.incarnation, r.batch_id AS batch, r.fate, coalesce(sum(r.rows) FILTER (WHERE m.state = 'done'), 0)::bigint AS removed,
        coalesce(sum(r.rows) FILTER (WHERE m.state = 'begun'), 0)::bigint AS about_to_be
 FROM onlyonce_private.removed_rows r JOIN onlyonce_private.removals m USING (instance, removal_no)
 WHERE r.instance = :instance GROUP BY 1, 2, 3

@@ -1,8 +1,8 @@
 -- note --
 -- A batch's figures of its output's state. For a join the rows in it are added up, as long as no batch is missing.
 INSERT INTO onlyonce_private.states AS known
-    (lineage, operator, kind, batch_id, rows_in, rows_out, rows, timers_set, timers_ended, disk_bytes, memory_bytes)
-SELECT :lineage, operator, kind, :batch_id, rows_in, rows_out, CASE WHEN kind = 'symmetricHashJoin' AND CAST(:batch_id AS bigint) = 0 THEN rows_in - rows_out END,
+    (incarnation, operator, kind, batch_id, rows_in, rows_out, rows, timers_set, timers_ended, disk_bytes, memory_bytes)
+SELECT :incarnation, operator, kind, :batch_id, rows_in, rows_out, CASE WHEN kind = 'symmetricHashJoin' AND CAST(:batch_id AS bigint) = 0 THEN rows_in - rows_out END,
        timers_set, timers_ended, disk_bytes, memory_bytes
 FROM unnest(
     CAST(:operator AS integer[]), CAST(:kind AS text[]), CAST(:rows_in AS bigint[]), CAST(:rows_out AS bigint[]), CAST(:timers_set AS bigint[]),

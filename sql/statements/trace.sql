@@ -3,27 +3,27 @@
 SELECT b.state, b.run_id, b.committed_at, b.delta_version, b.mode, b.units_removed, u.unique_id,
        u.committed_at AS unit_committed_at
 FROM onlyonce.batches b LEFT JOIN onlyonce.commits u ON u.unique_id = :unique_id
-WHERE b.lineage = :lineage AND b.batch = :batch_id
+WHERE b.incarnation = :incarnation AND b.batch = :batch_id
 
 -- read_by --
--- The first life of an output that has read a version of `events`, its start, and its first batch in the log that read
--- the version. Offsets never move back in a life, so its index finds it.
-SELECT first.lineage, first.batch_id, first.run_id, first.committed_at, l.start_from
-FROM onlyonce.lineages l
+-- The first incarnation of an output that has read a version of `events`, its start, and its first batch in the log that read
+-- the version. Offsets never move back in an incarnation, so its index finds it.
+SELECT first.incarnation, first.batch_id, first.run_id, first.committed_at, l.start_from
+FROM onlyonce.incarnations l
 CROSS JOIN LATERAL (
-    SELECT b.lineage, b.batch AS batch_id, b.run_id, b.committed_at FROM onlyonce.batches b
-    WHERE b.lineage = l.lineage AND b.state = 'committed' AND (b.end_offset->>'reservoirVersion')::bigint >= :version
+    SELECT b.incarnation, b.batch AS batch_id, b.run_id, b.committed_at FROM onlyonce.batches b
+    WHERE b.incarnation = l.incarnation AND b.state = 'committed' AND (b.end_offset->>'reservoirVersion')::bigint >= :version
       AND (b.end_offset->>'reservoirVersion')::bigint
           - CASE WHEN coalesce((b.end_offset->>'index')::bigint, 0) < 0 THEN 1 ELSE 0 END >= :version
     ORDER BY (b.end_offset->>'reservoirVersion')::bigint, b.batch LIMIT 1) first
 WHERE l.instance = :instance AND l.query = :query
-ORDER BY l.life LIMIT 1
+ORDER BY l.ordinal LIMIT 1
 
 -- windows_at --
 -- What readers see of the windows of an output that contain a time: the newest generation, and the version that its
 -- backfill has read. No such window begins earlier than the length of the longest window before the time.
-SELECT w.window_start, w.window_end, w.generation, w.state, w.rows, w.lineage, w.batch, w.committed_at, f.events_version
-FROM onlyonce.windows w LEFT JOIN onlyonce.backfills f ON (f.lineage, f.batch) = (w.lineage, w.batch)
+SELECT w.window_start, w.window_end, w.generation, w.state, w.rows, w.incarnation, w.batch, w.committed_at, f.events_version
+FROM onlyonce.windows w LEFT JOIN onlyonce.backfills f ON (f.incarnation, f.batch) = (w.incarnation, w.batch)
 WHERE w.instance = :instance AND w.output = :output AND w.state <> 'replaced'
   AND w.window_start <= :time AND w.window_end > :time
   AND w.window_start > CAST(:time AS timestamptz) - (SELECT onlyonce.longest_window(:instance, :output))
@@ -31,7 +31,7 @@ ORDER BY w.window_start, w.window_end
 
 -- chunks --
 -- The chunks of the catalog that can hold an id, by its partition.
-SELECT bucket, lineage, batch, partition, id_count FROM onlyonce.id_chunks
+SELECT bucket, incarnation, batch, partition, id_count FROM onlyonce.id_chunks
 WHERE instance = :instance AND id_count > 0
   AND mod(mod(CAST(:high AS bigint), partitions) + partitions, partitions) = partition
 ORDER BY bucket, batch
@@ -39,9 +39,9 @@ ORDER BY bucket, batch
 -- filter --
 -- The Bloom filter of one chunk.
 SELECT filter FROM onlyonce.id_chunks
-WHERE instance = :instance AND bucket = :bucket AND lineage = :lineage AND batch = :batch AND partition = :partition
+WHERE instance = :instance AND bucket = :bucket AND incarnation = :incarnation AND batch = :batch AND partition = :partition
 
 -- ids --
 -- The packed ids of one chunk.
 SELECT ids FROM onlyonce.id_chunks
-WHERE instance = :instance AND bucket = :bucket AND lineage = :lineage AND batch = :batch AND partition = :partition
+WHERE instance = :instance AND bucket = :bucket AND incarnation = :incarnation AND batch = :batch AND partition = :partition

@@ -7,8 +7,8 @@ WHERE instance = :instance AND output = :output AND held IS NOT NULL AND NOT fin
 -- What a batch holds back of each window that it has changed. The driver has added it up, so the same batch may be
 -- ended again.
 INSERT INTO onlyonce_private.panes AS known
-    (instance, output, window_start, window_end, generation, final, rows, lineage, batch_id, declaration_hash, held, held_since)
-SELECT :instance, :output, window_start, window_end, 0, false, 0, :lineage, :batch_id, :declaration_hash, held, held_since
+    (instance, output, window_start, window_end, generation, final, rows, incarnation, batch_id, declaration_hash, held, held_since)
+SELECT :instance, :output, window_start, window_end, 0, false, 0, :incarnation, :batch_id, :declaration_hash, held, held_since
 FROM unnest(
     CAST(:window_start AS timestamptz[]), CAST(:window_end AS timestamptz[]), CAST(:held AS bigint[]), CAST(:held_since AS timestamptz[])
 ) AS met (window_start, window_end, held, held_since)

@@ -1,7 +1,7 @@
 -- run_fates --
 -- What became of the records that a run read.
 SELECT query, count(*) AS batches, sum(records_in)::bigint AS "in", sum(kept)::bigint AS kept, sum(late)::bigint AS late, sum(rejected)::bigint AS rejected,
-       sum(duplicate)::bigint AS duplicate, sum(invalid)::bigint AS invalid, sum(remnant)::bigint AS remnant,
+       sum(duplicate)::bigint AS duplicate, sum(invalid)::bigint AS invalid, sum(expired)::bigint AS expired,
        sum(unknown_fields)::bigint AS unknown_fields, sum(written_again)::bigint AS written_again
 FROM onlyonce.batches WHERE run_id = :run_id AND state = 'committed'
 GROUP BY query ORDER BY query = 'receive' DESC, query
@@ -9,16 +9,16 @@ GROUP BY query ORDER BY query = 'receive' DESC, query
 -- run_commits --
 -- The units that a run committed, by sink.
 SELECT c.sink, c.kind, count(*) AS units, sum(c.rows)::bigint AS rows, max(c.epoch) AS epoch, max(c.committed_at) AS last
-FROM (SELECT lineage, batch FROM onlyonce.batches WHERE run_id = :run_id
-      UNION ALL SELECT lineage, batch FROM onlyonce.backfills WHERE run_id = :run_id) mine
-CROSS JOIN LATERAL (SELECT * FROM onlyonce.commits x WHERE x.lineage = mine.lineage AND x.batch = mine.batch OFFSET 0) c
+FROM (SELECT incarnation, batch FROM onlyonce.batches WHERE run_id = :run_id
+      UNION ALL SELECT incarnation, batch FROM onlyonce.backfills WHERE run_id = :run_id) mine
+CROSS JOIN LATERAL (SELECT * FROM onlyonce.commits x WHERE x.incarnation = mine.incarnation AND x.batch = mine.batch OFFSET 0) c
 GROUP BY c.sink, c.kind ORDER BY min(c.committed_at)
 
 -- status --
 -- One row for each pipeline and bounded run.
 WITH receive AS (
-    SELECT DISTINCT ON (instance) instance, lineage, state, epoch, last_batch FROM onlyonce.lineages
-    WHERE query = 'receive' ORDER BY instance, life DESC),
+    SELECT DISTINCT ON (instance) instance, incarnation, state, epoch, last_batch FROM onlyonce.incarnations
+    WHERE query = 'receive' ORDER BY instance, ordinal DESC),
 sums AS (
     SELECT instance, max(last_committed_at) AS last_commit, max(max_event_time) AS max_event_time, sum(begun)::bigint AS begun,
            sum(batches) FILTER (WHERE query = 'receive')::bigint AS batches, sum(records_in)::bigint AS "in", sum(kept)::bigint AS kept,
@@ -32,22 +32,22 @@ LEFT JOIN onlyonce.long_runs long ON long.instance = receive.instance AND long.s
 ORDER BY receive.instance
 
 -- commits_of --
--- The last lines of the commit log of a pipeline or bounded run: of the last lines of each life and backfill, the
+-- The last lines of the commit log of a pipeline or bounded run: of the last lines of each incarnation and backfill, the
 -- newest.
 SELECT c.committed_at, c.unique_id, c.kind, c.rows, c.epoch, left(c.content_hash, 8) AS content, c.batch_state, c.run_id
-FROM (SELECT lineage FROM onlyonce.lineages WHERE instance = :instance
-      UNION SELECT lineage FROM onlyonce.backfills WHERE instance = :instance) l
+FROM (SELECT incarnation FROM onlyonce.incarnations WHERE instance = :instance
+      UNION SELECT incarnation FROM onlyonce.backfills WHERE instance = :instance) l
 CROSS JOIN LATERAL (
-    SELECT * FROM onlyonce.commits x WHERE x.lineage = l.lineage ORDER BY x.batch DESC, x.committed_at DESC, x.unique_id DESC LIMIT :n) c
+    SELECT * FROM onlyonce.commits x WHERE x.incarnation = l.incarnation ORDER BY x.batch DESC, x.committed_at DESC, x.unique_id DESC LIMIT :n) c
 ORDER BY c.committed_at DESC, c.unique_id DESC LIMIT :n
 
 -- batches_of --
--- The last batches of a pipeline or bounded run: the last of each life, and of these the last.
-SELECT b.lineage, b.batch, b.state, b.epoch, b.records_in AS "in", b.kept, b.duplicate, b.invalid, b.remnant, b.in_time, b.late,
+-- The last batches of a pipeline or bounded run: the last of each incarnation, and of these the last.
+SELECT b.incarnation, b.batch, b.state, b.epoch, b.records_in AS "in", b.kept, b.duplicate, b.invalid, b.expired, b.in_time, b.late,
        b.rejected, b.committed_at
-FROM onlyonce.lineages l
-CROSS JOIN LATERAL (SELECT * FROM onlyonce.batches x WHERE x.lineage = l.lineage ORDER BY x.batch DESC LIMIT :n) b
-WHERE l.instance = :instance ORDER BY b.begun_at DESC, b.lineage DESC, b.batch DESC LIMIT :n
+FROM onlyonce.incarnations l
+CROSS JOIN LATERAL (SELECT * FROM onlyonce.batches x WHERE x.incarnation = l.incarnation ORDER BY x.batch DESC LIMIT :n) b
+WHERE l.instance = :instance ORDER BY b.begun_at DESC, b.incarnation DESC, b.batch DESC LIMIT :n
 
 -- files_of --
 -- The last files of a pipeline or bounded run, from the newest window on.
@@ -71,38 +71,38 @@ SELECT instance, output, count(*) AS files, min(recorded_at) AS since,
        extract(epoch FROM clock_timestamp() - min(recorded_at))::float AS seconds
 FROM onlyonce.output_files WHERE pane IS NOT NULL AND finalized_at IS NULL AND state = 'waiting' GROUP BY instance, output ORDER BY instance, output
 
--- lineages --
--- Each life of each query.
-SELECT lineage, state, epoch, batches, last_batch, last_committed_at, created_at, started_at, checkpoint_id
-FROM onlyonce.lineages ORDER BY instance, query = 'receive' DESC, query, life
+-- incarnations --
+-- Each incarnation of each query.
+SELECT incarnation, state, epoch, batches, last_batch, last_committed_at, created_at, started_at, checkpoint_id
+FROM onlyonce.incarnations ORDER BY instance, query = 'receive' DESC, query, ordinal
 
 -- begun_batches --
 -- Batches that began and did not commit, oldest first.
-SELECT b.instance, b.lineage, b.batch, b.epoch, b.run_id, b.begun_at
+SELECT b.instance, b.incarnation, b.batch, b.epoch, b.run_id, b.begun_at
 FROM onlyonce.batches b WHERE b.state = 'begun'
 UNION ALL
-SELECT f.instance, f.lineage, f.batch, f.epoch, f.run_id, f.begun_at FROM onlyonce.backfills f WHERE f.state = 'begun'
+SELECT f.instance, f.incarnation, f.batch, f.epoch, f.run_id, f.begun_at FROM onlyonce.backfills f WHERE f.state = 'begun'
 ORDER BY begun_at
 
 -- fates --
 -- What became of the records of the committed batches, by pipeline (or bounded run) and stage.
 SELECT instance AS pipeline, query AS stage, sum(batches)::bigint AS batches, sum(records_in)::bigint AS "in", sum(kept)::bigint AS kept,
-       sum(duplicate)::bigint AS duplicate, sum(invalid)::bigint AS invalid, sum(remnant)::bigint AS remnant,
+       sum(duplicate)::bigint AS duplicate, sum(invalid)::bigint AS invalid, sum(expired)::bigint AS expired,
        sum(in_time)::bigint AS in_time, sum(late)::bigint AS late, sum(rejected)::bigint AS rejected, bool_and(conserved) AS conserved
 FROM onlyonce.totals WHERE batches > 0
 GROUP BY instance, query ORDER BY instance, query = 'receive' DESC, query
 
 -- not_conserved --
 -- Committed batches whose records do not add up. Batches that are folded into the sums did.
-SELECT l.instance, l.query AS stage, c.lineage, c.batch, c.records_in AS "in", c.kept, c.duplicate, c.invalid, c.remnant, c.in_time, c.late, c.rejected,
-       (SELECT b.run_id FROM onlyonce.batches b WHERE (b.lineage, b.batch) = (c.lineage, c.batch)) AS run_id
+SELECT l.instance, l.query AS stage, c.incarnation, c.batch, c.records_in AS "in", c.kept, c.duplicate, c.invalid, c.expired, c.in_time, c.late, c.rejected,
+       (SELECT b.run_id FROM onlyonce.batches b WHERE (b.incarnation, b.batch) = (c.incarnation, c.batch)) AS run_id
 FROM onlyonce.totals l
 CROSS JOIN LATERAL (
     SELECT * FROM onlyonce.conservation x
-    WHERE x.lineage = l.lineage AND x.batch > l.folded_upto AND x.batch <= l.last_batch OFFSET 0) c
-WHERE c.conserved IS NOT TRUE ORDER BY c.lineage, c.batch
+    WHERE x.incarnation = l.incarnation AND x.batch > l.folded_upto AND x.batch <= l.last_batch OFFSET 0) c
+WHERE c.conserved IS NOT TRUE ORDER BY c.incarnation, c.batch
 
--- signs_of_life --
+-- heartbeats --
 -- How many seconds ago a pipeline or bounded run last started, began or committed anything; what it received.
 SELECT l.instance, l.pipeline,
        extract(epoch FROM clock_timestamp() - max(greatest(l.created_at, l.started_at, begun.begun_at, l.last_committed_at)))::float
@@ -110,34 +110,34 @@ SELECT l.instance, l.pipeline,
        bool_and(l.state = 'closed') AS closed,
        coalesce(sum(l.batches) FILTER (WHERE l.query = 'receive'), 0)::bigint AS received,
        array_agg(DISTINCT l.query) FILTER (WHERE l.query <> 'receive') AS outputs
-FROM onlyonce.lineages l
+FROM onlyonce.incarnations l
 LEFT JOIN LATERAL (
-    SELECT b.begun_at FROM onlyonce.batches b WHERE b.lineage = l.lineage ORDER BY b.batch DESC LIMIT 1) begun ON true
+    SELECT b.begun_at FROM onlyonce.batches b WHERE b.incarnation = l.incarnation ORDER BY b.batch DESC LIMIT 1) begun ON true
 GROUP BY l.instance, l.pipeline ORDER BY l.instance
 
 -- outputs_and_receive --
--- How far each output has read `events` in its last life, against the receive batches that are committed. The records
+-- How far each output has read `events` in its last incarnation, against the receive batches that are committed. The records
 -- that it has read are the kept records less the records still to read. Few are still to read, and the kept ones are in
 -- the sums.
-WITH life AS (
-    SELECT DISTINCT ON (instance, query) instance, pipeline, query, lineage, life, state, from_kept FROM onlyonce.lineages
-    WHERE query <> 'receive' ORDER BY instance, query, life DESC),
+WITH newest AS (
+    SELECT DISTINCT ON (instance, query) instance, pipeline, query, incarnation, ordinal, state, from_kept FROM onlyonce.incarnations
+    WHERE query <> 'receive' ORDER BY instance, query, ordinal DESC),
 received AS (
     SELECT instance, sum(kept)::bigint AS kept FROM onlyonce.totals WHERE query = 'receive' GROUP BY instance)
-SELECT life.instance, life.pipeline, life.query AS output, life.lineage, life.life, life.state, t.read_upto,
-       life.from_kept,
+SELECT newest.instance, newest.pipeline, newest.query AS output, newest.incarnation, newest.ordinal, newest.state, t.read_upto,
+       newest.from_kept,
        coalesce(t.in_time + t.late + coalesce(t.rejected, 0), 0) AS pairs, t.declarations, behind.batches AS batches_behind, behind.records AS records_behind,
        CASE WHEN t.read_upto IS NULL THEN 0 ELSE coalesce(received.kept, 0) - behind.records END AS kept_read
-FROM life JOIN onlyonce.totals t USING (lineage) LEFT JOIN received ON received.instance = life.instance
+FROM newest JOIN onlyonce.totals t USING (incarnation) LEFT JOIN received ON received.instance = newest.instance
 CROSS JOIN LATERAL (
     SELECT count(*) AS batches, coalesce(sum(b.kept), 0)::bigint AS records
-    FROM onlyonce.lineages l JOIN onlyonce.batches b USING (lineage)
-    WHERE l.instance = life.instance AND l.query = 'receive' AND b.state = 'committed' AND b.delta_version > coalesce(t.read_upto, -1)) behind
-ORDER BY life.instance, life.query
+    FROM onlyonce.incarnations l JOIN onlyonce.batches b USING (incarnation)
+    WHERE l.instance = newest.instance AND l.query = 'receive' AND b.state = 'committed' AND b.delta_version > coalesce(t.read_upto, -1)) behind
+ORDER BY newest.instance, newest.query
 
 -- erasure --
 -- The receipt of an erasure.
-SELECT removal_no AS erasure, columns, asked_by, kept, invalid, remnant, lines, windows, done_at FROM onlyonce.removals
+SELECT removal_no AS erasure, columns, asked_by, kept, invalid, expired, lines, windows, done_at FROM onlyonce.removals
 WHERE instance = :instance AND removal_no = :number
 
 -- run_backfills --
@@ -155,31 +155,31 @@ ORDER BY 1, query = 'receive' DESC, 2
 -- How far each stage is behind, in seconds, the slowest first.
 SELECT instance AS pipeline, stage, round(extract(epoch FROM system_lag)::numeric, 1) AS system_lag_seconds, slowest,
        batches_waiting, records_waiting, batches_begun, last_batch, last_committed_at, max_event_time,
-       round(extract(epoch FROM freshness)::numeric, 1) AS freshness_seconds, idle, holds_watermark, lineage,
+       round(extract(epoch FROM freshness)::numeric, 1) AS freshness_seconds, idle, holds_watermark, incarnation,
        (SELECT r.state FROM onlyonce.long_runs r WHERE r.instance = lag.instance) AS long_run
 FROM onlyonce.lag ORDER BY instance, stage = 'receive' DESC, starts_with(stage, 'receive/') DESC, stage
 
 -- run_outputs --
 -- What a run has committed to each output's sink, by the log: its last batch with rows, and all rows. An at-least-once batch
 -- has no units for Delta, so its rows are not known.
-SELECT c.instance, c.sink AS output, count(DISTINCT (c.lineage, c.batch)) AS batches, sum(c.rows)::bigint AS rows,
-       (array_agg(c.lineage || '/' || c.batch ORDER BY c.committed_at DESC))[1] AS batch
-FROM (SELECT lineage, batch FROM onlyonce.batches WHERE run_id = :run_id AND pipeline = :pipeline AND query <> 'receive'
-      UNION ALL SELECT lineage, batch FROM onlyonce.backfills WHERE run_id = :run_id AND pipeline = :pipeline) mine
-CROSS JOIN LATERAL (SELECT * FROM onlyonce.commits x WHERE x.lineage = mine.lineage AND x.batch = mine.batch OFFSET 0) c
+SELECT c.instance, c.sink AS output, count(DISTINCT (c.incarnation, c.batch)) AS batches, sum(c.rows)::bigint AS rows,
+       (array_agg(c.incarnation || '/' || c.batch ORDER BY c.committed_at DESC))[1] AS batch
+FROM (SELECT incarnation, batch FROM onlyonce.batches WHERE run_id = :run_id AND pipeline = :pipeline AND query <> 'receive'
+      UNION ALL SELECT incarnation, batch FROM onlyonce.backfills WHERE run_id = :run_id AND pipeline = :pipeline) mine
+CROSS JOIN LATERAL (SELECT * FROM onlyonce.commits x WHERE x.incarnation = mine.incarnation AND x.batch = mine.batch OFFSET 0) c
 WHERE c.batch_state = 'committed' AND c.rows > 0
 GROUP BY 1, 2
 UNION ALL
-SELECT b.instance, b.query, count(*), NULL, (array_agg(b.lineage || '/' || b.batch ORDER BY b.committed_at DESC))[1]
+SELECT b.instance, b.query, count(*), NULL, (array_agg(b.incarnation || '/' || b.batch ORDER BY b.committed_at DESC))[1]
 FROM onlyonce.batches b
 WHERE b.run_id = :run_id AND b.pipeline = :pipeline AND b.query <> 'receive' AND b.state = 'committed' AND b.mode = 'at_least_once'
-  AND NOT EXISTS (SELECT 1 FROM onlyonce.commits c WHERE (c.lineage, c.batch) = (b.lineage, b.batch))
+  AND NOT EXISTS (SELECT 1 FROM onlyonce.commits c WHERE (c.incarnation, c.batch) = (b.incarnation, b.batch))
 GROUP BY 1, 2 ORDER BY 1, 2
 
 -- received --
 -- What the log says that each receive batch has put into `events`.
-SELECT lineage, batch, state, kept, invalid, remnant FROM onlyonce.batches
-WHERE instance = :instance AND query = 'receive' ORDER BY lineage, batch
+SELECT incarnation, batch, state, kept, invalid, expired FROM onlyonce.batches
+WHERE instance = :instance AND query = 'receive' ORDER BY incarnation, batch
 
 -- written --
 -- The windows of an output that a reader of its table must see, with their rows: the newest generation of each.
@@ -187,12 +187,12 @@ SELECT DISTINCT ON (window_start, window_end) window_start, window_end, generati
 WHERE instance = :instance AND output = :output ORDER BY window_start, window_end, generation DESC
 
 -- written_in_all --
--- The rows that an output without windows has appended since the last life that began from the start. It is exact as
+-- The rows that an output without windows has appended since the last incarnation that began from the start. It is exact as
 -- long as the log has all of its units.
-SELECT coalesce(sum(c.rows), 0)::bigint AS rows FROM onlyonce.commits c JOIN onlyonce.lineages l USING (lineage)
+SELECT coalesce(sum(c.rows), 0)::bigint AS rows FROM onlyonce.commits c JOIN onlyonce.incarnations l USING (incarnation)
 WHERE c.instance = :instance AND c.sink = :output AND c.batch_state = 'committed'
-  AND l.life >= (SELECT coalesce(max(a.life), 0) FROM onlyonce.lineages a
-                 WHERE a.instance = :instance AND a.query = :query AND a.anew AND a.batches > 0)
+  AND l.ordinal >= (SELECT coalesce(max(a.ordinal), 0) FROM onlyonce.incarnations a
+                 WHERE a.instance = :instance AND a.query = :query AND a.from_start AND a.batches > 0)
   AND NOT EXISTS (SELECT 1 FROM onlyonce.batches b WHERE b.instance = :instance AND b.query = :query AND b.units_removed IS NOT NULL)
 
 -- comparable --
@@ -206,14 +206,14 @@ SELECT (SELECT coalesce(sum(t.begun), 0)::bigint FROM onlyonce.totals t WHERE (t
        (SELECT count(DISTINCT d.parts->'outputs'->CAST(:output AS text)->>'target') FROM onlyonce.declarations d
         WHERE (d.instance, d.query) = (:instance, :query)) AS targets,
        (SELECT coalesce(bool_or((b.facts->>'stateless')::boolean), false)
-        FROM onlyonce.totals t JOIN onlyonce.batches b ON (b.lineage, b.batch) = (t.lineage, t.last_batch)
+        FROM onlyonce.totals t JOIN onlyonce.batches b ON (b.incarnation, b.batch) = (t.incarnation, t.last_batch)
         WHERE (t.instance, t.query) = (:instance, :query)) AS as_they_come
 
 -- sample --
 -- The last committed exactly-once batches of receive whose ids are in the catalog.
-SELECT b.lineage, b.batch, b.kept, floor(extract(epoch FROM b.system_time) / 600)::bigint AS bucket
+SELECT b.incarnation, b.batch, b.kept, floor(extract(epoch FROM b.ingestion_time) / 600)::bigint AS bucket
 FROM onlyonce.batches b
 WHERE b.instance = :instance AND b.query = 'receive' AND b.state = 'committed' AND b.mode = 'exactly_once' AND b.kept > 0
   AND EXISTS (SELECT 1 FROM onlyonce.record_ids c WHERE c.instance = b.instance
-              AND c.bucket_start = to_timestamp(floor(extract(epoch FROM b.system_time) / 600) * 600))
+              AND c.bucket_start = to_timestamp(floor(extract(epoch FROM b.ingestion_time) / 600) * 600))
 ORDER BY b.committed_at DESC LIMIT :n

@@ -1,61 +1,61 @@
 -- Queries, their batches and what each committed.
 
-CREATE OR REPLACE VIEW onlyonce.lineages AS
-SELECT l.lineage, p.pipeline, l.instance, l.query, l.life, l.state, e.epoch, l.checkpoint_id, l.created_at, l.started_at,
+CREATE OR REPLACE VIEW onlyonce.incarnations AS
+SELECT l.incarnation, p.pipeline, l.instance, l.query, l.ordinal, l.state, e.epoch, l.checkpoint_id, l.created_at, l.started_at,
        coalesce(s.batches, 0) + since.batches AS batches, last.batch_id AS last_batch, last.committed_at AS last_committed_at,
-       coalesce(l.start_from ? 'kept_from', false) AS from_kept, coalesce(l.start_from ? 'anew', false) AS anew,
+       coalesce(l.start_from ? 'kept_from', false) AS from_kept, coalesce(l.start_from ? 'from_start', false) AS from_start,
        CASE WHEN l.query <> 'receive' AND l.instance = p.pipeline THEN p.log_kept_from END AS log_kept_from, l.start_from
-FROM onlyonce_private.lineages l
+FROM onlyonce_private.incarnations l
 JOIN onlyonce_private.pipelines p USING (instance)
-LEFT JOIN onlyonce_private.epochs e USING (lineage)
-LEFT JOIN onlyonce_private.sums s USING (lineage)
+LEFT JOIN onlyonce_private.epochs e USING (incarnation)
+LEFT JOIN onlyonce_private.sums s USING (incarnation)
 LEFT JOIN LATERAL (
     SELECT x.batch_id, x.committed_at FROM onlyonce_private.batches x
-    WHERE x.lineage = l.lineage AND x.state = 'committed' ORDER BY x.batch_id DESC LIMIT 1) last ON true
+    WHERE x.incarnation = l.incarnation AND x.state = 'committed' ORDER BY x.batch_id DESC LIMIT 1) last ON true
 LEFT JOIN LATERAL (
     SELECT count(*) AS batches FROM onlyonce_private.batches x
-    WHERE x.lineage = l.lineage AND x.batch_id > coalesce(s.upto, -1) AND x.batch_id <= last.batch_id AND x.state = 'committed') since ON true
+    WHERE x.incarnation = l.incarnation AND x.batch_id > coalesce(s.upto, -1) AND x.batch_id <= last.batch_id AND x.state = 'committed') since ON true
 WHERE l.kind = 'stream';
-COMMENT ON VIEW onlyonce.lineages IS 'Each life of each streaming query, bound to one checkpoint.';
-COMMENT ON COLUMN onlyonce.lineages.lineage IS 'instance/query/life';
-COMMENT ON COLUMN onlyonce.lineages.pipeline IS 'the declared pipeline';
-COMMENT ON COLUMN onlyonce.lineages.instance IS 'the pipeline on its stream, or one bounded run of it (pipeline@n)';
-COMMENT ON COLUMN onlyonce.lineages.query IS 'receive, or the output that reads events';
-COMMENT ON COLUMN onlyonce.lineages.life IS 'counts the checkpoints of the query';
-COMMENT ON COLUMN onlyonce.lineages.state IS 'live, closed (a newer life or a finished bounded run), damaged (Spark dropped rows)';
-COMMENT ON COLUMN onlyonce.lineages.epoch IS 'the driver that may commit; counts the starts';
-COMMENT ON COLUMN onlyonce.lineages.checkpoint_id IS 'the id in the metadata file of its checkpoint';
-COMMENT ON COLUMN onlyonce.lineages.created_at IS 'when it was registered';
-COMMENT ON COLUMN onlyonce.lineages.started_at IS 'when a driver last started';
-COMMENT ON COLUMN onlyonce.lineages.batches IS 'how many batches are committed';
-COMMENT ON COLUMN onlyonce.lineages.last_batch IS 'the highest committed batch id';
-COMMENT ON COLUMN onlyonce.lineages.last_committed_at IS 'when that was';
-COMMENT ON COLUMN onlyonce.lineages.from_kept IS 'whether it began with what keep_events had left of events';
-COMMENT ON COLUMN onlyonce.lineages.anew IS 'whether it began from the start, with its rows in the place of those of earlier lives';
-COMMENT ON COLUMN onlyonce.lineages.log_kept_from IS 'batches that were committed before this moment may be cut from the log (keep_log); none: all are there. Sums have all of them';
-COMMENT ON COLUMN onlyonce.lineages.start_from IS 'where it began, and what lives before it had closed and counted; NULL: at the beginning';
+COMMENT ON VIEW onlyonce.incarnations IS 'Each incarnation of each streaming query, bound to one checkpoint.';
+COMMENT ON COLUMN onlyonce.incarnations.incarnation IS 'instance/query/ordinal';
+COMMENT ON COLUMN onlyonce.incarnations.pipeline IS 'the declared pipeline';
+COMMENT ON COLUMN onlyonce.incarnations.instance IS 'the pipeline on its stream, or one bounded run of it (pipeline@n)';
+COMMENT ON COLUMN onlyonce.incarnations.query IS 'receive, or the output that reads events';
+COMMENT ON COLUMN onlyonce.incarnations.ordinal IS 'counts the checkpoints of the query';
+COMMENT ON COLUMN onlyonce.incarnations.state IS 'live, closed (a newer incarnation or a finished bounded run), damaged (Spark dropped rows)';
+COMMENT ON COLUMN onlyonce.incarnations.epoch IS 'the driver that may commit; counts the starts';
+COMMENT ON COLUMN onlyonce.incarnations.checkpoint_id IS 'the id in the metadata file of its checkpoint';
+COMMENT ON COLUMN onlyonce.incarnations.created_at IS 'when it was registered';
+COMMENT ON COLUMN onlyonce.incarnations.started_at IS 'when a driver last started';
+COMMENT ON COLUMN onlyonce.incarnations.batches IS 'how many batches are committed';
+COMMENT ON COLUMN onlyonce.incarnations.last_batch IS 'the highest committed batch id';
+COMMENT ON COLUMN onlyonce.incarnations.last_committed_at IS 'when that was';
+COMMENT ON COLUMN onlyonce.incarnations.from_kept IS 'whether it began with what keep_events had left of events';
+COMMENT ON COLUMN onlyonce.incarnations.from_start IS 'whether it began from the start, with its rows in the place of those of earlier incarnations';
+COMMENT ON COLUMN onlyonce.incarnations.log_kept_from IS 'batches that were committed before this moment may be cut from the log (keep_log); none: all are there. Sums have all of them';
+COMMENT ON COLUMN onlyonce.incarnations.start_from IS 'where it began, and what incarnations before it had closed and counted; NULL: at the beginning';
 
 CREATE OR REPLACE VIEW onlyonce.batches AS
-SELECT p.pipeline, l.instance, l.query, b.lineage, b.batch_id AS batch, b.epoch, b.state, b.run_id,
-       b.source_from AS start_offset, b.source_to AS end_offset, b.read AS records_in, b.kept, b.invalid, b.remnant, b.duplicate,
+SELECT p.pipeline, l.instance, l.query, b.incarnation, b.batch_id AS batch, b.epoch, b.state, b.run_id,
+       b.source_from AS start_offset, b.source_to AS end_offset, b.read AS records_in, b.kept, b.invalid, b.expired, b.duplicate,
        coalesce(b.near_horizon, (SELECT sum(u.near_horizon)::bigint FROM onlyonce_private.units u
-                                 WHERE (u.lineage, u.batch_id) = (b.lineage, b.batch_id))) AS near_horizon,
+                                 WHERE (u.incarnation, u.batch_id) = (b.incarnation, b.batch_id))) AS near_horizon,
        coalesce(b.lookups_spared, (SELECT sum(u.lookups_spared)::bigint FROM onlyonce_private.units u
-                                   WHERE (u.lineage, u.batch_id) = (b.lineage, b.batch_id))) AS lookups_spared,
+                                   WHERE (u.incarnation, u.batch_id) = (b.incarnation, b.batch_id))) AS lookups_spared,
        coalesce(b.false_positives, (SELECT sum(u.false_positives)::bigint FROM onlyonce_private.units u
-                                    WHERE (u.lineage, u.batch_id) = (b.lineage, b.batch_id))) AS false_positives,
+                                    WHERE (u.incarnation, u.batch_id) = (b.incarnation, b.batch_id))) AS false_positives,
        b.unknown_fields, b.in_time, b.late, b.rejected, b.written_again, b.units_removed,
-       b.tide AS max_event_time, b.ended AS ended_event_time, b.silent_tide AS idle_event_time, b.silent_clock AS idle_clock,
-       b.tide_after AS max_event_time_after, b.system_time, b.partitions, b.mode,
+       b.max_event_time, b.ended AS ended_event_time, b.silent_max_event_time AS idle_event_time, b.silent_clock AS idle_clock,
+       b.max_event_time_after AS max_event_time_after, b.ingestion_time, b.partitions, b.mode,
        b.declaration_hash, b.delta_version, b.facts, b.lookups, b.source_to->>'source' AS source, b.begun_at, b.committed_at
-FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+FROM onlyonce_private.batches b JOIN onlyonce_private.incarnations l USING (incarnation)
 JOIN onlyonce_private.pipelines p USING (instance);
 COMMENT ON VIEW onlyonce.batches IS 'Each batch of each query: what it read, the event times that windows were judged by, what became of its records.';
 COMMENT ON COLUMN onlyonce.batches.pipeline IS 'the declared pipeline';
 COMMENT ON COLUMN onlyonce.batches.instance IS 'the pipeline on its stream, or one bounded run of it';
 COMMENT ON COLUMN onlyonce.batches.query IS 'receive, or the output that reads events';
-COMMENT ON COLUMN onlyonce.batches.lineage IS 'instance/query/life';
-COMMENT ON COLUMN onlyonce.batches.batch IS 'Spark''s batch id; unique only with its lineage';
+COMMENT ON COLUMN onlyonce.batches.incarnation IS 'instance/query/ordinal';
+COMMENT ON COLUMN onlyonce.batches.batch IS 'Spark''s batch id; unique only with its incarnation';
 COMMENT ON COLUMN onlyonce.batches.epoch IS 'the driver that began or took over the batch';
 COMMENT ON COLUMN onlyonce.batches.state IS 'begun, committed';
 COMMENT ON COLUMN onlyonce.batches.run_id IS 'the run (Airflow''s run id, or one of the shell)';
@@ -64,7 +64,7 @@ COMMENT ON COLUMN onlyonce.batches.end_offset IS 'where this batch ends; for fil
 COMMENT ON COLUMN onlyonce.batches.records_in IS 'receive: records in the input, counted when the files were accepted';
 COMMENT ON COLUMN onlyonce.batches.kept IS 'receive: records that outputs read';
 COMMENT ON COLUMN onlyonce.batches.invalid IS 'receive: records with a reason instead of values';
-COMMENT ON COLUMN onlyonce.batches.remnant IS 'receive: records from before the horizon';
+COMMENT ON COLUMN onlyonce.batches.expired IS 'receive: records from before the horizon';
 COMMENT ON COLUMN onlyonce.batches.duplicate IS 'receive: records that were kept before';
 COMMENT ON COLUMN onlyonce.batches.near_horizon IS 'receive: duplicates whose first delivery was in the oldest tenth of the dedup horizon. If there are any, lengthen dedup_horizon: the next ones may come after it';
 COMMENT ON COLUMN onlyonce.batches.lookups_spared IS 'receive: look-ups of an id in a chunk of the catalog that its Bloom filter spared; NULL when no chunk was asked';
@@ -79,7 +79,7 @@ COMMENT ON COLUMN onlyonce.batches.ended_event_time IS 'the max event time when 
 COMMENT ON COLUMN onlyonce.batches.idle_event_time IS 'the max event time when the source was last found idle (idle_after)';
 COMMENT ON COLUMN onlyonce.batches.idle_clock IS 'the clock less idle_after at that moment: windows that end up to there are closed';
 COMMENT ON COLUMN onlyonce.batches.max_event_time_after IS 'receive: the max event time with this batch';
-COMMENT ON COLUMN onlyonce.batches.system_time IS 'when its input was first seen';
+COMMENT ON COLUMN onlyonce.batches.ingestion_time IS 'when its input was first seen';
 COMMENT ON COLUMN onlyonce.batches.partitions IS 'in how many partitions its units are cut';
 COMMENT ON COLUMN onlyonce.batches.mode IS 'exactly_once, at_least_once: as the batch began. Of receive also by_position: exactly once, each record known by its place in the source';
 COMMENT ON COLUMN onlyonce.batches.written_again IS 'output, at_least_once: rows that a replay or a task that was tried again wrote to PostgreSQL once more. An append has them twice, an upsert does not';
@@ -92,15 +92,15 @@ COMMENT ON COLUMN onlyonce.batches.begun_at IS 'when it was first begun';
 COMMENT ON COLUMN onlyonce.batches.committed_at IS 'when it was committed';
 
 CREATE OR REPLACE VIEW onlyonce.lookups AS
-SELECT p.pipeline, l.instance, l.query, b.lineage, b.batch_id AS batch, seen.key AS lookup, (seen.value->>'version')::bigint AS version,
+SELECT p.pipeline, l.instance, l.query, b.incarnation, b.batch_id AS batch, seen.key AS lookup, (seen.value->>'version')::bigint AS version,
        seen.value->>'table' AS table_id, b.state, b.run_id, b.begun_at, b.committed_at
-FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage) JOIN onlyonce_private.pipelines p USING (instance)
+FROM onlyonce_private.batches b JOIN onlyonce_private.incarnations l USING (incarnation) JOIN onlyonce_private.pipelines p USING (instance)
 CROSS JOIN LATERAL jsonb_each(b.lookups) seen;
 COMMENT ON VIEW onlyonce.lookups IS 'Which version of each lookup each batch of an output saw.';
 COMMENT ON COLUMN onlyonce.lookups.pipeline IS 'the declared pipeline';
 COMMENT ON COLUMN onlyonce.lookups.instance IS 'the pipeline on its stream, or one bounded run of it';
 COMMENT ON COLUMN onlyonce.lookups.query IS 'the output that reads events';
-COMMENT ON COLUMN onlyonce.lookups.lineage IS 'instance/query/life';
+COMMENT ON COLUMN onlyonce.lookups.incarnation IS 'instance/query/ordinal';
 COMMENT ON COLUMN onlyonce.lookups.batch IS 'the batch';
 COMMENT ON COLUMN onlyonce.lookups.lookup IS 'the lookup''s name';
 COMMENT ON COLUMN onlyonce.lookups.version IS 'the version of the Delta table; of a PostgreSQL table the number of a copy';
@@ -111,21 +111,21 @@ COMMENT ON COLUMN onlyonce.lookups.begun_at IS 'when the batch was first begun';
 COMMENT ON COLUMN onlyonce.lookups.committed_at IS 'when it was committed';
 
 CREATE OR REPLACE VIEW onlyonce.commits AS
-SELECT u.unique_id, p.pipeline, l.instance, coalesce(f.output, l.query) AS query, u.sink, u.lineage, u.batch_id AS batch, u.partition, u.epoch,
+SELECT u.unique_id, p.pipeline, l.instance, coalesce(f.output, l.query) AS query, u.sink, u.incarnation, u.batch_id AS batch, u.partition, u.epoch,
        u.attempt, u.kind, u.rows, u.writes, u.content_hash, u.committed_at, coalesce(b.state, f.state) AS batch_state,
        coalesce(b.run_id, f.run_id) AS run_id, u.authority,
        (SELECT count(*) FROM onlyonce_private.outbox o WHERE o.unit = u.unique_id AND o.uncertain) AS uncertain, u.snapshot_id
-FROM onlyonce_private.units u JOIN onlyonce_private.lineages l USING (lineage)
+FROM onlyonce_private.units u JOIN onlyonce_private.incarnations l USING (incarnation)
 JOIN onlyonce_private.pipelines p USING (instance)
-LEFT JOIN onlyonce_private.batches b ON (b.lineage, b.batch_id) = (u.lineage, u.batch_id)
-LEFT JOIN onlyonce_private.backfills f ON (f.lineage, f.batch_id) = (u.lineage, u.batch_id);
+LEFT JOIN onlyonce_private.batches b ON (b.incarnation, b.batch_id) = (u.incarnation, u.batch_id)
+LEFT JOIN onlyonce_private.backfills f ON (f.incarnation, f.batch_id) = (u.incarnation, u.batch_id);
 COMMENT ON VIEW onlyonce.commits IS 'The commit log: one row for each unit. A unique id is there once, or not.';
-COMMENT ON COLUMN onlyonce.commits.unique_id IS 'lineage/batch/sink/partition';
+COMMENT ON COLUMN onlyonce.commits.unique_id IS 'incarnation/batch/sink/partition';
 COMMENT ON COLUMN onlyonce.commits.pipeline IS 'the declared pipeline';
 COMMENT ON COLUMN onlyonce.commits.instance IS 'the pipeline on its stream, or one bounded run of it';
 COMMENT ON COLUMN onlyonce.commits.query IS 'receive, or the output that reads events';
 COMMENT ON COLUMN onlyonce.commits.sink IS 'what it was written to: events, or the output';
-COMMENT ON COLUMN onlyonce.commits.lineage IS 'instance/query/life; of a backfill instance/output@from--to/1';
+COMMENT ON COLUMN onlyonce.commits.incarnation IS 'instance/query/ordinal; of a backfill instance/output@from--to/1';
 COMMENT ON COLUMN onlyonce.commits.batch IS 'the batch id';
 COMMENT ON COLUMN onlyonce.commits.partition IS 'the pinned partition';
 COMMENT ON COLUMN onlyonce.commits.epoch IS 'the driver whose task committed it';
@@ -184,7 +184,7 @@ COMMENT ON COLUMN onlyonce.long_runs.poll_interval IS 'how long it waits between
 COMMENT ON COLUMN onlyonce.long_runs.turns IS 'looks after which each of its queries had ended a batch since the last turn, or had nothing to do';
 COMMENT ON COLUMN onlyonce.long_runs.turn_at IS 'about when its last turn was: old beside a fresh heartbeat, one of its batches takes long or hangs';
 COMMENT ON COLUMN onlyonce.long_runs.started_at IS 'when it started';
-COMMENT ON COLUMN onlyonce.long_runs.heartbeat_at IS 'its last sign of life';
+COMMENT ON COLUMN onlyonce.long_runs.heartbeat_at IS 'its last heartbeat';
 COMMENT ON COLUMN onlyonce.long_runs.stop_asked_at IS 'when it was asked to stop between two batches';
 COMMENT ON COLUMN onlyonce.long_runs.ended_at IS 'when it said that it ended';
 COMMENT ON COLUMN onlyonce.long_runs.exit_code IS 'how; 0: as asked';

@@ -1,45 +1,45 @@
 -- What became of each record.
 
 CREATE OR REPLACE VIEW onlyonce.conservation AS
-SELECT p.pipeline, l.instance, l.query, b.lineage, b.batch_id AS batch,
-       b.read AS records_in, b.kept, b.invalid, b.remnant, b.duplicate, NULL::bigint AS in_time, NULL::bigint AS late,
+SELECT p.pipeline, l.instance, l.query, b.incarnation, b.batch_id AS batch,
+       b.read AS records_in, b.kept, b.invalid, b.expired, b.duplicate, NULL::bigint AS in_time, NULL::bigint AS late,
        NULL::bigint AS rejected,
-       b.state = 'committed' AND b.read = b.kept + b.invalid + b.remnant + b.duplicate
+       b.state = 'committed' AND b.read = b.kept + b.invalid + b.expired + b.duplicate
            AND (b.units_removed IS NOT NULL OR b.mode <> 'exactly_once' OR b.batch_id <= coalesce(s.upto, -1)
-                OR (b.kept, b.invalid, b.remnant, b.duplicate) = (u.kept, u.invalid, u.remnant, u.duplicate)) AS conserved
-FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+                OR (b.kept, b.invalid, b.expired, b.duplicate) = (u.kept, u.invalid, u.expired, u.duplicate)) AS conserved
+FROM onlyonce_private.batches b JOIN onlyonce_private.incarnations l USING (incarnation)
 JOIN onlyonce_private.pipelines p USING (instance)
-LEFT JOIN onlyonce_private.sums s USING (lineage)
+LEFT JOIN onlyonce_private.sums s USING (incarnation)
 LEFT JOIN LATERAL (
     SELECT coalesce(sum(x.kept), 0)::bigint AS kept, coalesce(sum(x.invalid), 0)::bigint AS invalid,
-           coalesce(sum(x.remnant), 0)::bigint AS remnant, coalesce(sum(x.duplicate), 0)::bigint AS duplicate
+           coalesce(sum(x.expired), 0)::bigint AS expired, coalesce(sum(x.duplicate), 0)::bigint AS duplicate
     FROM onlyonce_private.units x
-    WHERE (x.lineage, x.batch_id) = (b.lineage, b.batch_id) AND b.batch_id > coalesce(s.upto, -1)) u ON true
+    WHERE (x.incarnation, x.batch_id) = (b.incarnation, b.batch_id) AND b.batch_id > coalesce(s.upto, -1)) u ON true
 WHERE l.query = 'receive'
 UNION ALL
-SELECT p.pipeline, l.instance, l.query, b.lineage, b.batch_id, NULL, NULL, NULL, NULL, NULL, b.in_time, b.late, b.rejected,
+SELECT p.pipeline, l.instance, l.query, b.incarnation, b.batch_id, NULL, NULL, NULL, NULL, NULL, b.in_time, b.late, b.rejected,
        b.state = 'committed' AND (b.batch_id <= coalesce(s.upto, -1)
                                   OR (b.in_time, b.late, coalesce(b.rejected, 0)) = (w.in_time, w.late, w.rejected))
-FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+FROM onlyonce_private.batches b JOIN onlyonce_private.incarnations l USING (incarnation)
 JOIN onlyonce_private.pipelines p USING (instance)
-LEFT JOIN onlyonce_private.sums s USING (lineage)
+LEFT JOIN onlyonce_private.sums s USING (incarnation)
 LEFT JOIN LATERAL (
     SELECT coalesce(sum(x.in_time), 0)::bigint AS in_time, coalesce(sum(x.late), 0)::bigint AS late,
            coalesce(sum(x.rejected), 0)::bigint AS rejected
     FROM onlyonce_private.window_counts x
-    WHERE (x.lineage, x.batch_id) = (b.lineage, b.batch_id) AND b.batch_id > coalesce(s.upto, -1)) w ON true
+    WHERE (x.incarnation, x.batch_id) = (b.incarnation, b.batch_id) AND b.batch_id > coalesce(s.upto, -1)) w ON true
 WHERE l.query <> 'receive';
 COMMENT ON VIEW onlyonce.conservation IS
-    'Every record has one fate: receive, records_in = kept + invalid + remnant + duplicate; an output, what receive kept = in time + late + rejected.';
+    'Every record has one fate: receive, records_in = kept + invalid + expired + duplicate; an output, what receive kept = in time + late + rejected.';
 COMMENT ON COLUMN onlyonce.conservation.pipeline IS 'the declared pipeline';
 COMMENT ON COLUMN onlyonce.conservation.instance IS 'the pipeline on its stream, or one bounded run of it';
 COMMENT ON COLUMN onlyonce.conservation.query IS 'receive, or the output';
-COMMENT ON COLUMN onlyonce.conservation.lineage IS 'instance/query/life';
+COMMENT ON COLUMN onlyonce.conservation.incarnation IS 'instance/query/ordinal';
 COMMENT ON COLUMN onlyonce.conservation.batch IS 'the batch id';
 COMMENT ON COLUMN onlyonce.conservation.records_in IS 'receive: records in the input';
 COMMENT ON COLUMN onlyonce.conservation.kept IS 'receive: kept';
 COMMENT ON COLUMN onlyonce.conservation.invalid IS 'receive: invalid';
-COMMENT ON COLUMN onlyonce.conservation.remnant IS 'receive: remnant';
+COMMENT ON COLUMN onlyonce.conservation.expired IS 'receive: expired';
 COMMENT ON COLUMN onlyonce.conservation.duplicate IS 'receive: duplicate';
 COMMENT ON COLUMN onlyonce.conservation.in_time IS 'output: (record, window) pairs in time';
 COMMENT ON COLUMN onlyonce.conservation.late IS 'output: pairs that were late';
@@ -47,11 +47,11 @@ COMMENT ON COLUMN onlyonce.conservation.rejected IS 'output: pairs that its func
 COMMENT ON COLUMN onlyonce.conservation.conserved IS 'whether the counts add up; false while a batch is begun and not committed';
 
 CREATE OR REPLACE VIEW onlyonce.totals AS
-SELECT p.pipeline, l.instance, l.query, l.lineage, l.life, coalesce(s.batches, 0) + since.batches AS batches,
-       (SELECT count(*) FROM onlyonce_private.batches b WHERE b.lineage = l.lineage AND b.state = 'begun') AS begun,
+SELECT p.pipeline, l.instance, l.query, l.incarnation, l.ordinal, coalesce(s.batches, 0) + since.batches AS batches,
+       (SELECT count(*) FROM onlyonce_private.batches b WHERE b.incarnation = l.incarnation AND b.state = 'begun') AS begun,
        coalesce(s.read + since.read, s.read, since.read) AS records_in, coalesce(s.kept + since.kept, s.kept, since.kept) AS kept,
        coalesce(s.invalid + since.invalid, s.invalid, since.invalid) AS invalid,
-       coalesce(s.remnant + since.remnant, s.remnant, since.remnant) AS remnant,
+       coalesce(s.expired + since.expired, s.expired, since.expired) AS expired,
        coalesce(s.duplicate + since.duplicate, s.duplicate, since.duplicate) AS duplicate,
        coalesce(s.in_time + since.in_time, s.in_time, since.in_time) AS in_time, coalesce(s.late + since.late, s.late, since.late) AS late,
        coalesce(s.rejected + since.rejected, s.rejected, since.rejected) AS rejected,
@@ -59,41 +59,41 @@ SELECT p.pipeline, l.instance, l.query, l.lineage, l.life, coalesce(s.batches, 0
        coalesce(s.written_again + since.written_again, s.written_again, since.written_again) AS written_again,
        (SELECT count(DISTINCT hash) FROM unnest(s.declarations || since.declarations) hash) AS declarations,
        (SELECT coalesce(bool_and(coalesce(c.conserved, false)), true) FROM onlyonce.conservation c
-        WHERE c.lineage = l.lineage AND c.batch > coalesce(s.upto, -1) AND c.batch <= last.batch_id) AS conserved,
-       greatest((SELECT b.tide_after FROM onlyonce_private.batches b
-                 WHERE b.lineage = l.lineage AND b.state = 'committed' AND b.delta_version IS NOT NULL
+        WHERE c.incarnation = l.incarnation AND c.batch > coalesce(s.upto, -1) AND c.batch <= last.batch_id) AS conserved,
+       greatest((SELECT b.max_event_time_after FROM onlyonce_private.batches b
+                 WHERE b.incarnation = l.incarnation AND b.state = 'committed' AND b.delta_version IS NOT NULL
                  ORDER BY b.delta_version DESC LIMIT 1),
-                (SELECT c.tide FROM onlyonce_private.closes c
-                 WHERE c.lineage = l.lineage AND c.state = 'committed' ORDER BY c.close_no DESC LIMIT 1)) AS max_event_time,
+                (SELECT c.max_event_time FROM onlyonce_private.closes c
+                 WHERE c.incarnation = l.incarnation AND c.state = 'committed' ORDER BY c.close_no DESC LIMIT 1)) AS max_event_time,
        last.read_upto, last.batch_id AS last_batch, last.committed_at AS last_committed_at, coalesce(s.upto, -1) AS folded_upto
-FROM onlyonce_private.lineages l JOIN onlyonce_private.pipelines p USING (instance)
-LEFT JOIN onlyonce_private.sums s USING (lineage)
+FROM onlyonce_private.incarnations l JOIN onlyonce_private.pipelines p USING (instance)
+LEFT JOIN onlyonce_private.sums s USING (incarnation)
 LEFT JOIN LATERAL (
     SELECT b.batch_id, b.committed_at,
            (b.source_to->>'reservoirVersion')::bigint - CASE WHEN coalesce((b.source_to->>'index')::bigint, 0) < 0 THEN 1 ELSE 0 END AS read_upto
     FROM onlyonce_private.batches b
-    WHERE b.lineage = l.lineage AND b.state = 'committed' ORDER BY b.batch_id DESC LIMIT 1) last ON true
+    WHERE b.incarnation = l.incarnation AND b.state = 'committed' ORDER BY b.batch_id DESC LIMIT 1) last ON true
 CROSS JOIN LATERAL (
     SELECT count(*) AS batches, sum(b.read)::bigint AS read, sum(b.kept)::bigint AS kept, sum(b.invalid)::bigint AS invalid,
-           sum(b.remnant)::bigint AS remnant, sum(b.duplicate)::bigint AS duplicate, sum(b.in_time)::bigint AS in_time,
+           sum(b.expired)::bigint AS expired, sum(b.duplicate)::bigint AS duplicate, sum(b.in_time)::bigint AS in_time,
            sum(b.late)::bigint AS late, sum(b.rejected)::bigint AS rejected, sum(b.unknown_fields)::bigint AS unknown_fields, sum(b.written_again)::bigint AS written_again,
            array_agg(DISTINCT b.declaration_hash) AS declarations
     FROM onlyonce_private.batches b
     -- With an upper bound the planner sees a small range, and uses an index.
-    WHERE b.lineage = l.lineage AND b.batch_id > coalesce(s.upto, -1) AND b.batch_id <= last.batch_id AND b.state = 'committed') since
+    WHERE b.incarnation = l.incarnation AND b.batch_id > coalesce(s.upto, -1) AND b.batch_id <= last.batch_id AND b.state = 'committed') since
 WHERE l.kind = 'stream';
-COMMENT ON VIEW onlyonce.totals IS 'What the committed batches of each life of each query came to, quick beside a log of any length: a collection folds what is older than a day into sums.';
+COMMENT ON VIEW onlyonce.totals IS 'What the committed batches of each incarnation of each query came to, quick beside a log of any length: a collection folds what is older than a day into sums.';
 COMMENT ON COLUMN onlyonce.totals.pipeline IS 'the declared pipeline';
 COMMENT ON COLUMN onlyonce.totals.instance IS 'the pipeline on its stream, or one bounded run of it';
 COMMENT ON COLUMN onlyonce.totals.query IS 'receive, or the output';
-COMMENT ON COLUMN onlyonce.totals.lineage IS 'instance/query/life';
-COMMENT ON COLUMN onlyonce.totals.life IS 'counts the checkpoints of the query';
+COMMENT ON COLUMN onlyonce.totals.incarnation IS 'instance/query/ordinal';
+COMMENT ON COLUMN onlyonce.totals.ordinal IS 'counts the checkpoints of the query';
 COMMENT ON COLUMN onlyonce.totals.batches IS 'how many batches are committed';
 COMMENT ON COLUMN onlyonce.totals.begun IS 'how many have begun and are not';
 COMMENT ON COLUMN onlyonce.totals.records_in IS 'receive: records in the input';
 COMMENT ON COLUMN onlyonce.totals.kept IS 'receive: kept';
 COMMENT ON COLUMN onlyonce.totals.invalid IS 'receive: invalid';
-COMMENT ON COLUMN onlyonce.totals.remnant IS 'receive: remnant';
+COMMENT ON COLUMN onlyonce.totals.expired IS 'receive: expired';
 COMMENT ON COLUMN onlyonce.totals.duplicate IS 'receive: duplicate';
 COMMENT ON COLUMN onlyonce.totals.in_time IS 'output: (record, window) pairs in time';
 COMMENT ON COLUMN onlyonce.totals.late IS 'output: pairs that were late';
@@ -110,7 +110,7 @@ COMMENT ON COLUMN onlyonce.totals.folded_upto IS 'the last batch that is folded 
 
 CREATE OR REPLACE VIEW onlyonce.rejected AS
 SELECT p.pipeline, r.instance, r.output, r.reason, r.window_start, r.window_end, r.event_time,
-       lpad(to_hex(r.oo_high), 16, '0') || lpad(to_hex(r.oo_low), 16, '0') AS record_id, r.received_as, r.received_in, r.lineage, r.batch_id AS batch,
+       lpad(to_hex(r.oo_high), 16, '0') || lpad(to_hex(r.oo_low), 16, '0') AS record_id, r.received_as, r.received_in, r.incarnation, r.batch_id AS batch,
        r.rows, 'data/' || r.instance || '/events' AS location, r.oo_high, r.oo_low
 FROM onlyonce_private.rejected r JOIN onlyonce_private.pipelines p USING (instance);
 COMMENT ON VIEW onlyonce.rejected IS
@@ -123,9 +123,9 @@ COMMENT ON COLUMN onlyonce.rejected.window_start IS 'the window; of sessions the
 COMMENT ON COLUMN onlyonce.rejected.window_end IS 'its end';
 COMMENT ON COLUMN onlyonce.rejected.event_time IS 'of the record';
 COMMENT ON COLUMN onlyonce.rejected.record_id IS 'its id in hexadecimal: onlyonce trace PIPELINE RECORD_ID';
-COMMENT ON COLUMN onlyonce.rejected.received_as IS 'the lineage of receive that kept the record';
+COMMENT ON COLUMN onlyonce.rejected.received_as IS 'the incarnation of receive that kept the record';
 COMMENT ON COLUMN onlyonce.rejected.received_in IS 'and its batch there';
-COMMENT ON COLUMN onlyonce.rejected.lineage IS 'the lineage of the output or backfill that rejected it';
+COMMENT ON COLUMN onlyonce.rejected.incarnation IS 'the incarnation of the output or backfill that rejected it';
 COMMENT ON COLUMN onlyonce.rejected.batch IS 'its batch';
 COMMENT ON COLUMN onlyonce.rejected.rows IS 'how often the record is there: more than once only in at_least_once mode';
 COMMENT ON COLUMN onlyonce.rejected.location IS 'the Delta table with the values, under the platform''s home';
@@ -146,13 +146,13 @@ COMMENT ON COLUMN onlyonce.reasons.first_event_time IS 'of the oldest record';
 COMMENT ON COLUMN onlyonce.reasons.last_event_time IS 'of the newest';
 
 CREATE OR REPLACE VIEW onlyonce.invalid AS
-SELECT pipeline, instance, lineage, batch, invalid, facts, run_id, committed_at,
+SELECT pipeline, instance, incarnation, batch, invalid, facts, run_id, committed_at,
        'data/' || instance || '/events' AS location
 FROM onlyonce.batches WHERE query = 'receive' AND invalid > 0;
 COMMENT ON VIEW onlyonce.invalid IS 'Records without values, by batch. `onlyonce invalid` shows the rows with reason and raw content.';
 COMMENT ON COLUMN onlyonce.invalid.pipeline IS 'the declared pipeline';
 COMMENT ON COLUMN onlyonce.invalid.instance IS 'the pipeline on its stream, or one bounded run of it';
-COMMENT ON COLUMN onlyonce.invalid.lineage IS 'instance/query/life';
+COMMENT ON COLUMN onlyonce.invalid.incarnation IS 'instance/query/ordinal';
 COMMENT ON COLUMN onlyonce.invalid.batch IS 'the receive batch';
 COMMENT ON COLUMN onlyonce.invalid.invalid IS 'how many';
 COMMENT ON COLUMN onlyonce.invalid.facts IS 'files that could not be read, with the reason';
@@ -160,16 +160,16 @@ COMMENT ON COLUMN onlyonce.invalid.run_id IS 'the run';
 COMMENT ON COLUMN onlyonce.invalid.committed_at IS 'when the batch was committed';
 COMMENT ON COLUMN onlyonce.invalid.location IS 'the Delta table with the rows, under the platform''s home';
 
-CREATE OR REPLACE VIEW onlyonce.remnant AS
-SELECT pipeline, instance, lineage, batch, remnant, run_id, committed_at,
+CREATE OR REPLACE VIEW onlyonce.expired AS
+SELECT pipeline, instance, incarnation, batch, expired, run_id, committed_at,
        'data/' || instance || '/events' AS location
-FROM onlyonce.batches WHERE query = 'receive' AND remnant > 0;
-COMMENT ON VIEW onlyonce.remnant IS 'Records from before the dedup horizon, by batch. `onlyonce remnant` shows the rows.';
-COMMENT ON COLUMN onlyonce.remnant.pipeline IS 'the declared pipeline';
-COMMENT ON COLUMN onlyonce.remnant.instance IS 'the pipeline on its stream, or one bounded run of it';
-COMMENT ON COLUMN onlyonce.remnant.lineage IS 'instance/query/life';
-COMMENT ON COLUMN onlyonce.remnant.batch IS 'the receive batch';
-COMMENT ON COLUMN onlyonce.remnant.remnant IS 'how many';
-COMMENT ON COLUMN onlyonce.remnant.run_id IS 'the run';
-COMMENT ON COLUMN onlyonce.remnant.committed_at IS 'when the batch was committed';
-COMMENT ON COLUMN onlyonce.remnant.location IS 'the Delta table with the rows, under the platform''s home';
+FROM onlyonce.batches WHERE query = 'receive' AND expired > 0;
+COMMENT ON VIEW onlyonce.expired IS 'Records from before the dedup horizon, by batch. `onlyonce expired` shows the rows.';
+COMMENT ON COLUMN onlyonce.expired.pipeline IS 'the declared pipeline';
+COMMENT ON COLUMN onlyonce.expired.instance IS 'the pipeline on its stream, or one bounded run of it';
+COMMENT ON COLUMN onlyonce.expired.incarnation IS 'instance/query/ordinal';
+COMMENT ON COLUMN onlyonce.expired.batch IS 'the receive batch';
+COMMENT ON COLUMN onlyonce.expired.expired IS 'how many';
+COMMENT ON COLUMN onlyonce.expired.run_id IS 'the run';
+COMMENT ON COLUMN onlyonce.expired.committed_at IS 'when the batch was committed';
+COMMENT ON COLUMN onlyonce.expired.location IS 'the Delta table with the rows, under the platform''s home';

@@ -1,7 +1,7 @@
 -- Windows: what is written, late and recomputed.
 
 CREATE OR REPLACE VIEW onlyonce_private.met_windows AS
-SELECT w.lineage, w.batch_id, w.output, w.window_start, w.window_end, w.in_time, w.late, l.instance, b.tide, b.run_id,
+SELECT w.incarnation, w.batch_id, w.output, w.window_start, w.window_end, w.in_time, w.late, l.instance, b.max_event_time, b.run_id,
        EXISTS (SELECT 1 FROM onlyonce_private.backfills f
                WHERE (f.instance, f.output, f.state) = (l.instance, w.output, 'committed')
                  AND coalesce(w.late_from, w.window_start) >= f.window_from
@@ -9,8 +9,8 @@ SELECT w.lineage, w.batch_id, w.output, w.window_start, w.window_end, w.in_time,
                  AND f.events_version >= (b.source_to->>'reservoirVersion')::bigint
                      - CASE WHEN coalesce((b.source_to->>'index')::bigint, 0) < 0 THEN 1 ELSE 0 END) AS folded,
        w.late_from, w.late_to, w.rejected
-FROM onlyonce_private.window_counts w JOIN onlyonce_private.batches b USING (lineage, batch_id)
-JOIN onlyonce_private.lineages l USING (lineage);
+FROM onlyonce_private.window_counts w JOIN onlyonce_private.batches b USING (incarnation, batch_id)
+JOIN onlyonce_private.incarnations l USING (incarnation);
 COMMENT ON VIEW onlyonce_private.met_windows IS
     'What each output batch met of each window, and whether a backfill has read it since (late rows are folded in by it).';
 
@@ -18,7 +18,7 @@ CREATE OR REPLACE VIEW onlyonce_private.met_in_all AS
 SELECT m.instance, m.output, m.window_start, m.window_end, m.in_time, m.late, m.folded, m.rejected FROM onlyonce_private.met_windows m
 UNION ALL
 SELECT l.instance, c.output, c.window_start, c.window_end, c.in_time, 0, true, c.rejected
-FROM onlyonce_private.window_sums c JOIN onlyonce_private.lineages l USING (lineage);
+FROM onlyonce_private.window_sums c JOIN onlyonce_private.incarnations l USING (incarnation);
 COMMENT ON VIEW onlyonce_private.met_in_all IS
     'The same of the batches in the log, and of those that are cut from it (keep_log): none of these met a late record.';
 
@@ -28,7 +28,7 @@ CREATE OR REPLACE VIEW onlyonce.windows AS
 SELECT p.pipeline, n.instance, n.output, n.window_start, n.window_end, n.generation,
        CASE WHEN n.generation < newest.generation THEN 'replaced' WHEN n.final THEN 'closed'
             WHEN met.in_time > 0 THEN 'open' WHEN met.late > 0 THEN 'only late' WHEN met.rejected > 0 THEN 'only rejected' ELSE 'open' END AS state,
-       n.rows, met.in_time, met.late, met.late_not_folded, met.rejected, n.lineage, n.batch_id AS batch, n.declaration_hash, n.committed_at
+       n.rows, met.in_time, met.late, met.late_not_folded, met.rejected, n.incarnation, n.batch_id AS batch, n.declaration_hash, n.committed_at
 FROM onlyonce_private.panes n JOIN onlyonce_private.pipelines p USING (instance)
 LEFT JOIN LATERAL (
     SELECT max(x.generation) AS generation FROM onlyonce_private.panes x
@@ -65,13 +65,13 @@ COMMENT ON COLUMN onlyonce.windows.in_time IS 'records that are in the result; f
 COMMENT ON COLUMN onlyonce.windows.late IS 'records that came after it had closed';
 COMMENT ON COLUMN onlyonce.windows.late_not_folded IS 'of these, how many no backfill has folded in yet';
 COMMENT ON COLUMN onlyonce.windows.rejected IS 'records that the stream met and its function rejected; 0 where it has none';
-COMMENT ON COLUMN onlyonce.windows.lineage IS 'the lineage that wrote it';
+COMMENT ON COLUMN onlyonce.windows.incarnation IS 'the incarnation that wrote it';
 COMMENT ON COLUMN onlyonce.windows.batch IS 'the batch that wrote it';
 COMMENT ON COLUMN onlyonce.windows.declaration_hash IS 'declaration and functions that made it';
 COMMENT ON COLUMN onlyonce.windows.committed_at IS 'when it was committed';
 
 CREATE OR REPLACE VIEW onlyonce.panes AS
-SELECT p.pipeline, n.instance, n.output, n.window_start, n.window_end, n.generation, n.final, n.rows, n.lineage, n.batch_id AS batch,
+SELECT p.pipeline, n.instance, n.output, n.window_start, n.window_end, n.generation, n.final, n.rows, n.incarnation, n.batch_id AS batch,
        n.declaration_hash, n.lookups, n.committed_at, CASE WHEN NOT n.final THEN n.held END AS held, CASE WHEN NOT n.final THEN n.held_since END AS held_since
 FROM onlyonce_private.panes n JOIN onlyonce_private.pipelines p USING (instance);
 COMMENT ON VIEW onlyonce.panes IS 'The windows that each output has written, by generation: what windows says of them, without what was read. Quick for a list in order.';
@@ -83,7 +83,7 @@ COMMENT ON COLUMN onlyonce.panes.window_end IS 'its end';
 COMMENT ON COLUMN onlyonce.panes.generation IS '0: written by the stream; then one for each backfill';
 COMMENT ON COLUMN onlyonce.panes.final IS 'whether the window has closed';
 COMMENT ON COLUMN onlyonce.panes.rows IS 'how many rows were written of it';
-COMMENT ON COLUMN onlyonce.panes.lineage IS 'instance/query/life of the batch or backfill that wrote it last';
+COMMENT ON COLUMN onlyonce.panes.incarnation IS 'instance/query/ordinal of the batch or backfill that wrote it last';
 COMMENT ON COLUMN onlyonce.panes.batch IS 'that batch';
 COMMENT ON COLUMN onlyonce.panes.declaration_hash IS 'the declaration that it was written under';
 COMMENT ON COLUMN onlyonce.panes.lookups IS 'the version of each lookup that the batch or backfill saw which wrote it last';
@@ -92,15 +92,15 @@ COMMENT ON COLUMN onlyonce.panes.held IS 'of an open window: records that came s
 COMMENT ON COLUMN onlyonce.panes.held_since IS 'when the batch began that brought the first of them';
 
 CREATE OR REPLACE VIEW onlyonce.late AS
-SELECT p.pipeline, m.instance, m.output, m.lineage, m.batch_id AS batch, m.window_start, m.window_end, m.late, m.folded,
-       m.tide AS max_event_time, m.run_id, 'data/' || m.instance || '/events' AS location
+SELECT p.pipeline, m.instance, m.output, m.incarnation, m.batch_id AS batch, m.window_start, m.window_end, m.late, m.folded,
+       m.max_event_time, m.run_id, 'data/' || m.instance || '/events' AS location
 FROM onlyonce_private.met_windows m JOIN onlyonce_private.pipelines p USING (instance)
 WHERE m.late > 0;
 COMMENT ON VIEW onlyonce.late IS 'Records that met a closed window, by output batch and window. `onlyonce late` shows the rows.';
 COMMENT ON COLUMN onlyonce.late.pipeline IS 'the declared pipeline';
 COMMENT ON COLUMN onlyonce.late.instance IS 'the pipeline on its stream, or one bounded run of it';
 COMMENT ON COLUMN onlyonce.late.output IS 'the output whose window had closed';
-COMMENT ON COLUMN onlyonce.late.lineage IS 'instance/query/life';
+COMMENT ON COLUMN onlyonce.late.incarnation IS 'instance/query/ordinal';
 COMMENT ON COLUMN onlyonce.late.batch IS 'the batch of the output that met them';
 COMMENT ON COLUMN onlyonce.late.window_start IS 'the window (for sessions: the hour of the event)';
 COMMENT ON COLUMN onlyonce.late.window_end IS 'its end';
@@ -112,7 +112,7 @@ COMMENT ON COLUMN onlyonce.late.location IS 'the Delta table with the rows, unde
 
 CREATE OR REPLACE VIEW onlyonce.backfills AS
 SELECT p.pipeline, f.instance, f.output, f.window_from, f.window_to, f.state, f.asked_by AS triggered_by, f.run_id, f.windows, f.rows,
-       f.in_time, f.late, f.rejected, f.events_version, f.declaration_hash, f.lookups, f.lineage, f.batch_id AS batch, f.epoch, f.begun_at, f.committed_at
+       f.in_time, f.late, f.rejected, f.events_version, f.declaration_hash, f.lookups, f.incarnation, f.batch_id AS batch, f.epoch, f.begun_at, f.committed_at
 FROM onlyonce_private.backfills f JOIN onlyonce_private.pipelines p USING (instance);
 COMMENT ON VIEW onlyonce.backfills IS 'Each recomputation of closed windows: the interval, who asked, what it read and wrote.';
 COMMENT ON COLUMN onlyonce.backfills.pipeline IS 'the declared pipeline';
@@ -131,22 +131,22 @@ COMMENT ON COLUMN onlyonce.backfills.rejected IS '(record, window) pairs, late o
 COMMENT ON COLUMN onlyonce.backfills.events_version IS 'the version of events that was read: what the output''s stream had read';
 COMMENT ON COLUMN onlyonce.backfills.declaration_hash IS 'declaration and functions that it ran with';
 COMMENT ON COLUMN onlyonce.backfills.lookups IS 'then: each window saw the versions that it had seen; now: the newest; NULL: its output has no lookups';
-COMMENT ON COLUMN onlyonce.backfills.lineage IS 'instance/output@from--to/1';
+COMMENT ON COLUMN onlyonce.backfills.incarnation IS 'instance/output@from--to/1';
 COMMENT ON COLUMN onlyonce.backfills.batch IS 'counts the recomputations of the interval';
 COMMENT ON COLUMN onlyonce.backfills.epoch IS 'the driver';
 COMMENT ON COLUMN onlyonce.backfills.begun_at IS 'when it began';
 COMMENT ON COLUMN onlyonce.backfills.committed_at IS 'when it was committed';
 
 CREATE OR REPLACE VIEW onlyonce.closes AS
-SELECT p.pipeline, l.instance, c.lineage, c.close_no, c.kind, c.state, c.tide AS max_event_time, c.ended AS ended_event_time,
-       c.silent_tide AS idle_event_time, c.silent_clock AS idle_clock, c.epoch, c.run_id, c.begun_at, c.committed_at, c.delta_version
-FROM onlyonce_private.closes c JOIN onlyonce_private.lineages l USING (lineage)
+SELECT p.pipeline, l.instance, c.incarnation, c.close_no, c.kind, c.state, c.max_event_time, c.ended AS ended_event_time,
+       c.silent_max_event_time AS idle_event_time, c.silent_clock AS idle_clock, c.epoch, c.run_id, c.begun_at, c.committed_at, c.delta_version
+FROM onlyonce_private.closes c JOIN onlyonce_private.incarnations l USING (incarnation)
 JOIN onlyonce_private.pipelines p USING (instance);
 COMMENT ON VIEW onlyonce.closes IS 'When the input was declared ended or the source was idle, so that windows closed without new records.';
 COMMENT ON COLUMN onlyonce.closes.pipeline IS 'the declared pipeline';
 COMMENT ON COLUMN onlyonce.closes.instance IS 'the pipeline on its stream, or one bounded run of it';
-COMMENT ON COLUMN onlyonce.closes.lineage IS 'the receive lineage that wrote it';
-COMMENT ON COLUMN onlyonce.closes.close_no IS 'counts the closes of a lineage';
+COMMENT ON COLUMN onlyonce.closes.incarnation IS 'the receive incarnation that wrote it';
+COMMENT ON COLUMN onlyonce.closes.close_no IS 'counts the closes of an incarnation';
 COMMENT ON COLUMN onlyonce.closes.kind IS 'ended (the input was declared so), silent (the source was idle for idle_after)';
 COMMENT ON COLUMN onlyonce.closes.state IS 'begun, committed';
 COMMENT ON COLUMN onlyonce.closes.max_event_time IS 'the largest event time kept so far';

@@ -3,25 +3,25 @@
 CREATE OR REPLACE VIEW onlyonce.sources AS
 WITH told AS (
     SELECT p.pipeline, i.instance, newest.*
-    FROM (SELECT DISTINCT instance FROM onlyonce_private.lineages WHERE query = 'receive' AND state <> 'closed') i
+    FROM (SELECT DISTINCT instance FROM onlyonce_private.incarnations WHERE query = 'receive' AND state <> 'closed') i
     JOIN onlyonce_private.pipelines p USING (instance)
     CROSS JOIN LATERAL (
-        SELECT one.tides, one.tide FROM onlyonce_private.lineages l
+        SELECT one.progress, one.max_event_time FROM onlyonce_private.incarnations l
         CROSS JOIN LATERAL (
-            (SELECT b.source_tides_after AS tides, b.tide_after AS tide, b.delta_version FROM onlyonce_private.batches b
-             WHERE b.lineage = l.lineage AND b.state = 'committed' AND b.delta_version IS NOT NULL ORDER BY b.delta_version DESC LIMIT 1)
+            (SELECT b.source_progress_after AS progress, b.max_event_time_after AS max_event_time, b.delta_version FROM onlyonce_private.batches b
+             WHERE b.incarnation = l.incarnation AND b.state = 'committed' AND b.delta_version IS NOT NULL ORDER BY b.delta_version DESC LIMIT 1)
             UNION ALL
-            (SELECT c.source_tides_after, c.tide, c.delta_version FROM onlyonce_private.closes c
-             WHERE c.lineage = l.lineage AND c.state = 'committed' ORDER BY c.close_no DESC LIMIT 1)) one
+            (SELECT c.source_progress_after, c.max_event_time, c.delta_version FROM onlyonce_private.closes c
+             WHERE c.incarnation = l.incarnation AND c.state = 'committed' ORDER BY c.close_no DESC LIMIT 1)) one
         WHERE l.instance = i.instance AND l.query = 'receive' ORDER BY one.delta_version DESC LIMIT 1) newest),
 each AS (
-    SELECT told.pipeline, told.instance, one.key AS source, (one.value->>'tide')::bigint AS tide, (one.value->>'seen')::bigint AS seen,
-           (one.value->>'idle')::boolean AS idle, told.tide AS reached
-    FROM told CROSS JOIN LATERAL jsonb_each(told.tides) one)
-SELECT pipeline, instance, source, to_timestamp(tide / 1000000) + (tide % 1000000) * interval '1 microsecond' AS max_event_time,
+    SELECT told.pipeline, told.instance, one.key AS source, (one.value->>'max_event_time')::bigint AS max_event_time, (one.value->>'seen')::bigint AS seen,
+           (one.value->>'idle')::boolean AS idle, told.max_event_time AS reached
+    FROM told CROSS JOIN LATERAL jsonb_each(told.progress) one)
+SELECT pipeline, instance, source, to_timestamp(max_event_time / 1000000) + (max_event_time % 1000000) * interval '1 microsecond' AS max_event_time,
        to_timestamp(seen / 1000000) + (seen % 1000000) * interval '1 microsecond' AS last_arrival, idle,
-       NOT idle AND (tide IS NULL OR tide = min(tide) FILTER (WHERE NOT idle) OVER (PARTITION BY instance))
-           AND (tide IS NULL OR NOT bool_or(tide IS NULL AND NOT idle) OVER (PARTITION BY instance)) AS holds_watermark,
+       NOT idle AND (max_event_time IS NULL OR max_event_time = min(max_event_time) FILTER (WHERE NOT idle) OVER (PARTITION BY instance))
+           AND (max_event_time IS NULL OR NOT bool_or(max_event_time IS NULL AND NOT idle) OVER (PARTITION BY instance)) AS holds_watermark,
        reached AS pipeline_max_event_time
 FROM each;
 COMMENT ON VIEW onlyonce.sources IS 'Each source of the pipelines that have several: how far it has come in event time, and which of them holds the watermark back.';
@@ -29,75 +29,75 @@ COMMENT ON COLUMN onlyonce.sources.pipeline IS 'the declared pipeline';
 COMMENT ON COLUMN onlyonce.sources.instance IS 'the pipeline on its stream';
 COMMENT ON COLUMN onlyonce.sources.source IS 'the source''s name';
 COMMENT ON COLUMN onlyonce.sources.max_event_time IS 'the largest event time that was kept of it; NULL: none yet';
-COMMENT ON COLUMN onlyonce.sources.last_arrival IS 'the system time of its last batch; before the first one, since when the watermark waits for it';
+COMMENT ON COLUMN onlyonce.sources.last_arrival IS 'the ingestion time of its last batch; before the first one, since when the watermark waits for it';
 COMMENT ON COLUMN onlyonce.sources.idle IS 'whether nothing has come from it for its idle_after, by the last batch or close: then it holds nothing back';
 COMMENT ON COLUMN onlyonce.sources.holds_watermark IS 'whether the watermark waits for it: of the sources that are not idle it is the least far, or nothing of it is kept yet';
 COMMENT ON COLUMN onlyonce.sources.pipeline_max_event_time IS 'the event time by which windows are judged: the least of the sources that are not idle; it never moves back';
 
 CREATE OR REPLACE VIEW onlyonce.inputs AS
-SELECT p.pipeline, l.instance, s.source, b.lineage, b.batch_id AS batch, (b.source_to->>'version')::bigint AS version,
+SELECT p.pipeline, l.instance, s.source, b.incarnation, b.batch_id AS batch, (b.source_to->>'version')::bigint AS version,
        (b.source_to->>'newest')::bigint AS newest_version, b.source_to->'schemas'->'value' AS schemas, b.source_to->'schemas'->'key' AS key_schemas,
-       b.source_to->'offsets' AS offsets, b.system_time, b.committed_at
-FROM onlyonce_private.lineages l JOIN onlyonce_private.pipelines p USING (instance)
+       b.source_to->'offsets' AS offsets, b.ingestion_time, b.committed_at
+FROM onlyonce_private.incarnations l JOIN onlyonce_private.pipelines p USING (instance)
 LEFT JOIN onlyonce.sources s USING (instance)
 -- With several sources, some are not in the last batches: this reads back so far, and no further.
 CROSS JOIN LATERAL (
     SELECT x.* FROM (
         SELECT y.* FROM onlyonce_private.batches y
-        WHERE y.lineage = l.lineage AND y.state = 'committed' AND y.source_to ? 'batch_no' ORDER BY y.batch_id DESC LIMIT 1000 OFFSET 0) x
+        WHERE y.incarnation = l.incarnation AND y.state = 'committed' AND y.source_to ? 'batch_no' ORDER BY y.batch_id DESC LIMIT 1000 OFFSET 0) x
     WHERE s.source IS NULL OR x.source_to->>'source' = s.source ORDER BY x.batch_id DESC LIMIT 1) b
 WHERE l.query = 'receive' AND l.state <> 'closed' AND l.kind = 'stream';
 COMMENT ON VIEW onlyonce.inputs IS 'Up to where each source is taken in, by its last committed batch: a table''s version beside its newest, the schemas of its messages, its offsets. The schemas and offsets of earlier batches are in end_offset of batches.';
 COMMENT ON COLUMN onlyonce.inputs.pipeline IS 'the declared pipeline';
 COMMENT ON COLUMN onlyonce.inputs.instance IS 'the pipeline on its stream';
 COMMENT ON COLUMN onlyonce.inputs.source IS 'of several sources, which; NULL: there is one. A source without a batch among the last 1,000 has no row';
-COMMENT ON COLUMN onlyonce.inputs.lineage IS 'the life of receive';
+COMMENT ON COLUMN onlyonce.inputs.incarnation IS 'the incarnation of receive';
 COMMENT ON COLUMN onlyonce.inputs.batch IS 'its last committed batch of that source';
 COMMENT ON COLUMN onlyonce.inputs.version IS 'a Delta table: the last version with rows that is taken in';
 COMMENT ON COLUMN onlyonce.inputs.newest_version IS 'a Delta table: its newest version when that batch began';
 COMMENT ON COLUMN onlyonce.inputs.schemas IS 'Kafka with a schema registry: the schema ids of the messages in that batch';
 COMMENT ON COLUMN onlyonce.inputs.key_schemas IS 'the same of their keys';
 COMMENT ON COLUMN onlyonce.inputs.offsets IS 'Kafka: by partition the first offset and the one behind the last';
-COMMENT ON COLUMN onlyonce.inputs.system_time IS 'when its input was first seen';
+COMMENT ON COLUMN onlyonce.inputs.ingestion_time IS 'when its input was first seen';
 COMMENT ON COLUMN onlyonce.inputs.committed_at IS 'when the batch was committed';
 
 CREATE OR REPLACE VIEW onlyonce.lag AS
 WITH stage AS (
-    SELECT p.pipeline, l.instance, l.query, l.lineage, begun.*, last.last_batch, last.last_committed_at,
+    SELECT p.pipeline, l.instance, l.query, l.incarnation, begun.*, last.last_batch, last.last_committed_at,
            coalesce(last.read_upto, (l.start_from->>'version')::bigint - 1, -1) AS read_upto
-    FROM onlyonce_private.lineages l JOIN onlyonce_private.pipelines p USING (instance)
+    FROM onlyonce_private.incarnations l JOIN onlyonce_private.pipelines p USING (instance)
     CROSS JOIN LATERAL (
-        SELECT count(*) AS begun, min(b.system_time) AS begun_since, sum((b.source_to->>'lines')::bigint) AS begun_lines
-        FROM onlyonce_private.batches b WHERE b.lineage = l.lineage AND b.state = 'begun') begun
-    -- Offsets and tides never move back, so the last batch has them; adding up all batches took seconds.
+        SELECT count(*) AS begun, min(b.ingestion_time) AS begun_since, sum((b.source_to->>'lines')::bigint) AS begun_lines
+        FROM onlyonce_private.batches b WHERE b.incarnation = l.incarnation AND b.state = 'begun') begun
+    -- Offsets and progress never move back, so the last batch has them; adding up all batches took seconds.
     LEFT JOIN LATERAL (
         SELECT b.batch_id AS last_batch, b.committed_at AS last_committed_at,
                (b.source_to->>'reservoirVersion')::bigint
                    - CASE WHEN coalesce((b.source_to->>'index')::bigint, 0) < 0 THEN 1 ELSE 0 END AS read_upto
-        FROM onlyonce_private.batches b WHERE b.lineage = l.lineage AND b.state = 'committed'
+        FROM onlyonce_private.batches b WHERE b.incarnation = l.incarnation AND b.state = 'committed'
         ORDER BY b.batch_id DESC LIMIT 1) last ON true
     WHERE l.state <> 'closed' AND l.kind = 'stream'),
 known AS (
-    SELECT stage.*, r.waiting, r.waiting_records, r.waiting_since, t.tide
+    SELECT stage.*, r.waiting, r.waiting_records, r.waiting_since, t.max_event_time
     FROM stage CROSS JOIN LATERAL (
-        SELECT count(*) AS waiting, sum(b.kept)::bigint AS waiting_records, min(b.system_time) AS waiting_since
-        FROM onlyonce_private.lineages l JOIN onlyonce_private.batches b USING (lineage)
+        SELECT count(*) AS waiting, sum(b.kept)::bigint AS waiting_records, min(b.ingestion_time) AS waiting_since
+        FROM onlyonce_private.incarnations l JOIN onlyonce_private.batches b USING (incarnation)
         WHERE stage.query <> 'receive' AND l.instance = stage.instance AND l.query = 'receive' AND b.state = 'committed'
           AND b.delta_version > stage.read_upto) r
     CROSS JOIN LATERAL (
-        SELECT max(x.tide) AS tide FROM onlyonce_private.lineages l CROSS JOIN LATERAL (
-            (SELECT b.tide_after AS tide FROM onlyonce_private.batches b
-             WHERE b.lineage = l.lineage AND b.state = 'committed' AND b.tide_after IS NOT NULL
+        SELECT max(x.max_event_time) AS max_event_time FROM onlyonce_private.incarnations l CROSS JOIN LATERAL (
+            (SELECT b.max_event_time_after AS max_event_time FROM onlyonce_private.batches b
+             WHERE b.incarnation = l.incarnation AND b.state = 'committed' AND b.max_event_time_after IS NOT NULL
                AND b.delta_version <= CASE WHEN stage.query = 'receive' THEN 9223372036854775807 ELSE stage.read_upto END
              ORDER BY b.delta_version DESC LIMIT 1)
             UNION ALL
-            (SELECT c.tide FROM onlyonce_private.closes c
-             WHERE c.lineage = l.lineage AND c.state = 'committed'
+            (SELECT c.max_event_time FROM onlyonce_private.closes c
+             WHERE c.incarnation = l.incarnation AND c.state = 'committed'
                AND c.delta_version <= CASE WHEN stage.query = 'receive' THEN 9223372036854775807 ELSE stage.read_upto END
              ORDER BY c.delta_version DESC LIMIT 1)) x
         WHERE l.instance = stage.instance AND l.query = 'receive') t),
 aged AS (
-    SELECT pipeline, instance, query, lineage, begun, last_batch, last_committed_at, tide,
+    SELECT pipeline, instance, query, incarnation, begun, last_batch, last_committed_at, max_event_time,
            CASE WHEN query = 'receive' THEN begun_since ELSE waiting_since END AS oldest,
            CASE WHEN query = 'receive' THEN begun ELSE waiting END AS batches_waiting,
            CASE WHEN query = 'receive' THEN begun_lines ELSE waiting_records END AS records_waiting
@@ -112,20 +112,20 @@ aged AS (
            NULL, s.max_event_time, begun.since, coalesce(begun.batches, 0), begun.lines
     FROM onlyonce.sources s
     LEFT JOIN LATERAL (
-        SELECT count(*) AS batches, min(b.system_time) AS since, sum((b.source_to->>'lines')::bigint) AS lines
-        FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+        SELECT count(*) AS batches, min(b.ingestion_time) AS since, sum((b.source_to->>'lines')::bigint) AS lines
+        FROM onlyonce_private.batches b JOIN onlyonce_private.incarnations l USING (incarnation)
         WHERE l.instance = s.instance AND l.query = 'receive' AND b.state = 'begun' AND b.source_to->>'source' = s.source) begun ON true)
-SELECT aged.pipeline, aged.instance, query AS stage, lineage, coalesce(late.system_lag, interval '0') AS system_lag,
+SELECT aged.pipeline, aged.instance, query AS stage, incarnation, coalesce(late.system_lag, interval '0') AS system_lag,
        late.system_lag > interval '0' AND late.system_lag = max(late.system_lag) OVER (PARTITION BY aged.instance) AS slowest,
        batches_waiting, coalesce(records_waiting, 0)::bigint AS records_waiting,
-       begun AS batches_begun, last_batch, last_committed_at, tide AS max_event_time, clock_timestamp() - tide AS freshness, s.idle, s.holds_watermark
+       begun AS batches_begun, last_batch, last_committed_at, aged.max_event_time, clock_timestamp() - aged.max_event_time AS freshness, s.idle, s.holds_watermark
 FROM aged CROSS JOIN LATERAL (SELECT greatest(clock_timestamp() - oldest, interval '0') AS system_lag) late
 LEFT JOIN onlyonce.sources s ON s.instance = aged.instance AND 'receive/' || s.source = aged.query;
 COMMENT ON VIEW onlyonce.lag IS 'How far each stage of each pipeline is behind, by the log: one row for receive, for each of several sources, for each output that has run, and for each delivery with rows to send. It tells the slow stage.';
 COMMENT ON COLUMN onlyonce.lag.pipeline IS 'the declared pipeline';
 COMMENT ON COLUMN onlyonce.lag.instance IS 'the pipeline on its stream, or one bounded run of it that has not finished';
 COMMENT ON COLUMN onlyonce.lag.stage IS 'receive, the output, or output/deliver: what its outbox has not delivered; receive/source: one of several sources';
-COMMENT ON COLUMN onlyonce.lag.lineage IS 'instance/query/life; of a delivery instance/output/deliver, of a source instance/receive/source';
+COMMENT ON COLUMN onlyonce.lag.incarnation IS 'instance/query/ordinal; of a delivery instance/output/deliver, of a source instance/receive/source';
 COMMENT ON COLUMN onlyonce.lag.system_lag IS 'the age of the oldest input that waits for this stage, by the time it was first seen; 0 when none does. Receive: of its begun batches. The log does not know of files that no run has listed, nor of listed ones whose batch has not begun';
 COMMENT ON COLUMN onlyonce.lag.slowest IS 'whether its input waits the longest of all stages of the pipeline';
 COMMENT ON COLUMN onlyonce.lag.batches_waiting IS 'receive: batches begun and not committed. An output: committed receive batches that it has not committed';
@@ -133,7 +133,7 @@ COMMENT ON COLUMN onlyonce.lag.records_waiting IS 'the records in them: of recei
 COMMENT ON COLUMN onlyonce.lag.batches_begun IS 'batches of this stage that began and are not committed';
 COMMENT ON COLUMN onlyonce.lag.last_batch IS 'the last batch that it has committed; not told of a source';
 COMMENT ON COLUMN onlyonce.lag.last_committed_at IS 'when that was';
-COMMENT ON COLUMN onlyonce.lag.max_event_time IS 'the largest event time of what it has committed (of several sources the least of those that are not idle): its watermark is this less its allowed lateness';
+COMMENT ON COLUMN onlyonce.lag.max_event_time IS 'the largest event time of what it has committed (of several sources the least of those that are not idle): its watermark is this less its allowed watermark_delay';
 COMMENT ON COLUMN onlyonce.lag.freshness IS 'the age of that event time';
 COMMENT ON COLUMN onlyonce.lag.idle IS 'one of several sources: whether nothing has come for its idle_after, so that it holds nothing back';
 COMMENT ON COLUMN onlyonce.lag.holds_watermark IS 'one of several sources: whether the watermark waits for it';

@@ -3,9 +3,9 @@
 CREATE OR REPLACE VIEW onlyonce.outputs AS
 WITH each AS (
     SELECT p.pipeline, l.instance, o.key AS output, o.value->>'from_output' AS reads, l.query
-    FROM onlyonce_private.lineages l JOIN onlyonce_private.pipelines p USING (instance)
+    FROM onlyonce_private.incarnations l JOIN onlyonce_private.pipelines p USING (instance)
     CROSS JOIN LATERAL (
-        SELECT x.declaration_hash FROM onlyonce_private.batches x WHERE x.lineage = l.lineage ORDER BY x.batch_id DESC LIMIT 1) last
+        SELECT x.declaration_hash FROM onlyonce_private.batches x WHERE x.incarnation = l.incarnation ORDER BY x.batch_id DESC LIMIT 1) last
     JOIN onlyonce_private.declarations d ON (d.instance, d.query, d.hash) = (l.instance, l.query, last.declaration_hash)
     CROSS JOIN LATERAL jsonb_each(d.parts->'outputs') o
     WHERE l.query <> 'receive' AND l.state <> 'closed' AND l.kind = 'stream'),
@@ -33,20 +33,20 @@ COMMENT ON COLUMN onlyonce.outputs.last_window_end IS 'its end';
 COMMENT ON COLUMN onlyonce.outputs.last_written_at IS 'when it was committed';
 
 CREATE OR REPLACE VIEW onlyonce.state AS
-SELECT p.pipeline, l.instance, l.query, s.lineage, s.batch_id AS batch,
+SELECT p.pipeline, l.instance, l.query, s.incarnation, s.batch_id AS batch,
        CASE s.kind WHEN 'stateStoreSave' THEN 'windows' WHEN 'sessionWindowStateStoreSaveExec' THEN 'sessions' WHEN 'symmetricHashJoin' THEN 'join'
                    WHEN 'transformWithStateInPandasExec' THEN 'processor' ELSE s.kind END AS kind,
        CASE WHEN NOT EXISTS (
            SELECT 1 FROM onlyonce_private.declarations d
            WHERE (d.instance, d.query) = (l.instance, l.query) AND d.parts->'outputs'->l.query->>'join' LIKE '%kind=%') THEN s.rows END AS rows,
        s.rows_in, s.rows_out, s.timers_set, s.timers_ended, s.disk_bytes, s.memory_bytes, s.seen_at
-FROM onlyonce_private.states s JOIN onlyonce_private.lineages l USING (lineage) JOIN onlyonce_private.pipelines p USING (instance)
+FROM onlyonce_private.states s JOIN onlyonce_private.incarnations l USING (incarnation) JOIN onlyonce_private.pipelines p USING (instance)
 WHERE l.state <> 'closed';
 COMMENT ON VIEW onlyonce.state IS 'The state that outputs keep in Spark: open windows, rows of a join that wait for a partner, what a processor keeps. As Spark told it with the last batch.';
 COMMENT ON COLUMN onlyonce.state.pipeline IS 'the declared pipeline';
 COMMENT ON COLUMN onlyonce.state.instance IS 'the pipeline on its stream';
 COMMENT ON COLUMN onlyonce.state.query IS 'the output';
-COMMENT ON COLUMN onlyonce.state.lineage IS 'instance/query/life';
+COMMENT ON COLUMN onlyonce.state.incarnation IS 'instance/query/ordinal';
 COMMENT ON COLUMN onlyonce.state.batch IS 'the batch that told it';
 COMMENT ON COLUMN onlyonce.state.kind IS 'windows, sessions, join, processor; else Spark''s name';
 COMMENT ON COLUMN onlyonce.state.rows IS 'inner join: the rows of both sides that may still find a partner; NULL: of outer joins and other kinds Spark does not count all that goes, and of a join not any more once a driver was killed right behind a batch';
@@ -63,10 +63,10 @@ SELECT p.pipeline, f.instance, f.output, f.window_start, f.window_end, f.generat
        CASE WHEN b.state = 'replaced' THEN 'given up' WHEN f.pane IS NULL THEN 'begun'
             WHEN f.finalized_at IS NULL THEN 'waiting' WHEN f.generation < newest.generation THEN 'replaced' ELSE 'final' END AS state,
        f.place, CASE WHEN f.finalized_at IS NOT NULL THEN f.name END AS name, f.rows, f.bytes, f.checksum,
-       f.lineage || '/' || f.batch_id || '/' || f.output || '/' || f.partition AS unique_id, f.lineage, f.batch_id AS batch,
+       f.incarnation || '/' || f.batch_id || '/' || f.output || '/' || f.partition AS unique_id, f.incarnation, f.batch_id AS batch,
        f.temporary, f.recorded_at, f.finalized_at
 FROM onlyonce_private.files f JOIN onlyonce_private.pipelines p USING (instance)
-LEFT JOIN onlyonce_private.backfills b ON (b.lineage, b.batch_id) = (f.lineage, f.batch_id)
+LEFT JOIN onlyonce_private.backfills b ON (b.incarnation, b.batch_id) = (f.incarnation, f.batch_id)
 LEFT JOIN LATERAL (
     SELECT max(x.generation) AS generation FROM onlyonce_private.files x
     WHERE x.pane IS NOT NULL AND x.finalized_at IS NOT NULL AND (x.instance, x.output) = (f.instance, f.output)
@@ -88,7 +88,7 @@ COMMENT ON COLUMN onlyonce.output_files.rows IS 'how many rows';
 COMMENT ON COLUMN onlyonce.output_files.bytes IS 'its size';
 COMMENT ON COLUMN onlyonce.output_files.checksum IS 'sha256 of its bytes, in hexadecimal';
 COMMENT ON COLUMN onlyonce.output_files.unique_id IS 'the unit that it was committed with';
-COMMENT ON COLUMN onlyonce.output_files.lineage IS 'instance/query/life; of a backfill instance/output@from--to/1';
+COMMENT ON COLUMN onlyonce.output_files.incarnation IS 'instance/query/ordinal; of a backfill instance/output@from--to/1';
 COMMENT ON COLUMN onlyonce.output_files.batch IS 'the batch that wrote it';
 COMMENT ON COLUMN onlyonce.output_files.temporary IS 'the name under which the winning attempt wrote it';
 COMMENT ON COLUMN onlyonce.output_files.recorded_at IS 'when its unit committed';
@@ -96,8 +96,8 @@ COMMENT ON COLUMN onlyonce.output_files.finalized_at IS 'when it got its final n
 
 CREATE OR REPLACE VIEW onlyonce.outbox AS
 SELECT p.pipeline, o.instance, o.output, o.unit, o.seq, o.key, o.state, o.attempts, o.unanswered, o.uncertain, o.answer,
-       o.payload, o.unit || '/' || o.seq || '@' || o.life AS idempotency_key,
-       CAST(md5(o.unit || '/' || o.seq || '@' || o.life) AS uuid) AS insert_id,
+       o.payload, o.unit || '/' || o.seq || '@' || o.checkpoint_id AS idempotency_key,
+       CAST(md5(o.unit || '/' || o.seq || '@' || o.checkpoint_id) AS uuid) AS insert_id,
        o.committed_at, o.due_at, o.begun_at, o.answered_at, o.stream
 FROM onlyonce_private.outbox o JOIN onlyonce_private.pipelines p USING (instance);
 COMMENT ON VIEW onlyonce.outbox IS 'Each row for a webhook or BigQuery, with the state of its delivery. Delivered rows stay as long as units do.';
@@ -114,7 +114,7 @@ COMMENT ON COLUMN onlyonce.outbox.unanswered IS 'how many attempts had no answer
 COMMENT ON COLUMN onlyonce.outbox.uncertain IS 'the target may have it twice: sent again after an answer was lost, when it may have forgotten the key';
 COMMENT ON COLUMN onlyonce.outbox.answer IS 'what came back last';
 COMMENT ON COLUMN onlyonce.outbox.payload IS 'what is sent, as JSON';
-COMMENT ON COLUMN onlyonce.outbox.idempotency_key IS 'a webhook''s key: unit, number, and an id of the lineage. The same at each attempt';
+COMMENT ON COLUMN onlyonce.outbox.idempotency_key IS 'a webhook''s key: unit, number, and an id of the incarnation. The same at each attempt';
 COMMENT ON COLUMN onlyonce.outbox.insert_id IS 'BigQuery''s insert id: 128 bits of the key. The same at each attempt';
 COMMENT ON COLUMN onlyonce.outbox.committed_at IS 'when it was written, with its unit; of a backfill when that had ended';
 COMMENT ON COLUMN onlyonce.outbox.due_at IS 'not sent before; null: at once';

@@ -102,7 +102,7 @@ def test_a_cleared_run_really_runs_again_and_changes_nothing(api: AirflowApi, ru
     [task] = api.tasks(DAG, run)
     assert task["try_number"] == 2
     assert "event='report'" in api.task_log(DAG, run, "drain", attempt=2)
-    assert epochs_of() == {lineage: epoch + 1 for lineage, epoch in epochs.items()}
+    assert epochs_of() == {incarnation: epoch + 1 for incarnation, epoch in epochs.items()}
     assert results() == before
 
 
@@ -156,7 +156,7 @@ def results() -> dict[str, Counter[Any]]:
 
 def epochs_of() -> dict[str, int]:
     """How often each query of the pipeline was started."""
-    return dict(rows("SELECT lineage, epoch FROM onlyonce.lineages WHERE pipeline = 'user_counts'"))
+    return dict(rows("SELECT incarnation, epoch FROM onlyonce.incarnations WHERE pipeline = 'user_counts'"))
 
 
 def rows(statement: str, url: str | None = None) -> list[tuple[Any, ...]]:

@@ -39,7 +39,14 @@ plugins = plugins_manager._get_plugins()[0] if hasattr(plugins_manager, "_get_pl
 print(json.dumps({"dags": sorted(bag.dags), "errors": bag.import_errors, "package": onlyonce.__file__,
                   "provider": "onlyonce-pipelines" in ProvidersManager().providers, "plugins": [p.name for p in plugins]}))
 """
-IDS = {"sales_stream", "sales_backfill", "onlyonce_audit", "onlyonce_collect", "onlyonce_finalize", "onlyonce_maintain"}
+IDS = {
+    "sales_stream",
+    "sales_backfill",
+    "onlyonce_audit",
+    "onlyonce_catalog_gc",
+    "onlyonce_finalize_files",
+    "onlyonce_compact_tables",
+}
 SALES = [{"sale": n, "shop": f"s{n % 3}", "at": f"2026-03-01T{n // 10:02d}:30:00Z", "cents": n} for n in range(60)]
 
 

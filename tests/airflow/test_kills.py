@@ -151,10 +151,10 @@ def hold(*roots: psutil.Process) -> Tree:
 def begun(platform: Platform) -> Begun:
     """Each batch of the pipeline with its state and who had it last."""
     rows = platform.sql(
-        "SELECT lineage, batch, state, epoch, run_id, committed_at::text AS at FROM onlyonce.batches "
+        "SELECT incarnation, batch, state, epoch, run_id, committed_at::text AS at FROM onlyonce.batches "
         f"WHERE instance = '{PIPELINE}'"
     )
-    return {(r.lineage, r.batch): (r.state, r.epoch, r.run_id, r.at) for r in rows.itertuples()}
+    return {(r.incarnation, r.batch): (r.state, r.epoch, r.run_id, r.at) for r in rows.itertuples()}
 
 
 def finished(api: AirflowApi, run: str) -> None:
@@ -170,7 +170,7 @@ def check(api: AirflowApi, platform: Platform, run: str, before: Begun) -> None:
     begun again; the log adds up."""
     assert api.run_state(DAG, run) == "success"
     after = begun(platform)
-    again = [lineage for (lineage, batch), was in before.items() if after[lineage, batch] != was]
+    again = [incarnation for (incarnation, batch), was in before.items() if after[incarnation, batch] != was]
     assert max(Counter(again).values(), default=0) <= 1
     assert all(before[key][0] == "begun" for key in before if after[key] != before[key])
     assert len(after) > len(before), "the kill was in mid-run"
@@ -183,7 +183,7 @@ def check(api: AirflowApi, platform: Platform, run: str, before: Begun) -> None:
 
 def compare(platform: Platform, fault: str, files: list[Path]) -> None:
     """What was kept of the day, and both outputs in its windows, as multisets."""
-    judged = oracle.lateness_by_cut(cut(files, 1), "2min", "1min", of=oracle.USER_COUNTS)
+    judged = oracle.fates_by_cut(cut(files, 1), "2min", "1min", of=oracle.USER_COUNTS)
     assert judged["late"].any(), "some were late"
     in_time = judged[~judged["late"]]
     start = judged["window_start"].min()

@@ -101,7 +101,7 @@ def test_the_menu_leads_to_the_page(api: AirflowApi, run: str, page: Any) -> Non
 
 @pytest.mark.browser
 def test_the_run_has_a_tab_with_its_commits(api: AirflowApi, run: str, page: Any) -> None:
-    """Reached by a click on the page of the run, and by the task's link."""
+    """SourceProgress by a click on the page of the run, and by the task's link."""
     page.goto(f"{api.base_url}/dags/{DAG}/runs/{quote(run, safe='')}")
     page.get_by_role("link", name="Commits", exact=True).click(timeout=60_000)
     frame = page.frame_locator("iframe")

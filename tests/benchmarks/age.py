@@ -29,7 +29,7 @@ from pyspark.sql.types import DoubleType, LongType, StringType, StructField, Str
 from onlyonce import settings
 from onlyonce.catalog import chunks as catalog
 from onlyonce.commitlog.batches import Batches
-from onlyonce.commitlog.lineages import Driver, Lineages
+from onlyonce.commitlog.incarnations import Driver, Incarnations
 from onlyonce.core.batch import Plan
 from onlyonce.database.connect import Database
 from onlyonce.engine import worker
@@ -53,8 +53,8 @@ MEASURED = 60
 INSTANT = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema([
     ("id", pa.string()), ("shop", pa.string()), ("at", INSTANT), ("cents", pa.int64()), ("weight", pa.float64()),
-    ("oo_kind", pa.string()), ("oo_high", pa.int64()), ("oo_low", pa.int64()), ("oo_event_time", INSTANT), ("oo_system_time", INSTANT),
-    ("oo_lineage", pa.string()), ("oo_batch", pa.int64()), ("oo_partition", pa.int32()), ("oo_frontier", events.FRONTIER_ROW),
+    ("oo_kind", pa.string()), ("oo_high", pa.int64()), ("oo_low", pa.int64()), ("oo_event_time", INSTANT), ("oo_ingestion_time", INSTANT),
+    ("oo_incarnation", pa.string()), ("oo_batch", pa.int64()), ("oo_partition", pa.int32()), ("oo_frontier", events.FRONTIER_ROW),
     ("oo_reason", pa.string()), ("oo_raw", pa.string()), ("oo_unknown", pa.string()),
 ])  # fmt: skip
 """Of the pipeline `shop`, and the platform's columns (`events.PLATFORM`): Spark alone reads the text of either."""
@@ -79,11 +79,11 @@ class Aged:
         os.environ |= {"ONLYONCE_HOME": str(self.home), "ONLYONCE_DATABASE_URL": self.url}
         if not self.next:
             self._make()
-        lineage = Lineages(self.database).register("shop", "receive", uuid4())
-        self.driver = Lineages(self.database).bump(lineage, "bench")
+        incarnation = Incarnations(self.database).register("shop", "receive", uuid4())
+        self.driver = Incarnations(self.database).bump(incarnation, "bench")
 
     def _make(self) -> None:
-        Lineages(self.database).add_instance("shop", "shop")
+        Incarnations(self.database).add_instance("shop", "shop")
         self.events.mkdir(parents=True)
         DeltaTable.create(str(self.events), SCHEMA, partition_by=["oo_kind"], configuration=events.PROPERTIES)  # type: ignore[arg-type]
 
@@ -111,17 +111,21 @@ class Aged:
     def _take_in(self, number: int, lines: Lines) -> None:
         at = START + timedelta(minutes=number)
         plan = Plan(
-            lineage=self.driver.lineage, batch_id=number, source_from=None, offsets_hash=f"hash {number}", partitions=2,
-            source_to={"reservoirVersion": number + 1, "index": -1, "batch_no": number, "lines": EACH}, system_time=at,
+            incarnation=self.driver.incarnation, batch_id=number, source_from=None, offsets_hash=f"hash {number}", partitions=2,
+            source_to={"reservoirVersion": number + 1, "index": -1, "batch_no": number, "lines": EACH}, ingestion_time=at,
             bucket=int(at.timestamp()) // catalog.BUCKET_SECONDS, settings={"spark.sql.shuffle.partitions": "2"},
             mode="exactly_once", declaration_hash="d1",
         )  # fmt: skip
         batch = Batches(self.database).begin(self.driver, "shop", plan, None)
         # What `written` asks of a run and of a query, where it needs no Spark.
         context: Any = SimpleNamespace(pipeline=SHOP, instance="shop", bounded=False, spark=None)
-        query: Any = SimpleNamespace(database=self.database, driver=self.driver, lineage=self.driver.lineage)
+        query: Any = SimpleNamespace(database=self.database, driver=self.driver, incarnation=self.driver.incarnation)
         commit = tables_commit.Commit(
-            f"{plan.lineage}/events", number, f"{plan.lineage}/{number}/events", self.driver.epoch, plan.offsets_hash
+            f"{plan.incarnation}/events",
+            number,
+            f"{plan.incarnation}/{number}/events",
+            self.driver.epoch,
+            plan.offsets_hash,
         )
         written = own_tables.append(
             lambda folder: batch_files.write_batch(context, query, batch, lines, folder), Appended(self.events), commit

@@ -21,7 +21,7 @@ from pyarrow import parquet
 from onlyonce.catalog import chunks as catalog
 from onlyonce.catalog import filters
 from onlyonce.catalog.chunks import Chunks
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.incarnations import Driver
 from onlyonce.core.locations import Location, on_disk
 from onlyonce.database.connect import Database, do, run
 from onlyonce.tables import commit as tables_commit
@@ -37,17 +37,17 @@ IN_A_FILE = 1_000_000
 # The log after `upto` batches of receive, as it is kept: each batch, its units, and the sums when they are folded.
 LOG = """
 INSERT INTO onlyonce_private.batches
-    (lineage, batch_id, epoch, run_id, source_from, source_to, offsets_hash, partitions, tide, system_time, bucket, gc_floor, settings, mode,
-     declaration_hash, state, begun_at, committed_at, conserved, tide_after, delta_version, read, kept, invalid, remnant, duplicate,
+    (incarnation, batch_id, epoch, run_id, source_from, source_to, offsets_hash, partitions, max_event_time, ingestion_time, bucket, gc_floor, settings, mode,
+     declaration_hash, state, begun_at, committed_at, conserved, max_event_time_after, delta_version, read, kept, invalid, expired, duplicate,
      unknown_fields, lookups_spared)
-SELECT %(lineage)s, n, 1, 'run ' || n, CASE WHEN n > 0 THEN jsonb_build_object('reservoirVersion', n, 'index', -1, 'batch_no', n - 1, 'lines', 20) END,
+SELECT %(incarnation)s, n, 1, 'run ' || n, CASE WHEN n > 0 THEN jsonb_build_object('reservoirVersion', n, 'index', -1, 'batch_no', n - 1, 'lines', 20) END,
        jsonb_build_object('reservoirVersion', n + 1, 'index', -1, 'batch_no', n, 'lines', 20), 'hash ' || n, 2, t.at - interval '1 minute',
        t.at, extract(epoch FROM t.at)::bigint / 600, 0, '{"spark.sql.shuffle.partitions": "2"}', 'exactly_once', 'd1', 'committed', t.at, t.at, true,
        t.at, n + 1, 20, 20, 0, 0, 0, 0, 1000
 FROM generate_series(%(first)s, %(upto)s - 1) n, LATERAL (SELECT timestamptz '2025-01-01Z' + n * interval '1 minute' AS at) t;
 INSERT INTO onlyonce_private.units
-    (unique_id, lineage, batch_id, sink, partition, epoch, attempt, kind, rows, content_hash, kept, invalid, remnant, duplicate, lookups_spared)
-SELECT %(lineage)s || '/' || n || '/events/' || p, %(lineage)s, n, 'events', p, 1, 'driver', 'witness', 10, repeat('0', 32), 10, 0, 0, 0, 500
+    (unique_id, incarnation, batch_id, sink, partition, epoch, attempt, kind, rows, content_hash, kept, invalid, expired, duplicate, lookups_spared)
+SELECT %(incarnation)s || '/' || n || '/events/' || p, %(incarnation)s, n, 'events', p, 1, 'driver', 'witness', 10, repeat('0', 32), 10, 0, 0, 0, 500
 FROM generate_series(%(first)s, %(upto)s - 1) n, generate_series(0, 1) p;
 ANALYZE;
 """
@@ -56,21 +56,21 @@ ANALYZE;
 def log(url: str, driver: Driver, first: int, upto: int) -> None:
     """The log's rows of the batches from the first on."""
     with psycopg2.connect(url.replace("+psycopg2", "")) as session, session.cursor() as cursor:
-        cursor.execute(LOG, {"lineage": driver.lineage, "first": first, "upto": upto})
+        cursor.execute(LOG, {"incarnation": driver.incarnation, "first": first, "upto": upto})
 
 
 def catalog_of(database: Database, driver: Driver, upto: int) -> None:
     """The last day of ids."""
     bucket_of = [int((START + timedelta(minutes=n)).timestamp()) // catalog.BUCKET_SECONDS for n in (0, upto - 1)]
     floor = max(bucket_of[0], bucket_of[1] - 144)
-    run(database, lambda conn: do(conn, "collect", "raise_floor", instance="shop", floor=floor))
+    run(database, lambda conn: do(conn, "gc", "raise_floor", instance="shop", floor=floor))
     made = np.random.default_rng(upto)
     for bucket in range(floor, bucket_of[1] + 1):
         Chunks(database).ensure_bucket("shop", bucket)  # type: ignore[misc]
         last = min(upto - 1, (bucket + 1 - bucket_of[0]) * A_BUCKET - 1)
         for partition in range(2):
             ids = uniform(made, A_BUCKET * EACH // 2, partition)
-            place = catalog.Place("shop", bucket, floor, driver.lineage, last, partition, 2)
+            place = catalog.Place("shop", bucket, floor, driver.incarnation, last, partition, 2)
             Chunks(database).add(place, filters.pack(ids), filters.make(ids))  # type: ignore[misc]
 
 
@@ -87,7 +87,7 @@ def events_of(events: Path, driver: Driver, upto: int) -> None:
         ]
 
     commit = tables_commit.Commit(
-        f"{driver.lineage}/events", upto - 1, f"{driver.lineage}/{upto - 1}/events", driver.epoch, ""
+        f"{driver.incarnation}/events", upto - 1, f"{driver.incarnation}/{upto - 1}/events", driver.epoch, ""
     )
     own_tables.append(write, Appended(events), commit)
     DeltaTable(str(events)).create_checkpoint()

@@ -24,7 +24,7 @@ from onlyonce.catalog.expiry import Collector
 from onlyonce.catalog.filters import Ids
 from onlyonce.catalog.range_filters import RangeFilters
 from onlyonce.commitlog.batches import Batches
-from onlyonce.commitlog.lineages import Driver, Lineages
+from onlyonce.commitlog.incarnations import Driver, Incarnations
 from onlyonce.core import gc
 from onlyonce.core.batch import Plan
 from onlyonce.database.connect import Database, do, run
@@ -44,8 +44,8 @@ RECENT = 6
 """The buckets of the last hour."""
 ENDED = """
 UPDATE onlyonce_private.batches
-SET state = 'committed', committed_at = clock_timestamp(), conserved = true, read = :read, kept = :read, invalid = 0, remnant = 0, duplicate = 0
-WHERE lineage = :lineage AND batch_id = :batch_id
+SET state = 'committed', committed_at = clock_timestamp(), conserved = true, read = :read, kept = :read, invalid = 0, expired = 0, duplicate = 0
+WHERE incarnation = :incarnation AND batch_id = :batch_id
 """
 
 
@@ -77,22 +77,22 @@ class Catalog:
 
     def start(self) -> Driver:
         """Its one driver."""
-        Lineages(self.database).add_instance(self.instance, self.instance)
-        lineage = Lineages(self.database).register(self.instance, "receive", uuid4())
-        return Lineages(self.database).bump(lineage, "bench")
+        Incarnations(self.database).add_instance(self.instance, self.instance)
+        incarnation = Incarnations(self.database).register(self.instance, "receive", uuid4())
+        return Incarnations(self.database).bump(incarnation, "bench")
 
     def place(self, driver: Driver, batch: int, bucket: int, partition: int = 0) -> catalog.Place:
         """Where a unit is."""
-        return catalog.Place(self.instance, bucket, 0, driver.lineage, batch, partition, PARTITIONS)
+        return catalog.Place(self.instance, bucket, 0, driver.incarnation, batch, partition, PARTITIONS)
 
     def fill(self, driver: Driver, batch: int, bucket: int) -> None:
-        """The chunks of one batch, in the bucket of its system time, and the batch as it is when it has ended."""
+        """The chunks of one batch, in the bucket of its ingestion time, and the batch as it is when it has ended."""
         self._begin(driver, batch, bucket)
         for partition in range(PARTITIONS):
             ids = self.chunk(batch, partition)
             place, stored, made = self.place(driver, batch, bucket, partition), filters.pack(ids), filters.make(ids)
             Chunks(self.database).add(place, stored, made)  # type: ignore[misc]
-        ended = {"lineage": driver.lineage, "batch_id": batch, "read": BATCH}
+        ended = {"incarnation": driver.incarnation, "batch_id": batch, "read": BATCH}
         run(self.database, lambda conn: conn.execute(text(ENDED), ended))
 
     def collect(self) -> None:
@@ -116,8 +116,8 @@ class Catalog:
 
     def _begin(self, driver: Driver, batch: int, bucket: int) -> None:
         plan = Plan(
-            lineage=driver.lineage, batch_id=batch, source_from=None, source_to={}, offsets_hash=str(batch),
-            partitions=PARTITIONS, system_time=datetime.fromtimestamp(bucket * catalog.BUCKET_SECONDS, UTC),
+            incarnation=driver.incarnation, batch_id=batch, source_from=None, source_to={}, offsets_hash=str(batch),
+            partitions=PARTITIONS, ingestion_time=datetime.fromtimestamp(bucket * catalog.BUCKET_SECONDS, UTC),
             bucket=bucket, settings={}, mode="exactly_once", declaration_hash="bench",
         )  # fmt: skip
         Batches(self.database).begin(driver, self.instance, plan, None)
@@ -223,7 +223,7 @@ def collected(url: str) -> float:
     for batch in range(filled.batches):
         filled.fill(driver, batch, FIRST)
     database, instance = filled.database, filled.instance
-    run(database, lambda conn: do(conn, "collect", "raise_floor", instance=instance, floor=FIRST + 1))
+    run(database, lambda conn: do(conn, "gc", "raise_floor", instance=instance, floor=FIRST + 1))
     (gone,) = Collector(database).below_floor(instance)
     began = time.monotonic()
     dropped = Collector(database).drop(instance, gone)

@@ -39,7 +39,7 @@ PIPELINES = [
         outputs=(
             Output(
                 name="per_key", transform="tests.benchmarks.keyed:per_key", window=Fixed(timedelta(days=30)),
-                lateness=timedelta(hours=1), sink=Delta(),
+                watermark_delay=timedelta(hours=1), sink=Delta(),
             ),
         ),
     )

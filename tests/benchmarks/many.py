@@ -30,13 +30,13 @@ def _outputs(number: int) -> tuple[Output, ...]:
     return (
         Output(name=f"rows_delta_{number}", transform=f"{me}:as_they_come", sink=Delta()),
         Output(
-            name=f"windows_delta_{number}", transform=f"{me}:per_key", window=Fixed(HOUR), lateness=HOUR, sink=Delta(),
+            name=f"windows_delta_{number}", transform=f"{me}:per_key", window=Fixed(HOUR), watermark_delay=HOUR, sink=Delta(),
         ),
         Output(
             name=f"rows_postgres_{number}", transform=f"{me}:as_they_come", sink=Postgres(table=f"many.rows_{number}"),
         ),
         Output(
-            name=f"windows_postgres_{number}", transform=f"{me}:per_key", window=Fixed(HOUR), lateness=HOUR,
+            name=f"windows_postgres_{number}", transform=f"{me}:per_key", window=Fixed(HOUR), watermark_delay=HOUR,
             sink=Postgres(table=f"many.windows_{number}"),
         ),
     )  # fmt: skip

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from onlyonce.api.pipeline import Output
 from onlyonce.core.windows import Joined, Session, Sliding
 from tests.nexmark import queries
-from tests.nexmark.declarations import LATENESS, QUERIES, pipeline
+from tests.nexmark.declarations import QUERIES, WATERMARK_DELAY, pipeline
 from tests.nexmark.events import SCHEMA
 
 FILES_A_BATCH = 4
@@ -46,8 +46,8 @@ class Bare:
 
     def _result(self, root: Output) -> DataFrame:
         stream = self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", FILES_A_BATCH).json(str(self.inbox))
-        events = stream.withColumn("oo_event_time", F.col("at")).withColumn("oo_system_time", F.current_timestamp())
-        events = events.withWatermark("oo_event_time", f"{LATENESS.total_seconds():.0f} seconds")
+        events = stream.withColumn("oo_event_time", F.col("at")).withColumn("oo_ingestion_time", F.current_timestamp())
+        events = events.withWatermark("oo_event_time", f"{WATERMARK_DELAY.total_seconds():.0f} seconds")
         if root.join:
             return _joined(root, events)
         side = [self.spark.createDataFrame(list(SIDE.items()), "key long, value string")] if root.lookups else []

@@ -46,8 +46,8 @@ def of_batch(ours: Ours, files: list[Path], home: Path) -> dict[str, Piece]:
         return line_reader.read(ours.spark, ranges, _nothing, session.schema_of(LINE_COLUMN))
 
     def read_whole() -> exchange.Read:
-        reader = fast_json.plain_record_reader(context.pipeline, batch.plan.system_time, partitions)
-        return exchange.read_records(ours.spark, lines, context.pipeline, batch.plan.system_time, reader, home)
+        reader = fast_json.plain_record_reader(context.pipeline, batch.plan.ingestion_time, partitions)
+        return exchange.read_records(ours.spark, lines, context.pipeline, batch.plan.ingestion_time, reader, home)
 
     def written() -> Sequence[Location]:
         return batch_files.write_batch(context, query, batch, lines, home / "pieces_ours")
@@ -64,8 +64,8 @@ def of_batch(ours: Ours, files: list[Path], home: Path) -> dict[str, Piece]:
 def _begun(context: RunContext, query: Query) -> Batch:
     now = datetime.now(UTC)
     plan = Plan(
-        lineage=query.lineage, batch_id=0, source_from=None, source_to={}, offsets_hash="pieces",
-        partitions=context.partitions_of(0), system_time=now, bucket=int(now.timestamp()) // catalog.BUCKET_SECONDS,
+        incarnation=query.incarnation, batch_id=0, source_from=None, source_to={}, offsets_hash="pieces",
+        partitions=context.partitions_of(0), ingestion_time=now, bucket=int(now.timestamp()) // catalog.BUCKET_SECONDS,
         settings={}, mode="exactly_once", declaration_hash=context.declaration_hash("receive"),
     )  # fmt: skip
     return Batches(query.database).begin(query.driver, context.instance, plan, None)

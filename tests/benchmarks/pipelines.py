@@ -29,7 +29,7 @@ PIPELINES = [
         event_time="at",
         outputs=(
             Output(
-                name="per_key", transform="tests.benchmarks.pipelines:per_key", window=Fixed(HOUR), lateness=HOUR,
+                name="per_key", transform="tests.benchmarks.pipelines:per_key", window=Fixed(HOUR), watermark_delay=HOUR,
                 sink=Delta(),
             ),
         ),

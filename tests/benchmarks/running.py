@@ -39,7 +39,7 @@ PIPELINES = [
         outputs=(
             Output(name="all", transform="tests.benchmarks.running:as_they_are", sink=Delta()),
             Output(
-                name="per_shop", transform="tests.benchmarks.running:per_shop", window=Fixed(HOUR), lateness=HOUR,
+                name="per_shop", transform="tests.benchmarks.running:per_shop", window=Fixed(HOUR), watermark_delay=HOUR,
                 sink=Postgres(table="running.per_shop"),
             ),
         ),

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from onlyonce.api.pipeline import CustomSink, Delta, Files, FileSink, Output, Pipeline, Postgres, Sink
 from onlyonce.commitlog.batches import Batches
-from onlyonce.commitlog.lineages import Driver, Lineages
+from onlyonce.commitlog.incarnations import Driver, Incarnations
 from onlyonce.context import Query, RunContext
 from onlyonce.core.batch import Outcome
 from onlyonce.database.connect import Database, run
@@ -94,7 +94,7 @@ class Way:
     @property
     def output(self) -> str:
         """The name of the output."""
-        return self.driver.lineage.split("/")[1]
+        return self.driver.incarnation.split("/")[1]
 
 
 def way(spark: SparkSession, platform: Platform, name: str, sink: Sink, mode: str) -> Way:
@@ -109,9 +109,9 @@ def way(spark: SparkSession, platform: Platform, name: str, sink: Sink, mode: st
         name="shop", source=Files(), schema="id string, at timestamp", record_id=("id",), event_time="at",
         outputs=(output,), mode=mode,  # type: ignore[arg-type]
     )  # fmt: skip
-    Lineages(database).add_instance("shop", "shop")
-    lineage = Lineages(database).register("shop", word, uuid4())
-    driver = Lineages(database).bump(lineage, "run")
+    Incarnations(database).add_instance("shop", "shop")
+    incarnation = Incarnations(database).register("shop", word, uuid4())
+    driver = Incarnations(database).bump(incarnation, "run")
     context = RunContext(spark, pipeline, "shop", "run", database)
     writer = writer_for(context, Query(driver, Path(), database, {}), output)
     writer.prepare(results.measured(rows(spark, 1)).rows.schema)

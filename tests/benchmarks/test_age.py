@@ -88,7 +88,7 @@ QUESTIONS: dict[str, Callable[[Any], Any]] = {
         ask(conn, "trace", "windows_at", instance="shop", output="per_minute", time="2025-06-01T00:00:30Z"),
     ),
     "conservation of the last day": lambda conn: conn.execute(text(
-        "SELECT count(*) FROM onlyonce.conservation WHERE lineage = 'shop/receive/2' AND batch > 10 AND batch < " "1450 AND conserved")).all(),
+        "SELECT count(*) FROM onlyonce.conservation WHERE incarnation = 'shop/receive/2' AND batch > 10 AND batch < " "1450 AND conserved")).all(),
 }  # fmt: skip
 
 

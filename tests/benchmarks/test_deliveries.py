@@ -35,7 +35,7 @@ BATCHES = (1, 10, 100, 500)
 TARGET = 5_000
 """A second, of those that share requests by the hundred."""
 PUT = f"""
-    INSERT INTO onlyonce_private.outbox (instance, output, unit, seq, life, key, payload)
+    INSERT INTO onlyonce_private.outbox (instance, output, unit, seq, checkpoint_id, key, payload)
     SELECT 'shop', 'notify', 'shop/notify/1/0/notify/' || (n % {KEYS}) % 8, n, gen_random_uuid(), 'shop ' || n % {KEYS},
            json_build_object('id', md5(n::text), 'shop', n % {KEYS}, 'n', n, 'text', repeat('about a hundred bytes ', 5))
     FROM generate_series(1, {ROWS}) n"""

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from onlyonce.api.pipeline import Growing
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.incarnations import Driver
 from onlyonce.receive import exchange
 from onlyonce.sources import source_files
 from onlyonce.sources.discovery import Inbox

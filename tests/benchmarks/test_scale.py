@@ -27,7 +27,7 @@ from sqlalchemy import Connection
 
 from onlyonce.commitlog import batches, units
 from onlyonce.commitlog.batches import Batches
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.incarnations import Driver
 from onlyonce.commitlog.units import Units
 from onlyonce.core.batch import Batch, Outcome, to_micros
 from onlyonce.core.units import Content, UnitId
@@ -177,15 +177,15 @@ def _units(log: Log, number: int) -> float:
             driver, "shop", plan_of(driver, batch_id, partitions=number), None
         )
         Units(log.database).commit_alike(  # type: ignore[misc]
-            driver.lineage, batch_id, "rows", number, driver.epoch, NOTHING
+            driver.incarnation, batch_id, "rows", number, driver.epoch, NOTHING
         )
 
         def end(conn: Any, batch: Any = batch) -> None:
             units.expect(
-                Units(conn).of_batch(driver.lineage, batch.plan.batch_id),
+                Units(conn).of_batch(driver.incarnation, batch.plan.batch_id),
                 "rows",
                 number,
-                driver.lineage,
+                driver.incarnation,
                 batch.plan.batch_id,
             )
             Batches(conn).end(driver, batch, Outcome(in_time=0, late=0))
@@ -202,9 +202,9 @@ def _windows(log: Log, number: int) -> float:
     seconds = []
     for batch_id in range(ROUNDS if number < 1_000_000 else 1):
         batch = Batches(log.database).begin(driver, "shop", plan_of(driver, batch_id), None)
-        unit = UnitId(driver.lineage, batch_id, "rows", 0)
+        unit = UnitId(driver.incarnation, batch_id, "rows", 0)
         Units(log.database).commit_alike(  # type: ignore[misc]
-            unit.lineage, unit.batch_id, unit.sink, 2, driver.epoch, NOTHING
+            unit.incarnation, unit.batch_id, unit.sink, 2, driver.epoch, NOTHING
         )
         end = partial(_end, driver=driver, batch=batch, output=f"windows{number}", closed=_closed(batch_id, number))
         began = time.perf_counter()
@@ -228,7 +228,7 @@ def _outputs(log: Log, number: int) -> float:
         closed = _closed(batch_id, 1)
         began = time.perf_counter()
         for driver, batch in begun:
-            run(log.database, partial(_end, driver=driver, batch=batch, output=driver.lineage, closed=closed))
+            run(log.database, partial(_end, driver=driver, batch=batch, output=driver.incarnation, closed=closed))
         seconds.append(time.perf_counter() - began)
     return round(measure.median(seconds), 4)
 

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from onlyonce import settings
 from onlyonce.api.pipeline import Delta, Files, Output, Pipeline
-from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.incarnations import Incarnations
 from onlyonce.context import RunContext
 from onlyonce.database.connect import Database
 from onlyonce.database.migrate import migrate
@@ -112,7 +112,7 @@ class Ours:
         )  # fmt: skip
         self.database = Database(settings.database_url())
         migrate(self.database.url)
-        Lineages(self.database).add_instance(name, name)
+        Incarnations(self.database).add_instance(name, name)
 
     def drain(self) -> None:
         """See Way."""

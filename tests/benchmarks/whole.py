@@ -41,9 +41,9 @@ PIPELINES = [
         event_time="at",
         max_ahead=timedelta(days=36500),
         outputs=(
-            Output(name="per_kind", transform="tests.benchmarks.whole:per_kind", window=Fixed(HOUR), lateness=HOUR, sink=Delta()),
+            Output(name="per_kind", transform="tests.benchmarks.whole:per_kind", window=Fixed(HOUR), watermark_delay=HOUR, sink=Delta()),
             Output(
-                name="per_user", transform="tests.benchmarks.whole:per_user", window=Fixed(HOUR), lateness=HOUR,
+                name="per_user", transform="tests.benchmarks.whole:per_user", window=Fixed(HOUR), watermark_delay=HOUR,
                 sink=Postgres(table=TABLE),
             ),
         ),

@@ -36,7 +36,7 @@ BOTH = {
 IMPATIENT = {
     "spark.network.timeout": "20s", "spark.network.timeoutInterval": "5s", "spark.executor.heartbeatInterval": "4s",
 }  # fmt: skip
-"""After so long without a sign of life an executor is given up."""
+"""After so long without a heartbeat an executor is given up."""
 SPECULATIVE = {
     "spark.speculation": "true", "spark.speculation.quantile": "0.5", "spark.speculation.multiplier": "1.1",
     "spark.speculation.interval": "100ms",

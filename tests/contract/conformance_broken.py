@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import psycopg2
 
-from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.incarnations import Incarnations
 from onlyonce.core.errors import InvariantBroken
 from onlyonce.database.connect import Database, transaction
 from onlyonce.failpoints import passing
@@ -42,7 +42,7 @@ class Right(OfLog):
         with transaction(self.database) as connection:
             cursor = connection.connection.cursor()
             claimed = self.claim(cursor, unit, rows)
-            Lineages(connection).check_epoch(self.driver.lineage, self.driver.epoch)
+            Incarnations(connection).check_epoch(self.driver.incarnation, self.driver.epoch)
             passing("small-after-claim")
             if claimed:
                 self.put(cursor, rows)

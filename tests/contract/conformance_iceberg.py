@@ -22,7 +22,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from onlyonce import settings
 from onlyonce.api.pipeline import Iceberg, Output
-from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.incarnations import Incarnations
 from onlyonce.core.ownership import Place
 from onlyonce.core.units import Content
 from onlyonce.sinks.iceberg import iceberg_catalogs, iceberg_columns, iceberg_commits, sink_iceberg
@@ -65,7 +65,7 @@ class IcebergAppend(OfLog):
             table = iceberg_catalogs.table(found, self.place, self.output)
             self.put(
                 table,
-                Batched(self.unit(batch), self.driver.lineage, self.driver.epoch, content_of(rows)),
+                Batched(self.unit(batch), self.driver.incarnation, self.driver.epoch, content_of(rows)),
                 lambda there: self.files(there, rows, cut),
             )
 
@@ -121,7 +121,7 @@ class IcebergPlain(IcebergAppend):
     def put(self, table: Table, batch: Batched, files: sink_iceberg.Files) -> None:
         """No claim; the log alone says that the driver was overtaken, as it begins the batch."""
         session = self.driver.session(self.log.database)
-        Lineages(session).check_epoch(self.driver.lineage, self.driver.epoch)
+        Incarnations(session).check_epoch(self.driver.incarnation, self.driver.epoch)
         sink_iceberg.write_plainly(table, batch, f"offsets of {batch.unit.batch_id}", files)
 
 

@@ -39,7 +39,7 @@ class PostgresAppend(OfLog):
 
     write_mode: ClassVar[str] = "append"
     keys: ClassVar[tuple[str, ...]] = ()
-    newest_by: ClassVar[tuple[str, ...]] = ()
+    sequence_by: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -52,7 +52,7 @@ class PostgresAppend(OfLog):
     def sink(self) -> Postgres:
         """As it is declared."""
         keys = tuple(self.text if key == "text" else key for key in self.keys)
-        return Postgres(table=f"results.{self.output}", write=self.write_mode, keys=keys, newest_by=self.newest_by)  # type: ignore[arg-type]
+        return Postgres(table=f"results.{self.output}", write=self.write_mode, keys=keys, sequence_by=self.sequence_by)  # type: ignore[arg-type]
 
     def write(self, batch: int, rows: Rows, cut: int = 3) -> None:
         """A task for each partition."""
@@ -65,7 +65,7 @@ class PostgresAppend(OfLog):
         """What the driver tells a task."""
         return postgres_unit.Work(
             self.driver.session(self.log.database), self.unit(batch), self.driver.epoch, "results", self.output,
-            self.write_mode, self.sink().keys, (), newest_by=self.newest_by,
+            self.write_mode, self.sink().keys, (), sequence_by=self.sequence_by,
         )  # fmt: skip
 
     def task(self, work: postgres_unit.Work, brought: Iterator[pa.RecordBatch], partition: int) -> None:
@@ -117,7 +117,7 @@ class PostgresUpsert(PostgresAppend):
 class PostgresNewest(PostgresUpsert):
     """The newest row of its keys stays."""
 
-    newest_by = ("n",)
+    sequence_by = ("n",)
 
 
 class PostgresIncrement(PostgresAppend):
@@ -171,7 +171,7 @@ class Shards(OfLog):
         return Batches(self._session).begin(self.driver, "shop", plan, None)
 
     def _end(self, connection: Any, begun: Batch) -> None:
-        Files(connection).give_panes(begun.plan.lineage, begun.plan.batch_id, self.output)
+        Files(connection).give_panes(begun.plan.incarnation, begun.plan.batch_id, self.output)
         Batches(connection).end(self.driver, begun, Outcome(in_time=0, late=0))
 
     def _task(self, batch: int, partition: int, rows: list[Row], cut: int, *, empty: bool) -> None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyspark
 
 from onlyonce.api.pipeline import Output, Sent
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.incarnations import Driver
 from onlyonce.commitlog.outbox import OutboxRows
 from onlyonce.core.units import UnitId
 from onlyonce.settings import ROOT
@@ -50,12 +50,12 @@ class Outbox:
         self, driver: Driver, batch: int, rows: Sequence[Row], key: str | None = "shop", partition: int = 0
     ) -> str:
         """The same for a batch of some driver, of a stream or a backfill."""
-        unit = UnitId(driver.lineage, batch, self.output, 0)
-        origin = OutboxRows(self.log.database).origin(driver.lineage)
-        there = UnitId(unit.lineage, unit.batch_id, unit.sink, partition)
+        unit = UnitId(driver.incarnation, batch, self.output, 0)
+        origin = OutboxRows(self.log.database).origin(driver.incarnation)
+        there = UnitId(unit.incarnation, unit.batch_id, unit.sink, partition)
         columns = [
             {
-                "instance": "shop", "output": self.output, "unit": str(there), "seq": seq, "life": origin.life,
+                "instance": "shop", "output": self.output, "unit": str(there), "seq": seq, "checkpoint_id": origin.checkpoint_id,
                 "state": origin.state, "key": row[key] if key else None, "payload": json.dumps(row), "oo_float_0": 0.5,
             }
             for seq, row in enumerate(rows)

@@ -14,13 +14,13 @@ from onlyonce.catalog import chunks as catalog
 from onlyonce.catalog import look_up as catalog_look_up
 from onlyonce.catalog.chunks import Chunks
 from onlyonce.catalog.filters import Ids
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.incarnations import Driver
 from onlyonce.receive import unit
 from tests.contract.conftest import Log
 
 Record = tuple[int, int]
 FATES = {
-    unit.KEPT: "kept", unit.DUPLICATE: "duplicate", unit.REMNANT: "remnant",
+    unit.KEPT: "kept", unit.DUPLICATE: "duplicate", unit.EXPIRED: "expired",
     unit.INVALID: "invalid",
 }  # fmt: skip
 
@@ -73,7 +73,7 @@ class Worker:
 
     def place(self, bucket: int, batch_id: int) -> catalog.Place:
         """The one unit of a batch."""
-        return catalog.Place("shop", bucket, self.floor, self.driver.lineage, batch_id, 0, 1, self.probe)
+        return catalog.Place("shop", bucket, self.floor, self.driver.incarnation, batch_id, 0, 1, self.probe)
 
     def receive(self, bucket: int, records: list[Record], batch_id: int | None = None) -> list[str]:
         """The fates of a batch's records, in order; the unit is then committed. A number given again is a replay."""

@@ -17,7 +17,7 @@ import pyspark
 from onlyonce.api.sinks import FileSink
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.files import Files
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.incarnations import Driver
 from onlyonce.core.batch import Outcome, to_micros
 from onlyonce.core.units import UnitId
 from onlyonce.database.connect import run
@@ -61,7 +61,7 @@ class Shards:
 
     def unit(self, number: int, partition: int) -> UnitId:
         """A unit of this sink."""
-        return UnitId(self.driver.lineage, number, "sales", partition)
+        return UnitId(self.driver.incarnation, number, "sales", partition)
 
     def task(self, number: int, partition: int, rows: list[Sale], attempt: int = 0, **changed: Any) -> int:
         """One attempt at one partition; gives how many files of it count."""
@@ -102,8 +102,8 @@ class Shards:
         plan = plan_of(self.driver, number, partitions=self.partitions)
 
         def work(conn: Any) -> None:
-            Files(conn).give_panes(self.driver.lineage, number, "sales")
-            batch = Batches(conn).find_begun(plan.lineage, number)
+            Files(conn).give_panes(self.driver.incarnation, number, "sales")
+            batch = Batches(conn).find_begun(plan.incarnation, number)
             Batches(conn).end(self.driver, batch, Outcome(in_time=0, late=0))
 
         run(self.log.database, work)

@@ -21,9 +21,9 @@ from onlyonce import settings
 from onlyonce.api import load as declarations
 from onlyonce.catalog import chunks as catalog
 from onlyonce.catalog import look_up
-from onlyonce.commitlog import batches, lineages, units
+from onlyonce.commitlog import batches, incarnations, units
 from onlyonce.commitlog.batches import Batches
-from onlyonce.commitlog.lineages import Declarations, Driver, Lineages
+from onlyonce.commitlog.incarnations import Declarations, Driver, Incarnations
 from onlyonce.commitlog.units import Units
 from onlyonce.core.batch import Batch, Outcome, Plan, to_micros, to_time
 from onlyonce.core.frontier import Frontier
@@ -43,10 +43,10 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 BUCKET = 2_945_000
 INSTANT = pa.timestamp("us", tz="UTC")
-FRONTIER = pa.struct([(name, INSTANT) for name in ("tide", "ended", "silent_tide", "silent_clock")])
+FRONTIER = pa.struct([(name, INSTANT) for name in ("max_event_time", "ended", "silent_max_event_time", "silent_clock")])
 EVENTS = pa.schema([
     ("id", pa.string()), ("oo_kind", pa.string()), ("oo_high", pa.int64()), ("oo_low", pa.int64()),
-    ("oo_event_time", INSTANT), ("oo_system_time", INSTANT), ("oo_lineage", pa.string()), ("oo_batch", pa.int64()),
+    ("oo_event_time", INSTANT), ("oo_ingestion_time", INSTANT), ("oo_incarnation", pa.string()), ("oo_batch", pa.int64()),
     ("oo_partition", pa.int32()), ("oo_frontier", FRONTIER), ("oo_reason", pa.string()), ("oo_raw", pa.string()),
     ("oo_place", pa.string()),
 ])  # fmt: skip
@@ -74,20 +74,20 @@ class Shop:
             Declarations(self.log.database).keep(self.declared(query))  # type: ignore[misc]
 
     def open(self, query: str) -> None:
-        """The first life of a query begins."""
+        """The first incarnation of a query begins."""
         self.drivers[query], self.next[query] = self.log.start("shop", query), 0
-        live = Lineages(self.log.database).live("shop", query)
+        live = Incarnations(self.log.database).live("shop", query)
         assert live is not None
         at = self.checkpoint(query) / "metadata"
         stores.of(at).put(at, json.dumps({"id": str(live.checkpoint_id)}).encode())
 
-    def declared(self, query: str) -> lineages.Declared:
+    def declared(self, query: str) -> incarnations.Declared:
         """As a driver keeps it."""
         mark, parts = declarations.fingerprint(self.pipeline, query), declarations.parts(self.pipeline, query)
-        return lineages.Declared("shop", query, mark, parts)
+        return incarnations.Declared("shop", query, mark, parts)
 
     def checkpoint(self, query: str) -> Any:
-        """The folder of a query's first life: a path, or a URL where the data is in a store."""
+        """The folder of a query's first incarnation: a path, or a URL where the data is in a store."""
         return settings.data_location("shop") / "checkpoints" / query / "1"
 
     @property
@@ -102,8 +102,8 @@ class Shop:
         number, driver = self._number("receive")
         time = datetime.fromtimestamp(bucket * 600, UTC)
         offset = {"reservoirVersion": number + 1, "index": -1, "batch_no": number, "lines": len(sales)}
-        batch = self._begin(driver, number, "receive", system_time=time, bucket=bucket, source_to=offset)
-        name = f"{driver.lineage}/{number}"
+        batch = self._begin(driver, number, "receive", ingestion_time=time, bucket=bucket, source_to=offset)
+        name = f"{driver.incarnation}/{number}"
         self._write(self.checkpoint("receive") / "offsets", number)
         if upto == "begin":
             return name
@@ -120,7 +120,7 @@ class Shop:
     def _unit(self, driver: Driver, batch: Batch, sales: list[Sale], partition: int) -> list[dict[str, Any]]:
         plan = batch.plan
         place = catalog.Place(
-            "shop", plan.bucket, batch.gc_floor, plan.lineage, plan.batch_id, partition, plan.partitions
+            "shop", plan.bucket, batch.gc_floor, plan.incarnation, plan.batch_id, partition, plan.partitions
         )  # fmt: skip
         mine = [sale for sale in sales if self._ids(sale)[0] % 2 == partition]
         columns = _columns([(*self._ids(sale), sale[1]) for sale in mine], partition)
@@ -142,8 +142,8 @@ class Shop:
         kept = isinstance(sale[1], datetime)
         return {
             "id": sale[0] if kept else None, "oo_kind": fate, "oo_high": high, "oo_low": low,
-            "oo_event_time": sale[1] if kept else None, "oo_system_time": batch.plan.system_time,
-            "oo_lineage": batch.plan.lineage, "oo_batch": batch.plan.batch_id, "oo_partition": partition,
+            "oo_event_time": sale[1] if kept else None, "oo_ingestion_time": batch.plan.ingestion_time,
+            "oo_incarnation": batch.plan.incarnation, "oo_batch": batch.plan.batch_id, "oo_partition": partition,
             "oo_frontier": {part: to_time(value) for part, value in vars(batch.frontier).items()},
             "oo_reason": None if kept else sale[1], "oo_raw": None if kept else sale[0],
         }  # fmt: skip
@@ -151,7 +151,7 @@ class Shop:
     def land(self, batch: Batch, rows: list[dict[str, Any]]) -> int:
         """The one commit of a batch to `events`, with its transaction."""
         return commit(
-            self.events, pa.Table.from_pylist(rows, EVENTS), f"{batch.plan.lineage}/events", batch.plan.batch_id
+            self.events, pa.Table.from_pylist(rows, EVENTS), f"{batch.plan.incarnation}/events", batch.plan.batch_id
         )  # fmt: skip
 
     # --- an output ----------------------------------------------------------------------------------
@@ -170,17 +170,17 @@ class Shop:
         offset = {"reservoirVersion": tables_commit.latest(self.events) + 1, "index": -1}
         before, self.read[query] = self.read.get(query), offset
         batch = self._begin(driver, number, query, source_from=before, source_to=offset, facts={"stateless": False})
-        name = f"{driver.lineage}/{number}"
+        name = f"{driver.incarnation}/{number}"
         self._write(self.checkpoint(query) / "offsets", number, json.dumps(offset))
         if upto == "begin":
             return name
-        unit = UnitId(driver.lineage, number, query, 0)
+        unit = UnitId(driver.incarnation, number, query, 0)
         self._claim(driver, unit)
         if upto == "units":
             return name
         if query == "per_shop":
             rows = pa.table({"window_start": pa.array(list(closes), INSTANT)})
-            commit(settings.table_location(f"shop/{query}"), rows, f"{driver.lineage}/{query}", number)
+            commit(settings.table_location(f"shop/{query}"), rows, f"{driver.incarnation}/{query}", number)
         written = [{"window_start": start, "window_end": start + MINUTE, "rows": 1} for start in closes]
         met = [{"window_start": start, "window_end": start + MINUTE, "in_time": 1, "late": 0} for start in opens]
 
@@ -218,10 +218,10 @@ class Shop:
 
     def finish(self, name: str) -> None:
         """What a run would do with a begun output batch: the next driver ends it."""
-        lineage, number = name.rsplit("/", 1)
-        query = lineage.split("/")[1]
+        incarnation, number = name.rsplit("/", 1)
+        query = incarnation.split("/")[1]
         driver = self.drivers[query] = self.log.restart(self.drivers[query])
-        batch = Batches(self.log.database).find_begun(lineage, int(number))
+        batch = Batches(self.log.database).find_begun(incarnation, int(number))
         Batches(self.log.database).end(driver, batch, Outcome(in_time=0, late=0))
         self._write(self.checkpoint(query) / "commits", int(number))
 

@@ -11,7 +11,7 @@ from unittest import mock
 import pyarrow as pa
 import pyspark
 
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.incarnations import Driver
 from onlyonce.core.units import UnitId
 from onlyonce.database.connect import Database
 from onlyonce.sinks.postgres import postgres_unit
@@ -45,7 +45,7 @@ class Task:
 
     def work(self) -> postgres_unit.Work:
         """What the driver tells the task; its partition is the task's own to know."""
-        unit = UnitId(self.driver.lineage, self.batch, "per_shop", 0)
+        unit = UnitId(self.driver.incarnation, self.batch, "per_shop", 0)
         return postgres_unit.Work(
             self.database, unit, self.driver.epoch, "results", "shop", self.write, self.keys, self.floats,
             self.windows, self.by_window,

@@ -59,7 +59,7 @@ def test_dag_files_import_neither_spark_nor_a_database() -> None:
 def test_there_is_a_dag_for_each_pipeline(bag: DagBag) -> None:
     assert bag.import_errors == {}
     assert set(bag.dags) == {
-        "onlyonce_audit", "onlyonce_collect", "onlyonce_finalize", "onlyonce_maintain", "flights_stream", "user_counts_stream", "flights_backfill", "user_counts_backfill"
+        "onlyonce_audit", "onlyonce_catalog_gc", "onlyonce_finalize_files", "onlyonce_compact_tables", "flights_stream", "user_counts_stream", "flights_backfill", "user_counts_backfill"
     }  # fmt: skip
 
 
@@ -83,7 +83,7 @@ def test_where_files_are_written_finalize_is_a_task_of_its_own_after_the_stream(
     for dag, first in (("flights_stream", "drain"), ("flights_backfill", "recompute")):
         assert bag.dags[dag].get_task(first).downstream_task_ids == {"finalize"}
     assert [task.task_id for task in bag.dags["user_counts_stream"].tasks] == ["drain"]
-    assert [task.task_id for task in bag.dags["onlyonce_finalize"].tasks] == ["finalize"]
+    assert [task.task_id for task in bag.dags["onlyonce_finalize_files"].tasks] == ["finalize"]
 
 
 def test_messages_are_landed_before_the_stream_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,9 +156,9 @@ def test_a_broken_file_is_an_import_error_and_the_others_go_on(monkeypatch: pyte
     bag = DagBag(str(DAGS))
     assert set(bag.dags) == {
         "onlyonce_audit",
-        "onlyonce_collect",
-        "onlyonce_finalize",
-        "onlyonce_maintain",
+        "onlyonce_catalog_gc",
+        "onlyonce_finalize_files",
+        "onlyonce_compact_tables",
         "mine_stream",
     }
     [message] = bag.import_errors.values()
@@ -177,7 +177,7 @@ def test_a_pipeline_that_sends_delivers_after_its_stream(tmp_path: Path, monkeyp
     bag = DagBag(str(DAGS))
     assert bag.import_errors == {}
     deliver = bag.dags["mine_stream"].get_task("deliver")
-    assert [task.task_id for task in bag.dags["onlyonce_deliver"].tasks] == ["deliver_mine"]
+    assert [task.task_id for task in bag.dags["onlyonce_deliver_outbox"].tasks] == ["deliver_mine"]
     assert deliver.upstream_task_ids == {"drain"}
     assert deliver.retries == 2
     assert [task.task_id for task in bag.dags["user_counts_stream"].tasks] == ["drain"]
@@ -218,7 +218,7 @@ def test_three_lines_make_the_dags_of_a_teams_own_project(team: Path) -> None:
 
     assert bag.import_errors == {}
     assert set(bag.dags) == {
-        "mine_stream", "onlyonce_audit", "onlyonce_collect", "onlyonce_finalize", "onlyonce_maintain"
+        "mine_stream", "onlyonce_audit", "onlyonce_catalog_gc", "onlyonce_finalize_files", "onlyonce_compact_tables"
     }  # fmt: skip
     drain = bag.dags["mine_stream"].get_task("drain")
     assert drain.declarations.variables() == {"ONLYONCE_PIPELINES": "my_project.pipelines"}

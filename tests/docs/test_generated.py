@@ -22,7 +22,7 @@ def test_each_command_has_its_options() -> None:
     page = commands.page(typer.main.get_command(app))
     sections = dict(part.split("\n", 1) for part in page.split("\n### ")[1:])
 
-    assert {"onlyonce run", "onlyonce lineage new", "onlyonce sql"} <= {*sections}
+    assert {"onlyonce run", "onlyonce reset", "onlyonce sql"} <= {*sections}
     assert "`--close`" in sections["onlyonce run"]
     assert "onlyonce sql [STATEMENT] [OPTIONS]" in sections["onlyonce sql"]
 

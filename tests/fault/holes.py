@@ -18,7 +18,7 @@ HOLES: dict[str, list[str]] = {
     ],
     "3": [
         "tests/contract/commitlog/test_authorities.py",
-        "tests/fault/test_two_databases.py::test_a_zombie_before_its_commit_there_adds_nothing_to_a_new_life",
+        "tests/fault/test_two_databases.py::test_a_zombie_before_its_commit_there_adds_nothing_to_a_new_incarnation",
     ],
     "4": [
         "tests/contract/sinks/test_delta_once.py::test_a_replay_finds_its_commit_though_the_table_has_forgotten_the_transaction",
@@ -28,8 +28,8 @@ HOLES: dict[str, list[str]] = {
         "tests/spark/sinks/test_sink_schema.py::test_an_upsert_without_the_window_among_its_keys_has_one_row_a_key_whatever_its_date",
     ],
     "6": [
-        "tests/contract/commitlog/test_open_windows.py::test_a_new_life_reads_what_was_written_as_it_came_no_more",
-        "tests/spark/run/test_as_they_come.py::test_rows_written_as_they_come_are_all_there_through_a_new_life",
+        "tests/contract/commitlog/test_open_windows.py::test_a_new_incarnation_reads_what_was_written_as_it_came_no_more",
+        "tests/spark/run/test_as_they_come.py::test_rows_written_as_they_come_are_all_there_through_a_new_incarnation",
     ],
     "7": [
         "tests/contract/sinks/test_targets.py",
@@ -88,7 +88,7 @@ HOLES: dict[str, list[str]] = {
         "tests/contract/sinks/test_maintain.py::test_what_a_team_has_switched_on_is_told_with_the_way_out_and_the_table_left_alone",
     ],
     "16": [
-        "tests/spark/run/test_as_they_come.py::test_rows_written_as_they_come_are_all_there_through_a_new_life",
+        "tests/spark/run/test_as_they_come.py::test_rows_written_as_they_come_are_all_there_through_a_new_incarnation",
     ],
     "17": [
         "tests/unit/sources/test_listing.py::test_what_is_no_file_is_refused_once_by_name_and_nothing_waits_for_it",

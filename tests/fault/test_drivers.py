@@ -50,8 +50,10 @@ def test_a_zombie_that_writes_into_the_checkpoint_does_not_stop_the_live_one(
 
 def begun(platform: Platform) -> dict[Any, tuple[Any, ...]]:
     """Each batch with its state and who had it last."""
-    rows = platform.sql("SELECT lineage, batch, state, epoch, run_id, committed_at::text AS at FROM onlyonce.batches")
-    return {(r.lineage, r.batch): (r.state, r.epoch, r.run_id, r.at) for r in rows.itertuples()}
+    rows = platform.sql(
+        "SELECT incarnation, batch, state, epoch, run_id, committed_at::text AS at FROM onlyonce.batches"
+    )
+    return {(r.incarnation, r.batch): (r.state, r.epoch, r.run_id, r.at) for r in rows.itertuples()}
 
 
 @pytest.mark.parametrize(

@@ -65,11 +65,11 @@ def ids_of(frame: pd.DataFrame, of: oracle.Input) -> Counter[Any]:
 def results(platform: Platform, pipeline: str, files: list[Path]) -> Pairs:
     """(wanted, found) of what was kept and of each output."""
     if pipeline == "flights":
-        of, declared, lateness, size = oracle.FLIGHTS, FLIGHTS, "2h", "1h"
+        of, declared, watermark_delay, size = oracle.FLIGHTS, FLIGHTS, "2h", "1h"
     else:
-        of, declared, lateness, size = oracle.USER_COUNTS, USER_COUNTS, "2min", "1min"
+        of, declared, watermark_delay, size = oracle.USER_COUNTS, USER_COUNTS, "2min", "1min"
     records = oracle.distinct(files, of)
-    fates = oracle.lateness_by_cut(cut(files, declared.source.max_files_a_batch), lateness, size, of=of)  # type: ignore[union-attr]
+    fates = oracle.fates_by_cut(cut(files, declared.source.max_files_a_batch), watermark_delay, size, of=of)  # type: ignore[union-attr]
     in_time = oracle.only(records, fates[~fates["late"]], of)
     if pipeline == "flights":
         exact = ["flights", "delay_minutes"]

@@ -90,8 +90,8 @@ def test_iceberg_tables_are_what_a_batch_computes_whatever_was_killed(platform: 
         pytest.param("iceberg-after-commit", marks=pytest.mark.slow),
     ],
 )
-def test_a_new_life_finishes_a_batch_whose_commit_may_have_come_or_not(platform: Platform, point: str) -> None:
-    """Its unit is there, its checkpoint is lost: the batch is written under its own name, and the new life goes on
+def test_a_new_incarnation_finishes_a_batch_whose_commit_may_have_come_or_not(platform: Platform, point: str) -> None:
+    """Its unit is there, its checkpoint is lost: the batch is written under its own name, and the new incarnation goes on
     behind it."""
     files = shop_oracle.sales(120, 2, seed=7)
     put_all(platform, files)

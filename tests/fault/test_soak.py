@@ -108,7 +108,7 @@ def check_log(platform: Platform, lines: int) -> None:
 
 def results(platform: Platform, producer: Producer) -> Pairs:
     """(wanted, found) of what was kept, of the late rows, and of each output."""
-    judged = oracle.lateness_by_cut(registered(), "2min", "1min", of=oracle.USER_COUNTS)
+    judged = oracle.fates_by_cut(registered(), "2min", "1min", of=oracle.USER_COUNTS)
     in_time = judged[~judged["late"]]
     late = platform.sql(f"SELECT coalesce(sum(late), 0)::int AS n FROM onlyonce.late WHERE instance = '{PIPELINE}'")
     print(f"{len(judged)} records, {judged['late'].sum()} of them late, {judged['batch'].nunique()} batches")

@@ -1,4 +1,4 @@
-"""A sink in another database than the log, a driver that is killed or stopped there, and a new life: each row once.
+"""A sink in another database than the log, a driver that is killed or stopped there, and a new incarnation: each row once.
 
 Without Spark the same is asked in tests/contract/commitlog/test_authorities.py, in all its cases.
 """
@@ -52,7 +52,7 @@ def test_a_kill_after_the_units_there_and_a_lost_checkpoint_write_nothing_twice(
 ) -> None:
     """The log has none of the units yet.
 
-    Whether a new life is refused or finishes the batch: the rows are there once.
+    Whether a new incarnation is refused or finishes the batch: the rows are there once.
     """
     platform, url = apart
     assert ended_at(platform, monkeypatch, "postgres-after-units")
@@ -62,8 +62,8 @@ def test_a_kill_after_the_units_there_and_a_lost_checkpoint_write_nothing_twice(
 
     with suppress(Refused):
         reset.new("shop/plain", yes=True)
-    lives = platform.sql("SELECT life FROM onlyonce_private.lineages WHERE query = 'plain'")
-    if lives["life"].tolist() == [1]:
+    incarnations = platform.sql("SELECT ordinal FROM onlyonce_private.incarnations WHERE query = 'plain'")
+    if incarnations["ordinal"].tolist() == [1]:
         shutil.move(saved, folder)
     platform.run("shop")
 
@@ -72,10 +72,10 @@ def test_a_kill_after_the_units_there_and_a_lost_checkpoint_write_nothing_twice(
 
 
 @pytest.mark.slow
-def test_a_zombie_before_its_commit_there_adds_nothing_to_a_new_life(
+def test_a_zombie_before_its_commit_there_adds_nothing_to_a_new_incarnation(
     apart: tuple[Platform, str], spark: object
 ) -> None:
-    """Stopped by SIGSTOP and woken when the new life has written all: it ends, superseded, and each row is there
+    """Stopped by SIGSTOP and woken when the new incarnation has written all: it ends, superseded, and each row is there
     once."""
     platform, url = apart
     folder = platform.home / "failpoints"

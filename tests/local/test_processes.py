@@ -58,7 +58,7 @@ def test_a_platform_does_not_touch_another(tmp_path: Path) -> None:
         processes.stop(processes.ours(tmp_path / "one"), patience=0)
 
 
-def test_a_pid_file_of_another_life_names_nobody(tmp_path: Path) -> None:
+def test_a_pid_file_of_another_incarnation_names_nobody(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "scheduler.pid").write_text(f'{{"pid": {os.getpid()}, "create_time": 1.0}}')
     assert processes.find("scheduler", tmp_path) is None

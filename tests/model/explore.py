@@ -56,20 +56,20 @@ def goes_on(state: State, at: Setting) -> Steps:
 def happens(state: State, at: Setting) -> Steps:
     """What people, machines and the source do, each as often as the world allows."""
     left = state.left
-    number = at.world.runs + at.world.new_lives - left.runs - left.new_lives + 1
+    number = at.world.runs + at.world.new_incarnations - left.runs - left.new_incarnations + 1
     if len(state.processes) < at.world.at_once:
         if left.runs:
             yield f"run: driver {number}", _begin(state, "run", number)._replace(left=left._replace(runs=left.runs - 1))
-        if left.new_lives:
+        if left.new_incarnations:
             after = _begin(state, "new", number)
-            yield f"lineage new ({number})", after._replace(left=left._replace(new_lives=left.new_lives - 1))
+            yield f"reset ({number})", after._replace(left=left._replace(new_incarnations=left.new_incarnations - 1))
     if left.kills:
         for process in state.processes:
             others = tuple(other for other in state.processes if other is not process)
             after = state._replace(processes=others, left=left._replace(kills=left.kills - 1))
             yield f"{KINDS[process.kind]} {process.number} is killed before its step: {process.at}", after
-    life = state.lives[state.live]
-    if left.lost_checkpoints and life.batches and not life.checkpoint_lost:
+    incarnation = state.incarnations[state.live]
+    if left.lost_checkpoints and incarnation.batches and not incarnation.checkpoint_lost:
         after = _declare_lost(state)
         yield "the checkpoint is lost", after._replace(left=left._replace(lost_checkpoints=left.lost_checkpoints - 1))
     if left.changes:
@@ -94,8 +94,14 @@ def broken(state: State, world: World) -> str:
         if (sink, version, key) in found:
             return f"row {'ab'[key]} of version {version} is in {sink} twice"
         found[sink, version, key] = declaration
-    ended = {v: b for life in state.lives for b in life.batches if b.committed for v in range(b.first, b.upto)}
-    for version in range(state.lives[state.live].read_upto):
+    ended = {
+        v: b
+        for incarnation in state.incarnations
+        for b in incarnation.batches
+        if b.committed
+        for v in range(b.first, b.upto)
+    }
+    for version in range(state.incarnations[state.live].read_upto):
         for sink, key in ((sink.name, key) for sink in world.sinks for key in KEYS):
             if version not in ended or (sink, version, key) not in found:
                 return f"row {'ab'[key]} of version {version} is lost to {sink}"
@@ -105,7 +111,7 @@ def broken(state: State, world: World) -> str:
 
 
 class WaysOut:
-    """Whether a person gets on from a state by what a person has: run again, `lineage new`, deploy either declaration.
+    """Whether a person gets on from a state by what a person has: run again, `onlyonce reset`, deploy either declaration.
 
     All processes stand still meanwhile, with what they have open: nobody has to find and end them.
     """
@@ -116,7 +122,7 @@ class WaysOut:
 
     def missing(self, state: State) -> str:
         """What is wrong, if no commands end all batches."""
-        return "" if self._ends(_bare(state)) else "no run and no `lineage new` ends the batch: a dead end"
+        return "" if self._ends(_bare(state)) else "no run and no `onlyonce reset` ends the batch: a dead end"
 
     def _ends(self, start: State) -> bool:
         if start in self._known:
@@ -160,8 +166,8 @@ class WaysOut:
 
 
 def _has_ended(state: State) -> bool:
-    life = state.lives[state.live]
-    return life.begun is None and life.read_upto == state.arrived
+    incarnation = state.incarnations[state.live]
+    return incarnation.begun is None and incarnation.read_upto == state.arrived
 
 
 def _bare(state: State) -> State:
@@ -170,8 +176,10 @@ def _bare(state: State) -> State:
 
     What is wrong with the rows is another invariant's."""
     holding = tuple(p._replace(at="", epoch=0, done=frozenset()) for p in state.processes if p.open)
-    lives = tuple(life._replace(epoch=0, epoch_there=0, told=0) for life in state.lives)
-    return state._replace(left=Left(0, 0, 0, 0, 0, 0), lives=lives, processes=holding, away=False, rows=(), wrong="")
+    incarnations = tuple(incarnation._replace(epoch=0, epoch_there=0, told=0) for incarnation in state.incarnations)
+    return state._replace(
+        left=Left(0, 0, 0, 0, 0, 0), incarnations=incarnations, processes=holding, away=False, rows=(), wrong=""
+    )
 
 
 def _begin(state: State, kind: str, number: int) -> State:
@@ -179,8 +187,8 @@ def _begin(state: State, kind: str, number: int) -> State:
 
 
 def _declare_lost(state: State) -> State:
-    life = state.lives[state.live]._replace(checkpoint_lost=True)
-    return state._replace(lives=(*state.lives[:-1], life))
+    incarnation = state.incarnations[state.live]._replace(checkpoint_lost=True)
+    return state._replace(incarnations=(*state.incarnations[:-1], incarnation))
 
 
 def _trace(state: State, came: dict[State, tuple[str, State] | None]) -> tuple[str, ...]:

@@ -1,17 +1,17 @@
-"""The steps of a driver and of `lineage new`, as docs/specification/output-batch.md and docs/specification/incarnation.md have them. Each is one transaction, or one look."""
+"""The steps of a driver and of `onlyonce reset`, as docs/specification/output-batch.md and docs/specification/incarnation.md have them. Each is one transaction, or one look."""
 
 from __future__ import annotations
 
-from tests.model import batch, new_life, starting, writing
+from tests.model import batch, new_incarnation, starting, writing
 from tests.model.setting import Setting, Steps
 from tests.model.state import Process, State
 
 STEPS = {
     "start": starting.start, "bump": starting.bump, "adopt": starting.adopt, "begin batch": batch.begin,
     "unit": writing.unit, "delta": writing.delta, batch.END: batch.end, "checkpoint": batch.checkpoint,
-    "look": new_life.look, "take": new_life.take, "new life": new_life.new_life,
+    "look": new_incarnation.look, "take": new_incarnation.take, "new incarnation": new_incarnation.new_incarnation,
 }  # fmt: skip
-KINDS = {"run": "driver", "new": "lineage new"}
+KINDS = {"run": "driver", "new": "reset"}
 
 
 def steps(at: Setting, state: State, process: Process) -> Steps:

@@ -7,22 +7,22 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class Rules:
-    """What drivers and `lineage new` do, as the protocol has it. Each one switched off alone is a mutant.
+    """What drivers and `onlyonce reset` do, as the protocol has it. Each one switched off alone is a mutant.
 
     epoch_is_checked                      each transaction holds the epoch of its database and compares it
     found_unit_is_skipped                 a data unit that is there is compared and not written again
     older_sessions_are_ended              who raises an epoch ends the older drivers' sessions in that database first
     table_is_looked_at_first              a transaction that the Delta table has is not committed again
     begin_asks_all                        a batch begins anew when no database has a unit of it
-    lineage_new_asks_all                  a batch is withdrawn when no database has a unit of it
-    fence_raised_in_all_before_relied_on  `lineage new` raises the epoch in each database before it asks
+    reset_asks_all                  a batch is withdrawn when no database has a unit of it
+    fence_raised_in_all_before_relied_on  `onlyonce reset` raises the epoch in each database before it asks
     away_is_refusal                       a database that can't be asked is no "no"
     witness_may_be_withdrawn              a witness whose rows never got to the table is no half of a batch
     withdrawn_transaction_is_taken        such a witness goes after its Delta transaction was taken, so nobody lands it
                                           later
     landed_is_told_from_taken             rows that get to the table just before that are no transaction of ours
-    half_written_is_finished              `lineage new` ends a half-written batch by what the log knows of it
-    closed_life_takes_no_driver           the epoch of a life that was closed is not raised for a driver
+    half_written_is_finished              `onlyonce reset` ends a half-written batch by what the log knows of it
+    closed_incarnation_takes_no_driver           the epoch of an incarnation that was closed is not raised for a driver
     """
 
     epoch_is_checked: bool = True
@@ -30,14 +30,14 @@ class Rules:
     older_sessions_are_ended: bool = True
     table_is_looked_at_first: bool = True
     begin_asks_all: bool = True
-    lineage_new_asks_all: bool = True
+    reset_asks_all: bool = True
     fence_raised_in_all_before_relied_on: bool = True
     away_is_refusal: bool = True
     witness_may_be_withdrawn: bool = True
     withdrawn_transaction_is_taken: bool = True
     landed_is_told_from_taken: bool = True
     half_written_is_finished: bool = True
-    closed_life_takes_no_driver: bool = True
+    closed_incarnation_takes_no_driver: bool = True
 
     def without(self, *names: str) -> Rules:
         """The same rules, some switched off."""
@@ -46,7 +46,7 @@ class Rules:
 
 NOW = Rules()
 BEFORE = NOW.without(
-    "begin_asks_all", "lineage_new_asks_all", "fence_raised_in_all_before_relied_on", "witness_may_be_withdrawn",
-    "half_written_is_finished", "closed_life_takes_no_driver",
+    "begin_asks_all", "reset_asks_all", "fence_raised_in_all_before_relied_on", "witness_may_be_withdrawn",
+    "half_written_is_finished", "closed_incarnation_takes_no_driver",
 )  # fmt: skip
 """The rules of before the review that found the holes."""

@@ -30,9 +30,9 @@ class Setting:
         """Whether a sink is in the other database."""
         return any(sink.place == THERE for sink in self.world.sinks)
 
-    def units(self, state: State, life: int, batch: int, *, everywhere: bool) -> list[Unit] | None:
+    def units(self, state: State, incarnation: int, batch: int, *, everywhere: bool) -> list[Unit] | None:
         """The units of a batch, in the platform's database or in all; None where one can't be asked."""
-        there = [unit for unit in state.units if unit[:2] == (life, batch)]
+        there = [unit for unit in state.units if unit[:2] == (incarnation, batch)]
         here = [unit for unit in there if self.sinks[unit.sink].place != THERE]
         if not everywhere or not self.is_there:
             return here
@@ -44,12 +44,12 @@ class Setting:
         """Whether one of these units is of a table."""
         return any(self.sinks[unit.sink].place == TABLE for unit in there)
 
-    def landed(self, state: State, life: int, batch: int) -> bool:
+    def landed(self, state: State, incarnation: int, batch: int) -> bool:
         """Whether the table has the rows of a batch, and not only its transaction."""
-        return any(done[:2] == (life, batch) and done.rows is not None for done in state.table)
+        return any(done[:2] == (incarnation, batch) and done.rows is not None for done in state.table)
 
     def must_stay(self, state: State, there: list[Unit]) -> bool:
-        """Whether one of these units has brought rows that a new life would write beside, and not over."""
+        """Whether one of these units has brought rows that a new incarnation would write beside, and not over."""
         written = (unit for unit in there if not self.sinks[unit.sink].replaces)
         return any(self.sinks[unit.sink].place != TABLE or self.landed(state, *unit[:2]) for unit in written)
 
@@ -61,7 +61,10 @@ class Setting:
 
     def holds_epoch(self, state: State, process: Process, place: str) -> bool:
         return any(
-            p.open and p.number != process.number and p.life == process.life and self.sinks[p.open.sink].place == place
+            p.open
+            and p.number != process.number
+            and p.incarnation == process.incarnation
+            and self.sinks[p.open.sink].place == place
             for p in state.processes
         )
 

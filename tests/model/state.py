@@ -36,7 +36,7 @@ class World:
     partitions: tuple[int, int] = (2, 1)
     versions: int = 1
     runs: int = 2
-    new_lives: int = 1
+    new_incarnations: int = 1
     kills: int = 1
     lost_checkpoints: int = 1
     changes: int = 1
@@ -58,8 +58,8 @@ class Batch(NamedTuple):
     committed: bool = False
 
 
-class Life(NamedTuple):
-    """A lineage, with its epoch in either database. `told` is the highest epoch that was told to begin a batch."""
+class Incarnation(NamedTuple):
+    """An incarnation, with its epoch in either database. `told` is the highest epoch that was told to begin a batch."""
 
     start: int = 0
     epoch: int = 0
@@ -83,7 +83,7 @@ class Life(NamedTuple):
 class Unit(NamedTuple):
     """A unit that is committed, in the database of its sink; a table's is a witness in the platform's."""
 
-    life: int
+    incarnation: int
     batch: int
     sink: str
     partition: int
@@ -91,15 +91,15 @@ class Unit(NamedTuple):
 
 
 class Transaction(NamedTuple):
-    """A transaction that the Delta table has; rows are None where `lineage new` has taken it."""
+    """A transaction that the Delta table has; rows are None where `onlyonce reset` has taken it."""
 
-    life: int
+    incarnation: int
     batch: int
     rows: Rows | None
 
 
 class Process(NamedTuple):
-    """A driver, or `lineage new`: what it knows, and its next step.
+    """A driver, or `onlyonce reset`: what it knows, and its next step.
 
     `declared` is the declaration that it was started with, `meant` its batch as it was told at the begin, `open` the
     unit whose transaction it has open."""
@@ -107,7 +107,7 @@ class Process(NamedTuple):
     number: int
     kind: str
     at: str
-    life: int
+    incarnation: int
     declared: int = 0
     epoch: int = 0
     batch: int = 0
@@ -121,7 +121,7 @@ class Left(NamedTuple):
     """How often each thing may still happen."""
 
     runs: int
-    new_lives: int
+    new_incarnations: int
     kills: int
     lost_checkpoints: int
     changes: int
@@ -132,7 +132,7 @@ class State(NamedTuple):
     """All of it. `rows` are what the sinks hold, as (sink, *row), sorted. `wrong` is what a fenced driver has left."""
 
     left: Left
-    lives: tuple[Life, ...] = (Life(),)
+    incarnations: tuple[Incarnation, ...] = (Incarnation(),)
     units: frozenset[Unit] = frozenset()
     table: frozenset[Transaction] = frozenset()
     rows: tuple[tuple[str, int, int, int], ...] = ()
@@ -144,13 +144,15 @@ class State(NamedTuple):
 
     @property
     def live(self) -> int:
-        """The number of the life that is not closed."""
-        return len(self.lives) - 1
+        """The number of the incarnation that is not closed."""
+        return len(self.incarnations) - 1
 
 
 def first(world: World) -> State:
     """Before anything has run."""
-    return State(Left(world.runs, world.new_lives, world.kills, world.lost_checkpoints, world.changes, world.outages))
+    return State(
+        Left(world.runs, world.new_incarnations, world.kills, world.lost_checkpoints, world.changes, world.outages)
+    )
 
 
 def unit_of(world: World, process: Process, sink: Sink, partition: int) -> Unit:
@@ -163,12 +165,12 @@ def unit_of(world: World, process: Process, sink: Sink, partition: int) -> Unit:
         for key in KEYS
         if key % parts == partition
     )
-    return Unit(process.life, process.batch, sink.name, partition, rows)
+    return Unit(process.incarnation, process.batch, sink.name, partition, rows)
 
 
-def with_life(state: State, number: int, life: Life) -> State:
-    """The state with one life in the place of what it was."""
-    return state._replace(lives=(*state.lives[:number], life, *state.lives[number + 1 :]))
+def with_incarnation(state: State, number: int, incarnation: Incarnation) -> State:
+    """The state with one incarnation in the place of what it was."""
+    return state._replace(incarnations=(*state.incarnations[:number], incarnation, *state.incarnations[number + 1 :]))
 
 
 def with_process(state: State, number: int, new: Process | None) -> State:
@@ -177,15 +179,19 @@ def with_process(state: State, number: int, new: Process | None) -> State:
     return state._replace(processes=tuple(process for process in there if process is not None))
 
 
-def roll_back(state: State, place: str, sinks: dict[str, Sink], life: int | None = None, below: int = 0) -> State:
-    """The open transactions in a database end without effect: all of them, or those of a life's older epochs. A task
+def roll_back(
+    state: State, place: str, sinks: dict[str, Sink], incarnation: int | None = None, below: int = 0
+) -> State:
+    """The open transactions in a database end without effect: all of them, or those of an incarnation's older epochs. A task
     whose transaction was cut begins it again."""
 
     def cut(process: Process) -> Process:
         if process.open is None or sinks[process.open.sink].place != place:
             return process
         return (
-            process._replace(open=None) if life is None or (process.life == life and process.epoch < below) else process
+            process._replace(open=None)
+            if incarnation is None or (process.incarnation == incarnation and process.epoch < below)
+            else process
         )
 
     return state._replace(processes=tuple(map(cut, state.processes)))

@@ -1,4 +1,4 @@
-"""Epoch, unit, batch and life over two databases and a Delta table: every state that can be reached, by earlier rules
+"""Epoch, unit, batch and incarnation over two databases and a Delta table: every state that can be reached, by earlier rules
 (the holes are there), by those of now (nothing is), and by those of now without one (it is missed).
 
 docs/explanation/model.md says what is in the model and what is not.
@@ -24,7 +24,7 @@ ALONE = World((LOG,), at_once=1, changes=0)
 """One process at a time, which may be killed."""
 BESIDE = World((LOG,), kills=0, changes=0, lost_checkpoints=0)
 """A second process may start at any time; the first one goes on when it likes."""
-CHANGED = World((LOG,), at_once=1, lost_checkpoints=0, new_lives=0)
+CHANGED = World((LOG,), at_once=1, lost_checkpoints=0, new_incarnations=0)
 """The declaration may change."""
 
 
@@ -47,11 +47,11 @@ def assert_told(found: Found, wrong: str, *said: str) -> None:
 
 
 @pytest.mark.parametrize("sink", [LOG, SUMS], ids=["append", "increment"])
-def test_before_a_new_life_doubled_what_the_other_database_had(sink: Sink) -> None:
-    """Hole 1: killed after a unit there, `lineage new` asked the log alone."""
+def test_before_a_new_incarnation_doubled_what_the_other_database_had(sink: Sink) -> None:
+    """Hole 1: killed after a unit there, `onlyonce reset` asked the log alone."""
     found = explore(of(ALONE, sink), BEFORE, dead_ends=False)
 
-    kill, new, again = "is killed", "close life 0", "driver 3: begin batch 0"
+    kill, new, again = "is killed", "close incarnation 0", "driver 3: begin batch 0"
     assert_told(found, "twice", f"driver 1: commit unit 0/{sink.name}/0 in the other database", kill, new, again)
 
 
@@ -63,19 +63,19 @@ def test_before_a_changed_declaration_began_a_batch_anew_beside_its_unit() -> No
     assert_told(found, "twice", "driver 1: commit unit 0/log/1", "is killed", change, anew, "driver 2: commit unit")
 
 
-def test_before_a_zombie_wrote_to_the_other_database_beside_a_new_life() -> None:
+def test_before_a_zombie_wrote_to_the_other_database_beside_a_new_incarnation() -> None:
     """Hole 3: stopped before the COMMIT there; nobody had raised its epoch in that database."""
     found = explore(BESIDE, BEFORE, dead_ends=False)
 
     claim, commit = "driver 1: claim unit 0/log/0", "driver 1: commit unit 0/log/0"
-    assert_told(found, "fenced driver 1 has written", claim, "close life 0", "driver 3: begin batch 0", commit)
+    assert_told(found, "fenced driver 1 has written", claim, "close incarnation 0", "driver 3: begin batch 0", commit)
 
 
-def test_before_a_zombie_held_up_the_new_life_for_as_long_as_it_stood_still() -> None:
+def test_before_a_zombie_held_up_the_new_incarnation_for_as_long_as_it_stood_still() -> None:
     """Hole 3 for an increment: the open transaction holds the rows of its keys."""
     found = explore(of(BESIDE, SUMS), BEFORE)
 
-    assert_told(found, DEAD_END, "driver 1: claim unit 0/sums/0", "close life 0, register life 1")
+    assert_told(found, DEAD_END, "driver 1: claim unit 0/sums/0", "close incarnation 0, register incarnation 1")
 
 
 def test_before_a_witness_and_a_lost_checkpoint_were_a_dead_end() -> None:
@@ -89,24 +89,30 @@ def test_before_a_witness_and_a_lost_checkpoint_were_a_dead_end() -> None:
 def test_before_rows_that_the_table_refuses_after_their_witness_were_a_dead_end() -> None:
     """Hole 10's second half: keys that are there twice are found after the witness, at each attempt; another
     declaration would do, and is refused."""
-    found = explore(replace(CHANGED, sinks=(LAKE,), new_lives=1, unfit=("lake", 0)), BEFORE)
+    found = explore(replace(CHANGED, sinks=(LAKE,), new_incarnations=1, unfit=("lake", 0)), BEFORE)
 
     assert_told(found, DEAD_END, "the witness")
 
 
-def test_before_a_driver_that_was_starting_took_a_life_that_was_just_closed() -> None:
-    """Found by the model: it had looked up its life, `lineage new` closed that, and then it raised the epoch."""
+def test_before_a_driver_that_was_starting_took_an_incarnation_that_was_just_closed() -> None:
+    """Found by the model: it had looked up its incarnation, `onlyonce reset` closed that, and then it raised the epoch."""
     found = explore(of(BESIDE, HERE), BEFORE, dead_ends=False)
 
     start, bump = "driver 1: start", "driver 1: bump the epoch to 2"
-    assert_told(found, "fenced driver 1 has written", start, "close life 0", bump, "driver 1: claim unit 0/here/0")
+    assert_told(
+        found, "fenced driver 1 has written", start, "close incarnation 0", bump, "driver 1: claim unit 0/here/0"
+    )
 
 
 QUICK = {
     "one after the other": World(ALL, at_once=1, runs=2, outages=1),
     "beside each other": World(ALL, partitions=(1, 1), kills=0, changes=0),
-    "beside each other, fewer partitions": World(ALL, partitions=(2, 1), kills=0, lost_checkpoints=0, new_lives=0),
-    "beside each other, more partitions": World(ALL, partitions=(1, 2), kills=0, lost_checkpoints=0, new_lives=0),
+    "beside each other, fewer partitions": World(
+        ALL, partitions=(2, 1), kills=0, lost_checkpoints=0, new_incarnations=0
+    ),
+    "beside each other, more partitions": World(
+        ALL, partitions=(1, 2), kills=0, lost_checkpoints=0, new_incarnations=0
+    ),
     "upserts": World((NEWEST, OVER), kills=0, changes=0),
     "an upsert beside an append": World((OVER, LOG), partitions=(1, 1), kills=0, changes=0),
     "rows that the table refuses": World((LAKE,), kills=0, unfit=("lake", 0)),
@@ -115,7 +121,7 @@ WIDE = {
     "all at once": World(ALL),
     "the table first": World((LAKE, LOG), outages=1),
     "three runs": World((SUMS,), runs=3, versions=2, changes=0),
-    "two new lives": World((LOG, LAKE), partitions=(1, 1), new_lives=2, kills=0, changes=0),
+    "two new incarnations": World((LOG, LAKE), partitions=(1, 1), new_incarnations=2, kills=0, changes=0),
     "upserts of two declarations": World((NEWEST, OVER), kills=0),
     "two that stand still": World((LOG,), at_once=3, kills=0, changes=0),
 }
@@ -147,14 +153,14 @@ MISSED = {
     "older_sessions_are_ended": (BESIDE, DEAD_END),
     "table_is_looked_at_first": (of(ALONE, LAKE), "twice"),
     "begin_asks_all": (CHANGED, "twice"),
-    "lineage_new_asks_all": (ALONE, "twice"),
+    "reset_asks_all": (ALONE, "twice"),
     "fence_raised_in_all_before_relied_on": (BESIDE, "fenced driver"),
     "away_is_refusal": (replace(ALONE, outages=1), "twice"),
-    "witness_may_be_withdrawn": (replace(CHANGED, sinks=(LAKE,), new_lives=1, unfit=("lake", 0)), DEAD_END),
+    "witness_may_be_withdrawn": (replace(CHANGED, sinks=(LAKE,), new_incarnations=1, unfit=("lake", 0)), DEAD_END),
     "withdrawn_transaction_is_taken": (of(BESIDE, LAKE), "fenced driver"),
     "landed_is_told_from_taken": (of(BESIDE, LAKE), "twice"),
     "half_written_is_finished": (ALONE, DEAD_END),
-    "closed_life_takes_no_driver": (of(BESIDE, HERE), "fenced driver"),
+    "closed_incarnation_takes_no_driver": (of(BESIDE, HERE), "fenced driver"),
 }
 
 

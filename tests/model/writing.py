@@ -23,8 +23,8 @@ def _claim(at: Setting, state: State, process: Process, wanted: Unit, sink: Sink
     name = f"unit {wanted.batch}/{wanted.sink}/{wanted.partition}"
     if at.waits(state, process, wanted, sink):
         return
-    life = state.lives[process.life]
-    known = life.epoch_there if sink.place == THERE else life.epoch
+    incarnation = state.incarnations[process.incarnation]
+    known = incarnation.epoch_there if sink.place == THERE else incarnation.epoch
     there = next((unit for unit in state.units if unit[:4] == wanted[:4]), None)
     if at.rules.epoch_is_checked and known != process.epoch:
         yield ended(state, process, f"is told at its claim of {name} that it was superseded")
@@ -65,15 +65,15 @@ def delta(at: Setting, state: State, process: Process) -> Steps:
     if at.world.unfit == (sink.name, process.meant.declaration):
         yield ended(state, process, "fails before the Delta commit: the rows don't fit the table")
         return
-    there = [done for done in state.table if done.life == process.life and done.batch >= process.batch]
+    there = [done for done in state.table if done.incarnation == process.incarnation and done.batch >= process.batch]
     if there and at.rules.table_is_looked_at_first:
-        if (process.life, process.batch, unit.rows) in there:
+        if (process.incarnation, process.batch, unit.rows) in there:
             yield _next(at, state, process, unit, "find its Delta commit there")
         else:
             yield ended(state, process, "finds its Delta transaction taken, and stops")
         return
     state = _written(state, process, sink, unit.rows, stands=unit in state.units)
-    state = state._replace(table=state.table | {Transaction(process.life, process.batch, unit.rows)})
+    state = state._replace(table=state.table | {Transaction(process.incarnation, process.batch, unit.rows)})
     yield _next(at, state, process, unit, f"commit batch {process.batch} to the table")
 
 
@@ -82,8 +82,8 @@ def _written(state: State, process: Process, sink: Sink, rows: Rows, *, stands: 
 
     A fenced driver must leave none; into a table it may bring what a witness still vouches for.
     """
-    told = state.lives[process.life].told > process.epoch
-    fenced = told or (process.life < state.live and state.lives[state.live].told > 0)
+    told = state.incarnations[process.incarnation].told > process.epoch
+    fenced = told or (process.incarnation < state.live and state.incarnations[state.live].told > 0)
     wrong = f"fenced driver {process.number} has written to {sink.name}" if fenced and not stands else state.wrong
     over = {(sink.name, *row[:2]) for row in rows} if sink.replaces else set()
     kept = [row for row in state.rows if row[:3] not in over]

@@ -31,7 +31,7 @@ COMMITLOG, RECEIVE, SINKS = "tests/contract/commitlog", "tests/contract/receive"
 MODULES = {
     "onlyonce/commitlog/units.py": (COMMITLOG, f"{RECEIVE}/test_receive_unit.py", f"{SINKS}/test_postgres_unit.py"),
     "onlyonce/commitlog/batches.py": (COMMITLOG, f"{RECEIVE}/test_receive_unit.py"),
-    "onlyonce/commitlog/lineages.py": (COMMITLOG,),
+    "onlyonce/commitlog/incarnations.py": (COMMITLOG,),
     "onlyonce/receive/unit.py": (f"{RECEIVE}/test_receive_unit.py", f"{RECEIVE}/test_layouts.py"),
     "onlyonce/sinks/postgres/postgres_unit.py": (f"{SINKS}/test_postgres_unit.py", COMMITLOG),
     "onlyonce/sinks/files/sink_files.py": (f"{SINKS}/test_files.py",),

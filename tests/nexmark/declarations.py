@@ -23,7 +23,7 @@ from tests.nexmark.events import LONGEST, SCHEMA
 from tests.nexmark.processors import SCHEMA as LAST_TEN_SCHEMA
 
 SECOND = timedelta(seconds=1)
-LATENESS = 5 * SECOND
+WATERMARK_DELAY = 5 * SECOND
 LONG = timedelta(days=1)
 """The bound of joins that have none in the benchmark: longer than a test's events, and much longer than an auction is
 open."""
@@ -37,7 +37,7 @@ def here(function: str) -> str:
 
 def output(name: str, size: Any = None, **more: Any) -> Output:
     """An output by the function of its name; with a window it waits for stragglers."""
-    windowed = {"window": size, "lateness": LATENESS} if size else {}
+    windowed = {"window": size, "watermark_delay": WATERMARK_DELAY} if size else {}
     plain: dict[str, Any] = {"transform": here(name), "sink": Delta()} | windowed
     return Output(name=name, **plain | more)
 
@@ -78,7 +78,7 @@ LAST_TEN = Pipeline(
     event_time="expires",
     max_ahead=timedelta(days=36500),
     outputs=Output(
-        name="q6", lateness=QUEUED, sink=Delta(),
+        name="q6", watermark_delay=QUEUED, sink=Delta(),
         stateful=Stateful(processor="tests.nexmark.processors:LastTen", keys="seller", schema=LAST_TEN_SCHEMA, timers_within=timedelta(0)),
     ),
 )  # fmt: skip

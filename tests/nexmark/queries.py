@@ -110,7 +110,7 @@ def q11(events: DataFrame) -> DataFrame:
 
 def q12(events: DataFrame) -> DataFrame:
     """Processing time windows: bids of each bidder by when they came, which the platform has noted."""
-    ten = F.floor(F.unix_micros("oo_system_time") / TEN_SECONDS).alias("ten_seconds")
+    ten = F.floor(F.unix_micros("oo_ingestion_time") / TEN_SECONDS).alias("ten_seconds")
     return bids(events).groupBy(ten, "bidder").agg(F.count(F.lit(1)).alias("bids"))
 
 

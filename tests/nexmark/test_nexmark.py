@@ -99,7 +99,7 @@ def test_each_query_is_equal_to_a_plain_computation(
     platform.run(pipeline, "--close")
 
     first_seen = {
-        row.id: row.oo_system_time.to_pydatetime()
+        row.id: row.oo_ingestion_time.to_pydatetime()
         for row in platform.events(pipeline).itertuples()
         if row.oo_kind == "kept"
     }

@@ -17,7 +17,7 @@ from onlyonce.catalog.chunks import Chunks
 from onlyonce.commitlog import backfills, drivers, units
 from onlyonce.commitlog.backfills import Backfills
 from onlyonce.commitlog.batches import COUNTED, WRITTEN, Batches
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.incarnations import Driver
 from onlyonce.commitlog.units import Units
 from onlyonce.core.backfill import Span
 from onlyonce.core.batch import Outcome
@@ -65,16 +65,16 @@ class Shop:
         number, driver = self._number("receive", run_id)
         bucket = 1000 + number // 20
         plan = plan_of(
-            driver, number, bucket=bucket, partitions=PARTITIONS, system_time=DAY + number * timedelta(minutes=10),
+            driver, number, bucket=bucket, partitions=PARTITIONS, ingestion_time=DAY + number * timedelta(minutes=10),
             source_to={"batch_no": number, "lines": 20 + duplicate + invalid},
         )  # fmt: skip
         batch = Batches(connection).begin(driver, self.instance, plan, None)
         for partition in range(PARTITIONS):
-            place = catalog.Place(self.instance, bucket, 0, driver.lineage, number, partition, PARTITIONS)
+            place = catalog.Place(self.instance, bucket, 0, driver.incarnation, number, partition, PARTITIONS)
             Chunks(connection).add(place, bytes(16 * 10), bytes(24))
             first = partition == 0
             counts = Counts(10, invalid * first, 0, duplicate * first, 0, DAY + number * HOUR)
-            unit = UnitId(driver.lineage, number, "events", partition)
+            unit = UnitId(driver.incarnation, number, "events", partition)
             self._unit(connection, driver, unit, 10, counts)
             in_vain = int(first and number % 25 == 0)
             took = catalog.LookUps(10 * (number + 1) - in_vain, in_vain + duplicate * first, in_vain)
@@ -91,7 +91,7 @@ class Shop:
         number, driver = self._number("per_shop", run_id)
         plan = plan_of(driver, number, partitions=1, source_to={"reservoirVersion": number + 2, "index": -1})
         batch = Batches(connection).begin(driver, self.instance, plan, None)
-        self._unit(connection, driver, UnitId(driver.lineage, number, "per_shop", 0), 4)
+        self._unit(connection, driver, UnitId(driver.incarnation, number, "per_shop", 0), 4)
         window = {"window_start": DAY + number * HOUR, "window_end": DAY + (number + 1) * HOUR}
         counts = [window | {"in_time": 20 - late, "late": late}]
         Batches(connection).count_windows(batch, "per_shop", pa.Table.from_pylist(counts, COUNTED))
@@ -108,7 +108,7 @@ class Shop:
         """The windows of some hours, recomputed."""
         span = Span.of(DAY + first * HOUR, DAY + last * HOUR)
         asked = backfills.Request(self.instance, "per_shop", span, "person", "d1")
-        driver = Backfills(self.log.database).open_lineage(asked, run_id)
+        driver = Backfills(self.log.database).open_incarnation(asked, run_id)
         number = Backfills(driver.session(self.log.database)).begin(driver, asked, 10**6)
         panes = [
             {"window_start": DAY + n * HOUR, "window_end": DAY + (n + 1) * HOUR, "rows": 5} for n in range(first, last)
@@ -116,7 +116,7 @@ class Shop:
         counts = {"windows": len(panes), "rows": 5 * len(panes), "in_time": 20 * len(panes), "late": 1}
 
         def end(connection: Connection) -> None:
-            self._unit(connection, driver, UnitId(driver.lineage, number, "per_shop", 0), 5 * len(panes))
+            self._unit(connection, driver, UnitId(driver.incarnation, number, "per_shop", 0), 5 * len(panes))
             made = pa.Table.from_pylist(panes, backfills.MADE)
             Backfills(connection).end(driver, asked, number, span, {"per_shop": made}, counts)
 
@@ -124,10 +124,8 @@ class Shop:
 
     def break_books(self) -> None:
         """One record less is kept by a batch than its units say: what no code of the product can do."""
-        statement = (
-            "UPDATE onlyonce_private.batches SET kept = kept - 1, read = read - 1 WHERE (lineage, batch_id) = (%s, %s)"
-        )
-        self.log.rows(statement, self.drivers["receive"].lineage, self.next["receive"] - 2)
+        statement = "UPDATE onlyonce_private.batches SET kept = kept - 1, read = read - 1 WHERE (incarnation, batch_id) = (%s, %s)"
+        self.log.rows(statement, self.drivers["receive"].incarnation, self.next["receive"] - 2)
 
     def _unit(
         self, connection: Connection, driver: Driver, unit: UnitId, rows: int, counts: Counts | None = None
@@ -165,7 +163,7 @@ def events(home: Path, instance: str = "shop") -> None:
     schema = pa.schema([
         ("shop", pa.string()), ("sale", pa.int64()), ("at", pa.timestamp("us", tz="UTC")), ("oo_kind", pa.string()),
         ("oo_high", pa.int64()), ("oo_low", pa.int64()), ("oo_event_time", pa.timestamp("us", tz="UTC")),
-        ("oo_system_time", pa.timestamp("us", tz="UTC")), ("oo_lineage", pa.string()), ("oo_batch", pa.int64()),
+        ("oo_ingestion_time", pa.timestamp("us", tz="UTC")), ("oo_incarnation", pa.string()), ("oo_batch", pa.int64()),
         ("oo_partition", pa.int32()), ("oo_reason", pa.string()), ("oo_place", pa.string()), ("oo_raw", pa.string()),
     ])  # fmt: skip
     path = home / "data" / instance / "events"
@@ -175,6 +173,6 @@ def events(home: Path, instance: str = "shop") -> None:
 def _record(kind: str, high: int, low: int, values: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {
         "shop": None, "sale": None, "at": None, **values, "oo_kind": kind, "oo_high": high, "oo_low": low,
-        "oo_event_time": values.get("at"), "oo_system_time": DAY, "oo_lineage": "shop/receive/1", "oo_batch": 3,
+        "oo_event_time": values.get("at"), "oo_ingestion_time": DAY, "oo_incarnation": "shop/receive/1", "oo_batch": 3,
         "oo_partition": 1, "oo_reason": None, "oo_place": None, "oo_raw": None,
     } | {f"oo_{name}": value for name, value in more.items()}  # fmt: skip

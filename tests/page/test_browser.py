@@ -23,8 +23,8 @@ from tests.support.platform import free_port
 sync_api = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
 
 PATHS = [
-    "/", "/pipelines/shop", "/pipelines/shop/batches?lineage=shop/receive/1", "/pipelines/shop/windows?output=per_shop",
-    "/pipelines/shop/late?output=per_shop", "/pipelines/shop/files", "/pipelines/shop/backfills", "/batches?lineage=shop/receive/1&batch=3",
+    "/", "/pipelines/shop", "/pipelines/shop/batches?incarnation=shop/receive/1", "/pipelines/shop/windows?output=per_shop",
+    "/pipelines/shop/late?output=per_shop", "/pipelines/shop/files", "/pipelines/shop/backfills", "/batches?incarnation=shop/receive/1&batch=3",
     "/runs?dag_id=hourly&run_id=scheduled__0", "/search?q=sale=1", "/search?q=nothing", "/pipelines/none",
 ]  # fmt: skip
 

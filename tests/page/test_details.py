@@ -20,7 +20,7 @@ from tests.page.shop import DAY, HOUR, Shop
 from tests.page.test_page import get
 
 FILES = """
-INSERT INTO onlyonce_private.files (instance, output, lineage, batch_id, partition, window_start, window_end, shard, shards, generation,
+INSERT INTO onlyonce_private.files (instance, output, incarnation, batch_id, partition, window_start, window_end, shard, shards, generation,
     pane, place, temporary, name, rows, bytes, checksum, finalized_at)
 SELECT 'shop', 'per_shop', 'shop/per_shop/1', 0, 0, w.at, w.at + interval '1 h', shard, 2,
     CASE WHEN kind <> 'begun' THEN 0 END, CASE WHEN kind <> 'begun' THEN 1 END, 'shop', kind || '-' || n || '-' || shard,
@@ -61,19 +61,19 @@ def late_events(home: Path, late: int, in_time: int) -> None:
     """The table `events` with records of one minute: those behind a frontier of an hour later, and those before it was
     there."""
     at = DAY + HOUR
-    frontier = {"tide": at + HOUR, "ended": None, "silent_tide": None, "silent_clock": None}
+    frontier = {"max_event_time": at + HOUR, "ended": None, "silent_max_event_time": None, "silent_clock": None}
     none = dict.fromkeys(frontier)
     kinds = [("late", frontier)] * late + [("early", none)] * in_time
     records: list[dict[str, Any]] = [
         {
             "id": f"{kind}-{n:03}", "oo_kind": "kept", "oo_event_time": at + timedelta(seconds=n % 60), "oo_frontier": known,
-            "oo_lineage": "shop/receive/1", "oo_batch": 3,
+            "oo_incarnation": "shop/receive/1", "oo_batch": 3,
         } for n, (kind, known) in enumerate(kinds)
     ]  # fmt: skip
     time = pa.timestamp("us", tz="UTC")
     schema = pa.schema([
         ("id", pa.string()), ("oo_kind", pa.string()), ("oo_event_time", time), ("oo_frontier", pa.struct([(n, time) for n in frontier])),
-        ("oo_lineage", pa.string()), ("oo_batch", pa.int64()),
+        ("oo_incarnation", pa.string()), ("oo_batch", pa.int64()),
     ])  # fmt: skip
     path = home / "data" / "shop" / "events"
     write_deltalake(str(path), pa.Table.from_pylist(records, schema=schema), partition_by=["oo_kind"])
@@ -127,22 +127,22 @@ def test_records_that_cannot_be_looked_at_are_said_to_be(
 
 
 PARTS = """
-INSERT INTO onlyonce_private.states (lineage, operator, kind, batch_id, rows_in, rows_out, rows, timers_set, timers_ended, disk_bytes, memory_bytes)
+INSERT INTO onlyonce_private.states (incarnation, operator, kind, batch_id, rows_in, rows_out, rows, timers_set, timers_ended, disk_bytes, memory_bytes)
 VALUES ('shop/per_shop/1', 0, 'symmetricHashJoin', 117, 12, 5, 4711, NULL, NULL, 2048, 4096),
        ('shop/per_shop/1', 1, 'transformWithStateInPandasExec', 117, 3, 1, NULL, 8, 6, 1024, 4096);
-INSERT INTO onlyonce_private.panes (instance, output, window_start, window_end, generation, final, rows, lineage, batch_id, declaration_hash, held, held_since)
+INSERT INTO onlyonce_private.panes (instance, output, window_start, window_end, generation, final, rows, incarnation, batch_id, declaration_hash, held, held_since)
 VALUES ('shop', 'per_shop', '2026-05-01', '2026-05-01 01:00', 0, false, 2, 'shop/per_shop/1', 117, 'd', 17, '2026-05-01 00:30');
 INSERT INTO onlyonce_private.declarations (instance, query, hash, parts)
 SELECT 'shop', 'per_shop', b.declaration_hash, '{"outputs": {"per_shop": {"from_output": "events"}, "total": {"from_output": "per_shop"}}}'
-FROM onlyonce_private.batches b WHERE b.lineage = 'shop/per_shop/1' ORDER BY batch_id DESC LIMIT 1;
-UPDATE onlyonce_private.batches SET rejected = 3 WHERE lineage = 'shop/per_shop/1' AND batch_id = 117;
-INSERT INTO onlyonce_private.rejected (instance, output, event_time, oo_high, oo_low, received_as, received_in, reason, rows, lineage, batch_id)
+FROM onlyonce_private.batches b WHERE b.incarnation = 'shop/per_shop/1' ORDER BY batch_id DESC LIMIT 1;
+UPDATE onlyonce_private.batches SET rejected = 3 WHERE incarnation = 'shop/per_shop/1' AND batch_id = 117;
+INSERT INTO onlyonce_private.rejected (instance, output, event_time, oo_high, oo_low, received_as, received_in, reason, rows, incarnation, batch_id)
 SELECT 'shop', 'per_shop', timestamptz '2026-03-02' + n * interval '1 min', n, n, 'shop/receive/1', 3, CASE WHEN n = 1 THEN '<b>odd</b>' ELSE 'no price' END, 1,
     'shop/per_shop/1', 117
 FROM generate_series(1, 3) n;
 UPDATE onlyonce_private.batches SET source_to = source_to || '{"version": 7, "newest": 9, "schemas": {"value": [3, 4], "key": []}}'
-WHERE lineage = 'shop/receive/1' AND batch_id = 119;
-UPDATE onlyonce_private.batches SET source_to = source_to || '{"schemas": {"value": [3], "key": []}}' WHERE lineage = 'shop/receive/1' AND batch_id = 118;
+WHERE incarnation = 'shop/receive/1' AND batch_id = 119;
+UPDATE onlyonce_private.batches SET source_to = source_to || '{"schemas": {"value": [3], "key": []}}' WHERE incarnation = 'shop/receive/1' AND batch_id = 118;
 UPDATE onlyonce_private.pipelines SET log_kept_from = '2026-02-03 04:05Z';
 UPDATE onlyonce_private.units SET snapshot_id = 8712345 WHERE unique_id = 'shop/per_shop/1/117/per_shop/0';
 """
@@ -172,4 +172,4 @@ def test_what_only_some_pipelines_have_is_told_and_of_others_nothing(shop: Shop,
     assert "|2|17|2026-05-01 00:30:00|" in row('data-held="[^"]*"')
     assert re.findall(r'<tr data-reason="([^"]*)">', page) == ["no price", "&lt;b&gt;odd&lt;/b&gt;"]
     assert "2026-02-03 04:05" in page.partition("data-kept-from")[2][:200]
-    assert "snapshot 8712345" in get(client, "/batches", lineage="shop/per_shop/1", batch="117")
+    assert "snapshot 8712345" in get(client, "/batches", incarnation="shop/per_shop/1", batch="117")

@@ -14,8 +14,8 @@ from fastapi.testclient import TestClient
 
 from onlyonce.airflow.page.app import age, app, number, size, time
 from onlyonce.commitlog.health import Health
-from onlyonce.commitlog.lineages import Lineages
-from onlyonce.core.diagnosis import Finding, new_life
+from onlyonce.commitlog.incarnations import Incarnations
+from onlyonce.core.diagnosis import Finding, new_incarnation
 from onlyonce.database.statements import queries
 from tests.contract.conftest import Log, ask
 from tests.page.conftest import PREFIX, Token
@@ -41,19 +41,19 @@ def get(client: TestClient, path: str, **parameters: Any) -> str:
 
 def test_the_figures_of_a_pipeline_are_those_of_the_log(log: Log, shop: Shop, client: TestClient) -> None:
     """Each one against a question of the private tables."""
-    [(batches, kept, duplicate, invalid, remnant, last, tide)] = log.rows(
-        "SELECT count(*), sum(kept)::int, sum(duplicate)::int, sum(invalid)::int, sum(remnant)::int, "
-        "max(batch_id), max(tide_after) "
-        f"FROM {PRIVATE}.batches WHERE lineage = 'shop/receive/1' AND state = 'committed'"
+    [(batches, kept, duplicate, invalid, expired, last, max_event_time)] = log.rows(
+        "SELECT count(*), sum(kept)::int, sum(duplicate)::int, sum(invalid)::int, sum(expired)::int, "
+        "max(batch_id), max(max_event_time_after) "
+        f"FROM {PRIVATE}.batches WHERE incarnation = 'shop/receive/1' AND state = 'committed'"
     )
     [(late,)] = log.rows(f"SELECT sum(late)::int FROM {PRIVATE}.window_counts")
-    [(epoch,)] = log.rows(f"SELECT epoch FROM {PRIVATE}.epochs WHERE lineage = 'shop/receive/1'")
+    [(epoch,)] = log.rows(f"SELECT epoch FROM {PRIVATE}.epochs WHERE incarnation = 'shop/receive/1'")
     [(ids, stored)] = log.rows(
         f"SELECT sum(id_count)::int, sum(length(ids) + length(filter))::int FROM {PRIVATE}.catalog_chunks"
     )
     [(wrong, judged)] = log.rows(
         f"SELECT sum(false_positives)::int, sum(false_positives + lookups_spared)::int FROM {PRIVATE}.units "
-        f"WHERE lineage = 'shop/receive/1' AND sink = 'events' AND batch_id > %s - 60 AND batch_id <= %s",
+        f"WHERE incarnation = 'shop/receive/1' AND sink = 'events' AND batch_id > %s - 60 AND batch_id <= %s",
         last,
         last,
     )
@@ -63,8 +63,8 @@ def test_the_figures_of_a_pipeline_are_those_of_the_log(log: Log, shop: Shop, cl
     assert wrong == 2
     assert late == 12
     assert figures(html) == {
-        "epoch": number(epoch), "last_batch": number(last), "max_event_time": time(tide), "kept": number(kept),
-        "duplicate": number(duplicate), "late": number(late), "invalid": number(invalid), "remnant": number(remnant),
+        "epoch": number(epoch), "last_batch": number(last), "max_event_time": time(max_event_time), "kept": number(kept),
+        "duplicate": number(duplicate), "late": number(late), "invalid": number(invalid), "expired": number(expired),
         "ids": f"{number(ids)} {size(stored)}", "false_positives": f"1 in {number(judged / wrong)}",
     }  # fmt: skip
     assert "✓ conserved" in html
@@ -94,7 +94,7 @@ def test_the_charts_show_the_last_batches_one_bar_each(log: Log, shop: Shop, cli
 
     def oracle(column: str, query: str) -> Counter[Any]:
         last = (
-            f"SELECT batch_id, {column} FROM {PRIVATE}.batches WHERE lineage = 'shop/{query}/1' AND state = "
+            f"SELECT batch_id, {column} FROM {PRIVATE}.batches WHERE incarnation = 'shop/{query}/1' AND state = "
             "'committed' "
         )
         return log.multiset(f"SELECT * FROM ({last} ORDER BY batch_id DESC LIMIT 60) x WHERE {column} > 0")
@@ -105,8 +105,8 @@ def test_the_charts_show_the_last_batches_one_bar_each(log: Log, shop: Shop, cli
     assert bars("late") == oracle("late", "per_shop")
     assert len(bars("late")) == 2
     told = set(re.findall(r"<title>batch (\d+), [^:]+:\d+:\d+: ([^<]+)</title>", drawn["system lag at the commit"]))
-    batches = f"SELECT batch_id, extract(epoch FROM committed_at - system_time)::float FROM {PRIVATE}.batches "
-    last = f"{batches} WHERE lineage = 'shop/per_shop/1' AND state = 'committed' ORDER BY batch_id DESC LIMIT 60"
+    batches = f"SELECT batch_id, extract(epoch FROM committed_at - ingestion_time)::float FROM {PRIVATE}.batches "
+    last = f"{batches} WHERE incarnation = 'shop/per_shop/1' AND state = 'committed' ORDER BY batch_id DESC LIMIT 60"
     assert told == {(f"{batch}", age(seconds)) for batch, seconds in log.rows(last) if seconds > 0}
     assert told
 
@@ -118,12 +118,12 @@ def test_what_the_doctor_found_last_is_on_the_first_page(log: Log, shop: Shop, c
     Health(log.database).note([])
     assert "Nothing is stuck" in get(client, "/")
 
-    stuck = Finding("checkpoint", EVIL, "it is gone", "nothing is lost", new_life("shop/per_shop"))
+    stuck = Finding("checkpoint", EVIL, "it is gone", "nothing is lost", new_incarnation("shop/per_shop"))
     Health(log.database).note([stuck.row()])
     html = get(client, "/")
     assert re.findall(r'data-finding="(\w+)"', html) == ["checkpoint"]
     assert "1 thing is stuck" in html
-    assert "onlyonce lineage new shop/per_shop --yes" in html
+    assert "onlyonce reset shop/per_shop --yes" in html
     assert EVIL in unescape(html)
     assert EVIL not in html
 
@@ -134,7 +134,7 @@ def test_a_record_that_is_lost_from_the_books_is_red(log: Log, shop: Shop, clien
     if where == "units":
         shop.break_books()
     else:
-        log.rows(f"UPDATE {PRIVATE}.batches SET kept = kept - 1 WHERE (lineage, batch_id) = ('shop/receive/1', 1)")
+        log.rows(f"UPDATE {PRIVATE}.batches SET kept = kept - 1 WHERE (incarnation, batch_id) = ('shop/receive/1', 1)")
     for path in ("/", "/pipelines/shop"):
         html = get(client, path)
         assert "✗ not conserved" in html
@@ -144,7 +144,7 @@ def test_a_record_that_is_lost_from_the_books_is_red(log: Log, shop: Shop, clien
 
 
 @pytest.mark.parametrize("path, parameters, mark, statement", [
-    ("batches", {"lineage": "shop/receive/1"}, "batch", f"SELECT batch_id::text FROM {PRIVATE}.batches WHERE lineage = 'shop/receive/1'"),
+    ("batches", {"incarnation": "shop/receive/1"}, "batch", f"SELECT batch_id::text FROM {PRIVATE}.batches WHERE incarnation = 'shop/receive/1'"),
     ("windows", {"output": "per_shop"}, "window",
      "SELECT to_char(window_start AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS+00:00/') || generation FROM " "onlyonce_private.panes"),
     ("late", {"output": "per_shop"}, "window",
@@ -200,8 +200,8 @@ def test_a_run_shows_what_it_committed_and_nothing_of_another_dag(log: Log, shop
     html = get(client, "/runs", dag_id="hourly", run_id="scheduled__1")
     units = re.findall(r'data-unit="([^"]+)"', html)
     committed = log.rows(
-        f"SELECT u.unique_id FROM {PRIVATE}.units u JOIN {PRIVATE}.batches b USING (lineage, batch_id) "
-        f"WHERE b.run_id = 'scheduled__1' AND u.lineage LIKE 'shop/%' ORDER BY u.committed_at DESC, u.unique_id DESC"
+        f"SELECT u.unique_id FROM {PRIVATE}.units u JOIN {PRIVATE}.batches b USING (incarnation, batch_id) "
+        f"WHERE b.run_id = 'scheduled__1' AND u.incarnation LIKE 'shop/%' ORDER BY u.committed_at DESC, u.unique_id DESC"
     )
 
     assert len(committed) == 120
@@ -221,11 +221,11 @@ def test_a_batch_shows_the_versions_of_its_lookups(log: Log, shop: Shop, client:
     """As its row has them; where there are none nothing is said."""
     told = '{"shops": {"version": 17, "table": "t"}, "cities": {"version": 4, "table": "u"}}'
     log.rows(
-        f"UPDATE {PRIVATE}.batches SET lookups = %s WHERE lineage = 'shop/per_shop/1' AND batch_id = 3 RETURNING 1",
+        f"UPDATE {PRIVATE}.batches SET lookups = %s WHERE incarnation = 'shop/per_shop/1' AND batch_id = 3 RETURNING 1",
         told,
     )
-    assert "cities at version 4, shops at version 17" in get(client, "/batches", lineage="shop/per_shop/1", batch=3)
-    assert "lookups that it saw" not in get(client, "/batches", lineage="shop/per_shop/1", batch=4)
+    assert "cities at version 4, shops at version 17" in get(client, "/batches", incarnation="shop/per_shop/1", batch=3)
+    assert "lookups that it saw" not in get(client, "/batches", incarnation="shop/per_shop/1", batch=4)
 
 
 def test_every_page_of_a_runs_commits_together_has_each_once(log: Log, shop: Shop, client: TestClient) -> None:
@@ -245,12 +245,12 @@ def test_names_are_text_and_never_html(log: Log, client: TestClient, tmp_path: P
     evil = Shop(log)
     evil.do(evil.receive(run_id=EVIL), evil.output(run_id=EVIL, late=1))
     evil.driven_by(EVIL, EVIL)
-    Lineages(log.database).add_instance(EVIL, EVIL)
+    Incarnations(log.database).add_instance(EVIL, EVIL)
     log.rows(f"UPDATE {PRIVATE}.pipelines SET pipeline = %s WHERE instance = 'shop'", EVIL)
     events(tmp_path)
     shown: list[tuple[str, dict[str, Any]]] = [
-        ("/", {}), ("/pipelines/shop", {}), ("/pipelines/shop/batches", {"lineage": "shop/receive/1"}),
-        ("/batches", {"lineage": "shop/receive/1", "batch": 0}), ("/search", {"q": EVIL}), ("/search", {"q": "sale=2"}),
+        ("/", {}), ("/pipelines/shop", {}), ("/pipelines/shop/batches", {"incarnation": "shop/receive/1"}),
+        ("/batches", {"incarnation": "shop/receive/1", "batch": 0}), ("/search", {"q": EVIL}), ("/search", {"q": "sale=2"}),
         ("/runs", {"dag_id": EVIL, "run_id": EVIL}), ("/runs", {"dag_id": EVIL, "run_id": "none"}),
     ]  # fmt: skip
     for path, parameters in shown:
@@ -262,8 +262,8 @@ def test_names_are_text_and_never_html(log: Log, client: TestClient, tmp_path: P
 
 
 PATHS = [
-    "/", "/pipelines/shop", "/pipelines/shop/batches?lineage=shop/receive/1", "/pipelines/shop/windows?output=per_shop",
-    "/pipelines/shop/late?output=per_shop", "/pipelines/shop/files", "/pipelines/shop/backfills", "/batches?lineage=shop/receive/1&batch=0",
+    "/", "/pipelines/shop", "/pipelines/shop/batches?incarnation=shop/receive/1", "/pipelines/shop/windows?output=per_shop",
+    "/pipelines/shop/late?output=per_shop", "/pipelines/shop/files", "/pipelines/shop/backfills", "/batches?incarnation=shop/receive/1&batch=0",
     "/runs?dag_id=hourly&run_id=scheduled__0", "/search?run_id=scheduled__1",
 ]  # fmt: skip
 
@@ -290,7 +290,7 @@ def test_nobody_sees_it_without_a_login(shop: Shop, anonymous: TestClient, token
 
 
 @pytest.mark.parametrize("path, status", [
-    ("/pipelines/shop/late", 422), ("/batches?lineage=x&batch=minus", 422), ("/no/such/page", 404), ("/runs", 422),
+    ("/pipelines/shop/late", 422), ("/batches?incarnation=x&batch=minus", 422), ("/no/such/page", 404), ("/runs", 422),
 ])  # fmt: skip
 def test_an_address_that_means_nothing_is_answered_with_a_page(
     shop: Shop, client: TestClient, anonymous: TestClient, path: str, status: int
@@ -315,7 +315,7 @@ def test_the_api_does_not_describe_itself(anonymous: TestClient, path: str) -> N
     ("/pipelines/shop/windows", {"output": "per_shop", "before": "yesterday"}),
     ("/pipelines/shop/windows", {"output": "per_shop", "before": "2026-03-01T00:00:00~2026-03-01T01:00:00~0"}),
     ("/runs", {"dag_id": "shop_stream", "run_id": "x", "before": "~~~"}),
-    ("/batches", {"lineage": "shop/\0", "batch": "1"}), ("/search", {"run_id": "\0"}), ("/search", {"q": "\0"}),
+    ("/batches", {"incarnation": "shop/\0", "batch": "1"}), ("/search", {"run_id": "\0"}), ("/search", {"q": "\0"}),
     ("/search", {"q": "oo_raw=1"}), ("/search", {"q": "sale='1"}),
 ])  # fmt: skip
 def test_what_cannot_be_meant_is_refused_with_the_next_step(

@@ -36,10 +36,10 @@ def test_a_pipeline_of_other_dags_is_not_shown(shop: Shop, by_name: Any, tmp_pat
 
     for answer in answers:
         assert answer.status_code in (200, 403, 404)
-        assert "lineage=shop" not in answer.text
+        assert "incarnation=shop" not in answer.text
         assert not re.search(r"data-(record|unit|window|figure)", answer.text)
     mine = by_name("hourly")
-    assert "lineage=shop" in mine.get("/pipelines/shop").text
+    assert "incarnation=shop" in mine.get("/pipelines/shop").text
     assert "data-record" in asked(mine, "sale=1")
 
 
@@ -52,8 +52,8 @@ def test_rows_of_other_pipelines_do_not_fill_a_search(shop: Shop, by_name: Any) 
 
     html = by_name("hourly").get("/search", params={"run_id": "shared"}).text
 
-    assert html.count("lineage=shop") == 1
-    assert "lineage=other" not in html
+    assert html.count("incarnation=shop") == 1
+    assert "incarnation=other" not in html
 
 
 def test_a_query_that_limits_its_rows_chooses_those_of_a_pipeline_first() -> None:
@@ -63,7 +63,9 @@ def test_a_query_that_limits_its_rows_chooses_those_of_a_pipeline_first() -> Non
     limited = {name for name, sql in statements.items() if "LIMIT" in sql}
 
     assert len(limited) > 10
-    assert {name for name in limited if not re.search(r":(instances?|lineage|pipelines)\b", statements[name])} == set()
+    assert {
+        name for name in limited if not re.search(r":(instances?|incarnation|pipelines)\b", statements[name])
+    } == set()
 
 
 def test_record_values_need_permission_to_start_runs(

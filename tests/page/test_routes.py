@@ -16,7 +16,7 @@ from onlyonce.airflow.page.app import app
 from tests.page.shop import Shop, events
 
 SHOP = {
-    "instance": "shop", "lineage": "shop/receive/1", "batch": "17", "output": "per_shop", "before": "", "after": "",
+    "instance": "shop", "incarnation": "shop/receive/1", "batch": "17", "output": "per_shop", "before": "", "after": "",
     "dag_id": "hourly", "run_id": "scheduled__1", "q": "",
 }  # fmt: skip
 """What the log has, by the name of a route's parameter. A route with another parameter needs its value here."""

@@ -23,11 +23,11 @@ from tests.contract.conftest import Log, ask
 from tests.support.platform import Server
 
 SMALL, LARGE = 1_000, 10_000
-ADDS_UP = {"pipelines", "lives"}
+ADDS_UP = {"pipelines", "incarnations"}
 """They add up all batches: by an index alone, and one number for each batch, not for each unit."""
 LATEST = datetime(9999, 1, 1, tzinfo=UTC)
 NAMED = {
-    "instance": "shop", "instances": ["shop"], "pipeline": "shop", "pipelines": ["shop"], "dag_id": "hourly", "n": 51, "lineage": "shop/receive/1", "before": SMALL // 2, "output": "per_shop",
+    "instance": "shop", "instances": ["shop"], "pipeline": "shop", "pipelines": ["shop"], "dag_id": "hourly", "n": 51, "incarnation": "shop/receive/1", "before": SMALL // 2, "output": "per_shop",
     "start": datetime(2013, 1, 4, tzinfo=UTC), "end": LATEST, "generation": 0, "begun_at": LATEST, "batch": SMALL // 2,
     "run_id": "run_20", "committed_at": LATEST, "unique_id": "shop/receive/1/17/events/0", "sink": "", "partition": -1,
     "since": datetime(1, 1, 1, tzinfo=UTC), "pane": -1, "shard": -1, "most": 1000,
@@ -35,29 +35,29 @@ NAMED = {
 
 FILL = """
 INSERT INTO onlyonce_private.pipelines (instance, pipeline) VALUES ('shop', 'shop');
-INSERT INTO onlyonce_private.lineages (lineage, instance, query, life, checkpoint_id)
+INSERT INTO onlyonce_private.incarnations (incarnation, instance, query, ordinal, checkpoint_id)
 VALUES ('shop/receive/1', 'shop', 'receive', 1, gen_random_uuid()), ('shop/per_shop/1', 'shop', 'per_shop', 1, gen_random_uuid());
-INSERT INTO onlyonce_private.epochs SELECT lineage, 1 FROM onlyonce_private.lineages;
-INSERT INTO onlyonce_private.batches (lineage, batch_id, epoch, state, run_id, source_to, offsets_hash, partitions, system_time,
-    bucket, gc_floor, settings, mode, declaration_hash, read, kept, invalid, remnant, duplicate, in_time, late, tide_after,
+INSERT INTO onlyonce_private.epochs SELECT incarnation, 1 FROM onlyonce_private.incarnations;
+INSERT INTO onlyonce_private.batches (incarnation, batch_id, epoch, state, run_id, source_to, offsets_hash, partitions, ingestion_time,
+    bucket, gc_floor, settings, mode, declaration_hash, read, kept, invalid, expired, duplicate, in_time, late, max_event_time_after,
     delta_version, conserved, begun_at, committed_at)
-SELECT lineage, i, 1, 'committed', 'run_' || i / 20, jsonb_build_object('reservoirVersion', i + 2, 'index', -1), repeat('x', 64), 2,
+SELECT incarnation, i, 1, 'committed', 'run_' || i / 20, jsonb_build_object('reservoirVersion', i + 2, 'index', -1), repeat('x', 64), 2,
     now(), i, 0, jsonb_build_object('a setting', repeat('x', 300)), 'exactly_once', 'd1', 10 * r, 9 * r, 0, 0, r, 8 * (1 - r),
     1 - r, CASE WHEN r = 1 THEN timestamptz '2013-01-01Z' + i * interval '10 min' END, CASE WHEN r = 1 THEN i + 1 END, true, now() - interval '49 hours', now() - interval '48 hours'
-FROM onlyonce_private.lineages, generate_series(0, :n - 1) i, LATERAL (SELECT (query = 'receive')::int AS r) r;
-INSERT INTO onlyonce_private.units (unique_id, lineage, batch_id, sink, partition, epoch, attempt, kind, rows, kept, invalid,
-    remnant, duplicate)
-SELECT lineage || '/' || batch_id || '/s/' || p, lineage, batch_id, 's', p, 1, '0.0', 'witness', 1, kept / 9 * (9 * p), 0, 0,
+FROM onlyonce_private.incarnations, generate_series(0, :n - 1) i, LATERAL (SELECT (query = 'receive')::int AS r) r;
+INSERT INTO onlyonce_private.units (unique_id, incarnation, batch_id, sink, partition, epoch, attempt, kind, rows, kept, invalid,
+    expired, duplicate)
+SELECT incarnation || '/' || batch_id || '/s/' || p, incarnation, batch_id, 's', p, 1, '0.0', 'witness', 1, kept / 9 * (9 * p), 0, 0,
     duplicate * p
 FROM onlyonce_private.batches, generate_series(0, 1) p;
 INSERT INTO onlyonce_private.window_counts
-SELECT lineage, batch_id, 'per_shop', w, w + interval '10 min', in_time, late FROM onlyonce_private.batches,
-    LATERAL (SELECT timestamptz '2013-01-01Z' + batch_id * interval '10 min' AS w) w WHERE lineage = 'shop/per_shop/1';
+SELECT incarnation, batch_id, 'per_shop', w, w + interval '10 min', in_time, late FROM onlyonce_private.batches,
+    LATERAL (SELECT timestamptz '2013-01-01Z' + batch_id * interval '10 min' AS w) w WHERE incarnation = 'shop/per_shop/1';
 INSERT INTO onlyonce_private.panes
-SELECT 'shop', output, window_start, window_end, 0, true, 1, lineage, batch_id, 'd1' FROM onlyonce_private.window_counts;
-INSERT INTO onlyonce_private.files (instance, output, lineage, batch_id, partition, window_start, window_end, shard, shards, generation,
+SELECT 'shop', output, window_start, window_end, 0, true, 1, incarnation, batch_id, 'd1' FROM onlyonce_private.window_counts;
+INSERT INTO onlyonce_private.files (instance, output, incarnation, batch_id, partition, window_start, window_end, shard, shards, generation,
     pane, place, temporary, name, rows, bytes, checksum, finalized_at)
-SELECT 'shop', output, lineage, batch_id, 0, window_start, window_end, 0, 1, 0, 1, 'here', batch_id, batch_id, 1, 1, 'x',
+SELECT 'shop', output, incarnation, batch_id, 0, window_start, window_end, 0, 1, 0, 1, 'here', batch_id, batch_id, 1, 1, 'x',
     CASE WHEN batch_id >= 20 THEN now() END FROM onlyonce_private.window_counts;
 """
 

@@ -43,7 +43,7 @@ ELSEWHERE = {
     "If a record of `events` has no line in the input files, the receipt reports it and the exit code is 1.": f"{FORGET}test_every_spelling_goes_and_a_record_without_a_line_is_reported",
     "The reason of an invalid record shows no key and no header of its message:": "tests/spark/sources/test_shown_columns.py::test_a_reason_has_no_value_of_a_header",
     "An erasure deletes what the log keeps of errors of batches, and replaces errors of runs and alerts that quote the " "record by a note.": f"{ERASED}test_errors_in_the_log_go",
-    "A release that has ended keeps hashes of reasons, since a reason may quote a record.": "tests/contract/outputs/test_release.py::test_a_release_that_has_ended_keeps_no_reason",
+    "A reprocessing that has ended keeps hashes of reasons, since a reason may quote a record.": "tests/contract/outputs/test_reprocess.py::test_a_reprocessing_that_has_ended_keeps_no_reason",
     "An output whose windows can't be computed again holds up neither the other outputs nor the erasure of " "another person.": FAILING,
     "The receipt names the output and the `onlyonce backfill` to run once the cause is repaired; the exit code is 1.": FAILING,
     "After an erasure no value is in Spark's state of an output that can be computed again,": EVERYWHERE,

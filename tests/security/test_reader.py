@@ -11,7 +11,7 @@ import pytest
 from psycopg2.extensions import connection
 
 from onlyonce.commitlog import outbox
-from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.incarnations import Incarnations
 from onlyonce.core import stored_names
 from onlyonce.database import locks
 from onlyonce.database.connect import Session, run, transaction
@@ -65,7 +65,7 @@ def test_the_reader_stores_nothing(reader: connection, server: Server) -> None:
         cursor.execute("SELECT lo_create(0)")
 
 
-KEYS = ("onlyonce deliver shop/mail/deliver", "onlyonce long run shop", "collect shop", "catalog_1", "shop", "public")
+KEYS = ("onlyonce deliver shop/mail/deliver", "onlyonce long run shop", "gc shop", "catalog_1", "shop", "public")
 """What the reader may hash, by the names that it reads in the views."""
 
 
@@ -199,6 +199,6 @@ def test_a_name_of_many_digits_ends_no_driver(log: Log) -> None:  # noqa: F811
         closing(
             psycopg2.connect(log.url.replace("+psycopg2", ""), application_name=f"onlyonce/{driver.number}/{'9' * 23}")
         ),
-        Lineages.once(log.database) as lineages,
+        Incarnations.once(log.database) as incarnations,
     ):
-        lineages._end_older_sessions(driver)
+        incarnations._end_older_sessions(driver)

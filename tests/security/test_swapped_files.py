@@ -19,10 +19,10 @@ from tests.security.statements import states
 
 @states(
     "A file that another user put into an inbox is opened once, without following a link, and read by that "
-    "descriptor, also by `onlyonce release`."
+    "descriptor, also by `onlyonce reprocess`."
 )
-def test_a_released_file_that_became_a_link_is_not_read(spark: Any, tmp_path: Path) -> None:
-    """It was a file when the release looked at it."""
+def test_a_reprocessed_file_that_became_a_link_is_not_read(spark: Any, tmp_path: Path) -> None:
+    """It was a file when the reprocessing looked at it."""
     secret, file = tmp_path / "secret", tmp_path / "a.jsonl"
     secret.write_text("s3cret\n")
     file.write_bytes(b"one\n\ntwo\xff\r\nlast")

@@ -24,7 +24,7 @@ from onlyonce.sinks.outbox import send_webhook
 from tests.security.statements import states
 from tests.support.endpoints import Endpoint
 
-ROW = Row(1, "unit", 0, "life", None, '{"n":1}', "", 0)
+ROW = Row(1, "unit", 0, "incarnation", None, '{"n":1}', "", 0)
 HEAD = b"HTTP/1.1 200 OK\r\n"
 BOMB = gzip.compress(b"0" * 30_000_000, 1)
 SLOW = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"

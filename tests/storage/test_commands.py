@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from onlyonce import settings
 from onlyonce.airflow.page import find, read
 from onlyonce.cli import app
-from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.incarnations import Incarnations
 from onlyonce.core.locations import Location, Url
 from onlyonce.failpoints import FailPoint
 from onlyonce.operate import assets, audit, compact, doctor, drop, forget, gc
@@ -121,7 +121,7 @@ def test_the_doctor_finds_what_a_killed_start_and_a_killed_crash_test_left(lived
     assert objects() == before
 
 
-def test_the_doctor_finds_a_lost_checkpoint_and_gives_the_lineage_a_new_life(lived: Shop) -> None:
+def test_the_doctor_finds_a_lost_checkpoint_and_gives_the_incarnation_a_new_incarnation(lived: Shop) -> None:
     stores.of(lived.events).clear(lived.checkpoint("balance"))
     [found] = doctor.main(["--grace=0"]).tables["findings"]
     assert "balance" in found["where"]
@@ -226,7 +226,7 @@ def every_row(table: Location) -> Iterator[Any]:
             yield from arrow_files.rows(entry.at).to_pylist()
 
 
-def test_a_new_life_takes_the_transaction_of_a_batch_whose_rows_are_not_in_the_table(shop: Shop) -> None:
+def test_a_new_incarnation_takes_the_transaction_of_a_batch_whose_rows_are_not_in_the_table(shop: Shop) -> None:
     shop.receive(("a", at(0)))
     shop.receive(upto="begin")
     driver, number, before = shop.drivers["receive"], 1, rows(shop.events)
@@ -234,11 +234,11 @@ def test_a_new_life_takes_the_transaction_of_a_batch_whose_rows_are_not_in_the_t
 
     reset.new("shop/receive", yes=True)
 
-    assert opening.table(shop.events).transaction_version(f"{driver.lineage}/events") == number
-    live = Lineages(shop.log.database).live("shop", "receive")
+    assert opening.table(shop.events).transaction_version(f"{driver.incarnation}/events") == number
+    live = Incarnations(shop.log.database).live("shop", "receive")
     assert live is not None
-    assert live.lineage == "shop/receive/2"
-    assert not reset.batch_holds(shop.events, f"{driver.lineage}/events", number)
+    assert live.incarnation == "shop/receive/2"
+    assert not reset.batch_holds(shop.events, f"{driver.incarnation}/events", number)
     assert rows(shop.events) == before
 
 

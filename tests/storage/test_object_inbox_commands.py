@@ -1,4 +1,4 @@
-"""What commands do to an inbox in a store: a release puts one object there, an erasure names the objects that hold such
+"""What commands do to an inbox in a store: a reprocessing puts one object there, an erasure names the objects that hold such
 lines and writes none.
 
 Without Spark.
@@ -15,7 +15,7 @@ import pytest
 from deltalake import write_deltalake
 
 from onlyonce import settings
-from onlyonce.commitlog import releases
+from onlyonce.commitlog import reprocessings
 from onlyonce.core.errors import Refused, Retryable
 from onlyonce.core.locations import Location
 from onlyonce.core.runs import Report
@@ -25,7 +25,7 @@ from onlyonce.operate import forget
 from onlyonce.outputs import reprocess
 from onlyonce.tables import stores
 from tests.contract.conftest import log, new_log
-from tests.contract.outputs import test_release as of_a_folder
+from tests.contract.outputs import test_reprocess as of_a_folder
 from tests.contract.shop import Shop, at, shop
 from tests.storage.test_commands import killed_at, rows
 from tests.support.erasure_places import plants
@@ -65,13 +65,13 @@ def lines(inbox: Location) -> Counter[bytes]:
     return Counter(line for entry in store.entries(inbox) for line in store.read(entry.at).splitlines())
 
 
-def released() -> Report:
-    """`onlyonce release shop --invalid --yes`."""
+def reprocessed() -> Report:
+    """`onlyonce reprocess shop --invalid --yes`."""
     return reprocess.main(["shop", "--invalid", "--yes"])
 
 
-@pytest.mark.parametrize("point", [None, "release-before-put", "release-after-put"])
-def test_a_release_puts_its_lines_there_once(
+@pytest.mark.parametrize("point", [None, "reprocess-before-put", "reprocess-after-put"])
+def test_a_reprocessing_puts_its_lines_there_once(
     shop: Shop, inbox: Location, monkeypatch: pytest.MonkeyPatch, point: str | None
 ) -> None:
     """Killed before and after its object is there; a repeat finds nothing to do."""
@@ -79,23 +79,23 @@ def test_a_release_puts_its_lines_there_once(
     shop.receive(("twice", "no JSON"), ("twice", "no JSON"))
     if point:
         with monkeypatch.context() as armed:
-            for module in (reprocess, releases):
+            for module in (reprocess, reprocessings):
                 killed_at(armed, module, point)
             with pytest.raises(FailPoint):
-                released()
-    released()
+                reprocessed()
+    reprocessed()
     wanted = Counter({b"wrong": 1, b"worse": 1, b"twice": 2})
     assert lines(inbox) == wanted
-    assert [entry.at.name for entry in stores.of(inbox).entries(inbox)] == ["released-invalid-000001.jsonl"]
-    assert "nothing to release" in released().title
+    assert [entry.at.name for entry in stores.of(inbox).entries(inbox)] == ["reprocessed-invalid-000001.jsonl"]
+    assert "nothing to reprocess" in reprocessed().title
     assert lines(inbox) == wanted
 
 
-def test_an_object_of_another_that_has_the_name_of_a_release_stays(shop: Shop, inbox: Location) -> None:
+def test_an_object_of_another_that_has_the_name_of_a_reprocessing_stays(shop: Shop, inbox: Location) -> None:
     """As a file would: whoever put it there has taken the name."""
     shop.receive(("wrong", "no JSON"))
-    stores.of(inbox).put(inbox / "released-invalid-000001.jsonl", b"of somebody\n")
-    released()
+    stores.of(inbox).put(inbox / "reprocessed-invalid-000001.jsonl", b"of somebody\n")
+    reprocessed()
     assert lines(inbox) == Counter({b"of somebody": 1})
 
 

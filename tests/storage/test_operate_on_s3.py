@@ -1,5 +1,5 @@
 """A pipeline lives with its inbox and all of its data in S3, Spark's jobs too: killed, collected, maintained,
-finalized, filled back, parts of it forgotten and released, reborn.
+finalized, filled back, parts of it forgotten and reprocessed, reborn.
 
 After each of it the results are those of the plain batch computation.
 """
@@ -98,9 +98,9 @@ def test_a_pipeline_lives_in_a_store(platform: Platform, root: Location, monkeyp
     assert filed() == wanted(records[~records["late"]])
 
     left = unnamed(events)
-    onlyonce("collect", "shop")
+    onlyonce("gc", "shop")
     onlyonce("maintain", "shop")
-    onlyonce("collect", "shop")
+    onlyonce("gc", "shop")
     assert left
     assert unnamed(events) == set()
     assert len(opening.table(events).file_uris()) <= 4
@@ -110,10 +110,10 @@ def test_a_pipeline_lives_in_a_store(platform: Platform, root: Location, monkeyp
     assert filed() == wanted(records)
 
     monkeypatch.setenv("STORED_DAYS_AHEAD", "9")
-    onlyonce("release", "shop", "--invalid", "--reason", "ahead", "--yes")
+    onlyonce("reprocess", "shop", "--invalid", "--reason", "ahead", "--yes")
     code, output = platform.run_whole("shop", "--close", timeout=PATIENCE)
     assert code == 0, output
-    records = pd.concat([records, shop_oracle.distinct([[ahead]])[[*records.columns.drop("tide")]]])
+    records = pd.concat([records, shop_oracle.distinct([[ahead]])[[*records.columns.drop("max_event_time")]]])
     assert each() == multiset(records, "id", "shop", "cents")
 
     told = onlyonce("forget", "shop", "--where", f"shop = '{WHO}'", "--yes")
@@ -126,7 +126,7 @@ def test_a_pipeline_lives_in_a_store(platform: Platform, root: Location, monkeyp
     last: dict[str, Any] = {"id": "last", "shop": "shop-1", "at": day, "cents": 1, "weight": 1.0}
     checkpoint = settings.data_location("shop") / "checkpoints" / "each" / "1"
     stores.of(checkpoint).clear(checkpoint)
-    onlyonce("lineage", "new", "shop/each", "--yes")
+    onlyonce("incarnation", "new", "shop/each", "--yes")
     put("last.jsonl", [last])
     code, output = platform.run_whole("shop", "--close", timeout=PATIENCE)
     assert code == 0, output

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from onlyonce import context
-from onlyonce.commitlog.lineages import Driver, Lineages
+from onlyonce.commitlog.incarnations import Driver, Incarnations
 from onlyonce.context import Query, WorkingCopy, drain_query
 from onlyonce.core.errors import Retryable
 from onlyonce.core.locations import Location, location
@@ -110,7 +110,7 @@ def test_a_query_goes_on_from_what_was_put_and_with_the_plan_of_another(
 ) -> None:
     """With Spark itself: another driver plans the second batch just before, and the query starts again; then the copy
     is lost, as with its machine."""
-    monkeypatch.setattr(Lineages, "check_epoch", lambda *_: None)  # our epoch stays the highest
+    monkeypatch.setattr(Incarnations, "check_epoch", lambda *_: None)  # our epoch stays the highest
     for number in range(3):
         spark.createDataFrame([(number,)], "n long").coalesce(1).write.format("delta").mode("append").save(
             str(tmp_path / "table")

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from onlyonce.api.pipeline import Delta, Files, Output, Pipeline
 from onlyonce.core import errors
-from tests.support.shop import LATENESS, MINUTE
+from tests.support.shop import MINUTE, WATERMARK_DELAY
 from tests.support.shop_transforms import per_shop
 
 
@@ -32,7 +32,7 @@ def _unless(variable: str, sales: DataFrame) -> DataFrame:
 
 
 ME = "tests.support.apart"
-OPTIONS: dict[str, Any] = {"window": MINUTE, "lateness": LATENESS, "sink": Delta()}
+OPTIONS: dict[str, Any] = {"window": MINUTE, "watermark_delay": WATERMARK_DELAY, "sink": Delta()}
 
 PIPELINES = [
     Pipeline(

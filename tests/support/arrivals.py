@@ -13,7 +13,7 @@ from onlyonce.receive import exchange
 from onlyonce.sources.lines import Lines
 
 
-def records_of(spark: SparkSession, lines: Lines, pipeline: Pipeline, system_time: datetime) -> list[Row]:
+def records_of(spark: SparkSession, lines: Lines, pipeline: Pipeline, ingestion_time: datetime) -> list[Row]:
     """The records of some lines, whatever way each of them goes."""
     with TemporaryDirectory() as folder:
-        return exchange.rows(spark, lines, pipeline, system_time, Path(folder)).collect()
+        return exchange.rows(spark, lines, pipeline, ingestion_time, Path(folder)).collect()

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from onlyonce.api.pipeline import Delta, Files, FileSink, Output, Pipeline
 from onlyonce.core.windows import Sliding
-from tests.support.shop import LATENESS, MINUTE
+from tests.support.shop import MINUTE, WATERMARK_DELAY
 
 
 def joined(sales: DataFrame) -> DataFrame:
@@ -38,8 +38,8 @@ PIPELINES = [
         record_id=("id",),
         event_time="at",
         outputs=(
-            Output(name="raw", transform=f"{ME}:joined", window=SLIDING, lateness=LATENESS, sink=Delta()),
-            Output(name="files", transform=f"{ME}:joined", window=MINUTE, lateness=LATENESS, sink=FileSink(shards=1)),
+            Output(name="raw", transform=f"{ME}:joined", window=SLIDING, watermark_delay=WATERMARK_DELAY, sink=Delta()),
+            Output(name="files", transform=f"{ME}:joined", window=MINUTE, watermark_delay=WATERMARK_DELAY, sink=FileSink(shards=1)),
         ),
     )
 ]  # fmt: skip

@@ -37,7 +37,7 @@ SHOP = replace(
             name="counted",
             transform=f"{HERE}:per_shop",
             window=Fixed(5 * MINUTE),
-            lateness=MINUTE,
+            watermark_delay=MINUTE,
             panes="at_close",
             sink=Postgres(table="results.counted"),
         ),

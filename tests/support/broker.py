@@ -25,7 +25,7 @@ PATIENCE = 60.0
 """Seconds that a broker may take to answer. It takes about four."""
 MEMORY = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 # Nothing goes by its time, since tests write messages of any time; what is to go they delete.
-# The session is short, since a killed broker is let in again when that of its old life has run out.
+# The session is short, since a killed broker is let in again when that of its old incarnation has run out.
 SETTINGS = """
 process.roles=broker,controller
 node.id=1

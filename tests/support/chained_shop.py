@@ -14,7 +14,7 @@ from onlyonce import Delta, Files, Fixed, Output, Pipeline, Postgres, Sliding
 
 ME = "tests.support.chained_shop"
 MINUTE = timedelta(minutes=1)
-LATENESS = timedelta(seconds=10)
+WATERMARK_DELAY = timedelta(seconds=10)
 
 
 def per_shop(records: DataFrame) -> DataFrame:
@@ -48,18 +48,18 @@ PIPELINES = [
     pipeline(
         "shop",
         Output(
-            name="tens", from_output="fives", transform=f"{ME}:best", window=Fixed(10 * MINUTE), lateness=LATENESS,
+            name="tens", from_output="fives", transform=f"{ME}:best", window=Fixed(10 * MINUTE), watermark_delay=WATERMARK_DELAY,
             sink=Delta(write="upsert", keys=("window_start", "shop")),
         ),
         Output(
-            name="fives", from_output="minutes", transform=f"{ME}:best", window=Fixed(5 * MINUTE), lateness=2 * LATENESS, late="recompute",
+            name="fives", from_output="minutes", transform=f"{ME}:best", window=Fixed(5 * MINUTE), watermark_delay=2 * WATERMARK_DELAY, late="recompute",
             sink=Postgres(table="results.fives", write="append"),
         ),
-        Output(name="minutes", transform=f"{ME}:per_shop", window=Fixed(MINUTE), lateness=LATENESS, late="recompute", sink=Delta()),
+        Output(name="minutes", transform=f"{ME}:per_shop", window=Fixed(MINUTE), watermark_delay=WATERMARK_DELAY, late="recompute", sink=Delta()),
     ),
     pipeline(
         "loose",
-        Output(name="near", transform=f"{ME}:per_shop", window=Sliding(2 * MINUTE, MINUTE), lateness=LATENESS, sink=Delta()),
+        Output(name="near", transform=f"{ME}:per_shop", window=Sliding(2 * MINUTE, MINUTE), watermark_delay=WATERMARK_DELAY, sink=Delta()),
         Output(name="of_near", from_output="near", transform=f"{ME}:best", window=Fixed(5 * MINUTE), sink=Delta()),
         Output(name="of_of_near", from_output="of_near", transform=f"{ME}:best", window=Fixed(10 * MINUTE), sink=Delta()),
     ),

@@ -54,7 +54,7 @@ def declare(folder: Path, output: str, schema: str = SCHEMA, more: str = "") -> 
     return path
 
 
-def output(function: str, options: str = "window=Fixed(MINUTE), lateness=MINUTE, sink=Delta()") -> str:
+def output(function: str, options: str = "window=Fixed(MINUTE), watermark_delay=MINUTE, sink=Delta()") -> str:
     """The one output, as Python."""
     return f"Output(name='sums', transform='tests.support.changes:{function}', {options})"
 

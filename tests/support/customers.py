@@ -36,15 +36,15 @@ CUSTOMERS = Pipeline(
     outputs=(
         Output(
             name="newest", transform="tests.support.customers:changes",
-            sink=Postgres(table="results.customers", write="upsert", keys="key", newest_by="position", deletes="gone"),
+            sink=Postgres(table="results.customers", write="upsert", keys="key", sequence_by="position", delete_when="gone"),
         ),
         Output(
             name="lake", transform="tests.support.customers:changes",
-            sink=Delta(path="customers", write="upsert", keys="key", newest_by="position", deletes="gone"),
+            sink=Delta(path="customers", write="upsert", keys="key", sequence_by="position", delete_when="gone"),
         ),
         Output(
             name="history", transform="tests.support.customers:versions",
-            sink=Postgres(table="results.customers_history", write="history", keys="key", newest_by="position", deletes="gone"),
+            sink=Postgres(table="results.customers_history", write="history", keys="key", sequence_by="position", delete_when="gone"),
         ),
     ),
 )  # fmt: skip

@@ -28,11 +28,11 @@ CUSTOMERS = Pipeline(
     outputs=(
         Output(
             name="newest", transform=ME,
-            sink=Postgres(table="results.customers", write="upsert", keys="key", newest_by="position", deletes="gone"),
+            sink=Postgres(table="results.customers", write="upsert", keys="key", sequence_by="position", delete_when="gone"),
         ),
         Output(
             name="lake", transform=ME,
-            sink=Delta(path="customers", write="upsert", keys="key", newest_by="position", deletes="gone"),
+            sink=Delta(path="customers", write="upsert", keys="key", sequence_by="position", delete_when="gone"),
         ),
     ),
 )  # fmt: skip

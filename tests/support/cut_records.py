@@ -39,14 +39,18 @@ def floor(time: datetime, size: timedelta = MINUTE) -> datetime:
 def came(files: list[list[Record]]) -> Iterator[tuple[Record, datetime | None]]:
     """Each distinct record, with the largest time of the files before its own."""
     seen: set[str] = set()
-    tide = None
+    max_event_time = None
     for file in files:
         new = list({one["id"]: one for one in file if one["id"] not in seen}.values())
-        yield from ((one, tide) for one in new)
+        yield from ((one, max_event_time) for one in new)
         seen |= {one["id"] for one in new}
-        tide = max([at(one) for one in new] + ([tide] if tide else []))
+        max_event_time = max([at(one) for one in new] + ([max_event_time] if max_event_time else []))
 
 
-def in_time(files: list[list[Record]], lateness: timedelta) -> list[Record]:
-    """Each distinct record that is not behind what earlier files have told, less the lateness."""
-    return [one for one, tide in came(files) if tide is None or at(one) > tide - lateness]
+def in_time(files: list[list[Record]], watermark_delay: timedelta) -> list[Record]:
+    """Each distinct record that is not behind what earlier files have told, less the watermark delay."""
+    return [
+        one
+        for one, max_event_time in came(files)
+        if max_event_time is None or at(one) > max_event_time - watermark_delay
+    ]

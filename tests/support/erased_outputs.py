@@ -9,7 +9,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 
 from onlyonce.api.pipeline import FileSink, Output, Postgres
-from tests.support.shop import LATENESS, MINUTE, SHOP
+from tests.support.shop import MINUTE, SHOP, WATERMARK_DELAY
 from tests.support.shop_transforms import per_shop
 
 
@@ -25,11 +25,11 @@ PIPELINES = [
         SHOP,
         outputs=(
             Output(
-                name="broken", transform="tests.support.erased_outputs:failing", window=MINUTE, lateness=LATENESS,
+                name="broken", transform="tests.support.erased_outputs:failing", window=MINUTE, watermark_delay=WATERMARK_DELAY,
                 sink=Postgres(table="results.broken", write="append"),
             ),
             Output(
-                name="filed", transform="tests.support.shop_transforms:per_shop", window=MINUTE, lateness=LATENESS,
+                name="filed", transform="tests.support.shop_transforms:per_shop", window=MINUTE, watermark_delay=WATERMARK_DELAY,
                 sink=FileSink(shards=1),
             ),
         ),

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from jobs.pipelines import MINUTE, USER_COUNTS
 from onlyonce.api.pipeline import Files, FileSink, Output
 
-LATENESS = timedelta(minutes=1)
+WATERMARK_DELAY = timedelta(minutes=1)
 
 
 def records(events: DataFrame) -> DataFrame:
@@ -24,7 +24,7 @@ PIPELINES = [
         source=Files(max_files_a_batch=1),
         outputs=(
             Output(
-                name="per_user", transform="jobs.transforms:counts_per_user", window=MINUTE, lateness=LATENESS,
+                name="per_user", transform="jobs.transforms:counts_per_user", window=MINUTE, watermark_delay=WATERMARK_DELAY,
                 sink=FileSink(),
             ),
             Output(
@@ -32,7 +32,7 @@ PIPELINES = [
                 sink=FileSink(format="parquet", shards=2),
             ),
             Output(
-                name="records", transform="tests.support.file_outputs:records", window=MINUTE, lateness=LATENESS,
+                name="records", transform="tests.support.file_outputs:records", window=MINUTE, watermark_delay=WATERMARK_DELAY,
                 sink=FileSink(format="csv", shards=3, keys=("user",)),
             ),
         ),

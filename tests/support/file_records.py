@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 
 from onlyonce.api.pipeline import FileSink, Output
 from onlyonce.core.windows import Sliding
-from tests.support.shop import LATENESS, SHOP
+from tests.support.shop import SHOP, WATERMARK_DELAY
 
 TWO_MINUTES = Sliding(timedelta(minutes=2), slide=timedelta(minutes=1))
 
@@ -24,7 +24,7 @@ PIPELINES = [
         SHOP,
         outputs=(
             Output(
-                name="records", transform="tests.support.file_records:records", window=TWO_MINUTES, lateness=LATENESS,
+                name="records", transform="tests.support.file_records:records", window=TWO_MINUTES, watermark_delay=WATERMARK_DELAY,
                 sink=FileSink(format="csv", shards=1),
             ),
         ),

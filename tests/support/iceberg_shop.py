@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from onlyonce import Iceberg, Output
-from tests.support.shop import LATENESS, MINUTE, SHOP
+from tests.support.shop import MINUTE, SHOP, WATERMARK_DELAY
 
 CATALOG = "lake"
 
@@ -16,7 +16,7 @@ PIPELINES = [
         partitions=2,
         outputs=(
             Output(
-                name="per_shop", transform="tests.support.shop_transforms:per_shop", window=MINUTE, lateness=LATENESS,
+                name="per_shop", transform="tests.support.shop_transforms:per_shop", window=MINUTE, watermark_delay=WATERMARK_DELAY,
                 sink=Iceberg(table="results.per_shop", catalog=CATALOG),
             ),
             Output(

@@ -13,7 +13,7 @@ from onlyonce.core.windows import Fixed
 
 ME = "tests.support.joined_shop"
 WITHIN = timedelta(seconds=30)
-LATENESS = timedelta(seconds=10)
+WATERMARK_DELAY = timedelta(seconds=10)
 MINUTE = Fixed(timedelta(minutes=1))
 
 
@@ -40,12 +40,12 @@ PIPELINES = [
         record_id="id",
         event_time="at",
         outputs=[
-            Output(name="paid", join=join("inner"), window=MINUTE, lateness=LATENESS, sink=Delta()),
+            Output(name="paid", join=join("inner"), window=MINUTE, watermark_delay=WATERMARK_DELAY, sink=Delta()),
             Output(
                 name="all_of_both",
                 join=join("full"),
                 window=MINUTE,
-                lateness=LATENESS,
+                watermark_delay=WATERMARK_DELAY,
                 late="recompute",
                 sink=Postgres(table="results.all_of_both", write="append"),
             ),

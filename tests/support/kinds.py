@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from onlyonce.api.pipeline import Delta, Files, Output, Pipeline, Postgres
 from onlyonce.core.windows import Session, Sliding
-from tests.support.shop import LATENESS, MINUTE
+from tests.support.shop import MINUTE, WATERMARK_DELAY
 
 
 def plain(sales: DataFrame) -> DataFrame:
@@ -46,18 +46,18 @@ PIPELINES = [
             Output(name="plain", transform=f"{ME}:plain", sink=Postgres(table="results.plain")),
             Output(name="totals", transform=f"{ME}:totals", panes="early", sink=Delta(write="upsert", keys=("shop",))),
             Output(
-                name="early", transform=f"{ME}:by_window", window=MINUTE, lateness=LATENESS, panes="early",
+                name="early", transform=f"{ME}:by_window", window=MINUTE, watermark_delay=WATERMARK_DELAY, panes="early",
                 sink=Delta(write="upsert", keys=KEYS),
             ),
             Output(
-                name="elsewhere", transform=f"{ME}:by_window", window=MINUTE, lateness=LATENESS,
+                name="elsewhere", transform=f"{ME}:by_window", window=MINUTE, watermark_delay=WATERMARK_DELAY,
                 sink=Postgres(table="results.elsewhere", write="upsert", keys=KEYS, connection="TEST_OTHER_DATABASE"),
             ),
             Output(
-                name="sliding", transform=f"{ME}:by_window", sink=Delta(), lateness=LATENESS,
+                name="sliding", transform=f"{ME}:by_window", sink=Delta(), watermark_delay=WATERMARK_DELAY,
                 window=Sliding(timedelta(minutes=2), timedelta(minutes=1)),
             ),
-            Output(name="session", transform=f"{ME}:by_window", window=Session(timedelta(seconds=20)), lateness=LATENESS, sink=Delta()),
+            Output(name="session", transform=f"{ME}:by_window", window=Session(timedelta(seconds=20)), watermark_delay=WATERMARK_DELAY, sink=Delta()),
         ),
     )
 ]  # fmt: skip

@@ -7,14 +7,14 @@ from datetime import timedelta
 
 from onlyonce.api.pipeline import Delta, Output
 from onlyonce.core.windows import Session, Sliding, Window
-from tests.support.shop import LATENESS, MINUTE, SHOP
+from tests.support.shop import MINUTE, SHOP, WATERMARK_DELAY
 
 PER_SHOP = "tests.support.shop_transforms:per_shop"
 
 
 def output(name: str, window: Window) -> Output:
     """Sums by shop over such windows."""
-    return Output(name=name, transform=PER_SHOP, window=window, lateness=LATENESS, sink=Delta())
+    return Output(name=name, transform=PER_SHOP, window=window, watermark_delay=WATERMARK_DELAY, sink=Delta())
 
 
 LEAN = replace(

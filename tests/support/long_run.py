@@ -49,23 +49,23 @@ READ_UPTO = "(o.source_to->>'reservoirVersion')::bigint - ((o.source_to->>'index
 def read_upto(platform: Platform) -> list[int]:
     """The last version of `events` that each batch of an output has begun to read."""
     found = platform.sql(f"""SELECT {READ_UPTO} AS version FROM onlyonce_private.batches o
-                             JOIN onlyonce_private.lineages l ON l.lineage = o.lineage AND l.query <> 'receive'""")
+                             JOIN onlyonce_private.incarnations l ON l.incarnation = o.incarnation AND l.query <> 'receive'""")
     return [int(version) for version in found["version"]]
 
 
 def out_of_order(platform: Platform) -> int:
     """How many (output batch, receive batch) pairs there are where the output began on rows whose batch had not ended,
     and how many closes fell into a receive batch: none, by whatever luck of two threads."""
-    received = "JOIN onlyonce_private.lineages s ON s.lineage = r.lineage AND s.query = 'receive'"
+    received = "JOIN onlyonce_private.incarnations s ON s.incarnation = r.incarnation AND s.query = 'receive'"
     found = platform.sql(f"""
         SELECT (SELECT count(*) FROM onlyonce_private.batches o
-                JOIN onlyonce_private.lineages l ON l.lineage = o.lineage AND l.query <> 'receive'
+                JOIN onlyonce_private.incarnations l ON l.incarnation = o.incarnation AND l.query <> 'receive'
                 JOIN onlyonce_private.batches r ON r.delta_version <= {READ_UPTO} {received}
                 WHERE o.begun_at < r.committed_at)
              + (SELECT count(*) FROM onlyonce_private.batches o
-                JOIN onlyonce_private.lineages l ON l.lineage = o.lineage AND l.query <> 'receive'
+                JOIN onlyonce_private.incarnations l ON l.incarnation = o.incarnation AND l.query <> 'receive'
                 JOIN onlyonce_private.closes r ON r.delta_version <= {READ_UPTO} WHERE o.begun_at < r.committed_at)
-             + (SELECT count(*) FROM onlyonce_private.closes c JOIN onlyonce_private.batches r USING (lineage)
+             + (SELECT count(*) FROM onlyonce_private.closes c JOIN onlyonce_private.batches r USING (incarnation)
                 WHERE c.begun_at < r.committed_at AND c.committed_at > r.begun_at) AS n""")
     return int(found["n"][0])
 

@@ -80,7 +80,7 @@ def here(function: str) -> str:
     return f"tests.support.looks_up:{function}"
 
 
-WINDOWED: dict[str, Any] = {"window": Fixed(MINUTE), "lateness": MINUTE}
+WINDOWED: dict[str, Any] = {"window": Fixed(MINUTE), "watermark_delay": MINUTE}
 
 
 def shop(cities: Lookup) -> Pipeline:

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from onlyonce.api.outputs import Join, Lookup
 from onlyonce.api.pipeline import Delta, FileSink, Output, Postgres
-from tests.support.shop import LATENESS, MINUTE, SHOP
+from tests.support.shop import MINUTE, SHOP, WATERMARK_DELAY
 
 T = "tests.support.shop_transforms:"
 
@@ -38,7 +38,7 @@ def owned(sales: DataFrame, owners: DataFrame) -> DataFrame:
 PAIRS = Join(
     left="tests.support.marked_shop:sold", right="tests.support.marked_shop:returned", on="shop", within=MINUTE.size
 )
-JOINED = Output(name="pairs", join=PAIRS, window=MINUTE, lateness=LATENESS, sink=Delta())
+JOINED = Output(name="pairs", join=PAIRS, window=MINUTE, watermark_delay=WATERMARK_DELAY, sink=Delta())
 LOOKED_UP = Output(
     name="owned",
     transform="tests.support.marked_shop:owned",
@@ -51,12 +51,12 @@ PIPELINES = [
         SHOP,
         outputs=(
             Output(
-                name="per_shop", transform=f"{T}per_shop", window=MINUTE, lateness=LATENESS, sink=Delta(), reject="tests.support.marked_shop:unsound",
+                name="per_shop", transform=f"{T}per_shop", window=MINUTE, watermark_delay=WATERMARK_DELAY, sink=Delta(), reject="tests.support.marked_shop:unsound",
             ),
-            Output(name="filed", transform=f"{T}per_shop", window=MINUTE, lateness=LATENESS, sink=FileSink(shards=1, format="parquet")),
+            Output(name="filed", transform=f"{T}per_shop", window=MINUTE, watermark_delay=WATERMARK_DELAY, sink=FileSink(shards=1, format="parquet")),
             JOINED,
             Output(name="each", transform=f"{T}each", sink=Postgres(table="results.each", write="append")),
-            Output(name="replaced", transform=f"{T}per_shop", window=MINUTE, lateness=LATENESS, sink=Postgres(table="results.replaced")),
+            Output(name="replaced", transform=f"{T}per_shop", window=MINUTE, watermark_delay=WATERMARK_DELAY, sink=Postgres(table="results.replaced")),
             LOOKED_UP,
         ),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from onlyonce import MySQL, Output
-from tests.support.shop import LATENESS, MINUTE, SHOP
+from tests.support.shop import MINUTE, SHOP, WATERMARK_DELAY
 
 THERE = "TEST_MYSQL"
 
@@ -15,7 +15,7 @@ PIPELINES = [
         partitions=2,
         outputs=(
             Output(
-                name="per_shop", transform="tests.support.shop_transforms:per_shop", window=MINUTE, lateness=LATENESS,
+                name="per_shop", transform="tests.support.shop_transforms:per_shop", window=MINUTE, watermark_delay=WATERMARK_DELAY,
                 sink=MySQL(table="per_shop", connection=THERE),
             ),
             Output(

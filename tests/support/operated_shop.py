@@ -1,4 +1,4 @@
-"""The test pipeline with what a backfill, a release, an erasure and a finalize work on, where inbox and data are in an
+"""The test pipeline with what a backfill, a reprocessing, an erasure and a finalize work on, where inbox and data are in an
 object store: files by windows, and single records.
 
 STORED_DAYS_AHEAD: what is dated later than so many days from now is invalid.
@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from onlyonce.api.pipeline import Delta, Files, FileSink, Output, Pipeline
 from onlyonce.environment import variable
-from tests.support.shop import LATENESS, MINUTE
+from tests.support.shop import MINUTE, WATERMARK_DELAY
 
 SHOP = Pipeline(
     name="shop",
@@ -21,7 +21,7 @@ SHOP = Pipeline(
     max_ahead=timedelta(days=float(variable("STORED_DAYS_AHEAD") or 1)),
     outputs=(
         Output(
-            name="filed", transform="tests.support.shop_transforms:per_shop", window=MINUTE, lateness=LATENESS,
+            name="filed", transform="tests.support.shop_transforms:per_shop", window=MINUTE, watermark_delay=WATERMARK_DELAY,
             sink=FileSink(path=variable("STORED_FILES"), shards=1),
         ),
         Output(name="each", transform="tests.support.shop_transforms:each", sink=Delta()),

@@ -22,7 +22,7 @@ SHOP = Pipeline(
     event_time="at",
     outputs=(
         Output(
-            name="counted", transform=f"{HERE}:per_shop", window=Fixed(5 * MINUTE), lateness=MINUTE, panes=AfterRecords(7),
+            name="counted", transform=f"{HERE}:per_shop", window=Fixed(5 * MINUTE), watermark_delay=MINUTE, panes=AfterRecords(7),
             sink=Postgres(table="results.counted", write="upsert", keys=KEYS),
         ),
         Output(

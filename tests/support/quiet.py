@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from onlyonce.api.pipeline import Delta, Files, Output, Pipeline
-from tests.support.shop import LATENESS, MINUTE
+from tests.support.shop import MINUTE, WATERMARK_DELAY
 
 PIPELINES = [
     Pipeline(
@@ -16,7 +16,7 @@ PIPELINES = [
         event_time="at",
         idle_after=timedelta(0),
         outputs=(
-            Output(name="per_shop", transform="tests.support.shop_transforms:per_shop", window=MINUTE, lateness=LATENESS, sink=Delta()),
+            Output(name="per_shop", transform="tests.support.shop_transforms:per_shop", window=MINUTE, watermark_delay=WATERMARK_DELAY, sink=Delta()),
         ),
     )
 ]  # fmt: skip

@@ -11,15 +11,15 @@ from tests.spark.run.test_reference import KEYS, same
 from tests.support.platform import Platform
 
 OF = {"flights": (oracle.FLIGHTS, "2h", "1h"), "user_counts": (oracle.USER_COUNTS, "2min", "1min")}
-"""The data set, its lateness and its window."""
+"""The data set, its watermark delay and its window."""
 
 
 def compare(platform: Platform, name: str, batches: list[list[Path]]) -> None:
     """The log tells each line's fate, and every output is the batch over the distinct rows in time of these lines."""
     files = [path for batch in batches for path in batch]
-    of, lateness, window = OF[name]
+    of, watermark_delay, window = OF[name]
     found = oracle.distinct(files, of)
-    fates = oracle.lateness_by_cut(batches, lateness, window, of=of)
+    fates = oracle.fates_by_cut(batches, watermark_delay, window, of=of)
     assert len(fates) == len(found)
     log = platform.sql(f"SELECT * FROM onlyonce.conservation WHERE instance = '{name}'")
     assert log["conserved"].all()

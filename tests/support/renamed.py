@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 
 from onlyonce.api import load as declarations
-from onlyonce.commitlog import lineages
+from onlyonce.commitlog import incarnations
 from onlyonce.commitlog.batches import Batches
-from onlyonce.commitlog.lineages import Declarations, Driver, Lineages
+from onlyonce.commitlog.incarnations import Declarations, Driver, Incarnations
 from onlyonce.core.batch import Plan
 from onlyonce.database.connect import Database
 from tests.support import shop
@@ -37,8 +37,8 @@ def go_on(url: str, driver: Driver, plan: Plan) -> tuple[int, bool, str, str]:
         one.__name__ = one.__qualname__ = f"Renamed{number}"
     now, parts = declarations.fingerprint(shop.SHOP, "per_shop"), declarations.parts(shop.SHOP, "per_shop")
     database, again = Database(url), plan.__class__(**vars(plan) | {"declaration_hash": now})
-    live = Lineages(database).live("shop", "per_shop")
+    live = Incarnations(database).live("shop", "per_shop")
     assert live is not None
-    Declarations(database).go_on(live, lineages.Declared("shop", "per_shop", now, parts))
+    Declarations(database).go_on(live, incarnations.Declared("shop", "per_shop", now, parts))
     batch = Batches(database).begin(driver, "shop", again, None)
     return len(renamed), batch.replayed, str(batch.plan.declaration_hash), now

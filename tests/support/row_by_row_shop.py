@@ -8,7 +8,7 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 
 from onlyonce.api.pipeline import Delta, Output, Postgres
-from tests.support.shop import LATENESS, MINUTE, SHOP
+from tests.support.shop import MINUTE, SHOP, WATERMARK_DELAY
 
 
 def dated(sales: DataFrame) -> DataFrame:
@@ -23,8 +23,8 @@ PIPELINES = [
         SHOP,
         outputs=(
             Output(name="plain", transform="tests.support.shop_transforms:each", sink=Delta()),
-            Output(name="dated", transform=_HERE, window=MINUTE, lateness=LATENESS, sink=Delta()),
-            Output(name="rows", transform=_HERE, window=MINUTE, lateness=LATENESS, sink=Postgres(table="results.rows")),
+            Output(name="dated", transform=_HERE, window=MINUTE, watermark_delay=WATERMARK_DELAY, sink=Delta()),
+            Output(name="rows", transform=_HERE, window=MINUTE, watermark_delay=WATERMARK_DELAY, sink=Postgres(table="results.rows")),
             Output(
                 name="kept", transform="tests.support.shop_transforms:each",
                 sink=Postgres(table="results.kept", write="upsert", keys=("id",)),

@@ -8,7 +8,7 @@ from onlyonce.api.pipeline import Delta, Files, Output, Pipeline, Postgres
 from onlyonce.core.windows import Fixed
 
 MINUTE = Fixed(timedelta(minutes=1))
-LATENESS = timedelta(minutes=1)
+WATERMARK_DELAY = timedelta(minutes=1)
 
 SHOP = Pipeline(
     name="shop",
@@ -17,13 +17,13 @@ SHOP = Pipeline(
     record_id=("id",),
     event_time="at",
     outputs=(
-        Output(name="per_shop", transform="tests.support.shop_transforms:per_shop", window=MINUTE, lateness=LATENESS, sink=Delta()),
+        Output(name="per_shop", transform="tests.support.shop_transforms:per_shop", window=MINUTE, watermark_delay=WATERMARK_DELAY, sink=Delta()),
         Output(
             name="total", transform="tests.support.shop_transforms:total", from_output="per_shop",
             sink=Postgres(table="results.total", write="append"),
         ),
         Output(
-            name="balance", transform="tests.support.shop_transforms:balance", window=MINUTE, lateness=LATENESS,
+            name="balance", transform="tests.support.shop_transforms:balance", window=MINUTE, watermark_delay=WATERMARK_DELAY,
             sink=Postgres(table="results.balance", write="increment", keys=("shop",)),
         ),
     ),

@@ -34,7 +34,7 @@ def sales(
 
 
 def distinct(files: list[list[dict[str, Any]]]) -> pd.DataFrame:
-    """The distinct records, with window, whether late for it, the batch that kept them and the tide before it.
+    """The distinct records, with window, whether late for it, the batch that kept them and the max event time before it.
 
     One file is one batch.
     """
@@ -44,15 +44,15 @@ def distinct(files: list[list[dict[str, Any]]]) -> pd.DataFrame:
 def every(files: list[list[dict[str, Any]]]) -> pd.DataFrame:
     """The same of each delivery: what at-least-once mode keeps."""
     found: list[dict[str, Any]] = []
-    tide: datetime | None = None
+    max_event_time: datetime | None = None
     for batch, records in enumerate(files):
-        frontier = tide
+        frontier = max_event_time
         for record in records:
             at = datetime.fromisoformat(record["at"])
             start = START + (at - START) // MINUTE * MINUTE
             late = frontier is not None and start + MINUTE <= frontier - MINUTE
-            found.append(record | {"window_start": start, "late": late, "batch": batch, "tide": frontier})
-            tide = at if tide is None else max(tide, at)
+            found.append(record | {"window_start": start, "late": late, "batch": batch, "max_event_time": frontier})
+            max_event_time = at if max_event_time is None else max(max_event_time, at)
     return pd.DataFrame(found)
 
 

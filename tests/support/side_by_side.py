@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from onlyonce.api.pipeline import Delta, Files, Output, Pipeline, Postgres
-from tests.support.shop import LATENESS, MINUTE
+from tests.support.shop import MINUTE, WATERMARK_DELAY
 from tests.support.shop_transforms import per_shop
 
 PATIENCE_SECONDS = 60
@@ -24,7 +24,7 @@ def together(sales: DataFrame) -> DataFrame:
 
 ME = "tests.support.side_by_side"
 UPSERT = Delta(write="upsert", keys=("window_start", "shop"))
-OPTIONS: dict[str, Any] = {"window": MINUTE, "lateness": LATENESS}
+OPTIONS: dict[str, Any] = {"window": MINUTE, "watermark_delay": WATERMARK_DELAY}
 
 PIPELINES = [
     Pipeline(

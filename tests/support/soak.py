@@ -42,7 +42,7 @@ IMPATIENCE = 0.1
 
 @dataclass
 class Soak:
-    """What lives, what was struck, and what is to be undone later."""
+    """What incarnations, what was struck, and what is to be undone later."""
 
     platform: Platform
     server: Server
@@ -194,7 +194,7 @@ class Soak:
         return True
 
     def collect(self, _: Driver) -> bool:
-        """`onlyonce collect`, through the same network."""
+        """`onlyonce gc`, through the same network."""
         command = [sys.executable, "-m", "onlyonce.operate.gc"]
         environment = os.environ | self.platform.environment | {"ONLYONCE_DATABASE_URL": self.proxy.url}
         self.collections.append(

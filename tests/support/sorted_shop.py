@@ -9,7 +9,7 @@ from onlyonce.api.pipeline import Delta, Files, Output, Pipeline, Postgres
 from onlyonce.core.windows import Fixed
 
 MINUTE = Fixed(timedelta(minutes=1))
-LATENESS = timedelta(minutes=1)
+WATERMARK_DELAY = timedelta(minutes=1)
 
 SHOP = Pipeline(
     name="shop",
@@ -18,7 +18,7 @@ SHOP = Pipeline(
     record_id=("id",),
     event_time="at",
     outputs=(
-        Output(name="sales", transform="tests.support.sorted_transforms:by_window", window=MINUTE, lateness=LATENESS, sink=Delta()),
+        Output(name="sales", transform="tests.support.sorted_transforms:by_window", window=MINUTE, watermark_delay=WATERMARK_DELAY, sink=Delta()),
         Output(name="refunds", from_output="sales", sink=Postgres(table="results.refunds", write="append")),
         Output(
             name="total", transform="tests.support.sorted_transforms:total", from_output="sales",

@@ -16,7 +16,7 @@ from onlyonce.failpoints import passing
 
 ME = "tests.support.stateful_shop"
 GAP = timedelta(seconds=20)
-LATENESS = timedelta(seconds=10)
+WATERMARK_DELAY = timedelta(seconds=10)
 MINUTE = Fixed(timedelta(minutes=1))
 GAP_MS = GAP // timedelta(milliseconds=1)
 COLUMNS = ("shop", "what", "at", "id", "records")
@@ -99,13 +99,13 @@ def pipeline(name: str, sink: Delta | Postgres, stateful: Stateful) -> Pipeline:
         schema="id string, shop string, at timestamp",
         record_id="id",
         event_time="at",
-        outputs=Output(name="silences", stateful=stateful, window=MINUTE, lateness=LATENESS, sink=sink),
+        outputs=Output(name="silences", stateful=stateful, window=MINUTE, watermark_delay=WATERMARK_DELAY, sink=sink),
     )
 
 
 PIPELINES = [
     pipeline("shop", Delta(), silences()),
     pipeline("till", Postgres(table="results.silences", write="append"), silences()),
-    pipeline("last", Postgres(table="results.last", write="upsert", keys="shop", newest_by="at"), last()),
-    pipeline("last_in_delta", Delta(write="upsert", keys="shop", newest_by="at"), last()),
+    pipeline("last", Postgres(table="results.last", write="upsert", keys="shop", sequence_by="at"), last()),
+    pipeline("last_in_delta", Delta(write="upsert", keys="shop", sequence_by="at"), last()),
 ]

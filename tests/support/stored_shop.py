@@ -11,7 +11,7 @@ from typing import Any
 
 from onlyonce.api.pipeline import Delta, Files, FileSink, Output, Pipeline
 from tests.support.marked_shop import JOINED, LOOKED_UP
-from tests.support.shop import LATENESS, MINUTE
+from tests.support.shop import MINUTE, WATERMARK_DELAY
 
 FORM: Any = os.environ.get("STORED_SHOP_FORMAT", "json")
 SHOP = Pipeline(
@@ -21,10 +21,10 @@ SHOP = Pipeline(
     record_id=("id",),
     event_time="at",
     outputs=(
-        Output(name="per_shop", transform="tests.support.shop_transforms:per_shop", window=MINUTE, lateness=LATENESS, sink=Delta()),
+        Output(name="per_shop", transform="tests.support.shop_transforms:per_shop", window=MINUTE, watermark_delay=WATERMARK_DELAY, sink=Delta()),
         Output(name="each", transform="tests.support.shop_transforms:each", sink=Delta(path=os.environ.get("STORED_SHOP_EACH"))),
         *(
-            Output(name=name, transform="tests.support.shop_transforms:per_shop", window=MINUTE, lateness=LATENESS, sink=FileSink(path=path, shards=1))
+            Output(name=name, transform="tests.support.shop_transforms:per_shop", window=MINUTE, watermark_delay=WATERMARK_DELAY, sink=FileSink(path=path, shards=1))
             for name, path in (("filed", os.environ.get("STORED_SHOP_FILES")),) if path
         ),
         *((JOINED, LOOKED_UP) if "STORED_SHOP_OWNERS" in os.environ else ()),

@@ -4,7 +4,7 @@ records are folded."""
 from __future__ import annotations
 
 from onlyonce.api.pipeline import Delta, Files, Output, Pipeline
-from tests.support.shop import LATENESS, MINUTE
+from tests.support.shop import MINUTE, WATERMARK_DELAY
 
 SHOP = Pipeline(
     name="shop",
@@ -13,9 +13,9 @@ SHOP = Pipeline(
     record_id=("id",),
     event_time="at",
     outputs=(
-        Output(name="newest", transform="tests.support.shop_transforms:newest", sink=Delta(write="upsert", keys="shop", newest_by=("at", "id"), deletes="gone")),
+        Output(name="newest", transform="tests.support.shop_transforms:newest", sink=Delta(write="upsert", keys="shop", sequence_by=("at", "id"), delete_when="gone")),
         Output(
-            name="all_per_shop", transform="tests.support.shop_transforms:per_shop", window=MINUTE, lateness=LATENESS, late="recompute",
+            name="all_per_shop", transform="tests.support.shop_transforms:per_shop", window=MINUTE, watermark_delay=WATERMARK_DELAY, late="recompute",
             sink=Delta(write="upsert", keys=("window_start", "shop")),
         ),
     ),

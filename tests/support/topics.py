@@ -67,7 +67,7 @@ def cuts(platform: Platform, instance: str) -> list[list[tuple[int, int]]]:
     """The places (partition, offset) that each committed batch of receive had to read, in their order, by the log."""
     rows = platform.sql(
         "SELECT end_offset->'offsets' AS offsets FROM onlyonce.batches WHERE query = 'receive' "
-        f"AND instance = '{instance}' AND state = 'committed' ORDER BY lineage, batch"
+        f"AND instance = '{instance}' AND state = 'committed' ORDER BY incarnation, batch"
     )
     ranges = [[(int(place.rsplit("/", 1)[1]), *ends) for place, ends in row.items()] for row in rows["offsets"]]
     return [[(part, n) for part, first, until in one for n in range(first, until)] for one in ranges]

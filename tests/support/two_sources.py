@@ -104,16 +104,16 @@ class Sale:
 
 @dataclass
 class Model:
-    """What is in time and what is late, by the rule said once more: a batch is judged by the tide before it, and the
-    tide is the least of the sources that are not idle, or of all that have ever been the furthest if all are.
+    """What is in time and what is late, by the rule said once more: a batch is judged by the max event time before it, and the
+    max event time is the least of the sources that are not idle, or of all that have ever been the furthest if all are.
 
     It never moves back."""
 
     sources: list[str]
     shared: bool = False
     by_place: bool = False
-    tide: int | None = None
-    tides: dict[str, int | None] = field(default_factory=dict)
+    max_event_time: int | None = None
+    progress: dict[str, int | None] = field(default_factory=dict)
     last: dict[str, datetime] = field(default_factory=dict)
     idle: set[str] = field(default_factory=set)
     known: set[tuple[str, str]] = field(default_factory=set)
@@ -144,24 +144,24 @@ class Model:
                 continue
             self.known.add(identity)
             end = sale.second // 60 * 60 + 60
-            (self.late if self.tide is not None and end <= self.tide else self.in_time).append(sale)
-            seen = self.tides.get(name)
-            self.tides[name] = sale.second if seen is None else max(seen, sale.second)
+            (self.late if self.max_event_time is not None and end <= self.max_event_time else self.in_time).append(sale)
+            seen = self.progress.get(name)
+            self.progress[name] = sale.second if seen is None else max(seen, sale.second)
         self.last[name] = clock
         self.idle.discard(name)
         self._move()
 
     def _move(self) -> None:
-        awake = [self.tides.get(name) for name in self.sources if name not in self.idle]
+        awake = [self.progress.get(name) for name in self.sources if name not in self.idle]
         if not awake:
             awake = (
-                [max(tide for tide in self.tides.values() if tide is not None)]
-                if any(t is not None for t in self.tides.values())
+                [max(max_event_time for max_event_time in self.progress.values() if max_event_time is not None)]
+                if any(t is not None for t in self.progress.values())
                 else [None]
             )
         if None not in awake:
-            least = min(tide for tide in awake if tide is not None)
-            self.tide = least if self.tide is None else max(self.tide, least)
+            least = min(max_event_time for max_event_time in awake if max_event_time is not None)
+            self.max_event_time = least if self.max_event_time is None else max(self.max_event_time, least)
 
     def windows(self, sales: list[Sale]) -> Counter[Any]:
         """(window's start, place, cents, sales) by a batch over these."""

@@ -1,6 +1,6 @@
 """What a transcript says should happen, computed in the plainest way: a list of records, looked through each time.
 
-Only the arithmetic of windows and the rule of lateness are the product's (`onlyonce.core`); how records are kept,
+Only the arithmetic of windows and the rule of watermark delay are the product's (`onlyonce.core`); how records are kept,
 merged and counted is written here once more.
 """
 
@@ -110,11 +110,11 @@ class OutputModel:
         if self.declared.window is None:
             return False
         end = bounds[1] if bounds else 0
-        return is_late(before, self.declared.window, micros(self.declared.lateness), record.time, end)
+        return is_late(before, self.declared.window, micros(self.declared.watermark_delay), record.time, end)
 
     def _closed(self, after: Frontier) -> Micros | None:
         window = self.declared.window
-        return None if window is None else closed_until(after, window, micros(self.declared.lateness))
+        return None if window is None else closed_until(after, window, micros(self.declared.watermark_delay))
 
     def _writes(self, came: list[tuple[Record, Bounds]], closed: Micros | None, clock: Micros) -> Written:
         if isinstance(self.declared.panes, AfterRecords | AfterTime):
@@ -207,7 +207,7 @@ def _play_bounded(story: Story) -> dict[str, Outcome]:
 
 
 def _of_result(declared: Declared, story: Story, made: dict[str, Outcome]) -> Outcome:
-    """What one result has of the rows of its function; the books of lateness are those of the output that has the
+    """What one result has of the rows of its function; the books of watermark delay are those of the output that has the
     function."""
     if declared.result_of:
         whole = made[declared.result_of]
@@ -228,29 +228,34 @@ class Sources:
 
     def __init__(self, story: Story) -> None:
         self._names, self._idle_after = story.sources, micros(story.source_idle) if story.source_idle else 0
-        self._tides: dict[str, Micros] = {}
+        self._progress: dict[str, Micros] = {}
         self._last: dict[str, Micros] = {}
         self._idle: set[str] = set()
 
     def after(self, known: Frontier, step: Step, records: list[Record]) -> Frontier:
         """The frontier once a step has come."""
         if step.kind == "ended":
-            return replace(known, ended=max(self._tides.values()))
+            return replace(known, ended=max(self._progress.values()))
         assert step.source in self._names, "a batch of one of several sources says whose it is"
         for name in self._names:
             self._last.setdefault(name, step.clock)
         self._last[step.source] = step.clock
         self._idle.discard(step.source)
-        self._tides[step.source] = max([*(record.time for record in records), self._tides.get(step.source, 0)])
+        self._progress[step.source] = max([*(record.time for record in records), self._progress.get(step.source, 0)])
         awake = self._least(known)
         self._idle |= {name for name in self._names if step.clock - self._last[name] >= self._idle_after}
         return self._least(awake)
 
     def _least(self, known: Frontier) -> Frontier:
-        awake = [self._tides.get(name) for name in self._names if name not in self._idle]
+        awake = [self._progress.get(name) for name in self._names if name not in self._idle]
         if None in awake:
             return known
-        return known.after_batch(min([tide for tide in awake if tide is not None], default=max(self._tides.values())))
+        return known.after_batch(
+            min(
+                [max_event_time for max_event_time in awake if max_event_time is not None],
+                default=max(self._progress.values()),
+            )
+        )
 
 
 def is_invalid(record: Record, step: Step, story: Story) -> bool:

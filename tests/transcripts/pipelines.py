@@ -116,7 +116,13 @@ def _output(declared: Declared, told: Story) -> Output:
         assert isinstance(declared.window, Joined)
         sides = {"left": f"{ME}:capitals", "right": f"{ME}:small"}
         join = Join(**sides, on="key", within=declared.window.within, kind=declared.join)
-        return Output(name=declared.name, join=join, window=declared.window, lateness=declared.lateness, sink=Delta())
+        return Output(
+            name=declared.name,
+            join=join,
+            window=declared.window,
+            watermark_delay=declared.watermark_delay,
+            sink=Delta(),
+        )
     if declared.made_from:
         assert isinstance(declared.window, Chained)
         return Output(
@@ -124,7 +130,7 @@ def _output(declared: Declared, told: Story) -> Output:
             transform=f"{ME}:of_closed",
             from_output=declared.made_from,
             window=declared.window.own,
-            lateness=declared.lateness,
+            watermark_delay=declared.watermark_delay,
             sink=Delta(),
         )
     if declared.silence:
@@ -135,7 +141,11 @@ def _output(declared: Declared, told: Story) -> Output:
             timers_within=declared.silence,
         )
         return Output(
-            name=declared.name, stateful=state, window=declared.window, lateness=declared.lateness, sink=Delta()
+            name=declared.name,
+            stateful=state,
+            window=declared.window,
+            watermark_delay=declared.watermark_delay,
+            sink=Delta(),
         )
     early = declared.panes != "on_time"
     keys = ("key",) if declared.window is None else ("window_start", "window_end", "key")
@@ -147,7 +157,7 @@ def _output(declared: Declared, told: Story) -> Output:
         name=declared.name,
         transform=f"{ME}:{function}",
         window=declared.window,
-        lateness=declared.lateness,
+        watermark_delay=declared.watermark_delay,
         panes=declared.panes,
         sink=Delta(write="upsert", keys=keys) if early else SINKS[declared.sink](declared.name),
         reject="tests.transcripts.pipelines:unwanted" if declared.rejects else "",

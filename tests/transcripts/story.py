@@ -62,7 +62,7 @@ class Declared:
 
     name: str
     window: Window | None
-    lateness: timedelta
+    watermark_delay: timedelta
     panes: Literal["on_time", "early"] | Trigger
     looks_up: bool = False
     result_of: str | None = None
@@ -174,7 +174,7 @@ def _declared(name: str, told: dict[str, str], before: dict[str, Declared]) -> D
     _only(
         told,
         "window",
-        "lateness",
+        "watermark_delay",
         "panes",
         "looks up",
         "result of",
@@ -198,7 +198,7 @@ def _declared(name: str, told: dict[str, str], before: dict[str, Declared]) -> D
     return Declared(
         name,
         window(told["window"]),
-        span(told.get("lateness", "0 seconds")),
+        span(told.get("watermark_delay", "0 seconds")),
         _panes(told.get("panes", "on time")),
         "looks up" in told,
         rejects=frozenset(_parts(told.get("rejects", "nothing"))),
@@ -216,7 +216,7 @@ def _joined(name: str, told: dict[str, str]) -> Declared:
     _one_of(kind, "inner", "left", "right", "full")
     plain = window(told["window"])
     assert isinstance(plain, Fixed)
-    late = span(told.get("lateness", "0 seconds"))
+    late = span(told.get("watermark_delay", "0 seconds"))
     return Declared(name, Joined.of(plain, span(within)), late, "on_time", join=kind)  # type: ignore[arg-type]
 
 
@@ -224,14 +224,14 @@ def _chained(name: str, told: dict[str, str], before: Declared) -> Declared:
     plain = window(told["window"])
     assert isinstance(plain, Fixed)
     assert isinstance(before.window, Fixed | Sliding)
-    found = Chained(plain.size, plain.offset, plain.timezone, before.window, before.lateness)
-    return Declared(name, found, span(told.get("lateness", "0 seconds")), "on_time", made_from=before.name)
+    found = Chained(plain.size, plain.offset, plain.timezone, before.window, before.watermark_delay)
+    return Declared(name, found, span(told.get("watermark_delay", "0 seconds")), "on_time", made_from=before.name)
 
 
 def _silent(name: str, told: dict[str, str]) -> Declared:
     plain, gap = window(told["window"]), span(told["silence"])
     assert isinstance(plain, Fixed)
-    return Declared(name, Timed.of(plain, gap), span(told.get("lateness", "0 seconds")), "on_time", silence=gap)
+    return Declared(name, Timed.of(plain, gap), span(told.get("watermark_delay", "0 seconds")), "on_time", silence=gap)
 
 
 def _panes(told: str) -> Literal["on_time", "early"] | Trigger:

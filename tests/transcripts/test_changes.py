@@ -37,7 +37,7 @@ def target(write: Any) -> Target:
         Output(
             name="customers",
             transform="a:b",
-            sink=Postgres(table="t.t", write=write, keys="key", newest_by="position", deletes="gone"),
+            sink=Postgres(table="t.t", write=write, keys="key", sequence_by="position", delete_when="gone"),
         )
     )
 
@@ -64,7 +64,7 @@ def test_the_definition_tells_the_same_story(told: Story) -> None:
 
 @pytest.mark.parametrize("told", TOLD, ids=lambda told: told.name)
 def test_the_target_of_the_tests_tells_the_same_story(told: Story) -> None:
-    """What a user's own tests see of a sink with `newest_by`, `deletes` and `history` is what a table has."""
+    """What a user's own tests see of a sink with `sequence_by`, `delete_when` and `history` is what a table has."""
     newest, history = target("upsert"), target("history")
     seen: set[Change] = set()
     for number, (changes, expected) in enumerate(told.steps, 1):

@@ -155,7 +155,7 @@ def test_state_has_as_many_partitions_as_the_cluster_is_asked_for_cores(
 def test_a_state_does_not_begin_on_a_cluster_in_a_number_that_nobody_has_said(
     master: str, said: str | None, unsaid: bool
 ) -> None:
-    """Spark's own, 200, would be each batch's cost for the life of the output."""
+    """Spark's own, 200, would be each batch's cost for the incarnation of the output."""
     assert state.is_unsaid(master, said) is unsaid
     assert "ONLYONCE_SHUFFLE_PARTITIONS" in state.unsaid("shop/per_shop").hint
 

@@ -217,7 +217,7 @@ def _charts(stage: str, rows: list[Row]) -> list[Chart]:
         known = [row | {"rejected": row["rejected"] or 0} for row in rows]
         rejects = [by_batch("rejected", "rejected", known)] if any(row["rejected"] for row in known) else []
         return [by_batch("in time", "in_time", rows), by_batch("late", "late", rows), *rejects, *times]
-    rare = [column for column in ("invalid", "remnant", "false_positives") if any(row[column] for row in rows)]
+    rare = [column for column in ("invalid", "expired", "false_positives") if any(row[column] for row in rows)]
     return [by_batch(column.replace("_", " "), column, rows) for column in ("kept", "duplicate", *rare)] + times
 
 
@@ -227,7 +227,7 @@ def _charts(stage: str, rows: list[Row]) -> list[Chart]:
 
 ROWS = 50
 _BETWEEN = "~"
-# Separates values. No lineage, sink or time contains it.
+# Separates values. No incarnation, sink or time contains it.
 _FIRST = datetime.min.replace(tzinfo=UTC)
 _LATEST = datetime.max.replace(tzinfo=UTC)
 
@@ -279,7 +279,7 @@ def instant(text: str) -> datetime:
 BATCHES = Order(("batch",), (int,), (2**62,))
 WINDOWS = Order(("window_start", "window_end", "generation"), (instant, instant, int), (_LATEST, _LATEST, 0))
 LATE = Order(("window_start", "window_end"), (instant, instant), (_LATEST, _LATEST))
-BACKFILLS = Order(("begun_at", "lineage", "batch"), (instant, str, int), (_LATEST, "", 0))
+BACKFILLS = Order(("begun_at", "incarnation", "batch"), (instant, str, int), (_LATEST, "", 0))
 FILES = Order(("output", "since", "pane", "shard"), (str, instant, int, int), ("", _FIRST, -1, -1))
 COMMITS = Order(("committed_at", "unique_id"), (instant, str), (_LATEST, ""))
 UNITS = Order(("sink", "partition"), (str, int), ("", -1))
@@ -359,12 +359,12 @@ def pipeline(request: Request, user: GetUserDep, instance: str) -> HTMLResponse:
     """Show one pipeline: its numbers, its charts, and the first page of each of its lists."""
     with log(user) as ask:
         [card] = _cards(ask, instance) or _nothing(f"no pipeline {instance} has run, or none that you may see")
-        lives = ask("lives", instance=instance)
-        outputs = _outputs(lives)
+        incarnations = ask("incarnations", instance=instance)
+        outputs = _outputs(incarnations)
         late = {
             o: ask("late_windows", instance=instance, output=o, n=RECENT, **_at(LATE, "start", "end")) for o in outputs
         }
-        backfills = ask("backfills", instance=instance, n=FEW, **_at(BACKFILLS, "begun_at", "lineage", "batch"))
+        backfills = ask("backfills", instance=instance, n=FEW, **_at(BACKFILLS, "begun_at", "incarnation", "batch"))
         files = ask("waiting_files", instance=instance, n=FEW, **_at(FILES, *FILES.columns))
         parts = _parts(ask, instance, rejects=bool(card.of["rejected"]))
         withheld = None if ask.sees_records(instance) else read.NOT_PERMITTED
@@ -374,7 +374,7 @@ def pipeline(request: Request, user: GetUserDep, instance: str) -> HTMLResponse:
         "pipeline.html",
         instance=instance,
         card=card,
-        lives=lives,
+        incarnations=incarnations,
         outputs=outputs,
         late=late_charts,
         backfills=backfills,
@@ -385,15 +385,20 @@ def pipeline(request: Request, user: GetUserDep, instance: str) -> HTMLResponse:
 
 
 @app.get("/pipelines/{instance}/batches")
-def batches(request: Request, user: GetUserDep, instance: str, lineage: Text, before: Place = None) -> HTMLResponse:
-    """Show the batches of one life of one query, newest first."""
-    if not lineage.startswith(f"{instance}/"):
-        _nothing(f"{lineage} is no lineage of {instance}")
+def batches(request: Request, user: GetUserDep, instance: str, incarnation: Text, before: Place = None) -> HTMLResponse:
+    """Show the batches of one lifetime of one query, newest first."""
+    if not incarnation.startswith(f"{instance}/"):
+        _nothing(f"{incarnation} is no incarnation of {instance}")
     with log(user) as ask:
-        rows = ask("batches", lineage=lineage, n=ROWS + 1, **_at(BATCHES, "before", text=before))
+        rows = ask("batches", incarnation=incarnation, n=ROWS + 1, **_at(BATCHES, "before", text=before))
     shown = page(rows, BATCHES)
     return _page(
-        request, "batches.html", instance=instance, lineage=lineage, page=shown, receive="/receive/" in lineage
+        request,
+        "batches.html",
+        instance=instance,
+        incarnation=incarnation,
+        page=shown,
+        receive="/receive/" in incarnation,
     )
 
 
@@ -433,7 +438,7 @@ def files(request: Request, user: GetUserDep, instance: str, after: Place = None
 @app.get("/pipelines/{instance}/backfills")
 def backfills(request: Request, user: GetUserDep, instance: str, before: Place = None) -> HTMLResponse:
     """Show the backfills of a pipeline, newest first."""
-    at = _at(BACKFILLS, "begun_at", "lineage", "batch", text=before)
+    at = _at(BACKFILLS, "begun_at", "incarnation", "batch", text=before)
     with log(user) as ask:
         rows = ask("backfills", instance=instance, n=ROWS + 1, **at)
     return _page(request, "backfills.html", instance=instance, page=page(rows, BACKFILLS))
@@ -441,13 +446,17 @@ def backfills(request: Request, user: GetUserDep, instance: str, before: Place =
 
 @app.get("/batches")
 def batch(
-    request: Request, user: GetUserDep, lineage: Text, batch: Annotated[int, Query(ge=0, lt=2**62)], after: Place = None
+    request: Request,
+    user: GetUserDep,
+    incarnation: Text,
+    batch: Annotated[int, Query(ge=0, lt=2**62)],
+    after: Place = None,
 ) -> HTMLResponse:
     """Show one batch or backfill, and its units."""
     at = _at(UNITS, "sink", "partition", text=after)
     with log(user) as ask:
-        [of] = ask("batch", lineage=lineage, batch=batch) or _nothing(f"no batch {lineage}/{batch}")
-        units = ask("units_of_batch", lineage=lineage, batch=batch, n=ROWS + 1, **at)
+        [of] = ask("batch", incarnation=incarnation, batch=batch) or _nothing(f"no batch {incarnation}/{batch}")
+        units = ask("units_of_batch", incarnation=incarnation, batch=batch, n=ROWS + 1, **at)
     return _page(request, "batch.html", of=of, page=page(units, UNITS))
 
 
@@ -537,8 +546,10 @@ def _parts(ask: Ask, instance: str, *, rejects: bool) -> dict[str, Any]:
     }
 
 
-def _outputs(lives: list[dict[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(life["query"] for life in lives if life["query"] != "receive"))
+def _outputs(incarnations: list[dict[str, Any]]) -> list[str]:
+    return list(
+        dict.fromkeys(incarnation["query"] for incarnation in incarnations if incarnation["query"] != "receive")
+    )
 
 
 def _at(order: Order, *names: str, text: str | None = None) -> dict[str, Any]:

@@ -26,14 +26,14 @@ from onlyonce.core.stored_names import (
     OO_BATCH,
     OO_EVENT_TIME,
     OO_HIGH,
+    OO_INCARNATION,
+    OO_INGESTION_TIME,
     OO_KIND,
-    OO_LINEAGE,
     OO_LOW,
     OO_PARTITION,
     OO_PLACE,
     OO_RAW,
     OO_REASON,
-    OO_SYSTEM_TIME,
 )
 from onlyonce.records import left_out
 from onlyonce.sources import record_id
@@ -43,14 +43,14 @@ MOST_FOUND = 20_000_000
 """How many records of one table the page searches: some seconds on a disk of today."""
 SHOWN = 20
 
-_BATCH = re.compile(r"(?P<lineage>.+)/(?P<batch>\d{1,18})")
+_BATCH = re.compile(r"(?P<incarnation>.+)/(?P<batch>\d{1,18})")
 _PLATFORM = (
     OO_KIND,
     OO_HIGH,
     OO_LOW,
     OO_EVENT_TIME,
-    OO_SYSTEM_TIME,
-    OO_LINEAGE,
+    OO_INGESTION_TIME,
+    OO_INCARNATION,
     OO_BATCH,
     OO_PARTITION,
     OO_REASON,
@@ -102,7 +102,7 @@ def find(ask: Sight, text: str) -> Found:
         return _records(ask, _pairs(text))
     units = ask("unit", unique_id=text)
     batch = _BATCH.fullmatch(text)
-    batches = ask("batch", lineage=batch["lineage"], batch=int(batch["batch"])) if batch else []
+    batches = ask("batch", incarnation=batch["incarnation"], batch=int(batch["batch"])) if batch else []
     return Found(units=units, batches=batches)
 
 
@@ -119,7 +119,7 @@ def _records(ask: Sight, wanted: dict[str, Any]) -> Found:
     if not known and not found.remarks:
         found.remarks.append(f"no pipeline has a column {' and '.join(wanted)}")
     for record in found.records:
-        batch = ask("batch", lineage=record["lineage"], batch=record["batch"])
+        batch = ask("batch", incarnation=record["incarnation"], batch=record["batch"])
         record["state"] = batch[0]["state"] if batch else "not in the log"
     return found
 

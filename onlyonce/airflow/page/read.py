@@ -105,8 +105,8 @@ def _refuse_nul(values: Iterable[Any]) -> None:
 
 
 def _instance(of: dict[str, Any]) -> str | None:
-    """Return the instance that the parameters or a row name, by itself or at the beginning of a lineage."""
-    for name in ("instance", "lineage", "unique_id"):
+    """Return the instance that the parameters or a row name, by itself or at the beginning of an incarnation."""
+    for name in ("instance", "incarnation", "unique_id"):
         if isinstance(value := of.get(name), str):
             return value.partition("/")[0]
     return None

@@ -59,8 +59,8 @@ def end(scope: Scope, batch: Batch, sink: str) -> None:
     """Check that the batch has its unit. An at-least-once batch has none."""
     if batch.at_least_once:
         return
-    there = Units(scope).of_batch(batch.plan.lineage, batch.plan.batch_id)
-    units.expect(there, sink, 1, batch.plan.lineage, batch.plan.batch_id)
+    there = Units(scope).of_batch(batch.plan.incarnation, batch.plan.batch_id)
+    units.expect(there, sink, 1, batch.plan.incarnation, batch.plan.batch_id)
 
 
 # Pinned partitions: their number is in the batch's row in the log. Used by the sinks whose units are tasks.
@@ -79,7 +79,7 @@ def pin(rows: DataFrame, schema: StructType, target: Column, partitions: int) ->
 
 def check_replay(database: Database, plan: Plan, sink: str, pinned: DataFrame, schema: StructType) -> None:
     """Stop a replay with other rows before any of its tasks writes: a task sees only its own partition."""
-    there = Units(database).contents(plan.lineage, plan.batch_id, sink)
+    there = Units(database).contents(plan.incarnation, plan.batch_id, sink)
     if not there:
         return
     meant = content.tallied(pinned, schema, [F.col(PARTITION)])

@@ -30,7 +30,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
 
 from onlyonce.api.pipeline import Output
-from onlyonce.api.sinks import HISTORY, deletes, newest_by
+from onlyonce.api.sinks import HISTORY, delete_when, sequence_by
 from onlyonce.core.errors import InvariantBroken, Refused
 from onlyonce.core.locations import Location
 from onlyonce.core.stored_names import OO_PARTITION, VALID_FROM
@@ -260,7 +260,7 @@ def _part(value: str, kind: DataType, nullable: bool, depth: int) -> str:
 #
 # A table that refuses rows refuses them at each replay too. If the batch's unit were committed before, the batch could
 # neither be written nor withdrawn. A write may still fail after the check, for example because a disk is full. Then
-# `onlyonce lineage new` withdraws the unit.
+# `onlyonce reset` withdraws the unit.
 
 
 CONSTRAINT = "delta.constraints."
@@ -343,7 +343,7 @@ def _own(table: DeltaTable, there: StructType, given: Collection[str]) -> dict[s
 
 
 def _check_keys(output: Output, rows: DataFrame) -> None:
-    identity = (*output.sink.keys, *(newest_by(output.sink) if output.sink.write == HISTORY else ()))
+    identity = (*output.sink.keys, *(sequence_by(output.sink) if output.sink.write == HISTORY else ()))
     twice = rows.groupBy(*map(quoted, identity)).count().filter("count > 1").limit(1).collect()
     if twice:
         raise InvariantBroken(
@@ -354,13 +354,13 @@ def _check_keys(output: Output, rows: DataFrame) -> None:
 
 
 def _check_order(output: Output, rows: DataFrame) -> None:
-    if (told := deletes(output.sink)) and (wrong := rows.filter(F.col(quoted(told)).isNull()).limit(1).collect()):
+    if (told := delete_when(output.sink)) and (wrong := rows.filter(F.col(quoted(told)).isNull()).limit(1).collect()):
         raise Refused(
             f"output {output.name}: {told!r}, which says whether a row is deleted, is null in {wrong[0].asDict()}",
             data="nothing of this batch was written to the table",
             hint="let the function say true or false of each row",
         )
-    for name in (*newest_by(output.sink), *([VALID_FROM] if output.sink.write == HISTORY else [])):
+    for name in (*sequence_by(output.sink), *([VALID_FROM] if output.sink.write == HISTORY else [])):
         if wrong := rows.filter(F.col(quoted(name)).isNull()).limit(1).collect():
             raise Refused(
                 f"output {output.name}: {name!r}, by which rows are put in order, is null in {wrong[0].asDict()}",

@@ -98,10 +98,10 @@ def matched(keys: Iterable[str]) -> Column:
     return reduce(and_, [F.col(f"t.{quoted(key)}").eqNullSafe(F.col(f"s.{quoted(key)}")) for key in keys])
 
 
-def as_new(newest_by: Iterable[str]) -> Column:
+def as_new(sequence_by: Iterable[str]) -> Column:
     """Return whether an arriving row is at least as new as the table's row with its keys."""
     # A null sorts first: a row from before there was an order is replaced.
-    there, arriving = (F.struct(*[F.col(f"{side}.{quoted(name)}") for name in newest_by]) for side in "ts")
+    there, arriving = (F.struct(*[F.col(f"{side}.{quoted(name)}") for name in sequence_by]) for side in "ts")
     return there <= arriving
 
 
@@ -211,14 +211,14 @@ def _column(name: str, takes: Column, *, arrives: bool) -> Column:
     return (F.when(takes, F.col(f"s.{quoted(name)}")).otherwise(there) if arrives else there).alias(name)
 
 
-# Hard deletes of a Delta upsert: the keys of deleted rows and their newest_by are kept in a second table,
+# Hard deletes of a Delta upsert: the keys of deleted rows and their sequence_by are kept in a second table,
 # `<path>_deleted`.
 #
 # A Delta commit is of one table, so a batch has two commits, under one transaction id. First its deletes are committed
 # to the second table, then the upsert removes and writes rows. If the driver is killed between the two, the replay
 # repeats them. A position in the second table never goes back, and no row is removed from it. So what a batch does to a
 # key depends on the newest delete alone, whatever came in between. A batch reads the files of the second table that may
-# hold one of its keys. It has one row for each key that was ever deleted, with its keys and its newest_by alone.
+# hold one of its keys. It has one row for each key that was ever deleted, with its keys and its sequence_by alone.
 
 
 def refuse_as_target(path: Location, output: Output) -> None:
@@ -233,7 +233,7 @@ def refuse_as_target(path: Location, output: Output) -> None:
 
 @dataclass(frozen=True)
 class Deletes:
-    """The deletes of one output with the option `deletes`; `path`: its table."""
+    """The deletes of one output with the option `delete_when`; `path`: its table."""
 
     path: Location
     sink: Delta
@@ -241,8 +241,8 @@ class Deletes:
     @property
     def column(self) -> str:
         """The column which says that a row is deleted."""
-        assert self.sink.deletes is not None
-        return self.sink.deletes
+        assert self.sink.delete_when is not None
+        return self.sink.delete_when
 
     def prepare(self, session: SparkSession, schema: StructType, output: Output) -> None:
         """Make the table of deleted keys. Raise Refused if another table has its path."""
@@ -279,31 +279,31 @@ class Deletes:
 
     def is_newer(self) -> Column:
         """Return whether an arriving row is at least as new as what the table has for its key."""
-        return as_new(self.sink.newest_by)
+        return as_new(self.sink.sequence_by)
 
     @property
     def _identity(self) -> tuple[str, ...]:
         """The columns that identify a row. In a history each delete of a key is one of its changes."""
-        return (*self.sink.keys, *(self.sink.newest_by if self.sink.write == HISTORY else ()))
+        return (*self.sink.keys, *(self.sink.sequence_by if self.sink.write == HISTORY else ()))
 
     @property
     def _kept(self) -> list[str]:
         return [
             *dict.fromkeys(
-                [*self.sink.keys, *self.sink.newest_by, *([VALID_FROM] if self.sink.write == HISTORY else [])]
+                [*self.sink.keys, *self.sink.sequence_by, *([VALID_FROM] if self.sink.write == HISTORY else [])]
             )
         ]
 
 
 def deletes_of(path: Location, sink: Delta) -> Deletes | None:
     """Return the deletes of an output, or None if the sink has no such option."""
-    return Deletes(path, sink) if sink.deletes else None
+    return Deletes(path, sink) if sink.delete_when else None
 
 
 # Histories (SCD type 2) in Delta, as in PostgreSQL: each change is a version of its key's row, with the time from which
 # and to which it held.
 #
-# A version ends where the next change of its key begins, by the order of `newest_by`. A delete is no version: it ends
+# A version ends where the next change of its key begins, by the order of `sequence_by`. A delete is no version: it ends
 # the version before it, and an earlier commit keeps the delete in the second table. The changes of a key in the table,
 # in the batch and in the second table are put in order together. New versions, and versions whose end has moved, are
 # then upserted by key and position. Rows that were written before are overwritten with themselves. Times need not grow:
@@ -342,7 +342,7 @@ class History:
 
     @property
     def _identity(self) -> tuple[str, ...]:
-        return (*self.sink.keys, *self.sink.newest_by)
+        return (*self.sink.keys, *self.sink.sequence_by)
 
     @lru_cache(maxsize=1)  # noqa: B019 - a plan lives as long as its batch
     def _bounds(self, partitions: tuple[str, ...]) -> dict[str, Bounds]:
@@ -352,8 +352,8 @@ class History:
         """Return all changes of the batch's keys: changes of the batch and of the table, and the kept deletes."""
         there = delta_rows.schema(table)
         came = (
-            self.rows.filter(~F.col(quoted(self.sink.deletes))).drop(self.sink.deletes)
-            if self.sink.deletes
+            self.rows.filter(~F.col(quoted(self.sink.delete_when))).drop(self.sink.delete_when)
+            if self.sink.delete_when
             else self.rows
         )
         came = delta_rows.as_stored(came, there)
@@ -362,7 +362,7 @@ class History:
         found = _marked(came, new=True).unionByName(_marked(kept, new=False), allowMissingColumns=True)
         return (
             found.unionByName(_marked(self._ended(), new=False, gone=True), allowMissingColumns=True)
-            if self.sink.deletes
+            if self.sink.delete_when
             else found
         )
 
@@ -375,7 +375,7 @@ class History:
 
     def _moved(self, changes: DataFrame) -> DataFrame:
         """Return the versions that are new, or whose end has moved, with their new ends."""
-        later = Window.partitionBy(*map(quoted, self.sink.keys)).orderBy(*map(quoted, self.sink.newest_by))
+        later = Window.partitionBy(*map(quoted, self.sink.keys)).orderBy(*map(quoted, self.sink.sequence_by))
         ended = changes.withColumns(
             {UNTIL: F.lead(VALID_FROM).over(later), NEWEST: F.lead(F.lit(True)).over(later).isNull()}
         )

@@ -215,7 +215,9 @@ class DeltaWriter:
             raise Refused(f"output {self._output.name}: keys {missing} are not in {schema.names}")
         check_rows(self._output, {field.name: field.dataType.simpleString() for field in schema.fields})
         ends = delta_upsert.ENDS if self._sink.write == sinks.HISTORY else ()
-        full = _with_date(StructType([*(field for field in schema.fields if field.name != self._sink.deletes), *ends]))
+        full = _with_date(
+            StructType([*(field for field in schema.fields if field.name != self._sink.delete_when), *ends])
+        )
         session = self._context.spark
         # If the keys of an upsert don't name the window, a row moves from date to date, so that no file is closed.
         settled = self._sink.write == "append" or {*self._sink.keys} & {WINDOW_START, WINDOW_END}
@@ -335,7 +337,7 @@ class DeltaWriter:
         passing("delta-after-replace")
 
     def clear(self, has_begun: Callable[[], bool]) -> None:
-        """Remove the rows that the table has now, in one commit, unless the calling life has begun a batch.
+        """Remove the rows that the table has now, in one commit, unless the calling incarnation has begun a batch.
 
         Rows that are added meanwhile stay.
         """
@@ -343,7 +345,7 @@ class DeltaWriter:
         if not has_begun():
             table.delete(
                 commit_properties=CommitProperties(
-                    custom_metadata={"userMetadata": f"cleared by: {self._query.lineage}"}
+                    custom_metadata={"userMetadata": f"cleared by: {self._query.incarnation}"}
                 )
             )
 
@@ -357,7 +359,7 @@ class DeltaWriter:
         return self._read_on
 
     def _unit(self, batch: Batch) -> UnitId:
-        return UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
+        return UnitId(batch.plan.incarnation, batch.plan.batch_id, self._output.name, 0)
 
     def _commit(self, batch: Batch, content: Content) -> commit.Commit:
         # At least once, whatever the first attempt wrote is right: changed code may return other rows in a replay.
@@ -367,7 +369,7 @@ class DeltaWriter:
         )
 
     def _app_id(self, plan: Plan) -> str:
-        return stored_names.result_transaction(self._context.platform, plan.lineage, self._output.name)
+        return stored_names.result_transaction(self._context.platform, plan.incarnation, self._output.name)
 
     def _witness(self, unit: UnitId, content: Content) -> None:
         pinned.witness(self._query.database, unit, self._query.driver.epoch, content, "delta")
@@ -389,9 +391,9 @@ class DeltaWriter:
         """Return when an arriving row replaces the row with its keys; None: always."""
         if later_window_wins(self._sink.write, self._sink.keys, columns):
             return F.expr(LATER_WINDOW)
-        if not self._sink.newest_by:
+        if not self._sink.sequence_by:
             return None
-        return delta_upsert.as_new(self._sink.newest_by)
+        return delta_upsert.as_new(self._sink.sequence_by)
 
 
 def _dated(rows: DataFrame) -> DataFrame:

@@ -157,7 +157,7 @@ class Work:
 
     database: Database
     unit: UnitId
-    lineage_no: int
+    incarnation_no: int
     epoch: int
     sink: FileSink
     place: str
@@ -194,7 +194,7 @@ def _commit(work: Work, batches: Batches, tally: Tally) -> int:
         _agree(work, there, tally)
         return 0
     attempt = Temporary(
-        work.lineage_no, work.unit.batch_id, work.unit.sink, work.unit.partition, work.epoch, uuid4().hex
+        work.incarnation_no, work.unit.batch_id, work.unit.sink, work.unit.partition, work.epoch, uuid4().hex
     )
     begun: list[str] = []
     try:
@@ -366,9 +366,9 @@ class FilesWriter:
     def end(self, scope: Scope, batch: Batch) -> None:
         """Check that all units are in the log, and make their files panes of their windows."""
         plan = batch.plan
-        there = Units(scope).of_batch(plan.lineage, plan.batch_id)
-        units.expect(there, self._output.name, plan.partitions, plan.lineage, plan.batch_id)
-        Files(scope).give_panes(plan.lineage, plan.batch_id, self._output.name)
+        there = Units(scope).of_batch(plan.incarnation, plan.batch_id)
+        units.expect(there, self._output.name, plan.partitions, plan.incarnation, plan.batch_id)
+        Files(scope).give_panes(plan.incarnation, plan.batch_id, self._output.name)
 
     def _commit(
         self,
@@ -396,7 +396,7 @@ class FilesWriter:
         placed = placed if content_of_rows.rows else _no_rows(placed, plan.partitions)
         work = Work(
             database,
-            UnitId(plan.lineage, plan.batch_id, self._output.name, 0),
+            UnitId(plan.incarnation, plan.batch_id, self._output.name, 0),
             driver.number,
             driver.epoch,
             self._sink,

@@ -1,9 +1,9 @@
 """Commit to Iceberg tables repeatably: a commit also sets a property of the table that names the batch.
 
-docs/specification/iceberg-commit.md. Snapshots expire, so the last batch of each lineage and output is in a property,
-which stays. A commit is conditional: the branch must be where it was when the property was read. After a conflict the
-property is read again. pyiceberg's own transaction repeats its commit after a conflict without a check, so its parts
-are passed to the catalog here.
+docs/specification/iceberg-commit.md. Snapshots expire, so the last batch of each incarnation and output is in a
+property, which stays. A commit is conditional: the branch must be where it was when the property was read. After a
+conflict the property is read again. pyiceberg's own transaction repeats its commit after a conflict without a check, so
+its parts are passed to the catalog here.
 
 The data files of an attempt that did not commit stay. No snapshot names them, and `remove_orphan_files` of any engine
 finds them.
@@ -41,9 +41,9 @@ WAIT = tenacity.wait_random_exponential(multiplier=0.1, max=5)
 
 @dataclass(frozen=True)
 class Commit:
-    """One commit: its lineage, output, batch and epoch, and the content of its rows."""
+    """One commit: its incarnation, output, batch and epoch, and the content of its rows."""
 
-    lineage: str
+    incarnation: str
     output: str
     batch: int
     epoch: int
@@ -52,8 +52,8 @@ class Commit:
 
     @property
     def key(self) -> str:
-        """The property of the table that has the last batch of this lineage and output."""
-        return key(self.lineage, self.output)
+        """The property of the table that has the last batch of this incarnation and output."""
+        return key(self.incarnation, self.output)
 
     def note(self) -> str:
         """Return the value of that property."""
@@ -64,9 +64,9 @@ class Commit:
         return {f"{PREFIX}{name}": str(value) for name, value in asdict(self).items()}
 
 
-def key(lineage: str, output: str) -> str:
+def key(incarnation: str, output: str) -> str:
     """Return the name of the property."""
-    return f"{PREFIX}{lineage}/{output}"
+    return f"{PREFIX}{incarnation}/{output}"
 
 
 def last(metadata: TableMetadata, name: str) -> dict[str, Any] | None:
@@ -93,11 +93,13 @@ def last(metadata: TableMetadata, name: str) -> dict[str, Any] | None:
         ) from error
 
 
-def landed(place: Place, lineage: str, output: str) -> int | None:
-    """Return the last batch of a lineage that a target's table has; None if it has none, or if there is no table."""
+def landed(place: Place, incarnation: str, output: str) -> int | None:
+    """Return the last batch of an incarnation that a target's table has; None if it has none, or if there is no
+    table.
+    """
     with iceberg_catalogs.open_catalog(str(place.variable)) as found:
         table = iceberg_catalogs.find_table(found, place.where)
-    newest = last(table.metadata, key(lineage, output)) if table else None
+    newest = last(table.metadata, key(incarnation, output)) if table else None
     return newest["batch"] if newest else None
 
 
@@ -115,7 +117,7 @@ def look(metadata: TableMetadata, commit: Commit, *, snapshots: bool = False) ->
         return found
     if newest and newest["epoch"] > commit.epoch:
         raise Superseded(
-            f"the table at {metadata.location} has batch {newest['batch']} of {commit.lineage} by a driver of "
+            f"the table at {metadata.location} has batch {newest['batch']} of {commit.incarnation} by a driver of "
             f"epoch {newest['epoch']}; this is {commit.epoch}",
             data="nothing was written by this driver",
             hint="nothing to do: the newer driver goes on. If there is none, the log was put back to an earlier "
@@ -123,7 +125,7 @@ def look(metadata: TableMetadata, commit: Commit, *, snapshots: bool = False) ->
         )
     if newest and passed:
         raise InvariantBroken(
-            f"the table at {metadata.location} has batch {newest['batch']} of {commit.lineage} already, and "
+            f"the table at {metadata.location} has batch {newest['batch']} of {commit.incarnation} already, and "
             f"{commit.batch} is to be written",
             data="nothing was written",
             hint="was the table, the log or the checkpoint restored from another moment? See onlyonce.commits for "
@@ -148,7 +150,7 @@ def _snapshot(metadata: TableMetadata, commit: Commit) -> Snapshot | None:
     wanted = {
         name: value
         for name, value in commit.summary().items()
-        if name in (f"{PREFIX}lineage", f"{PREFIX}output", f"{PREFIX}batch")
+        if name in (f"{PREFIX}incarnation", f"{PREFIX}output", f"{PREFIX}batch")
     }
     for snapshot in reversed(metadata.snapshots):
         told = snapshot.summary.additional_properties if snapshot.summary else {}
@@ -180,7 +182,7 @@ def once(
             there = _until_alone(table, commit, written, instead_of)
     if (there["unit"], there["content"]) != (commit.unit, commit.content):
         raise InvariantBroken(
-            f"{table.location()}: batch {commit.batch} of {commit.lineage} should hold {commit.unit} (content "
+            f"{table.location()}: batch {commit.batch} of {commit.incarnation} should hold {commit.unit} (content "
             f"{commit.content}), but there is {there}",
             data="what is there stays as it is; nothing of this attempt was written",
             hint="was the table, the log or the checkpoint restored from another moment? See onlyonce.commits for "

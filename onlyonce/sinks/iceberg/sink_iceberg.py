@@ -265,7 +265,7 @@ class IcebergWriter:
         """Return whether the table has this batch."""
         there = iceberg_commits.last(
             self._table().metadata,
-            iceberg_commits.key(stored_names.writer(self._context.platform, plan.lineage), self._output.name),
+            iceberg_commits.key(stored_names.writer(self._context.platform, plan.incarnation), self._output.name),
         )
         return there is not None and bool(there["batch"] >= plan.batch_id)
 
@@ -286,7 +286,7 @@ class IcebergWriter:
         pinned.end(scope, batch, self._output.name)
         if self._snapshot is not None:
             Units(scope).note_snapshot(
-                UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0), self._snapshot
+                UnitId(batch.plan.incarnation, batch.plan.batch_id, self._output.name, 0), self._snapshot
             )
 
     @cached_property
@@ -305,10 +305,10 @@ class IcebergWriter:
         return table
 
     def _batched(self, batch: Batch, content: Content) -> Batched:
-        unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
+        unit = UnitId(batch.plan.incarnation, batch.plan.batch_id, self._output.name, 0)
         return Batched(
             unit,
-            stored_names.writer(self._context.platform, unit.lineage),
+            stored_names.writer(self._context.platform, unit.incarnation),
             self._query.driver.epoch,
             content,
             batch.replayed,

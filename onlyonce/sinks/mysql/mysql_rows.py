@@ -1,9 +1,10 @@
 """Write the rows of a unit into a MySQL table, in the transaction of the unit's claim: appends, upserts, histories.
 
 The rows of an upsert arrive in a temporary table of the session. They then replace or delete the table's rows, or are
-dropped if they are older. `newest_by` and `deletes` work as in PostgreSQL (`postgres_rows`): a key has a row in the
-table, or its key and position in `<table>_deleted`, never both. Making a TEMPORARY table commits nothing, but an ALTER
-or a CREATE INDEX on it would. Each statement names the temporary table once: MySQL can't open it twice in a statement.
+dropped if they are older. `sequence_by` and `delete_when` work as in PostgreSQL (`postgres_rows`): a key has a row in
+the table, or its key and position in `<table>_deleted`, never both. Making a TEMPORARY table commits nothing, but an
+ALTER or a CREATE INDEX on it would. Each statement names the temporary table once: MySQL can't open it twice in a
+statement.
 
 A key is in one partition of a batch, and the batches of an output come one after the other. So no two units write one
 key at the same time.
@@ -37,10 +38,10 @@ STAGE = (
 )
 OUTDATED = "DELETE {arriving} FROM {arriving} JOIN {there} AS there ON {same} WHERE ({newest_there}) > ({newest})"
 REMEMBER = (
-    "INSERT INTO {deleted} ({kept}) SELECT {kept} FROM {arriving} WHERE {deletes} ON DUPLICATE KEY UPDATE {moved}"
+    "INSERT INTO {deleted} ({kept}) SELECT {kept} FROM {arriving} WHERE {delete_when} ON DUPLICATE KEY UPDATE {moved}"
 )
-DELETE = "DELETE there FROM {target} AS there JOIN {arriving} ON {same} WHERE {arriving}.{deletes}"
-FORGET = "DELETE there FROM {deleted} AS there JOIN {arriving} ON {same} WHERE NOT {arriving}.{deletes}"
+DELETE = "DELETE there FROM {target} AS there JOIN {arriving} ON {same} WHERE {arriving}.{delete_when}"
+FORGET = "DELETE there FROM {deleted} AS there JOIN {arriving} ON {same} WHERE NOT {arriving}.{delete_when}"
 MERGE = "INSERT INTO {target} ({columns}) SELECT {columns} FROM {arriving} {left} ON DUPLICATE KEY UPDATE {values}"
 
 
@@ -60,7 +61,8 @@ class Arriving:
         """Make the temporary table for the rows."""
         self.drop()
         self.run(
-            STAGE, mark=f"{self._name(self.work.deletes)} tinyint NOT NULL DEFAULT 0, " if self.work.deletes else ""
+            STAGE,
+            mark=f"{self._name(self.work.delete_when)} tinyint NOT NULL DEFAULT 0, " if self.work.delete_when else "",
         )
 
     def drop(self) -> None:
@@ -70,9 +72,9 @@ class Arriving:
     def refuse_nulls(self) -> None:
         """Raise Refused for a row without a position in the order.
 
-        The keys and the column `deletes` are never null here.
+        The keys and the column `delete_when` are never null here.
         """
-        needed = (*self.work.newest_by, *([VALID_FROM] if self.work.write == HISTORY else []))
+        needed = (*self.work.sequence_by, *([VALID_FROM] if self.work.write == HISTORY else []))
         for column in needed:
             if self.run(f"SELECT 1 FROM {{arriving}} WHERE {self._name(column)} IS NULL LIMIT 1"):
                 raise Refused(
@@ -104,8 +106,8 @@ class Arriving:
     def names(self) -> dict[str, str]:
         """Return the names in the statements."""
         work, name = self.work, self._name
-        identity = (*work.keys, *(work.newest_by if work.write == HISTORY else ()))
-        kept = dict.fromkeys([*work.keys, *work.newest_by, *([VALID_FROM] if work.write == HISTORY else [])])
+        identity = (*work.keys, *(work.sequence_by if work.write == HISTORY else ()))
+        kept = dict.fromkeys([*work.keys, *work.sequence_by, *([VALID_FROM] if work.write == HISTORY else [])])
         return {
             "target": name(work.table),
             "deleted": name(ownership.MYSQL.deleted(work.table)),
@@ -114,23 +116,23 @@ class Arriving:
             "keys": self._listed(work.keys),
             "identity": self._listed(identity),
             "kept": self._listed(kept),
-            "deletes": name(work.deletes or ""),
+            "delete_when": name(work.delete_when or ""),
             "same": " AND ".join(f"there.{name(key)} = {name(TABLE)}.{name(key)}" for key in work.keys),
             "moved": ", ".join(f"{name(c)} = VALUES({name(c)})" for c in kept if c not in identity)
             or f"{name(identity[0])} = VALUES({name(identity[0])})",
-            "left": f"WHERE NOT {name(TABLE)}.{name(work.deletes)}" if work.deletes else "",
+            "left": f"WHERE NOT {name(TABLE)}.{name(work.delete_when)}" if work.delete_when else "",
         }
 
     def ordered(self, side: str) -> str:
         """Return the ordering columns of one side."""
         return ", ".join(
-            self._ordered(f"{self._name(side)}.{self._name(column)}", column) for column in self.work.newest_by
+            self._ordered(f"{self._name(side)}.{self._name(column)}", column) for column in self.work.sequence_by
         )
 
     def same_version(self) -> str:
         """Return the condition that a version of the target is in `found`."""
         return " AND ".join(
-            f"target.{self._name(c)} = found.{self._name(c)}" for c in (*self.work.keys, *self.work.newest_by)
+            f"target.{self._name(c)} = found.{self._name(c)}" for c in (*self.work.keys, *self.work.sequence_by)
         )
 
     def _values(self) -> str:
@@ -138,7 +140,7 @@ class Arriving:
         latest = (
             LATEST
             if later_window_wins(work.write, work.keys, self.columns)
-            else work.newest_by
+            else work.sequence_by
             if work.write == "upsert"
             else ()
         )
@@ -171,7 +173,7 @@ class Arriving:
 # Histories (SCD type 2) in MySQL, as in PostgreSQL: each change is a version of its key's row, with the time from which
 # and to which it held.
 #
-# A version ends where the next change of its key begins, by the order of `newest_by`. A delete is no version: it ends
+# A version ends where the next change of its key begins, by the order of `sequence_by`. A delete is no version: it ends
 # the version before it, and is kept in `<table>_deleted`. After a unit's rows are written, the changes of its keys are
 # gathered from both tables, and the ends of their versions are computed again. All of these statements are in the
 # transaction of the unit's claim. Rows that were written before are overwritten with themselves. Times need not grow:
@@ -199,12 +201,12 @@ WHERE NOT (target.valid_to <=> found.valid_to AND target.is_current <=> found.is
 def write_history(arriving: Arriving) -> None:
     """Write the versions of a unit, and compute the ends of its keys' versions."""
     arriving.merge()
-    if arriving.work.deletes:
+    if arriving.work.delete_when:
         arriving.run(REMEMBER)
     passing("postgres-unit-after-delete")
     arriving.run(OLD_CHANGES)
     arriving.run(CHANGES)
-    if arriving.work.deletes:
+    if arriving.work.delete_when:
         arriving.run(ENDED)
     arriving.run(FIND_ENDS, ordered=arriving.ordered("oo_changes"), same_version=arriving.same_version())
     arriving.run(OLD_CHANGES)
@@ -292,7 +294,7 @@ def _write(connection: Connection, work: Work, loaded: Loaded, batches: Batches)
         _load(connection, work.table, loaded, batches)
         passing("postgres-unit-after-rows")
         return
-    stored = tuple(column for column in loaded.columns if column != work.deletes)
+    stored = tuple(column for column in loaded.columns if column != work.delete_when)
     arriving = Arriving(connection, work, stored, loaded.texts)
     arriving.stage()
     try:
@@ -300,7 +302,7 @@ def _write(connection: Connection, work: Work, loaded: Loaded, batches: Batches)
     except IntegrityError as error:
         if mysql.code_of(error) != TWICE:
             raise
-        place = (*work.keys, *(work.newest_by if work.write == HISTORY else ()))
+        place = (*work.keys, *(work.sequence_by if work.write == HISTORY else ()))
         raise InvariantBroken(
             f"unit {work.unit}: two rows have the same keys ({', '.join(place)})",
             data="nothing of this unit was written",
@@ -310,7 +312,7 @@ def _write(connection: Connection, work: Work, loaded: Loaded, batches: Batches)
     if work.write == HISTORY:
         write_history(arriving)
     else:
-        if work.deletes:
+        if work.delete_when:
             arriving.delete()
         arriving.merge()
     arriving.drop()

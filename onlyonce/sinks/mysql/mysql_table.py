@@ -168,7 +168,7 @@ class MySQLTable:
             )
         columns = self.wanted(schema)
         self._declared = {f.name: f.dataType.simpleString() for f in schema.fields}
-        if self._sink.deletes:
+        if self._sink.delete_when:
             run(self._database, lambda connection: self._remember(connection, columns))
         run(
             self._database,
@@ -179,7 +179,7 @@ class MySQLTable:
 
     def wanted(self, schema: StructType) -> dict[str, str]:
         """Return the columns that the table must have for an output's rows, with MySQL's types."""
-        return {f.name: type_of(f, self._identity, schema) for f in schema.fields if f.name != self._sink.deletes}
+        return {f.name: type_of(f, self._identity, schema) for f in schema.fields if f.name != self._sink.delete_when}
 
     def there(self) -> dict[str, str]:
         """Return the columns that the table has now, none if there is no table. Change nothing."""
@@ -205,7 +205,7 @@ class MySQLTable:
     @property
     def _identity(self) -> tuple[str, ...]:
         """The columns in which no two rows agree: the primary key."""
-        return (*self._sink.keys, *(self._sink.newest_by if self._versions else ()))
+        return (*self._sink.keys, *(self._sink.sequence_by if self._versions else ()))
 
     def _remember(self, connection: Connection, columns: dict[str, str]) -> None:
         """Make the table of deleted keys. It is recognised by its comment."""
@@ -215,7 +215,7 @@ class MySQLTable:
                 f"there is a table {name}, which is not the platform's",
                 "rename that table, or name another one for the output: what is deleted is kept there",
             )
-        kept = (*self._sink.keys, *self._sink.newest_by, *([stored_names.VALID_FROM] if self._versions else []))
+        kept = (*self._sink.keys, *self._sink.sequence_by, *([stored_names.VALID_FROM] if self._versions else []))
         self._fit(connection, name, {column: columns[column] for column in kept}, stored_names.DELETED_NOTE)
 
     def _fit(self, connection: Connection, table: str, wanted: dict[str, str], note: str = "") -> None:

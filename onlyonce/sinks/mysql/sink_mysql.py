@@ -120,7 +120,7 @@ class MySQLWriter:
 
         def work(connection: Connection) -> None:
             for partition in range(plan.partitions):
-                unit = UnitId(plan.lineage, plan.batch_id, self._output.name, partition)
+                unit = UnitId(plan.incarnation, plan.batch_id, self._output.name, partition)
                 there = Units(connection).claim(units.Claim(unit, epoch, "driver", "data"))
                 if there is None:
                     Units(connection).fill(unit, nothing)
@@ -134,7 +134,7 @@ class MySQLWriter:
     def _work(
         self, plan: Plan, write: str, windows: tuple[str, ...] | None, beside: tuple[tuple[str, str], ...]
     ) -> postgres_unit.Work:
-        unit = UnitId(plan.lineage, plan.batch_id, self._output.name, 0)
+        unit = UnitId(plan.incarnation, plan.batch_id, self._output.name, 0)
         return postgres_unit.Work(
             self._database,
             unit,
@@ -146,13 +146,13 @@ class MySQLWriter:
             (),
             windows,
             beside=beside,
-            newest_by=self._sink.newest_by,
-            deletes=self._sink.deletes,
+            sequence_by=self._sink.sequence_by,
+            delete_when=self._sink.delete_when,
         )
 
     def _noted(self, plan: Plan) -> int:
         name = self._output.name
-        return Units(self._database).noted(plan.lineage, plan.batch_id, name)
+        return Units(self._database).noted(plan.incarnation, plan.batch_id, name)
 
 
 def _loaded(schema: StructType) -> mysql_rows.Loaded:

@@ -2,8 +2,8 @@
 
 A deliverer reads that topic at its start, and so knows what is committed. The transactional id belongs to the output.
 So opening the producer fences an older deliverer's, and ends its transaction, before the topic is read. A key of the
-compacted topic is lineage, sink and partition, and its value is the last unit. The units of a partition come in order,
-so one record for each partition is enough.
+compacted topic is incarnation, sink and partition, and its value is the last unit. The units of a partition come in
+order, so one record for each partition is enough.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def too_large(connection: str, unit: str, rows: int, seconds: float) -> Refused:
 
 
 def read_back(settings: dict[str, Any], topic: str, units: str, patience: float) -> dict[str, dict[str, Any]]:
-    """Return the last unit of each partition of each lineage.
+    """Return the last unit of each partition of each incarnation.
 
     The caller's producer has ended its own old transaction. Transactions of other producers in the same topic are
     awaited. Raise Refused for a topic that is missing or not compacted, and Unsent if the topic can't be read in time.
@@ -378,10 +378,12 @@ def raise_if_final(error: Exception, sink: KafkaSink) -> None:
 
 
 def place_of(unit: str) -> tuple[str, int]:
-    """Split a unit's name into its place (lineage, sink, partition and the lineage's own id) and its batch number."""
-    path, _, life = unit.rpartition("@")  # a lineage of a backfill contains an @, too
-    lineage, batch, sink, partition = path.rsplit("/", 3)
-    return stored_names.unit_sequence(lineage, sink, partition, life), int(batch)
+    """Split a unit's name into its place (incarnation, sink, partition and the incarnation's own id) and its batch
+    number.
+    """
+    path, _, checkpoint_id = unit.rpartition("@")  # an incarnation of a backfill contains an @, too
+    incarnation, batch, sink, partition = path.rsplit("/", 3)
+    return stored_names.unit_sequence(incarnation, sink, partition, checkpoint_id), int(batch)
 
 
 def message_key(row: Row, sink: KafkaSink) -> str | None:

@@ -49,7 +49,7 @@ class OutboxWriter:
     def __init__(self, context: RunContext, query: Query, output: Output) -> None:
         assert isinstance(output.sink, Sent)
         self._instance, self._output, self._sink = context.instance, output, output.sink
-        self._lineage, self._epoch = query.lineage, query.driver.epoch
+        self._incarnation, self._epoch = query.incarnation, query.driver.epoch
         self._database = query.driver.session(context.database)
         self._units = PinnedUnits(self._database, output.name, self._epoch)
         self._origin = outbox.Origin("", "")
@@ -57,7 +57,8 @@ class OutboxWriter:
     def prepare(self, schema: StructType) -> None:
         """Raise Refused if the rows lack a column of `keys`, `order_by` or `headers`.
 
-        Also read the values that all rows of this lineage get in the outbox: `life`, the id of the lineage, and
+        Also read the values that all rows of this incarnation get in the outbox: `checkpoint_id`, the id of the
+        incarnation, and
         `state`, which is 'waiting', or 'held' for a backfill.
         """
         named = (
@@ -72,7 +73,7 @@ class OutboxWriter:
                 data="nothing was written or sent",
                 hint=f"it has: {', '.join(schema.names)} ({OO_WINDOW} gives window_start and window_end)",
             )
-        self._origin = OutboxRows(self._database).origin(self._lineage)
+        self._origin = OutboxRows(self._database).origin(self._incarnation)
 
     def lengths(self) -> Lengths:
         """Return no columns: a value may be of any length."""
@@ -91,13 +92,13 @@ class OutboxWriter:
             return 0
         schema, keys = rows.schema, self._sink.keys
         pinned = self._units.pinned(batch, rows, F.xxhash64(*map(_column, keys)) if keys else content.row_hash(schema))
-        unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
+        unit = UnitId(batch.plan.incarnation, batch.plan.batch_id, self._output.name, 0)
         exported = self._in_order(pinned).select(
             F.lit(self._instance).alias("instance"),
             F.lit(self._output.name).alias("output"),
             F.concat(F.lit(str(unit).removesuffix("0")), F.col(PARTITION).cast("string")).alias("unit"),
             _number().alias("seq"),
-            F.lit(self._origin.life).alias("life"),
+            F.lit(self._origin.checkpoint_id).alias("checkpoint_id"),
             F.lit(self._origin.state).alias("state"),
             self._key(schema).alias("key"),
             encoding.json_object(schema).alias("payload"),
@@ -126,8 +127,8 @@ class OutboxWriter:
     def end(self, scope: Scope, batch: Batch) -> None:
         """Check that all partitions have their unit."""
         plan = batch.plan
-        logged = Units(scope).of_batch(plan.lineage, plan.batch_id)
-        units.expect(logged, self._output.name, plan.partitions, plan.lineage, plan.batch_id)
+        logged = Units(scope).of_batch(plan.incarnation, plan.batch_id)
+        units.expect(logged, self._output.name, plan.partitions, plan.incarnation, plan.batch_id)
 
     def _order_by(self) -> tuple[str, ...]:
         return self._sink.order_by if isinstance(self._sink, Webhook) else ()

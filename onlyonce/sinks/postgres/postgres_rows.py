@@ -1,13 +1,14 @@
-"""Write the rows of a unit, from the table `arriving`: upserts by `newest_by` and `deletes`, histories, and sums.
+"""Write the rows of a unit, from the table `arriving`: upserts by `sequence_by` and `delete_when`, histories, and sums.
 
-An upsert keeps the newest row of each key by its columns `newest_by`, and removes rows by `deletes`. It drops an
-arriving row that is older than the stored row (`newer_rows`; with `deletes` also `delete_older`). Before, `newer` in
-`outputs/results.py` has chosen the newest rows of the batch. Without `newest_by` the later window wins
+An upsert keeps the newest row of each key by its columns `sequence_by`, and removes rows by `delete_when`. It drops an
+arriving row that is older than the stored row (`newer_rows`; with `delete_when` also `delete_older`). Before, `newer`
+in
+`outputs/results.py` has chosen the newest rows of the batch. Without `sequence_by` the later window wins
 (`postgres_unit.LATER_WINDOW`); if the keys name the window, or the rows have none, the last write wins.
 
-With `deletes` a key has a row in the table, or its key and position in `<table>_deleted`: never both, and always those
-of its newest change. So a later row is compared with the newest change, even if that one has deleted the key's row. All
-of it is in the transaction of the unit's claim.
+With `delete_when` a key has a row in the table, or its key and position in `<table>_deleted`: never both, and always
+those of its newest change. So a later row is compared with the newest change, even if that one has deleted the key's
+row. All of it is in the transaction of the unit's claim.
 
 A key is in one partition of a batch, and the batches of an output come one after the other, so no two units write one
 key at the same time. A null in an ordering column, or in a key of rows that may be deleted, is an error of PostgreSQL.
@@ -34,7 +35,7 @@ STAGE = "CREATE TEMP TABLE arriving ON COMMIT DROP AS SELECT {columns} FROM {tar
 
 The target computes a default, an identity or a generated value of another column.
 """
-MARK = "ALTER TABLE arriving ADD COLUMN {deletes} boolean"
+MARK = "ALTER TABLE arriving ADD COLUMN {delete_when} boolean"
 NEVER_NULL = "ALTER TABLE arriving {columns}"
 ONE_A_KEY = "CREATE UNIQUE INDEX ON arriving ({keys})"
 OUTDATED = """
@@ -42,12 +43,12 @@ DELETE FROM arriving USING {there} AS there
 WHERE {same_key} AND {there_is_newer}
 """
 REMEMBER = """
-INSERT INTO {deleted} ({keys}, {newest_by})
-SELECT {keys}, {newest_by} FROM arriving WHERE {deletes}
+INSERT INTO {deleted} ({keys}, {sequence_by})
+SELECT {keys}, {sequence_by} FROM arriving WHERE {delete_when}
 ON CONFLICT ({keys}) DO UPDATE SET {moved}
 """
-DELETE = "DELETE FROM {target} AS there USING arriving WHERE {same_key} AND arriving.{deletes}"
-FORGET = "DELETE FROM {deleted} AS there USING arriving WHERE {same_key} AND NOT arriving.{deletes}"
+DELETE = "DELETE FROM {target} AS there USING arriving WHERE {same_key} AND arriving.{delete_when}"
+FORGET = "DELETE FROM {deleted} AS there USING arriving WHERE {same_key} AND NOT arriving.{delete_when}"
 NEWER = " WHERE ({target_is_older}) IS NOT FALSE"
 """The comparison is null if the columns before a null are equal: the stored row is from before that column was there,
 and is replaced."""
@@ -57,7 +58,7 @@ UNWRITTEN = """
 SELECT count(*) FROM arriving
 WHERE {written} AND NOT EXISTS (SELECT FROM {target} AS there WHERE {same_or_null} AND {there_is_as_new})
 """
-UNDELETED = "SELECT count(*) FROM {target} AS there JOIN arriving ON {same_key} WHERE arriving.{deletes}"
+UNDELETED = "SELECT count(*) FROM {target} AS there JOIN arriving ON {same_key} WHERE arriving.{delete_when}"
 
 
 class Twice(Exception):
@@ -69,8 +70,8 @@ def stage_newest(
     target: sql.Composable,
     columns: Iterable[str],
     keys: tuple[str, ...],
-    newest_by: tuple[str, ...],
-    deletes: str | None,
+    sequence_by: tuple[str, ...],
+    delete_when: str | None,
     *needed: str,
 ) -> None:
     """Make the table `arriving`, for the rows of a unit, with the `columns` that are stored.
@@ -78,12 +79,12 @@ def stage_newest(
     `needed`: further columns that may not be null.
     """
     cursor.execute(sql.SQL(STAGE).format(target=target, columns=listed(columns)))
-    if not newest_by:
+    if not sequence_by:
         return
-    whole = [*newest_by, *needed]
-    if deletes is not None:
-        cursor.execute(sql.SQL(MARK).format(deletes=sql.Identifier(deletes)))
-        whole += [*keys, deletes]
+    whole = [*sequence_by, *needed]
+    if delete_when is not None:
+        cursor.execute(sql.SQL(MARK).format(delete_when=sql.Identifier(delete_when)))
+        whole += [*keys, delete_when]
     alterations = [
         sql.SQL("ALTER COLUMN {} SET NOT NULL").format(sql.Identifier(name)) for name in dict.fromkeys(whole)
     ]
@@ -94,8 +95,8 @@ def delete_older(
     cursor: Any,
     table: tuple[str, str],
     keys: tuple[str, ...],
-    newest_by: tuple[str, ...],
-    deletes: str,
+    sequence_by: tuple[str, ...],
+    delete_when: str,
     types: pa.Schema,
 ) -> int:
     """Drop outdated rows of `arriving`, then delete what its other rows say. The rows that are to be written stay.
@@ -109,13 +110,13 @@ def delete_older(
     names = {
         "target": target,
         "deleted": beside,
-        "deletes": sql.Identifier(deletes),
+        "delete_when": sql.Identifier(delete_when),
         "keys": listed(keys),
-        "newest_by": listed(newest_by),
+        "sequence_by": listed(sequence_by),
         "same_key": sql.SQL(" AND ").join(same),
-        "there_is_newer": _compared("there", ">", "arriving", newest_by, types),
+        "there_is_newer": _compared("there", ">", "arriving", sequence_by, types),
         "moved": sql.SQL(", ").join(
-            [sql.SQL("{0} = excluded.{0}").format(sql.Identifier(column)) for column in newest_by]
+            [sql.SQL("{0} = excluded.{0}").format(sql.Identifier(column)) for column in sequence_by]
         ),
     }
     try:
@@ -134,17 +135,17 @@ def unwritten_keys(
     cursor: Any,
     target: sql.Composable,
     keys: Iterable[str],
-    newest_by: tuple[str, ...],
-    deletes: str | None,
+    sequence_by: tuple[str, ...],
+    delete_when: str | None,
     types: pa.Schema,
 ) -> int:
     """Return how many rows of `arriving` are not in the target, nor newer rows of their keys.
 
-    Without `newest_by` any row of the key counts. The rows must have been written just before.
+    Without `sequence_by` any row of the key counts. The rows must have been written just before.
     """
     same = [sql.SQL("there.{0} IS NOT DISTINCT FROM arriving.{0}").format(sql.Identifier(key)) for key in keys]
-    written = sql.SQL("NOT arriving.{}").format(sql.Identifier(deletes)) if deletes else sql.SQL("true")
-    as_new = _compared("there", ">=", "arriving", newest_by, types) if newest_by else sql.SQL("true")
+    written = sql.SQL("NOT arriving.{}").format(sql.Identifier(delete_when)) if delete_when else sql.SQL("true")
+    as_new = _compared("there", ">=", "arriving", sequence_by, types) if sequence_by else sql.SQL("true")
     statement = sql.SQL(UNWRITTEN).format(
         target=target, written=written, same_or_null=sql.SQL(" AND ").join(same), there_is_as_new=as_new
     )
@@ -152,9 +153,9 @@ def unwritten_keys(
     return int(cursor.fetchall()[0][0])
 
 
-def left_newest(deletes: str | None) -> sql.Composable:
+def left_newest(delete_when: str | None) -> sql.Composable:
     """Return the condition of the rows that are to be written."""
-    return sql.SQL("") if deletes is None else sql.SQL("WHERE NOT {}").format(sql.Identifier(deletes))
+    return sql.SQL("") if delete_when is None else sql.SQL("WHERE NOT {}").format(sql.Identifier(delete_when))
 
 
 @contextmanager
@@ -170,12 +171,12 @@ def one_a_place(unit: UnitId, place: Iterable[str]) -> Iterator[None]:
         ) from error
 
 
-def newer_rows(newest_by: tuple[str, ...], types: pa.Schema) -> sql.Composable:
+def newer_rows(sequence_by: tuple[str, ...], types: pa.Schema) -> sql.Composable:
     """Return the condition under which an upsert replaces the stored row; if it is false, the arriving row is dropped.
 
     An older row is dropped. A row that is equally new replaces the stored row.
     """
-    return sql.SQL(NEWER).format(target_is_older=_compared("target", "<=", "excluded", newest_by, types))
+    return sql.SQL(NEWER).format(target_is_older=_compared("target", "<=", "excluded", sequence_by, types))
 
 
 def _compared(one: str, how: str, other: str, columns: Iterable[str], types: pa.Schema) -> sql.Composable:
@@ -198,7 +199,7 @@ def listed(names: Iterable[str]) -> sql.Composable:
 
 # Histories (SCD type 2): each change is a version of its key's row, with the time from which and to which it held.
 #
-# A version holds until the next version of its key begins, by the order of `newest_by`; the last one is current. A
+# A version holds until the next version of its key begins, by the order of `sequence_by`; the last one is current. A
 # delete is no version: it ends the version before it, and is kept in `<table>_deleted`. So a late change finds its
 # place: after a unit's rows are written, the ends of all versions of its keys are computed again from both tables. Rows
 # that were written before are overwritten with themselves. Times need not grow: if the source's clock went back, a
@@ -213,7 +214,7 @@ ADD = (
     "UPDATE SET {values}"
 )
 REMEMBER_HISTORY = """
-INSERT INTO {deleted} ({kept}) SELECT {kept} FROM arriving WHERE {deletes}
+INSERT INTO {deleted} ({kept}) SELECT {kept} FROM arriving WHERE {delete_when}
 ON CONFLICT ({identity}) DO UPDATE SET valid_from = excluded.valid_from
 """
 COUNT = "SELECT count(*) FROM arriving {versions}"
@@ -242,8 +243,8 @@ def write_history(
     table: tuple[str, str],
     columns: Iterable[str],
     keys: tuple[str, ...],
-    newest_by: tuple[str, ...],
-    deletes: str | None,
+    sequence_by: tuple[str, ...],
+    delete_when: str | None,
     types: pa.Schema,
 ) -> int:
     """Write the versions in `arriving`, and compute the ends of their keys' versions.
@@ -252,23 +253,23 @@ def write_history(
     different changes of a key at one position.
     """
     schema, name = table
-    identity = (*keys, *newest_by)
+    identity = (*keys, *sequence_by)
     names: dict[str, sql.Composable] = {
         "target": sql.Identifier(schema, name),
         "deleted": sql.Identifier(schema, POSTGRES.deleted(name)),
         "columns": listed(columns),
         "identity": listed(identity),
         "keys": listed(keys),
-        "deletes": sql.Identifier(deletes or ""),
-        "kept": listed(dict.fromkeys((*identity, VALID_FROM))),  # `newest_by` may contain valid_from
+        "delete_when": sql.Identifier(delete_when or ""),
+        "kept": listed(dict.fromkeys((*identity, VALID_FROM))),  # `sequence_by` may contain valid_from
         "values": sql.SQL(", ").join(
             [sql.SQL("{0} = excluded.{0}").format(sql.Identifier(c)) for c in columns if c not in identity]
         ),
         "same": sql.SQL(" AND ").join([sql.SQL("target.{0} = found.{0}").format(sql.Identifier(c)) for c in identity]),
-        "versions": sql.SQL("WHERE NOT {}").format(sql.Identifier(deletes)) if deletes else sql.SQL(""),
+        "versions": sql.SQL("WHERE NOT {}").format(sql.Identifier(delete_when)) if delete_when else sql.SQL(""),
     }
-    names["ended"] = sql.SQL(ENDED).format(**names) if deletes else sql.SQL("")
-    names["ordered"] = sql.SQL(", ").join([ordered("change", column, types) for column in newest_by])
+    names["ended"] = sql.SQL(ENDED).format(**names) if delete_when else sql.SQL("")
+    names["ordered"] = sql.SQL(", ").join([ordered("change", column, types) for column in sequence_by])
     try:
         cursor.execute(sql.SQL(ONE_A_POSITION).format(**names))
     except psycopg2.errors.UniqueViolation as error:
@@ -277,7 +278,7 @@ def write_history(
     written = cursor.rowcount
     cursor.execute(sql.SQL(COUNT).format(**names))
     dropped = int(cursor.fetchall()[0][0]) - written
-    if deletes:
+    if delete_when:
         cursor.execute(sql.SQL(REMEMBER_HISTORY).format(**names))
     passing("postgres-unit-after-delete")
     cursor.execute(sql.SQL(FIND_ENDS).format(**names))

@@ -69,10 +69,10 @@ class SinkTable:
             self._check_beside(connection, beside)
             if self.by_window:
                 self._keep(connection, beside, stored_names.BY_WINDOW_NOTE, kept, ())
-            if self._sink.deletes:
+            if self._sink.delete_when:
                 in_order = [
                     *self._sink.keys,
-                    *self._sink.newest_by,
+                    *self._sink.sequence_by,
                     *([stored_names.VALID_FROM] if self._versions else []),
                 ]
                 remembered = {column: columns[column] for column in dict.fromkeys(in_order)}
@@ -107,7 +107,7 @@ class SinkTable:
 
     def _identity(self) -> tuple[str, ...]:
         """Return the columns in which no two rows agree."""
-        return (*self._sink.keys, *(self._sink.newest_by if self._versions else ()))
+        return (*self._sink.keys, *(self._sink.sequence_by if self._versions else ()))
 
     def _fit(self, connection: Connection, table: str, columns: dict[str, str], keys: tuple[str, ...]) -> None:
         self._check_table(connection, table, columns, keys)
@@ -196,7 +196,7 @@ class SinkTable:
             )
         # A key that may be deleted, or has versions, is never null: its units are refused
         # (`postgres_rows.stage_newest`).
-        if not (self._sink.deletes or self._versions) and all(index.nulls_differ for index in over):
+        if not (self._sink.delete_when or self._versions) and all(index.nulls_differ for index in over):
             self._refuse(
                 f"the unique index {over[0].name} of {self.schema}.{table} takes two nulls for two keys, so rows "
                 "with a null key would double",
@@ -216,12 +216,12 @@ class SinkTable:
 
     def stored(self, schema: StructType) -> StructType:
         """Return the columns of an output's rows that are sent to the database."""
-        left_out = set() if self.by_window or self._sink.deletes else self._left_out()
+        left_out = set() if self.by_window or self._sink.delete_when else self._left_out()
         return StructType([f for f in schema.fields if f.name not in left_out])
 
     def _left_out(self) -> set[str]:
-        if self._sink.deletes:
-            return {self._sink.deletes}
+        if self._sink.delete_when:
+            return {self._sink.delete_when}
         # A window adds to the row of its keys; its time is not part of the sum, unless it is a key.
         return set(WINDOW) - set(self._sink.keys) if self._sink.write == "increment" else set()
 

@@ -68,7 +68,7 @@ class Work:
 
     windows              the span whose rows are deleted first, for a backfill
     by_window            whether the sums are kept by window too
-    newest_by, deletes   as the sink declares them
+    sequence_by, deletes   as the sink declares them
     """
 
     database: Database
@@ -83,8 +83,8 @@ class Work:
     by_window: bool = False
     beside: tuple[tuple[str, str], ...] = ()
     """Columns that are counted and not written, with the name under which they are counted."""
-    newest_by: tuple[str, ...] = ()
-    deletes: str | None = None
+    sequence_by: tuple[str, ...] = ()
+    delete_when: str | None = None
 
 
 Put = Callable[[Connection, Work, Batches], None]
@@ -176,7 +176,7 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
     if first is None:
         return
     types = first.schema
-    columns = [name for name in types.names if name != work.deletes]
+    columns = [name for name in types.names if name != work.delete_when]
     names = {
         "target": sql.Identifier(work.schema, work.table),
         "columns": sql.SQL(", ").join(map(sql.Identifier, columns)),
@@ -188,12 +188,12 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
         return
     versions = work.write == sinks.HISTORY
     needed = (*work.keys, stored_names.VALID_FROM) if versions else ()
-    postgres_rows.stage_newest(cursor, names["target"], columns, work.keys, work.newest_by, work.deletes, *needed)
+    postgres_rows.stage_newest(cursor, names["target"], columns, work.keys, work.sequence_by, work.delete_when, *needed)
     arrived = _fill(cursor, work, sql.Identifier("arriving"), first, batches)
     if versions:
-        with postgres_rows.one_a_place(work.unit, (*work.keys, *work.newest_by)):
+        with postgres_rows.one_a_place(work.unit, (*work.keys, *work.sequence_by)):
             dropped = postgres_rows.write_history(
-                cursor, (work.schema, work.table), columns, work.keys, work.newest_by, work.deletes, types
+                cursor, (work.schema, work.table), columns, work.keys, work.sequence_by, work.delete_when, types
             )
         _refuse_dropped(work, dropped)
         passing("postgres-unit-after-rows")
@@ -204,31 +204,33 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
     sums = [sql.Identifier(c) if c in work.keys else sql.SQL("sum({})").format(sql.Identifier(c)) for c in columns]
     names["select"] = sql.SQL(", ").join(sums) if work.write == "increment" else names["columns"]
     names["group"] = (
-        sql.SQL("GROUP BY ") + names["keys"] if work.write == "increment" else postgres_rows.left_newest(work.deletes)
+        sql.SQL("GROUP BY ") + names["keys"]
+        if work.write == "increment"
+        else postgres_rows.left_newest(work.delete_when)
     )
     merge = sql.SQL(
         "INSERT INTO {target} AS target ({columns}) SELECT {select} FROM arriving {group} "
         "ON CONFLICT ({keys}) DO {action}"
     ).format(**names)
     later = bool(updates) and later_window_wins(work.write, work.keys, columns)
-    if work.newest_by:
-        merge += postgres_rows.newer_rows(work.newest_by, types)
+    if work.sequence_by:
+        merge += postgres_rows.newer_rows(work.sequence_by, types)
     elif later:
         merge += sql.SQL(LATER_WINDOW)
     with postgres_rows.one_a_place(work.unit, work.keys):
-        if work.deletes:
+        if work.delete_when:
             _refuse_dropped(
                 work,
                 postgres_rows.delete_older(
-                    cursor, (work.schema, work.table), work.keys, work.newest_by, work.deletes, types
+                    cursor, (work.schema, work.table), work.keys, work.sequence_by, work.delete_when, types
                 ),
             )
         cursor.execute(merge)
     if (written := cursor.rowcount) != arrived:
-        order = work.newest_by or ((WINDOW_END, WINDOW_START) if later else ())
+        order = work.sequence_by or ((WINDOW_END, WINDOW_START) if later else ())
         if order or not updates:  # a row that is older, or that exists already, is left out
             _refuse_dropped(
-                work, postgres_rows.unwritten_keys(cursor, names["target"], work.keys, order, work.deletes, types)
+                work, postgres_rows.unwritten_keys(cursor, names["target"], work.keys, order, work.delete_when, types)
             )
         else:
             cursor.execute(sql.SQL(COUNT_KEYS).format(**names))
@@ -364,9 +366,9 @@ class PinnedUnits:
         """Copy another authority's units to the platform's log, and check that all partitions are there."""
         plan = batch.plan
         if authority != "platform":
-            for unit in Units(self.database).of_batch(plan.lineage, plan.batch_id):
-                Units(scope).copy(plan.lineage, plan.batch_id, unit, authority)
+            for unit in Units(self.database).of_batch(plan.incarnation, plan.batch_id):
+                Units(scope).copy(plan.incarnation, plan.batch_id, unit, authority)
         if batch.at_least_once:
             return
-        logged = Units(scope).of_batch(plan.lineage, plan.batch_id)
-        units.expect(logged, self.sink, plan.partitions, plan.lineage, plan.batch_id)
+        logged = Units(scope).of_batch(plan.incarnation, plan.batch_id)
+        units.expect(logged, self.sink, plan.partitions, plan.incarnation, plan.batch_id)

@@ -26,7 +26,7 @@ from onlyonce import environment
 from onlyonce.api.pipeline import Output, Postgres
 from onlyonce.commitlog import units
 from onlyonce.commitlog.erasures import Erasures
-from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.incarnations import Incarnations
 from onlyonce.commitlog.units import Units
 from onlyonce.context import Query, RunContext
 from onlyonce.core import ownership
@@ -80,7 +80,7 @@ def _commit(work: Work, batches: Batches, put: Put) -> int:
             yield batch
 
     with transaction(work.database) as connection:
-        Lineages(connection).check_epoch(work.unit.lineage, work.epoch)
+        Incarnations(connection).check_epoch(work.unit.incarnation, work.epoch)
         put(connection, work, counted())
         Units(connection).note(work.unit, work.epoch, attempt_name(), rows)
         passing("postgres-plain-before-commit")
@@ -161,7 +161,7 @@ class PostgresWriter:
     def _work(
         self, batch: Batch, content: Content, columns: Sequence[str], write: str, windows: tuple[str, ...] | None
     ) -> postgres_unit.Work:
-        unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
+        unit = UnitId(batch.plan.incarnation, batch.plan.batch_id, self._output.name, 0)
         return postgres_unit.Work(
             self._database,
             unit,
@@ -174,16 +174,16 @@ class PostgresWriter:
             windows,
             self._table.by_window,
             tuple(base_content.names_of(columns).items()),
-            newest_by=self._sink.newest_by,
-            deletes=self._sink.deletes,
+            sequence_by=self._sink.sequence_by,
+            delete_when=self._sink.delete_when,
         )
 
     def _plainly(self, batch: Batch, rows: DataFrame, count: int) -> int:
         schema = self._table.stored(rows.schema)
-        unit = UnitId(batch.plan.lineage, batch.plan.batch_id, self._output.name, 0)
+        unit = UnitId(batch.plan.incarnation, batch.plan.batch_id, self._output.name, 0)
         work = postgres_unit.Work(
             self._database, unit, self._query.driver.epoch, self._table.schema, self._table.name, self._sink.write,
-            self._sink.keys, (), newest_by=self._sink.newest_by,
+            self._sink.keys, (), sequence_by=self._sink.sequence_by,
         )  # fmt: skip
         passing("postgres-before-units")
         # Two rows of the same keys must be in one task, which detects them.
@@ -195,15 +195,17 @@ class PostgresWriter:
 
     def _noted(self, plan: Plan) -> int:
         name = self._output.name
-        return Units(self._database).noted(plan.lineage, plan.batch_id, name)
+        return Units(self._database).noted(plan.incarnation, plan.batch_id, name)
 
     def clear(self, has_begun: Callable[[], bool]) -> None:
-        """Delete all rows, in one transaction that checks the epoch, unless the calling life has begun a batch."""
+        """Delete all rows, in one transaction that checks the epoch, unless the calling incarnation has begun a
+        batch.
+        """
         if has_begun():
             return
 
         def work(connection: Connection) -> None:
-            Lineages(connection).check_epoch(self._query.lineage, self._query.driver.epoch)
+            Incarnations(connection).check_epoch(self._query.incarnation, self._query.driver.epoch)
             self._table.clear(connection)
 
         run(self._database, work)

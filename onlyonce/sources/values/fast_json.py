@@ -427,7 +427,7 @@ class Reader:
         return self.bounded(lines.append_column("block", blocks).append_column("target", target))
 
 
-def plain_record_reader(pipeline: Pipeline, system_time: datetime, partitions: int) -> Reader | None:
+def plain_record_reader(pipeline: Pipeline, ingestion_time: datetime, partitions: int) -> Reader | None:
     """Return the reader of a pipeline's plain lines into blocks for `partitions` partitions.
 
     None if the pipeline's types or format leave all lines to the table's reader."""
@@ -451,7 +451,7 @@ def plain_record_reader(pipeline: Pipeline, system_time: datetime, partitions: i
         pipeline.part and pipeline.part.columns
     ):
         return None
-    latest = to_micros(system_time + pipeline.max_ahead)
+    latest = to_micros(ingestion_time + pipeline.max_ahead)
     assert latest is not None
     gets = {name: f"{BESIDE}{name}" for name in beside}
     salt = pipeline.part.salt if pipeline.part else ""

@@ -443,7 +443,7 @@ class _Asked:
         return [F.col(quoted(name)).cast("string") for name in self.beside]
 
 
-def records(lines: DataFrame, pipeline: Pipeline, system_time: datetime) -> DataFrame:
+def records(lines: DataFrame, pipeline: Pipeline, ingestion_time: datetime) -> DataFrame:
     """Turn lines into records.
 
     Columns of `lines`: oo_line, oo_refused, oo_file, oo_position; optionally BOUND and CARRIED. Columns of the result:
@@ -452,13 +452,13 @@ def records(lines: DataFrame, pipeline: Pipeline, system_time: datetime) -> Data
     A row with an oo_reason is invalid: it keeps its raw line and its place, and no declared column. By position even an
     invalid record has its place as id.
     """
-    found = _records(lines, _asked(pipeline), pipeline, system_time)
+    found = _records(lines, _asked(pipeline), pipeline, ingestion_time)
     return mapped_columns(found, pipeline.part) if pipeline.part else found
 
 
-def by_place(lines: DataFrame, pipeline: Pipeline, system_time: datetime) -> DataFrame:
+def by_place(lines: DataFrame, pipeline: Pipeline, ingestion_time: datetime) -> DataFrame:
     """Return records as `records` does, but each with its place as its id. Used by `outputs.record_place`."""
-    return _records(lines, replace(_asked(pipeline), record_id=(), salt=""), pipeline, system_time)
+    return _records(lines, replace(_asked(pipeline), record_id=(), salt=""), pipeline, ingestion_time)
 
 
 def _asked(pipeline: Pipeline) -> _Asked:
@@ -478,9 +478,9 @@ def _asked(pipeline: Pipeline) -> _Asked:
     )
 
 
-def _records(lines: DataFrame, asked: _Asked, pipeline: Pipeline, system_time: datetime) -> DataFrame:
+def _records(lines: DataFrame, asked: _Asked, pipeline: Pipeline, ingestion_time: datetime) -> DataFrame:
     asked = replace(asked, carried=tuple(name for name in CARRIED if name in lines.columns))
-    bound = F.col(BOUND) if BOUND in lines.columns else F.lit(system_time + pipeline.max_ahead).alias(BOUND)
+    bound = F.col(BOUND) if BOUND in lines.columns else F.lit(ingestion_time + pipeline.max_ahead).alias(BOUND)
     flat = lines.select("*", bound) if asked.in_columns else _of_lines(lines, asked, bound)
     return flat.withColumn(OO_REASON, _reason(asked)).select(*_record(asked))
 
@@ -564,7 +564,7 @@ def _reason(asked: _Asked) -> Column:
     checks += [
         (F.col(quoted(asked.event_time)).isNull(), F.lit(f"the event time {asked.event_time} is missing or null")),
         (time.isNull(), _no_instant(asked)),
-        (time > F.col(BOUND), _off(asked, time, f"more than {asked.max_ahead} ahead of the system time")),
+        (time > F.col(BOUND), _off(asked, time, f"more than {asked.max_ahead} ahead of the ingestion time")),
         (time < F.expr(FIRST_TIME), _off(asked, time, "before 1970")),
     ]
     chosen = F.when(*checks[0])
@@ -581,7 +581,8 @@ def _no_instant(asked: _Asked) -> Column:
 
 
 def _off(asked: _Asked, time: Column, why: str) -> Column:
-    # Only the day: one release takes in all records with one reason, and a wrong clock dates each record differently.
+    # Only the day: one reprocessing takes in all records with one reason, and a wrong clock dates each record
+    # differently.
     return F.concat(
         F.lit(f"the event time {asked.event_time} is on "), time.cast("date").cast("string"), F.lit(f", {why}")
     )

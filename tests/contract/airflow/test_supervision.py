@@ -25,7 +25,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from onlyonce.airflow.stream_job import StreamOperator
 from onlyonce.commitlog import drivers
 from onlyonce.commitlog.drivers import LongRuns
-from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.incarnations import Incarnations
 from onlyonce.core.runs import LongRun
 from onlyonce.database.connect import Database, forget_connections, run
 from onlyonce.database.migrate import migrate
@@ -114,7 +114,7 @@ def world(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> An
     monkeypatch.delenv("AIRFLOW_CONN_ONLYONCE_DB", raising=False)
     migrate(url)
     made = World(Database(url), tmp_path)
-    made.log(lambda conn: Lineages(conn).add_instance("flights", "flights"))
+    made.log(lambda conn: Incarnations(conn).add_instance("flights", "flights"))
     made.drivers_end_with(0)
     yield made
     forget_connections()

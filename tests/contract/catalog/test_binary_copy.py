@@ -16,9 +16,9 @@ ODD = b"\x00\\N\n\xff\xff\t\\.\r" + bytes(range(256)) + bytes(6)
 @pytest.mark.parametrize("filtered", [ODD[::-1], b"", None], ids=["filter", "empty", "none"])
 def test_a_chunk_comes_back_byte_by_byte(log: Log, filtered: bytes | None) -> None:
     """Ids of any bytes, a name that is no ASCII, large numbers, and a filter or none."""
-    lineage = log.start("é € shop").lineage
-    place = catalog.Place("é € shop", BUCKET, 0, lineage, 2**40, 7, 2**31 - 1)
-    key = catalog.ChunkKey(BUCKET, lineage, 2**40, 7)
+    incarnation = log.start("é € shop").incarnation
+    place = catalog.Place("é € shop", BUCKET, 0, incarnation, 2**40, 7, 2**31 - 1)
+    key = catalog.ChunkKey(BUCKET, incarnation, 2**40, 7)
     Chunks(log.database).ensure_bucket(place.instance, BUCKET)
     Chunks(log.database).add(place, ODD, filtered)
 

@@ -1,6 +1,6 @@
 """Any sequence of batches, kills, replays, restarts, collections, merges, outages, clock steps and damaged filters.
 
-A model of plain Python says what must be in `events`: no record kept twice within the horizon, none lost, and `remnant`
+A model of plain Python says what must be in `events`: no record kept twice within the horizon, none lost, and `expired`
 only what comes from before the horizon. Real PostgreSQL, receive's own functions, no JVM. A few examples in `make
 check`; hundreds when ONLYONCE_LONG is set.
 """
@@ -65,11 +65,11 @@ class Model:
     def judge(self, bucket: int, sent: list[Record], fates: Counter[tuple[str, Record]]) -> None:
         """A batch of this bucket is committed: see that each of its records has the fate that it must have."""
         for record in set(sent):
-            is_kept, is_remnant = fates["kept", record], fates["remnant", record]
+            is_kept, is_expired = fates["kept", record], fates["expired", record]
             if max(self.committed, default=0) - bucket <= HORIZON:
-                assert is_remnant == 0, "what is within the horizon is no remnant"
-            if is_remnant:
-                assert (is_kept, is_remnant) == (0, sent.count(record)), "each remnant is stored, none delivered"
+                assert is_expired == 0, "what is within the horizon is not expired"
+            if is_expired:
+                assert (is_kept, is_expired) == (0, sent.count(record)), "each expired record is stored, none delivered"
             elif record not in self.kept:
                 assert is_kept == 1, "a new record is delivered once"
             else:
@@ -98,7 +98,7 @@ class Machine(RuleBasedStateMachine):
     @rule(new=st.integers(0, 5), again=st.lists(st.integers(1, 40), max_size=5), stage=st.sampled_from(STAGES))
     def listed(self, new: int, again: list[int], stage: str) -> None:
         """A batch of new records and of some delivered again, its driver killed at a stage or not."""
-        # The registry's rule: system time never moves back, whatever the clock does.
+        # The registry's rule: ingestion time never moves back, whatever the clock does.
         self.last = max(self.last, self.clock)
         self._batch(self.last, self._records(new, again), stage)
 
@@ -189,11 +189,11 @@ class Machine(RuleBasedStateMachine):
         self.receive.partitions = partitions
 
     def teardown(self) -> None:
-        """What was left is finished; then each record that was ever sent has been delivered, or is a remnant."""
+        """What was left is finished; then each record that was ever sent has been delivered, or is an expired record."""
         if self.pending is not None:
             self.replayed(restart=True)
         kept, there = Counter(self.sent), self.receive.rows()
-        assert {record for fate, record in there if fate in ("kept", "remnant")} == set(kept)
+        assert {record for fate, record in there if fate in ("kept", "expired")} == set(kept)
 
     def _records(self, new: int, again: list[int]) -> list[Record]:
         old = [self.sent[-back] for back in again if back <= len(self.sent)]
@@ -213,7 +213,7 @@ class Machine(RuleBasedStateMachine):
                 self._end(batch, records)
 
     def _rows(self, batch: Batch) -> Counter[tuple[str, Record]] | None:
-        rows = self.receive.events.get((batch.plan.lineage, batch.plan.batch_id))
+        rows = self.receive.events.get((batch.plan.incarnation, batch.plan.batch_id))
         return None if rows is None else Counter(rows)
 
     def _end(self, batch: Batch, records: list[Record]) -> None:
@@ -251,13 +251,13 @@ def unchecked(stored: bytes | None, ids: int) -> filters.Filter | None:
     return filters.Filter(np.frombuffer(fields, np.uint64, words), filters.PROBES, 8 * len(field), ids, field, fields)
 
 
-ANY_STATE = queries("collect")["parts"].replace("AND b.state = 'committed'", "")
+ANY_STATE = queries("gc")["parts"].replace("AND b.state = 'committed'", "")
 OWN_TOO = queries("catalog")["chunks"].replace("batch_id < :batch_id", "batch_id <= :batch_id")
 BROKEN: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "the floor follows the newest commit, an outage counts": lambda m: m.setattr(gc, "floor", by_commit_alone),
     "a filter says no to everything": lambda m: m.setattr(filters, "maybe", lambda *_: np.array([], dtype=np.intp)),
     "a damaged filter is trusted": lambda m: m.setattr(filters, "read", unchecked),
-    "chunks of begun batches are merged": lambda m: m.setitem(queries("collect"), "parts", ANY_STATE),
+    "chunks of begun batches are merged": lambda m: m.setitem(queries("gc"), "parts", ANY_STATE),
     "a replay sees its own chunk": lambda m: m.setitem(queries("catalog"), "chunks", OWN_TOO),
 }
 

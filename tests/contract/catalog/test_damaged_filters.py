@@ -80,15 +80,15 @@ def test_a_cache_too_small_for_one_chunk_is_only_slow(log: Log, monkeypatch: pyt
     assert worker.receive(200, [records[0] for records in chunks]) == ["duplicate"] * len(chunks)
 
 
-def test_a_batch_below_the_floor_is_remnant_as_a_whole_and_keeps_no_ids(log: Log) -> None:
+def test_a_batch_below_the_floor_is_expired_as_a_whole_and_keeps_no_ids(log: Log) -> None:
     """New or known, nobody can tell: counted in its unit, and nothing is added to the catalog."""
     worker = Worker(log)
     worker.receive(101, KNOWN)
     worker.floor = 150
     fates = worker.receive(102, [*KNOWN[:3], *uniform(2, 3)])
 
-    assert fates == ["remnant"] * 5
-    assert log.rows("SELECT rows, kept, duplicate, remnant FROM onlyonce_private.units WHERE batch_id = 1") == [
+    assert fates == ["expired"] * 5
+    assert log.rows("SELECT rows, kept, duplicate, expired FROM onlyonce_private.units WHERE batch_id = 1") == [
         (5, 0, 0, 5)
     ]
     assert log.rows("SELECT batch_id FROM onlyonce_private.catalog_chunks") == [(0,)]

@@ -26,7 +26,7 @@ from tests.contract.receiver import Record, uniform
 from tests.support.other_process import script_apart
 
 POINTS = (
-    "collect-after-floor", "merge-after-take", "merge-before-commit", "merge-after-commit", "merge-after-compact",
+    "gc-after-floor", "merge-after-take", "merge-before-commit", "merge-after-commit", "merge-after-compact",
 )  # fmt: skip
 
 
@@ -121,7 +121,7 @@ def test_a_bucket_that_still_grows_is_merged_when_it_is_crowded(stream: Receive)
 
 
 def test_partition_layouts_and_lives_are_kept_apart(stream: Receive) -> None:
-    """A look-up leaves out chunks by the remainder of their partition, and by their lineage's batch number."""
+    """A look-up leaves out chunks by the remainder of their partition, and by their incarnation's batch number."""
     known = fill(stream, 100, 2)
     stream.partitions = 3
     known += fill(stream, 100, 2)
@@ -261,8 +261,8 @@ def test_a_driver_killed_between_two_batches_leaves_every_id_and_the_next_goes_o
         from onlyonce.receive import loop
         from onlyonce.database.connect import Database
         from onlyonce.settings import database_url
-        driver = SimpleNamespace(lineage={stream.driver.lineage!r}, epoch={stream.driver.epoch})
-        plan = SimpleNamespace(lineage=driver.lineage, batch_id=7, bucket=100)
+        driver = SimpleNamespace(incarnation={stream.driver.incarnation!r}, epoch={stream.driver.epoch})
+        plan = SimpleNamespace(incarnation=driver.incarnation, batch_id=7, bucket=100)
         loop.merge_catalog(Database(database_url()), driver, "shop", plan)"""
     assert killed_at(point, script, tmp_path) == -9
 

@@ -120,7 +120,7 @@ def test_what_is_found_is_what_a_plain_set_has_after_any_history(
         held.update(records)
 
     def known(records: list[Record]) -> list[bool]:
-        place = catalog.Place("shop", bucket, 0, "another life", 0, 0, 1)
+        place = catalog.Place("shop", bucket, 0, "another incarnation", 0, 0, 1)
         return look_up.seen(stream.log.database, place, ids_of(records)).tolist()
 
     for _ in range(60):
@@ -149,7 +149,7 @@ def test_a_chunk_that_came_late_or_was_made_again_of_as_many_other_ids_is_asked_
     """The filter of its range does not know it, and says no to each of its ids."""
     buckets(stream, 9)
     operate_gc.main([])
-    key = catalog.ChunkKey(FIRST + 3, stream.driver.lineage, 3, 0)
+    key = catalog.ChunkKey(FIRST + 3, stream.driver.incarnation, 3, 0)
     other, late = uniform(20, 777), uniform(20, 778)
     ids = filters.pack(ids_of(other))
     Chunks(stream.log.database).replace_ids("shop", key, ids, filters.make(filters.unpack(ids)))

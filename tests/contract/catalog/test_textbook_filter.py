@@ -1,4 +1,4 @@
-"""The textbook's figure: nine records, three ranges of system time, four look-ups.
+"""The textbook's figure: nine records, three ranges of ingestion time, four look-ups.
 
 r1, r4 and r6 are delivered again: one look-up each, all dropped. r8 is new and meets a false positive: one
 look-up, delivered. All other records cost none. The same when the worker starts again before each batch.
@@ -28,7 +28,7 @@ R["r8"] = twin_of(R["r5"])
 ARRIVALS: dict[catalog.Probe, list[tuple[int, str]]] = {
     # The publisher sends again under a new timestamp: the second time is in a later range.
     "live_buckets": [(101, "r1 r2 r3"), (102, "r4 r5 r1 r6"), (103, "r4 r6 r7 r8 r9")],
-    # A re-delivery keeps its system time: it comes later, and belongs to the range of the first time.
+    # A re-delivery keeps its ingestion time: it comes later, and belongs to the range of the first time.
     "own_bucket": [(101, "r1 r2 r3"), (102, "r4 r5 r6"), (101, "r1"), (102, "r4 r6 r8"), (103, "r7 r9")],
 }
 
@@ -74,7 +74,7 @@ def test_the_first_range_costs_no_look_up(log: Log, monkeypatch: pytest.MonkeyPa
     assert (worker.looked_up, worker.loaded, worker.spared) == (0, [], 3)
 
 
-def test_a_source_that_keeps_its_system_time_asks_one_range_only(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_that_keeps_its_ingestion_time_asks_one_range_only(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other ranges' filters are not probed: a twin there is no look-up."""
     own = Worker(log, "own_bucket").watch(monkeypatch)
     deliver(own, [(101, "r5"), (102, "r8"), (103, "r7")])

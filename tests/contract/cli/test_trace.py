@@ -82,12 +82,12 @@ def test_a_late_record_that_a_backfill_has_read_is_folded_in(shop: Shop) -> None
     shop.receive(("late", at(0)))
     shop.output(closes=(at(0),))
     shop.log.rows(
-        "INSERT INTO onlyonce_private.lineages (lineage, instance, query, life, checkpoint_id, kind) "
+        "INSERT INTO onlyonce_private.incarnations (incarnation, instance, query, ordinal, checkpoint_id, kind) "
         "VALUES ('shop/per_shop@x/1', 'shop', 'per_shop@x', 1, gen_random_uuid(), 'backfill')"
     )
     for number, version in enumerate((0, 1)):
         shop.log.rows(
-            "INSERT INTO onlyonce_private.backfills (lineage, batch_id, instance, output, epoch, state, run_id, " "asked_by, "
+            "INSERT INTO onlyonce_private.backfills (incarnation, batch_id, instance, output, epoch, state, run_id, " "asked_by, "
             "window_from, window_to, events_version, declaration_hash, committed_at) VALUES ('shop/per_shop@x/1', %s, "
             "'shop', 'per_shop', 1, 'committed', 'run', 'person', %s, %s, %s, 'd', now())",
             number, at(0), at(1), version,
@@ -125,7 +125,7 @@ def test_a_duplicate_has_the_one_row_of_its_first_delivery(shop: Shop) -> None:
     assert found["facts"]["catalog"].startswith(f"{first}, partition")
 
 
-def test_a_remnant_is_told_from_a_kept_record(shop: Shop) -> None:
+def test_an_expired_record_is_told_from_a_kept_record(shop: Shop) -> None:
     """It came from below the collection floor, into no window."""
     shop.receive(("old", at(0)))
     shop.log.rows("UPDATE onlyonce_private.pipelines SET gc_floor = %s", BUCKET + 5)
@@ -133,7 +133,7 @@ def test_a_remnant_is_told_from_a_kept_record(shop: Shop) -> None:
 
     found = traced("new")
 
-    assert only(found["tables"]["fates"])["fate"] == "remnant"
+    assert only(found["tables"]["fates"])["fate"] == "expired"
     assert "windows" not in found["tables"]
 
 
@@ -168,7 +168,7 @@ def test_rows_of_a_batch_that_has_not_ended_or_is_unknown_say_so(shop: Shop) -> 
     """The log is the authority."""
     batch = shop.receive(("a", at(0)), upto="land")
     begun = traced("a")
-    shop.log.rows("DELETE FROM onlyonce_private.batches WHERE lineage || '/' || batch_id = %s", batch)
+    shop.log.rows("DELETE FROM onlyonce_private.batches WHERE incarnation || '/' || batch_id = %s", batch)
     unknown = traced("a")
 
     assert only(begun["tables"]["fates"])["state"] == "begun"

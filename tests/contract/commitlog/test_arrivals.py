@@ -13,7 +13,7 @@ from onlyonce.catalog import look_up
 from onlyonce.catalog.expiry import Collector
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.health import Health
-from onlyonce.commitlog.lineages import Driver, Turns
+from onlyonce.commitlog.incarnations import Driver, Turns
 from onlyonce.commitlog.sources import Arrivals
 from onlyonce.core.batch import to_micros
 from onlyonce.core.diagnosis import Finding, waiting
@@ -93,7 +93,7 @@ def test_the_doctor_names_an_arrival_that_is_ahead_and_corrects_it(stream: Strea
 def test_after_a_correction_no_id_within_the_horizon_is_forgotten(
     stream: Stream, horizon: int, collected_ahead: bool
 ) -> None:
-    """Also if a collection came between: what it has removed stays removed, and what comes next is no remnant."""
+    """Also if a collection came between: what it has removed stays removed, and what comes next is not expired."""
     start = now()
     for bucket in (start - 2, start - 1, start + YEAR):
         stream.batch(bucket)
@@ -149,8 +149,8 @@ def test_a_source_is_last_heard_of_at_the_correction(log: Log, stream: Stream) -
     whole(log, driver, 0, "web", datetime.now(UTC))
     far = to_micros(datetime.now(UTC) + timedelta(days=365))
     log.rows(
-        "UPDATE onlyonce_private.batches SET system_time = system_time + interval '365 d', "
-        "source_tides_after = jsonb_set(source_tides_after, '{web,seen}', to_jsonb(%s::bigint)) RETURNING 1",
+        "UPDATE onlyonce_private.batches SET ingestion_time = ingestion_time + interval '365 d', "
+        "source_progress_after = jsonb_set(source_progress_after, '{web,seen}', to_jsonb(%s::bigint)) RETURNING 1",
         far,
     )
     arrival = correct(stream)

@@ -1,4 +1,4 @@
-"""A lineage whose sink is in another database: whatever decides by its units asks there too, fenced, or refuses.
+"""An incarnation whose sink is in another database: whatever decides by its units asks there too, fenced, or refuses.
 
 Two real PostgreSQL databases; the driver's work there is done by the product's functions, without Spark.
 """
@@ -15,7 +15,7 @@ from sqlalchemy import Connection, text
 from onlyonce.commitlog import units
 from onlyonce.commitlog.backfills import Backfills, Request
 from onlyonce.commitlog.batches import Batches
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.incarnations import Driver
 from onlyonce.commitlog.units import Units
 from onlyonce.core.backfill import Span
 from onlyonce.core.batch import Outcome
@@ -69,7 +69,7 @@ def write(database: Database, driver: Driver, partition: int = 0) -> None:
 
 
 def fill(connection: Connection, driver: Driver, partition: int = 0) -> None:
-    unit = UnitId(driver.lineage, 0, "per_shop", partition)
+    unit = UnitId(driver.incarnation, 0, "per_shop", partition)
     Units(connection).claim(units.Claim(unit, driver.epoch, "task", "data"))
     connection.execute(text("INSERT INTO results VALUES (:epoch)"), {"epoch": driver.epoch})
     Units(connection).fill(unit, Content(1, "one"))
@@ -92,11 +92,11 @@ def written(elsewhere: Database) -> list[Any]:
     return ask(elsewhere.url, "SELECT epoch FROM results ORDER BY 1")
 
 
-def lives(log: Log) -> list[Any]:
-    """The lives of the output, with their batches."""
+def incarnations(log: Log) -> list[Any]:
+    """The incarnations of the output, with their batches."""
     return log.rows(
-        "SELECT l.lineage, l.state, b.state FROM onlyonce_private.lineages l "
-        "LEFT JOIN onlyonce_private.batches b USING (lineage) ORDER BY 1"
+        "SELECT l.incarnation, l.state, b.state FROM onlyonce_private.incarnations l "
+        "LEFT JOIN onlyonce_private.batches b USING (incarnation) ORDER BY 1"
     )
 
 
@@ -104,7 +104,7 @@ def lives(log: Log) -> list[Any]:
 # --------------------------------------------------------------------------------------------------
 
 
-def test_a_new_life_is_refused_while_the_sinks_database_alone_has_units_of_the_batch(
+def test_a_new_incarnation_is_refused_while_the_sinks_database_alone_has_units_of_the_batch(
     log: Log, driver: Driver, elsewhere: Database
 ) -> None:
     """The platform's log has none of them: they are copied at the end of a batch, which did not come.
@@ -112,21 +112,21 @@ def test_a_new_life_is_refused_while_the_sinks_database_alone_has_units_of_the_b
     It would have to be finished, and nobody declares its pipeline here."""
     begin(log, driver)
     write(elsewhere, driver)
-    before = lives(log)
+    before = incarnations(log)
 
     with pytest.raises(Refused):
         reset.new(TARGET, yes=True)
 
-    assert lives(log) == before == [("shop/per_shop/1", "live", "begun")]
+    assert incarnations(log) == before == [("shop/per_shop/1", "live", "begun")]
 
 
-def test_a_new_life_withdraws_a_batch_of_which_no_database_has_a_unit(log: Log, driver: Driver) -> None:
+def test_a_new_incarnation_withdraws_a_batch_of_which_no_database_has_a_unit(log: Log, driver: Driver) -> None:
     """Whatever is asked beside the log, what was possible stays possible."""
     begin(log, driver)
 
     reset.new(TARGET, yes=True)
 
-    assert lives(log) == [("shop/per_shop/1", "closed", None), ("shop/per_shop/2", "live", None)]
+    assert incarnations(log) == [("shop/per_shop/1", "closed", None), ("shop/per_shop/2", "live", None)]
 
 
 def test_a_changed_declaration_does_not_begin_a_batch_anew_that_has_units_in_the_sinks_database(
@@ -184,9 +184,9 @@ def test_what_cannot_be_asked_is_no_no(
     log: Log, driver: Driver, monkeypatch: pytest.MonkeyPatch,
     how: Callable[[pytest.MonkeyPatch, Log], None], error: type[OnlyonceError], told: str,
 ) -> None:  # fmt: skip
-    """Neither a new life nor a batch anew; the message names the connection, and the log is as it was."""
+    """Neither a new incarnation nor a batch anew; the message names the connection, and the log is as it was."""
     begin(log, driver)
-    before = lives(log)
+    before = incarnations(log)
     how(monkeypatch, log)
 
     for attempt in (
@@ -197,7 +197,7 @@ def test_what_cannot_be_asked_is_no_no(
             attempt()
         assert THERE in refusal.value.what
 
-    assert lives(log) == before
+    assert incarnations(log) == before
 
 
 def test_a_database_is_remembered_before_an_epoch_is_told_there(
@@ -209,13 +209,13 @@ def test_a_database_is_remembered_before_an_epoch_is_told_there(
     def killed(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("onlyonce.commitlog.lineages.Lineages.adopt", killed)
+    monkeypatch.setattr("onlyonce.commitlog.incarnations.Incarnations.adopt", killed)
     with pytest.raises(KeyboardInterrupt):
         units.adopt_authority(log.database, found, THERE)
 
-    known = log.rows("SELECT lineage, authority, database_id FROM onlyonce_private.authorities")
+    known = log.rows("SELECT incarnation, authority, database_id FROM onlyonce_private.authorities")
     [(which,)] = ask(elsewhere.url, "SELECT id FROM onlyonce_private.this_database")
-    assert known == [(found.lineage, THERE, which)]
+    assert known == [(found.incarnation, THERE, which)]
     assert ask(elsewhere.url, "SELECT * FROM onlyonce_private.epochs") == []
 
 
@@ -234,7 +234,7 @@ def test_a_driver_that_was_overtaken_adds_no_database(log: Log, elsewhere: Datab
 # ------------------------------------------------------------------------------------------------------------
 
 
-def new_life(log: Log, driver: Driver) -> None:
+def new_incarnation(log: Log, driver: Driver) -> None:
     """By a person."""
     reset.new(TARGET, yes=True)
 
@@ -244,7 +244,7 @@ def anew(log: Log, driver: Driver) -> None:
     begin(log, log.restart(driver), declaration_hash="d2")
 
 
-@pytest.mark.parametrize("decides", [new_life, anew])
+@pytest.mark.parametrize("decides", [new_incarnation, anew])
 def test_a_zombie_before_its_commit_in_the_sinks_database_is_ended_before_anything_is_decided(
     log: Log, driver: Driver, elsewhere: Database, decides: Callable[[Log, Driver], None]
 ) -> None:
@@ -273,7 +273,7 @@ def test_a_backfill_that_is_done_again_fences_where_its_last_attempt_may_write(
     request = Request("shop", "per_shop", Span(noon, noon + 60_000_000), "person", "d1")
 
     def attempt() -> Driver:
-        mine = Backfills(log.database).open_lineage(request, "run")
+        mine = Backfills(log.database).open_incarnation(request, "run")
         Backfills(log.database).begin(mine, request, 0)
         return mine
 
@@ -289,21 +289,21 @@ def test_a_backfill_that_is_done_again_fences_where_its_last_attempt_may_write(
 # -----------------------------------------------------------------------------------------------------
 
 
-def test_a_log_from_an_older_backup_than_the_sinks_database_gets_no_new_life(
+def test_a_log_from_an_older_backup_than_the_sinks_database_gets_no_new_incarnation(
     log: Log, driver: Driver, elsewhere: Database
 ) -> None:
-    """Batches that it has forgotten are in the sink; a new life would write them again."""
+    """Batches that it has forgotten are in the sink; a new incarnation would write them again."""
     begin(log, driver)
     write(elsewhere, driver)
     log.rows("DELETE FROM onlyonce_private.batches")
 
     with pytest.raises(
-        Refused, match=f"{THERE} holds batch 0 of lineage {driver.lineage}, but the log knows none"
+        Refused, match=f"{THERE} holds batch 0 of incarnation {driver.incarnation}, but the log knows none"
     ) as told:
         reset.new(TARGET, yes=True)
 
     assert "older backup" in told.value.hint
-    assert lives(log) == [("shop/per_shop/1", "live", None)]
+    assert incarnations(log) == [("shop/per_shop/1", "live", None)]
 
 
 def found(kind: str) -> list[dict[str, Any]]:
@@ -354,7 +354,7 @@ def test_a_drop_takes_what_the_log_remembers_and_a_straggler_adds_nothing(
 
     assert (straggler.error, dropping.error) == (None, None)
     assert ask(elsewhere.url, "SELECT unique_id FROM onlyonce_private.units") == []
-    assert ask(elsewhere.url, "SELECT lineage FROM onlyonce_private.epochs") == []
+    assert ask(elsewhere.url, "SELECT incarnation FROM onlyonce_private.epochs") == []
     assert log.rows("SELECT * FROM onlyonce_private.authorities") == []
     with pytest.raises(Superseded):
         write(elsewhere, driver)
@@ -363,7 +363,7 @@ def test_a_drop_takes_what_the_log_remembers_and_a_straggler_adds_nothing(
 def test_old_units_go_from_the_sinks_database_when_they_go_from_the_log(
     log: Log, driver: Driver, elsewhere: Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Never those of the last batch, nor of another lineage; a database that is away keeps them for the next time."""
+    """Never those of the last batch, nor of another incarnation; a database that is away keeps them for the next time."""
     (tmp_path / "none.py").write_text("PIPELINES = []\n")
     monkeypatch.setenv("ONLYONCE_PIPELINES", str(tmp_path / "none.py"))
     for number in range(3):
@@ -371,7 +371,7 @@ def test_old_units_go_from_the_sinks_database_when_they_go_from_the_log(
         with transaction(log.database) as connection:
             batch = Batches(connection).begin(driver, "shop", plan, Frontier())
         with transaction(driver.session(elsewhere)) as connection:
-            one = UnitId(driver.lineage, number, "per_shop", 0)
+            one = UnitId(driver.incarnation, number, "per_shop", 0)
             Units(connection).claim(units.Claim(one, driver.epoch, "task", "data"))
             Units(connection).fill(one, Content(1, "one"))
         with transaction(log.database) as connection:
@@ -379,7 +379,7 @@ def test_old_units_go_from_the_sinks_database_when_they_go_from_the_log(
     log.rows("UPDATE onlyonce_private.batches SET committed_at = committed_at - interval '91 days'")
     ask(
         elsewhere.url,
-        "INSERT INTO onlyonce_private.units (unique_id, lineage, batch_id, sink, partition, epoch, attempt, kind) "
+        "INSERT INTO onlyonce_private.units (unique_id, incarnation, batch_id, sink, partition, epoch, attempt, kind) "
         "VALUES ('mill/per_shop/1/0/per_shop/0', 'mill/per_shop/1', 0, 'per_shop', 0, 1, 't', 'data')",
     )
 
@@ -391,8 +391,8 @@ def test_old_units_go_from_the_sinks_database_when_they_go_from_the_log(
 
     assert report.facts["units removed elsewhere"] == 2
     assert not any(THERE in told for told in report.warnings)
-    kept = ask(elsewhere.url, "SELECT lineage, batch_id FROM onlyonce_private.units ORDER BY 1")
-    assert kept == [("mill/per_shop/1", 0), (driver.lineage, 2)]
+    kept = ask(elsewhere.url, "SELECT incarnation, batch_id FROM onlyonce_private.units ORDER BY 1")
+    assert kept == [("mill/per_shop/1", 0), (driver.incarnation, 2)]
 
 
 def test_two_platforms_with_one_database_for_their_sinks_do_not_take_each_other_for_themselves(
@@ -417,5 +417,7 @@ def test_two_platforms_with_one_database_for_their_sinks_do_not_take_each_other_
 
     drop.main(["shop", "--yes"])
 
-    assert ask(elsewhere.url, "SELECT lineage, epoch FROM onlyonce_private.epochs") == [(driver.lineage, driver.epoch)]
-    assert ask(elsewhere.url, "SELECT lineage, batch_id FROM onlyonce_private.units") == [(driver.lineage, 0)]
+    assert ask(elsewhere.url, "SELECT incarnation, epoch FROM onlyonce_private.epochs") == [
+        (driver.incarnation, driver.epoch)
+    ]
+    assert ask(elsewhere.url, "SELECT incarnation, batch_id FROM onlyonce_private.units") == [(driver.incarnation, 0)]

@@ -12,7 +12,7 @@ import pytest
 from onlyonce.commitlog import backfills, batches, units
 from onlyonce.commitlog.backfills import Backfills, Request
 from onlyonce.commitlog.batches import Batches
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.incarnations import Driver
 from onlyonce.commitlog.units import Units
 from onlyonce.core import backfill as model
 from onlyonce.core.backfill import Span
@@ -39,7 +39,7 @@ def request(span: Span, asked_by: Any = "person") -> Request:
 def opened(log: Log, asked: Request) -> Driver:
     """Its driver."""
     log.start("shop", "per_shop")
-    return Backfills(log.database).open_lineage(asked, "run")
+    return Backfills(log.database).open_incarnation(asked, "run")
 
 
 def begin(log: Log, driver: Driver, asked: Request) -> int:
@@ -175,17 +175,24 @@ def test_a_widened_span_holds_what_it_took(log: Log) -> None:
 # -------------------------------------------------------------------------------------------
 
 
-def receive(log: Log, driver: Driver, batch_id: int, tide: datetime, mode: str = "exactly_once") -> None:
+def receive(log: Log, driver: Driver, batch_id: int, max_event_time: datetime, mode: str = "exactly_once") -> None:
     """A committed receive batch, in version `batch_id` of `events`."""
 
     def work(conn: Any) -> None:
         batch = Batches(conn).begin(driver, "shop", plan_of(driver, batch_id, mode=mode), None)
         for partition in range(2):
-            unit = UnitId(driver.lineage, batch_id, "events", partition)
+            unit = UnitId(driver.incarnation, batch_id, "events", partition)
             Units(conn).claim(units.Claim(unit, driver.epoch, "x", "witness"))
             Units(conn).fill(unit, Content(0, ""))
         outcome = Outcome(
-            read=0, kept=0, invalid=0, remnant=0, duplicate=0, unknown_fields=0, tide_after=tide, delta_version=batch_id
+            read=0,
+            kept=0,
+            invalid=0,
+            expired=0,
+            duplicate=0,
+            unknown_fields=0,
+            max_event_time_after=max_event_time,
+            delta_version=batch_id,
         )
         Batches(conn).end(driver, batch, outcome)
 
@@ -247,7 +254,7 @@ def test_windows_count_as_written_one_batch_after_their_end_was_read(log: Log) -
     consume(log, output, 3, 2, 2)
     seen.append(Backfills(log.database).reach("shop", "per_shop"))
 
-    micros = [None if s.frontier.tide is None else s.frontier.tide // 3_600_000_000 for s in seen]
+    micros = [None if s.frontier.max_event_time is None else s.frontier.max_event_time // 3_600_000_000 for s in seen]
     start = int(DAY.timestamp()) // 3600
     assert micros == [None, start, start + 1, start + 2]
     assert [s.consumed for s in seen] == [0, 1, 2, 2]
@@ -261,7 +268,7 @@ def test_an_output_without_state_has_written_what_it_has_read(log: Log) -> None:
 
     reach = Backfills(log.database).reach("shop", "per_shop")
 
-    assert reach.frontier.tide == int(DAY.timestamp()) * 1_000_000
+    assert reach.frontier.max_event_time == int(DAY.timestamp()) * 1_000_000
 
 
 @pytest.mark.parametrize("mode, after", [("exactly_once", 0), ("at_least_once", 1), ("by_position", 1)])
@@ -270,14 +277,14 @@ def test_a_batch_tells_of_event_time_from_its_control_row_on(log: Log, mode: str
     it, so Spark has closed nothing by it."""
     receive(log, log.start("shop", "receive"), 5, DAY, mode)
 
-    told = [Backfills(log.database).frontier_at("shop", v).tide for v in (4, 5, 6)]  # type: ignore[misc]
+    told = [Backfills(log.database).frontier_at("shop", v).max_event_time for v in (4, 5, 6)]  # type: ignore[misc]
 
-    assert [tide is not None for tide in told] == [False, after == 0, True]
+    assert [max_event_time is not None for max_event_time in told] == [False, after == 0, True]
 
 
 def test_an_output_that_has_not_run_has_closed_nothing(log: Log) -> None:
     """Nor has a pipeline that the log does not know."""
-    assert Backfills(log.database).reach("shop", "per_shop").frontier.tide is None
+    assert Backfills(log.database).reach("shop", "per_shop").frontier.max_event_time is None
 
 
 def test_late_rows_of_sessions_are_folded_by_a_backfill_that_holds_them_all(log: Log) -> None:

@@ -13,7 +13,7 @@ from sqlalchemy.exc import IntegrityError
 
 from onlyonce.commitlog import batches, units
 from onlyonce.commitlog.batches import Batches, Closes
-from onlyonce.commitlog.lineages import Driver, Lineages
+from onlyonce.commitlog.incarnations import Driver, Incarnations
 from onlyonce.commitlog.units import Units
 from onlyonce.core.batch import Batch, Outcome, Plan, to_micros
 from onlyonce.core.errors import InvariantBroken, Refused, Superseded
@@ -23,7 +23,7 @@ from onlyonce.database.connect import run
 from tests.contract.conftest import NOON, Log, plan_of
 
 HOUR = timedelta(hours=1)
-DONE = Outcome(read=3, kept=2, invalid=1, remnant=0, duplicate=0, unknown_fields=0, delta_version=1)
+DONE = Outcome(read=3, kept=2, invalid=1, expired=0, duplicate=0, unknown_fields=0, delta_version=1)
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def driver(log: Log) -> Driver:
 
 def begin(log: Log, driver: Driver, plan: Plan, known: Frontier | None = None) -> Batch:
     """The batch, in a transaction of its own."""
-    instance = driver.lineage.rsplit("/", 2)[0]
+    instance = driver.incarnation.rsplit("/", 2)[0]
     return Batches(log.database).begin(driver, instance, plan, known)
 
 
@@ -43,15 +43,15 @@ def end(log: Log, driver: Driver, batch: Batch, outcome: Outcome) -> None:
     Batches(log.database).end(driver, batch, outcome)
 
 
-def receive(log: Log, driver: Driver, batch_id: int, tide: datetime | None) -> None:
-    """A whole receive batch that leaves the tide there."""
+def receive(log: Log, driver: Driver, batch_id: int, max_event_time: datetime | None) -> None:
+    """A whole receive batch that leaves the max event time there."""
     batch = begin(log, driver, plan_of(driver, batch_id))
-    end(log, driver, batch, replace(DONE, tide_after=tide, delta_version=batch_id))
+    end(log, driver, batch, replace(DONE, max_event_time_after=max_event_time, delta_version=batch_id))
 
 
 def put_unit(log: Log, driver: Driver, batch_id: int = 0, partition: int = 0, counts: Counts | None = None) -> None:
     """A committed unit of a batch."""
-    unit = UnitId(driver.lineage, batch_id, "events", partition)
+    unit = UnitId(driver.incarnation, batch_id, "events", partition)
 
     def work(connection: Connection) -> None:
         Units(connection).claim(units.Claim(unit, driver.epoch, "test", "witness"))
@@ -74,11 +74,11 @@ def test_a_batch_is_begun_once_and_a_replay_gets_what_the_first_attempt_fixed(lo
     receive(log, driver, 0, NOON)
     first = begin(log, driver, plan_of(driver, 1, source_from={"v": 0}, facts={"a.jsonl": "gone"}))
     newer = log.restart(driver)
-    other = plan_of(newer, 1, partitions=9, system_time=NOON + HOUR, bucket=99, settings={"x": "y"}, facts={})
-    second = begin(log, newer, other, Frontier(tide=0))
+    other = plan_of(newer, 1, partitions=9, ingestion_time=NOON + HOUR, bucket=99, settings={"x": "y"}, facts={})
+    second = begin(log, newer, other, Frontier(max_event_time=0))
 
     assert second.plan == first.plan
-    assert second.frontier == first.frontier == Frontier(tide=to_micros(NOON))
+    assert second.frontier == first.frontier == Frontier(max_event_time=to_micros(NOON))
     assert second.gc_floor == first.gc_floor
     assert (first.replayed, second.replayed) == (False, True)
     assert log.rows("SELECT epoch FROM onlyonce.batches WHERE batch = 1") == [(newer.epoch,)]
@@ -152,9 +152,9 @@ def test_a_driver_that_was_overtaken_begins_and_ends_nothing(log: Log, driver: D
 def test_a_batch_that_has_ended_stays_as_it_ended(log: Log, driver: Driver) -> None:
     """Ended twice, with other counts: the first stands."""
     batch = begin(log, driver, plan_of(driver))
-    end(log, driver, batch, replace(DONE, tide_after=NOON))
+    end(log, driver, batch, replace(DONE, max_event_time_after=NOON))
     before = log.rows("SELECT * FROM onlyonce.batches")
-    end(log, driver, batch, replace(DONE, kept=99, tide_after=NOON + HOUR))
+    end(log, driver, batch, replace(DONE, kept=99, max_event_time_after=NOON + HOUR))
 
     assert log.rows("SELECT * FROM onlyonce.batches") == before
     assert begin(log, driver, plan_of(driver)).committed
@@ -166,7 +166,7 @@ def test_a_batch_that_has_ended_stays_as_it_ended(log: Log, driver: Driver) -> N
         ("conserved = false", "batches_committed_is_conserved"),
         ("conserved = NULL", "batches_committed_is_conserved"),
         ("committed_at = NULL", "batches_committed_has_its_time"),
-        ("tide_after = tide - interval '1 microsecond'", "batches_tide_never_moves_back"),
+        ("max_event_time_after = max_event_time - interval '1 microsecond'", "batches_max_event_time_never_moves_back"),
         ("state = 'done', committed_at = NULL", "batches_state_known"),
         ("mode = 'maybe'", "batches_mode_known"),
     ],
@@ -181,29 +181,29 @@ def test_the_database_itself_refuses_a_committed_batch_that_cannot_be(
         log.rows(f"UPDATE onlyonce_private.batches SET {change} WHERE batch_id = 1")
 
 
-def test_the_end_of_a_batch_refuses_a_tide_that_moves_back(log: Log, driver: Driver) -> None:
+def test_the_end_of_a_batch_refuses_a_max_event_time_that_moves_back(log: Log, driver: Driver) -> None:
     """By name, and the batch stays begun."""
     receive(log, driver, 0, NOON)
     batch = begin(log, driver, plan_of(driver, 1))
-    with pytest.raises(IntegrityError, match="batches_tide_never_moves_back"):
-        end(log, driver, batch, replace(DONE, tide_after=NOON - HOUR))
+    with pytest.raises(IntegrityError, match="batches_max_event_time_never_moves_back"):
+        end(log, driver, batch, replace(DONE, max_event_time_after=NOON - HOUR))
 
     assert log.rows("SELECT state FROM onlyonce.batches WHERE batch = 1") == [("begun",)]
 
 
 def test_receive_ends_with_the_sums_of_its_units(log: Log, driver: Driver) -> None:
-    """All fates, and the largest event time of any of them, or the tide before where that is later."""
+    """All fates, and the largest event time of any of them, or the max event time before where that is later."""
     receive(log, driver, 0, NOON)
     batch = begin(log, driver, plan_of(driver, 1))
     put_unit(log, driver, 1, 0, Counts(kept=2, invalid=1, duplicate=4, unknown_fields=1, largest=NOON - HOUR))
     put_unit(log, driver, 1, 1, Counts(kept=3, largest=NOON - 2 * HOUR))
     total = Batches(log.database).end_receive(driver, batch, 10, 5, bounded=False)
 
-    assert total == {"kept": 5, "invalid": 1, "remnant": 0, "duplicate": 4, "unknown_fields": 1}
+    assert total == {"kept": 5, "invalid": 1, "expired": 0, "duplicate": 4, "unknown_fields": 1}
     assert log.rows(
-        "SELECT records_in, kept, invalid, remnant, duplicate, conserved FROM onlyonce.conservation WHERE batch = 1"
+        "SELECT records_in, kept, invalid, expired, duplicate, conserved FROM onlyonce.conservation WHERE batch = 1"
     ) == [(10, 5, 1, 0, 4, True)]
-    assert frontier(log).tide == to_micros(NOON)
+    assert frontier(log).max_event_time == to_micros(NOON)
 
 
 @pytest.mark.parametrize("partitions, read", [([0], 2), ([0, 1], 5), ([0, 1], 3), ([0, 1, 2], 6)])
@@ -224,36 +224,36 @@ def test_receive_does_not_end_without_its_units_or_its_records(
 # ------------------------------------------------------------------------------------------------------
 
 
-def test_the_tide_is_the_largest_of_all_committed_batches_of_receive(log: Log, driver: Driver) -> None:
+def test_the_max_event_time_is_the_largest_of_all_committed_batches_of_receive(log: Log, driver: Driver) -> None:
     """A batch that is only begun, one of an output and one of another pipeline do not count; a batch of
     earlier times does not lower it."""
     receive(log, driver, 0, NOON)
     begin(log, driver, plan_of(driver, 1))
     output, other = log.start("shop", "per_shop"), log.start("other")
     batch = begin(log, output, plan_of(output))
-    end(log, output, batch, Outcome(in_time=1, late=0, tide_after=NOON + 5 * HOUR))
+    end(log, output, batch, Outcome(in_time=1, late=0, max_event_time_after=NOON + 5 * HOUR))
     receive(log, other, 0, NOON + 7 * HOUR)
     before = frontier(log)
-    end(log, driver, begin(log, driver, plan_of(driver, 1)), replace(DONE, tide_after=NOON))
+    end(log, driver, begin(log, driver, plan_of(driver, 1)), replace(DONE, max_event_time_after=NOON))
 
-    assert before == frontier(log) == Frontier(tide=to_micros(NOON))
-    assert frontier(log, "other") == Frontier(tide=to_micros(NOON + 7 * HOUR))
+    assert before == frontier(log) == Frontier(max_event_time=to_micros(NOON))
+    assert frontier(log, "other") == Frontier(max_event_time=to_micros(NOON + 7 * HOUR))
     assert frontier(log, "nobody") == Frontier()
 
 
-def test_a_new_life_goes_on_from_the_frontier_of_the_old(log: Log, driver: Driver) -> None:
-    """Over lineages whose batch ids both begin at 0; nothing moves back when the second life has older data."""
+def test_a_new_incarnation_goes_on_from_the_frontier_of_the_old(log: Log, driver: Driver) -> None:
+    """Over incarnations whose batch ids both begin at 0; nothing moves back when the second incarnation has older data."""
     receive(log, driver, 0, NOON)
     close(log, driver, "ended", frontier(log).declared_ended())
-    Lineages(log.database).set_state(driver.lineage, "closed")
+    Incarnations(log.database).set_state(driver.incarnation, "closed")
     second = log.start()
     known = frontier(log)
     batch = begin(log, second, plan_of(second, 0))
-    end(log, second, batch, replace(DONE, tide_after=NOON))
+    end(log, second, batch, replace(DONE, max_event_time_after=NOON))
     receive(log, second, 1, NOON + HOUR)
 
-    assert known == batch.frontier == Frontier(tide=to_micros(NOON), ended=to_micros(NOON))
-    assert frontier(log) == Frontier(tide=to_micros(NOON + HOUR), ended=to_micros(NOON))
+    assert known == batch.frontier == Frontier(max_event_time=to_micros(NOON), ended=to_micros(NOON))
+    assert frontier(log) == Frontier(max_event_time=to_micros(NOON + HOUR), ended=to_micros(NOON))
 
 
 def close(log: Log, driver: Driver, kind: str, after: Frontier) -> None:
@@ -265,9 +265,11 @@ def close(log: Log, driver: Driver, kind: str, after: Frontier) -> None:
 def test_closes_of_both_kinds_add_up_and_none_moves_back(log: Log, driver: Driver) -> None:
     """What the log knows is what the pure rule says after the same events, step by step."""
     wanted, hour = Frontier(), to_micros(NOON + HOUR) or 0
-    for number, (kind, tide) in enumerate([("silent", 0), ("ended", 1), ("silent", 3), ("silent", 2), ("ended", 4)]):
-        receive(log, driver, number, max(NOON + tide * HOUR, NOON + (3 if number > 2 else 0) * HOUR))
-        wanted = wanted.after_batch(to_micros(NOON + tide * HOUR))
+    for number, (kind, max_event_time) in enumerate(
+        [("silent", 0), ("ended", 1), ("silent", 3), ("silent", 2), ("ended", 4)]
+    ):
+        receive(log, driver, number, max(NOON + max_event_time * HOUR, NOON + (3 if number > 2 else 0) * HOUR))
+        wanted = wanted.after_batch(to_micros(NOON + max_event_time * HOUR))
         assert frontier(log) == wanted
         wanted = wanted.declared_ended() if kind == "ended" else wanted.fallen_silent(hour * (number + 1), 1_000)
         close(log, driver, kind, wanted)
@@ -285,19 +287,19 @@ def test_a_close_that_is_only_begun_closes_nothing_and_is_finished_first(log: Lo
     before = frontier(log)
     newer = log.restart(driver)
     left = Closes(log.database).is_open(newer)
-    second = Closes(log.database).begin(newer, "silent", Frontier(tide=1))
+    second = Closes(log.database).begin(newer, "silent", Frontier(max_event_time=1))
     Closes(log.database).end(newer, second[0], 9)
 
     assert first == second == (1, "ended", meant)
     assert left
-    assert before == Frontier(tide=to_micros(NOON))
+    assert before == Frontier(max_event_time=to_micros(NOON))
     assert frontier(log) == meant
     assert not Closes(log.database).is_open(newer)
 
 
 def test_a_close_that_has_ended_stays_as_it_ended(log: Log, driver: Driver) -> None:
     """Ended twice: the first version of `events` stands."""
-    close(log, driver, "ended", Frontier(tide=1, ended=1))
+    close(log, driver, "ended", Frontier(max_event_time=1, ended=1))
     Closes(log.database).end(driver, 1, 99)
 
     assert log.rows("SELECT delta_version FROM onlyonce_private.closes") == [(11,)]
@@ -329,8 +331,8 @@ def test_an_output_reads_the_committed_batches_of_its_versions(log: Log, driver:
     receive(log, log.start("other"), 2, NOON)
     found = Batches(log.database).received("shop", 0, 2)
 
-    assert Counter((row.lineage, row.batch_id, row.kept) for row in found) == Counter(
-        (driver.lineage, number, 2) for number in (1, 2)
+    assert Counter((row.incarnation, row.batch_id, row.kept) for row in found) == Counter(
+        (driver.incarnation, number, 2) for number in (1, 2)
     )
 
 
@@ -383,7 +385,7 @@ def test_a_version_of_events_is_ended_with_its_batch_or_its_close(log: Log, driv
 
 
 def test_what_receive_has_taken_in_of_the_registry_is_told_by_its_committed_batches(log: Log, driver: Driver) -> None:
-    """In any of its lives: the next one begins behind what they have committed."""
+    """In any of its incarnations: the next one begins behind what they have committed."""
 
     def taken_in() -> int | None:
         return Batches(log.database).last_taken_in("shop")
@@ -393,7 +395,7 @@ def test_what_receive_has_taken_in_of_the_registry_is_told_by_its_committed_batc
         batch = begin(log, driver, plan_of(driver, batch_id, source_to={"batch_no": number}))
         if number < 10:
             end(log, driver, batch, DONE)
-    Lineages(log.database).set_state(driver.lineage, "closed")
+    Incarnations(log.database).set_state(driver.incarnation, "closed")
     log.start()
 
     assert taken_in() == 9

@@ -9,7 +9,7 @@ from sqlalchemy import Engine, event
 
 from onlyonce.commitlog import units
 from onlyonce.commitlog.batches import Batches
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.incarnations import Driver
 from onlyonce.commitlog.units import Units
 from onlyonce.core.batch import Batch
 from onlyonce.core.errors import InvariantBroken, Superseded
@@ -43,7 +43,7 @@ def commit(log: Log, driver: Driver, batch: Batch) -> None:
 
 def put(log: Log, driver: Driver, batch: Batch, partition: int, content: Content) -> None:
     """One unit by itself, as a task commits it."""
-    unit = UnitId(batch.plan.lineage, batch.plan.batch_id, "per_shop", partition)
+    unit = UnitId(batch.plan.incarnation, batch.plan.batch_id, "per_shop", partition)
 
     def work(connection) -> None:
         Units(connection).claim(units.Claim(unit, driver.epoch, "task", "data"))

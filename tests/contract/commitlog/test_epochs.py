@@ -10,8 +10,8 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import Connection, text
 
-from onlyonce.commitlog import lineages, units
-from onlyonce.commitlog.lineages import Driver, Lineage, Lineages
+from onlyonce.commitlog import incarnations, units
+from onlyonce.commitlog.incarnations import Driver, Incarnation, Incarnations
 from onlyonce.commitlog.units import Units
 from onlyonce.core.errors import CommitStateUnknown, Refused, Retryable, Superseded
 from onlyonce.core.units import Content, UnitId
@@ -27,7 +27,7 @@ CONTENT = Content(1, "one")
 
 def unit_of(driver: Driver, partition: int = 0) -> UnitId:
     """A unit of the driver's first batch."""
-    return UnitId(driver.lineage, 0, "per_shop", partition)
+    return UnitId(driver.incarnation, 0, "per_shop", partition)
 
 
 def unit(database: Database, driver: Driver) -> Steps:
@@ -51,11 +51,12 @@ def unit_without_lock(database: Database, driver: Driver) -> Steps:
     def steps(session: str) -> Iterator[None]:
         with transaction(Database(database.url, session)) as connection:
             ask(
-                connection, "units", "claim", unique_id=str(unit_of(driver)), lineage=driver.lineage, batch_id=0,
+                connection, "units", "claim", unique_id=str(unit_of(driver)), incarnation=driver.incarnation, batch_id=0,
                 sink="per_shop", partition=0, epoch=driver.epoch, attempt="mutant", kind="data",
             )  # fmt: skip
             known = connection.execute(
-                text("SELECT epoch FROM onlyonce_private.epochs WHERE lineage = :lineage"), {"lineage": driver.lineage}
+                text("SELECT epoch FROM onlyonce_private.epochs WHERE incarnation = :incarnation"),
+                {"incarnation": driver.incarnation},
             )
             assert known.scalar() == driver.epoch
             yield
@@ -94,7 +95,7 @@ def test_a_zombie_that_has_checked_its_epoch_and_not_committed_is_ended_by_the_b
     assert newer.epoch == driver.epoch + 1
     assert is_there(log) == (Counter(), Counter())
     with pytest.raises(Superseded, match=f"epoch {driver.epoch}, but epoch {newer.epoch} is at work"):
-        Lineages(driver.session(log.database)).check_epoch(driver.lineage, driver.epoch)
+        Incarnations(driver.session(log.database)).check_epoch(driver.incarnation, driver.epoch)
 
 
 def test_the_newer_driver_writes_what_the_zombie_could_not(log: Log, driver: Driver) -> None:
@@ -140,9 +141,9 @@ def test_a_bump_waits_for_a_commit_that_has_checked_where_it_may_not_end_its_ses
 
     def bump(session: str) -> Iterator[None]:
         with transaction(Database(log.url, session)) as connection:
-            found = Lineages(connection).live("shop", "per_shop")
+            found = Incarnations(connection).live("shop", "per_shop")
             assert found
-            Lineages(connection).bump(found, "run")
+            Incarnations(connection).bump(found, "run")
             yield
         yield
 
@@ -158,24 +159,24 @@ def test_a_bump_waits_for_a_commit_that_has_checked_where_it_may_not_end_its_ses
 
 
 @pytest.mark.parametrize("closes_first", [True, False], ids=["closed before", "closed meanwhile"])
-def test_a_driver_gets_no_epoch_of_a_life_that_was_closed_since_it_looked(
+def test_a_driver_gets_no_epoch_of_an_incarnation_that_was_closed_since_it_looked(
     log: Log, driver: Driver, closes_first: bool
 ) -> None:
-    """It found its life live, and stood still: it must not go on beside the new life. Also when its bump waits for the
+    """It found its incarnation live, and stood still: it must not go on beside the new incarnation. Also when its bump waits for the
     transaction that closes it."""
-    found = Lineages(log.database).live("shop", "per_shop")
+    found = Incarnations(log.database).live("shop", "per_shop")
 
     def close(session: str) -> Iterator[None]:
         with transaction(Database(log.url, session)) as connection:
-            Lineages(connection).check_epoch(driver.lineage, driver.epoch)
+            Incarnations(connection).check_epoch(driver.incarnation, driver.epoch)
             yield
-            Lineages(connection).set_state(driver.lineage, "closed")
+            Incarnations(connection).set_state(driver.incarnation, "closed")
         yield
 
     def bump(session: str) -> Iterator[None]:
         with transaction(Database(log.url, session)) as connection:
             assert found
-            Lineages(connection).bump(found, "run")
+            Incarnations(connection).bump(found, "run")
         yield
 
     with Stage(log.url) as stage:
@@ -203,16 +204,16 @@ def test_a_driver_that_was_overtaken_claims_nothing(log: Log, driver: Driver) ->
 
 
 def test_no_epoch_at_all_is_superseded_too(log: Log) -> None:
-    """A lineage that this database does not know lets nobody commit."""
+    """An incarnation that this database does not know lets nobody commit."""
     with pytest.raises(Superseded, match="epoch None is at work"):
-        Lineages(log.database).check_epoch("shop/receive/1", 1)
+        Incarnations(log.database).check_epoch("shop/receive/1", 1)
 
 
 def test_bumps_at_once_give_each_driver_an_epoch_of_its_own(log: Log, driver: Driver) -> None:
     """However many start at the same instant: consecutive numbers, none twice, and the highest may commit."""
-    found = Lineages(log.database).live("shop", "per_shop")
+    found = Incarnations(log.database).live("shop", "per_shop")
     assert found
-    drivers = together(*[lambda: Lineages(log.database).bump(found, "run")] * 4)
+    drivers = together(*[lambda: Incarnations(log.database).bump(found, "run")] * 4)
 
     assert sorted(d.epoch for d in drivers) == [driver.epoch + n for n in range(1, 5)]
     allowed = [d for d in drivers if _may_commit(log, d)]
@@ -221,48 +222,48 @@ def test_bumps_at_once_give_each_driver_an_epoch_of_its_own(log: Log, driver: Dr
 
 def _may_commit(log: Log, driver: Driver) -> bool:
     try:
-        Lineages(log.database).check_epoch(driver.lineage, driver.epoch)
+        Incarnations(log.database).check_epoch(driver.incarnation, driver.epoch)
     except Superseded:
         return False
     return True
 
 
-def test_registrations_at_once_give_one_lineage(log: Log) -> None:
-    """Two drivers that start on nothing agree on one life and one checkpoint."""
-    Lineages(log.database).add_instance("shop", "shop")
+def test_registrations_at_once_give_one_incarnation(log: Log) -> None:
+    """Two drivers that start on nothing agree on one incarnation and one checkpoint."""
+    Incarnations(log.database).add_instance("shop", "shop")
     checkpoints = [uuid4() for _ in range(4)]
 
     def register(checkpoint: UUID) -> Callable[[], Any]:
-        return lambda: Lineages(log.database).register("shop", "receive", checkpoint)
+        return lambda: Incarnations(log.database).register("shop", "receive", checkpoint)
 
     made = together(*map(register, checkpoints))
 
-    assert {m.lineage for m in made if isinstance(m, Lineage)} == {"shop/receive/1"}
-    assert {type(m) for m in made} <= {Lineage, Superseded}
-    assert len({m.checkpoint_id for m in made if isinstance(m, Lineage)}) == 1
-    assert log.multiset("SELECT lineage FROM onlyonce_private.lineages") == Counter({("shop/receive/1",): 1})
+    assert {m.incarnation for m in made if isinstance(m, Incarnation)} == {"shop/receive/1"}
+    assert {type(m) for m in made} <= {Incarnation, Superseded}
+    assert len({m.checkpoint_id for m in made if isinstance(m, Incarnation)}) == 1
+    assert log.multiset("SELECT incarnation FROM onlyonce_private.incarnations") == Counter({("shop/receive/1",): 1})
 
 
-def test_a_closed_lineage_is_followed_by_the_next_life(log: Log, driver: Driver) -> None:
-    """Under a checkpoint of its own; its epochs begin again, and the old life's driver has none of it."""
-    Lineages(log.database).set_state(driver.lineage, "closed")
+def test_a_closed_incarnation_is_followed_by_the_next_incarnation(log: Log, driver: Driver) -> None:
+    """Under a checkpoint of its own; its epochs begin again, and the old incarnation's driver has none of it."""
+    Incarnations(log.database).set_state(driver.incarnation, "closed")
     second = log.start("shop", "per_shop")
 
-    assert (driver.lineage, second.lineage) == ("shop/per_shop/1", "shop/per_shop/2")
+    assert (driver.incarnation, second.incarnation) == ("shop/per_shop/1", "shop/per_shop/2")
     assert second.epoch == 1
     assert second.number != driver.number
 
 
-def test_a_damaged_lineage_is_refused_with_the_way_out(log: Log, driver: Driver) -> None:
+def test_a_damaged_incarnation_is_refused_with_the_way_out(log: Log, driver: Driver) -> None:
     """It stays the live one, so nothing starts beside it, and it does not run."""
-    Lineages(log.database).set_state(driver.lineage, "damaged")
-    found = Lineages(log.database).live("shop", "per_shop")
+    Incarnations(log.database).set_state(driver.incarnation, "damaged")
+    found = Incarnations(log.database).live("shop", "per_shop")
 
     assert found
-    assert found.lineage == driver.lineage
+    assert found.incarnation == driver.incarnation
     with pytest.raises(Refused, match="damaged") as refusal:
-        lineages.refuse_damaged(found)
-    assert "onlyonce lineage new shop/per_shop" in refusal.value.hint
+        incarnations.refuse_damaged(found)
+    assert "onlyonce reset shop/per_shop" in refusal.value.hint
 
 
 # --- a sink in another database
@@ -282,18 +283,18 @@ def elsewhere(log: Log) -> Iterator[Database]:
 def test_a_sinks_own_database_learns_the_epoch_and_fences_by_it(log: Log, driver: Driver, elsewhere: Database) -> None:
     """The newer driver's adoption ends the older one there, before and after its claim."""
     ask_at(elsewhere.url, "CREATE TABLE results (epoch bigint)")
-    Lineages(elsewhere).adopt(driver)
+    Incarnations(elsewhere).adopt(driver)
     with Stage(elsewhere.url) as stage:
         zombie = stage.enter("zombie", unit(elsewhere, driver))
         stage.step(zombie)
         stage.step(zombie)
         newer = log.restart(driver)
-        Lineages(elsewhere).adopt(newer)
+        Incarnations(elsewhere).adopt(newer)
         zombie.finish()
     with pytest.raises(Superseded):
-        Lineages(elsewhere).check_epoch(driver.lineage, driver.epoch)
+        Incarnations(elsewhere).check_epoch(driver.incarnation, driver.epoch)
 
-    Lineages(elsewhere).check_epoch(newer.lineage, newer.epoch)
+    Incarnations(elsewhere).check_epoch(newer.incarnation, newer.epoch)
     assert isinstance(zombie.error, CommitStateUnknown | Retryable)
     assert ask_at(elsewhere.url, "SELECT epoch FROM results") == []
 
@@ -301,9 +302,9 @@ def test_a_sinks_own_database_learns_the_epoch_and_fences_by_it(log: Log, driver
 def test_an_older_driver_adopts_nothing(log: Log, driver: Driver, elsewhere: Database) -> None:
     """The epoch there never goes back."""
     newer = log.restart(driver)
-    Lineages(elsewhere).adopt(newer)
+    Incarnations(elsewhere).adopt(newer)
     with pytest.raises(Superseded):
-        Lineages(elsewhere).adopt(driver)
+        Incarnations(elsewhere).adopt(driver)
 
     assert ask_at(elsewhere.url, "SELECT epoch FROM onlyonce_private.epochs") == [(newer.epoch,)]
 
@@ -311,7 +312,7 @@ def test_an_older_driver_adopts_nothing(log: Log, driver: Driver, elsewhere: Dat
 def test_adopting_twice_is_adopting_once(log: Log, driver: Driver, elsewhere: Database) -> None:
     """Each output of a query that writes there does it; none disturbs the other."""
     for _ in range(2):
-        Lineages(elsewhere).adopt(driver)
+        Incarnations(elsewhere).adopt(driver)
 
     assert ask_at(elsewhere.url, "SELECT epoch FROM onlyonce_private.epochs") == [(driver.epoch,)]
 
@@ -334,11 +335,11 @@ def test_a_zombies_adoption_leaves_the_sessions_of_the_newer_driver_alone(
     """An older driver stops without effect: it does not even interrupt the one that is at work."""
     ask_at(elsewhere.url, "CREATE TABLE results (epoch bigint)")
     newer = log.restart(driver)
-    Lineages(elsewhere).adopt(newer)
+    Incarnations(elsewhere).adopt(newer)
     with Stage(elsewhere.url) as stage:
         live = in_the_middle(stage, elsewhere, newer)
         with pytest.raises(Superseded):
-            Lineages(elsewhere).adopt(driver)
+            Incarnations(elsewhere).adopt(driver)
         live.finish()
 
     assert live.error is None
@@ -348,10 +349,10 @@ def test_a_zombies_adoption_leaves_the_sessions_of_the_newer_driver_alone(
 def test_an_adoption_leaves_its_own_drivers_sessions_alone(log: Log, driver: Driver, elsewhere: Database) -> None:
     """In either database, also where both are on one server."""
     ask_at(elsewhere.url, "CREATE TABLE results (epoch bigint)")
-    Lineages(elsewhere).adopt(driver)
+    Incarnations(elsewhere).adopt(driver)
     with Stage(log.url) as stage:
         here, there = in_the_middle(stage, log.database, driver), in_the_middle(stage, elsewhere, driver)
-        Lineages(elsewhere).adopt(driver)
+        Incarnations(elsewhere).adopt(driver)
         here.finish()
         there.finish()
 
@@ -361,7 +362,7 @@ def test_an_adoption_leaves_its_own_drivers_sessions_alone(log: Log, driver: Dri
 def test_a_driver_leaves_the_sessions_of_other_platforms_on_the_server_alone(
     log: Log, driver: Driver, new_log: Callable[[], Log]
 ) -> None:
-    """Lineages are numbered by platform: the same number in another database is somebody else."""
+    """Incarnations are numbered by platform: the same number in another database is somebody else."""
     other = new_log()
     other.rows("CREATE TABLE results (epoch bigint)")
     theirs = other.start("shop", "per_shop")
@@ -375,7 +376,7 @@ def test_a_driver_leaves_the_sessions_of_other_platforms_on_the_server_alone(
     assert is_there(other) == (Counter({(theirs.epoch,): 1}), Counter({(theirs.epoch,): 1}))
 
 
-def test_a_driver_leaves_the_sessions_of_other_lineages_alone(log: Log, driver: Driver) -> None:
+def test_a_driver_leaves_the_sessions_of_other_incarnations_alone(log: Log, driver: Driver) -> None:
     """Of number 1 and number 1x alike: the names are not taken for prefixes of each other."""
     others = [log.start("shop", f"output_{n}") for n in range(12)]
     namesake = next(o for o in others if o.number != driver.number and str(o.number).startswith(str(driver.number)))

@@ -1,4 +1,4 @@
-"""Where a new life begins is told by the windows that are open, and none of those that are final for years is looked at
+"""Where a new incarnation begins is told by the windows that are open, and none of those that are final for years is looked at
 for it: on a real log."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 
 from onlyonce.commitlog import removals
 from onlyonce.commitlog.batches import Batches
-from onlyonce.commitlog.new_lives import NewLives
+from onlyonce.commitlog.new_incarnations import NewIncarnations
 from onlyonce.database.migrate import migrate
 from onlyonce.database.statements import queries
 from onlyonce.operate import gc
@@ -24,9 +24,9 @@ from tests.support.long_log import OLD_STREAM, OUTPUT, STREAM
 BATCHES = 3_000
 START, MINUTE = datetime(2025, 1, 1, tzinfo=UTC), timedelta(minutes=1)
 OLD = 2 * BATCHES // 3
-"""The batches of the first life; each has met one window of its own."""
+"""The batches of the first incarnation; each has met one window of its own."""
 AT_EVERY_WINDOW = """
-SELECT l.life, w.batch_id FROM onlyonce_private.window_counts w JOIN onlyonce_private.lineages l USING (lineage)
+SELECT l.ordinal, w.batch_id FROM onlyonce_private.window_counts w JOIN onlyonce_private.incarnations l USING (incarnation)
 WHERE w.in_time > 0 AND NOT EXISTS (
     SELECT 1 FROM onlyonce_private.panes p
     WHERE p.final AND (p.output, p.window_start, p.window_end) = (w.output, w.window_start, w.window_end))
@@ -57,26 +57,28 @@ def years(filled: Log) -> Iterator[Log]:
 
 
 def opened(log: Log, number: int) -> None:
-    """The window that a batch of the first life has met is not final."""
+    """The window that a batch of the first incarnation has met is not final."""
     log.rows(
-        "UPDATE onlyonce_private.panes SET final = false WHERE (lineage, batch_id) = (%s, %s) RETURNING 1", OLD_STREAM, number
+        "UPDATE onlyonce_private.panes SET final = false WHERE (incarnation, batch_id) = (%s, %s) RETURNING 1", OLD_STREAM, number
     )  # fmt: skip
 
 
 def noted(log: Log) -> dict[str, int]:
-    """By life of the output up to which batch all windows are noted as final."""
+    """By incarnation of the output up to which batch all windows are noted as final."""
     return dict(
-        log.rows("SELECT lineage, final_upto FROM onlyonce_private.sums WHERE lineage LIKE 'shop/per_minute/%%'")
+        log.rows(
+            "SELECT incarnation, final_upto FROM onlyonce_private.sums WHERE incarnation LIKE 'shop/per_minute/%%'"
+        )
     )
 
 
 def begins(log: Log) -> dict[str, Any]:
-    """Where a new life would begin now."""
-    return NewLives(log.database).begins_at("shop", OUTPUT, STREAM, None) or {}
+    """Where a new incarnation would begin now."""
+    return NewIncarnations(log.database).begins_at("shop", OUTPUT, STREAM, None) or {}
 
 
 @pytest.mark.parametrize("opens", [(), (0,), (777,), (1200, 1900)])
-def test_a_new_life_begins_at_the_first_window_that_is_open(
+def test_a_new_incarnation_begins_at_the_first_window_that_is_open(
     years: Log, monkeypatch: pytest.MonkeyPatch, opens: tuple[int, ...]
 ) -> None:
     """As by a look at every window there is; before a collection has noted what is final, after it, and when it has
@@ -84,8 +86,8 @@ def test_a_new_life_begins_at_the_first_window_that_is_open(
     monkeypatch.setattr(removals, "NOTED_AT_ONCE", 500)
     for number in opens:
         opened(years, number)
-    [(life, number)] = years.rows(AT_EVERY_WINDOW)
-    first = number if life == 1 else OLD + number
+    [(ordinal, number)] = years.rows(AT_EVERY_WINDOW)
+    first = number if ordinal == 1 else OLD + number
     assert begins(years)["version"] == first
 
     gc.note_final(years.database)
@@ -103,18 +105,18 @@ def test_windows_that_are_final_are_not_looked_at_again(years: Log) -> None:
     gc.note_final(years.database)
     values = {"instance": "shop", "output": OUTPUT}
 
-    scans = list(plans.visited(plans.carried_out(years.database, queries("relive")["oldest_open"], values)))
+    scans = list(plans.visited(plans.carried_out(years.database, queries("new_incarnations")["oldest_open"], values)))
 
     assert sum(rows for *_, rows in scans) <= 100, scans
     assert [scan for scan in scans if scan[0] == "Seq Scan" and scan[1] in plans.GROW] == []
 
 
 def test_a_start_asks_for_windows_that_closed_since_its_last_batches(years: Log) -> None:
-    """Not for all since its life began; and for these before its second batch has ended. Spark may repeat the last."""
+    """Not for all since its incarnation began; and for these before its second batch has ended. Spark may repeat the last."""
     assert Batches(years.database).read_before(STREAM) == BATCHES - 3
     with closing(psycopg2.connect(years.url.replace("+psycopg2", ""))) as session, session.cursor() as cursor:
-        cursor.execute("UPDATE onlyonce_private.batches SET source_from = NULL WHERE lineage = %s", (STREAM,))
-        cursor.execute("SELECT source_from FROM onlyonce_private.batches WHERE lineage = %s LIMIT 1", (STREAM,))
+        cursor.execute("UPDATE onlyonce_private.batches SET source_from = NULL WHERE incarnation = %s", (STREAM,))
+        cursor.execute("SELECT source_from FROM onlyonce_private.batches WHERE incarnation = %s LIMIT 1", (STREAM,))
         assert cursor.fetchone() == (None,)
         session.rollback()
     assert Batches(years.database).read_before("shop/per_minute/3") == -1
@@ -131,7 +133,7 @@ def test_a_start_asks_for_windows_that_closed_since_its_last_batches(years: Log)
 def test_the_first_batch_with_records_of_closing_windows_is_told_and_whether_the_log_has_all(
     years: Log, ends: tuple[int, int], first: int | None, told: bool | None
 ) -> None:
-    """Windows that end in (a, b]: a batch of an earlier life is told as such.
+    """Windows that end in (a, b]: a batch of an earlier incarnation is told as such.
 
     Few rows are looked at, however long the log is.
     """
@@ -141,7 +143,7 @@ def test_the_first_batch_with_records_of_closing_windows_is_told_and_whether_the
     )
     values = {
         "instance": "shop",
-        "lineage": STREAM,
+        "incarnation": STREAM,
         "output": OUTPUT,
         "first": START + (ends[0] - 1) * MINUTE,
         "after": START + ends[0] * MINUTE,

@@ -20,7 +20,7 @@ VALUES = [0.0, -1.5, 1e308, 5e-324, nan, inf, -inf]
 def test_a_sum_comes_back_as_it_was(log: Log, value: float) -> None:
     """A replay compares equal with what is there, and every other value does not."""
     driver = log.start("shop", "out")
-    unit = UnitId(driver.lineage, 0, "out", 0)
+    unit = UnitId(driver.incarnation, 0, "out", 0)
     content = Content(3, "hash", {"weight": base_content.of([value])})
 
     def write(connection: object) -> None:

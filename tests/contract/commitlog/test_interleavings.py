@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Connection, text
 
 from onlyonce.commitlog import units
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.incarnations import Driver
 from onlyonce.commitlog.units import Units
 from onlyonce.core.units import Content, UnitId, compare
 from onlyonce.database.connect import Database, ask, transaction
@@ -67,7 +67,7 @@ def check_then_write(log: Log, driver: Driver, unit: UnitId, attempt: str, end: 
             if end == "rollback":
                 raise RolledBack
             ask(
-                connection, "units", "claim", unique_id=str(unit), lineage=unit.lineage, batch_id=unit.batch_id,
+                connection, "units", "claim", unique_id=str(unit), incarnation=unit.incarnation, batch_id=unit.batch_id,
                 sink=unit.sink, partition=unit.partition, epoch=driver.epoch, attempt=attempt, kind="data",
             )  # fmt: skip
         yield
@@ -91,7 +91,7 @@ def test_of_two_attempts_one_writes_its_rows_in_every_interleaving(
     winners: dict[str, str] = {}
     with Stage(log.url) as stage:
         for number, order in enumerate(interleavings(3)):
-            unit = UnitId(driver.lineage, number, "per_shop", 0)
+            unit = UnitId(driver.incarnation, number, "per_shop", 0)
             cast = {name: claim_first(log, driver, unit, name, end) for name, end in zip("AB", ends, strict=True)}
             played = stage.play(order, **cast)
             errors = {name: type(attempt.error) for name, attempt in played.items()}
@@ -115,7 +115,7 @@ def test_of_two_attempts_one_writes_its_rows_in_every_interleaving(
 
 def test_the_second_claim_waits_for_the_end_of_the_first(log: Log, driver: Driver) -> None:
     """There is no moment between a look and a write: the twin hangs in the unique index until the other has ended."""
-    unit = UnitId(driver.lineage, 0, "per_shop", 0)
+    unit = UnitId(driver.incarnation, 0, "per_shop", 0)
     with Stage(log.url) as stage:
         first = stage.enter("A", claim_first(log, driver, unit, "A", "rollback"))
         second = stage.enter("B", claim_first(log, driver, unit, "B", "commit"))
@@ -134,7 +134,7 @@ def test_check_then_write_doubles_rows(log: Log, driver: Driver) -> None:
     doubled = []
     with Stage(log.url) as stage:
         for number, order in enumerate(interleavings(3)):
-            unit = UnitId(driver.lineage, number, "per_shop", 0)
+            unit = UnitId(driver.incarnation, number, "per_shop", 0)
             stage.play(order, **{name: check_then_write(log, driver, unit, name, "commit") for name in "AB"})
             rows = log.rows("SELECT n FROM results WHERE unit = %s", str(unit))
             doubled += [order] * (Counter(rows) != Counter((n + 1,) for n in range(ROWS)))
@@ -162,7 +162,7 @@ def test_a_twin_with_other_content_is_stopped_and_writes_nothing(log: Log, drive
 
     with Stage(log.url) as stage:
         for number, order in enumerate(interleavings(3)):
-            unit = UnitId(driver.lineage, number, "per_shop", 0)
+            unit = UnitId(driver.incarnation, number, "per_shop", 0)
             played = stage.play(order, A=other(unit, "A", CONTENT), B=other(unit, "B", Content(2, "other")))
             assert [type(a.error).__name__ for a in played.values() if a.error] == ["InvariantBroken"], order
             assert all("stable_input" in str(a.error) for a in played.values() if a.error)

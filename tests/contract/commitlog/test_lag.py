@@ -12,7 +12,7 @@ import pytest
 from onlyonce.cli import operate
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.health import Views
-from onlyonce.commitlog.lineages import Driver, Lineages
+from onlyonce.commitlog.incarnations import Driver, Incarnations
 from onlyonce.core.batch import Outcome
 from tests.contract.conftest import Log, plan_of
 
@@ -28,14 +28,20 @@ class Stages:
         self.next = dict.fromkeys(self.drivers, 0)
         [(self.now,)] = log.rows("SELECT clock_timestamp()")
 
-    def receive(self, age: int, *, ends: bool = True, tide: datetime | None = None) -> None:
+    def receive(self, age: int, *, ends: bool = True, max_event_time: datetime | None = None) -> None:
         """A receive batch whose input was first seen so many seconds ago; it is the next version of `events`."""
         number, driver = self._number("receive")
         seen_at = self.now - timedelta(seconds=age)
-        plan = plan_of(driver, number, system_time=seen_at, source_to={"batch_no": number, "lines": KEPT + 2})
+        plan = plan_of(driver, number, ingestion_time=seen_at, source_to={"batch_no": number, "lines": KEPT + 2})
         batch = Batches(self.log.database).begin(driver, self.instance, plan, None)
         done = Outcome(
-            read=KEPT + 2, kept=KEPT, invalid=1, remnant=0, duplicate=1, tide_after=tide, delta_version=number + 1
+            read=KEPT + 2,
+            kept=KEPT,
+            invalid=1,
+            expired=0,
+            duplicate=1,
+            max_event_time_after=max_event_time,
+            delta_version=number + 1,
         )
         if ends:
             Batches(self.log.database).end(driver, batch, done)
@@ -131,11 +137,11 @@ def test_a_begun_batch_is_what_waits_for_receive_and_not_yet_for_the_outputs(sta
     assert [lag[s]["last_batch"] for s in ("receive", "quick", "slow")] == [0, 0, None]
 
 
-def test_freshness_is_the_tide_of_what_the_stage_has_committed(stages: Stages) -> None:
-    """The same tide as the frontier's for receive; that of the versions read for an output."""
+def test_freshness_is_the_max_event_time_of_what_the_stage_has_committed(stages: Stages) -> None:
+    """The same max event time as the frontier's for receive; that of the versions read for an output."""
     early, late = stages.now - timedelta(days=3), stages.now - timedelta(days=1)
-    stages.receive(50_000, tide=early)
-    stages.receive(40_000, tide=late)
+    stages.receive(50_000, max_event_time=early)
+    stages.receive(40_000, max_event_time=late)
     stages.output("slow", upto=1)
     stages.output("quick", upto=2)
     lag = stages.lag()
@@ -147,7 +153,7 @@ def test_freshness_is_the_tide_of_what_the_stage_has_committed(stages: Stages) -
     }
     assert (
         lag["receive"]["max_event_time"]
-        == stages.log.rows("SELECT max(tide_after) FROM onlyonce_private.batches")[0][0]
+        == stages.log.rows("SELECT max(max_event_time_after) FROM onlyonce_private.batches")[0][0]
     )
     assert 3 * 86_400 <= lag["slow"]["freshness_seconds"] < 3 * 86_400 + 3600
 
@@ -160,20 +166,20 @@ def test_input_from_the_future_is_no_negative_lag(stages: Stages) -> None:
     assert stages.lag()["slow"]["batches_waiting"] == 1
 
 
-def test_only_live_lineages_are_shown_and_a_new_life_begins_where_it_was_told(stages: Stages) -> None:
+def test_only_live_incarnations_are_shown_and_a_new_incarnation_begins_where_it_was_told(stages: Stages) -> None:
     """A closed one lags no more; the next counts from its start, not from the beginning of `events`."""
     for age in (50_000, 40_000):
         stages.receive(age)
     old = stages.drivers["slow"]
-    Lineages(stages.log.database).set_state(old.lineage, "closed")
+    Incarnations(stages.log.database).set_state(old.incarnation, "closed")
     stages.log.start("shop", "slow")
     stages.log.rows(
-        "UPDATE onlyonce_private.lineages SET start_from = '{\"version\": 2}' WHERE lineage = 'shop/slow/2'"
+        "UPDATE onlyonce_private.incarnations SET start_from = '{\"version\": 2}' WHERE incarnation = 'shop/slow/2'"
     )
     bounded = Stages(stages.log, "shop@1")
-    Lineages(stages.log.database).close_instance("shop@1")
+    Incarnations(stages.log.database).close_instance("shop@1")
     lag = stages.lag()
 
-    assert lag["slow"]["lineage"] == "shop/slow/2"
+    assert lag["slow"]["incarnation"] == "shop/slow/2"
     assert lag["slow"]["batches_waiting"] == 1
     assert bounded.lag() == {}

@@ -31,18 +31,18 @@ LAST = BATCHES - 2 * BATCHES // 3 - 1
 FLOOR = int(END.timestamp()) // 600 - 144
 
 OF_RECEIVE: dict[str, Any] = {
-    "instance": "shop", "pipeline": "shop", "query": "receive", "lineage": RECEIVE, "batch_id": LAST, "sink": "events",
+    "instance": "shop", "pipeline": "shop", "query": "receive", "incarnation": RECEIVE, "batch_id": LAST, "sink": "events",
     "unique_id": f"{RECEIVE}/{LAST}/events/0", "after": BATCHES - 3, "upto": BATCHES - 1, "floor": FLOOR, "keep_days": 1,
     "half": 500_000, "waste": 1.5, "worth_it": 0, "at_once": 100, "numbers": [BATCHES - 3, BATCHES - 2], "source": "",
 }  # fmt: skip
 OF_OUTPUT = OF_RECEIVE | {
-    "query": OUTPUT, "lineage": STREAM, "output": OUTPUT, "outputs": [OUTPUT], "sink": OUTPUT, "version": BATCHES - 2,
+    "query": OUTPUT, "incarnation": STREAM, "output": OUTPUT, "outputs": [OUTPUT], "sink": OUTPUT, "version": BATCHES - 2,
     "closed_until": END - timedelta(minutes=2), "after": END - timedelta(minutes=5), "partition": 0, "instances": ["shop"],
     "window_from": END - timedelta(minutes=10), "window_to": END, "window_start": END - timedelta(minutes=3),
     "window_end": END - timedelta(minutes=2), "everything": False, "panes": 10,
 }  # fmt: skip
 OF_CUT = OF_OUTPUT | {
-    "lineage": OLD_STREAM, "after": 5000, "upto": BATCHES, "limit": END, "read_upto": BATCHES, "sessions": [], "first": None, "at_once": 500, "dry_run": False,
+    "incarnation": OLD_STREAM, "after": 5000, "upto": BATCHES, "limit": END, "read_upto": BATCHES, "sessions": [], "first": None, "at_once": 500, "dry_run": False,
 }  # fmt: skip
 
 ASKED = [
@@ -50,15 +50,15 @@ ASKED = [
         "frontier", "find", "received", "ended_versions", "last_taken_in", "open_close", "last_close", "last_arrival", "oldest_begun",
     )),
     *((OF_RECEIVE, "units", name) for name in ("of_batch", "find", "noted", "check_epoch")),
-    *((OF_RECEIVE, "lineages", name) for name in ("live", "last_life", "last_batches")),
-    *((OF_RECEIVE, "collect", name) for name in (
+    *((OF_RECEIVE, "incarnations", name) for name in ("live", "last_ordinal", "last_batches")),
+    *((OF_RECEIVE, "gc", name) for name in (
         "known", "settled", "near_horizon", "crowded", "bucket_before", "wasteful", "remove_units", "committed_cuts",
     )),
     (OF_RECEIVE, "catalog", "without_ids"), (OF_RECEIVE, "plan", "ran_under"), (OF_RECEIVE, "pubsub", "newest_bucket"),
     *((OF_OUTPUT, "backfills", name) for name in ("read_by", "frontier_at", "open_rows", "late_not_folded", "next")),
     (OF_OUTPUT, "batches", "close_panes"), (OF_OUTPUT, "plan", "last_final"),
-    (OF_OUTPUT, "relive", "begun"), (OF_OUTPUT, "relive", "final_windows"), (OF_OUTPUT, "relive", "read_again"),
-    (OF_CUT, "collect", "unsettled"), (OF_CUT, "collect", "note_final"), (OF_CUT, "keep_log", "lives"), (OF_CUT, "keep_log", "cut"),
+    (OF_OUTPUT, "new_incarnations", "begun"), (OF_OUTPUT, "new_incarnations", "final_windows"), (OF_OUTPUT, "new_incarnations", "read_again"),
+    (OF_CUT, "gc", "unsettled"), (OF_CUT, "gc", "note_final"), (OF_CUT, "keep_log", "incarnations"), (OF_CUT, "keep_log", "cut"),
     *((OF_OUTPUT, "files", name) for name in ("of_unit", "give_panes", "windows_in", "waiting")),
 ]  # fmt: skip
 GROW = {*plans.GROW} - {"outbox", "driver_runs"}
@@ -72,8 +72,8 @@ def years(server: Any) -> Iterator[Log]:
     long_log.fill(log.url, BATCHES)
     # As if batches of before had been cut.
     log.rows(
-        "INSERT INTO onlyonce_private.window_sums (lineage, output, window_start, window_end, in_time) "
-        "SELECT lineage, output, window_start - interval '1 year', window_end - interval '1 year', 20 FROM "
+        "INSERT INTO onlyonce_private.window_sums (incarnation, output, window_start, window_end, in_time) "
+        "SELECT incarnation, output, window_start - interval '1 year', window_end - interval '1 year', 20 FROM "
         "onlyonce_private.window_counts"
     )
     log.rows("ANALYZE onlyonce_private.window_sums")
@@ -98,21 +98,21 @@ AN_INDEX_OF_VALUES = (
 WITH_DATA = "audit --data, which reads each row of `events` and of the tables"
 OWN_LOG = "of a crash test or the demo, on a log of its own that is as long as its run"
 FORGETS = "a drop, which removes all rows of a pipeline"
-A_NEW_LIFE = "asked once for a new life, which a person starts"
+A_NEW_INCARNATION = "asked once for a new incarnation, which a person starts"
 CUT = "the table is cut by this very statement: it holds what a retention leaves"
 ERASES = "a person's erasure, which reads `events` and the input beside it: whatever has the records must be found"
 WHOLE = {
-    "collect known": AN_INDEX_OF_VALUES, "collect near_horizon": AN_INDEX_OF_VALUES,
-    "collect remove_delivered": CUT, "driver_runs remove": CUT, "authorities remove_units": CUT, "doctor orphan_units": CUT, "files standings": CUT,
+    "gc known": AN_INDEX_OF_VALUES, "gc near_horizon": AN_INDEX_OF_VALUES,
+    "gc remove_delivered": CUT, "driver_runs remove": CUT, "authorities remove_units": CUT, "doctor orphan_units": CUT, "files standings": CUT,
     "plan made_under": "a person's plan of a changed declaration: which windows were made under which one",
     "lookups asked_for": "asked only where a copy of a PostgreSQL table is days old and not the last: each window that may be " "made again with it must be found",
-    "release committed": "a person's release, which reads `events` beside it",
+    "reprocess committed": "a person's reprocessing, which reads `events` beside it",
     "erasures outbox": ERASES, "erasures windows_at": ERASES, "erasures errors": ERASES, "erasures forget_driver_runs": ERASES,
     "crashtest fates": OWN_LOG, "crashtest late": OWN_LOG, "crashtest_outputs files": OWN_LOG, "crashtest_outputs requests": OWN_LOG,
     "views files_by_state": OWN_LOG, "views largest_files": OWN_LOG,
     "views written_in_all": WITH_DATA, "views sample": WITH_DATA, "views received": WITH_DATA, "views written": WITH_DATA,
     "arrivals correct_batches": "a person's correction of a wrong clock, once", "arrivals correct_closes": "the same",
-    "relive last_offset": A_NEW_LIFE, "relive oldest_open": A_NEW_LIFE, "relive final_windows": A_NEW_LIFE,
+    "new_incarnations last_offset": A_NEW_INCARNATION, "new_incarnations oldest_open": A_NEW_INCARNATION, "new_incarnations final_windows": A_NEW_INCARNATION,
     **{f"drop {name}": FORGETS for name in (
         "rows", "forget_outbox", "forget_files", "forget_units", "forget_window_counts", "forget_panes", "forget_closes", "forget_batches",
     )},
@@ -130,12 +130,12 @@ def test_no_query_reads_a_table_that_grows_as_a_whole(years: Log) -> None:
 
 
 PLAIN = """
-SELECT b.lineage, count(*), sum(b.read)::bigint, sum(b.kept)::bigint, sum(b.duplicate)::bigint, sum(b.in_time)::bigint, sum(b.late)::bigint,
-       count(DISTINCT b.declaration_hash), max(b.batch_id), max(b.tide_after), true
+SELECT b.incarnation, count(*), sum(b.read)::bigint, sum(b.kept)::bigint, sum(b.duplicate)::bigint, sum(b.in_time)::bigint, sum(b.late)::bigint,
+       count(DISTINCT b.declaration_hash), max(b.batch_id), max(b.max_event_time_after), true
 FROM onlyonce_private.batches b WHERE b.state = 'committed' GROUP BY 1 ORDER BY 1
 """
 BY_SUMS = """
-SELECT lineage, batches, records_in, kept, duplicate, in_time, late, declarations, last_batch, max_event_time, conserved
+SELECT incarnation, batches, records_in, kept, duplicate, in_time, late, declarations, last_batch, max_event_time, conserved
 FROM onlyonce.totals ORDER BY 1
 """
 
@@ -146,18 +146,18 @@ def test_the_sums_are_those_of_every_row_and_a_batch_that_does_not_add_up_is_tol
     plain = years.rows(PLAIN)
     assert years.rows(BY_SUMS) == plain
     years.rows(
-        "UPDATE onlyonce_private.window_counts SET in_time = in_time + 1 WHERE lineage = %s AND batch_id = 1000 " "RETURNING 1", OLD_STREAM
+        "UPDATE onlyonce_private.window_counts SET in_time = in_time + 1 WHERE incarnation = %s AND batch_id = 1000 " "RETURNING 1", OLD_STREAM
     )  # fmt: skip
 
     folded = gc.fold_sums(years.database)
 
-    upto = dict(years.rows("SELECT lineage, folded_upto FROM onlyonce.totals"))
-    last = {lineage: number for lineage, *_, number, _, _ in plain}
+    upto = dict(years.rows("SELECT incarnation, folded_upto FROM onlyonce.totals"))
+    last = {incarnation: number for incarnation, *_, number, _, _ in plain}
     assert upto == last | {OLD_STREAM: 999}
     assert folded == sum(upto.values()) + len(upto)
     assert years.rows(BY_SUMS) == [(*row[:-1], row[0] != OLD_STREAM) for row in plain]
     told = Views(years.database).rows("not_conserved")
-    assert [(row["lineage"], row["batch"]) for row in told] == [(OLD_STREAM, 1000)]
+    assert [(row["incarnation"], row["batch"]) for row in told] == [(OLD_STREAM, 1000)]
     assert gc.fold_sums(years.database) == 0
 
 
@@ -176,15 +176,15 @@ ASIDE: list[Callable[[Any], Any]] = [
 
 @pytest.mark.parametrize("ask", ASIDE, ids=["of now", "at the last version"])
 def test_the_frontier_is_the_largest_of_all_that_was_told(years: Log, ask: Callable[[Any], Any]) -> None:
-    """Over both lives, by a plain look at every row."""
+    """Over both incarnations, by a plain look at every row."""
     told = run(years.database, ask)
     [whole] = years.rows(
-        "SELECT (SELECT max(tide_after) FROM onlyonce_private.batches), (SELECT max(ended) FROM "
+        "SELECT (SELECT max(max_event_time_after) FROM onlyonce_private.batches), (SELECT max(ended) FROM "
         "onlyonce_private.closes), "
-        "(SELECT max(silent_tide) FROM onlyonce_private.closes), (SELECT max(silent_clock) FROM "
+        "(SELECT max(silent_max_event_time) FROM onlyonce_private.closes), (SELECT max(silent_clock) FROM "
         "onlyonce_private.closes)"
     )
 
-    assert (told.tide, told.ended, told.silent_tide, told.silent_clock) == tuple(
+    assert (told.max_event_time, told.ended, told.silent_max_event_time, told.silent_clock) == tuple(
         None if time is None else int(time.timestamp() * 1_000_000) for time in whole
     )

@@ -16,7 +16,7 @@ import pytest
 
 from onlyonce.commitlog.drivers import LongRuns, Taken
 from onlyonce.commitlog.health import Views
-from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.incarnations import Incarnations
 from onlyonce.core.errors import OnlyonceError, Refused, Superseded
 from onlyonce.core.runs import Stopped
 from onlyonce.database.connect import Database, forget_connections, transaction
@@ -104,7 +104,7 @@ def test_a_heartbeat_waits_for_no_commit_and_keeps_none_waiting(log: Log) -> Non
 
     def unit(session: str) -> Any:
         with transaction(Database(log.url, session)) as connection:
-            Lineages(connection).check_epoch(driver.lineage, driver.epoch)
+            Incarnations(connection).check_epoch(driver.incarnation, driver.epoch)
             connection.exec_driver_sql("SELECT 1 FROM onlyonce_private.pipelines FOR SHARE")
             yield
         yield
@@ -158,7 +158,7 @@ def test_before_the_first_long_run_there_is_none(log: Log) -> None:
 
 
 def test_status_and_lag_say_that_it_is_running(log: Log) -> None:
-    """In place of the lineage's state, as long as it is at work; then the lineage's again."""
+    """In place of the incarnation's state, as long as it is at work; then the incarnation's again."""
     taken = take(log)
 
     def told() -> list[Any]:

@@ -80,7 +80,7 @@ def backfilled(log: Log) -> None:
     """Some of them again, by a backfill: the next generation of each."""
     span = Span(to_micros(NOON) or 0, (to_micros(NOON) or 0) + 1000 * FEWER)
     request = Request("shop", "bursts", span, "person", "d1")
-    driver = Backfills(log.database).open_lineage(request, "run")
+    driver = Backfills(log.database).open_incarnation(request, "run")
     number = Backfills(log.database).begin(driver, request, 1)
     counts = {"in_time": SESSIONS, "late": 0, "windows": FEWER, "rows": FEWER}
     made = windows().slice(0, FEWER).append_column("lookups", pa.nulls(FEWER, pa.string()))
@@ -95,14 +95,14 @@ def test_a_thousand_units_end_their_batch(log: Log) -> None:
     driver = log.start()
     batch: Batch = Batches(log.database).begin(driver, "shop", plan_of(driver, partitions=UNITS), Frontier())
     for partition in range(UNITS):
-        run(log.database, partial(commit, unit=UnitId(driver.lineage, 0, "events", partition), epoch=driver.epoch))
+        run(log.database, partial(commit, unit=UnitId(driver.incarnation, 0, "events", partition), epoch=driver.epoch))
     other, nothing = log.start(query="out"), Content(0, "")
-    Units(log.database).commit_alike(other.lineage, 0, "out", UNITS, other.epoch, nothing)
+    Units(log.database).commit_alike(other.incarnation, 0, "out", UNITS, other.epoch, nothing)
 
     total = Batches(log.database).end_receive(driver, batch, UNITS, 1, bounded=False)
 
     assert total["kept"] == UNITS
-    assert len(Units(log.database).contents(other.lineage, 0, "out")) == UNITS
+    assert len(Units(log.database).contents(other.incarnation, 0, "out")) == UNITS
     assert patient(log, "SELECT state FROM onlyonce.batches") == [("committed",)]
 
 
@@ -110,7 +110,7 @@ def commit(conn: Connection, unit: UnitId, epoch: int) -> None:
     """A unit with one record."""
     Units(conn).claim(units.Claim(unit, epoch, "test", "witness"))
     Units(conn).fill(
-        unit, Content(1, "x"), Counts(kept=1, invalid=0, remnant=0, duplicate=0, unknown_fields=0, largest=NOON)
+        unit, Content(1, "x"), Counts(kept=1, invalid=0, expired=0, duplicate=0, unknown_fields=0, largest=NOON)
     )
 
 

@@ -14,21 +14,21 @@ from onlyonce.api.pipeline import Delta, Output
 from onlyonce.commitlog import batches
 from onlyonce.commitlog.backfills import Panes
 from onlyonce.commitlog.batches import Batches
-from onlyonce.commitlog.lineages import Driver, Lineages
-from onlyonce.commitlog.new_lives import NewLives
+from onlyonce.commitlog.incarnations import Driver, Incarnations
+from onlyonce.commitlog.new_incarnations import NewIncarnations
 from onlyonce.core.batch import Outcome
 from onlyonce.core.windows import Fixed
 from onlyonce.database.connect import run
 from tests.contract.commitlog.test_backfills import DAY, HOUR, receive
 from tests.contract.conftest import Log, plan_of
 
-OUTPUT = Output(name="per_shop", transform="a:b", window=Fixed(HOUR), lateness=HOUR, sink=Delta())
+OUTPUT = Output(name="per_shop", transform="a:b", window=Fixed(HOUR), watermark_delay=HOUR, sink=Delta())
 
 
-def write(log: Log, driver: Driver, number: int, tide: datetime, windows: dict[int, int]) -> None:
-    """A receive batch with this tide, and the output's batch that writes rows of these hours as they come; ended twice,
+def write(log: Log, driver: Driver, number: int, max_event_time: datetime, windows: dict[int, int]) -> None:
+    """A receive batch with this max event time, and the output's batch that writes rows of these hours as they come; ended twice,
     as after an answer that was lost."""
-    receive(log, log.start("shop", "receive"), number, tide)
+    receive(log, log.start("shop", "receive"), number, max_event_time)
     rows = [
         {"window_start": DAY + hour * HOUR, "window_end": DAY + (hour + 1) * HOUR, "rows": count}
         for hour, count in windows.items()
@@ -55,7 +55,7 @@ def known(log: Log) -> Counter[Any]:
 
 
 def test_rows_of_a_window_add_up_until_it_closes(log: Log) -> None:
-    """By the rule of lateness, with the tide that the batch has read; a batch that is ended twice counts once."""
+    """By the rule of watermark delay, with the max event time that the batch has read; a batch that is ended twice counts once."""
     driver = log.start("shop", "per_shop")
     write(log, driver, 0, DAY + HOUR, {0: 2, 1: 1})
     assert known(log) == Counter({(0, 2, False): 1, (1, 1, False): 1})
@@ -65,8 +65,8 @@ def test_rows_of_a_window_add_up_until_it_closes(log: Log) -> None:
 
 
 @pytest.mark.parametrize("stateless", [True, False])
-def test_a_new_life_reads_what_was_written_as_it_came_no_more(log: Log, stateless: bool) -> None:
-    """Unless the old one kept state, which the new life needs again."""
+def test_a_new_incarnation_reads_what_was_written_as_it_came_no_more(log: Log, stateless: bool) -> None:
+    """Unless the old one kept state, which the new incarnation needs again."""
     driver = log.start("shop", "per_shop")
     offset = {"reservoirVersion": 8, "index": -1}
     plan = plan_of(driver, source_to=offset, facts={"stateless": stateless})
@@ -78,10 +78,10 @@ def test_a_new_life_reads_what_was_written_as_it_came_no_more(log: Log, stateles
         Batches(conn).end(driver, batch, Outcome(in_time=1, late=0))
 
     run(log.database, work)
-    NewLives(log.database).begin("shop", "per_shop", driver, None)
+    NewIncarnations(log.database).begin("shop", "per_shop", driver, None)
 
-    life = Lineages(log.database).live("shop", "per_shop")
-    assert life is not None
-    assert life.start_from == {"version": 0, "counted_upto": 7, "closed_by": -1} | (
+    incarnation = Incarnations(log.database).live("shop", "per_shop")
+    assert incarnation is not None
+    assert incarnation.start_from == {"version": 0, "counted_upto": 7, "closed_by": -1} | (
         {"rows_from": 8} if stateless else {}
     )

@@ -19,7 +19,7 @@ from tests.contract.conftest import NOON, Log, ask, plan_of
 
 VIEWS = {
     "alerts", "backfills", "batches", "closes", "commits", "conservation", "declarations", "driver_runs", "findings", "formats", "id_chunks", "inputs", "invalid", "lag",
-    "late", "lineages", "long_runs", "lookups", "outbox", "output_files", "outputs", "panes", "range_filters", "reasons", "record_ids", "rejected", "releases", "remnant", "removals",
+    "late", "incarnations", "long_runs", "lookups", "outbox", "output_files", "outputs", "panes", "range_filters", "reasons", "record_ids", "rejected", "reprocessings", "expired", "removals",
     "sources", "state", "subscriptions",
     "totals", "windows",
 }  # fmt: skip
@@ -30,7 +30,7 @@ def log(log: Log) -> Log:
     """A log with something in it, in a database with the rights that the product's own has."""
     driver = log.start("shop", "receive")
     batch = Batches(log.database).begin(driver, "shop", plan_of(driver), None)
-    done = Outcome(read=3, kept=2, invalid=1, remnant=0, duplicate=0, tide_after=NOON, delta_version=1)
+    done = Outcome(read=3, kept=2, invalid=1, expired=0, duplicate=0, max_event_time_after=NOON, delta_version=1)
     Batches(log.database).end(driver, batch, done)
     admin = log.server.url("admin")
     ask(admin, f'REVOKE ALL ON DATABASE "{log.name}" FROM PUBLIC')
@@ -115,7 +115,7 @@ def test_every_named_question_can_be_asked_by_the_reader(log: Log, query: str) -
     found = Views(database).rows(query, **values)
 
     assert found == Views(log.database).rows(query, **values) or query in (
-        "signs_of_life",
+        "heartbeats",
         "lag",
     )
 
@@ -190,7 +190,9 @@ def test_the_readers_sessions_are_read_only_from_the_start(log: Log) -> None:
         ask(log.server.url("reader", log.name), "CREATE TEMP TABLE mine (n int)")
 
 
-@pytest.mark.parametrize("table", ["units", "epochs", "batches", "lineages", "pipelines", "catalog_chunks", "formats"])
+@pytest.mark.parametrize(
+    "table", ["units", "epochs", "batches", "incarnations", "pipelines", "catalog_chunks", "formats"]
+)
 def test_the_reader_does_not_see_private_tables(log: Log, reader: Session, table: str) -> None:
     """Neither their rows nor, by a guess of the name, a function on them."""
     for statement in (

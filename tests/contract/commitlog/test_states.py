@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from onlyonce.commitlog.releases import State, States
+from onlyonce.commitlog.reprocessings import State, States
 from tests.contract.conftest import Log
 
 SEEN = (
@@ -41,7 +41,7 @@ def test_rows_of_a_join_are_those_that_came_less_those_that_went(shop: Log) -> N
 
 
 def test_rows_are_not_known_where_a_batch_is_missing_and_never_of_what_spark_does_not_count(shop: Log) -> None:
-    """Better no number than a wrong one; of a life that was not seen from its first batch too."""
+    """Better no number than a wrong one; of an incarnation that was not seen from its first batch too."""
     told(shop, 0, 7, 0)
     assert told(shop, 2, 1, 0) == [("join", 2, None, 1, 0, None, None, 2048, 4096)]
     assert told(shop, 3, 1, 0) == [("join", 3, None, 1, 0, None, None, 2048, 4096)]

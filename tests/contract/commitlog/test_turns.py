@@ -12,10 +12,10 @@ import pytest
 from onlyonce.commitlog import units
 from onlyonce.commitlog.batches import Batches, Closes
 from onlyonce.commitlog.health import Views
-from onlyonce.commitlog.lineages import Driver, Turns
+from onlyonce.commitlog.incarnations import Driver, Turns
 from onlyonce.commitlog.units import Units
 from onlyonce.core.batch import Batch, to_micros
-from onlyonce.core.frontier import Frontier, Tides
+from onlyonce.core.frontier import Frontier, Progress
 from onlyonce.core.units import Content, Counts, UnitId
 from onlyonce.database.connect import run
 from tests.contract.conftest import NOON, Log, plan_of
@@ -37,7 +37,7 @@ def begin(log: Log, driver: Driver, number: int, source: str, sources: tuple[str
         number,
         partitions=1,
         source_to={"source": source, "lines": 1, "batch_no": number},
-        system_time=NOON + number * MINUTE,
+        ingestion_time=NOON + number * MINUTE,
     )
     return Batches(log.database).begin(driver, "shop", plan, None, sources=sources)
 
@@ -47,10 +47,10 @@ def whole(
 ) -> Batch:
     """A batch that keeps one record with that event time."""
     batch = begin(log, driver, number, source, sources)
-    counts = Counts(kept=1, invalid=0, remnant=0, duplicate=0, unknown_fields=0, largest=largest)
+    counts = Counts(kept=1, invalid=0, expired=0, duplicate=0, unknown_fields=0, largest=largest)
 
     def end(conn: Any) -> None:
-        unit = UnitId(driver.lineage, number, "events", 0)
+        unit = UnitId(driver.incarnation, number, "events", 0)
         Units(conn).claim(units.Claim(unit, driver.epoch, "test", "witness"))
         Units(conn).fill(unit, Content(1, "x"), counts)
         Batches(conn).end_receive(driver, batch, 1, number + 1, bounded=False)
@@ -59,9 +59,9 @@ def whole(
     return batch
 
 
-def tide(log: Log) -> int | None:
+def max_event_time(log: Log) -> int | None:
     """How far the pipeline is."""
-    return Batches(log.database).frontier("shop").tide
+    return Batches(log.database).frontier("shop").max_event_time
 
 
 def micros(time: datetime) -> int:
@@ -75,32 +75,32 @@ def test_the_log_is_as_far_as_the_least_source_and_a_replay_sees_what_its_batch_
     """Whatever has become of the sources since: a close that was between the attempts, and other sources that are
     declared."""
     whole(log, driver, 0, "web", NOON + 9 * MINUTE)
-    assert tide(log) is None
+    assert max_event_time(log) is None
     whole(log, driver, 1, "till", NOON)
-    assert tide(log) == micros(NOON)
+    assert max_event_time(log) == micros(NOON)
     first = begin(log, driver, 2, "web")
 
     def idle(conn: Any) -> None:
         known = Turns(conn).known("shop")
-        later = Tides({**known.of, "till": replace(known.of["till"], idle=True)})
-        number, _, _ = Closes(conn).begin(driver, "idle", Frontier(tide=later.least()), later)
+        later = Progress({**known.of, "till": replace(known.of["till"], idle=True)})
+        number, _, _ = Closes(conn).begin(driver, "idle", Frontier(max_event_time=later.least()), later)
         Closes(conn).end(driver, number, 9)
 
     run(log.database, idle)
-    assert tide(log) == micros(NOON + 9 * MINUTE)
+    assert max_event_time(log) == micros(NOON + 9 * MINUTE)
     newer = log.restart(driver)
     again = begin(log, newer, 2, "web", ("web", "kiosk"))
 
     assert again.replayed
     assert first.turn is not None
     assert again.turn == first.turn
-    assert {name: one.tide for name, one in first.turn.before.of.items()} == {
+    assert {name: one.max_event_time for name, one in first.turn.before.of.items()} == {
         "web": micros(NOON + 9 * MINUTE),
         "till": micros(NOON),
     }
     assert again.frontier == first.frontier
     whole(log, newer, 3, "till", NOON + MINUTE)
-    assert tide(log) == micros(NOON + 9 * MINUTE)  # it wakes, and moves nothing back
+    assert max_event_time(log) == micros(NOON + 9 * MINUTE)  # it wakes, and moves nothing back
 
 
 def test_lag_and_sources_tell_each_source_and_whom_the_watermark_waits_for(log: Log, driver: Driver) -> None:

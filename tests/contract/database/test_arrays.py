@@ -15,7 +15,7 @@ from sqlalchemy import Connection, text
 from onlyonce.commitlog import backfills, batches, removals
 from onlyonce.commitlog.backfills import Backfills, Panes, Request
 from onlyonce.commitlog.batches import Batches
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.incarnations import Driver
 from onlyonce.commitlog.removals import Rejections
 from onlyonce.core.backfill import Span
 from onlyonce.core.batch import Outcome, to_micros
@@ -99,15 +99,15 @@ def test_each_row_is_there_once_however_many_statements_take_them(log: Log, driv
         {"event_time": NOON + timedelta(microseconds=n), "oo_high": n, "oo_low": -n, "received_as": reason, "received_in": n, "reason": reason, "rows": n}
         for n, reason in enumerate(reasons)
     ]  # fmt: skip
-    told, whose = pa.Table.from_pylist(rows, removals.REJECTED), {"lineage": driver.lineage, "batch_id": 0}
+    told, whose = pa.Table.from_pylist(rows, removals.REJECTED), {"incarnation": driver.incarnation, "batch_id": 0}
     for _ in range(2):
         Rejections(log.database).note("shop", "per_shop", whose, told)
 
     found = (
         "SELECT window_start, window_end, event_time, oo_high, oo_low, received_as, received_in, reason, rows, "
-        "lineage, batch_id FROM onlyonce_private.rejected"
+        "incarnation, batch_id FROM onlyonce_private.rejected"
     )
-    assert log.multiset(found) == Counter((None, None, *row.values(), driver.lineage, 0) for row in rows)
+    assert log.multiset(found) == Counter((None, None, *row.values(), driver.incarnation, 0) for row in rows)
 
 
 @pytest.mark.usefixtures("small")
@@ -168,7 +168,7 @@ def test_a_backfill_keeps_what_each_window_saw_of_the_lookups(log: Log, driver: 
     made = sessions(len(LOOKUPS))
     Batches(log.database).add_panes(batch, "shop", "per_shop", made, final=True)
     request = Request("shop", "per_shop", Span(to_micros(NOON) or 0, (to_micros(NOON) or 0) + 1), "person", "d1")
-    again = Backfills(log.database).open_lineage(request, "run")
+    again = Backfills(log.database).open_incarnation(request, "run")
     number = Backfills(log.database).begin(again, request, 1)
     seen = pa.array([None if one is None else json.dumps(one) for one in LOOKUPS], pa.string())
     counts = {"in_time": 1, "late": 0, "windows": len(LOOKUPS), "rows": len(LOOKUPS)}

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, text
 
 from onlyonce.commitlog import units
 from onlyonce.commitlog.batches import COUNTED, WRITTEN, Batches, Closes
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.incarnations import Driver
 from onlyonce.commitlog.units import Units
 from onlyonce.core.batch import Outcome
 from onlyonce.core.errors import CommitStateUnknown, Retryable
@@ -86,7 +86,7 @@ def test_run_does_idempotent_work_once_however_its_commits_are_lost(
     log: Log, driver: Driver, proxy: Proxy, cuts: list[str]
 ) -> None:
     """A witness unit by claim: after each lost answer the work runs again and finds out by itself what is there."""
-    unit = UnitId(driver.lineage, 0, "events", 0)
+    unit = UnitId(driver.incarnation, 0, "events", 0)
     tries: list[Content | None] = []
 
     def work(connection: Connection) -> Content | None:

@@ -72,7 +72,7 @@ def told(command: tuple[str, ...]) -> tuple[int, str]:
 
 def test_commands_and_jobs_are_found() -> None:
     """The lists below are not empty, and have a command of a command."""
-    assert ("lineage", "new") in COMMANDS
+    assert ("reset",) in COMMANDS
     assert {"onlyonce.run.stream", "onlyonce.operate.audit"} < {*JOBS}
 
 

@@ -20,7 +20,7 @@ import pytest
 from sqlalchemy import Connection, text
 
 from onlyonce.commitlog import units
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.incarnations import Driver
 from onlyonce.commitlog.units import Units
 from onlyonce.core.errors import CommitStateUnknown, Retryable
 from onlyonce.core.units import Content, UnitId
@@ -127,7 +127,7 @@ def test_a_session_ended_at_its_commit_is_neither_done_nor_failed(log: Log, driv
 
     def ended() -> None:
         with transaction(driver.session(log.database)) as connection:
-            Units(connection).claim(units.Claim(UnitId(driver.lineage, 0, "s", 0), driver.epoch, "x", "data"))
+            Units(connection).claim(units.Claim(UnitId(driver.incarnation, 0, "s", 0), driver.epoch, "x", "data"))
             end_session(log, driver)
 
     with pytest.raises(CommitStateUnknown):
@@ -154,7 +154,7 @@ def test_a_lock_that_is_not_given_up_ends_in_retryable(
 ) -> None:
     """Within the session's own bound, so that a stuck twin never hangs a driver for ever."""
     monkeypatch.setattr(connect, "SESSION_OPTIONS", "-c lock_timeout=1ms")
-    unit = UnitId(driver.lineage, 0, "per_shop", 0)
+    unit = UnitId(driver.incarnation, 0, "per_shop", 0)
     claim = units.Claim(unit, driver.epoch, "first", "data")
 
     def second() -> None:
@@ -236,7 +236,7 @@ def test_a_server_killed_in_mid_transaction_comes_back_and_the_work_goes_on(
 
     def unit(partition: int) -> Callable[[Connection], None]:
         def work(connection: Connection) -> None:
-            wanted = UnitId(driver.lineage, 0, "per_shop", partition)
+            wanted = UnitId(driver.incarnation, 0, "per_shop", partition)
             there = Units(connection).claim(units.Claim(wanted, driver.epoch, "x", "data"))
             tries.append(partition)
             if there is None:

@@ -17,7 +17,7 @@ import pytest
 from sqlalchemy import make_url, text
 
 from onlyonce.commitlog import units
-from onlyonce.commitlog.lineages import Driver, Lineages
+from onlyonce.commitlog.incarnations import Driver, Incarnations
 from onlyonce.core.errors import DatabaseAway
 from onlyonce.database import connect
 from onlyonce.database.connect import Database, run, transaction
@@ -84,7 +84,7 @@ def test_a_slot_is_free_again_when_its_task_was_killed(log: Log, driver: Driver,
     _work(database, tmp_path, processes.SimpleQueue())
 
 
-def test_a_session_of_a_task_says_lineage_epoch_unit_and_attempt_and_has_the_options_of_ours(
+def test_a_session_of_a_task_says_incarnation_epoch_unit_and_attempt_and_has_the_options_of_ours(
     log: Log, driver: Driver, tmp_path: Path
 ) -> None:
     """The server's own time zone is another one."""
@@ -105,7 +105,7 @@ def test_a_newer_driver_ends_the_transactions_of_an_older_ones_tasks(log: Log, d
 
     def fenced(database: Database) -> None:
         with transaction(database) as connection:
-            Lineages(connection).check_epoch(driver.lineage, driver.epoch)
+            Incarnations(connection).check_epoch(driver.incarnation, driver.epoch)
             connection.exec_driver_sql("CREATE TABLE results (n int)")
             newer.append(log.restart(driver))
             connection.exec_driver_sql("SELECT 1")
@@ -126,8 +126,8 @@ def test_a_driver_is_at_work_while_a_task_of_it_has_a_transaction_and_not_for_wh
         log.url.replace("+psycopg2", ""), application_name=f"onlyonce/{driver.number}/{driver.epoch}/{UNIT}"
     )
     at_work = (
-        f"SELECT onlyonce_private.at_work(lineage_no, {epoch}) FROM onlyonce_private.lineages JOIN "
-        "onlyonce_private.epochs USING (lineage)"
+        f"SELECT onlyonce_private.at_work(incarnation_no, {epoch}) FROM onlyonce_private.incarnations JOIN "
+        "onlyonce_private.epochs USING (incarnation)"
     )
     with session.cursor() as cursor:
         cursor.execute("SELECT 1")

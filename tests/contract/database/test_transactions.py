@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.incarnations import Incarnations
 from onlyonce.database.connect import Transactions, ask, one_transaction
 from tests.contract.conftest import Log
 
@@ -18,7 +18,7 @@ class Instances(Transactions):
         for name in names:
             if not name:
                 raise KeyboardInterrupt
-            Lineages(self.connection).add_instance(name, name)
+            Incarnations(self.connection).add_instance(name, name)
 
     @one_transaction
     def level(self) -> str:
@@ -27,7 +27,7 @@ class Instances(Transactions):
 
     def forgotten(self) -> None:
         """Ask without a transaction."""
-        ask(self.connection, "collect", "instances")
+        ask(self.connection, "gc", "instances")
 
 
 def names(log: Log) -> set[str]:

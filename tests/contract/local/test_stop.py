@@ -105,7 +105,7 @@ def test_a_long_run_is_asked_to_stop_and_its_end_is_waited_for(shop: Shop) -> No
 
 
 def test_another_pipelines_driver_is_not_waited_for(shop: Shop) -> None:
-    """Only its own lineages count."""
+    """Only its own incarnations count."""
     shop.work()
 
     assert airflow_api.stop_runs("mill", patience_seconds=0, airflow=None).title == "mill: stopped"

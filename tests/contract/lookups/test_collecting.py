@@ -99,7 +99,7 @@ def test_a_version_that_is_found_in_the_moment_when_it_is_marked_stays(log: Log,
 
 @pytest.mark.parametrize("by", ["a batch under way", "the last batch", "a window"])
 def test_what_the_log_names_stays(log: Log, place: Path, by: str) -> None:
-    """A batch under way and the last of a life may be tried again; a window may be made again with what it saw, until
+    """A batch under way and the last of an incarnation may be tried again; a window may be made again with what it saw, until
     its records are gone."""
     first = two(place)
     names(log, first, by)
@@ -119,7 +119,7 @@ def names(log: Log, version: Named, by: str) -> None:
         log.rows(f"UPDATE onlyonce_private.batches SET lookups = '{lookups}'{state}")
     else:
         log.rows(
-            f"""INSERT INTO onlyonce_private.panes (instance, output, window_start, window_end, generation, final, rows, lineage, batch_id,
+            f"""INSERT INTO onlyonce_private.panes (instance, output, window_start, window_end, generation, final, rows, incarnation, batch_id,
                 declaration_hash, lookups) SELECT instance, 'out', '2030-01-01Z', '2030-01-01 01:00Z', 0, true, 1, 'l', 0, 'h', '{lookups}'
                 FROM onlyonce_private.pipelines"""
         )

@@ -53,7 +53,9 @@ def break_conservation(shop: Shop, by: int) -> None:
 
 def wait(shop: Shop, minutes: int) -> None:
     """As if all input had been first seen so long ago."""
-    shop.log.rows(f"UPDATE onlyonce_private.batches SET system_time = clock_timestamp() - interval '{minutes} minutes'")
+    shop.log.rows(
+        f"UPDATE onlyonce_private.batches SET ingestion_time = clock_timestamp() - interval '{minutes} minutes'"
+    )
 
 
 def quiet(shop: Shop) -> None:
@@ -62,7 +64,7 @@ def quiet(shop: Shop) -> None:
     shop.output()
     shop.output("balance")
     # The fixture's outputs count no pairs; the audit would say so.
-    shop.log.rows("UPDATE onlyonce_private.lineages SET life = 2 WHERE query <> 'receive'")
+    shop.log.rows("UPDATE onlyonce_private.incarnations SET ordinal = 2 WHERE query <> 'receive'")
 
 
 def test_a_healthy_platform_tells_nobody(shop: Shop, told: list[Message]) -> None:
@@ -117,7 +119,9 @@ def test_duplicates_near_the_horizon_are_told(shop: Shop, told: list[Message]) -
         "UPDATE onlyonce_private.units SET near_horizon = 3, duplicate = 3 WHERE unique_id = "
         "'shop/receive/1/0/events/0'"
     )
-    shop.log.rows("UPDATE onlyonce_private.batches SET duplicate = 3, read = read + 3 WHERE lineage = 'shop/receive/1'")
+    shop.log.rows(
+        "UPDATE onlyonce_private.batches SET duplicate = 3, read = read + 3 WHERE incarnation = 'shop/receive/1'"
+    )
 
     alerts.main([])
 

@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from onlyonce import settings
-from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.incarnations import Incarnations
 from onlyonce.core.batch import Batch
 from onlyonce.database.statements import make_home
 from onlyonce.operate import gc
@@ -73,8 +73,8 @@ class Shop:
         batch = stream.begin(100)
         self.log.rows(
             "UPDATE onlyonce_private.batches SET source_to = jsonb_build_object('batch_no', %s), facts = %s::jsonb "
-            "WHERE lineage = %s AND batch_id = %s",
-            number, json.dumps(facts), batch.plan.lineage, batch.plan.batch_id,
+            "WHERE incarnation = %s AND batch_id = %s",
+            number, json.dumps(facts), batch.plan.incarnation, batch.plan.batch_id,
         )  # fmt: skip
         return batch
 
@@ -91,7 +91,7 @@ class Shop:
 
     def close(self, instance: str) -> None:
         """A bounded run has finished."""
-        Lineages(self.log.database).close_instance(instance)
+        Incarnations(self.log.database).close_instance(instance)
 
     @property
     def places(self) -> dict[str, str]:

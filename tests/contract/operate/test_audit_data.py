@@ -50,7 +50,7 @@ def whole(shop: Shop) -> Shop:
     shop.output("balance")
     table(shop, at(0), at(1))
     shop.log.rows(
-        "INSERT INTO onlyonce_private.panes SELECT instance, 'total', window_start, window_end, generation, " "final, 1, lineage, "
+        "INSERT INTO onlyonce_private.panes SELECT instance, 'total', window_start, window_end, generation, " "final, 1, incarnation, "
         "batch_id, declaration_hash, committed_at FROM onlyonce_private.panes WHERE window_start = %s", at(0),
     )  # fmt: skip
     shop.log.rows(
@@ -179,10 +179,10 @@ def filed(whole: Shop) -> Shop:
     for number, start in enumerate((at(0), at(1))):
         (folder / f"{number}.jsonl").write_text(text := f'{{"n": {number}}}\n')
         whole.log.rows(
-            "INSERT INTO onlyonce_private.files (instance, output, lineage, batch_id, partition, window_start, " "window_end, shard, "
+            "INSERT INTO onlyonce_private.files (instance, output, incarnation, batch_id, partition, window_start, " "window_end, shard, "
             "shards, place, temporary, name, rows, bytes, checksum, pane, generation, finalized_at) "
-            "SELECT 'shop', 'per_shop', lineage, 0, 0, %s, %s, 0, 1, 'shop/per_shop', %s, %s, 1, %s, %s, 0, 0, now() "
-            "FROM onlyonce_private.lineages WHERE query = 'per_shop'",
+            "SELECT 'shop', 'per_shop', incarnation, 0, 0, %s, %s, 0, 1, 'shop/per_shop', %s, %s, 1, %s, %s, 0, 0, now() "
+            "FROM onlyonce_private.incarnations WHERE query = 'per_shop'",
             start, start + MINUTE, f"t{number}", f"{number}.jsonl", len(text), hashlib.sha256(text.encode()).hexdigest(),
         )  # fmt: skip
     return whole
@@ -246,7 +246,9 @@ def test_the_command_compares_the_data_when_it_is_asked(whole: Shop) -> None:
     whole.die()
     run(
         whole.log.database,
-        lambda conn: conn.exec_driver_sql("UPDATE onlyonce_private.lineages SET life = 2 WHERE query <> 'receive'"),
+        lambda conn: conn.exec_driver_sql(
+            "UPDATE onlyonce_private.incarnations SET ordinal = 2 WHERE query <> 'receive'"
+        ),
     )
     again(whole)
     cli = CliRunner()
@@ -264,7 +266,9 @@ def test_the_command_fails_if_a_pipeline_could_not_be_compared(whole: Shop, tmp_
     whole.die()
     run(
         whole.log.database,
-        lambda conn: conn.exec_driver_sql("UPDATE onlyonce_private.lineages SET life = 2 WHERE query <> 'receive'"),
+        lambda conn: conn.exec_driver_sql(
+            "UPDATE onlyonce_private.incarnations SET ordinal = 2 WHERE query <> 'receive'"
+        ),
     )
     other = tmp_path / "other.py"
     other.write_text("PIPELINES = []\n")

@@ -17,7 +17,7 @@ from onlyonce.catalog.chunks import Chunks
 from onlyonce.catalog.expiry import Collector
 from onlyonce.catalog.filters import Ids, pack
 from onlyonce.commitlog.batches import Batches
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.incarnations import Driver
 from onlyonce.core.batch import Batch, Outcome
 from onlyonce.core.errors import InvariantBroken, Refused
 from onlyonce.core.runs import Report
@@ -26,7 +26,7 @@ from tests.contract.conftest import Log, plan_of
 from tests.support.together import together
 
 DAY = 144
-NOTHING = Outcome(read=0, kept=0, invalid=0, remnant=0, duplicate=0, unknown_fields=0)
+NOTHING = Outcome(read=0, kept=0, invalid=0, expired=0, duplicate=0, unknown_fields=0)
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def stream(log: Log, monkeypatch: pytest.MonkeyPatch) -> Stream:
 
 
 class Stream:
-    """Receive batches of one lineage without Spark: begin, one chunk, end."""
+    """Receive batches of one incarnation without Spark: begin, one chunk, end."""
 
     def __init__(self, log: Log, instance: str = "shop") -> None:
         self.log, self.instance = log, instance
@@ -51,14 +51,16 @@ class Stream:
     def begin(self, bucket: int) -> Batch:
         """A batch whose input was first seen in a bucket; the next number."""
         time = datetime.fromtimestamp(bucket * 600, UTC)
-        plan = plan_of(self.driver, self.next, bucket=bucket, system_time=time, partitions=1)
+        plan = plan_of(self.driver, self.next, bucket=bucket, ingestion_time=time, partitions=1)
         self.next += 1
         return Batches(self.log.database).begin(self.driver, self.instance, plan, None)
 
     def place(self, batch: Batch, **changed: Any) -> catalog.Place:
         """Where the one unit of a batch is."""
         plan = batch.plan
-        return catalog.Place(self.instance, plan.bucket, batch.gc_floor, plan.lineage, plan.batch_id, 0, 1, **changed)
+        return catalog.Place(
+            self.instance, plan.bucket, batch.gc_floor, plan.incarnation, plan.batch_id, 0, 1, **changed
+        )
 
     def end(self, batch: Batch, ids: Ids | None = None) -> None:
         """Its chunk and its end."""
@@ -159,11 +161,11 @@ def test_a_batch_that_is_beginning_holds_the_floor_too(stream: Stream) -> None:
         collecting.join(0.5)
         assert collecting.is_alive()
         cursor.execute(
-            "INSERT INTO onlyonce_private.batches (lineage, batch_id, epoch, run_id, source_to, offsets_hash, "
+            "INSERT INTO onlyonce_private.batches (incarnation, batch_id, epoch, run_id, source_to, offsets_hash, "
             "partitions, "
-            "system_time, bucket, gc_floor, settings, mode, declaration_hash) SELECT lineage, 999, epoch, run_id, "
+            "ingestion_time, bucket, gc_floor, settings, mode, declaration_hash) SELECT incarnation, 999, epoch, run_id, "
             "source_to, "
-            "offsets_hash, partitions, system_time, 1200, 0, settings, mode, declaration_hash "
+            "offsets_hash, partitions, ingestion_time, 1200, 0, settings, mode, declaration_hash "
             "FROM onlyonce_private.batches WHERE batch_id = 0"
         )
     collecting.join(30)
@@ -200,22 +202,22 @@ def test_a_step_of_the_clock_costs_no_more_than_an_hour_of_ids(stream: Stream, s
     assert {bucket for bucket in STEADY if bucket >= max(STEADY) - DAY + 6} <= stream.buckets
 
 
-def test_a_remnant_batch_begins_below_the_floor_and_needs_no_bucket(stream: Stream) -> None:
+def test_an_expired_record_batch_begins_below_the_floor_and_needs_no_bucket(stream: Stream) -> None:
     """The batch knows it, nothing is made for it, and the floor does not follow it down."""
     for bucket in STEADY:
         stream.batch(bucket)
     gc.main([])
-    remnant = stream.begin(1003)
+    expired = stream.begin(1003)
     gc.main([])
 
-    assert stream.place(remnant).is_remnant
+    assert stream.place(expired).is_expired
     assert stream.floor == max(STEADY) - DAY
     assert "catalog_1_1003" not in tables(stream.log)
 
 
 def test_the_list_of_chunks_is_that_of_the_catalog_whatever_changes_it(stream: Stream) -> None:
     """Units, merges, a drop of whole buckets, an erasure, and a person's statement."""
-    keys = "instance, bucket, lineage, batch_id, partition, partitions, id_count, ids_hash"
+    keys = "instance, bucket, incarnation, batch_id, partition, partitions, id_count, ids_hash"
 
     def listed() -> list[Any]:
         return stream.log.rows(f"SELECT {keys} FROM onlyonce_private.chunk_list ORDER BY 1, 2, 3, 4, 5")
@@ -234,10 +236,10 @@ def test_the_list_of_chunks_is_that_of_the_catalog_whatever_changes_it(stream: S
     assert listed() == there()
     assert len(listed()) < len(added)
 
-    [(bucket, lineage, batch_id)] = stream.log.rows(
-        "SELECT bucket, lineage, batch_id FROM onlyonce_private.catalog_chunks ORDER BY 1 DESC LIMIT 1"
+    [(bucket, incarnation, batch_id)] = stream.log.rows(
+        "SELECT bucket, incarnation, batch_id FROM onlyonce_private.catalog_chunks ORDER BY 1 DESC LIMIT 1"
     )
-    key, left = catalog.ChunkKey(bucket, lineage, batch_id, 0), an_id(7)
+    key, left = catalog.ChunkKey(bucket, incarnation, batch_id, 0), an_id(7)
     Chunks(stream.log.database).replace_ids("shop", key, pack(left), filters.make(left))
     assert listed() == there()
     assert catalog.Chunk.of(key, pack(left)).ids_hash in {row[-1] for row in listed()}

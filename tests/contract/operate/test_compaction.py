@@ -77,12 +77,17 @@ def test_control_rows_become_one_that_tells_the_latest_frontier(shop: Shop) -> N
         for number in range(3):
             commit = tables_commit.Commit("shop/receive/1/control", count + number, f"control/{count + number}", 1, "")
             events.add_control(
-                shop.events, commit, "shop/receive/1", number, Frontier(tide=to_micros(at(count + number))), at(count)
+                shop.events,
+                commit,
+                "shop/receive/1",
+                number,
+                Frontier(max_event_time=to_micros(at(count + number))),
+                at(count),
             )
         fill(shop, count, 3)
         compact(shop)
         told = DeltaTable(str(shop.events)).to_pyarrow_table(filters=[("oo_kind", "=", "control")])["oo_frontier"]
-        assert [frontier["tide"] for frontier in told.to_pylist()] == [at(count + 2)]
+        assert [frontier["max_event_time"] for frontier in told.to_pylist()] == [at(count + 2)]
 
 
 def test_a_query_that_stands_still_holds_what_it_has_not_read(shop: Shop) -> None:  # noqa: F811
@@ -126,7 +131,7 @@ def test_what_is_behind_a_first_batch_that_may_be_read_again_is_not_compacted(sh
 
 
 def test_what_is_compacted_is_not_held_by_an_open_window_that_began_there(shop: Shop) -> None:  # noqa: F811
-    """A new life that would begin there takes the table as it is, so what came since may be compacted too."""
+    """A new incarnation that would begin there takes the table as it is, so what came since may be compacted too."""
     fill(shop)
     begins_later(shop)
     shop.output("later")

@@ -24,7 +24,7 @@ from onlyonce.api import load as declarations
 from onlyonce.asked import parse
 from onlyonce.catalog.merging import Crowd, Merging
 from onlyonce.cli import app
-from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.incarnations import Incarnations
 from onlyonce.commitlog.units import Authorities
 from onlyonce.core import stored_names
 from onlyonce.database.connect import Database, forget_connections
@@ -153,39 +153,39 @@ def test_a_begun_batch_without_a_driver_is_found_until_a_run_has_ended_it(shop: 
     assert examined() == []
 
 
-def test_begun_closes_backfills_and_releases_name_the_command_that_ends_them(shop: Shop) -> None:
+def test_begun_closes_backfills_and_reprocessings_name_the_command_that_ends_them(shop: Shop) -> None:
     """Each with its own."""
     resting(shop)
     shop.log.rows(
-        "INSERT INTO onlyonce_private.closes (lineage, close_no, epoch, kind, run_id) VALUES ('shop/receive/1', "
+        "INSERT INTO onlyonce_private.closes (incarnation, close_no, epoch, kind, run_id) VALUES ('shop/receive/1', "
         "1, 1, 'ended', 'r')"
     )
     shop.log.rows(
-        "INSERT INTO onlyonce_private.lineages (lineage, instance, query, life, checkpoint_id, kind) "
+        "INSERT INTO onlyonce_private.incarnations (incarnation, instance, query, ordinal, checkpoint_id, kind) "
         "VALUES ('shop/per_shop@x/1', 'shop', 'per_shop@x', 1, gen_random_uuid(), 'backfill')"
     )
     shop.log.rows(
-        "INSERT INTO onlyonce_private.backfills (lineage, batch_id, instance, output, epoch, run_id, asked_by, " "window_from, "
+        "INSERT INTO onlyonce_private.backfills (incarnation, batch_id, instance, output, epoch, run_id, asked_by, " "window_from, "
         "window_to, events_version, declaration_hash) VALUES ('shop/per_shop@x/1', 0, 'shop', 'per_shop', 1, 'r', " "'person', "
         "%s, %s, 1, 'd')",
         at(0), at(1440),
     )  # fmt: skip
     shop.log.rows(
-        "INSERT INTO onlyonce_private.releases (instance, kind, run_id, events_version) VALUES ('shop', "
+        "INSERT INTO onlyonce_private.reprocessings (instance, kind, run_id, events_version) VALUES ('shop', "
         "'invalid', 'r', 1)"
     )
 
     assert {one["finding"]: one["repair"] for one in examined()} == {
         "begun close": "onlyonce run shop",
         "begun backfill": "onlyonce backfill shop --output per_shop --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z",
-        "begun release": "onlyonce release shop --invalid --yes",
+        "begun reprocessing": "onlyonce reprocess shop --invalid --yes",
     }
 
 
 def test_a_begun_batch_that_no_run_could_end_names_what_comes_first(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Units of another declaration; a lineage of the pipeline that is refused; a pipeline that is not declared."""
+    """Units of another declaration; an incarnation of the pipeline that is refused; a pipeline that is not declared."""
     resting(shop)
     name = shop.output("balance", upto="units")
     shop.die()
@@ -194,7 +194,7 @@ def test_a_begun_batch_that_no_run_could_end_names_what_comes_first(
     shop.log.rows(
         "UPDATE onlyonce_private.batches SET declaration_hash = %s WHERE state = 'begun'", shop.declared("balance").hash
     )
-    Lineages(shop.log.database).set_state("shop/per_shop/1", "damaged")
+    Incarnations(shop.log.database).set_state("shop/per_shop/1", "damaged")
     blocked = next(one for one in examined() if one["finding"] == "begun batch")
     monkeypatch.setenv("ONLYONCE_PIPELINES", str(settings.ROOT / "jobs" / "pipelines.py"))
     undeclared = next(one for one in examined() if one["finding"] == "begun batch")
@@ -206,7 +206,7 @@ def test_a_begun_batch_that_no_run_could_end_names_what_comes_first(
     assert undeclared["repair"].startswith("declare shop again")
 
 
-# --- lives ------------------------------------------------------------------------------------------
+# --- incarnations ------------------------------------------------------------------------------------------
 
 
 def gone(folder: Path) -> None:
@@ -239,7 +239,7 @@ def behind(folder: Path) -> None:
 def test_a_checkpoint_that_disagrees_is_given_up_with_yes_alone(
     shop: Shop, query: str, damage: Callable[[Path], None]
 ) -> None:
-    """Then a new life is registered, and nothing is found any more."""
+    """Then a new incarnation is registered, and nothing is found any more."""
     resting(shop)
     damage(shop.checkpoint(query))
 
@@ -249,15 +249,15 @@ def test_a_checkpoint_that_disagrees_is_given_up_with_yes_alone(
 
     assert found == left
     assert (found["finding"], found["where"], found["fix"]) == ("checkpoint", f"shop/{query}/1", "with --yes")
-    assert found["repair"] == f"onlyonce lineage new shop/{query} --yes"
+    assert found["repair"] == f"onlyonce reset shop/{query} --yes"
     assert after == []
-    assert shop.log.rows("SELECT state FROM onlyonce_private.lineages WHERE query = %s ORDER BY life", query) == [
+    assert shop.log.rows("SELECT state FROM onlyonce_private.incarnations WHERE query = %s ORDER BY ordinal", query) == [
         ("closed",), ("live",),
     ]  # fmt: skip
 
 
-def test_a_checkpoint_ahead_of_the_log_is_no_case_for_a_new_life(shop: Shop) -> None:
-    """The log has forgotten batches; what a new life would write is there already."""
+def test_a_checkpoint_ahead_of_the_log_is_no_case_for_a_new_incarnation(shop: Shop) -> None:
+    """The log has forgotten batches; what a new incarnation would write is there already."""
     resting(shop)
     for kind in ("offsets", "commits"):
         shop._write(shop.checkpoint("balance") / kind, 1)
@@ -268,14 +268,14 @@ def test_a_checkpoint_ahead_of_the_log_is_no_case_for_a_new_life(shop: Shop) -> 
     assert "restored from an older backup" in found["repair"]
 
 
-def test_a_damaged_lineage_gets_a_new_life_with_yes(shop: Shop) -> None:
+def test_a_damaged_incarnation_gets_a_new_incarnation_with_yes(shop: Shop) -> None:
     """Spark dropped rows in it."""
     resting(shop)
-    Lineages(shop.log.database).set_state("shop/per_shop/1", "damaged")
+    Incarnations(shop.log.database).set_state("shop/per_shop/1", "damaged")
 
     found = only(examined())
 
-    assert (found["finding"], found["repair"]) == ("damaged lineage", "onlyonce lineage new shop/per_shop --yes")
+    assert (found["finding"], found["repair"]) == ("damaged incarnation", "onlyonce reset shop/per_shop --yes")
     assert examined("--fix", "--yes") == []
 
 
@@ -329,9 +329,9 @@ def test_a_function_that_is_missing_is_found(
 # --- the log and the tables -------------------------------------------------------------------------
 
 
-def test_a_log_that_is_older_than_the_tables_is_found_and_never_repaired_by_a_new_life(shop: Shop) -> None:
+def test_a_log_that_is_older_than_the_tables_is_found_and_never_repaired_by_a_new_incarnation(shop: Shop) -> None:
     """For `events` and for an output's table; the checkpoint is ahead too, and the restore is named once for each
-    lineage."""
+    incarnation."""
     resting(shop)
     commit(shop.events, EVENTS.empty_table(), "shop/receive/1/events", 7)
     commit(
@@ -352,7 +352,7 @@ def test_a_log_that_is_older_than_the_tables_is_found_and_never_repaired_by_a_ne
 
 
 def test_a_log_is_found_to_be_older_by_the_folders_that_it_does_not_know(shop: Shop) -> None:
-    """There is `events` of a pipeline that never ran, and the checkpoint of a life that never began."""
+    """There is `events` of a pipeline that never ran, and the checkpoint of an incarnation that never began."""
     resting(shop)
     shutil.copytree(shop.events, settings.data_dir("other") / "events")
     later = shop.checkpoint("per_shop").with_name("2")
@@ -392,7 +392,7 @@ def test_units_without_a_batch_are_for_a_person(shop: Shop) -> None:
     """The batch row was taken away by hand."""
     resting(shop)
     shop.log.rows("DELETE FROM onlyonce_private.panes")
-    shop.log.rows("DELETE FROM onlyonce_private.batches WHERE lineage = 'shop/balance/1'")
+    shop.log.rows("DELETE FROM onlyonce_private.batches WHERE incarnation = 'shop/balance/1'")
     shutil.rmtree(shop.checkpoint("balance"))
 
     found = only(examined("--fix", "--yes"))
@@ -406,7 +406,7 @@ def test_units_without_a_batch_are_for_a_person(shop: Shop) -> None:
 def chunks(shop: Shop) -> list[Any]:
     """All of the catalog, with ids and filters."""
     rows = shop.log.rows(
-        "SELECT bucket, lineage, batch_id, partition, partitions, ids, id_count, filter FROM "
+        "SELECT bucket, incarnation, batch_id, partition, partitions, ids, id_count, filter FROM "
         "onlyonce_private.catalog_chunks "
         "ORDER BY 1, 2, 3, 4"
     )
@@ -483,7 +483,7 @@ def test_ids_of_an_unknown_batch_are_for_a_person(shop: Shop) -> None:
     """Its records would be taken for duplicates; nothing is removed."""
     resting(shop)
     shop.log.rows(
-        "INSERT INTO onlyonce_private.catalog_chunks SELECT instance, bucket, lineage, 99, partition, partitions, "
+        "INSERT INTO onlyonce_private.catalog_chunks SELECT instance, bucket, incarnation, 99, partition, partitions, "
         "ids, id_count, "
         "filter FROM onlyonce_private.catalog_chunks WHERE id_count > 0 LIMIT 1"
     )
@@ -512,7 +512,7 @@ def test_stale_temporaries_go_with_yes_alone_and_nothing_else_does(shop: Shop) -
     offsets, inbox = shop.checkpoint("receive") / "offsets", settings.inbox("shop")
     stale = [
         old(offsets / ".1.0c7f.tmp"), old(offsets / "..1.0c7f.tmp.crc"), old(offsets.parent / ".metadata.0c7f"),
-        old(inbox / f".released-invalid-000001.jsonl.{'0' * 32}"),
+        old(inbox / f".reprocessed-invalid-000001.jsonl.{'0' * 32}"),
     ]  # fmt: skip
     others = [old(offsets / ".0.crc"), old(offsets.parent / ".metadata.crc"), old(inbox / ".coming.jsonl")]
     fresh = offsets / ".2.0c7f.tmp"
@@ -596,7 +596,7 @@ def test_a_repair_that_fails_is_told_and_the_others_go_on(shop: Shop) -> None:
     shop.log.rows("DELETE FROM onlyonce_private.catalog_chunks WHERE batch_id = 0")
     shop.log.rows("UPDATE onlyonce_private.catalog_chunks SET filter = NULL")
     shop.log.rows(
-        "UPDATE onlyonce_private.batches SET kept = kept + 1, read = read + 1 WHERE lineage = 'shop/receive/1'"
+        "UPDATE onlyonce_private.batches SET kept = kept + 1, read = read + 1 WHERE incarnation = 'shop/receive/1'"
     )
 
     report = doctor.main(["--grace=0", "--fix"])

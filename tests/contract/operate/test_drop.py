@@ -21,8 +21,8 @@ from typer.testing import CliRunner
 from onlyonce import settings
 from onlyonce.api import load as declarations
 from onlyonce.cli import app
-from onlyonce.commitlog import lineages
-from onlyonce.commitlog.lineages import Declarations, Lineages
+from onlyonce.commitlog import incarnations
+from onlyonce.commitlog.incarnations import Declarations, Incarnations
 from onlyonce.context import RunContext
 from onlyonce.core.errors import Refused, Retryable
 from onlyonce.database.migrate import migrate_authority
@@ -170,16 +170,16 @@ def test_a_pipeline_goes_with_its_bounded_runs_and_its_tables_stay(lived: Shop, 
 
 
 def test_what_the_newer_parts_note_of_a_pipeline_goes_too(lived: Shop, declare: Callable[[str], None]) -> None:
-    """Files that count, rows that wait to be sent, a long run, a subscription: a new life begins with none of them."""
+    """Files that count, rows that wait to be sent, a long run, a subscription: a new incarnation begins with none of them."""
     others = rows(lived.log) - of(rows(lived.log), "shop") - of(rows(lived.log), "shop@1")
     for statement in (
-        "INSERT INTO onlyonce_private.files (instance, output, lineage, batch_id, partition, shard, shards, "
+        "INSERT INTO onlyonce_private.files (instance, output, incarnation, batch_id, partition, shard, shards, "
         "place, temporary, "
         "name, rows, bytes, checksum) VALUES ('shop', 'per_shop', 'shop/per_shop/1', 0, 0, 0, 1, 'shop/per_shop', 't', "
         "'n-{pane}', 1, 1, 'c')",
-        "INSERT INTO onlyonce_private.outbox (instance, output, unit, seq, life, payload) "
+        "INSERT INTO onlyonce_private.outbox (instance, output, unit, seq, checkpoint_id, payload) "
         "VALUES ('shop', 'per_shop', 'shop/per_shop/1/0/per_shop/0', 0, gen_random_uuid(), '{}')",
-        "INSERT INTO onlyonce_private.epochs (lineage, epoch) VALUES ('shop/per_shop/deliver', 1)",
+        "INSERT INTO onlyonce_private.epochs (incarnation, epoch) VALUES ('shop/per_shop/deliver', 1)",
         "INSERT INTO onlyonce_private.long_runs (instance) VALUES ('shop')",
         "INSERT INTO onlyonce_private.subscriptions (pipeline, subscription) VALUES ('shop', "
         "'projects/p/subscriptions/s')",
@@ -194,7 +194,9 @@ def test_what_the_newer_parts_note_of_a_pipeline_goes_too(lived: Shop, declare: 
     assert rows(lived.log) == others
 
 
-def test_a_new_life_does_not_write_beside_the_rows_that_were_left(lived: Shop, declare: Callable[[str], None]) -> None:
+def test_a_new_incarnation_does_not_write_beside_the_rows_that_were_left(
+    lived: Shop, declare: Callable[[str], None]
+) -> None:
     """Until the same command has taken them too, it is refused with that command."""
     declare(NONE)
     drop.main(["shop", "--yes"])
@@ -265,15 +267,17 @@ def test_an_output_goes_alone(lived: Shop, declare: Callable[[str], None]) -> No
 def test_units_in_a_sinks_own_database_go_too(
     lived: Shop, declare: Callable[[str], None], new_log: Callable[[], Log], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a new life would take its own first batches for written. Without its URL nothing is begun."""
+    """Else a new incarnation would take its own first batches for written. Without its URL nothing is begun."""
     other = new_log()
     migrate_authority(other.url)
-    unit = "INSERT INTO onlyonce_private.units (unique_id, lineage, batch_id, sink, partition, epoch, attempt, kind)"
-    for lineage in ("shop/balance/1", "mill/balance/1"):
-        ask(other.url, f"{unit} VALUES ('{lineage}/0/balance/0', '{lineage}', 0, 'balance', 0, 1, 't', 'data')")
+    unit = (
+        "INSERT INTO onlyonce_private.units (unique_id, incarnation, batch_id, sink, partition, epoch, attempt, kind)"
+    )
+    for incarnation in ("shop/balance/1", "mill/balance/1"):
+        ask(other.url, f"{unit} VALUES ('{incarnation}/0/balance/0', '{incarnation}', 0, 'balance', 0, 1, 't', 'data')")
     declare(ELSEWHERE)
     elsewhere = declarations.load()["shop"]
-    now = lineages.Declared("shop", "balance", "elsewhere", declarations.parts(elsewhere, "balance"))
+    now = incarnations.Declared("shop", "balance", "elsewhere", declarations.parts(elsewhere, "balance"))
     Declarations(lived.log.database).keep(now)
     declare(NONE)
     before = rows(lived.log)
@@ -284,7 +288,7 @@ def test_units_in_a_sinks_own_database_go_too(
     monkeypatch.setenv("TEST_OTHER_DATABASE", other.url)
     drop.main(["shop", "--yes"])
 
-    assert ask(other.url, "SELECT lineage FROM onlyonce_private.units") == [("mill/balance/1",)]
+    assert ask(other.url, "SELECT incarnation FROM onlyonce_private.units") == [("mill/balance/1",)]
 
 
 KILLS = [("drop-before-log", 1), ("drop-after-log", 1), ("drop-after-rename", 1), ("drop-after-place", 2)]
@@ -327,7 +331,7 @@ def test_a_driver_of_before_can_commit_nothing(lived: Shop, declare: Callable[[s
     drop.main(["shop", "--yes"])
 
     with pytest.raises(Exception, match="epoch None is at work"):
-        Lineages(lived.log.database).check_epoch(driver.lineage, driver.epoch)
+        Incarnations(lived.log.database).check_epoch(driver.incarnation, driver.epoch)
 
 
 def test_the_command_has_the_exit_codes_of_the_others(lived: Shop, declare: Callable[[str], None]) -> None:

@@ -181,9 +181,9 @@ def test_statements_that_postgresql_counts_are_searched(closed: Shop) -> None:  
 @plants("error of a batch", "error of a run", "error of a long run", "finding of the doctor", "alert")
 def test_errors_in_the_log_go(closed: Shop) -> None:  # noqa: F811
     """An error may quote a record. Those of batches go, since all have ended; in the others a note takes its place."""
-    error, receive = f"ValueError: {WHO} is wrong", closed.drivers["receive"].lineage
+    error, receive = f"ValueError: {WHO} is wrong", closed.drivers["receive"].incarnation
     closed.log.rows(
-        "INSERT INTO onlyonce_private.batch_failures (lineage, batch_id, cause, times, refused) VALUES (%s, 0, %s, 2, "
+        "INSERT INTO onlyonce_private.batch_failures (incarnation, batch_id, cause, times, refused) VALUES (%s, 0, %s, 2, "
         "jsonb_build_object('a place', %s))",
         receive,
         error,

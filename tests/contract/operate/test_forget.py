@@ -260,7 +260,7 @@ def not_taken_in(shop: Shop) -> None:  # noqa: F811
 def unsent(shop: Shop) -> None:  # noqa: F811
     """A row that waits in the outbox."""
     shop.log.rows(
-        "INSERT INTO onlyonce_private.outbox (instance, output, unit, seq, life, payload) "
+        "INSERT INTO onlyonce_private.outbox (instance, output, unit, seq, checkpoint_id, payload) "
         "VALUES ('shop', 'mails', 'u', 0, gen_random_uuid(), %s)", f'{{"id":"{WHO}x"}}',
     )  # fmt: skip
 
@@ -324,7 +324,7 @@ def test_what_was_sent_goes_from_the_outbox(
     monkeypatch.setenv("ONLYONCE_PIPELINES", str(tmp_path / "pipelines.py"))
     for number, who in enumerate((WHO, "other")):
         closed.log.rows(
-            "INSERT INTO onlyonce_private.outbox (instance, output, unit, seq, life, payload, state, attempts, " "answered_at) "
+            "INSERT INTO onlyonce_private.outbox (instance, output, unit, seq, checkpoint_id, payload, state, attempts, " "answered_at) "
             "VALUES ('shop', 'mails', 'u', %s, gen_random_uuid(), %s, 'delivered', 1, now())", number, f'{{"id":"{who}"}}',
         )  # fmt: skip
 
@@ -405,7 +405,7 @@ def test_every_spelling_goes_and_a_record_without_a_line_is_reported(closed: Sho
     file.write_text("\n".join([*broken, SPELLED[1]]) + "\n")
     for number, line in enumerate(SPELLED):
         closed.log.rows(
-            "INSERT INTO onlyonce_private.outbox (instance, output, unit, seq, life, payload, state, attempts, " "answered_at) "
+            "INSERT INTO onlyonce_private.outbox (instance, output, unit, seq, checkpoint_id, payload, state, attempts, " "answered_at) "
             "VALUES ('shop', 'mails', 'u', %s, gen_random_uuid(), %s, 'delivered', 1, now())", number, line,
         )  # fmt: skip
     before = rows(closed)
@@ -482,7 +482,7 @@ def test_a_redelivery_is_a_duplicate_unless_the_ids_are_forgotten_too(closed: Sh
 
     assert uneven == []
     assert closed.log.rows(
-        "SELECT kept, duplicate FROM onlyonce_private.batches WHERE lineage = 'shop/receive/1' AND batch_id = 3"
+        "SELECT kept, duplicate FROM onlyonce_private.batches WHERE incarnation = 'shop/receive/1' AND batch_id = 3"
     ) == [(1, 1) if ids else (0, 2)]
 
 

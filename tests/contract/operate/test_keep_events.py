@@ -15,9 +15,9 @@ from deltalake import DeltaTable
 from onlyonce.api.pipeline import Pipeline
 from onlyonce.commitlog import backfills
 from onlyonce.commitlog.backfills import Backfills
-from onlyonce.commitlog.lineages import Lineages
-from onlyonce.commitlog.releases import Releases
+from onlyonce.commitlog.incarnations import Incarnations
 from onlyonce.commitlog.removals import Removals
+from onlyonce.commitlog.reprocessings import Reprocessings
 from onlyonce.core.backfill import Span
 from onlyonce.core.batch import to_micros
 from onlyonce.core.errors import Refused, Retryable
@@ -96,12 +96,14 @@ def multiset(rows: list[dict[str, Any]]) -> Counter[str]:
 def kept(rows: list[dict[str, Any]], before: datetime, last_batch: int) -> list[dict[str, Any]]:
     """The oracle: what is left without the rows of these batches from before a moment."""
     return [
-        row for row in rows if (row["oo_event_time"] or row["oo_system_time"]) >= before or row["oo_batch"] > last_batch
+        row
+        for row in rows
+        if (row["oo_event_time"] or row["oo_ingestion_time"]) >= before or row["oo_batch"] > last_batch
     ]
 
 
 def test_whole_days_that_nobody_asks_for_go_and_the_log_has_their_numbers(old: Shop) -> None:
-    """To the row: of batches before the dedup horizon, by event time, an invalid line by its system time.
+    """To the row: of batches before the dedup horizon, by event time, an invalid line by its ingestion time.
 
     A stream passes it by.
     """
@@ -133,34 +135,34 @@ def test_whole_days_that_nobody_asks_for_go_and_the_log_has_their_numbers(old: S
 def begun_backfill(shop: Shop) -> None:  # noqa: F811
     """Of a day that would go."""
     shop.log.rows(
-        "INSERT INTO onlyonce_private.lineages (lineage, instance, query, life, checkpoint_id, kind) "
+        "INSERT INTO onlyonce_private.incarnations (incarnation, instance, query, ordinal, checkpoint_id, kind) "
         "VALUES ('shop/per_shop@x/1', 'shop', 'per_shop@x', 1, gen_random_uuid(), 'backfill')"
     )
     shop.log.rows(
-        "INSERT INTO onlyonce_private.backfills (lineage, batch_id, instance, output, epoch, run_id, asked_by, " "window_from, "
+        "INSERT INTO onlyonce_private.backfills (incarnation, batch_id, instance, output, epoch, run_id, asked_by, " "window_from, "
         "window_to, events_version, declaration_hash) VALUES ('shop/per_shop@x/1', 0, 'shop', 'per_shop', 1, " "'run', 'person', "
         "%s, %s, 1, 'hash')", at(0), at(DAY),
     )  # fmt: skip
 
 
-def begun_release(shop: Shop) -> None:  # noqa: F811
+def begun_reprocessing(shop: Shop) -> None:  # noqa: F811
     """It will look for its rows."""
     shop.log.rows(
-        "INSERT INTO onlyonce_private.releases (instance, kind, run_id, events_version) VALUES ('shop', "
+        "INSERT INTO onlyonce_private.reprocessings (instance, kind, run_id, events_version) VALUES ('shop', "
         "'invalid', 'run', 1)"
     )
 
 
 def one_batch_only(shop: Shop) -> None:  # noqa: F811
     """An output whose first batch may be begun again over the whole table."""
-    shop.log.rows("DELETE FROM onlyonce_private.batches WHERE lineage = 'shop/balance/1' AND batch_id = 1")
+    shop.log.rows("DELETE FROM onlyonce_private.batches WHERE incarnation = 'shop/balance/1' AND batch_id = 1")
 
 
 def has_not_read(shop: Shop) -> None:  # noqa: F811
     """An output that has read nothing of the commits that may go."""
     shop.log.rows(
         'UPDATE onlyonce_private.batches SET source_from = \'{"reservoirVersion": 0, "index": -1}\' WHERE '
-        "lineage = 'shop/balance/1' AND batch_id = 1"
+        "incarnation = 'shop/balance/1' AND batch_id = 1"
     )
 
 
@@ -172,7 +174,7 @@ def undeclared(shop: Shop) -> None:  # noqa: F811
 HOLDS: dict[str, tuple[Callable[[Shop], None], str]] = {
     "ids that are not collected": (lambda old: floor(old, 0), "the dedup horizon"),
     "a backfill under way": (begun_backfill, "the backfill shop/per_shop@x/1"),
-    "a release under way": (begun_release, "release 1"),
+    "a reprocessing under way": (begun_reprocessing, "reprocessing 1"),
     "a first batch": (one_batch_only, "balance"),
     "an output that stands still": (has_not_read, "balance"),
     "an output that is not declared": (undeclared, "gone, which is not declared"),
@@ -194,11 +196,11 @@ def test_what_may_ask_for_a_record_holds_it_and_is_named(old: Shop, name: str) -
 
 def test_windows_that_are_open_and_late_records_to_fold_in_keep_their_day(old: Shop) -> None:
     """An output that waits for two days longer; and one that will compute a window again by itself."""
-    slow = replace(old.pipeline.outputs[2], lateness=timedelta(days=4))
+    slow = replace(old.pipeline.outputs[2], watermark_delay=timedelta(days=4))
     waiting = replace(pipeline(old), outputs=(*old.pipeline.outputs[:2], slow))
     assert of(old, waiting, dry_run=True).held_by == "balance"
     old.log.rows(
-        "INSERT INTO onlyonce_private.window_counts (lineage, batch_id, output, window_start, window_end, " "in_time, late) "
+        "INSERT INTO onlyonce_private.window_counts (incarnation, batch_id, output, window_start, window_end, " "in_time, late) "
         "VALUES ('shop/per_shop/1', 0, 'per_shop', %s, %s, 0, 1)", at(5), at(6),
     )  # fmt: skip
     folding = replace(
@@ -274,12 +276,12 @@ def backfill(shop: Shop, start: datetime) -> None:  # noqa: F811
     """Begin one, of a day."""
     span = Span.of(start, start + timedelta(days=1))
     request = backfills.Request("shop", "per_shop", span, "person", "hash")
-    driver = Backfills(shop.log.database).open_lineage(request, "run")
+    driver = Backfills(shop.log.database).open_incarnation(request, "run")
     Backfills(shop.log.database).begin(driver, request, 1)
 
 
 def test_what_is_gone_is_refused_with_the_first_moment_that_there_is(old: Shop) -> None:
-    """A backfill, a new output, a new life from the beginning; each has a way to go on with what is kept."""
+    """A backfill, a new output, a new incarnation from the beginning; each has a way to go on with what is kept."""
     retain(old)
     first = "2026-01-02T00:00:00Z"
 
@@ -294,17 +296,17 @@ def test_what_is_gone_is_refused_with_the_first_moment_that_there_is(old: Shop) 
     assert "--from-kept" in new.value.hint
     backfill(old, at(DAY))
     assert reset.new("shop/per_shop", yes=True, from_kept=True).facts["new"] == "shop/per_shop/2"
-    live = Lineages(old.log.database).live("shop", "per_shop")
+    live = Incarnations(old.log.database).live("shop", "per_shop")
     assert live is not None
     assert (live.start_from or {})["first_window"] == to_micros(at(DAY))
-    old.log.rows("UPDATE onlyonce_private.lineages SET state = 'closed' WHERE query = 'balance'")
+    old.log.rows("UPDATE onlyonce_private.incarnations SET state = 'closed' WHERE query = 'balance'")
     with pytest.raises(Refused):
         Removals(old.log.database).register("shop", "balance")
     assert reset.new("shop/balance", yes=True, from_kept=True).facts["starts from"] == first
     Removals(old.log.database).register("shop", "balance")
 
 
-def test_an_erasure_that_needs_a_new_life_is_refused_with_the_first_moment(
+def test_an_erasure_that_needs_a_new_incarnation_is_refused_with_the_first_moment(
     old: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its state has the person, and `events` no longer reaches back to its start: nothing is changed."""
@@ -322,16 +324,16 @@ def test_an_erasure_that_needs_a_new_life_is_refused_with_the_first_moment(
     assert old.log.rows("SELECT count(*) FROM onlyonce_private.erasures") == [(0,)]
 
 
-def test_a_release_whose_rows_went_meanwhile_is_not_begun(old: Shop) -> None:
+def test_a_reprocessing_whose_rows_went_meanwhile_is_not_begun(old: Shop) -> None:
     """It looks once more."""
     version = commit.latest(old.events)
     sets = [RowSet("shop/receive/1", 0, "no JSON", "", 1)]
     retain(old)
 
     with pytest.raises(Retryable):
-        Releases(old.log.database).begin("shop", "invalid", "run", version, sets)
+        Reprocessings(old.log.database).begin("shop", "invalid", "run", version, sets)
     now = commit.latest(old.events)
-    Releases(old.log.database).begin("shop", "invalid", "run", now, sets)
+    Reprocessings(old.log.database).begin("shop", "invalid", "run", now, sets)
 
 
 def test_a_batch_of_which_records_went_has_so_many_fewer_to_be_met(old: Shop) -> None:

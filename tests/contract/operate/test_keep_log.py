@@ -16,7 +16,7 @@ from onlyonce.api import load as declarations
 from onlyonce.api.pipeline import Pipeline
 from onlyonce.commitlog import backfills, cuts
 from onlyonce.commitlog.backfills import Backfills
-from onlyonce.commitlog.new_lives import NewLives
+from onlyonce.commitlog.new_incarnations import NewIncarnations
 from onlyonce.core.backfill import Span
 from onlyonce.core.errors import Refused
 from onlyonce.core.windows import Fixed, Session
@@ -41,7 +41,7 @@ MINUTE = timedelta(minutes=1)
 
 @pytest.fixture
 def old(new_log: Callable[[], Log], monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Log:
-    """A log of two lives, a batch a minute, each of one window of its own; a collection has been."""
+    """A log of two incarnations, a batch a minute, each of one window of its own; a collection has been."""
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
     make_home()
     monkeypatch.setenv("ONLYONCE_PIPELINES", SHOP)
@@ -50,7 +50,7 @@ def old(new_log: Callable[[], Log], monkeypatch: pytest.MonkeyPatch, tmp_path: A
     long_log.fill(log.url, BATCHES)
     for table in ("window_counts", "batches"):
         log.rows(
-            f"UPDATE onlyonce_private.{table} SET late = 1, in_time = 19 WHERE (lineage, batch_id) = (%s, %s)",
+            f"UPDATE onlyonce_private.{table} SET late = 1, in_time = 19 WHERE (incarnation, batch_id) = (%s, %s)",
             OLD_STREAM,
             LATE,
         )
@@ -59,9 +59,9 @@ def old(new_log: Callable[[], Log], monkeypatch: pytest.MonkeyPatch, tmp_path: A
 
 
 def window(log: Log, number: int) -> Any:
-    """Where the window starts that a batch of the first life has met, and written."""
+    """Where the window starts that a batch of the first incarnation has met, and written."""
     [(start,)] = log.rows(
-        "SELECT window_start FROM onlyonce_private.panes WHERE (lineage, batch_id) = (%s, %s)", OLD_STREAM, number
+        "SELECT window_start FROM onlyonce_private.panes WHERE (incarnation, batch_id) = (%s, %s)", OLD_STREAM, number
     )
     return start
 
@@ -70,11 +70,11 @@ def backfill(log: Log, start: Any, stop: Any) -> None:
     """One of an interval that has begun."""
     name = f"shop/{OUTPUT}@{start:%H%M}/1"
     log.rows(
-        "INSERT INTO onlyonce_private.lineages (lineage, instance, query, life, checkpoint_id, kind) "
+        "INSERT INTO onlyonce_private.incarnations (incarnation, instance, query, ordinal, checkpoint_id, kind) "
         "VALUES (%s, 'shop', %s, 1, gen_random_uuid(), 'backfill')", name, name.split("/")[1],
     )  # fmt: skip
     log.rows(
-        "INSERT INTO onlyonce_private.backfills (lineage, batch_id, instance, output, epoch, run_id, asked_by, " "window_from, window_to, events_version, "
+        "INSERT INTO onlyonce_private.backfills (incarnation, batch_id, instance, output, epoch, run_id, asked_by, " "window_from, window_to, events_version, "
         "declaration_hash) VALUES (%s, 0, 'shop', %s, 1, 'run', 'person', %s, %s, %s, 'd1')", name, OUTPUT, start, stop, BATCHES,
     )  # fmt: skip
 
@@ -100,11 +100,11 @@ def cut(log: Log, *, dry_run: bool = False, **changed: Any) -> log_cut.LogCut:
 
 
 def left(log: Log) -> list[int]:
-    """The old batches of the first life that the log has; their windows are there with them."""
+    """The old batches of the first incarnation that the log has; their windows are there with them."""
     batches = [
         n
         for (n,) in log.rows(
-            "SELECT batch_id FROM onlyonce_private.batches WHERE lineage = %s AND batch_id < %s ORDER BY 1",
+            "SELECT batch_id FROM onlyonce_private.batches WHERE incarnation = %s AND batch_id < %s ORDER BY 1",
             OLD_STREAM,
             OLD,
         )
@@ -112,7 +112,7 @@ def left(log: Log) -> list[int]:
     met = [
         n
         for (n,) in log.rows(
-            "SELECT batch_id FROM onlyonce_private.window_counts WHERE lineage = %s AND batch_id < %s ORDER BY 1",
+            "SELECT batch_id FROM onlyonce_private.window_counts WHERE incarnation = %s AND batch_id < %s ORDER BY 1",
             OLD_STREAM,
             OLD,
         )
@@ -123,34 +123,34 @@ def left(log: Log) -> list[int]:
 
 def numbers(log: Log) -> dict[str, Any]:
     """All that people ask of it that is no list of batches: by the named queries of the reports and the page, of a new
-    life and of a backfill."""
+    incarnation and of a backfill."""
     begin, end = window(log, LATE) - 300 * MINUTE, window(log, LATE) + 10_000 * MINUTE
     values: dict[str, Any] = {
         "instance": "shop", "output": OUTPUT, "outputs": [OUTPUT], "instances": ["shop"], "n": 5_000, "start": end, "end": end, "generation": 9,
         "window_from": begin, "window_to": end, "events_version": BATCHES, "time": window(log, LATE), "query": OUTPUT, "version": LATE,
-        "lineage": OLD_STREAM,
+        "incarnation": OLD_STREAM,
     }  # fmt: skip
     asked = [
-        *(("views", name) for name in ("status", "fates", "not_conserved", "outputs_and_receive", "progress", "comparable", "lag", "lineages")),
-        *(("page", name) for name in ("pipelines", "windows", "late_windows", "recent", "broken", "lives")),
+        *(("views", name) for name in ("status", "fates", "not_conserved", "outputs_and_receive", "progress", "comparable", "lag", "incarnations")),
+        *(("page", name) for name in ("pipelines", "windows", "late_windows", "recent", "broken", "incarnations")),
         ("backfills", "windows_in"), ("backfills", "met"), ("backfills", "late_not_folded"), ("trace", "windows_at"), ("trace", "read_by"),
-        ("relive", "last_offset"), ("plan", "made_under"), ("metrics", "records"), ("metrics", "stages"), ("doctor", "uneven_buckets"),
+        ("new_incarnations", "last_offset"), ("plan", "made_under"), ("metrics", "records"), ("metrics", "stages"), ("doctor", "uneven_buckets"),
     ]  # fmt: skip
     found: dict[str, Any] = {}
     for file, name in asked:
         rows = run(log.database, lambda conn, f=file, n=name: ask(conn, f, n, **values))  # type: ignore[misc]
         moving = {"system_lag", "freshness", "system_lag_seconds", "freshness_seconds", "quiet_seconds", "ago"}
-        # Which life has read a record is told, by a later batch of it.
+        # Which incarnation has read a record is told, by a later batch of it.
         moving |= (
             {"batch_id", "run_id", "committed_at"}
             if name == "read_by"
             else {"log_kept_from"}
-            if name == "lives"
+            if name == "incarnations"
             else set()
         )
         found[f"{file} {name}"] = [{k: v for k, v in row._mapping.items() if k not in moving} for row in rows]
-    found["the sums"] = log.rows("SELECT * FROM onlyonce.totals ORDER BY lineage")
-    found["a new life"] = NewLives(log.database).begins_at("shop", OUTPUT, STREAM, None)
+    found["the sums"] = log.rows("SELECT * FROM onlyonce.totals ORDER BY incarnation")
+    found["a new incarnation"] = NewIncarnations(log.database).begins_at("shop", OUTPUT, STREAM, None)
     span = Span.of(begin, end)
     request = backfills.Request("shop", OUTPUT, span, "person", "d1")
     found["a backfill"] = Backfills(log.database).met(request.instance, request.output, span, BATCHES)
@@ -165,7 +165,7 @@ def test_old_batches_go_and_every_total_and_window_has_its_numbers(old: Log) -> 
     before = numbers(old)
     assert before["page late_windows"]
     looked = cut(old, dry_run=True)
-    assert (looked.lives, looked.batches, looked.whole_from, len(left(old))) == (2, OLD - 2, None, OLD), (
+    assert (looked.incarnations, looked.batches, looked.whole_from, len(left(old))) == (2, OLD - 2, None, OLD), (
         "a dry run counts what would go"
     )
 
@@ -174,53 +174,55 @@ def test_old_batches_go_and_every_total_and_window_has_its_numbers(old: Log) -> 
     assert left(old) == [LATE, OLD - 1]
     assert (done.batches, done.held_by) == (OLD - 2, None)
     assert numbers(old) == before
-    [(since,)] = old.rows("SELECT DISTINCT log_kept_from FROM onlyonce.lineages WHERE log_kept_from IS NOT NULL")
+    [(since,)] = old.rows("SELECT DISTINCT log_kept_from FROM onlyonce.incarnations WHERE log_kept_from IS NOT NULL")
     assert since == done.whole_from
     assert cut(old).batches == 0
     assert old.rows("SELECT count(*) FROM onlyonce.batches WHERE query = 'receive'") == [(BATCHES,)]
 
 
 def open_window(log: Log) -> None:
-    """One that a new life begins at."""
-    log.rows("UPDATE onlyonce_private.panes SET final = false WHERE (lineage, batch_id) = (%s, 50)", OLD_STREAM)
+    """One that a new incarnation begins at."""
+    log.rows("UPDATE onlyonce_private.panes SET final = false WHERE (incarnation, batch_id) = (%s, 50)", OLD_STREAM)
     log.rows("UPDATE onlyonce_private.sums SET final_upto = -1")
     collected(log)
 
 
 def unfinished_file(log: Log) -> None:
     """One that waits for its final name."""
-    log.rows("UPDATE onlyonce_private.files SET finalized_at = NULL WHERE (lineage, batch_id) = (%s, 70)", OLD_STREAM)
+    log.rows(
+        "UPDATE onlyonce_private.files SET finalized_at = NULL WHERE (incarnation, batch_id) = (%s, 70)", OLD_STREAM
+    )
 
 
 def units_there(log: Log) -> None:
     """A batch whose units have not gone."""
     log.rows(
-        "UPDATE onlyonce_private.batches SET units_removed = NULL WHERE (lineage, batch_id) = (%s, 60)", OLD_STREAM
+        "UPDATE onlyonce_private.batches SET units_removed = NULL WHERE (incarnation, batch_id) = (%s, 60)", OLD_STREAM
     )
 
 
 def does_not_add_up(log: Log) -> None:
     """A batch that is in no sum, for it does not add up."""
-    log.rows("UPDATE onlyonce_private.sums SET upto = 79 WHERE lineage = %s", OLD_STREAM)
+    log.rows("UPDATE onlyonce_private.sums SET upto = 79 WHERE incarnation = %s", OLD_STREAM)
 
 
 def read_little(log: Log) -> None:
-    """A new life that has read less than the one before."""
+    """A new incarnation that has read less than the one before."""
     log.rows(
-        "UPDATE onlyonce_private.batches SET source_to = %s WHERE lineage = %s AND batch_id = (SELECT " "max(batch_id) FROM onlyonce_private.batches WHERE lineage = %s)",
+        "UPDATE onlyonce_private.batches SET source_to = %s WHERE incarnation = %s AND batch_id = (SELECT " "max(batch_id) FROM onlyonce_private.batches WHERE incarnation = %s)",
         Json({"reservoirVersion": 31, "index": -1}), STREAM, STREAM,
     )  # fmt: skip
 
 
 def read_nothing(log: Log) -> None:
-    """A new life that has read nothing yet."""
-    log.rows("UPDATE onlyonce_private.lineages SET state = 'closed' WHERE lineage = %s", STREAM)
+    """A new incarnation that has read nothing yet."""
+    log.rows("UPDATE onlyonce_private.incarnations SET state = 'closed' WHERE incarnation = %s", STREAM)
 
 
 def young(log: Log) -> None:
     """Batches that were committed a week ago."""
     log.rows(
-        "UPDATE onlyonce_private.batches SET committed_at = now() - interval '7 days' WHERE lineage = %s AND "
+        "UPDATE onlyonce_private.batches SET committed_at = now() - interval '7 days' WHERE incarnation = %s AND "
         "batch_id >= 90",
         OLD_STREAM,
     )
@@ -236,8 +238,8 @@ HOLDS: dict[str, tuple[Callable[[Log], None], set[int]]] = {
     "a file without its name": (unfinished_file, {70}),
     "units that are there": (units_there, {59, 60}),
     "a batch in no sum": (does_not_add_up, set(range(79, OLD))),
-    "a life that has read little": (read_little, set(range(31, OLD))),
-    "a life that has read nothing": (read_nothing, set(range(OLD))),
+    "an incarnation that has read little": (read_little, set(range(31, OLD))),
+    "an incarnation that has read nothing": (read_nothing, set(range(OLD))),
     "a batch that is young": (young, set(range(89, OLD))),
     "a backfill under way": (begun_backfill, set(range(OLD))),
 }  # fmt: skip
@@ -255,8 +257,8 @@ def test_what_may_be_asked_for_stays(old: Log, name: str) -> None:
     assert (done.held_by is not None) == (name == "a backfill under way")
 
 
-def test_of_sessions_the_batch_stays_at_which_a_new_life_begins(old: Log) -> None:
-    """No window of theirs is final by name: a new life makes all of them again, from the first."""
+def test_of_sessions_the_batch_stays_at_which_a_new_incarnation_begins(old: Log) -> None:
+    """No window of theirs is final by name: a new incarnation makes all of them again, from the first."""
     old.rows("UPDATE onlyonce_private.panes SET final = false")
     old.rows("UPDATE onlyonce_private.sums SET final_upto = -1")
     collected(old)

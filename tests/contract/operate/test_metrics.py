@@ -69,7 +69,7 @@ def test_each_figure_is_that_of_the_views(worked: Shop) -> None:
     assert found[UP] == {(): 1}
     assert found["onlyonce.records.read"] == {("shop", "receive"): 5}
     assert {fate: n for (_, stage, fate), n in found["onlyonce.records"].items() if stage == "receive"} == {
-        "kept": 3, "duplicate": 1, "invalid": 1, "remnant": 0
+        "kept": 3, "duplicate": 1, "invalid": 1, "expired": 0
     }  # fmt: skip
     assert found["onlyonce.batches"] == {("shop", "receive"): 2, ("shop", "per_shop"): 1}
     assert found["onlyonce.state"] == {("shop", query, "live"): 1 for query in ("receive", "per_shop", "balance")}
@@ -80,8 +80,8 @@ def test_each_figure_is_that_of_the_views(worked: Shop) -> None:
         ("shop", "balance"): 2,
     }
     assert found["onlyonce.batches.not_conserved"] == {("shop", "receive"): 0, ("shop", "per_shop"): 0}
-    tide, watermark = found["onlyonce.max_event_time"], found["onlyonce.watermark.time"]
-    assert tide["shop", "receive"] == at(90).timestamp()
+    max_event_time, watermark = found["onlyonce.max_event_time"], found["onlyonce.watermark.time"]
+    assert max_event_time["shop", "receive"] == at(90).timestamp()
     assert watermark == {("shop", "per_shop"): at(89).timestamp()}
     assert found["onlyonce.lookups.spared"] == {("shop",): 7}
     assert found["onlyonce.lookups.false_positives"] == {("shop",): 2}

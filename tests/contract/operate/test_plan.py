@@ -15,9 +15,9 @@ import pytest
 
 from onlyonce.api import load as declarations
 from onlyonce.api.pipeline import Delta, Output, Pipeline
-from onlyonce.commitlog import batches, lineages, units
+from onlyonce.commitlog import batches, incarnations, units
 from onlyonce.commitlog.batches import Batches
-from onlyonce.commitlog.lineages import Declarations, Declared, Lineages
+from onlyonce.commitlog.incarnations import Declarations, Declared, Incarnations
 from onlyonce.commitlog.units import Units
 from onlyonce.core.batch import Batch
 from onlyonce.core.errors import Refused
@@ -45,10 +45,10 @@ def declared_as(pipeline: Pipeline, query: str) -> Declared:
     return Declared("shop", query, declarations.fingerprint(pipeline, query), declarations.parts(pipeline, query))
 
 
-def start(log: Log, pipeline: Pipeline, query: str) -> lineages.Driver:
+def start(log: Log, pipeline: Pipeline, query: str) -> incarnations.Driver:
     """A driver starts under a declaration, as `RunContext.open_query` does."""
     driver = log.start(query=query)
-    live = Lineages(log.database).live("shop", query)
+    live = Incarnations(log.database).live("shop", query)
     assert live is not None
     Declarations(log.database).go_on(live, declared_as(pipeline, query))
     return driver
@@ -107,15 +107,15 @@ def test_what_is_as_it_ran_needs_nothing(log: Log, planned: Callable[[Pipeline],
     assert planned(SHOP) == plan.Plan("shop", [], [], [], [])
 
 
-def test_the_plan_of_changed_windows_is_a_new_life_a_run_and_a_backfill(
+def test_the_plan_of_changed_windows_is_a_new_incarnation_a_run_and_a_backfill(
     log: Log, planned: Callable[[Pipeline], plan.Plan]
 ) -> None:
-    """The life begins with the first window that is whole behind the last one written; the backfill goes up to
+    """The incarnation begins with the first window that is whole behind the last one written; the backfill goes up to
     there."""
     everything(log)
     found = planned(WIDER)
     first = START + 4 * MINUTE
-    assert [step.kind for step in found.todo] == ["lineage", "run", "backfill"]
+    assert [step.kind for step in found.todo] == ["incarnation", "run", "backfill"]
     assert found.todo[0].start == {"first_window": int(first.timestamp()) * 1_000_000}
     assert found.todo[2].arguments[1:] == (
         "--output", "per_shop", "--from", "2026-01-01T00:00:00Z", "--to", "2026-01-01T00:04:00Z",
@@ -125,11 +125,11 @@ def test_the_plan_of_changed_windows_is_a_new_life_a_run_and_a_backfill(
 def test_a_plan_that_was_carried_out_half_way_says_what_is_left(
     log: Log, planned: Callable[[Pipeline], plan.Plan]
 ) -> None:
-    """After the new life: its first run, and the backfill up to where that life begins."""
+    """After the new incarnation: its first run, and the backfill up to where that incarnation begins."""
     everything(log)
     todo = planned(WIDER).todo
-    log.rows("UPDATE onlyonce_private.lineages SET state = 'closed' WHERE query = 'per_shop'")
-    Lineages(log.database).register("shop", "per_shop", uuid4(), todo[0].start)
+    log.rows("UPDATE onlyonce_private.incarnations SET state = 'closed' WHERE query = 'per_shop'")
+    Incarnations(log.database).register("shop", "per_shop", uuid4(), todo[0].start)
     assert [step.kind for step in planned(WIDER).todo] == ["run", "backfill"]
     assert planned(WIDER).todo[-1] == todo[-1]
 
@@ -137,7 +137,7 @@ def test_a_plan_that_was_carried_out_half_way_says_what_is_left(
 def test_a_batch_that_is_half_written_ends_as_it_was_declared_before_anything_is_done(
     log: Log, planned: Callable[[Pipeline], plan.Plan]
 ) -> None:
-    """Without a unit it begins anew; a new life withdraws it, unless readers have seen of it; what has not changed has
+    """Without a unit it begins anew; a new incarnation withdraws it, unless readers have seen of it; what has not changed has
     nothing to end."""
     ran(log, SHOP, "per_shop")
     ran(log, SHOP, "balance")
@@ -172,7 +172,7 @@ def test_outputs_that_come_and_go_are_told(log: Log, planned: Callable[[Pipeline
     assert ["was not kept" in text for text in found.unknown] == [True]
 
 
-def test_plan_and_new_life_say_their_cost(at_work: Shop) -> None:  # noqa: F811
+def test_plan_and_new_incarnation_say_their_cost(at_work: Shop) -> None:  # noqa: F811
     """How many rows are read again, and what readers see meanwhile, by the log."""
     at_work.receive(("a", at(0)), ("b", at(0.5)))
     at_work.output(opens=(at(0),))
@@ -184,9 +184,9 @@ def test_plan_and_new_life_say_their_cost(at_work: Shop) -> None:  # noqa: F811
     assert [fact["rows read again"] for fact in facts] == [0, 3, 0]
     assert all(fact["readers"].startswith("no gap: ") for fact in facts)
 
-    life, run, backfill = plan.made(at_work.log.database, replace(at_work.pipeline, outputs=WIDER.outputs)).todo
-    assert [step.rows_again for step in (life, run, backfill)] == [3, None, 1]
-    assert "start before 2026-01-01T00:02:00Z stay as they are" in str(life.readers)
+    incarnation, run, backfill = plan.made(at_work.log.database, replace(at_work.pipeline, outputs=WIDER.outputs)).todo
+    assert [step.rows_again for step in (incarnation, run, backfill)] == [3, None, 1]
+    assert "start before 2026-01-01T00:02:00Z stay as they are" in str(incarnation.readers)
     assert str(backfill.readers).startswith("no gap: ")
     *_, backfill = plan.made(at_work.log.database, replace(at_work.pipeline, outputs=ELSEWHERE.outputs)).todo
     assert str(backfill.readers).startswith("a gap: the target of output per_shop ")

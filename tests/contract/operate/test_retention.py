@@ -15,7 +15,7 @@ from onlyonce import settings
 from onlyonce.catalog import look_up
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.health import Views
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.incarnations import Driver
 from onlyonce.core.batch import Outcome
 from onlyonce.database.connect import run
 from onlyonce.database.statements import make_home
@@ -44,7 +44,7 @@ def age(log: Log, days: int, where: str = "true") -> None:
 
 def units(log: Log) -> Counter[Any]:
     """The units in the log."""
-    return log.multiset("SELECT lineage, batch_id FROM onlyonce_private.units")
+    return log.multiset("SELECT incarnation, batch_id FROM onlyonce_private.units")
 
 
 def fates(log: Log) -> list[dict[str, Any]]:
@@ -53,15 +53,15 @@ def fates(log: Log) -> list[dict[str, Any]]:
 
 
 def test_old_units_go_and_every_total_stays(stream: Receive) -> None:
-    """The batch rows keep the sums; the last batch of the lineage keeps its units, as old as it is."""
+    """The batch rows keep the sums; the last batch of the incarnation keeps its units, as old as it is."""
     for number in range(4):
         stream.batch(100, uniform(10, number + 1) + uniform(10, number)[:3])
     age(stream.log, 91, "batch_id <> 1")
     before = fates(stream.log)
     report = gc.main([])
 
-    lineage = stream.driver.lineage
-    assert units(stream.log) == Counter({(lineage, 1): 2, (lineage, 3): 2})
+    incarnation = stream.driver.incarnation
+    assert units(stream.log) == Counter({(incarnation, 1): 2, (incarnation, 3): 2})
     assert report.facts["units removed"] == 4
     assert report.facts["units kept (days)"] == 90
     assert fates(stream.log) == before
@@ -92,7 +92,7 @@ def test_a_begun_batch_keeps_its_units_whatever_their_age(stream: Receive) -> No
     stream.restart()
     again = stream.begin(100, begun.plan.batch_id)
 
-    assert units(stream.log)[stream.driver.lineage, 1] == 2
+    assert units(stream.log)[stream.driver.incarnation, 1] == 2
     assert stream.units(again, records) == first
 
 
@@ -119,7 +119,7 @@ def test_many_old_batches_go_in_several_transactions(stream: Receive, monkeypatc
 
 
 @pytest.mark.parametrize(
-    "point", ["collect-after-drop", "retention-after-fold", "retention-after-final", "retention-after-units"]
+    "point", ["gc-after-drop", "retention-after-fold", "retention-after-final", "retention-after-units"]
 )
 def test_a_collection_that_is_killed_is_finished_by_the_next(stream: Receive, tmp_path: Path, point: str) -> None:
     """Sums and units are those of a collection that nobody has killed: none is added twice, none goes that is
@@ -137,9 +137,9 @@ def test_a_collection_that_is_killed_is_finished_by_the_next(stream: Receive, tm
     gc.main([])
 
     assert fates(stream.log) == before
-    assert units(stream.log) == Counter({(stream.driver.lineage, 3): 2})
-    folded = stream.log.rows("SELECT lineage, upto, batches::int, kept::int, final_upto FROM onlyonce_private.sums")
-    assert Counter(folded) == Counter([(stream.driver.lineage, 3, 4, 40, -1), (driver.lineage, 2, 3, None, 2)])
+    assert units(stream.log) == Counter({(stream.driver.incarnation, 3): 2})
+    folded = stream.log.rows("SELECT incarnation, upto, batches::int, kept::int, final_upto FROM onlyonce_private.sums")
+    assert Counter(folded) == Counter([(stream.driver.incarnation, 3, 4, 40, -1), (driver.incarnation, 2, 3, None, 2)])
     assert {bucket for bucket, *_ in stream.chunks()} == {103}
     assert audit.examine_log().warnings == []
 
@@ -148,19 +148,21 @@ def test_a_collection_that_is_killed_is_finished_by_the_next(stream: Receive, tm
 # -------------------------------------------------------------------------------------------------------
 
 
-def stage(lineage: str, batch_id: int) -> None:
+def stage(incarnation: str, batch_id: int) -> None:
     """The staged rows of one output batch, in the commit that the output's driver makes."""
-    rows = pa.table({"n": [batch_id * 10, batch_id * 10 + 1], "oo_lineage": [lineage] * 2, "oo_batch": [batch_id] * 2})
-    mark = CommitProperties(app_transactions=[Transaction(f"{lineage}/staged", batch_id)])
+    rows = pa.table(
+        {"n": [batch_id * 10, batch_id * 10 + 1], "oo_incarnation": [incarnation] * 2, "oo_batch": [batch_id] * 2}
+    )
+    mark = CommitProperties(app_transactions=[Transaction(f"{incarnation}/staged", batch_id)])
     path = settings.data_dir("shop") / "staged" / "per_shop" / "d1"
     path.mkdir(parents=True, exist_ok=True)
-    write_deltalake(str(path), rows, mode="append", partition_by=["oo_lineage", "oo_batch"], commit_properties=mark)
+    write_deltalake(str(path), rows, mode="append", partition_by=["oo_incarnation", "oo_batch"], commit_properties=mark)
 
 
 def staged() -> Counter[tuple[str, int, int]]:
     """What is stored."""
     table = DeltaTable(str(settings.data_dir("shop") / "staged" / "per_shop" / "d1")).to_pyarrow_table()
-    return Counter(zip(*[table[name].to_pylist() for name in ("oo_lineage", "oo_batch", "n")], strict=True))
+    return Counter(zip(*[table[name].to_pylist() for name in ("oo_incarnation", "oo_batch", "n")], strict=True))
 
 
 def output_batch(log: Log, driver: Driver, number: int, *, ends: bool) -> None:
@@ -175,7 +177,7 @@ def test_staged_rows_go_a_day_after_their_batch_and_those_of_open_batches_stay(s
     """In the order of the batches: none after one that is young or not committed. The transaction numbers stay."""
     driver = stream.log.start("shop", "per_shop")
     for number in range(4):
-        stage(driver.lineage, number)
+        stage(driver.incarnation, number)
         output_batch(stream.log, driver, number, ends=number < 3)
     before = staged()
     assert gc.main([]).facts["staged files removed"] == 0
@@ -184,7 +186,7 @@ def test_staged_rows_go_a_day_after_their_batch_and_those_of_open_batches_stay(s
     report = gc.main([])
 
     assert report.facts["staged files removed"] == 2
-    assert staged() == Counter((lineage, n, row) for lineage, n, row in before if n >= 2)
+    assert staged() == Counter((incarnation, n, row) for incarnation, n, row in before if n >= 2)
     table = DeltaTable(str(settings.data_dir("shop") / "staged" / "per_shop" / "d1"))
-    assert table.transaction_version(f"{driver.lineage}/staged") == 3
+    assert table.transaction_version(f"{driver.incarnation}/staged") == 3
     assert gc.main([]).facts["staged files removed"] == 0

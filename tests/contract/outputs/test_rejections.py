@@ -30,7 +30,7 @@ def row(number: int, hour: int, reason: str = "bad") -> dict[str, Any]:
 def told(log: Log) -> Counter[Any]:
     """(hour, half of the id, reason, batch) of each, by the view."""
     return log.multiset(
-        "SELECT extract(hour FROM window_start)::int, right(record_id, 1), reason, lineage || '/' || batch FROM "
+        "SELECT extract(hour FROM window_start)::int, right(record_id, 1), reason, incarnation || '/' || batch FROM "
         "onlyonce.rejected WHERE instance = 'shop'"
     )
 
@@ -38,7 +38,7 @@ def told(log: Log) -> Counter[Any]:
 @pytest.fixture
 def noted(log: Log) -> Log:
     """Three records of two hours, two of them rejected in both."""
-    whose = {"lineage": log.start("shop", "per_shop").lineage, "batch_id": 0}
+    whose = {"incarnation": log.start("shop", "per_shop").incarnation, "batch_id": 0}
     rows = pa.Table.from_pylist([row(1, 0), row(2, 0), row(2, 1), row(3, 1)], removals.REJECTED)
     for _ in range(2):  # the answer to the first COMMIT was lost
         Rejections(log.database).note("shop", "per_shop", whose, rows)
@@ -54,11 +54,13 @@ def test_a_batch_that_is_ended_again_notes_its_rejections_once(noted: Log) -> No
 def test_a_backfill_puts_its_rejections_in_the_place_of_those_of_its_windows(noted: Log) -> None:
     """Those of other windows stay."""
     driver = noted.start("shop", "per_shop@0")
-    whose = {"lineage": driver.lineage, "batch_id": 4}
+    whose = {"incarnation": driver.incarnation, "batch_id": 4}
     rows = pa.Table.from_pylist([row(1, 0, "worse")], removals.REJECTED)
     Rejections(noted.database).replace("shop", "per_shop", (DAY, DAY + HOUR), whose, rows)
     by = "shop/per_shop/1/0"
-    assert told(noted) == Counter([(0, "f", "worse", f"{driver.lineage}/4"), (1, "e", "bad", by), (1, "d", "bad", by)])
+    assert told(noted) == Counter(
+        [(0, "f", "worse", f"{driver.incarnation}/4"), (1, "e", "bad", by), (1, "d", "bad", by)]
+    )
 
 
 def test_what_is_rejected_goes_with_its_record(noted: Log) -> None:

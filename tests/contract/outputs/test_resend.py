@@ -17,7 +17,7 @@ import pytest
 from onlyonce.api.pipeline import BigQuery, Files, Output, Pipeline, Webhook
 from onlyonce.commitlog import outbox
 from onlyonce.commitlog.backfills import Backfills, Request
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.incarnations import Driver
 from onlyonce.commitlog.outbox import OutboxRows
 from onlyonce.core.backfill import Span
 from onlyonce.core.errors import Superseded
@@ -54,7 +54,7 @@ class Attempt:
         span = Span.of(DAY + self.hours[0] * HOUR, DAY + self.hours[1] * HOUR)
         self.asked = Request("shop", self.box.output, span, "person", "d1")
         database = self.box.log.database
-        self.driver = Backfills(database).open_lineage(self.asked, "run")
+        self.driver = Backfills(database).open_incarnation(self.asked, "run")
         self.number = Backfills(database).begin(self.driver, self.asked, 7)
 
     def put(self, rows: Sequence[Row]) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from onlyonce.catalog import chunks as catalog
 from onlyonce.catalog import look_up
 from onlyonce.commitlog.batches import Batches
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.incarnations import Driver
 from onlyonce.core.batch import Batch
 from onlyonce.core.gc import edge_buckets
 from onlyonce.receive import loop, unit
@@ -44,14 +44,14 @@ class Receive:
         number = self.next if batch_id is None else batch_id
         self.next = max(self.next, number + 1)
         time = datetime.fromtimestamp(bucket * BUCKET_SECONDS, UTC)
-        plan = plan_of(self.driver, number, bucket=bucket, system_time=time, partitions=self.partitions)
+        plan = plan_of(self.driver, number, bucket=bucket, ingestion_time=time, partitions=self.partitions)
         return Batches(self.log.database).begin(self.driver, self.instance, plan, None)
 
     def place(self, batch: Batch, partition: int = 0) -> catalog.Place:
         """Where a unit of the batch is."""
         plan = batch.plan
         return catalog.Place(
-            self.instance, plan.bucket, batch.gc_floor, plan.lineage, plan.batch_id, partition, plan.partitions,
+            self.instance, plan.bucket, batch.gc_floor, plan.incarnation, plan.batch_id, partition, plan.partitions,
             edge=edge_buckets(DAY),
         )  # fmt: skip
 
@@ -69,7 +69,7 @@ class Receive:
 
     def land(self, batch: Batch, rows: list[tuple[str, Record]]) -> None:
         """The one commit of the batch to `events`; there already, it stays as it is."""
-        self.events.setdefault((batch.plan.lineage, batch.plan.batch_id), rows)
+        self.events.setdefault((batch.plan.incarnation, batch.plan.batch_id), rows)
 
     def end(self, batch: Batch, read: int) -> None:
         """The end, with the check that the batch is conserved."""

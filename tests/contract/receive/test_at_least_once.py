@@ -19,9 +19,9 @@ from deltalake import write_deltalake
 from onlyonce.catalog import chunks as catalog
 from onlyonce.catalog import look_up
 from onlyonce.catalog.chunks import Chunks
-from onlyonce.commitlog import lineages
+from onlyonce.commitlog import incarnations
 from onlyonce.commitlog.batches import Batches
-from onlyonce.commitlog.lineages import Declarations, Driver, Lineages
+from onlyonce.commitlog.incarnations import Declarations, Driver, Incarnations
 from onlyonce.commitlog.units import Units
 from onlyonce.core.batch import Batch, Plan, to_time
 from onlyonce.core.errors import InvariantBroken, Refused, Superseded
@@ -51,7 +51,7 @@ class Loose:
     def plan(self, batch_id: int, bucket: int = 7, **changed: Any) -> Plan:
         """What its driver means to do."""
         time = datetime.fromtimestamp(bucket * BUCKETS_SECONDS, UTC)
-        return plan_of(self.driver, batch_id, bucket=bucket, system_time=time, **{"mode": "at_least_once"} | changed)
+        return plan_of(self.driver, batch_id, bucket=bucket, ingestion_time=time, **{"mode": "at_least_once"} | changed)
 
     def batch(self, batch_id: int, ids: Iterable[Id], bucket: int = 7, *, kept: int | None = None) -> None:
         """A whole batch, with its rows in `events`."""
@@ -64,7 +64,7 @@ class Loose:
     def put(self, batch_id: int, kind: str, ids: list[Id]) -> None:
         """Rows of one kind."""
         rows = {
-            "oo_kind": [kind] * len(ids), "oo_lineage": [self.driver.lineage] * len(ids), "oo_batch": [batch_id] * len(ids),
+            "oo_kind": [kind] * len(ids), "oo_incarnation": [self.driver.incarnation] * len(ids), "oo_batch": [batch_id] * len(ids),
             "oo_high": [high for high, _ in ids], "oo_low": [low for _, low in ids],
         }  # fmt: skip
         numbers = {name: pa.int64() for name in ("oo_batch", "oo_high", "oo_low")}
@@ -88,7 +88,7 @@ class Loose:
         for partition in range(partitions):
             mine = [i for i in ids if i[0] % partitions == partition]
             halves = [np.array([i[half] for i in mine], dtype=np.int64).view(np.uint64) for half in (0, 1)]
-            place = catalog.Place("shop", 9, 0, self.driver.lineage, 99, partition, partitions)
+            place = catalog.Place("shop", 9, 0, self.driver.incarnation, 99, partition, partitions)
             seen = look_up.seen(self.log.database, place, (halves[0], halves[1]))
             found |= dict(zip(mine, seen.tolist(), strict=True))
         return [found[i] for i in ids]
@@ -119,12 +119,12 @@ def numbered(*numbers: int) -> list[Id]:
 
 
 def test_a_batch_is_committed_without_a_unit_and_conserved_by_its_own_counts(log: Log, loose: Loose) -> None:
-    """The tide goes on from the frontier; no bucket is made, since nothing is kept in it."""
+    """The max event time goes on from the frontier; no bucket is made, since nothing is kept in it."""
     loose.end(loose.begin(0), 3, largest=50)
     second = loose.begin(1)
     loose.end(second, 2, largest=20)
 
-    assert second.frontier.tide == 50
+    assert second.frontier.max_event_time == 50
     told = log.rows(
         "SELECT kept, invalid, duplicate, mode, max_event_time_after, records_in FROM onlyonce.batches ORDER BY batch"
     )
@@ -184,12 +184,12 @@ def test_a_batch_that_has_begun_keeps_its_mode(log: Log, loose: Loose, before: s
 
 def test_rows_written_again_add_up_in_their_note(log: Log, loose: Loose) -> None:
     """By task, over all attempts; the commit log shows how often."""
-    unit = UnitId(loose.driver.lineage, 0, "out", 1)
+    unit = UnitId(loose.driver.incarnation, 0, "out", 1)
     for rows in (5, 5, 3):
         Units(log.database).note(unit, 1, "a task", rows)  # type: ignore[misc]
     Units(log.database).note(replace(unit, partition=0), 1, "another", 4)
 
-    noted = Units(log.database).noted(loose.driver.lineage, 0, "out")
+    noted = Units(log.database).noted(loose.driver.incarnation, 0, "out")
     assert noted == 17
     assert log.rows("SELECT partition, kind, rows, writes FROM onlyonce.commits ORDER BY 1") == [
         (0, "plain", 4, 1), (1, "plain", 13, 3),
@@ -213,11 +213,11 @@ def test_what_was_kept_at_least_once_is_found_afterwards(loose: Loose) -> None:
 
 @pytest.mark.parametrize("at_once", [1, 3, 1_000])
 def test_any_number_of_batches_is_read_together(loose: Loose, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
-    """The groups are a matter of memory, and end with a lineage."""
+    """The groups are a matter of memory, and end with an incarnation."""
     monkeypatch.setattr(at_least_once, "AT_ONCE", at_once)
     for number in range(3):
         loose.batch(number, numbered(number, number + 10))
-    loose.log.rows("UPDATE onlyonce_private.lineages SET state = 'closed'")
+    loose.log.rows("UPDATE onlyonce_private.incarnations SET state = 'closed'")
     loose.driver = loose.log.start()
     loose.batch(0, numbered(5, 6))
 
@@ -290,7 +290,7 @@ def test_rows_that_are_missing_from_events_stop_it(loose: Loose) -> None:
 
 def test_the_plan_tells_the_mode_of_the_last_batch(log: Log, loose: Loose) -> None:
     """The fingerprint does not, so that a batch which has begun is no other declaration."""
-    now = lineages.Declared("shop", "receive", "d1", {"mode": "exactly_once", "record_id": "id"})
+    now = incarnations.Declared("shop", "receive", "d1", {"mode": "exactly_once", "record_id": "id"})
     Declarations(log.database).keep(now)
     told: Callable[[], Any] = lambda: Declarations(log.database).all_that_ran("shop")  # noqa: E731
     loose.end(loose.begin(0), 1)
@@ -302,9 +302,9 @@ def test_the_plan_tells_the_mode_of_the_last_batch(log: Log, loose: Loose) -> No
     assert second.parts == now.parts
 
 
-def test_lineages_of_the_mode_are_of_their_pipeline_alone(log: Log, loose: Loose) -> None:
+def test_incarnations_of_the_mode_are_of_their_pipeline_alone(log: Log, loose: Loose) -> None:
     """Another instance's batches are not this one's to add."""
     loose.batch(0, numbered(1))
-    Lineages(log.database).add_instance("other", "other")
+    Incarnations(log.database).add_instance("other", "other")
 
     assert Chunks(log.database).without_ids("other") == []

@@ -74,7 +74,7 @@ class Poisoned:
 
     def refused(self) -> set[Place]:
         """What the log says that the batch refuses."""
-        known = FailedAttempts(self.log.database).of_batch(self.receive.driver.lineage, 0)
+        known = FailedAttempts(self.log.database).of_batch(self.receive.driver.incarnation, 0)
         return {*known.refused}
 
 

@@ -16,7 +16,7 @@ import pytest
 from onlyonce.catalog import chunks as catalog
 from onlyonce.catalog import look_up
 from onlyonce.catalog.chunks import Chunks
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.incarnations import Driver
 from onlyonce.core.batch import to_time
 from onlyonce.core.errors import InvariantBroken, Superseded
 from onlyonce.core.units import UnitId
@@ -69,7 +69,7 @@ def columns(records: list[Record]) -> unit.Columns:
 def work_of(log: Log, driver: Driver, batch: int = 0, partitions: int = 1, bucket: int = BUCKET) -> Work:
     """What the driver tells each task of a batch; the bucket is there, as the batch's begin makes it."""
     Chunks(log.database).ensure_bucket("shop", bucket)
-    return Work(log.database, catalog.Place("shop", bucket, 0, driver.lineage, batch, 0, partitions), driver.epoch)
+    return Work(log.database, catalog.Place("shop", bucket, 0, driver.incarnation, batch, 0, partitions), driver.epoch)
 
 
 def judged(work: Work, records: list[Record], *, partition: int = 0, cut: int = 100) -> tuple[list[int], set[Any]]:
@@ -108,7 +108,7 @@ def test_a_unit_opens_one_session_which_has_ended_before_its_rows_are_written(
     driver = log.start("shop")
     next(unit.judge(work_of(log, driver))(iter([columns([*numbered(1, 2), seed(0)])])))
 
-    assert told == [f"{driver.lineage}/0/events/0", "ended"]
+    assert told == [f"{driver.incarnation}/0/events/0", "ended"]
 
 
 def units_of(log: Log) -> list[tuple[Any, ...]]:
@@ -256,7 +256,7 @@ def test_a_batch_sees_the_chunks_of_earlier_batches_and_not_of_later_ones(log: L
 
 
 def test_duplicates_are_found_in_every_live_bucket(log: Log, driver: Driver) -> None:
-    """A file that is delivered again gets a new system time, and so another bucket."""
+    """A file that is delivered again gets a new ingestion time, and so another bucket."""
     for batch, bucket in enumerate((BUCKET, BUCKET + 1, BUCKET + 500)):
         judged(work_of(log, driver, batch, bucket=bucket), numbered(batch))
     work = work_of(log, driver, 3, bucket=BUCKET + 2)
@@ -264,17 +264,17 @@ def test_duplicates_are_found_in_every_live_bucket(log: Log, driver: Driver) -> 
     assert judged(work, numbered(0, 1, 2, 3))[0] == [DUPLICATE, DUPLICATE, DUPLICATE, KEPT]
 
 
-def test_an_earlier_life_is_seen_whatever_its_batch_ids(log: Log, driver: Driver) -> None:
+def test_an_earlier_incarnation_is_seen_whatever_its_batch_ids(log: Log, driver: Driver) -> None:
     """A new checkpoint begins at 0 again; all that its predecessors kept is before it. Another pipeline's is not."""
     judged(work_of(log, driver, batch=9), numbered(1, 2))
-    log.rows("UPDATE onlyonce_private.lineages SET state = 'closed'")
+    log.rows("UPDATE onlyonce_private.incarnations SET state = 'closed'")
     second = log.start()
 
-    assert second.lineage != driver.lineage
+    assert second.incarnation != driver.incarnation
     assert judged(work_of(log, second), numbered(2, 3))[0] == [DUPLICATE, KEPT]
     other = log.start("other")
     Chunks(log.database).ensure_bucket("other", BUCKET)
-    place = catalog.Place("other", BUCKET, 0, other.lineage, 1, 0, 1)
+    place = catalog.Place("other", BUCKET, 0, other.incarnation, 1, 0, 1)
     assert judged(Work(log.database, place, other.epoch), numbered(1, 2))[0] == [KEPT, KEPT]
 
 

@@ -1,4 +1,4 @@
-"""A begun batch of an output whose checkpoint is lost: what a new life withdraws, what it must not, and whom it
+"""A begun batch of an output whose checkpoint is lost: what a new incarnation withdraws, what it must not, and whom it
 fences."""
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from deltalake import DeltaTable
 from onlyonce import settings
 from onlyonce.commitlog import units
 from onlyonce.commitlog.batches import Batches
-from onlyonce.commitlog.lineages import Declarations, Declared, Lineages
-from onlyonce.commitlog.new_lives import NewLives
+from onlyonce.commitlog.incarnations import Declarations, Declared, Incarnations
+from onlyonce.commitlog.new_incarnations import NewIncarnations
 from onlyonce.commitlog.units import Authorities, Units
 from onlyonce.core import stored_names
 from onlyonce.core.errors import Refused, Retryable
@@ -55,13 +55,13 @@ class Output:
         Declarations(log.database).keep(Declared("shop", "per_shop", "d1", parts))
         Batches(log.database).begin(self.driver, "shop", plan_of(self.driver), Frontier())
         self.app_id = stored_names.result_transaction(
-            Authorities(log.database).identity(), self.driver.lineage, "per_shop"
+            Authorities(log.database).identity(), self.driver.incarnation, "per_shop"
         )
         self.table = settings.tables_dir() / "shop" / "per_shop"
 
     def unit(self, kind: Any, rows: int) -> None:
         """Commit a unit of the batch."""
-        name = UnitId(self.driver.lineage, 0, "per_shop", 0)
+        name = UnitId(self.driver.incarnation, 0, "per_shop", 0)
 
         def work(conn: Any) -> None:
             Units(conn).claim(units.Claim(name, self.driver.epoch, "driver", kind))
@@ -79,10 +79,10 @@ class Output:
     def file(self) -> None:
         """Record a file of the batch, as a unit of sharded files does; it has no pane yet."""
         self.log.rows(
-            "INSERT INTO onlyonce_private.files (instance, output, lineage, batch_id, partition, shard, shards, place, "
+            "INSERT INTO onlyonce_private.files (instance, output, incarnation, batch_id, partition, shard, shards, place, "
             "temporary, name, rows, bytes, checksum) VALUES ('shop', 'per_shop', %s, 0, 0, 0, 1, 'p', 't', "
             "'n-{pane}', 1, 1, 'c')",
-            self.driver.lineage,
+            self.driver.incarnation,
         )
 
 
@@ -96,8 +96,8 @@ def home(log: Log, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Log:
 
 
 @pytest.mark.parametrize("kind", LEAVES)
-def test_what_a_new_life_writes_anew_is_withdrawn_whole(home: Log, kind: str) -> None:
-    """No unit, file or batch is left of it, and the old lineage is closed."""
+def test_what_a_new_incarnation_writes_anew_is_withdrawn_whole(home: Log, kind: str) -> None:
+    """No unit, file or batch is left of it, and the old incarnation is closed."""
     sort, write, target, rows = LEAVES[kind]
     output = Output(home, write, target)
     commit(output.table, EMPTY, "another", 0)
@@ -107,13 +107,13 @@ def test_what_a_new_life_writes_anew_is_withdrawn_whole(home: Log, kind: str) ->
     reset.new("shop/per_shop", yes=True)
 
     assert output.left() == Counter()
-    live = Lineages(home.database).live("shop", "per_shop")
+    live = Incarnations(home.database).live("shop", "per_shop")
     assert live is not None
-    assert live.lineage == "shop/per_shop/2"
+    assert live.incarnation == "shop/per_shop/2"
 
 
 @pytest.mark.parametrize("kind", STAYS)
-def test_what_a_new_life_would_write_twice_is_not_withdrawn(home: Log, kind: str) -> None:
+def test_what_a_new_incarnation_would_write_twice_is_not_withdrawn(home: Log, kind: str) -> None:
     """Its rows are where readers see them."""
     sort, write, target, rows = STAYS[kind]
     output = Output(home, write, target)
@@ -173,18 +173,18 @@ def test_rows_that_land_after_the_look_keep_their_batch_from_being_withdrawn(hom
             reset.new("shop/per_shop", yes=True)
 
     assert output.left() == Counter([("batch",), ("unit",)])
-    left = reset.left_by_batch("shop", NewLives(home.database).left(output.driver, "shop", "per_shop", 0))
+    left = reset.left_by_batch("shop", NewIncarnations(home.database).left(output.driver, "shop", "per_shop", 0))
     assert [reset.is_written(one, 0) for one in left] == [True]
 
 
 def test_a_driver_that_wakes_can_not_land_a_withdrawn_batch(home: Log) -> None:
-    """Its transaction is taken before its unit goes: also by a new life that was killed between, and is asked for
+    """Its transaction is taken before its unit goes: also by a new incarnation that was killed between, and is asked for
     again."""
     output = Output(home, "append", TABLE)
     commit(output.table, EMPTY, "another", 0)
     output.unit("witness", 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(NewLives, "begin", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(NewIncarnations, "begin", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             reset.new("shop/per_shop", yes=True)
     assert output.left() == Counter([("batch",), ("unit",)])
@@ -199,7 +199,7 @@ def test_a_driver_that_wakes_can_not_land_a_withdrawn_batch(home: Log) -> None:
 def test_the_deletes_of_a_withdrawn_batch_can_not_land_either(home: Log) -> None:
     """They come before the rows, so an older driver may wake before both.
 
-    A batch whose deletes are there is withdrawn too: a new life writes them again.
+    A batch whose deletes are there is withdrawn too: a new incarnation writes them again.
     """
     output = Output(home, "upsert", TABLE)
     commit(output.table, EMPTY, "another", 0)
@@ -239,14 +239,14 @@ def test_a_table_beside_that_is_somebody_elses_is_left_alone(home: Log) -> None:
     assert DeltaTable(str(beside(output.table))).transaction_version(output.app_id) is None
 
 
-def test_a_new_life_of_receive_that_was_killed_before_its_end_goes_on(home: Log) -> None:
+def test_a_new_incarnation_of_receive_that_was_killed_before_its_end_goes_on(home: Log) -> None:
     """The transaction that it has taken in `events` is not taken for the batch's rows."""
     driver = home.start("shop", "receive")
     Batches(home.database).begin(driver, "shop", plan_of(driver), None)
     events = settings.data_dir("shop") / "events"
     commit(events, EMPTY, "another", 0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(NewLives, "begin", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(NewIncarnations, "begin", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             reset.new("shop/receive", yes=True)
 

@@ -13,7 +13,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from sqlalchemy import Connection
 
 from onlyonce.api.pipeline import Output, Postgres
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.incarnations import Driver
 from onlyonce.core import stored_names
 from onlyonce.core.errors import Refused
 from onlyonce.core.windows import Fixed

@@ -52,7 +52,7 @@ def in_order(bodies: list[Row]) -> bool:
 
 
 def test_each_row_is_sent_once_in_order_under_a_key_of_its_own(box: Outbox) -> None:
-    """Over several units; the body is the payload as it was committed, and the key is of unit, row and life."""
+    """Over several units; the body is the payload as it was committed, and the key is of unit, row and incarnation."""
     rows = sales(60)
     for part in range(3):
         box.put(rows[20 * part : 20 * part + 20])
@@ -307,7 +307,7 @@ def test_rows_that_commit_late_keep_the_order_of_their_key(box: Outbox) -> None:
     box.put([{"id": "other", "shop": "x", "n": 0}])
     late = psycopg2.connect(box.log.url.replace("+psycopg2", ""))
     copy = (
-        "INSERT INTO onlyonce_private.outbox (instance, output, unit, seq, life, key, payload) "
+        "INSERT INTO onlyonce_private.outbox (instance, output, unit, seq, checkpoint_id, key, payload) "
         "VALUES ('shop', 'notify', 'late', 0, gen_random_uuid(), 'a', '{}')"
     )
     with late, late.cursor() as cursor:

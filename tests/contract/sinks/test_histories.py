@@ -23,7 +23,7 @@ from tests.support.changes_of_a_table import Change
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SCHEMA = newest_rows.SCHEMA.append(pa.field("valid_from", pa.timestamp("us", "UTC")))
-SINK = Postgres(table="results.customers", write="history", keys="key", newest_by="position", deletes="gone")
+SINK = Postgres(table="results.customers", write="history", keys="key", sequence_by="position", delete_when="gone")
 Version = tuple[str, int, int, int, int | None, bool]
 
 
@@ -106,7 +106,7 @@ def test_a_version_that_comes_late_stands_between_its_neighbours_and_so_does_a_d
 
 def test_a_history_without_deletes_has_all_rows_as_versions(log: Log) -> None:
     """A row that the source has deleted may be a version with a mark."""
-    table = made(log, Postgres(table="results.customers", write="history", keys="key", newest_by="position"))
+    table = made(log, Postgres(table="results.customers", write="history", keys="key", sequence_by="position"))
     table.write(0, rows_of([Change(2, "a", "d", 7), Change(1, "a", "c", 7)]), SCHEMA)
     assert versions(log) == {("a", 1, 7, 1, 2, False), ("a", 2, 7, 2, None, True)}
 

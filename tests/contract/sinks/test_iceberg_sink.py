@@ -103,7 +103,7 @@ def between(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> None
     monkeypatch.setattr(iceberg_commits, "_put", after)
 
 
-def test_a_snapshot_says_which_batch_of_which_lineage_it_is(table: Table) -> None:
+def test_a_snapshot_says_which_batch_of_which_incarnation_it_is(table: Table) -> None:
     """In its summary; and the table's property has the same."""
     iceberg_commits.once(table, commit(3), files(A))
     snapshot = table.refresh().current_snapshot()
@@ -113,7 +113,7 @@ def test_a_snapshot_says_which_batch_of_which_lineage_it_is(table: Table) -> Non
         name: value for name, value in snapshot.summary.additional_properties.items() if name.startswith("onlyonce.")
     }
     assert told == {
-        "onlyonce.lineage": "shop/per_shop/1", "onlyonce.output": "per_shop", "onlyonce.batch": "3", "onlyonce.epoch": "1",
+        "onlyonce.incarnation": "shop/per_shop/1", "onlyonce.output": "per_shop", "onlyonce.batch": "3", "onlyonce.epoch": "1",
         "onlyonce.unit": "shop/per_shop/1/3/per_shop/0", "onlyonce.content": "content",
     }  # fmt: skip
     assert iceberg_commits.landed(PLACE, "shop/per_shop/1", "per_shop") == 3
@@ -229,7 +229,7 @@ def test_a_driver_that_was_overtaken_commits_nothing(table: Table) -> None:
     assert seen(table) == [("a", 1)]
 
 
-def test_a_batch_behind_the_newest_of_its_lineage_stops(table: Table) -> None:
+def test_a_batch_behind_the_newest_of_its_incarnation_stops(table: Table) -> None:
     """One of the two was put back to another moment."""
     iceberg_commits.once(table, commit(5), files(A))
     with pytest.raises(InvariantBroken, match="has batch 5"):

@@ -27,7 +27,7 @@ from tests.support.broker import Broker
 from tests.support.erasure_places import plants
 
 QUICK = {suite.each_row_is_there_once, suite.a_lost_answer_does_not_show}
-LIFE = "00000000-0000-0000-0000-000000000001"
+CHECKPOINT = "00000000-0000-0000-0000-000000000001"
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +68,7 @@ def test_a_message_has_its_declared_key_and_headers(shared: Log, tmp_path: Path)
 def test_a_newer_deliverer_fences_the_one_that_is_writing(broker: Broker) -> None:
     """The old one has sent its rows and stands before its commit; the new one opens; the old commit fails, the new
     one's rows are the only ones that a reader of what is committed sees."""
-    topic, unit = broker.topic("fenced"), f"shop/kept/1/0/kept/0@{LIFE}"
+    topic, unit = broker.topic("fenced"), f"shop/kept/1/0/kept/0@{CHECKPOINT}"
     sink = KafkaSink(topic=topic, connection=VARIABLE, timeout=timedelta(seconds=20))
 
     def overtaken() -> Iterator[Row]:
@@ -90,7 +90,7 @@ def test_a_newer_deliverer_fences_the_one_that_is_writing(broker: Broker) -> Non
 
 def test_a_unit_of_a_transaction_that_was_undone_is_not_committed(broker: Broker) -> None:
     """Its name reached the compacted topic, and its deliverer died before the commit: the next one must write it."""
-    topic, unit = broker.topic("undone"), f"shop/kept/1/0/kept/0@{LIFE}"
+    topic, unit = broker.topic("undone"), f"shop/kept/1/0/kept/0@{CHECKPOINT}"
     sink = KafkaSink(topic=topic, connection=VARIABLE, timeout=timedelta(seconds=20))
     with send_kafka.opened_producer(sink, "shop/kept") as dead:
         dead._producer.begin_transaction()
@@ -106,13 +106,13 @@ def test_a_log_that_is_older_than_the_topic_is_refused(broker: Broker) -> None:
     sink = KafkaSink(topic=broker.topic("restored"), connection=VARIABLE, timeout=timedelta(seconds=20))
     with send_kafka.opened_producer(sink, "shop/kept") as target:
         for batch in range(3):
-            target.write(f"shop/kept/1/{batch}/kept/0@{LIFE}", iter(rows_of(f"{batch}")))
+            target.write(f"shop/kept/1/{batch}/kept/0@{CHECKPOINT}", iter(rows_of(f"{batch}")))
     with send_kafka.opened_producer(sink, "shop/kept") as target:
-        assert target.committed(f"shop/kept/1/2/kept/0@{LIFE}")
-        assert not target.committed(f"shop/kept/1/3/kept/0@{LIFE}")
+        assert target.committed(f"shop/kept/1/2/kept/0@{CHECKPOINT}")
+        assert not target.committed(f"shop/kept/1/3/kept/0@{CHECKPOINT}")
         assert not target.committed("shop/kept/1/0/kept/0@another")
         with pytest.raises(InvariantBroken, match="older backup"):
-            target.committed(f"shop/kept/1/1/kept/0@{LIFE}")
+            target.committed(f"shop/kept/1/1/kept/0@{CHECKPOINT}")
 
 
 def test_a_units_topic_that_forgets_is_refused(broker: Broker) -> None:
@@ -126,7 +126,7 @@ def test_a_units_topic_that_forgets_is_refused(broker: Broker) -> None:
 
 def rows_of(text: str) -> list[Row]:
     """One row."""
-    return [Row(1, "unit", 0, LIFE, None, json.dumps(text), "", 0)]
+    return [Row(1, "unit", 0, CHECKPOINT, None, json.dumps(text), "", 0)]
 
 
 @plants("messages of a sink", "messages of a transaction that was undone")
@@ -139,9 +139,9 @@ def test_undone_messages_stay_as_long_as_the_topic_says(broker: Broker) -> None:
     )
     mentions = Mentions(erasure.read_conditions("id = 'u17-secret'", {"id": "string"}))
     with send_kafka.opened_producer(sink, "shop/kept") as target:
-        target.write(f"shop/kept/1/0/kept/0@{LIFE}", iter(rows_of("u17-secret")))
+        target.write(f"shop/kept/1/0/kept/0@{CHECKPOINT}", iter(rows_of("u17-secret")))
         target._producer.begin_transaction()
-        target._produce(f"shop/kept/1/1/kept/0@{LIFE}", iter(rows_of("u17-secret, undone")))
+        target._produce(f"shop/kept/1/1/kept/0@{CHECKPOINT}", iter(rows_of("u17-secret, undone")))
         target._producer.flush()
         target._producer.abort_transaction()
 

@@ -173,7 +173,9 @@ def test_a_date_is_closed_when_the_stream_has_written_all_its_windows(shop: Shop
     shop.receive(("a", at(0)), ("b", at(60 * 30)))
     shop.output(closes=(at(0),))
     assert closed() is None  # what a batch has read closes windows that only the next one writes
-    shop.log.rows("UPDATE onlyonce_private.batches SET source_from = source_to WHERE lineage LIKE 'shop/per_shop/%%'")
+    shop.log.rows(
+        "UPDATE onlyonce_private.batches SET source_from = source_to WHERE incarnation LIKE 'shop/per_shop/%%'"
+    )
     assert closed() == (at(0) + timedelta(days=1)).date()
 
 

@@ -24,7 +24,7 @@ from tests.support.changes_of_a_table import Change
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 COLUMNS = "k string, position long, value long, gone boolean"
-UPSERT: dict[str, Any] = {"write": "upsert", "keys": ("k",), "newest_by": ("position",), "deletes": "gone"}
+UPSERT: dict[str, Any] = {"write": "upsert", "keys": ("k",), "sequence_by": ("position",), "delete_when": "gone"}
 HISTORY = UPSERT | {"write": "history"}
 
 
@@ -134,7 +134,7 @@ def test_a_version_that_comes_late_stands_between_its_neighbours_and_so_does_a_d
 def test_the_order_is_that_of_all_columns_and_of_the_bytes_of_texts(there: There) -> None:  # noqa: F811
     """The first decides, then the second, whole rows or nothing; in a table whose texts are put in order by a language,
     and with one of no position."""
-    sink: dict[str, Any] = {"write": "upsert", "keys": ("k",), "newest_by": ("term", "place")}
+    sink: dict[str, Any] = {"write": "upsert", "keys": ("k",), "sequence_by": ("term", "place")}
     there.rows(
         "CREATE TABLE kept (k varchar(9) collate utf8mb4_nopad_bin PRIMARY KEY, term varchar(9) collate "
         "utf8mb4_general_ci, place bigint, n bigint)"
@@ -160,7 +160,7 @@ def test_the_order_is_that_of_all_columns_and_of_the_bytes_of_texts(there: There
 
 def test_a_stored_row_with_a_null_in_its_order_is_the_older_of_equal_ones(there: There) -> None:  # noqa: F811
     """As of a table that was there before the column: nulls come first, as in Spark, and a larger first column wins."""
-    sink: dict[str, Any] = {"write": "upsert", "keys": ("k",), "newest_by": ("term", "place")}
+    sink: dict[str, Any] = {"write": "upsert", "keys": ("k",), "sequence_by": ("term", "place")}
     there.rows(
         "CREATE TABLE kept (k varchar(9) collate utf8mb4_nopad_bin PRIMARY KEY, term bigint, place bigint, n bigint)"
     )

@@ -17,7 +17,7 @@ from sqlalchemy import text
 
 from onlyonce.api.pipeline import MySQL, Output
 from onlyonce.commitlog import units
-from onlyonce.commitlog.lineages import Driver, Lineages
+from onlyonce.commitlog.incarnations import Driver, Incarnations
 from onlyonce.core import erasure
 from onlyonce.core.erasure import Mentions
 from onlyonce.core.errors import DatabaseAway, InvariantBroken, Refused, Superseded
@@ -78,7 +78,7 @@ class There:
         names = columns.split()
         texts = more.pop("texts", ())
         loaded = mysql_rows.Loaded(tuple(n.rstrip("!") for n in names), tuple(n.endswith("!") for n in names), texts)
-        unit = UnitId(self.driver.lineage, more.pop("batch", self.number), "per_shop", 0)
+        unit = UnitId(self.driver.incarnation, more.pop("batch", self.number), "per_shop", 0)
         work = postgres_unit.Work(
             self.driver.session(self.database), unit, self.driver.epoch, "", "kept", write, keys, (), **more
         )
@@ -332,7 +332,7 @@ def test_another_platform_does_not_write_under_the_same_name(there: There, new_l
     """Its epochs would fence ours, and its units would pass for ours."""
     other = new_log()
     with pytest.raises(Refused, match="of another platform, under the same name"):
-        units.adopt_authority(other.database, other.start(there.driver.lineage.split("/")[0], "per_shop"), VARIABLE)
+        units.adopt_authority(other.database, other.start(there.driver.incarnation.split("/")[0], "per_shop"), VARIABLE)
 
 
 def test_no_session_opens_in_a_database_of_another_format(there: There) -> None:
@@ -355,7 +355,7 @@ def test_a_driver_that_was_overtaken_writes_nothing(there: There) -> None:
 
     def hold() -> None:
         with connect.transaction(session) as holding:
-            Lineages(holding).check_epoch(there.driver.lineage, there.driver.epoch)
+            Incarnations(holding).check_epoch(there.driver.incarnation, there.driver.epoch)
             units.adopt_authority(there.log.database, newer, VARIABLE)
             holding.execute(text("SELECT 1"))
 

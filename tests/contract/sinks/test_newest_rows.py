@@ -13,7 +13,7 @@ from pyspark.sql.types import BooleanType, LongType, StringType, StructField, St
 
 from onlyonce.api.pipeline import Output, Postgres
 from onlyonce.commitlog.dropping import Drops
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.incarnations import Driver
 from onlyonce.core.errors import InvariantBroken, Refused
 from onlyonce.core.units import UnitId
 from onlyonce.database.connect import run
@@ -34,7 +34,7 @@ POINTS = (
     "postgres-unit-before-commit",
     "postgres-unit-after-commit",
 )
-SINK = Postgres(table="results.customers", write="upsert", keys="key", newest_by="position", deletes="gone")
+SINK = Postgres(table="results.customers", write="upsert", keys="key", sequence_by="position", delete_when="gone")
 
 
 class Killed(Exception):
@@ -81,10 +81,10 @@ class Table:
 
     def _work(self, batch: int) -> postgres_unit.Work:
         driver: Driver = self.driver
-        unit = UnitId(driver.lineage, batch, "customers", 0)
+        unit = UnitId(driver.incarnation, batch, "customers", 0)
         return postgres_unit.Work(
             self.log.database, unit, driver.epoch, "results", "customers", self.sink.write, self.sink.keys, (),
-            newest_by=self.sink.newest_by, deletes=self.sink.deletes,
+            sequence_by=self.sink.sequence_by, delete_when=self.sink.delete_when,
         )  # fmt: skip
 
 
@@ -142,7 +142,7 @@ def test_texts_are_in_the_order_of_their_bytes_in_any_database(log: Log) -> None
 
     The statement says so itself, since a server may have no language."""
     kinds = {"key": StringType(), "position": StringType(), "value": LongType()}
-    sink = Postgres(table="results.customers", write="upsert", keys="key", newest_by="position")
+    sink = Postgres(table="results.customers", write="upsert", keys="key", sequence_by="position")
     table = Table(log, sink, kinds)
     schema = pa.schema([("key", pa.string()), ("position", pa.string()), ("value", pa.int64())])
     for number, position in enumerate(["a", "C", "b", "B"]):
@@ -158,7 +158,7 @@ def test_texts_are_in_the_order_of_their_bytes_in_any_database(log: Log) -> None
 def test_a_stored_row_with_a_null_in_its_order_is_the_older_of_equal_ones(log: Log) -> None:
     """As of a table that was there before the column: nulls come first, as in Spark, and a larger first column wins."""
     kinds = {"key": StringType(), "position": LongType(), "value": LongType()}
-    sink = Postgres(table="results.customers", write="upsert", keys="key", newest_by=("position", "value"))
+    sink = Postgres(table="results.customers", write="upsert", keys="key", sequence_by=("position", "value"))
     table = Table(log, sink, kinds)
     log.rows("INSERT INTO results.customers VALUES ('equal', 5, NULL), ('larger', 5, NULL), ('none', NULL, 1)")
     schema = pa.schema([("key", pa.string()), ("position", pa.int64()), ("value", pa.int64())])

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyspark
 import pytest
 
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.incarnations import Driver
 from onlyonce.core.errors import InvariantBroken, Refused, Superseded
 from onlyonce.local.processes import wait_until
 from onlyonce.sinks.postgres.postgres_unit import _Csv, write_unit

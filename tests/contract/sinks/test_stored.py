@@ -71,10 +71,10 @@ def test_no_statistics_are_kept_of_values_in_own_tables(log: Log, table: str) ->
     """So none outlives its row."""
     log.start("shop", "per_shop")
     log.rows(
-        "INSERT INTO onlyonce_private.outbox (instance, output, unit, seq, life, key, payload, answer) "
+        "INSERT INTO onlyonce_private.outbox (instance, output, unit, seq, checkpoint_id, key, payload, answer) "
         "SELECT 'shop', 'mails', 'u', n, gen_random_uuid(), who, who, who FROM (SELECT CAST(%s AS text) AS who) " "w, generate_series(1, 50) n"
         if table == "outbox" else
-        "INSERT INTO onlyonce_private.rejected (instance, output, event_time, oo_high, oo_low, received_as, " "received_in, reason, rows, lineage, batch_id) "
+        "INSERT INTO onlyonce_private.rejected (instance, output, event_time, oo_high, oo_low, received_as, " "received_in, reason, rows, incarnation, batch_id) "
         "SELECT 'shop', 'per_shop', now(), n, n, 'l', 1, who, 1, 'shop/per_shop/1', 0 FROM (SELECT CAST(%s AS " "text) AS who) w, generate_series(1, 50) n", WHO,
     )  # fmt: skip
     log.rows(f"ANALYZE onlyonce_private.{table}")

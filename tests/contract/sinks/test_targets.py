@@ -317,7 +317,7 @@ def test_a_teams_comment_on_its_table_stays(platform: Log, later: Log, sink: Any
 
 
 def test_two_platforms_share_no_transaction_id(platform: Log, later: Log, tmp_path: Path) -> None:
-    """A lineage of the same name, in one Delta table: what one platform has committed makes no commit of the other one
+    """An incarnation of the same name, in one Delta table: what one platform has committed makes no commit of the other one
     a repetition."""
     ids = [
         stored_names.result_transaction(Authorities(log.database).identity(), "shop/per_shop/1", "per_shop")

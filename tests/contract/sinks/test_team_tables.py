@@ -18,7 +18,7 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from onlyonce.api.pipeline import Output, Postgres
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.incarnations import Driver
 from onlyonce.core.errors import Refused
 from onlyonce.core.windows import Fixed
 from onlyonce.database.connect import forget_connections, run
@@ -216,8 +216,8 @@ SECOND: dict[str, dict[str, Any]] = {
     "DELETE": {"key": "a", "gone": True},
 }
 IN_ORDER: dict[str, dict[str, Any]] = {
-    "upsert": {"write": "upsert"}, "upsert with deletes": {"write": "upsert", "deletes": "gone"}, "history": {"write": "history"},
-    "history with deletes": {"write": "history", "deletes": "gone"},
+    "upsert": {"write": "upsert"}, "upsert with deletes": {"write": "upsert", "delete_when": "gone"}, "history": {"write": "history"},
+    "history with deletes": {"write": "history", "delete_when": "gone"},
 }  # fmt: skip
 
 
@@ -229,7 +229,7 @@ def test_a_row_in_order_that_a_trigger_drops_is_refused(log: Log, sink: str, eve
     """Older rows are left out of these tables by design, so the reported counts alone prove nothing."""
     kinds = KINDS | {"valid_from": TimestampType()}
     schema = NEWEST.append(pa.field("valid_from", pa.timestamp("us", "UTC")))
-    table = Table(log, Postgres(table="results.customers", keys="key", newest_by="position", **IN_ORDER[sink]), kinds)
+    table = Table(log, Postgres(table="results.customers", keys="key", sequence_by="position", **IN_ORDER[sink]), kinds)
     first: dict[str, Any] = {
         "key": "a",
         "position": 1,

@@ -20,7 +20,7 @@ SINKS = (
     "other append", "other upsert", "other increment", "files", "outbox",
 )  # fmt: skip
 """latest: an upsert whose keys have no window. other: a database that is not the platform's."""
-LIVES = ("none", "lineage new", "receive new", "changed", "planned", "backfill", "recompute", "release")
+LIVES = ("none", "reset", "receive new", "changed", "planned", "backfill", "recompute", "reprocess")
 """changed: a declaration that needs nothing. planned: another function, by `onlyonce plan --apply`."""
 STEPS = ("run", "life", "end")
 """Where a case is struck: in the run before its life, which is then left as it is; in what befalls it; in the last run.
@@ -46,8 +46,8 @@ REPLACE = {
     "outbox": (),
 }
 REPLACE["other"] = REPLACE["postgres"]
-RELEASE = specification.points("release-")
-ALL_POINTS = tuple(dict.fromkeys(itertools.chain(STREAM, *OF_SINK.values(), BACKFILL, *REPLACE.values(), RELEASE)))
+REPROCESS = specification.points("reprocess-")
+ALL_POINTS = tuple(dict.fromkeys(itertools.chain(STREAM, *OF_SINK.values(), BACKFILL, *REPLACE.values(), REPROCESS)))
 
 
 @dataclass(frozen=True)
@@ -123,5 +123,5 @@ def _points(sink: str, life: str, at: str) -> tuple[str, ...]:
     return {
         "backfill": (*BACKFILL, *REPLACE[of], *REPLACE[of]),
         "planned": (*stream, *BACKFILL, *REPLACE[of]),
-        "release": RELEASE,
+        "reprocess": REPROCESS,
     }.get(life, ())

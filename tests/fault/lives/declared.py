@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from onlyonce.api.pipeline import Delta, Files, FileSink, Output, Pipeline, Postgres, Sink, Webhook
 from onlyonce.core.windows import Session, Sliding, Window
-from tests.support.shop import LATENESS, MINUTE
+from tests.support.shop import MINUTE, WATERMARK_DELAY
 
 ME = "tests.fault.lives.declared"
 WINDOW = ("window_start", "window_end")
@@ -84,13 +84,13 @@ OWN_KEYS = {"raw": ("id",), "plain": ("id",), "made": ()}
 
 def pipeline(kind: str, sink: str, life: str, *, changed: bool) -> Pipeline:
     """The pipeline `shop` with the output `out`, which is made from `root` if the kind says so."""
-    planned, released = changed and life == "planned", changed and life == "release"
+    planned, reprocessed = changed and life == "planned", changed and life == "reprocess"
     window = None if kind in ("plain", "totals") else WINDOWS.get(kind, MINUTE)
     function = FUNCTIONS.get(kind, "by_window")
     if sink.endswith("increment") and kind in ("raw", "plain"):
         function += "_sums"
     function = f"{ME}:{function}{'_doubled' if planned else ''}"
-    of_window = {"window": window, "lateness": LATENESS} if window else {}
+    of_window = {"window": window, "watermark_delay": WATERMARK_DELAY} if window else {}
     late = {"late": "recompute"} if life == "recompute" else {}
     name = "root" if kind == "made" else "out"
     to = Delta() if kind == "made" else _sink(kind, sink)
@@ -110,7 +110,7 @@ def pipeline(kind: str, sink: str, life: str, *, changed: bool) -> Pipeline:
         event_time="at",
         outputs=tuple(outputs),
         partitions=4 if changed and life == "changed" else 2,
-        max_ahead=timedelta(days=9 if released else 1),
+        max_ahead=timedelta(days=9 if reprocessed else 1),
     )
 
 

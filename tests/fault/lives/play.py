@@ -45,12 +45,12 @@ class Life:
         self.platform.run("shop")
         self.platform.put("shop", "sales-1.jsonl", files[1])
         self._step("run", self._run, again=False)
-        if self.case.life == "release":  # what it takes in is far ahead: all that comes after it is late
+        if self.case.life == "reprocess":  # what it takes in is far ahead: all that comes after it is late
             self.platform.put("shop", "sales-2.jsonl", files[2])
             self._run()
         if self.case.life != "backfill":
             self._step("life", self._befall)
-        if self.case.life != "release":
+        if self.case.life != "reprocess":
             self.platform.put("shop", "sales-2.jsonl", files[2])
         self._step("end", lambda: self._run("--close"))
         if self.case.life == "backfill":
@@ -96,7 +96,7 @@ class Life:
 
     def _befall(self) -> None:
         root = "root" if self.case.kind == "made" else "out"
-        if self.case.life == "lineage new":
+        if self.case.life == "reset":
             self._new_life(root)
         elif self.case.life == "receive new":
             self._new_life("receive")
@@ -107,7 +107,7 @@ class Life:
             self._apply()
         elif self.case.life == "backfill":
             self.platform.backfill("shop", *EVER)
-        elif self.case.life == "release":
+        elif self.case.life == "reprocess":
             self._declare(changed=True)
             reprocess.main(["shop", "--invalid", "--yes", *LOCAL])
 

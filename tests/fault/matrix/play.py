@@ -29,7 +29,7 @@ from deltalake import DeltaTable
 from pyspark.sql.types import StructType
 
 from onlyonce.api.pipeline import Output
-from onlyonce.commitlog.lineages import Lineages
+from onlyonce.commitlog.incarnations import Incarnations
 from onlyonce.context import OnBatch, Query, RunContext
 from onlyonce.core.batch import Batch
 from onlyonce.core.errors import OnlyonceError
@@ -89,7 +89,7 @@ def main(play: Play) -> None:
     os.environ["ONLYONCE_HOME"], os.environ["ONLYONCE_DATABASE_URL"] = play.home, play.url
     pipeline = declared.declare(play.name, list(play.kinds), play.suffix, play.mode)
     database = Database(play.url)
-    Lineages(database).add_instance(play.name, play.name)
+    Incarnations(database).add_instance(play.name, play.name)
     passing("start-instance")
     session: Any = frames.Session()
     context = RunContext(session, pipeline, play.name, f"run {os.getpid()}", database)
@@ -148,7 +148,7 @@ def drain_query(query: Query, source: Any, mode: str, on_batch: OnBatch, look: A
             return _loop(query, source, end, on_batch)
         except FileExistsError:
             # Another driver wrote into the checkpoint: as the product, on as long as our epoch is the highest.
-            Lineages(query.database).check_epoch(query.lineage, query.driver.epoch)
+            Incarnations(query.database).check_epoch(query.incarnation, query.driver.epoch)
 
 
 def _loop(query: Query, source: Any, end: int, on_batch: OnBatch) -> None:
@@ -319,7 +319,7 @@ def _applied(context: RunContext, output: Output, stream: Events) -> Events:
 def _write(tasks: Tasks, writer: Any, batch: Batch, rows: Frame, total: Content) -> int:
     """As `PostgresWriter.write`: pinned by keys or by the whole row, one task for each partition."""
     plan, keys, table = batch.plan, writer._sink.keys, writer._table
-    unit = UnitId(plan.lineage, plan.batch_id, writer._output.name, 0)
+    unit = UnitId(plan.incarnation, plan.batch_id, writer._output.name, 0)
     work = postgres_unit.Work(
         writer._database, unit, writer._query.driver.epoch, table.schema, table.name, writer._sink.write, keys, ()
     )

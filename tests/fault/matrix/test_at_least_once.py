@@ -67,7 +67,7 @@ def pairs(run: Run) -> Pairs:
     kept = [row for row in there if row["oo_kind"] == "kept"]
     control = as_told([row for row in there if row["oo_kind"] == "control"], "oo_batch")
     batches = run.world.rows(
-        "SELECT query, b.state, read, kept + invalid FROM onlyonce_private.batches b JOIN " "onlyonce_private.lineages USING (lineage) "
+        "SELECT query, b.state, read, kept + invalid FROM onlyonce_private.batches b JOIN " "onlyonce_private.incarnations USING (incarnation) "
         "WHERE instance = %s AND (b.state <> 'committed' OR read <> kept + invalid)", instance,
     )  # fmt: skip
     found: Pairs = {
@@ -97,7 +97,7 @@ def of_output(run: Run, kind: str, every: list[Row]) -> Pairs:
         return {kind: (Counter((dict(last[0]) | dict(last[1])).items()), Counter(rows))}
     wanted, there = as_told(every, *names), Counter(rows)
     told = run.world.rows(
-        "SELECT sum(written_again) FROM onlyonce_private.batches WHERE lineage = %s", f"{run.play.name}/{kind}/1"
+        "SELECT sum(written_again) FROM onlyonce_private.batches WHERE incarnation = %s", f"{run.play.name}/{kind}/1"
     )
     return {
         kind: (wanted, wanted & there),
@@ -125,7 +125,7 @@ def test_without_a_fault_each_delivery_is_there_once(world: World) -> None:
     run.finish()
     held(run, "none")
     again = run.world.rows(
-        "SELECT sum(written_again) FROM onlyonce_private.batches WHERE lineage LIKE %s", f"{run.play.name}/%"
+        "SELECT sum(written_again) FROM onlyonce_private.batches WHERE incarnation LIKE %s", f"{run.play.name}/%"
     )
     assert again == [(0,)]
 
@@ -150,7 +150,7 @@ def test_a_replayed_append_is_there_twice_and_says_so(world: World) -> None:
     run.finish()
     held(run, "output-before-end")
     told = run.world.rows(
-        "SELECT batch_id, written_again FROM onlyonce_private.batches WHERE lineage = %s ORDER BY 1",
+        "SELECT batch_id, written_again FROM onlyonce_private.batches WHERE incarnation = %s ORDER BY 1",
         f"{run.play.name}/appended/1",
     )
     assert told == [(0, len(valid(0))), (1, 0), (2, 0)]
@@ -208,7 +208,7 @@ def test_what_was_kept_at_least_once_is_known_to_exactly_once(world: World, poin
     wanted = as_told([*valid(0), *new.values()], "id", "cents")
     assert as_told(kept, "id", "cents") == wanted, run.told()
     told = run.world.rows(
-        "SELECT batch_id, mode, kept, ids_added_at IS NOT NULL FROM onlyonce_private.batches WHERE lineage = %s "
+        "SELECT batch_id, mode, kept, ids_added_at IS NOT NULL FROM onlyonce_private.batches WHERE incarnation = %s "
         "ORDER BY 1",
         f"{run.play.name}/receive/1",
     )
@@ -231,7 +231,7 @@ def test_a_batch_ends_in_the_mode_in_which_it_began(world: World, point: str) ->
     run.finish()
 
     modes = run.world.rows(
-        "SELECT batch_id, mode, state FROM onlyonce_private.batches WHERE lineage = %s ORDER BY 1",
+        "SELECT batch_id, mode, state FROM onlyonce_private.batches WHERE incarnation = %s ORDER BY 1",
         f"{run.play.name}/receive/1",
     )
     assert modes == [(0, "at_least_once", "committed"), (1, "exactly_once", "committed")]
@@ -240,7 +240,7 @@ def test_a_batch_ends_in_the_mode_in_which_it_began(world: World, point: str) ->
 
 
 @pytest.mark.parametrize("point", ["receive-after-begin", "receive-after-delta", "receive-after-control"])
-def test_a_new_life_of_receive_takes_in_what_the_lost_one_began(
+def test_a_new_incarnation_of_receive_takes_in_what_the_lost_one_began(
     world: World, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     """A begun batch whose rows are in `events` is ended by its commit, without a JVM; one whose rows are not,
@@ -257,10 +257,12 @@ def test_a_new_life_of_receive_takes_in_what_the_lost_one_began(
     for name in ("kept", "invalid", "open or not conserved"):
         wanted, there = found[name]
         assert wanted == there, f"{name}: {as_text(found)}"
-    control = as_told([row for row in events(run) if row["oo_kind"] == "control"], "oo_lineage", "oo_batch")
+    control = as_told([row for row in events(run) if row["oo_kind"] == "control"], "oo_incarnation", "oo_batch")
     assert set(control.values()) == {1}
-    tides = run.world.rows("SELECT max(max_event_time_after) FROM onlyonce.batches WHERE instance = %s", run.play.name)
-    assert tides == [(max(datetime.fromisoformat(row["at"]) for n in range(declared.FILES) for row in valid(n)),)]
+    progress = run.world.rows(
+        "SELECT max(max_event_time_after) FROM onlyonce.batches WHERE instance = %s", run.play.name
+    )
+    assert progress == [(max(datetime.fromisoformat(row["at"]) for n in range(declared.FILES) for row in valid(n)),)]
 
 
 @pytest.mark.parametrize("point", ["receive-unit-after-commit", "receive-after-delta"])
@@ -274,6 +276,6 @@ def test_a_switch_to_at_least_once_needs_nothing(world: World, point: str) -> No
     kept = Counter(row["id"] for row in events(run) if row["oo_kind"] == "kept")
     assert kept == Counter({row["id"] for row in valid(0)}) + Counter(row["id"] for row in valid(1))
     units = run.world.rows(
-        "SELECT DISTINCT batch_id FROM onlyonce_private.units WHERE lineage = %s", f"{run.play.name}/receive/1"
+        "SELECT DISTINCT batch_id FROM onlyonce_private.units WHERE incarnation = %s", f"{run.play.name}/receive/1"
     )
     assert units == [(0,)]

@@ -49,8 +49,8 @@ def finished(run: Run, code: int) -> None:
 
 
 def sessions(world: World, run: Run) -> list[int]:
-    """The server's processes for the sessions of a run's lineages."""
-    number = "SELECT lineage_no FROM onlyonce_private.lineages WHERE instance = %s"
+    """The server's processes for the sessions of a run's incarnations."""
+    number = "SELECT incarnation_no FROM onlyonce_private.incarnations WHERE instance = %s"
     queries = [f"{kind}{run.play.suffix}" for kind in run.play.kinds] or ["receive"]
     names = world.rows(f"{number} AND query = ANY(%s)", run.play.name, queries)
     found = world.rows(

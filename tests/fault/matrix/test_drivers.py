@@ -1,4 +1,4 @@
-"""Two drivers of one lineage: a zombie that wakes after the new one has finished, and two that start at once."""
+"""Two drivers of one incarnation: a zombie that wakes after the new one has finished, and two that start at once."""
 
 from __future__ import annotations
 

@@ -218,12 +218,13 @@ class Run:
                 units[f"{name}/{query}/1/{number}/{sink}/{partition}"] += 1
         rows = self.world.rows
         in_log = rows(
-            "SELECT lineage, batch_id, state, conserved FROM onlyonce_private.batches WHERE lineage = ANY(%s)", known
+            "SELECT incarnation, batch_id, state, conserved FROM onlyonce_private.batches WHERE incarnation = ANY(%s)",
+            known,
         )
-        there = rows("SELECT unique_id FROM onlyonce_private.units WHERE lineage = ANY(%s)", known)
+        there = rows("SELECT unique_id FROM onlyonce_private.units WHERE incarnation = ANY(%s)", known)
         pairs: Pairs = {"batches": (batches, Counter(in_log)), "units": (units, Counter(unit for (unit,) in there))}
         if self.play.receive:
-            closes = rows("SELECT close_no, state FROM onlyonce_private.closes WHERE lineage = ANY(%s)", known)
+            closes = rows("SELECT close_no, state FROM onlyonce_private.closes WHERE incarnation = ANY(%s)", known)
             pairs["closes"] = Counter([(1, "committed")]), Counter(closes)
         return pairs
 

@@ -18,7 +18,7 @@ DELTA, POSTGRES = OF_SINK["delta"], OF_SINK["postgres"]
 
 
 class Case:
-    """One life of one platform.
+    """One lifetime of one platform.
 
     `points`: where it is struck, beside those of each stream; `names`: what is run, in this order; `steps`: how often.
     """
@@ -57,7 +57,7 @@ class Case:
         """What is there is what a batch computes."""
         raise NotImplementedError
 
-    def new_life(self, *queries: str) -> None:
+    def new_incarnation(self, *queries: str) -> None:
         """The checkpoint of each is given up."""
         for query in queries:
             reset.new(query, yes=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.fault.pipelines.case import DELTA, POSTGRES, Case
 from tests.support.chained_oracle import best, in_delta, in_postgres, per_shop, rows
-from tests.support.chained_shop import LATENESS
+from tests.support.chained_shop import WATERMARK_DELAY
 from tests.support.cut_records import MINUTE, Record, at, came, floor, times
 
 SPAN = ("--from", "2026-01-01T00:00:00Z", "--to", "2026-01-01T00:20:00Z")
@@ -29,7 +29,9 @@ class Chains(Case):
         every = [one for one, _ in came(self.files)]
         ten = 10 * MINUTE
         timely = [
-            one for one, tide in came(self.files) if tide is None or floor(at(one), ten) + ten > tide - 4 * LATENESS
+            one
+            for one, max_event_time in came(self.files)
+            if max_event_time is None or floor(at(one), ten) + ten > max_event_time - 4 * WATERMARK_DELAY
         ]
         assert 0 < len(timely) < len(every)
         minutes = per_shop((one, floor(at(one))) for one in every)
@@ -44,10 +46,10 @@ class Chains(Case):
 
 
 class ChainsAnew(Chains):
-    """And a new life of the link in the middle and of the last."""
+    """And a new incarnation of the link in the middle and of the last."""
 
     def after(self, step: int) -> None:
         """Of what is whole, after the first strike."""
         if step == 0:
             self.platform.run("shop")
-            self.new_life("shop/fives", "shop/tens")
+            self.new_incarnation("shop/fives", "shop/tens")

@@ -11,7 +11,7 @@ from onlyonce.core.errors import Refused
 from tests.fault.pipelines.case import DELTA, POSTGRES, Case
 from tests.support.cut_records import Record, in_time, times
 from tests.support.joined_oracle import COLUMNS, distinct, joined
-from tests.support.joined_shop import LATENESS
+from tests.support.joined_shop import WATERMARK_DELAY
 from tests.support.platform import multiset
 
 SPAN = ("--from", "2026-01-01T00:00:00Z", "--to", "2026-01-01T00:11:00Z")
@@ -34,7 +34,7 @@ class Joins(Case):
 
     def check(self) -> None:
         """See there."""
-        timely, every = in_time(self.files, LATENESS), distinct(self.files)
+        timely, every = in_time(self.files, WATERMARK_DELAY), distinct(self.files)
         assert 0 < len(timely) < len(every)
         assert self.paid() == joined(timely, "inner")
         assert multiset(self.sql(f"SELECT {', '.join(COLUMNS)} FROM results.all_of_both")) == joined(every, "full")
@@ -43,7 +43,7 @@ class Joins(Case):
         self.check_books()
         assert self.sql("SELECT * FROM onlyonce.windows WHERE late_not_folded > 0").empty
         with pytest.raises(Refused, match="is a join: which of its rows are written is in the state of its stream"):
-            self.new_life("shop/paid")
+            self.new_incarnation("shop/paid")
 
     def paid(self) -> Counter[Any]:
         """What a reader of the table sees."""

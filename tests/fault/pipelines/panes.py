@@ -9,7 +9,7 @@ from tests.support.platform import multiset
 
 
 class Panes(Case):
-    """By the records of a window, and by the clock; with a new life of each. None goes back over a strike."""
+    """By the records of a window, and by the clock; with a new incarnation of each. None goes back over a strike."""
 
     declared = "tests/support/paned_shop.py"
     points = (*DELTA, *POSTGRES)
@@ -26,11 +26,11 @@ class Panes(Case):
         return self.sales
 
     def after(self, step: int) -> None:
-        """What is there now is what the log says, before a new life and behind it."""
+        """What is there now is what the log says, before a new incarnation and behind it."""
         if step == 0:
             self.platform.run("shop")
             self.before = triggers.check_panes(self.platform, self.before)
-            self.new_life("shop/counted", "shop/timed")
+            self.new_incarnation("shop/counted", "shop/timed")
 
     def check(self) -> None:
         """See there."""

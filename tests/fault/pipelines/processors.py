@@ -9,10 +9,10 @@ from docs.generate import specification
 from tests.fault.pipelines.case import DELTA, POSTGRES, Case
 from tests.support.cut_records import Record, at, in_time, times
 from tests.support.platform import multiset
-from tests.support.stateful_shop import COLUMNS, GAP, LATENESS
+from tests.support.stateful_shop import COLUMNS, GAP, WATERMARK_DELAY
 
 IN_PROCESSOR = ("processor-rows", "processor-timer")
-ANEW = specification.points("anew-")
+FROM_START = specification.points("from-start-")
 
 
 def silences(them: list[Record]) -> Counter[Any]:
@@ -47,7 +47,7 @@ class Silences(Case):
 
     def check(self) -> None:
         """See there."""
-        timely = in_time(self.files, LATENESS)
+        timely = in_time(self.files, WATERMARK_DELAY)
         late = len({one["id"] for file in self.files for one in file}) - len(timely)
         assert late > 0
         assert self.found() == silences(timely)
@@ -67,15 +67,15 @@ class SilencesInPostgres(Silences):
 
 
 class SilencesAnew(SilencesInPostgres):
-    """And a new life, which computes all from the start in the place of what was there."""
+    """And a new incarnation, which computes all from the start in the place of what was there."""
 
-    points = (*SilencesInPostgres.points, *ANEW, *ANEW)
+    points = (*SilencesInPostgres.points, *FROM_START, *FROM_START)
 
     def after(self, step: int) -> None:
-        """Behind the first strike the life ends, and the second meets the new one's start."""
+        """Behind the first strike the incarnation ends, and the second meets the new one's start."""
         if step == 0:
             self.platform.run("till")
-            self.new_life("till/silences")
+            self.new_incarnation("till/silences")
 
     def check(self) -> None:
         """Once more after another start: its own rows stay."""
@@ -87,10 +87,10 @@ class SilencesAnew(SilencesInPostgres):
 class SilencesAnewInDelta(Silences):
     """The same of a Delta table."""
 
-    points = (*Silences.points, *ANEW, *ANEW)
+    points = (*Silences.points, *FROM_START, *FROM_START)
 
     def after(self, step: int) -> None:
         """See there."""
         if step == 0:
             self.platform.run("shop")
-            self.new_life("shop/silences")
+            self.new_incarnation("shop/silences")

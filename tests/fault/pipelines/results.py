@@ -12,7 +12,7 @@ QUERIES = ("per_shop", "visits", "each")
 
 
 class Results(Case):
-    """By window and record by record, with a new life of each; a batch is one unit of each sink."""
+    """By window and record by record, with a new incarnation of each; a batch is one unit of each sink."""
 
     declared = "tests/support/sorted_shop.py"
     points = (*DELTA, *POSTGRES)
@@ -22,10 +22,10 @@ class Results(Case):
         return several.sales(self.chance, 60)
 
     def after(self, step: int) -> None:
-        """New lives write nothing twice."""
+        """New incarnations write nothing twice."""
         if step == 0:
             self.platform.run("shop")
-            self.new_life("shop/sales", "shop/paid")
+            self.new_incarnation("shop/sales", "shop/paid")
 
     def check(self) -> None:
         """See there."""
@@ -50,10 +50,10 @@ class Rejections(Case):
         return rejecting.sales(self.chance, 60)
 
     def after(self, step: int) -> None:
-        """A new life of each."""
+        """A new incarnation of each."""
         if step == 0:
             self.platform.run("shop")
-            self.new_life(*(f"shop/{query}" for query in QUERIES))
+            self.new_incarnation(*(f"shop/{query}" for query in QUERIES))
 
     def check(self) -> None:
         """See there."""

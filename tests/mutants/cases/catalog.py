@@ -62,7 +62,7 @@ MUTANTS = (
         "dropped-bucket-stays-listed",
         "a bucket that goes whole leaves its chunks in the list",
         "onlyonce/catalog/expiry.py",
-        Delete("Collector.drop", 'do(self.connection, "collect", "unlist", instance=instance, bucket=gone.bucket)'),
+        Delete("Collector.drop", 'do(self.connection, "gc", "unlist", instance=instance, bucket=gone.bucket)'),
         tests=(
             "tests/contract/operate/test_collect.py::test_the_list_of_chunks_is_that_of_the_catalog_whatever_changes_it",
         ),

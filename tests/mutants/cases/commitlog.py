@@ -28,7 +28,7 @@ MUTANTS = (
             """
             ours = do(
                 self.connection, "units", "claim",
-                unique_id=str(unit), lineage=unit.lineage, batch_id=unit.batch_id, sink=unit.sink, partition=unit.partition,
+                unique_id=str(unit), incarnation=unit.incarnation, batch_id=unit.batch_id, sink=unit.sink, partition=unit.partition,
                 epoch=wanted.epoch, attempt=wanted.attempt, kind=wanted.kind,
             )
         """,
@@ -44,10 +44,10 @@ MUTANTS = (
             wanted = Units.claim.__dict__[str(unit)]
             do(
                 self.connection, "units", "claim",
-                unique_id=str(unit), lineage=unit.lineage, batch_id=unit.batch_id, sink=unit.sink, partition=unit.partition,
+                unique_id=str(unit), incarnation=unit.incarnation, batch_id=unit.batch_id, sink=unit.sink, partition=unit.partition,
                 epoch=wanted.epoch, attempt=wanted.attempt, kind=wanted.kind,
             )
-            fates: dict[str, Any] = dict.fromkeys(("kept", "invalid", "remnant", "duplicate", "unknown_fields", "largest"))
+            fates: dict[str, Any] = dict.fromkeys(("kept", "invalid", "expired", "duplicate", "unknown_fields", "largest"))
         """,
         ),
         tests=(
@@ -58,26 +58,26 @@ MUTANTS = (
     Mutant(
         "no-epoch-check",
         "a commit does not check the epoch",
-        "onlyonce/commitlog/lineages.py",
-        Replace("Lineages.check_epoch", "not rows or rows[0].epoch != epoch", "not rows"),
+        "onlyonce/commitlog/incarnations.py",
+        Replace("Incarnations.check_epoch", "not rows or rows[0].epoch != epoch", "not rows"),
         tests=(EPOCHS + "test_a_driver_that_was_overtaken_claims_nothing", ZOMBIES),
     ),
     Mutant(
         "older-sessions-live-on",
         "a bump does not end the sessions of older drivers: a stalled one blocks it",
-        "onlyonce/commitlog/lineages.py",
+        "onlyonce/commitlog/incarnations.py",
         Delete(
-            "Lineages.bump",
-            'ask(self.connection, "lineages", "end_older_sessions", name_prefix=stored_names.driver_session(lineage.number, "%"), below=None)',
+            "Incarnations.bump",
+            'ask(self.connection, "incarnations", "end_older_sessions", name_prefix=stored_names.driver_session(incarnation.number, "%"), below=None)',
         ),
         tests=(EPOCHS + "test_the_newer_driver_writes_what_the_zombie_could_not",),
     ),
     Mutant(
         "mysql-zombie-lives-on",
         "a newer driver does not end an older one's sessions in MySQL, which hold the epoch",
-        "onlyonce/commitlog/lineages.py",
+        "onlyonce/commitlog/incarnations.py",
         Delete(
-            "Lineages._end_older_sessions", "mysql.end_older_sessions(self.connection, driver.number, driver.epoch)"
+            "Incarnations._end_older_sessions", "mysql.end_older_sessions(self.connection, driver.number, driver.epoch)"
         ),
         tests=(MYSQL + "test_a_driver_that_was_overtaken_writes_nothing",),
     ),
@@ -87,15 +87,15 @@ MUTANTS = (
         "onlyonce/commitlog/sources.py",
         Delete(
             "FailedAttempts.withdraw",
-            'do(self.connection, "relive", "withdraw_units", lineage=driver.lineage, batch_id=batch_id)',
+            'do(self.connection, "new_incarnations", "withdraw_units", incarnation=driver.incarnation, batch_id=batch_id)',
         ),
         Replace(
             "FailedAttempts.refuse",
-            'do(self.connection, "failures", "refuse", refused=told, lineage=driver.lineage, batch_id=batch_id)',
+            'do(self.connection, "failures", "refuse", refused=told, incarnation=driver.incarnation, batch_id=batch_id)',
             """
-            do(self.connection, "failures", "refuse", refused=told, lineage=driver.lineage, batch_id=batch_id)
+            do(self.connection, "failures", "refuse", refused=told, incarnation=driver.incarnation, batch_id=batch_id)
             self.connection.exec_driver_sql("COMMIT; BEGIN")
-            do(self.connection, "relive", "withdraw_units", lineage=driver.lineage, batch_id=batch_id)
+            do(self.connection, "new_incarnations", "withdraw_units", incarnation=driver.incarnation, batch_id=batch_id)
         """,
         ),
         tests=(
@@ -156,17 +156,17 @@ MUTANTS = (
         "deliverer-unfenced",
         "a deliverer that was overtaken goes on",
         "onlyonce/commitlog/outbox.py",
-        Delete("OutboxRows.begin", "Lineages(self.connection).check_epoch(deliverer.name, deliverer.epoch)"),
-        Delete("OutboxRows.record", "Lineages(self.connection).check_epoch(deliverer.name, deliverer.epoch)"),
+        Delete("OutboxRows.begin", "Incarnations(self.connection).check_epoch(deliverer.name, deliverer.epoch)"),
+        Delete("OutboxRows.record", "Incarnations(self.connection).check_epoch(deliverer.name, deliverer.epoch)"),
         tests=(DELIVER + "test_a_deliverer_that_lost_its_lock_stops_at_its_next_statement",),
     ),
     Mutant(
         "one-authority-asked",
-        "a new life and a changed declaration ask the platform's log alone for units",
+        "a new incarnation and a changed declaration ask the platform's log alone for units",
         "onlyonce/commitlog/units.py",
-        Replace("Authorities.units_elsewhere", "self.look(driver.lineage, batch_id)", "[]"),
+        Replace("Authorities.units_elsewhere", "self.look(driver.incarnation, batch_id)", "[]"),
         tests=(
-            AUTHORITIES + "test_a_new_life_is_refused_while_the_sinks_database_alone_has_units_of_the_batch",
+            AUTHORITIES + "test_a_new_incarnation_is_refused_while_the_sinks_database_alone_has_units_of_the_batch",
             AUTHORITIES + "test_a_changed_declaration_does_not_begin_a_batch_anew_that_has_units_in_the_sinks_database",
         ),
     ),
@@ -174,7 +174,7 @@ MUTANTS = (
         "one-authority-fenced",
         "an epoch is raised in the platform's database alone",
         "onlyonce/commitlog/units.py",
-        Replace("Authorities.fence", "self.remembered([driver.lineage])", "[]"),
+        Replace("Authorities.fence", "self.remembered([driver.incarnation])", "[]"),
         tests=(
             AUTHORITIES + "test_a_zombie_before_its_commit_in_the_sinks_database_is_ended_before_anything_is_decided",
             AUTHORITIES + "test_a_backfill_that_is_done_again_fences_where_its_last_attempt_may_write",
@@ -186,8 +186,8 @@ MUTANTS = (
         "onlyonce/commitlog/units.py",
         Replace(
             "Authorities._tell",
-            'str(ask(self.connection, "authorities", "owner", lineage=driver.lineage)[0].platform) != str(ours)',
-            'str(ask(self.connection, "authorities", "owner", lineage=driver.lineage)[0].platform) == ""',
+            'str(ask(self.connection, "authorities", "owner", incarnation=driver.incarnation)[0].platform) != str(ours)',
+            'str(ask(self.connection, "authorities", "owner", incarnation=driver.incarnation)[0].platform) == ""',
         ),
         tests=(
             AUTHORITIES + "test_two_platforms_with_one_database_for_their_sinks_do_not_take_each_other_for_themselves",
@@ -229,10 +229,12 @@ MUTANTS = (
         tests=(REJECTIONS + "test_a_backfill_puts_its_rejections_in_the_place_of_those_of_its_windows",),
     ),
     Mutant(
-        "tides-of-nobody",
+        "progress-of-nobody",
         "a replay of a batch of one of several sources does not see how far they had come",
-        "onlyonce/commitlog/lineages.py",
-        Replace("turns_of_row", "Tides.read(row.source_tides)", "Tides({}).declared([row.source_to[SOURCE]], 0)"),
+        "onlyonce/commitlog/incarnations.py",
+        Replace(
+            "turns_of_row", "Progress.read(row.source_progress)", "Progress({}).declared([row.source_to[SOURCE]], 0)"
+        ),
         tests=(TURNS + "test_the_log_is_as_far_as_the_least_source_and_a_replay_sees_what_its_batch_saw",),
     ),
     Mutant(

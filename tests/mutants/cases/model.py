@@ -41,28 +41,28 @@ MUTANTS = (
         "session-of-another-form",
         "the sessions of a driver are named so that the statement for older drivers' sessions finds none",
         "onlyonce/core/stored_names.py",
-        Replace("driver_session", 'f"{SESSION}/{lineage_no}/{epoch}"', 'f"{SESSION}/{lineage_no}-{epoch}"'),
+        Replace("driver_session", 'f"{SESSION}/{incarnation_no}/{epoch}"', 'f"{SESSION}/{incarnation_no}-{epoch}"'),
         tests=("tests/unit/model/test_stored_names.py::test_names_equal_their_literals",),
     ),
     Mutant(
         "format-1-one-name-on-two-platforms",
-        "what a sink stores under a lineage's name does not say on which platform",
+        "what a sink stores under an incarnation's name does not say on which platform",
         "onlyonce/core/stored_names.py",
-        Replace("writer", 'f"{platform}/{lineage}"', "lineage"),
+        Replace("writer", 'f"{platform}/{incarnation}"', "incarnation"),
         tests=(TARGETS + "test_two_platforms_share_no_transaction_id",),
     ),
     Mutant(
         "naive-ids",
-        "a unit's id is (batch, sink, partition), without its lineage",
+        "a unit's id is (batch, sink, partition), without its incarnation",
         "onlyonce/core/stored_names.py",
         Replace(
             "unit",
-            'f"{lineage}/{batch_id}/{sink}/{partition}"',
+            'f"{incarnation}/{batch_id}/{sink}/{partition}"',
             'f"{batch_id}/{sink}/{partition}"',
         ),
         tests=(
-            UNITS + "test_the_unique_id_reads_as_lineage_batch_sink_partition",
-            RECEIVE + "test_an_earlier_life_is_seen_whatever_its_batch_ids",
+            UNITS + "test_the_unique_id_reads_as_incarnation_batch_sink_partition",
+            RECEIVE + "test_an_earlier_incarnation_is_seen_whatever_its_batch_ids",
         ),
     ),
     Mutant(
@@ -253,8 +253,8 @@ MUTANTS = (
         "onlyonce/core/delivery.py",
         Replace(
             "Row.idempotency_key",
-            "stored_names.idempotency_key(self.unit, self.seq, self.life)",
-            'f"{stored_names.idempotency_key(self.unit, self.seq, self.life)}/{self.attempts}"',
+            "stored_names.idempotency_key(self.unit, self.seq, self.checkpoint_id)",
+            'f"{stored_names.idempotency_key(self.unit, self.seq, self.checkpoint_id)}/{self.attempts}"',
         ),
         tests=(DELIVER + "test_a_misbehaving_endpoint_that_honours_the_key_has_each_row_once",),
     ),
@@ -336,7 +336,11 @@ MUTANTS = (
         "joins-close-too-early",
         "a window of a join is closed at its end, though records in time may still join its rows",
         "onlyonce/core/frontier.py",
-        Replace("closed_until", "frontier.tide - lateness - behind", "frontier.tide - lateness"),
+        Replace(
+            "closed_until",
+            "frontier.max_event_time - watermark_delay - behind",
+            "frontier.max_event_time - watermark_delay",
+        ),
         tests=("tests/transcripts/test_transcripts.py::test_the_model_tells_the_same_story[joins]",),
     ),
     Mutant(
@@ -388,10 +392,10 @@ MUTANTS = (
         "furthest-source",
         "a pipeline of several sources is as far as the furthest of them",
         "onlyonce/core/frontier.py",
-        Replace("Tides.least", "min", "max"),
+        Replace("Progress.least", "min", "max"),
         tests=(
             TURNS + "test_the_log_is_as_far_as_the_least_source_and_a_replay_sees_what_its_batch_saw",
-            "tests/unit/model/sources/test_model_tides.py::test_a_pipeline_is_as_far_as_the_least_source_that_is_not_idle",
+            "tests/unit/model/sources/test_source_progress.py::test_a_pipeline_is_as_far_as_the_least_source_that_is_not_idle",
         ),
     ),
     Mutant(

@@ -96,7 +96,7 @@ MUTANTS = (
         "erased-in-use",
         "records are erased that a stream is still to read",
         "onlyonce/operate/erase_rows.py",
-        Negate("windows_upto", "records.batches & {(one.lineage, one.batch_id) for one in later}"),
+        Negate("windows_upto", "records.batches & {(one.incarnation, one.batch_id) for one in later}"),
         tests=("tests/contract/operate/test_forget.py::test_records_that_are_still_in_use_are_not_erased_yet",),
     ),
     Mutant(
@@ -161,7 +161,7 @@ MUTANTS = (
         "dry-run-counts-nothing",
         "a dry run of keep_log says that no batch would go",
         "onlyonce/operate/compact.py",
-        Replace("cut_log", "lives and not holds", "lives and not holds and not dry_run"),
+        Replace("cut_log", "incarnations and not holds", "incarnations and not holds and not dry_run"),
         tests=(
             "tests/contract/operate/test_keep_log.py::test_old_batches_go_and_every_total_and_window_has_its_numbers",
         ),

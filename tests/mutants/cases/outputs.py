@@ -136,8 +136,8 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "released-over-others",
-        "the lines of a release go over the object that has their name",
+        "reprocessed-over-others",
+        "the lines of a reprocessing go over the object that has their name",
         "onlyonce/outputs/reprocess.py",
         Replace(
             "_named",
@@ -148,7 +148,7 @@ MUTANTS = (
         """,
         ),
         tests=(
-            "tests/storage/test_object_inbox_commands.py::test_an_object_of_another_that_has_the_name_of_a_release_stays",
+            "tests/storage/test_object_inbox_commands.py::test_an_object_of_another_that_has_the_name_of_a_reprocessing_stays",
         ),
     ),
     Mutant(
@@ -163,7 +163,7 @@ MUTANTS = (
     ),
     Mutant(
         "counted-again",
-        "a new life counts again what an earlier one has counted, once it takes more than one batch to come there",
+        "a new incarnation counts again what an earlier one has counted, once it takes more than one batch to come there",
         "onlyonce/outputs/window_log.py",
         Replace("received", "max(versions.after, int(query.start_from.get(COUNTED_UPTO, -1)))", "versions.after"),
         tests=(
@@ -298,7 +298,7 @@ MUTANTS = (
         """,
         ),
         tests=(
-            "tests/spark/run/test_as_they_come.py::test_rows_written_as_they_come_are_all_there_through_a_new_life",
+            "tests/spark/run/test_as_they_come.py::test_rows_written_as_they_come_are_all_there_through_a_new_incarnation",
         ),
         spark=True,
     ),
@@ -324,11 +324,11 @@ MUTANTS = (
         "watermark-by-data",
         "the data rows drive the watermark, not the control rows",
         "onlyonce/outputs/windows.py",
-        Replace("in_stream", "controls.withWatermark(OO_EVENT_TIME, _span(output.lateness))", "controls"),
+        Replace("in_stream", "controls.withWatermark(OO_EVENT_TIME, _span(output.watermark_delay))", "controls"),
         Replace(
             "in_stream",
             "joined = assign(controls.unionByName(rows), output.window)",
-            'joined = assign(controls.unionByName(rows).withWatermark("oo_event_time", _span(output.lateness)), '
+            'joined = assign(controls.unionByName(rows).withWatermark("oo_event_time", _span(output.watermark_delay)), '
             "output.window)",
         ),
         tests=("tests/spark/run/test_spine.py::test_stream_equals_batch_over_the_rows_in_time",),
@@ -339,7 +339,7 @@ MUTANTS = (
         "Spark's watermark of a join is where its windows are closed, not the reach behind it, so rows without a "
         "partner stay in the state",
         "onlyonce/outputs/windows.py",
-        Replace("in_stream", "reach(output.window) + micros(output.lateness)", "micros(output.lateness)"),
+        Replace("in_stream", "reach(output.window) + micros(output.watermark_delay)", "micros(output.watermark_delay)"),
         tests=(
             "tests/spark/outputs/test_joins.py::test_a_join_is_that_of_a_batch_however_the_input_is_cut_and_where_runs_end[1]",
         ),
@@ -372,12 +372,12 @@ MUTANTS = (
         "timers-by-the-batch",
         "timers fire by the largest event time of a batch's own records",
         "onlyonce/outputs/windows.py",
-        Replace("in_stream", "controls.withWatermark(OO_EVENT_TIME, _span(output.lateness))", "controls"),
+        Replace("in_stream", "controls.withWatermark(OO_EVENT_TIME, _span(output.watermark_delay))", "controls"),
         Replace(
             "in_stream",
-            "controls.unionByName(rows.filter(~is_late(output.window, output.lateness)))",
+            "controls.unionByName(rows.filter(~is_late(output.window, output.watermark_delay)))",
             "controls.unionByName(rows.filter(~is_late(output.window, "
-            'output.lateness))).withWatermark("oo_event_time", "0 seconds")',
+            'output.watermark_delay))).withWatermark("oo_event_time", "0 seconds")',
         ),
         tests=(
             "tests/spark/outputs/test_processors.py::test_timers_fire_by_the_frontier_and_the_end_of_the_input_fires_those_that_are_left",
@@ -407,26 +407,26 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "rows-of-earlier-lives-stay",
-        "a life from the start leaves the rows of earlier lives in the table",
+        "rows-of-earlier-incarnations-stay",
+        "an incarnation from the start leaves the rows of earlier incarnations in the table",
         "onlyonce/outputs/query.py",
-        Always("clear_target", "not (root.stateful and query.start_from.get(ANEW)) or _has_begun(query)"),
+        Always("clear_target", "not (root.stateful and query.start_from.get(FROM_START)) or _has_begun(query)"),
         tests=(
-            "tests/spark/outputs/test_processors.py::test_a_new_life_computes_an_output_with_state_from_the_start_in_the_place_of_what_was_there[till-anew-after-clear]",
+            "tests/spark/outputs/test_processors.py::test_a_new_incarnation_computes_an_output_with_state_from_the_start_in_the_place_of_what_was_there[till-from-start-after-clear]",
         ),
         spark=True,
     ),
     Mutant(
         "own-rows-taken-out",
-        "each start of a life from the start takes its own rows out again",
-        "onlyonce/commitlog/lineages.py",
+        "each start of an incarnation from the start takes its own rows out again",
+        "onlyonce/commitlog/incarnations.py",
         Replace(
-            "Lineages.has_begun",
-            "self.last_batches(driver.lineage)[0] is not None",
-            "False and bool(self.last_batches(driver.lineage))",
+            "Incarnations.has_begun",
+            "self.last_batches(driver.incarnation)[0] is not None",
+            "False and bool(self.last_batches(driver.incarnation))",
         ),
         tests=(
-            "tests/spark/outputs/test_processors.py::test_a_new_life_computes_an_output_with_state_from_the_start_in_the_place_of_what_was_there[till-anew-after-clear]",
+            "tests/spark/outputs/test_processors.py::test_a_new_incarnation_computes_an_output_with_state_from_the_start_in_the_place_of_what_was_there[till-from-start-after-clear]",
         ),
         spark=True,
     ),
@@ -476,7 +476,7 @@ MUTANTS = (
     ),
     Mutant(
         "a-sum-beside-records",
-        "a result that keeps no state is mixed with one that does, so a new life writes its rows again",
+        "a result that keeps no state is mixed with one that does, so a new incarnation writes its rows again",
         "onlyonce/outputs/function.py",
         Never("united_results", "len(set(kinds.values())) > 1"),
         tests=(

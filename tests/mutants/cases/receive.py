@@ -46,10 +46,10 @@ MUTANTS = (
     ),
     Mutant(
         "one-txn-app-id",
-        "one txnAppId for all that receive writes: batches, closes, lives",
+        "one txnAppId for all that receive writes: batches, closes, incarnations",
         "onlyonce/receive/loop.py",
-        Replace("_batch", "stored_names.transaction(query.lineage, stored_names.EVENTS_BY)", '"onlyonce"'),
-        Replace("_close", "stored_names.transaction(query.lineage, stored_names.MARKER_BY)", '"onlyonce"'),
+        Replace("_batch", "stored_names.transaction(query.incarnation, stored_names.EVENTS_BY)", '"onlyonce"'),
+        Replace("_close", "stored_names.transaction(query.incarnation, stored_names.MARKER_BY)", '"onlyonce"'),
         tests=(SAMPLE,),
     ),
     Mutant(
@@ -71,12 +71,12 @@ MUTANTS = (
             "written_straight",
             """
             if files:
-                rows = exchange.records(spark, exchange.lines_left(spark, files, lines), pipeline, system_time)
+                rows = exchange.records(spark, exchange.lines_left(spark, files, lines), pipeline, ingestion_time)
                 paths += [row.path for row in exchange.mapped(rows, task, session.schema_of(gives)).collect()]
         """,
             """
             if not paths:
-                rows = exchange.records(spark, exchange.lines_left(spark, files, lines), pipeline, system_time)
+                rows = exchange.records(spark, exchange.lines_left(spark, files, lines), pipeline, ingestion_time)
                 paths += [row.path for row in exchange.mapped(rows, task, session.schema_of(gives)).collect()]
         """,
         ),
@@ -139,7 +139,7 @@ MUTANTS = (
         "merge-unfenced",
         "a driver that was superseded merges chunks",
         "onlyonce/receive/loop.py",
-        Delete("merge_catalog", "lineages.check_epoch(driver.lineage, driver.epoch)"),
+        Delete("merge_catalog", "incarnations.check_epoch(driver.incarnation, driver.epoch)"),
         tests=("tests/contract/catalog/test_merging.py::test_a_driver_that_was_superseded_merges_nothing",),
     ),
     Mutant(
@@ -159,11 +159,11 @@ MUTANTS = (
             "_close",
             """
             with context.receiving:
-                number, kind, after = Closes(query.database).begin(query.driver, kind, after, tides)
+                number, kind, after = Closes(query.database).begin(query.driver, kind, after, progress)
                 passing("close-after-begin")
-                app_id = stored_names.transaction(query.lineage, stored_names.MARKER_BY)
+                app_id = stored_names.transaction(query.incarnation, stored_names.MARKER_BY)
                 commit = tables_commit.Commit(app_id, number, stored_names.numbered(app_id, number), query.driver.epoch, after.content)
-                version = events.add_control(context.events, commit, query.lineage, -number, after, datetime.now(UTC))
+                version = events.add_control(context.events, commit, query.incarnation, -number, after, datetime.now(UTC))
                 passing("close-after-delta")
                 Closes(query.database).end(query.driver, number, version)
                 query.log.info("input closed", unit=commit.unit, kind=kind)
@@ -172,11 +172,11 @@ MUTANTS = (
         """,
             """
             if True:
-                number, kind, after = Closes(query.database).begin(query.driver, kind, after, tides)
+                number, kind, after = Closes(query.database).begin(query.driver, kind, after, progress)
                 passing("close-after-begin")
-                app_id = stored_names.transaction(query.lineage, stored_names.MARKER_BY)
+                app_id = stored_names.transaction(query.incarnation, stored_names.MARKER_BY)
                 commit = tables_commit.Commit(app_id, number, stored_names.numbered(app_id, number), query.driver.epoch, after.content)
-                version = events.add_control(context.events, commit, query.lineage, -number, after, datetime.now(UTC))
+                version = events.add_control(context.events, commit, query.incarnation, -number, after, datetime.now(UTC))
                 passing("close-after-delta")
                 Closes(query.database).end(query.driver, number, version)
                 query.log.info("input closed", unit=commit.unit, kind=kind)

@@ -59,12 +59,12 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "rows-written-by-each-life",
-        "a new life reads the rows of open windows again that were written as they came",
-        "onlyonce/commitlog/new_lives.py",
-        Never("NewLives.begins_at", "last.stateless"),
+        "rows-written-by-each-incarnation",
+        "a new incarnation reads the rows of open windows again that were written as they came",
+        "onlyonce/commitlog/new_incarnations.py",
+        Never("NewIncarnations.begins_at", "last.stateless"),
         tests=(
-            "tests/contract/commitlog/test_open_windows.py::test_a_new_life_reads_what_was_written_as_it_came_no_more",
+            "tests/contract/commitlog/test_open_windows.py::test_a_new_incarnation_reads_what_was_written_as_it_came_no_more",
         ),
     ),
     Mutant(
@@ -149,10 +149,10 @@ MUTANTS = (
     ),
     Mutant(
         "appends-withdrawn",
-        "a begun batch is withdrawn though an append has rows of it, which a new life writes again",
+        "a begun batch is withdrawn though an append has rows of it, which a new incarnation writes again",
         "onlyonce/run/reset.py",
         Replace("", '("upsert", "history", "FileSink(")', '("append", "upsert", "history", "FileSink(")'),
-        tests=("tests/contract/run/test_withdraw.py::test_what_a_new_life_would_write_twice_is_not_withdrawn",),
+        tests=("tests/contract/run/test_withdraw.py::test_what_a_new_incarnation_would_write_twice_is_not_withdrawn",),
     ),
     Mutant(
         "outputs-3-used-up-in-the-history",

@@ -148,7 +148,7 @@ MUTANTS = (
         "security-4-new-incarnation-unclosed",
         "a new incarnation that has not run counts as one that has closed no window, so it holds up the next erasure",
         "onlyonce/commitlog/backfills.py",
-        Always("Backfills.reach", "ANEW in start"),
+        Always("Backfills.reach", "FROM_START in start"),
         tests=(f"{FORGET}test_a_new_incarnation_that_has_not_run_holds_up_no_erasure",),
     ),
     Mutant(
@@ -202,7 +202,7 @@ MUTANTS = (
         "security-5-state-from-the-start-waits",
         "a Stateful output whose new incarnation has not run holds up the next erasure",
         "onlyonce/operate/erase_rows.py",
-        Replace("windows_upto", "ANEW in (one.start_from or {})", "False"),
+        Replace("windows_upto", "FROM_START in (one.start_from or {})", "False"),
         tests=(
             "tests/spark/operate/test_forget.py::test_output_with_state_is_computed_from_the_start_without_erased_records[shop]",
         ),
@@ -373,7 +373,7 @@ MUTANTS = (
     Mutant(
         "security-7-any-digits",
         "an epoch of 23 digits in a session's name ends the start of a driver",
-        "sql/statements/lineages.sql",
+        "sql/statements/incarnations.sql",
         ReplaceSql("end_older_sessions", "'^onlyonce/[0-9]+/[0-9]{1,18}(/|$)'", "'^onlyonce/[0-9]+/[0-9]+(/|$)'"),
         tests=("tests/security/test_reader.py::test_a_name_of_many_digits_ends_no_driver",),
     ),
@@ -395,11 +395,11 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "security-15-released-by-name",
-        "a file that is released is opened by its name, whatever has taken its place",
+        "security-15-reprocessed-by-name",
+        "a file that is reprocessed is opened by its name, whatever has taken its place",
         "onlyonce/outputs/reprocess.py",
         Replace("_lines_of", "file_bytes.opened_file(path)", "path"),
-        tests=("tests/security/test_swapped_files.py::test_a_released_file_that_became_a_link_is_not_read",),
+        tests=("tests/security/test_swapped_files.py::test_a_reprocessed_file_that_became_a_link_is_not_read",),
         spark=True,
     ),
     Mutant(
@@ -891,11 +891,13 @@ MUTANTS = (
         spark=True,
     ),
     Mutant(
-        "security-3-reasons-of-releases",
-        "the log of releases keeps reasons, which may quote records that were erased",
-        "onlyonce/commitlog/releases.py",
-        Delete("Releases.end", 'do(self.connection, "release", "hash_reasons", release_no=release.number)'),
-        tests=("tests/contract/outputs/test_release.py::test_a_release_that_has_ended_keeps_no_reason",),
+        "security-3-reasons-of-reprocessings",
+        "the log of reprocessings keeps reasons, which may quote records that were erased",
+        "onlyonce/commitlog/reprocessings.py",
+        Delete(
+            "Reprocessings.end", 'do(self.connection, "reprocess", "hash_reasons", reprocessing_no=reprocessing.number)'
+        ),
+        tests=("tests/contract/outputs/test_reprocess.py::test_a_reprocessing_that_has_ended_keeps_no_reason",),
     ),
     Mutant(
         "security-3-errors-of-batches",
@@ -959,7 +961,7 @@ MUTANTS = (
         "onlyonce/operate/forget.py",
         Delete("main", "erase_search.refuse_leftovers(database, pipeline, mentions)"),
         tests=(
-            "tests/contract/operate/test_keep_events.py::test_an_erasure_that_needs_a_new_life_is_refused_with_the_first_moment",
+            "tests/contract/operate/test_keep_events.py::test_an_erasure_that_needs_a_new_incarnation_is_refused_with_the_first_moment",
         ),
     ),
     Mutant(

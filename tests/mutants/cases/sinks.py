@@ -161,7 +161,7 @@ MUTANTS = (
         "onlyonce/sinks/postgres/postgres_table.py",
         Never(
             "SinkTable._check_unique",
-            "not (self._sink.deletes or self._versions) and all(index.nulls_differ for index in over)",
+            "not (self._sink.delete_when or self._versions) and all(index.nulls_differ for index in over)",
         ),
         tests=(TEAM + "test_a_table_that_cannot_take_an_upsert_is_refused_before_any_row",),
     ),
@@ -797,14 +797,14 @@ MUTANTS = (
         Replace(
             "_write",
             """
-            if work.newest_by:
-                merge += postgres_rows.newer_rows(work.newest_by, types)
+            if work.sequence_by:
+                merge += postgres_rows.newer_rows(work.sequence_by, types)
             elif later:
                 merge += sql.SQL(LATER_WINDOW)
         """,
             """
-            if work.newest_by:
-                merge += postgres_rows.newer_rows(work.newest_by, types)
+            if work.sequence_by:
+                merge += postgres_rows.newer_rows(work.sequence_by, types)
             elif not later:
                 merge += sql.SQL(LATER_WINDOW)
         """,
@@ -835,19 +835,19 @@ MUTANTS = (
     ),
     Mutant(
         "whatever-comes-last",
-        "an upsert with newest_by keeps what was written last",
+        "an upsert with sequence_by keeps what was written last",
         "onlyonce/sinks/postgres/postgres_unit.py",
         Replace(
             "_write",
             """
-            if work.newest_by:
-                merge += postgres_rows.newer_rows(work.newest_by, types)
+            if work.sequence_by:
+                merge += postgres_rows.newer_rows(work.sequence_by, types)
             elif later:
                 merge += sql.SQL(LATER_WINDOW)
         """,
             """
             if False:
-                merge += postgres_rows.newer_rows(work.newest_by, types)
+                merge += postgres_rows.newer_rows(work.sequence_by, types)
             elif later:
                 merge += sql.SQL(LATER_WINDOW)
         """,
@@ -888,16 +888,16 @@ MUTANTS = (
         "delete-ends-no-version",
         "a version goes on behind the delete of its row",
         "onlyonce/sinks/postgres/postgres_rows.py",
-        Replace("write_history", 'sql.SQL(ENDED).format(**names) if deletes else sql.SQL("")', 'sql.SQL("")'),
+        Replace("write_history", 'sql.SQL(ENDED).format(**names) if delete_when else sql.SQL("")', 'sql.SQL("")'),
         tests=(
             "tests/contract/sinks/test_histories.py::test_a_version_that_comes_late_stands_between_its_neighbours_and_so_does_a_delete",
         ),
     ),
     Mutant(
         "any-row-over-the-newest",
-        "a Delta upsert with newest_by keeps what was written last",
+        "a Delta upsert with sequence_by keeps what was written last",
         "onlyonce/sinks/delta/sink_delta.py",
-        Always("DeltaWriter._newer", "not self._sink.newest_by"),
+        Always("DeltaWriter._newer", "not self._sink.sequence_by"),
         tests=("tests/spark/sinks/test_newest_rows.py::test_the_rows_are_those_that_the_source_has[delta]",),
         spark=True,
     ),
@@ -920,7 +920,7 @@ MUTANTS = (
         Replace(
             "History._changes",
             "found.unionByName(_marked(self._ended(), new=False, gone=True), allowMissingColumns=True) if "
-            "self.sink.deletes else found",
+            "self.sink.delete_when else found",
             "found.unionByName(_marked(self._ended(), new=False, gone=True), allowMissingColumns=True) if False "
             "else found",
         ),

@@ -18,15 +18,17 @@ MUTANTS = (
         "epoch-without-lock",
         "the epoch is read by a plain SELECT",
         "sql/statements/units.sql",
-        ReplaceSql("check_epoch", "WHERE lineage = :lineage FOR SHARE", "WHERE lineage = :lineage"),
+        ReplaceSql("check_epoch", "WHERE incarnation = :incarnation FOR SHARE", "WHERE incarnation = :incarnation"),
         tests=(EPOCHS + "test_a_bump_waits_for_a_commit_that_has_checked_where_it_may_not_end_its_session",),
     ),
     Mutant(
-        "closed-life-goes-on",
-        "a driver that has looked up its life takes an epoch of it though it was closed since",
-        "sql/statements/lineages.sql",
-        ReplaceSql("started", "WHERE lineage = :lineage AND state <> 'closed'", "WHERE lineage = :lineage"),
-        tests=(EPOCHS + "test_a_driver_gets_no_epoch_of_a_life_that_was_closed_since_it_looked",),
+        "closed-incarnation-goes-on",
+        "a driver that has looked up its incarnation takes an epoch of it though it was closed since",
+        "sql/statements/incarnations.sql",
+        ReplaceSql(
+            "started", "WHERE incarnation = :incarnation AND state <> 'closed'", "WHERE incarnation = :incarnation"
+        ),
+        tests=(EPOCHS + "test_a_driver_gets_no_epoch_of_an_incarnation_that_was_closed_since_it_looked",),
     ),
     Mutant(
         "end-of-another-driver",
@@ -60,10 +62,10 @@ MUTANTS = (
         tests=("tests/contract/operate/test_doctor.py::test_lost_chunks_are_made_again_from_events",),
     ),
     Mutant(
-        "closing-by-this-life",
-        "records that an earlier life has met are left out of the windows that this one closes",
+        "closing-by-this-incarnation",
+        "records that an earlier incarnation has met are left out of the windows that this one closes",
         "sql/statements/batches.sql",
-        ReplaceSql("met_first", "w.lineage = :lineage AS told", "true AS told"),
+        ReplaceSql("met_first", "w.incarnation = :incarnation AS told", "true AS told"),
         tests=(
             "tests/contract/commitlog/test_final_windows.py::test_the_first_batch_with_records_of_closing_windows_is_told_and_whether_the_log_has_all",
         ),
@@ -82,24 +84,24 @@ MUTANTS = (
     Mutant(
         "sums-of-the-unequal",
         "a batch that does not add up is folded into the sums, where no audit looks",
-        "sql/statements/collect.sql",
+        "sql/statements/gc.sql",
         ReplaceSql("fold", "WHERE state <> 'committed' OR adds_up IS NOT TRUE OR", "WHERE state <> 'committed' OR"),
         tests=(LONG_LOG + "test_the_sums_are_those_of_every_row_and_a_batch_that_does_not_add_up_is_told_for_ever",),
     ),
     Mutant(
         "final-though-open",
-        "windows that are open are noted as final, and a new life begins after their first rows",
-        "sql/statements/collect.sql",
+        "windows that are open are noted as final, and a new incarnation begins after their first rows",
+        "sql/statements/gc.sql",
         ReplaceSql("note_final", "IS NOT NULL AND NOT closed.final", "IS NOT NULL AND false"),
         tests=(
-            "tests/contract/commitlog/test_final_windows.py::test_a_new_life_begins_at_the_first_window_that_is_open",
+            "tests/contract/commitlog/test_final_windows.py::test_a_new_incarnation_begins_at_the_first_window_that_is_open",
         ),
     ),
     Mutant(
         "cuts-what-is-open",
         "batches of windows that are not final are cut from the log",
         "sql/statements/keep_log.sql",
-        ReplaceSql("lives", "ELSE least(s.upto, s.final_upto) END", "ELSE s.upto END"),
+        ReplaceSql("incarnations", "ELSE least(s.upto, s.final_upto) END", "ELSE s.upto END"),
         tests=("tests/contract/operate/test_keep_log.py::test_what_may_be_asked_for_stays",),
     ),
     Mutant(
@@ -128,8 +130,8 @@ MUTANTS = (
         "sql/statements/catalog.sql",
         ReplaceSql(
             "chunks",
-            "(lineage <> :lineage OR batch_id < :batch_id)",
-            "(lineage <> :lineage OR batch_id <= :batch_id)",
+            "(incarnation <> :incarnation OR batch_id < :batch_id)",
+            "(incarnation <> :incarnation OR batch_id <= :batch_id)",
         ),
         tests=(RECEIVE + "test_a_replay_gives_the_same_fates_again_in_any_order_and_cut", SAMPLE),
     ),
@@ -139,21 +141,21 @@ MUTANTS = (
         "sql/statements/catalog.sql",
         ReplaceSql(
             "chunks",
-            "(lineage <> :lineage OR batch_id < :batch_id)",
-            "(lineage <> :lineage OR batch_id <> :batch_id)",
+            "(incarnation <> :incarnation OR batch_id < :batch_id)",
+            "(incarnation <> :incarnation OR batch_id <> :batch_id)",
         ),
         tests=(RECEIVE + "test_a_batch_sees_the_chunks_of_earlier_batches_and_not_of_later_ones",),
     ),
     Mutant(
-        "earlier-lives-forgotten",
-        "a new life does not see the ids of the lives before it",
+        "earlier-incarnations-forgotten",
+        "a new incarnation does not see the ids of the incarnations before it",
         "sql/statements/catalog.sql",
         ReplaceSql(
             "chunks",
-            "(lineage <> :lineage OR batch_id < :batch_id)",
-            "(lineage = :lineage AND batch_id < :batch_id)",
+            "(incarnation <> :incarnation OR batch_id < :batch_id)",
+            "(incarnation = :incarnation AND batch_id < :batch_id)",
         ),
-        tests=(RECEIVE + "test_an_earlier_life_is_seen_whatever_its_batch_ids",),
+        tests=(RECEIVE + "test_an_earlier_incarnation_is_seen_whatever_its_batch_ids",),
     ),
     Mutant(
         "unanswered-is-delivered",
@@ -177,13 +179,13 @@ MUTANTS = (
         "final-at-first-row",
         "a window whose rows are written as they come is final with the first of them",
         "sql/statements/batches.sql",
-        ReplaceSql("add_to_panes", "0, false, rows, :lineage", "0, true, rows, :lineage"),
+        ReplaceSql("add_to_panes", "0, false, rows, :incarnation", "0, true, rows, :incarnation"),
         tests=("tests/contract/commitlog/test_open_windows.py::test_rows_of_a_window_add_up_until_it_closes",),
     ),
     Mutant(
         "a-tasks-session-is-nobodys",
         "a newer driver ends the sessions of an older one, and not those of its tasks",
-        "sql/statements/lineages.sql",
+        "sql/statements/incarnations.sql",
         ReplaceSql("end_older_sessions", "[0-9]{1,18}(/|$)'", "[0-9]{1,18}$'"),
         tests=(
             "tests/contract/database/test_task_sessions.py::test_a_newer_driver_ends_the_transactions_of_an_older_ones_tasks",

@@ -23,7 +23,7 @@ from tests.support.platform import ROOT, Platform, multiset
 
 pytestmark = pytest.mark.spark
 
-ROW = ["oo_kind", "oo_high", "oo_low", "oo_lineage", "oo_batch", "oo_event_time", "id", "at", "cents", "weight"]
+ROW = ["oo_kind", "oo_high", "oo_low", "oo_incarnation", "oo_batch", "oo_event_time", "id", "at", "cents", "weight"]
 SHOPS = ["window_start", "shop", "sales", "cents"]
 
 

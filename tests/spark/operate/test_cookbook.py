@@ -76,15 +76,15 @@ def test_each_question_has_its_answer(new_platform: Callable[..., Platform], spa
     assert ("per_shop", *EARLY, "1") in ask("05", "output", "window_start", "window_end", "late_records")
     # 06: nothing is missing.
     assert ("receive", "6", "4", "1", "1", "0", "t") in ask(
-        "06", "query", "records_in", "kept", "duplicate", "invalid", "remnant", "conserved"
+        "06", "query", "records_in", "kept", "duplicate", "invalid", "expired", "conserved"
     )
     assert {row[0] for row in ask("06", "conserved")} == {"t"}
     # 07, 08: what is stored.
     assert {"units", "batches", "catalog_chunks"} <= {row[0] for row in ask("07", "table")}
     assert ask("08", "instance", "ids") == [("shop", "4")]
     # 09, 10: all is committed, by two drivers.
-    assert ask("09", "lineage") == []
-    assert [row for row in ask("10", "lineage", "epoch", "batches") if row[0] == "shop/receive/1"] == [
+    assert ask("09", "incarnation") == []
+    assert [row for row in ask("10", "incarnation", "epoch", "batches") if row[0] == "shop/receive/1"] == [
         ("shop/receive/1", "1", "1"),
         ("shop/receive/1", "2", "1"),
     ]

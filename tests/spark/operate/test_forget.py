@@ -25,7 +25,7 @@ from tests.support.broker import Broker
 from tests.support.cut_records import cut, in_time
 from tests.support.erasure_places import plants
 from tests.support.platform import Platform, multiset
-from tests.support.stateful_shop import LATENESS
+from tests.support.stateful_shop import WATERMARK_DELAY
 from tests.support.two_sources import Model, Sale
 
 pytestmark = pytest.mark.spark
@@ -189,7 +189,7 @@ def test_output_with_state_is_computed_from_the_start_without_erased_records(
         platform.put(pipeline, f"{number}.jsonl", file)
         platform.run(pipeline, "--close")
     platform.end_sessions()
-    one = next(record["id"] for record in in_time(files, LATENESS) if record["shop"] == "shop-b")
+    one = next(record["id"] for record in in_time(files, WATERMARK_DELAY) if record["shop"] == "shop-b")
     conditions = [("shop", "shop-a"), ("id", one)]
 
     def places(column: str, value: str) -> list[str]:
@@ -217,7 +217,7 @@ def test_output_with_state_is_computed_from_the_start_without_erased_records(
     platform.end_sessions()
     forget_each()
 
-    left = [record for record in in_time(files, LATENESS) if record["shop"] != "shop-a" and record["id"] != one]
+    left = [record for record in in_time(files, WATERMARK_DELAY) if record["shop"] != "shop-a" and record["id"] != one]
     assert found(platform, pipeline) == silences(left)
     assert [places(*condition) for condition in conditions] == [[], []]
     assert audit.main(["--data"]).warnings == []

@@ -71,7 +71,7 @@ def _plant(platform: Platform) -> None:
     (logs / "json.log").write_text(json.dumps({"event": f"a row {json.dumps({'shop': WHO})}"}) + "\n")
     (logs / "airflow.log").write_text(f'"GET /exactly-once/search?q={quote(WHO, safe="")} HTTP/1.1" 200\n')
     platform.sql(
-        "INSERT INTO onlyonce_private.outbox (instance, output, unit, seq, life, key, payload, state, attempts, "
+        "INSERT INTO onlyonce_private.outbox (instance, output, unit, seq, checkpoint_id, key, payload, state, attempts, "
         "answered_at) "
         f"VALUES ('shop', 'mails', 'u', 0, gen_random_uuid(), $$page$$, $${json.dumps({'shop': WHO})}$$, "
         "'delivered', 1, now())"

@@ -52,14 +52,14 @@ def test_results_stay_when_old_days_go_and_what_needs_them_is_refused_or_begins_
     platform.put("shop", "5.jsonl", files[5])
     platform.run("shop")
     # As if the ids of these batches were collected, some days later.
-    platform.sql("UPDATE onlyonce_private.batches SET bucket = bucket - 500 WHERE lineage LIKE '%/receive/%'")
+    platform.sql("UPDATE onlyonce_private.batches SET bucket = bucket - 500 WHERE incarnation LIKE '%/receive/%'")
     platform.sql(
         "UPDATE onlyonce_private.pipelines SET gc_floor = (SELECT max(bucket) + 1 FROM onlyonce_private.batches)"
     )
 
     [done] = compact.main(["shop"]).tables["old records"]
 
-    # The window that is open began in the last commit, and a new life would begin before that one: nothing later was
+    # The window that is open began in the last commit, and a new incarnation would begin before that one: nothing later was
     # asked.
     first = shop_oracle.START + timedelta(days=1)
     records = shop_oracle.distinct(files[:6])

@@ -1,5 +1,5 @@
 """Windows whose records are read when they close: their rows are those of a batch over the records in time, whoever
-reads them, over kills and a new life."""
+reads them, over kills and a new incarnation."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ def in_time(files: list[list[dict[str, Any]]], name: str) -> Windows:
     for one in shop_oracle.distinct(files).to_dict("records"):
         at = (datetime.fromisoformat(one["at"]) - ZERO) // MICROSECOND
         for start, end in output.window.assign(at):  # type: ignore[union-attr]
-            if pd.isna(one["tide"]) or ZERO + end * MICROSECOND > one["tide"] - output.lateness:
+            if (
+                pd.isna(one["max_event_time"])
+                or ZERO + end * MICROSECOND > one["max_event_time"] - output.watermark_delay
+            ):
                 found[ZERO + start * MICROSECOND, one["shop"]].append(one)
     return found
 
@@ -88,7 +91,7 @@ def rows_are_those_of_a_batch(platform: Platform, files: list[list[dict[str, Any
 def test_rows_are_those_of_a_batch_over_the_records_in_time(
     new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object, by: str, seed: int, home: str
 ) -> None:
-    """Over a kill and a new life; late records stay out, and those of many batches come together.
+    """Over a kill and a new incarnation; late records stay out, and those of many batches come together.
 
     The name of the home may look like a pattern.
     """

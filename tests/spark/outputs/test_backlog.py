@@ -24,14 +24,14 @@ SHOPS = ["window_start", "shop", "sales", "cents"]
 
 
 def commits_of(platform: Platform, query: str) -> list[int]:
-    """How many batches of receive and closes each batch of an output's first life has read, in order."""
+    """How many batches of receive and closes each batch of an output's first incarnation has read, in order."""
     found = platform.sql(f"""
         SELECT o.batch_id, o.source_to->>'index' AS index, {READ_UPTO} AS upto
-        FROM onlyonce_private.batches o JOIN onlyonce_private.lineages l USING (lineage)
-        WHERE l.query = '{query}' AND l.life = 1 ORDER BY l.life, o.batch_id""")
+        FROM onlyonce_private.batches o JOIN onlyonce_private.incarnations l USING (incarnation)
+        WHERE l.query = '{query}' AND l.ordinal = 1 ORDER BY l.ordinal, o.batch_id""")
     assert set(found["index"]) == {"-1"}, "between two commits"
     received = platform.sql("""SELECT delta_version AS version FROM onlyonce_private.batches WHERE delta_version IS NOT NULL
-                               AND lineage LIKE '%/receive/%' UNION ALL SELECT delta_version FROM onlyonce_private.closes""")
+                               AND incarnation LIKE '%/receive/%' UNION ALL SELECT delta_version FROM onlyonce_private.closes""")
     upto = [-1, *found["upto"]]
     return [sum(after < version <= last for version in received["version"]) for after, last in pairwise(upto)]
 
@@ -39,7 +39,7 @@ def commits_of(platform: Platform, query: str) -> list[int]:
 def test_what_waits_is_cut_into_whole_commits_and_a_kill_between_two_parts_does_not_show(
     new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object
 ) -> None:
-    """Of several files each, with a compaction between them, another bound after the kill, and a new life that comes to
+    """Of several files each, with a compaction between them, another bound after the kill, and a new incarnation that comes to
     where the first one was in several batches.
 
     No part has more commits than the bound, each record is counted once, and the results are the batch oracle's."""
@@ -116,7 +116,7 @@ def test_a_first_reading_of_what_is_compacted_is_cut_into_whole_commits_and_no_k
 ) -> None:
     """New outputs begin over a table whose old commits, files and log entries are gone.
 
-    Each of them is killed in its second batch of each run; between the runs come new input, a compaction and a new life
+    Each of them is killed in its second batch of each run; between the runs come new input, a compaction and a new incarnation
     of one output. The results are the batch oracle's."""
     platform = new_platform("tests/support/before_compaction.py")
     files = shop_oracle.sales(120, 9)
@@ -152,7 +152,7 @@ def test_a_first_reading_of_what_is_compacted_is_cut_into_whole_commits_and_no_k
     in_time = shop_oracle.per_shop(records[~records["late"]])
     assert multiset(in_time, *SHOPS) == multiset(platform.table("shop/per_shop_later"), *SHOPS)
     assert multiset(records, "id") == multiset(platform.sql("SELECT id FROM results.each_later"))
-    parts = platform.sql("""SELECT l.query, count(*) AS parts FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+    parts = platform.sql("""SELECT l.query, count(*) AS parts FROM onlyonce_private.batches b JOIN onlyonce_private.incarnations l USING (incarnation)
                             WHERE b.source_to ? 'first_reading' GROUP BY 1""")
     assert min(parts["parts"]) >= 3
     assert set(parts["query"]) == {"per_shop_later", "each_later"}

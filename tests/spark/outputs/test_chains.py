@@ -18,7 +18,7 @@ from onlyonce.operate import audit
 from onlyonce.outputs import query, recompute
 from onlyonce.run import queries
 from tests.support.chained_oracle import Sums, best, in_delta, in_postgres, per_shop, rows
-from tests.support.chained_shop import LATENESS
+from tests.support.chained_shop import WATERMARK_DELAY
 from tests.support.cut_records import MINUTE, START, Record, at, came, cut, floor
 from tests.support.long_run import READ_UPTO, meanwhile, until
 from tests.support.platform import JOB_TIMEOUT, Platform
@@ -79,7 +79,9 @@ def test_a_chain_is_a_batch_over_a_batch_however_the_input_is_cut_and_where_runs
     platform.run("shop", "--close")
     ten = 10 * MINUTE
     timely = [
-        one for one, tide in came(files) if tide is None or floor(at(one), 10 * MINUTE) + ten > tide - 4 * LATENESS
+        one
+        for one, max_event_time in came(files)
+        if max_event_time is None or floor(at(one), 10 * MINUTE) + ten > max_event_time - 4 * WATERMARK_DELAY
     ]
     assert 0 < len(timely) < len(them)
     assert set(platform.sql("SELECT output FROM onlyonce.late")["output"]) == {"minutes", "fives", "tens"}
@@ -119,10 +121,16 @@ def test_a_backfill_of_what_leaves_late_records_out_goes_down_the_chain_once_its
 
     def near(put_in: datetime) -> Sums:
         """What windows of two minutes have of records in time, and before a moment of all."""
-        pairs = [(one, floor(at(one)) - back, tide) for one, tide in came(files) for back in (timedelta(0), MINUTE)]
-        late = timedelta(minutes=2) + LATENESS
+        pairs = [
+            (one, floor(at(one)) - back, max_event_time)
+            for one, max_event_time in came(files)
+            for back in (timedelta(0), MINUTE)
+        ]
+        late = timedelta(minutes=2) + WATERMARK_DELAY
         return per_shop(
-            (one, start) for one, start, tide in pairs if tide is None or start + late > tide or start < put_in
+            (one, start)
+            for one, start, max_event_time in pairs
+            if max_event_time is None or start + late > max_event_time or start < put_in
         )
 
     timely = near(START - timedelta(days=1))
@@ -144,7 +152,7 @@ def test_a_backfill_of_what_leaves_late_records_out_goes_down_the_chain_once_its
 def reads(platform: Platform, query: str) -> int:
     """The last version of `events` that a batch of an output has begun to read; -1: none has begun."""
     found = platform.sql(f"""SELECT max({READ_UPTO}) AS version FROM onlyonce_private.batches o
-                             JOIN onlyonce_private.lineages l ON l.lineage = o.lineage AND l.query = '{query}'""")[
+                             JOIN onlyonce_private.incarnations l ON l.incarnation = o.incarnation AND l.query = '{query}'""")[
         "version"
     ]
     return -1 if found.isna().all() else int(found[0])

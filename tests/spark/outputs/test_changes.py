@@ -1,4 +1,4 @@
-"""A living pipeline changes: what `onlyonce plan` says is what happens, and one command does it; `onlyonce release`."""
+"""A living pipeline changes: what `onlyonce plan` says is what happens, and one command does it; `onlyonce reprocess`."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def test_a_new_column_and_a_changed_function_are_refused_planned_and_done(
     assert table(platform, "cents", "sales") == before
     assert len(platform.events().query("oo_kind == 'kept'")) == len(FIRST)
     needs = {row["what"]: row["needs"] for row in plan.main(["shop"]).tables["changes"]}
-    assert needs["source of output sums"] == "a new lineage, a backfill"
-    assert [command.split()[1] for command in steps()] == ["lineage", "run", "backfill"]
+    assert needs["source of output sums"] == "a new incarnation, a backfill"
+    assert [command.split()[1] for command in steps()] == ["incarnation", "run", "backfill"]
 
     report = apply()
     assert report.warnings == []
@@ -87,7 +87,7 @@ def test_windows_of_another_size_take_the_place_of_the_old_ones(
     """
     started(platform, monkeypatch, output("sums"))
     platform.put("shop", "b.jsonl", SECOND)
-    declare(platform.home, output("sums", "window=Fixed(2 * MINUTE), lateness=MINUTE, sink=Delta()"))
+    declare(platform.home, output("sums", "window=Fixed(2 * MINUTE), watermark_delay=MINUTE, sink=Delta()"))
 
     apply()
     platform.run("shop", "--close")
@@ -131,10 +131,10 @@ def lines_of(*records: tuple[Any, ...]) -> list[dict[str, Any]]:
     return [{k: v for k, v in zip(names, one, strict=True) if v is not None} for one in records]
 
 
-def test_released_rows_are_kept_once_with_their_exact_values(
+def test_reprocessed_rows_are_kept_once_with_their_exact_values(
     platform: Platform, spark: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Invalid by a bound that was wrong, and remnants: taken in again, but for those that are kept already; again,
+    """Invalid by a bound that was wrong, and expired records: taken in again, but for those that are kept already; again,
     nothing."""
     plain = output("rows", "sink=Delta()")
     monkeypatch.setenv("ONLYONCE_PIPELINES", str(declare(platform.home, plain)))
@@ -147,17 +147,17 @@ def test_released_rows_are_kept_once_with_their_exact_values(
     platform.put("shop", "b.jsonl", [*lines_of(*EXACT), FIRST[0], sale(9, unknown="field")])
     platform.run("shop")
     platform.sql(floor.format(0))
-    assert len(platform.events().query("oo_kind == 'remnant'")) == 5
+    assert len(platform.events().query("oo_kind == 'expired'")) == 5
 
     with pytest.raises(Refused, match="invalid again"):
         reprocess.main(["shop", "--invalid", "--yes", *LOCAL])
     declare(platform.home, plain, more="max_ahead=timedelta(days=9)")
-    for kind in ("--invalid", "--remnant"):
+    for kind in ("--invalid", "--expired"):
         report = reprocess.main(["shop", kind, "--yes", *LOCAL])
         assert report.facts["kept already, left out"] == 1
     assert report.facts["lines"] == 4
     platform.run("shop")
-    for kind in ("--invalid", "--remnant"):
+    for kind in ("--invalid", "--expired"):
         reprocess.main(["shop", kind, "--reason", "horizon", "--yes", *LOCAL])
     platform.run("shop")
 
@@ -172,11 +172,11 @@ def test_released_rows_are_kept_once_with_their_exact_values(
     events = platform.events()
     assert multiset(events[events["oo_kind"] == "invalid"], "oo_raw")[("{",)] == 2
     assert set(events[events["oo_unknown"].notna()]["id"]) == {"s9"}
-    releases = platform.sql(
-        "SELECT kind, state, lines, left_out, taken_in_by FROM onlyonce.releases ORDER BY release_no"
+    reprocessings = platform.sql(
+        "SELECT kind, state, lines, left_out, taken_in_by FROM onlyonce.reprocessings ORDER BY reprocessing_no"
     )
-    assert multiset(releases, "kind", "state", "lines", "left_out") == Counter(
-        {("invalid", "released", 3, 1): 1, ("remnant", "released", 4, 1): 1}
+    assert multiset(reprocessings, "kind", "state", "lines", "left_out") == Counter(
+        {("invalid", "reprocessed", 3, 1): 1, ("expired", "reprocessed", 4, 1): 1}
     )
-    assert releases["taken_in_by"].notna().all()
+    assert reprocessings["taken_in_by"].notna().all()
     assert platform.sql("SELECT * FROM onlyonce.conservation WHERE conserved IS NOT TRUE").empty

@@ -1,4 +1,4 @@
-"""Windows close when the source falls silent, never past the clock; and the rule of lateness is one rule."""
+"""Windows close when the source falls silent, never past the clock; and the rule of watermark delay is one rule."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ WINDOWS: list[Window] = [
 
 
 @pytest.mark.parametrize("window", WINDOWS, ids=lambda w: type(w).__name__)
-def test_lateness_on_spark_is_the_rule_of_the_model(spark: Any, window: Window) -> None:
+def test_watermark_delay_on_spark_is_the_rule_of_the_model(spark: Any, window: Window) -> None:
     """closed_until as a Spark expression gives what the pure function gives, for any frontier, nulls too."""
     from pyspark.sql import functions as F
 
@@ -93,19 +93,21 @@ def test_lateness_on_spark_is_the_rule_of_the_model(spark: Any, window: Window) 
     from onlyonce.receive import events
 
     chance = random.Random(7)
-    lateness = timedelta(minutes=13)
+    watermark_delay = timedelta(minutes=13)
     frontiers = [_frontier(chance) for _ in range(300)]
     rows = [
-        (n, tuple(to_time(v) for v in (f.tide, f.ended, f.silent_tide, f.silent_clock)))
+        (n, tuple(to_time(v) for v in (f.max_event_time, f.ended, f.silent_max_event_time, f.silent_clock)))
         for n, f in enumerate(frontiers)
     ]
 
     frame = spark.createDataFrame(rows, f"n int, oo_frontier {events.FRONTIER}")
     found = (
-        frame.select("n", F.unix_micros(windows.closed_until(window, lateness)).alias("closed")).orderBy("n").collect()
+        frame.select("n", F.unix_micros(windows.closed_until(window, watermark_delay)).alias("closed"))
+        .orderBy("n")
+        .collect()
     )
 
-    wanted = [closed_until(f, window, micros(lateness)) for f in frontiers]
+    wanted = [closed_until(f, window, micros(watermark_delay)) for f in frontiers]
     assert wanted == [r.closed for r in found]
 
 

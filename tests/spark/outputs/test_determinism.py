@@ -88,7 +88,7 @@ def test_stable_input_of_an_output_made_from_another_is_stored(
 
 def test_a_backfill_of_an_output_made_from_another_is_stored(restless: Platform, spark: object) -> None:
     """The rows that the backfill has put in the place of the old ones are those that it stored before, under its own
-    lineage."""
+    incarnation."""
     restless.put("chained", "sales.jsonl", shop_oracle.sales(50, 1, duplicates=0)[0])
     restless.run("chained", "--close")
     columns = ("shop", "chance")
@@ -98,9 +98,9 @@ def test_a_backfill_of_an_output_made_from_another_is_stored(restless: Platform,
 
     [folder] = (restless.home / "data" / "chained" / "staged" / "per_shop").glob("*-drawn")
     stored = DeltaTable(str(folder)).to_pandas()
-    lineages = restless.sql("SELECT lineage FROM onlyonce.backfills")["lineage"]
+    incarnations = restless.sql("SELECT incarnation FROM onlyonce.backfills")["incarnation"]
     now = multiset(restless.table("chained/drawn"), *columns)
-    assert now == multiset(stored[stored["oo_lineage"].isin(lineages)], *columns)
+    assert now == multiset(stored[stored["oo_incarnation"].isin(incarnations)], *columns)
     assert not now & before
     assert now.total() == before.total() > 0
 

@@ -130,11 +130,11 @@ def _lose(*_: Any) -> None:
     raise Lost("after the rows were written, before their batch was ended")
 
 
-def _jobs(spark: Any, lineage: str) -> int:
+def _jobs(spark: Any, incarnation: str) -> int:
     store = spark._jsparkSession.sparkContext().statusStore()
     jobs = store.jobsList(None)
-    return sum(_of(jobs.apply(at), lineage) for at in range(jobs.size()))
+    return sum(_of(jobs.apply(at), incarnation) for at in range(jobs.size()))
 
 
-def _of(job: Any, lineage: str) -> bool:
-    return bool(job.description().isDefined()) and str(job.description().get()).startswith(lineage + "\n")
+def _of(job: Any, incarnation: str) -> bool:
+    return bool(job.description().isDefined()) and str(job.description().get()).startswith(incarnation + "\n")

@@ -17,7 +17,7 @@ from onlyonce.outputs import query
 from onlyonce.run import reset
 from tests.support.cut_records import START, Record, cut, in_time
 from tests.support.joined_oracle import COLUMNS, joined
-from tests.support.joined_shop import LATENESS
+from tests.support.joined_shop import WATERMARK_DELAY
 from tests.support.platform import Platform, multiset
 
 pytestmark = pytest.mark.spark
@@ -81,7 +81,7 @@ def test_a_join_is_that_of_a_batch_however_the_input_is_cut_and_where_runs_end(
                 with pytest.raises(FailPoint):
                     platform.run("shop")
     platform.run("shop", "--close")
-    timely = in_time(files, LATENESS)
+    timely = in_time(files, WATERMARK_DELAY)
     assert 0 < len(timely) < len(them)
 
     assert in_delta(platform, "paid") == joined(timely, "inner")

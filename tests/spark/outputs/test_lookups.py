@@ -164,10 +164,10 @@ def read_by(platform: Platform, query: str, cities: Cities) -> Callable[[int], i
     """Which version the rows of a receive batch met: that of the output's batch that has read them."""
     found = platform.sql(f"""
         SELECT r.batch_id AS batch, (SELECT o.lookups->'cities' FROM onlyonce_private.batches o
-            WHERE o.lineage = 'shop/{query}/1' AND (o.source_to->>'reservoirVersion')::bigint
+            WHERE o.incarnation = 'shop/{query}/1' AND (o.source_to->>'reservoirVersion')::bigint
                   - CASE WHEN (o.source_to->>'index')::bigint < 0 THEN 1 ELSE 0 END >= r.delta_version
             ORDER BY o.batch_id LIMIT 1) AS seen
-        FROM onlyonce_private.batches r WHERE r.lineage = 'shop/receive/1'""")
+        FROM onlyonce_private.batches r WHERE r.incarnation = 'shop/receive/1'""")
     by_batch = {int(row.batch): cities.of(row.seen) for row in found.itertuples()}
     return by_batch.__getitem__
 

@@ -18,7 +18,7 @@ from onlyonce.outputs import query
 from onlyonce.run import reset
 from tests.spark.outputs.test_joins import POINTS, plain
 from tests.support.cut_records import Record, at, cut, in_time
-from tests.support.joined_shop import LATENESS
+from tests.support.joined_shop import WATERMARK_DELAY
 from tests.support.platform import Platform
 from tests.support.stateful_shop import COLUMNS, GAP
 
@@ -84,7 +84,7 @@ def test_timers_fire_by_the_frontier_and_the_end_of_the_input_fires_those_that_a
         platform.put("shop", f"{name}.jsonl", one)
 
     give("a1", 0, 5)
-    give("b1", 34)  # a was silent from 5 to 25, but a record at 24 may come until the tide is 35
+    give("b1", 34)  # a was silent from 5 to 25, but a record at 24 may come until the max event time is 35
     platform.run("shop")
     assert told() == []
     give("b2", 35)
@@ -121,7 +121,7 @@ def test_an_output_with_state_is_that_of_its_records_in_time_however_they_are_cu
                 with pytest.raises(FailPoint):
                     platform.run(pipeline)
     platform.run(pipeline, "--close")
-    timely = in_time(files, LATENESS)
+    timely = in_time(files, WATERMARK_DELAY)
     assert 0 < len(timely) < len(them)
 
     assert found(platform, pipeline) == silences(timely)
@@ -132,9 +132,9 @@ def test_an_output_with_state_is_that_of_its_records_in_time_however_they_are_cu
 
 @pytest.mark.parametrize(
     "pipeline, ends_at",
-    [("till", "anew-after-clear"), pytest.param("shop", "output-before-end", marks=pytest.mark.slow)],
+    [("till", "from-start-after-clear"), pytest.param("shop", "output-before-end", marks=pytest.mark.slow)],
 )
-def test_a_new_life_computes_an_output_with_state_from_the_start_in_the_place_of_what_was_there(
+def test_a_new_incarnation_computes_an_output_with_state_from_the_start_in_the_place_of_what_was_there(
     new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch, pipeline: str, ends_at: str
 ) -> None:
     """Also where the old one has left a batch half written, and where the first start of the new one ends; once
@@ -164,7 +164,7 @@ def test_a_new_life_computes_an_output_with_state_from_the_start_in_the_place_of
     platform.run(pipeline, "--close")
     platform.run(pipeline)  # its own rows stay
 
-    assert found(platform, pipeline) == silences(in_time(files, LATENESS))
+    assert found(platform, pipeline) == silences(in_time(files, WATERMARK_DELAY))
     assert audit.main(["--data"]).warnings == []
     assert platform.sql("SELECT * FROM onlyonce.conservation WHERE conserved IS NOT TRUE").empty
 
@@ -173,7 +173,7 @@ def test_a_new_life_computes_an_output_with_state_from_the_start_in_the_place_of
 def test_an_upsert_has_the_newest_row_of_each_key(
     new_platform: Callable[..., Platform], spark: object, pipeline: str
 ) -> None:
-    """Of several in one batch, and over those of batches before; a new life from the start has the same."""
+    """Of several in one batch, and over those of batches before; a new incarnation from the start has the same."""
     platform = new_platform("tests/support/stateful_shop.py")
     chance = random.Random(6)
     files = cut(chance, records(chance, 40), 2)
@@ -189,7 +189,7 @@ def test_an_upsert_has_the_newest_row_of_each_key(
         )
         meant = {
             shop: (at, records)
-            for shop, what, at, _, records in sorted(silences(in_time(files, LATENESS)), key=lambda row: row[2])
+            for shop, what, at, _, records in sorted(silences(in_time(files, WATERMARK_DELAY)), key=lambda row: row[2])
             if what == "silent"
         }
         assert plain(rows[["shop", "at", "records"]]) == Counter((shop, *rest) for shop, rest in meant.items())

@@ -34,7 +34,11 @@ def test_a_session_that_reaches_out_of_the_span_is_whole(spark: SparkSession) ->
     """A span of one microsecond, as late rows have it, has all records of the session that starts there."""
     rows = [(f"{n}", "north", NOON + timedelta(seconds=5 * n), 100, 1.0) for n in range(5)]
     kept = spark.createDataFrame(rows, SHOP.schema).withColumns(
-        {"oo_event_time": F.col("at"), "oo_system_time": F.lit(NOON), "oo_frontier": F.lit(None).cast(events.FRONTIER)}
+        {
+            "oo_event_time": F.col("at"),
+            "oo_ingestion_time": F.lit(NOON),
+            "oo_frontier": F.lit(None).cast(events.FRONTIER),
+        }
     )
     context: Any = SimpleNamespace(pipeline=replace(SHOP, outputs=(OUTPUT,)), seen=NOTHING)
     reach: Any = SimpleNamespace(closed_until=lambda _: START + 3_600_000_000)
@@ -49,7 +53,7 @@ def test_a_session_that_reaches_out_of_the_span_is_whole(spark: SparkSession) ->
 
 def test_a_session_of_maps_is_compared_with_itself_before(spark: SparkSession) -> None:
     """A late row merges two sessions; Spark's own comparison takes neither maps nor variants."""
-    seconds, tide = (0, 15, 8), (None, None, NOON + timedelta(hours=1))
+    seconds, max_event_time = (0, 15, 8), (None, None, NOON + timedelta(hours=1))
     rows = [
         (
             f"{n}",
@@ -60,10 +64,10 @@ def test_a_session_of_maps_is_compared_with_itself_before(spark: SparkSession) -
             NOON,
             (None, None, None, None) if at is None else (at, None, None, None),
         )
-        for n, (second, at) in enumerate(zip(seconds, tide, strict=True))
+        for n, (second, at) in enumerate(zip(seconds, max_event_time, strict=True))
     ]
     kept = spark.createDataFrame(
-        rows, f"{SHOP.schema}, oo_system_time timestamp, oo_frontier {events.FRONTIER}"
+        rows, f"{SHOP.schema}, oo_ingestion_time timestamp, oo_frontier {events.FRONTIER}"
     ).withColumn("oo_event_time", F.col("at"))
     output = replace(OUTPUT, transform="tests.support.shop_transforms:by_id")
     context: Any = SimpleNamespace(pipeline=replace(SHOP, outputs=(output,)), seen=NOTHING)

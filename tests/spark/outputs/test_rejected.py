@@ -122,7 +122,7 @@ def told() -> dict[str, Counter[Any]]:
 def test_each_record_is_rejected_or_used_once_however_the_input_is_cut_and_where_a_run_ends(
     platform: Platform, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Over kills and new lives the rows are those of a batch over the sound records, and the others are told once each,
+    """Over kills and new incarnations the rows are those of a batch over the sound records, and the others are told once each,
     with the reason."""
     chance = random.Random(seed)
     records = sales(chance, 60)

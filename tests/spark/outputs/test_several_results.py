@@ -92,7 +92,7 @@ def wanted(records: list[dict[str, Any]]) -> dict[str, Counter[Any]]:
 def test_each_result_is_that_of_a_batch_however_the_input_is_cut_and_where_a_run_ends(
     platform: Platform, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """A run that ends after one sink of a batch and before the next is finished by the next run, and new lives write
+    """A run that ends after one sink of a batch and before the next is finished by the next run, and new incarnations write
     nothing twice."""
     chance = random.Random(seed)
     records = sales(chance, 60)
@@ -223,7 +223,7 @@ GAP = timedelta(seconds=20)
 def test_results_of_sessions_of_records_that_are_staged_and_in_files_are_those_of_a_batch(
     new_platform: Callable[..., Platform], spark: object, bounded: bool
 ) -> None:
-    """On the stream over a new life of each, and in a bounded run."""
+    """On the stream over a new incarnation of each, and in a bounded run."""
     platform = new_platform("tests/support/sorted_kinds.py")
     records = sales(random.Random(5), 60)
     parts = cut(random.Random(5), records)

@@ -26,7 +26,7 @@ def test_rows_are_staged_again_if_the_function_has_changed(spark: SparkSession, 
 
     def rows_under(declaration: str, frame: DataFrame) -> list[tuple[Any, ...]]:
         batch: Any = SimpleNamespace(
-            plan=SimpleNamespace(lineage="shop/picked/1", batch_id=3, declaration_hash=declaration)
+            plan=SimpleNamespace(incarnation="shop/picked/1", batch_id=3, declaration_hash=declaration)
         )
         return [tuple(row) for row in staged(context, query, OUTPUT, batch, frame).collect()]
 

@@ -1,4 +1,4 @@
-"""Where the open windows of an output are kept: what it was begun with stays for its life, and a new life takes what is
+"""Where the open windows of an output are kept: what it was begun with stays for its incarnation, and a new incarnation takes what is
 set."""
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ pytestmark = pytest.mark.spark
 DELTAS = "spark.sql.streaming.stateStore.minDeltasForSnapshot"
 
 
-def kept_in(life: int) -> set[str]:
-    """The kinds of files that the state of a life has."""
-    folder = settings.data_dir("shop") / "checkpoints" / "per_shop" / str(life) / "state" / "0" / "0"
+def kept_in(ordinal: int) -> set[str]:
+    """The kinds of files that the state of an incarnation has."""
+    folder = settings.data_dir("shop") / "checkpoints" / "per_shop" / str(ordinal) / "state" / "0" / "0"
     return {path.suffix for path in folder.glob("[0-9]*")}
 
 
-def test_an_output_goes_on_in_the_store_that_it_was_begun_in_and_a_new_life_takes_what_is_set(
+def test_an_output_goes_on_in_the_store_that_it_was_begun_in_and_a_new_incarnation_takes_what_is_set(
     new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object
 ) -> None:
     """From memory to RocksDB; `plan` tells of it. Each record is counted once."""
@@ -43,7 +43,7 @@ def test_an_output_goes_on_in_the_store_that_it_was_begun_in_and_a_new_life_take
     platform.give(monkeypatch, ONLYONCE_SHUFFLE_PARTITIONS="3")
     [told] = plan.main(["shop"]).warnings
     assert "state is memory, and the settings say rocksdb" in told
-    assert "in 2 partitions, and the settings say 3; onlyonce lineage new shop/per_shop" in told
+    assert "in 2 partitions, and the settings say 3; onlyonce reset shop/per_shop" in told
 
     reset.new("shop/per_shop", yes=True)
     platform.put("shop", "sales-2.jsonl", sales(2))

@@ -73,16 +73,16 @@ def by_the_log(platform: Platform, name: str) -> tuple[Windows, set[Any]]:
     """How many records the last pane of each open window must have, by what each batch met and when it began; and what
     is open."""
     met = platform.sql(f"""
-        SELECT c.window_start, c.window_end, c.in_time, b.system_time FROM onlyonce_private.window_counts c JOIN onlyonce_private.batches b USING (lineage, batch_id)
-        JOIN onlyonce_private.lineages l USING (lineage) WHERE c.output = '{name}' AND b.state = 'committed' ORDER BY l.life, b.batch_id""")
+        SELECT c.window_start, c.window_end, c.in_time, b.ingestion_time FROM onlyonce_private.window_counts c JOIN onlyonce_private.batches b USING (incarnation, batch_id)
+        JOIN onlyonce_private.incarnations l USING (incarnation) WHERE c.output = '{name}' AND b.state = 'committed' ORDER BY l.ordinal, b.batch_id""")
     times = platform.sql(f"""
-        SELECT b.system_time, b.state FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
-        WHERE l.query = '{name}' AND b.state = 'committed' ORDER BY l.life, b.batch_id""")
+        SELECT b.ingestion_time, b.state FROM onlyonce_private.batches b JOIN onlyonce_private.incarnations l USING (incarnation)
+        WHERE l.query = '{name}' AND b.state = 'committed' ORDER BY l.ordinal, b.batch_id""")
     trigger = SHOP.output(name).trigger
     written, waits = Counter[Any](), defaultdict[Any, list[datetime]](list)
     seen: Windows = Counter()
-    for now in times["system_time"]:
-        for row in met[met["system_time"] == now].itertuples():
+    for now in times["ingestion_time"]:
+        for row in met[met["ingestion_time"] == now].itertuples():
             window = row.window_start, row.window_end
             seen[window] += row.in_time
             waits[window] += [now] * row.in_time
@@ -124,7 +124,7 @@ def wanted(records: list[dict[str, Any]], name: str) -> Counter[Any]:
 def test_panes_are_those_that_the_log_decides_and_the_last_is_that_of_a_batch(
     new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Over kills and a new life of each, however the input is cut."""
+    """Over kills and a new incarnation of each, however the input is cut."""
     platform, chance = new_platform("tests/support/paned_shop.py"), random.Random(seed)
     monkeypatch.setattr(Clock, "chance", chance, raising=False)
     monkeypatch.setattr(Clock, "shows", START)

@@ -22,7 +22,7 @@ from tests.support.platform import Platform
 
 pytestmark = pytest.mark.spark
 
-LATENESS = timedelta(seconds=30)
+WATERMARK_DELAY = timedelta(seconds=30)
 WINDOWS: list[Fixed | Sliding] = [
     Fixed(timedelta(hours=1)),
     Fixed(timedelta(days=7), offset=timedelta(days=4)),
@@ -39,22 +39,24 @@ def test_the_same_windows_have_ended_by_the_last_end_as_by_what_is_closed(
 ) -> None:
     """It is never later than what is closed, and no window ends between the two."""
     chance, start = random.Random(7), to_micros(datetime(2026, 1, 1, tzinfo=UTC)) or 0
-    tides = [start + chance.randrange(micros(timedelta(days=365))) for _ in range(100)]
-    tides += [
-        end + micros(LATENESS) + by
+    progress = [start + chance.randrange(micros(timedelta(days=365))) for _ in range(100)]
+    progress += [
+        end + micros(WATERMARK_DELAY) + by
         for end in (start, micros(timedelta(days=20_537, hours=22)))
         for by in (-1000, 0, 1000)
     ]
     rows = spark.createDataFrame(
-        [(tuple(map(to_time, astuple(Frontier(tide=tide)))),) for tide in tides], f"oo_frontier {events.FRONTIER}"
+        [(tuple(map(to_time, astuple(Frontier(max_event_time=max_event_time)))),) for max_event_time in progress],
+        f"oo_frontier {events.FRONTIER}",
     )
 
     found = [
-        row.found for row in rows.select(F.unix_micros(windows.last_closed(window, LATENESS)).alias("found")).collect()
+        row.found
+        for row in rows.select(F.unix_micros(windows.last_closed(window, WATERMARK_DELAY)).alias("found")).collect()
     ]
 
-    for tide, last in zip(tides, found, strict=True):
-        closed = closed_until(Frontier(tide=tide), window, micros(LATENESS))
+    for max_event_time, last in zip(progress, found, strict=True):
+        closed = closed_until(Frontier(max_event_time=max_event_time), window, micros(WATERMARK_DELAY))
         assert closed is not None
         assert last == max(-(-end // MILLI) * MILLI for end in ends(window, closed))
 
@@ -104,7 +106,9 @@ def test_only_a_function_that_waits_for_ends_of_windows_has_a_watermark_that_mov
 ) -> None:
     """What may wait for a time inside a window has the exact one."""
     function, expected = case
-    output = Output(name="o", transform="a:b", window=Fixed(timedelta(hours=1)), lateness=LATENESS, sink=Delta())
+    output = Output(
+        name="o", transform="a:b", window=Fixed(timedelta(hours=1)), watermark_delay=WATERMARK_DELAY, sink=Delta()
+    )
     stream = spark.readStream.format("rate").load().select(
         F.lit("kept").alias("oo_kind"), F.col("timestamp").alias("oo_event_time"), F.lit(None).cast(events.FRONTIER).alias("oo_frontier"),
         F.lit("a").alias("shop"), F.col("value").alias("cents"),
@@ -117,7 +121,7 @@ def test_only_a_function_that_waits_for_ends_of_windows_has_a_watermark_that_mov
 def test_sessions_have_the_exact_one() -> None:
     """They end at any time."""
     window: Window = Session(timedelta(minutes=1))
-    assert str(windows.last_closed(window, LATENESS)) == str(windows.closed_until(window, LATENESS))
+    assert str(windows.last_closed(window, WATERMARK_DELAY)) == str(windows.closed_until(window, WATERMARK_DELAY))
 
 
 def test_a_batch_without_rows_is_planned_only_when_a_window_has_ended(
@@ -133,7 +137,7 @@ def test_a_batch_without_rows_is_planned_only_when_a_window_has_ended(
             [{"id": str(number), "shop": "a", "at": f"2026-01-01T{at}Z", "cents": 1, "weight": 1.0}],
         )
         platform.run("shop")
-        found = platform.sql("SELECT count(*) AS n FROM onlyonce_private.batches WHERE lineage = 'shop/per_shop/1'")
+        found = platform.sql("SELECT count(*) AS n FROM onlyonce_private.batches WHERE incarnation = 'shop/per_shop/1'")
         batches.append(int(found["n"][0]))
 
     assert [after - before for before, after in zip([0, *batches], batches, strict=False)] == [2, 1, 1, 2]

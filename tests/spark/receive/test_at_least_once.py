@@ -51,10 +51,10 @@ def test_each_delivery_is_kept_and_a_bounded_run_is_exactly_once(loose: Platform
         "SELECT sum(invalid) AS invalid, sum(late) FILTER (WHERE query = 'per_shop') AS late FROM onlyonce.batches"
     )
     assert (int(fates["invalid"][0]), int(fates["late"][0])) == (1, int(records["late"].sum()))
-    tides = loose.sql(
+    progress = loose.sql(
         "SELECT max_event_time_after AS latest FROM onlyonce.batches WHERE query = 'receive' ORDER BY batch"
     )["latest"]
-    assert [pd.Timestamp(t) for t in tides] == [
+    assert [pd.Timestamp(t) for t in progress] == [
         pd.to_datetime(records[records["batch"] <= n]["at"]).max() for n in range(2)
     ]
 

@@ -21,12 +21,12 @@ from tests.support.platform import Platform, multiset
 pytestmark = pytest.mark.spark
 
 NEVER, ALWAYS = "0", str(1 << 30)
-OF_A_RUN = ["oo_system_time"]
+OF_A_RUN = ["oo_ingestion_time"]
 OF_ITS_PLACE = ["oo_high", "oo_low", "oo_partition"]
 """By position the id has the folder of the platform in it; without an exchange a record's partition is that of whoever
 read it."""
 UNITS = "SELECT unique_id, rows, content_hash FROM onlyonce.commits WHERE unique_id LIKE '%/receive/%'"
-FATES = "SELECT batch, records_in, kept, invalid, remnant, duplicate FROM onlyonce.batches WHERE query = 'receive'"
+FATES = "SELECT batch, records_in, kept, invalid, expired, duplicate FROM onlyonce.batches WHERE query = 'receive'"
 ONE_OUTPUT, LOOSE, BY_PLACE = (
     f"tests/support/lean_{name}.py" for name in ("shop_of_one", "loose_shop", "shop_by_place")
 )

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.spark
 
 def test_each_line_has_the_fate_that_is_stated(new_platform: Callable[..., Platform], spark: object) -> None:
     """Every kind of bad line is invalid with its reason and raw content (of one that is too large, how it begins); each
-    good one beside them is kept with its event time and reaches the sink, and no other; the tide is that of what is
+    good one beside them is kept with its event time and reaches the sink, and no other; the max event time is that of what is
     kept; a second run does nothing."""
     platform = new_platform("tests/support/plain.py")
     platform.put("plain", "lines.jsonl", [])

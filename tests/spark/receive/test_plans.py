@@ -48,23 +48,25 @@ class Plans:
         self._before = max((e.executionId() for e in self._all()), default=-1)
         self._stages_before = max((s.stageId() for s in self._stages()), default=-1)
 
-    def of(self, lineage: str, operator: str) -> list[Plan]:
+    def of(self, incarnation: str, operator: str) -> list[Plan]:
         """The executions of a query's batches in which an operator stands; what Delta does for itself is left out."""
-        mine = [e for e in self._all() if e.executionId() > self._before and e.description().startswith(lineage + "\n")]
+        mine = [
+            e for e in self._all() if e.executionId() > self._before and e.description().startswith(incarnation + "\n")
+        ]
         plans = [Plan(operators(e.physicalPlanDescription())) for e in mine]
         return [plan for plan in plans if plan.has(operator)]
 
-    def crossed(self, lineage: str) -> int:
+    def crossed(self, incarnation: str) -> int:
         """The most rows that a stage of a query's batches has read from a table and given to an exchange."""
-        return max(int(s.shuffleWriteRecords()) for s in self._of(lineage) if s.inputRecords())
+        return max(int(s.shuffleWriteRecords()) for s in self._of(incarnation) if s.inputRecords())
 
-    def exchanged(self, lineage: str) -> int:
+    def exchanged(self, incarnation: str) -> int:
         """How many rows all stages of a query's batches have given to exchanges."""
-        return sum(int(s.shuffleWriteRecords()) for s in self._of(lineage))
+        return sum(int(s.shuffleWriteRecords()) for s in self._of(incarnation))
 
-    def _of(self, lineage: str) -> list[Any]:
+    def _of(self, incarnation: str) -> list[Any]:
         new = [s for s in self._stages() if s.stageId() > self._stages_before and s.description().isDefined()]
-        return [s for s in new if s.description().get().startswith(lineage + "\n")]
+        return [s for s in new if s.description().get().startswith(incarnation + "\n")]
 
     def _stages(self) -> list[Any]:
         nothing = self._gateway.new_array(self._gateway.jvm.double, 0)

@@ -59,13 +59,13 @@ def disagreements() -> list[str]:
 
 
 @pytest.mark.whole
-def test_rows_written_as_they_come_are_all_there_through_a_new_life(
+def test_rows_written_as_they_come_are_all_there_through_a_new_incarnation(
     new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A window takes rows until it closes, in this life or the next, none twice; files are written once, at the close,
+    """A window takes rows until it closes, in this incarnation or the next, none twice; files are written once, at the close,
     also where a stream is joined and mapped.
 
-    The audit counts the same. A new life may begin before there is anything new."""
+    The audit counts the same. A new incarnation may begin before there is anything new."""
     monkeypatch.setattr(audit, "SECOND_LOOK_SECONDS", 0.0)
     platform = new_platform("tests/support/as_they_come.py")
     sales = [sale("a1", 10), sale("b1", 20, "b")], [sale("a2", 30), sale("a3", 70)], [sale("a4", 40)], [sale("a5", 600)]

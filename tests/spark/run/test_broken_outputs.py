@@ -127,7 +127,7 @@ def test_broken_outputs_stop_no_other(
 
     named = {name for name in BROKEN if re.search(rf"(output|does) {name}\b", str(ended.value))}
     assert named == {*BROKEN} - SENT
-    committed = platform.sql("SELECT DISTINCT split_part(lineage, '/', 2) AS query FROM onlyonce.batches")["query"]
+    committed = platform.sql("SELECT DISTINCT split_part(incarnation, '/', 2) AS query FROM onlyonce.batches")["query"]
     assert {*committed} == {"receive", "per_shop", *SENT}
     columns = ("window_start", "shop", "sales", "cents")
     expected = shop_oracle.per_shop(shop_oracle.distinct([records]))

@@ -1,4 +1,4 @@
-"""A batch that was killed half written and whose checkpoint is lost then: a new life withdraws or finishes it, nothing
+"""A batch that was killed half written and whose checkpoint is lost then: a new incarnation withdraws or finishes it, nothing
 is twice."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from onlyonce.run import reset
-from tests.spark.run.test_lineages import checkpoint, lost
+from tests.spark.run.test_incarnations import checkpoint, lost
 from tests.spark.sinks.test_sinks import found, sessions, sliding
 from tests.support import shop_oracle
 from tests.support.check_shop import check
@@ -19,10 +19,10 @@ pytestmark = pytest.mark.spark
 
 
 def killed(platform: Platform, query: str, point: str, nth: int) -> None:
-    """A run is killed, its query's checkpoint lost, a new life asked for."""
+    """A run is killed, its query's checkpoint lost, a new incarnation asked for."""
     code, output = platform.run_killed(point, "shop", nth=nth)
     assert code == -signal.SIGKILL, f"{point}: exit {code}\n{output[-3000:]}"
-    [begun] = platform.sql("SELECT lineage FROM onlyonce_private.batches WHERE state = 'begun'").lineage
+    [begun] = platform.sql("SELECT incarnation FROM onlyonce_private.batches WHERE state = 'begun'").incarnation
     assert begun.startswith(f"shop/{query}/")
     lost(checkpoint(query, int(begun.rsplit("/", 1)[1])))
     platform.end_sessions()
@@ -62,7 +62,7 @@ def test_a_half_written_batch_without_a_checkpoint_is_withdrawn_or_finished(plat
 def test_a_half_written_batch_of_any_kind_of_output_is_finished(
     new_platform: Callable[..., Platform], server: Server, spark: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows as they come, sliding windows and sessions, in a first life and in a later one, are as if nothing had
+    """Rows as they come, sliding windows and sessions, in a first incarnation and in a later one, are as if nothing had
     been."""
     monkeypatch.setenv("TEST_OTHER_DATABASE", server.url("writer", server.new_database()))
     platform = new_platform("tests/support/kinds.py")

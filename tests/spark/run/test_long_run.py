@@ -155,7 +155,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, target: str, function: Callable[...
 
 
 def somebody_elses_commit(platform: Platform) -> None:
-    """A version of `events` that is no batch of receive's, as maintenance or `lineage new` makes one."""
+    """A version of `events` that is no batch of receive's, as maintenance or `onlyonce reset` makes one."""
     table = DeltaTable(str(settings.data_dir("shop") / "events"))
     write_deltalake(table, pa.schema(table.schema().to_arrow()).empty_table(), mode="append")
 

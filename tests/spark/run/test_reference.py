@@ -58,7 +58,7 @@ def test_user_counts_equals_the_textbook(new_platform: Callable[..., Platform], 
     platform.run("user_counts", "--bounded")
 
     records = oracle.distinct(files, oracle.USER_COUNTS)
-    fates = oracle.lateness_by_cut(cut(files, FILES_A_BATCH["user_counts"]), "2min", "1min", of=oracle.USER_COUNTS)
+    fates = oracle.fates_by_cut(cut(files, FILES_A_BATCH["user_counts"]), "2min", "1min", of=oracle.USER_COUNTS)
     in_time = oracle.only(records, fates[~fates["late"]], oracle.USER_COUNTS)
     for rows, suffix in ((in_time, ""), (records, "@1"), (records, "")):
         if rows is records and not suffix:
@@ -82,7 +82,7 @@ def check_flights(platform: Platform) -> int:
     platform.run("flights", "--close")
 
     records = oracle.distinct(files, oracle.FLIGHTS)
-    fates = oracle.lateness_by_cut(cut(files, FILES_A_BATCH["flights"]), "2h", "1h")
+    fates = oracle.fates_by_cut(cut(files, FILES_A_BATCH["flights"]), "2h", "1h")
     in_time = oracle.only(records, fates[~fates["late"]], oracle.FLIGHTS)
     exact = ["flights", "delay_minutes"]
     for rows in (in_time, records):

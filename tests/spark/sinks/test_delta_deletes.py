@@ -42,7 +42,7 @@ def opened(log: Log, spark: Any) -> Table:
         log,
         spark,
         f"deletes_{next(NUMBERS)}",
-        lambda _: Delta(write="upsert", keys="id", newest_by="position", deletes="gone"),
+        lambda _: Delta(write="upsert", keys="id", sequence_by="position", delete_when="gone"),
     )
 
 

@@ -25,12 +25,12 @@ SCHEMA = "id string, position string, value long, gone boolean, valid_from times
 NUMBERS = count()
 
 
-def opened(log: Log, spark: Any, deletes: str | None = "gone") -> Table:
+def opened(log: Log, spark: Any, delete_when: str | None = "gone") -> Table:
     return Table(
         log,
         spark,
         f"history_{next(NUMBERS)}",
-        lambda _: Delta(write="history", keys="id", newest_by="position", deletes=deletes),
+        lambda _: Delta(write="history", keys="id", sequence_by="position", delete_when=delete_when),
     )
 
 
@@ -71,7 +71,9 @@ def test_each_version_holds_until_the_next_change_of_its_key(shared: Log, spark:
     for number, first in enumerate(range(0, len(changes), size)):
         part = [row(change) for change in changes[first : first + size]]
         point = (*POINTS, None)[(number + seed) % (len(POINTS) + 1)]
-        if point is not None and (any(one.deleted for one in changes[first : first + size]) or "deletes" not in point):
+        if point is not None and (
+            any(one.deleted for one in changes[first : first + size]) or "delete_when" not in point
+        ):
             with killed(point), pytest.raises(Killed):
                 table.write(SCHEMA, *part)
         table.write(SCHEMA, *part)
@@ -97,7 +99,7 @@ def test_a_version_that_comes_late_stands_between_its_neighbours_and_so_does_a_d
 
 def test_what_has_no_place_in_a_history_is_refused_and_changes_nothing(shared: Log, spark: Any) -> None:  # noqa: F811
     """Two changes of a key at one position, a version without a beginning, rows that don't say when they begin."""
-    table = opened(shared, spark, deletes=None)
+    table = opened(shared, spark, delete_when=None)
     with pytest.raises(InvariantBroken, match="two rows of one batch have the keys"):
         table.write(SCHEMA, row(Change(1, "a", "c", 1)), row(Change(1, "a", "d", 2)))
     with pytest.raises(Refused, match="'valid_from', by which rows are put in order, is null"):

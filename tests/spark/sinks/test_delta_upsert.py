@@ -55,10 +55,10 @@ def rows_of(spark: SparkSession, path: Path) -> Counter[str]:
 @pytest.mark.parametrize(
     ("kind", "by"),
     [
-        ("deletes", ["part"]),
+        ("delete_when", ["part"]),
         *(
             pytest.param(kind, by, marks=pytest.mark.whole)
-            for kind, by in (("plain", []), ("newest", ["part"]), ("deletes", []))
+            for kind, by in (("plain", []), ("newest", ["part"]), ("delete_when", []))
         ),
     ],
 )
@@ -70,7 +70,7 @@ def test_an_upsert_is_that_of_a_merge(spark: SparkSession, tmp_path: Path, kind:
     for path in (ours, sparks):
         tables_commit.make(path, spark.createDataFrame([], SCHEMA).schema, spark, by, {})
     newer = None if kind == "plain" else delta_upsert.as_new(["position"])
-    gone = "gone" if kind == "deletes" else None
+    gone = "gone" if kind == "delete_when" else None
     for number in range(4):
         rows = spark.createDataFrame(batch(chance, gone=gone is not None), SCHEMA + (", gone boolean" if gone else ""))
         if number == 2:

@@ -23,15 +23,17 @@ pytestmark = pytest.mark.spark
 
 SCHEMA = "id string, position string, value long, gone boolean"
 SINKS: dict[str, Callable[[str], Sink]] = {
-    "delta": lambda table: Delta(write="upsert", keys="id", newest_by="position"),
-    "postgres": lambda table: Postgres(table=table, write="upsert", keys="id", newest_by="position", deletes="gone"),
+    "delta": lambda table: Delta(write="upsert", keys="id", sequence_by="position"),
+    "postgres": lambda table: Postgres(
+        table=table, write="upsert", keys="id", sequence_by="position", delete_when="gone"
+    ),
     "mysql": lambda table: MySQL(
         table=table.replace(".", "_"),
         connection=VARIABLE,
         write="upsert",
         keys="id",
-        newest_by="position",
-        deletes="gone",
+        sequence_by="position",
+        delete_when="gone",
     ),
 }
 NUMBERS = count()
@@ -53,7 +55,7 @@ def test_the_rows_are_those_that_the_source_has(
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Without `deletes` a deleted row stays, with the mark that the function gave it; else it goes (of Delta:
+    """Without `delete_when` a deleted row stays, with the mark that the function gave it; else it goes (of Delta:
     test_delta_deletes)."""
     chance = random.Random(1)  # in two of three batches the newest is not what comes last
     if sink == "mysql":

@@ -19,7 +19,7 @@ from tests.support.platform import Platform, Server, multiset
 
 pytestmark = pytest.mark.spark
 
-GAP, LATENESS = timedelta(seconds=20), timedelta(minutes=1)
+GAP, WATERMARK_DELAY = timedelta(seconds=20), timedelta(minutes=1)
 
 
 def sliding(records: pd.DataFrame, *, in_time: bool = False) -> Counter[Any]:
@@ -45,7 +45,7 @@ def sessions(records: pd.DataFrame, *, in_time: bool = False) -> Counter[Any]:
 
 
 def _closed(records: pd.DataFrame) -> pd.Series:
-    return pd.to_datetime(records["tide"], utc=True) - LATENESS
+    return pd.to_datetime(records["max_event_time"], utc=True) - WATERMARK_DELAY
 
 
 def _counted(frame: pd.DataFrame) -> Counter[Any]:
@@ -140,7 +140,7 @@ def test_every_kind_of_window_is_the_batch_over_all_rows_once_backfilled(late_ki
 @pytest.mark.fault
 @pytest.mark.parametrize("case", range(int(os.environ.get("ONLYONCE_CASES", "5"))))
 def test_stream_and_backfill_are_the_batch_whatever_comes_and_is_killed(late_kinds: Platform, case: int) -> None:
-    """Random disorder, lateness, batch boundaries, re-deliveries, and a kill in the stream and in the backfill."""
+    """Random disorder, watermark delay, batch boundaries, re-deliveries, and a kill in the stream and in the backfill."""
     chance = random.Random(ledger.chosen_seed() + case)
     print(f"seed {ledger.chosen_seed()}, case {case}")
     files = shop_oracle.sales(

@@ -80,14 +80,14 @@ def assert_corrected(platform: Platform, put: Put, monkeypatch: pytest.MonkeyPat
     put([test_kafka.sale(1), test_kafka.sale(3)])
     platform.run("shop")
 
-    times = platform.sql("SELECT system_time FROM onlyonce.batches WHERE query = 'receive' ORDER BY batch")[
-        "system_time"
+    times = platform.sql("SELECT ingestion_time FROM onlyonce.batches WHERE query = 'receive' ORDER BY batch")[
+        "ingestion_time"
     ]
     assert [time > real + YEAR / 2 for time in times] == [True, True, False]
     assert abs(times.iloc[-1] - real) < timedelta(hours=1)
     fates = platform.sql(
-        "SELECT sum(duplicate)::int AS duplicate, sum(remnant)::int AS remnant, sum(kept)::int AS kept FROM "
+        "SELECT sum(duplicate)::int AS duplicate, sum(expired)::int AS expired, sum(kept)::int AS kept FROM "
         "onlyonce.batches WHERE query = 'receive'"
     )
-    assert fates.iloc[0].to_dict() == {"duplicate": int(by_id), "remnant": 0, "kept": 4 - int(by_id)}
+    assert fates.iloc[0].to_dict() == {"duplicate": int(by_id), "expired": 0, "kept": 4 - int(by_id)}
     assert doctor.main(["--grace=0"]).tables["findings"] == []

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from onlyonce.api.messages import Kafka
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.incarnations import Driver
 from onlyonce.core.errors import Refused
 from onlyonce.sources.source_kafka import Bounds, Ranges, Topic
 from tests.support.broker import CLEANABLE, Broker

@@ -64,17 +64,17 @@ def test_each_message_has_one_fate(spark: Any, new_platform: Callable[..., Platf
     platform.run("orders", "--close")
 
     events = platform.events("orders")
-    of = {kind: events[events.oo_kind == kind] for kind in ("kept", "invalid", "remnant")}
+    of = {kind: events[events.oo_kind == kind] for kind in ("kept", "invalid", "expired")}
     kept = Counter({(f"o{number}", number): 1 for number in range(40)} | {("unknown-field", 103): 1})
     assert multiset(of["kept"], "order", "cents") == kept
-    assert of["remnant"].empty
+    assert of["expired"].empty
     bad = Counter(line for line in lines if _is_bad(line))
     assert Counter(of["invalid"].oo_raw) == bad
     assert {_held(line) for line in bad} == {b"no json", b"\xff\xfe", b'{"a":1}{"b":2}', 100, 101, 102}
     no_id = of["invalid"][of["invalid"].oo_reason.str.contains("record id column order is missing")]
     assert {_held(line) for line in no_id.oo_raw} == {100, 101}
     assert [json.loads(line)["more"] for line in of["kept"].oo_unknown.dropna()] == [{"x": 1}]
-    fates = platform.sql("""SELECT sum(records_in), sum(kept), sum(invalid), sum(remnant), sum(duplicate), sum(unknown_fields)
+    fates = platform.sql("""SELECT sum(records_in), sum(kept), sum(invalid), sum(expired), sum(duplicate), sum(unknown_fields)
                             FROM onlyonce.batches WHERE query = 'receive'""")
     invalid = sum(bad.values())
     assert [int(n) for n in fates.iloc[0]] == [len(lines), 41, invalid, 0, len(lines) - 41 - invalid, 1]

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from onlyonce.api.pipeline import Delta, Files, Growing, Output, Pipeline
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.incarnations import Driver
 from onlyonce.core.locations import Location
 from onlyonce.engine import session
 from onlyonce.sources import discovery, listing, manifest, source_files

@@ -130,14 +130,16 @@ def test_a_clock_that_was_ahead_is_corrected_for_what_comes_next(
     put(shop, 1, {"web": [[Sale("web", "w", 0, 1), Sale("web", "w2", 1, 1)]], "till": [[Sale("till", "t2", 1, 2)]]})
     shop.run("shop")
 
-    times = shop.sql("SELECT system_time FROM onlyonce.batches WHERE query = 'receive' ORDER BY batch")["system_time"]
+    times = shop.sql("SELECT ingestion_time FROM onlyonce.batches WHERE query = 'receive' ORDER BY batch")[
+        "ingestion_time"
+    ]
     assert all(time > real + timedelta(days=364) for time in times[:2])
     assert all(abs(time - real) < timedelta(hours=1) for time in times[2:])
     fates = shop.sql(
-        "SELECT sum(duplicate)::int AS duplicate, sum(remnant)::int AS remnant, sum(kept)::int AS kept FROM "
+        "SELECT sum(duplicate)::int AS duplicate, sum(expired)::int AS expired, sum(kept)::int AS kept FROM "
         "onlyonce.batches WHERE query = 'receive'"
     )
-    assert fates.iloc[0].to_dict() == {"duplicate": 1, "remnant": 0, "kept": 4}
+    assert fates.iloc[0].to_dict() == {"duplicate": 1, "expired": 0, "kept": 4}
     assert doctor.main(["--grace=0"]).tables["findings"] == []
 
 
@@ -223,7 +225,7 @@ def test_the_watermark_waits_for_what_is_declared_and_not_idle(shop: Platform, m
         put(shop, number, each)
         shop.run("shop")
         model.run(each, Clock.shows)
-        assert closed_upto(shop) == model.tide
+        assert closed_upto(shop) == model.max_event_time
 
     step(0, timedelta(0), web=[Sale("web", "w0", 100, 1)], till=[Sale("till", "t0", 10, 2)])
     assert sources(shop) == {"web": (100, False, False), "till": (10, False, True)}

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from onlyonce.api.pipeline import Custom, Files, Growing, Pipeline
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.incarnations import Driver
 from onlyonce.core.errors import Refused
 from onlyonce.sources import discovery, folders, source_files
 from onlyonce.sources.discovery import Inbox

@@ -22,7 +22,7 @@ from tests.support import sparks_writer
 
 pytestmark = pytest.mark.spark
 
-INDEXED = "high,at,lineage"
+INDEXED = "high,at,incarnation"
 TIMES = [
     datetime(1, 1, 1, tzinfo=UTC),
     datetime(2026, 1, 1, 0, 0, 0, 999_000, tzinfo=UTC),
@@ -36,9 +36,9 @@ def rows(spark: SparkSession) -> DataFrame:
     given = [
         ("kept" if n % 2 else "control", n - 9, TIMES[n % 3] if n % 2 else None, f"shop/{n}", n) for n in range(18)
     ]
-    return spark.createDataFrame(given, "kind string, high long, at timestamp, lineage string, free int").repartition(
-        2, "high"
-    )
+    return spark.createDataFrame(
+        given, "kind string, high long, at timestamp, incarnation string, free int"
+    ).repartition(2, "high")
 
 
 def written(rows: DataFrame, folder: Path) -> list[Path]:
@@ -79,7 +79,7 @@ def test_what_spark_reads_and_skips_by_is_what_its_own_writer_would_have_written
         "true",
         "high = 3",
         "at >= timestamp'2026-01-01'",
-        "kind = 'kept' AND lineage > 'shop/3'",
+        "kind = 'kept' AND incarnation > 'shop/3'",
         "at IS NULL",
     ):
         found, wanted = (Counter(map(str, _read(spark, path, chosen))) for path in (ours, sparks))

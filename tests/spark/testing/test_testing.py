@@ -14,7 +14,7 @@ import pytest
 from onlyonce import Delta, FileSink, Output, Pipeline, Postgres, Refused
 from onlyonce.testing import NotTheSame, backfill, ended, holds, rows_at, run, silent, then
 from tests.spark.outputs.test_transcripts import at, bounds, expected_of, micros_of
-from tests.support.shop import LATENESS, MINUTE, SHOP
+from tests.support.shop import MINUTE, SHOP, WATERMARK_DELAY
 from tests.transcripts import pipelines, story
 from tests.transcripts.differences import differences
 from tests.transcripts.story import FOLDER, Outcome, Step, Story
@@ -89,11 +89,11 @@ def test_a_late_row_waits_for_a_backfill_which_makes_the_next_generation() -> No
 
 
 def test_the_clock_says_what_is_too_far_ahead() -> None:
-    """A batch has the system time that it is given."""
+    """A batch has the ingestion time that it is given."""
     told = run(SHOP, rows_at(NOON, [sale(1, 0), sale(2, 2 * 86_400)]), close=True)
 
     assert (told.kept, len(told.invalid)) == (1, 1)
-    assert "ahead of the system time" in told.invalid[0]["reason"]
+    assert "ahead of the ingestion time" in told.invalid[0]["reason"]
 
 
 def test_an_early_pane_takes_the_place_of_the_one_before() -> None:
@@ -157,7 +157,7 @@ def test_a_function_that_does_not_hold_is_found_out(function: str) -> None:
     """The order of a list, a draw, the first that comes, numbers of a batch: told with the window, the rows and the
     cut."""
     with pytest.raises(NotTheSame) as told:
-        holds(of(function, lateness=LATENESS), SALES, examples=3)
+        holds(of(function, watermark_delay=WATERMARK_DELAY), SALES, examples=3)
 
     said = str(told.value)
     assert "output out, window 2026-03-01 12:0" in said
@@ -170,7 +170,7 @@ def test_a_function_that_does_not_hold_is_found_out(function: str) -> None:
 @pytest.mark.parametrize("function", ["sorted_list", "opening"])
 def test_a_function_that_holds_passes(function: str) -> None:
     """Lists in an order of their own, the earliest by its time, and means, whose last digits may differ."""
-    holds(of(function, lateness=LATENESS), SALES, examples=3)
+    holds(of(function, watermark_delay=WATERMARK_DELAY), SALES, examples=3)
 
 
 def test_holds_without_hypothesis_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

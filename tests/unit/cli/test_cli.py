@@ -132,8 +132,8 @@ def test_a_command_that_cannot_be_read_is_a_wrong_request() -> None:
     "command",
     [
         "status",
-        "lineage list",
-        "lineage new a/b",
+        "incarnations",
+        "reset a/b",
         "commits flights",
         "sql 'select 1'",
         "run flights",
@@ -177,7 +177,7 @@ def test_a_stopped_server_of_the_home_is_not_waited_for(no_platform: Path, comma
         "stop",
         "late",
         "invalid",
-        "remnant",
+        "expired",
         "feed",
         "backfill --from 2013-01-01 --to 2013-01-02",
     ],
@@ -245,7 +245,7 @@ def test_each_command_about_pipelines_takes_their_file() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "column"), [("status", "pipeline"), ("lag", "pipeline"), ("lineage list", "lineage")]
+    ("command", "column"), [("status", "pipeline"), ("lag", "pipeline"), ("incarnations", "incarnation")]
 )
 def test_status_shows_only_the_pipelines_of_a_given_file(
     command: str, column: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -357,7 +357,7 @@ def test_a_backfill_of_no_interval_is_refused_before_anything_is_asked(
 
 
 @pytest.mark.parametrize("options, yes", [([], False), (["--yes"], True)])
-def test_a_new_life_is_only_described_without_yes(
+def test_a_new_incarnation_is_only_described_without_yes(
     options: list[str], yes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from onlyonce.run import reset
@@ -369,7 +369,7 @@ def test_a_new_life_is_only_described_without_yes(
 
     monkeypatch.setattr(reset, "new", new)
 
-    result = runner.invoke(app, ["lineage", "new", "flights/receive", "--json", *options])
+    result = runner.invoke(app, ["reset", "flights/receive", "--json", *options])
 
     assert json.loads(result.stdout)["facts"] == {"target": "flights/receive", "yes": yes, "from_kept": False}
 
@@ -398,8 +398,8 @@ def test_rows_as_a_table_group_counts_and_leave_ids_as_they_are(monkeypatch: pyt
 
 BATCHES = [
     {
-        "lineage": "flights/per_carrier/1", "batch": n, "state": "committed", "epoch": 1, "in": 1200 * n, "kept": 1190,
-        "duplicate": n, "invalid": 0, "remnant": 0, "in_time": 5000 * n, "late": None if n else 3, "committed_at": WHEN,
+        "incarnation": "flights/per_carrier/1", "batch": n, "state": "committed", "epoch": 1, "in": 1200 * n, "kept": 1190,
+        "duplicate": n, "invalid": 0, "expired": 0, "in_time": 5000 * n, "late": None if n else 3, "committed_at": WHEN,
     }
     for n in range(3)
 ]  # fmt: skip
@@ -412,9 +412,9 @@ COMMITS = [
 ]  # fmt: skip
 CHANGES = [
     {
-        "pipeline": "flights", "query": "per_carrier", "what": "lateness of output per_carrier", "before": "1:00:00",
-        "after": "2:00:00", "needs": "a new lineage, a backfill",
-        "why": "Spark's watermark has its own memory: rows in time by the new lateness would be dropped",
+        "pipeline": "flights", "query": "per_carrier", "what": "watermark_delay of output per_carrier", "before": "1:00:00",
+        "after": "2:00:00", "needs": "a new incarnation, a backfill",
+        "why": "Spark's watermark has its own memory: rows in time by the new watermark delay would be dropped",
     }
 ]  # fmt: skip
 LINES = [{"reason": "not JSON", "raw": "x" * 5000, "place": "a file/in a folder.jsonl:7"}]
@@ -453,11 +453,11 @@ def test_an_audit_with_findings_ends_with_one(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("argv", [[], ["flights"]])
-def test_collect_is_the_entry_point_and_shows_its_report(monkeypatch: pytest.MonkeyPatch, argv: list[str]) -> None:
+def test_gc_is_the_entry_point_and_shows_its_report(monkeypatch: pytest.MonkeyPatch, argv: list[str]) -> None:
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql://nowhere")
-    monkeypatch.setattr(gc, "main", lambda given: Report("collect", "c", {"asked": given}, warnings=["2 are left"]))
+    monkeypatch.setattr(gc, "main", lambda given: Report("gc", "c", {"asked": given}, warnings=["2 are left"]))
 
-    result = runner.invoke(app, ["collect", *argv, "--json"])
+    result = runner.invoke(app, ["gc", *argv, "--json"])
 
     shown = json.loads(result.stdout)
     assert (result.exit_code, shown["facts"], shown["warnings"]) == (0, {"asked": argv}, ["2 are left"])
@@ -477,15 +477,16 @@ def test_help_names_every_command() -> None:
         "run",
         "backfill",
         "audit",
-        "collect",
-        "lineage",
+        "gc",
+        "incarnations",
+        "reset",
         "status",
         "sql",
         "commits",
         "batches",
         "late",
         "invalid",
-        "remnant",
+        "expired",
     ]
 
     assert [name for name in names if name not in shown] == []
@@ -519,7 +520,7 @@ def test_a_broken_declaration_completes_nothing(monkeypatch: pytest.MonkeyPatch,
     assert shell._named("fl") == []
 
 
-@pytest.mark.parametrize("command", ["audit", "doctor", "collect", "plan", "trace flights x"])
+@pytest.mark.parametrize("command", ["audit", "doctor", "gc", "plan", "trace flights x"])
 def test_a_command_that_takes_long_says_nothing_on_standard_output(command: str) -> None:
     """Progress is on standard error, and only on a terminal: JSON may be piped."""
     result = runner.invoke(app, [*command.split(), "--json"])
@@ -559,7 +560,7 @@ def test_each_option_of_a_job_is_declared_once() -> None:
         ("run", {"pipeline": "a", "every": 5.0, "close": False}, ["a"]),
         ("run", {"pipeline": "a", "every": 2.0, "close": True}, ["a", "--close", "--every", "2.0"]),
         (
-            "release",
+            "reprocess",
             {"pipeline": "a", "invalid": True, "batch": 0, "reason": "-1"},
             ["a", "--invalid", "--batch", "0", "--reason=-1"],
         ),

@@ -17,10 +17,10 @@ WHEN = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 FRONTIERS = [
     Frontier(),
-    Frontier(tide=to_micros(WHEN + timedelta(hours=5, microseconds=1))),
-    Frontier(tide=to_micros(WHEN), ended=to_micros(WHEN + 3 * HOUR)),
+    Frontier(max_event_time=to_micros(WHEN + timedelta(hours=5, microseconds=1))),
+    Frontier(max_event_time=to_micros(WHEN), ended=to_micros(WHEN + 3 * HOUR)),
     Frontier(to_micros(WHEN), None, to_micros(WHEN + 4 * HOUR), to_micros(WHEN + 2 * HOUR)),
-    Frontier(tide=-1, ended=-7_200_000_001),
+    Frontier(max_event_time=-1, ended=-7_200_000_001),
 ]
 
 
@@ -37,7 +37,7 @@ FRONTIERS = [
     ids=str,
 )
 def test_late_rows_are_those_of_the_models_rule(window: Window) -> None:
-    output = Output(name="o", transform="m:f", sink=Delta(), window=window, lateness=HOUR / 2)
+    output = Output(name="o", transform="m:f", sink=Delta(), window=window, watermark_delay=HOUR / 2)
     rows = [
         (to_micros(WHEN + n * HOUR / 7) or 0, known) for n in range(-30, 60) for known in FRONTIERS
     ] + [(-1, known) for known in FRONTIERS]  # fmt: skip
@@ -50,14 +50,16 @@ def test_late_rows_are_those_of_the_models_rule(window: Window) -> None:
     wanted = set()
     for at, (time, known) in enumerate(rows):
         ends = [window.last_end(time)] if isinstance(window, Session) else [end for _, end in window.assign(time)]
-        wanted |= {(at, end) for end in ends if is_late(known, window, micros(output.lateness), time, end)}
+        wanted |= {(at, end) for end in ends if is_late(known, window, micros(output.watermark_delay), time, end)}
     assert found == wanted
     assert wanted
 
 
 def _events(rows: list[tuple[int, Frontier]]) -> pa.RecordBatch:
     instant = pa.timestamp("us", tz="UTC")
-    frontier = pa.struct([(name, instant) for name in ("tide", "ended", "silent_tide", "silent_clock")])
+    frontier = pa.struct(
+        [(name, instant) for name in ("max_event_time", "ended", "silent_max_event_time", "silent_clock")]
+    )
     stamped = [{name: to_time(value) for name, value in vars(known).items()} for _, known in rows]
     columns = {
         "oo_event_time": pa.array([to_time(time) for time, _ in rows], instant),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from onlyonce.commitlog.lineages import Driver, Lineages
+from onlyonce.commitlog.incarnations import Driver, Incarnations
 from onlyonce.context import RESTARTS, Query, drain_query
 from onlyonce.core.errors import InvariantBroken, Retryable
 from onlyonce.core.runs import Stopped
@@ -59,7 +59,7 @@ class Frame:
 @pytest.fixture
 def drain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
     """Drains a frame under an epoch that stays the highest."""
-    monkeypatch.setattr(Lineages, "check_epoch", lambda *_: None)
+    monkeypatch.setattr(Incarnations, "check_epoch", lambda *_: None)
 
     def drained(frame: Frame, between: Callable[[], None] = lambda: None, look: Any = lambda _: None) -> None:
         driver = Driver("shop/receive/1", 1, 1, "run")

@@ -60,7 +60,7 @@ def test_what_is_right_passes() -> None:
     declared = pipeline(
         source=Files(inbox="/data/in", max_files_a_batch=3),
         outputs=(
-            output(lateness=timedelta(hours=2), stable_input=True),
+            output(watermark_delay=timedelta(hours=2), stable_input=True),
             made(sink=Postgres(table="results.total", write="upsert", keys=("window_start",), connection="URL")),
             output("now", window=Sliding(timedelta(hours=2), timedelta(hours=1)), panes="early", sink=UPSERT),
             output("visits", window=Session(timedelta(minutes=5))),
@@ -81,7 +81,7 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "an unknown option of a pipeline": (
         lambda: pipeline(max_ahed=1), "Pipeline: unknown option 'max_ahed'", "did you mean 'max_ahead'?"),
     "an unknown option of an output": (
-        lambda: output(latenes=1), "Output: unknown option 'latenes'", "did you mean 'lateness'?"),
+        lambda: output(watermark_dely=1), "Output: unknown option 'watermark_dely'", "did you mean 'watermark_delay'?"),
     "an unknown option of Files": (
         lambda: files(max_file_a_batch=1), "Files: unknown option", "did you mean 'max_files_a_batch'?"),
     "an unknown option of Delta": (lambda: delta(key=("a",)), "Delta: unknown option 'key'", "did you mean 'keys'?"),
@@ -127,12 +127,12 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "a pipeline's name with an @": (lambda: pipeline(name="shop@3"), "pipeline name 'shop@3'", "lower case"),
     "a transform without a function": (lambda: output(transform="shop"), "'shop' is not of the form 'module:function'", ""),
     "a transform that is a path": (lambda: output(transform="a/shop.py:f"), "is not of the form 'module:function'", ""),
-    "a negative lateness": (lambda: output(lateness=timedelta(-1)), "lateness .* is negative", "0 waits for nothing"),
-    "a lateness that is a number": (lambda: output(lateness=5), r"Output\(lateness=5\)", "lateness=timedelta("),
-    "a lateness finer than the watermark": (
-        lambda: output(lateness=timedelta(microseconds=1500)), "parts of a millisecond", "round it"),
-    "lateness without a window": (
-        lambda: output(window=None, lateness=timedelta(1)), "lateness without a window", "nothing is late"),
+    "a negative watermark_delay": (lambda: output(watermark_delay=timedelta(-1)), "watermark_delay .* is negative", "0 waits for nothing"),
+    "a watermark delay that is a number": (lambda: output(watermark_delay=5), r"Output\(watermark_delay=5\)", "watermark_delay=timedelta("),
+    "a watermark delay finer than the watermark": (
+        lambda: output(watermark_delay=timedelta(microseconds=1500)), "parts of a millisecond", "round it"),
+    "watermark_delay without a window": (
+        lambda: output(window=None, watermark_delay=timedelta(1)), "watermark_delay without a window", "nothing is late"),
     "unknown panes": (lambda: output(panes="late"), "panes 'late'", "'on_time', 'at_close', 'early'"),
     "early panes that are appended": (
         lambda: output(panes="early"), "early panes give the same window again", "write='upsert'"),
@@ -188,9 +188,9 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
         lambda: pipeline(outputs=(output(window=Session(timedelta(1))), made())), "closed panes", "an output of its own"),
     "made from no windows": (
         lambda: pipeline(outputs=(output(window=None), made())), "closed panes", "an output of its own"),
-    "made with a lateness of its own": (
-        lambda: pipeline(outputs=(output(), output("b", from_output="per_shop", lateness=timedelta(1)))),
-        "has the lateness of per_shop", "leave it out"),
+    "made with a watermark delay of its own": (
+        lambda: pipeline(outputs=(output(), output("b", from_output="per_shop", watermark_delay=timedelta(1)))),
+        "has the watermark delay of per_shop", "leave it out"),
     "neither a transform nor an output whose result it is": (
         lambda: output(transform=""), "output per_shop has no transform", "from_output names that output"),
     "a result of early panes": (
@@ -268,7 +268,7 @@ def test_columns_are_read_from_the_schema(schema: str, columns: list[str]) -> No
 def test_a_declaration_can_not_be_changed_afterwards() -> None:
     """What was checked stays what it was."""
     declared: Any = pipeline()
-    for thing, option in ((declared, "name"), (declared.outputs[0], "lateness"), (declared.source, "inbox")):
+    for thing, option in ((declared, "name"), (declared.outputs[0], "watermark_delay"), (declared.source, "inbox")):
         with pytest.raises(AttributeError):
             setattr(thing, option, None)
 

@@ -92,8 +92,8 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
         "also has no windows",
     ),
     "late ones that never come": (lambda: pipeline(minutes(), hours(late="recompute")), "minutes leaves late records out"),
-    "a lateness without windows of its own": (
-        lambda: pipeline(minutes(), hours(window=Fixed(MINUTE), lateness=MINUTE)), "has the lateness of minutes"),
+    "a watermark delay without windows of its own": (
+        lambda: pipeline(minutes(), hours(window=Fixed(MINUTE), watermark_delay=MINUTE)), "has the watermark delay of minutes"),
 }  # fmt: skip
 
 
@@ -159,9 +159,9 @@ def test_a_span_goes_down_the_chain_to_the_windows_that_are_made_of_it() -> None
 def test_what_an_output_before_decides_is_part_of_the_declaration() -> None:
     """Its function: a backfill.
 
-    Its windows or its lateness: a new life and a backfill. No chain: nothing more is said.
+    Its windows or its watermark_delay: a new incarnation and a backfill. No chain: nothing more is said.
     """
-    made, waits = pipeline(minutes(), hours()), pipeline(minutes(lateness=MINUTE), hours())
+    made, waits = pipeline(minutes(), hours()), pipeline(minutes(watermark_delay=MINUTE), hours())
     other = pipeline(minutes(transform=f"{ME}:of_closed"), hours())
     was = load.parts(made, "hours")
 
@@ -177,10 +177,10 @@ def test_what_an_output_before_decides_is_part_of_the_declaration() -> None:
 
 
 def test_the_windows_of_a_chain_know_those_before_them() -> None:
-    """Their lateness, and whether late records come through at all."""
+    """Their watermark delay, and whether late records come through at all."""
     made = pipeline(
-        minutes(lateness=MINUTE, late="recompute"),
-        hours(lateness=2 * MINUTE),
+        minutes(watermark_delay=MINUTE, late="recompute"),
+        hours(watermark_delay=2 * MINUTE),
         hours(name="days", from_output="hours", window=Fixed(DAY)),
     )
     hour, day = (made.output(name).window for name in ("hours", "days"))

@@ -82,7 +82,7 @@ def test_a_pipeline_that_rejects_nothing_is_as_it_was_and_one_that_does_is_anoth
         (Fixed(MINUTE), False, Need.BOTH),
         (Fixed(MINUTE), True, Need.BACKFILL),
         (None, True, Need.NOTHING),
-        (None, False, Need.LINEAGE),
+        (None, False, Need.INCARNATION),
     ],
 )
 def test_a_plan_tells_of_another_function_as_of_a_changed_transform(

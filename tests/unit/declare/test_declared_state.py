@@ -143,8 +143,8 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "late rows folded in": (lambda: output(late="recompute"), "can't be computed again"),
     "a backfill": (lambda: output(on_backfill="skip"), "no backfill computes it"),
     "an upsert of any row": (lambda: output(sink=Delta(write="upsert", keys="device")), "nothing says which is the newest"),
-    "a history": (lambda: output(sink=Postgres(table="r.t", write="history", keys="device", newest_by="since")), "does more"),
-    "deletes": (lambda: output(sink=Postgres(table="r.t", write="upsert", keys="device", newest_by="since", deletes="gone")), "does more"),
+    "a history": (lambda: output(sink=Postgres(table="r.t", write="history", keys="device", sequence_by="since")), "does more"),
+    "delete_when": (lambda: output(sink=Postgres(table="r.t", write="upsert", keys="device", sequence_by="since", delete_when="gone")), "does more"),
     "an increment": (lambda: output(sink=Postgres(table="r.t", write="increment", keys="device")), "write='increment'. does more"),
     "files": (lambda: output(sink=FileSink(shards=1)), "does more"),
     "made from it": (
@@ -174,7 +174,7 @@ def test_the_schema_of_the_state_is_found_by_the_processors_init_in_whatever_ord
     assert load.state(Output(name="rows", transform="m:f", sink=Delta())) == ""
 
 
-def test_the_state_decides_the_fingerprint_and_another_one_needs_a_new_life() -> None:
+def test_the_state_decides_the_fingerprint_and_another_one_needs_a_new_incarnation() -> None:
     """Another key, bound, schema, version, or another state of the processor."""
     others: tuple[dict[str, Any], ...] = (
         {"keys": ("device", "id")}, {"timers_within": MINUTE}, {"schema": "device string"}, {"state_version": 2},
@@ -185,10 +185,10 @@ def test_the_state_decides_the_fingerprint_and_another_one_needs_a_new_life() ->
     now = load.parts(made[-1], "silences")
     for one in made[:-1]:
         assert {change.need for change in changes("silences", load.parts(one, "silences"), now)} <= {
-            Need.LINEAGE,
+            Need.INCARNATION,
             Need.NOTHING,
         }
-        assert Need.LINEAGE in {change.need for change in changes("silences", load.parts(one, "silences"), now)}
+        assert Need.INCARNATION in {change.need for change in changes("silences", load.parts(one, "silences"), now)}
 
 
 def test_another_code_over_the_same_state_goes_on_and_a_changed_state_does_not() -> None:
@@ -204,7 +204,7 @@ def test_another_code_over_the_same_state_goes_on_and_a_changed_state_does_not()
     assert (changed.part, changed.before, changed.need) == (
         "state of output silences",
         "value count: n bigint, m bigint",
-        Need.LINEAGE,
+        Need.INCARNATION,
     )
     [changed] = changes("silences", sent(wider), sent(now))
     assert changed.need is Need.NAME
@@ -218,13 +218,13 @@ def test_another_code_over_the_same_state_goes_on_and_a_changed_state_does_not()
     assert {change.need for change in changes("silences", without, now)} == {Need.NAME}
 
 
-def test_a_changed_state_plans_a_new_life_from_the_start() -> None:
+def test_a_changed_state_plans_a_new_incarnation_from_the_start() -> None:
     """As a command of its own, whatever has changed."""
-    now = load.parts(pipeline(output(lateness=MINUTE)), "silences")
+    now = load.parts(pipeline(output(watermark_delay=MINUTE)), "silences")
     found = changes("silences", load.parts(pipeline(output()), "silences"), now)
-    step = plan.new_life_step("shop", output(lateness=MINUTE), found, 0, 1)
+    step = plan.reset_step("shop", output(watermark_delay=MINUTE), found, 0, 1)
     assert step is not None
-    assert (step.command, step.start) == ("onlyonce lineage new shop/silences --yes", {})
+    assert (step.command, step.start) == ("onlyonce reset shop/silences --yes", {})
 
 
 def test_an_output_without_state_has_no_word_of_it() -> None:
@@ -247,4 +247,4 @@ def test_a_backfill_leaves_it_out_and_refuses_it_by_name() -> None:
     for refused in (lambda: backfill.chosen(pipeline(output(), by_windows), "silences"), lambda: what_to_do(output())):
         with pytest.raises(Refused, match="has a state of its own") as told:
             refused()
-        assert "onlyonce lineage new PIPELINE/silences --yes" in str(told.value.hint)
+        assert "onlyonce reset PIPELINE/silences --yes" in str(told.value.hint)

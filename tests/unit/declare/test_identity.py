@@ -188,10 +188,10 @@ def test_the_stored_parts_and_their_hash_stay() -> None:
     assert written["events"] == {"columns": columns, "event_time": "at"}
     assert written["outputs"]["per_shop"] == {
         "transform": "tests.support.shop_transforms:per_shop", "source": "f", "window": {"kind": "fixed", "size": "0:01:00"},
-        "lateness": "0:01:00", "panes": "on_time", "from_output": "events", "target": "delta:shop/per_shop", "write": "append", "keys": [],
+        "watermark_delay": "0:01:00", "panes": "on_time", "from_output": "events", "target": "delta:shop/per_shop", "write": "append", "keys": [],
         "stable_input": False, "late": "keep", "on_backfill": "refuse",
     }  # fmt: skip
-    assert [identity.digest(received), identity.digest(written)] == ["e23efe9c55def686", "32cdfc16edd3f106"]
+    assert [identity.digest(received), identity.digest(written)] == ["e23efe9c55def686", "2cc8f159d9287764"]
 
 
 def test_the_order_of_columns_and_the_schema_are_part_of_every_query() -> None:
@@ -217,4 +217,7 @@ def test_the_order_of_columns_and_the_schema_are_part_of_every_query() -> None:
 
 def test_a_frontier_is_noted_under_the_names_of_its_column() -> None:
     """The note of a commit is compared when the commit is tried again."""
-    assert Frontier(tide=5).content == '{"ended": null, "silent_clock": null, "silent_tide": null, "tide": 5}'
+    assert (
+        Frontier(max_event_time=5).content
+        == '{"ended": null, "max_event_time": 5, "silent_clock": null, "silent_max_event_time": null}'
+    )

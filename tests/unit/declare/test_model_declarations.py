@@ -302,7 +302,11 @@ def test_a_fingerprint_follows_what_decides_the_results(module: Callable[[str], 
     plain = shop(name)
     totals, of_totals, other = plain.outputs
     longer = Output(
-        name="totals", transform=totals.transform, sink=Delta(), window=totals.window, lateness=timedelta(minutes=1)
+        name="totals",
+        transform=totals.transform,
+        sink=Delta(),
+        window=totals.window,
+        watermark_delay=timedelta(minutes=1),
     )
     elsewhere = Output(name="other", transform=other.transform, sink=Delta(path="x/y"))
     changes: list[tuple[dict[str, Any], set[str]]] = [

@@ -56,31 +56,31 @@ def test_flights_leave_unknown_delays_out(tmp_path: Path) -> None:
     assert oracle.only(records, ids, oracle.FLIGHTS)["arr_delay"].tolist() == [-4]
 
 
-def test_late_is_an_end_at_or_before_the_tide_less_the_lateness(tmp_path: Path) -> None:
+def test_late_is_an_end_at_or_before_the_max_event_time_less_the_watermark_delay(tmp_path: Path) -> None:
     first = write(tmp_path / "a", event(1, "00:10:00"), event(2, "00:00:00"))
     second = write(tmp_path / "b", event(1, "00:10:00"), event(3, "00:07:59.999"), event(4, "00:08:00"), "{")
     third = write(tmp_path / "c", event(5, "00:09:00"), event(6, "00:07:00"))
-    table = oracle.lateness_by_cut([[first], [second], [third]], "2min", "1min", oracle.USER_COUNTS)
+    table = oracle.fates_by_cut([[first], [second], [third]], "2min", "1min", oracle.USER_COUNTS)
     found = table.set_index("event_id")["late"].to_dict()
     # e2: nothing is late in the first batch. e3: its window ends at 8:00, just there. e4: it ends at 9:00.
     assert found == {"e1": False, "e2": False, "e3": True, "e4": False, "e5": False, "e6": True}
     assert table["batch"].tolist() == [0, 0, 1, 1, 2, 2]
-    table = oracle.lateness_by_cut([[first], [second], [third]], "2min 1ms", "1min", oracle.USER_COUNTS)
+    table = oracle.fates_by_cut([[first], [second], [third]], "2min 1ms", "1min", oracle.USER_COUNTS)
     assert not table.set_index("event_id").loc["e3", "late"]
 
 
 @pytest.mark.parametrize(
-    ("pipeline", "of", "files_a_batch", "lateness", "window", "late"),
+    ("pipeline", "of", "files_a_batch", "watermark_delay", "window", "late"),
     [
         ("flights", oracle.FLIGHTS, 4, "2h", "1h", 188),
         ("user_counts", oracle.USER_COUNTS, 3, "2min", "1min", 24),
     ],
 )
 def test_the_shipped_cut_makes_some_records_late(
-    tmp_path: Path, pipeline: str, of: oracle.Input, files_a_batch: int, lateness: str, window: str, late: int
+    tmp_path: Path, pipeline: str, of: oracle.Input, files_a_batch: int, watermark_delay: str, window: str, late: int
 ) -> None:
     feed_files(pipeline, tmp_path, duplicates=0)  # first deliveries are cut alike with duplicates
     files = sorted(tmp_path.iterdir())
     batches = [files[start : start + files_a_batch] for start in range(0, len(files), files_a_batch)]
-    assert oracle.lateness_by_cut(batches, lateness, window, of)["late"].sum() == late
+    assert oracle.fates_by_cut(batches, watermark_delay, window, of)["late"].sum() == late
     assert of.record_id == DATA_SETS[pipeline].record_id

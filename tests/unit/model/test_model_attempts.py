@@ -8,9 +8,9 @@ import pytest
 
 from onlyonce.core import locations, stored_names
 
-LIFE = stored_names.lineage("shop", "receive", 3)
+INCARNATION = stored_names.incarnation("shop", "receive", 3)
 TRANSACTIONS = [
-    *(stored_names.transaction(LIFE, by) for by in (stored_names.EVENTS_BY, stored_names.MARKER_BY)),
+    *(stored_names.transaction(INCARNATION, by) for by in (stored_names.EVENTS_BY, stored_names.MARKER_BY)),
     *(
         stored_names.transaction("shop", by)
         for by in (stored_names.FILES_BY, stored_names.RANGES_BY, stored_names.TURNS_BY)

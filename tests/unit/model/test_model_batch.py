@@ -27,13 +27,13 @@ from onlyonce.core.frontier import Frontier
 
 QUICK = settings(max_examples=50, deadline=None)
 PLAN = Plan(
-    lineage="shop/receive/2",
+    incarnation="shop/receive/2",
     batch_id=5,
     source_from={"version": 1},
     source_to={"version": 2},
     offsets_hash="aa",
     partitions=2,
-    system_time=datetime(2026, 1, 1, tzinfo=UTC),
+    ingestion_time=datetime(2026, 1, 1, tzinfo=UTC),
     bucket=7,
     settings={"spark.sql.shuffle.partitions": "2"},
     mode="exactly_once",
@@ -44,13 +44,13 @@ counts = st.integers(0, 10**12)
 
 def test_a_replay_of_the_same_offsets_passes_whatever_else_has_changed() -> None:
     """All else is taken from the log."""
-    later = PLAN.system_time + timedelta(days=1)
+    later = PLAN.ingestion_time + timedelta(days=1)
 
-    check_replay(PLAN, replace(PLAN, partitions=9, system_time=later, settings={}, bucket=0, declaration_hash="d2"))
+    check_replay(PLAN, replace(PLAN, partitions=9, ingestion_time=later, settings={}, bucket=0, declaration_hash="d2"))
 
 
 def test_a_replay_of_other_offsets_is_refused_with_the_way_out() -> None:
-    """The message has both offsets and the command for a new life of this query."""
+    """The message has both offsets and the command for a new incarnation of this query."""
     meant = replace(PLAN, offsets_hash="bb", source_to={"version": 3})
     with pytest.raises(Refused) as refusal:
         check_replay(PLAN, meant)
@@ -58,8 +58,8 @@ def test_a_replay_of_other_offsets_is_refused_with_the_way_out() -> None:
     assert "shop/receive/2/5" in refusal.value.what
     assert str(PLAN.source_to) in refusal.value.what
     assert str(meant.source_to) in refusal.value.what
-    assert "onlyonce lineage new shop/receive" in refusal.value.hint
-    assert "lineage new shop/receive/2" not in refusal.value.hint
+    assert "onlyonce reset shop/receive" in refusal.value.hint
+    assert "reset shop/receive/2" not in refusal.value.hint
 
 
 def test_offsets_are_compared_by_the_hash_of_the_whole_file() -> None:
@@ -101,15 +101,15 @@ def test_a_file_that_was_lost_since_begins_the_batch_anew_or_is_refused() -> Non
     with pytest.raises(Refused, match="/inbox/a") as refusal:
         check_files(PLAN, meant, 3)
     assert "put the file back" in refusal.value.hint
-    assert "onlyonce lineage new shop/receive" in refusal.value.hint
-    assert "lineage new shop/receive/2" not in refusal.value.hint
+    assert "onlyonce reset shop/receive" in refusal.value.hint
+    assert "reset shop/receive/2" not in refusal.value.hint
 
 
 @QUICK
 @given(counts, counts, counts, counts)
 def test_receive_is_conserved_when_every_record_has_one_fate(k: int, i: int, r: int, d: int) -> None:
-    """in = kept + invalid + remnant + duplicate; one more or one less stops the batch."""
-    outcome = Outcome(read=k + i + r + d, kept=k, invalid=i, remnant=r, duplicate=d)
+    """in = kept + invalid + expired + duplicate; one more or one less stops the batch."""
+    outcome = Outcome(read=k + i + r + d, kept=k, invalid=i, expired=r, duplicate=d)
 
     check_receive("shop/receive/2/5", outcome)
     for wrong in (k + i + r + d + 1, k + i + r + d - 1, None):
@@ -157,7 +157,7 @@ def test_no_time_stays_no_time() -> None:
 
 def test_a_stream_closes_by_what_batches_before_have_read() -> None:
     """Each batch closes the windows from where the one before ended, up to where its own reading begins; so does a
-    later life."""
+    later incarnation."""
     first = replace(PLAN, source_from=None, source_to={"reservoirVersion": 3})
     second = replace(PLAN, source_from=first.source_to, source_to={"reservoirVersion": 5})
     third = replace(PLAN, source_from=second.source_to, source_to={"reservoirVersion": 9})

@@ -24,7 +24,7 @@ HOUR = timedelta(hours=1)
         (Sliding, {"size": HOUR, "slide": 600}, "Sliding(slide=600)", "for example slide=timedelta("),
         (Session, {"gap": None}, "Session(gap=None)", "for example gap=timedelta("),
         (AfterTime, {"time": "30 s"}, "AfterTime(time='30 s')", "did you mean time=timedelta(seconds=30)"),
-        (Output, {"lateness": "2 days"}, "Output(lateness='2 days')", "did you mean lateness=timedelta(days=2)"),
+        (Output, {"watermark_delay": "2 days"}, "Output(watermark_delay='2 days')", "did you mean watermark_delay=timedelta(days=2)"),
         (Pipeline, {"max_ahead": None}, "Pipeline(max_ahead=None)", "for example max_ahead=timedelta("),
         (Webhook, {"timeout": 30}, "Webhook(timeout=30)", "for example timeout=timedelta("),
     ],

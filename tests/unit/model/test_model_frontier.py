@@ -40,7 +40,7 @@ windows = st.sampled_from(
         ),
     ]
 )
-latenesses = st.integers(0, 10 * SECOND)
+watermark_delayes = st.integers(0, 10 * SECOND)
 events = st.lists(
     st.one_of(
         st.tuples(st.just("batch"), st.none() | times),
@@ -62,98 +62,109 @@ def after(frontier: Frontier, event: tuple[object, ...]) -> Frontier:
 
 
 @QUICK
-@given(events, windows, latenesses)
-def test_closed_until_never_moves_back(happened: list[tuple[object, ...]], window: Window, lateness: int) -> None:
+@given(events, windows, watermark_delayes)
+def test_closed_until_never_moves_back(
+    happened: list[tuple[object, ...]], window: Window, watermark_delay: int
+) -> None:
     """Batches and closes in any order: neither the frontier's parts nor what they close go back or away."""
     frontier = Frontier()
     for event in happened:
         then = after(frontier, event)
         for old, new in zip(astuple(frontier), astuple(then), strict=True):
             assert old is None or (new is not None and new >= old)
-        old, new = closed_until(frontier, window, lateness), closed_until(then, window, lateness)
+        old, new = closed_until(frontier, window, watermark_delay), closed_until(then, window, watermark_delay)
         assert old is None or (new is not None and new >= old)
         frontier = then
 
 
 @QUICK
-@given(windows, latenesses)
-def test_nothing_is_late_before_anything_is_known(window: Window, lateness: int) -> None:
+@given(windows, watermark_delayes)
+def test_nothing_is_late_before_anything_is_known(window: Window, watermark_delay: int) -> None:
     """The empty frontier closes nothing; a bounded run stamps it, so nothing of it is late."""
-    assert closed_until(Frontier(), window, lateness) is None
-    assert not is_late(Frontier(), window, lateness, -(10**15), -(10**15) + 1)
+    assert closed_until(Frontier(), window, watermark_delay) is None
+    assert not is_late(Frontier(), window, watermark_delay, -(10**15), -(10**15) + 1)
 
 
 @QUICK
-@given(times, windows, latenesses)
-def test_what_is_closed_is_a_whole_millisecond_rounded_down(tide: int, window: Window, lateness: int) -> None:
+@given(times, windows, watermark_delayes)
+def test_what_is_closed_is_a_whole_millisecond_rounded_down(
+    max_event_time: int, window: Window, watermark_delay: int
+) -> None:
     """Spark's watermark has milliseconds; rounding up would close a window that Spark still keeps open."""
-    closed = closed_until(Frontier(tide=tide), window, lateness)
+    closed = closed_until(Frontier(max_event_time=max_event_time), window, watermark_delay)
 
     assert closed is not None
     assert closed % MILLI == 0
-    assert closed <= tide - lateness - waits(window) < closed + MILLI
+    assert closed <= max_event_time - watermark_delay - waits(window) < closed + MILLI
 
 
 @QUICK
-@given(st.integers(-(10**9), 10**9), latenesses)
-def test_a_window_that_ends_where_all_is_closed_is_late(closed_milli: int, lateness: int) -> None:
+@given(st.integers(-(10**9), 10**9), watermark_delayes)
+def test_a_window_that_ends_where_all_is_closed_is_late(closed_milli: int, watermark_delay: int) -> None:
     """Equality is late: the watermark that passes the end has closed it."""
     window, closed = Fixed(timedelta(seconds=1)), closed_milli * MILLI
-    frontier = Frontier(tide=closed + lateness)
+    frontier = Frontier(max_event_time=closed + watermark_delay)
 
-    assert is_late(frontier, window, lateness, closed - 1, closed)
-    assert not is_late(frontier, window, lateness, closed, closed + 1)
+    assert is_late(frontier, window, watermark_delay, closed - 1, closed)
+    assert not is_late(frontier, window, watermark_delay, closed, closed + 1)
 
 
 @QUICK
-@given(st.integers(-(10**9), 10**9), latenesses)
-def test_a_session_compares_the_time_of_the_record(closed_milli: int, lateness: int) -> None:
+@given(st.integers(-(10**9), 10**9), watermark_delayes)
+def test_a_session_compares_the_time_of_the_record(closed_milli: int, watermark_delay: int) -> None:
     """Not the end of a session that may still merge."""
     window, closed = Session(timedelta(seconds=5)), closed_milli * MILLI
-    frontier = Frontier(tide=closed + lateness)
+    frontier = Frontier(max_event_time=closed + watermark_delay)
 
-    assert is_late(frontier, window, lateness, closed, closed + 5 * SECOND)
-    assert not is_late(frontier, window, lateness, closed + 1, closed + 1 + 5 * SECOND)
+    assert is_late(frontier, window, watermark_delay, closed, closed + 5 * SECOND)
+    assert not is_late(frontier, window, watermark_delay, closed + 1, closed + 1 + 5 * SECOND)
 
 
 @QUICK
-@given(times, windows.filter(lambda window: not isinstance(window, Session)), latenesses)
+@given(times, windows.filter(lambda window: not isinstance(window, Session)), watermark_delayes)
 def test_a_declared_end_closes_the_last_window_and_not_the_next(
-    tide: int, window: Fixed | Sliding, lateness: int
+    max_event_time: int, window: Fixed | Sliding, watermark_delay: int
 ) -> None:
-    """Every window with data is closed, however long the lateness; a window that starts after them is not."""
-    frontier = Frontier().after_batch(tide).declared_ended()
-    end = window.last_end(tide)
+    """Every window with data is closed, however long the watermark delay; a window that starts after them is not."""
+    frontier = Frontier().after_batch(max_event_time).declared_ended()
+    end = window.last_end(max_event_time)
 
-    assert closed_until(frontier, window, lateness) == end
-    assert is_late(frontier, window, lateness, tide, end)
+    assert closed_until(frontier, window, watermark_delay) == end
+    assert is_late(frontier, window, watermark_delay, max_event_time, end)
     first = end + waits(window) + 1 if waits(window) else end
-    assert not is_late(frontier, window, lateness, first, first + 1)
+    assert not is_late(frontier, window, watermark_delay, first, first + 1)
 
 
 @QUICK
-@given(times, latenesses)
-def test_a_declared_end_closes_the_last_session_of_whole_milliseconds(tide: int, lateness: int) -> None:
-    """Up to the end that the last record's session has."""
-    tide, window = tide // MILLI * MILLI, Session(timedelta(seconds=5))
-
-    assert closed_until(Frontier(tide).declared_ended(), window, lateness) == tide + 5 * SECOND
-
-
-@QUICK
-@given(times, windows, latenesses, st.integers(-(10**12), 2 * 10**12), st.integers(0, 10**9))
-def test_a_close_by_silence_never_passes_the_clock(
-    tide: int, window: Window, lateness: int, clock: int, idle: int
+@given(times, watermark_delayes)
+def test_a_declared_end_closes_the_last_session_of_whole_milliseconds(
+    max_event_time: int, watermark_delay: int
 ) -> None:
-    """Beyond what the tide itself has closed, at most the clock less the idle time, at most the last window."""
-    frontier = Frontier(tide=tide).fallen_silent(clock, idle)
-    by_tide = closed_until(Frontier(tide=tide), window, lateness)
-    closed = closed_until(frontier, window, lateness)
+    """Up to the end that the last record's session has."""
+    max_event_time, window = max_event_time // MILLI * MILLI, Session(timedelta(seconds=5))
+
+    assert (
+        closed_until(Frontier(max_event_time).declared_ended(), window, watermark_delay) == max_event_time + 5 * SECOND
+    )
+
+
+@QUICK
+@given(times, windows, watermark_delayes, st.integers(-(10**12), 2 * 10**12), st.integers(0, 10**9))
+def test_a_close_by_silence_never_passes_the_clock(
+    max_event_time: int, window: Window, watermark_delay: int, clock: int, idle: int
+) -> None:
+    """Beyond what the max event time itself has closed, at most the clock less the idle time, at most the last window."""
+    frontier = Frontier(max_event_time=max_event_time).fallen_silent(clock, idle)
+    by_max_event_time = closed_until(Frontier(max_event_time=max_event_time), window, watermark_delay)
+    closed = closed_until(frontier, window, watermark_delay)
 
     assert closed is not None
-    assert by_tide is not None
-    last_end, bound = -(-window.last_end(tide) // MILLI) * MILLI, (clock - idle) // MILLI * MILLI - waits(window)
-    assert closed == max(by_tide, min(last_end, bound))
+    assert by_max_event_time is not None
+    last_end, bound = (
+        -(-window.last_end(max_event_time) // MILLI) * MILLI,
+        (clock - idle) // MILLI * MILLI - waits(window),
+    )
+    assert closed == max(by_max_event_time, min(last_end, bound))
 
 
 def test_an_hour_that_still_runs_stays_open_when_its_source_pauses() -> None:
@@ -167,7 +178,7 @@ def test_an_hour_that_still_runs_stays_open_when_its_source_pauses() -> None:
 
 
 def test_silence_before_the_first_record_closes_nothing() -> None:
-    """Without a tide there is no window with data."""
+    """Without a max event time there is no window with data."""
     frontier = Frontier().fallen_silent(10**12, 0)
 
     assert closed_until(frontier, Fixed(timedelta(seconds=1)), 0) is None
@@ -180,7 +191,7 @@ def test_a_day_of_25_hours_is_not_closed_before_its_last_hour() -> None:
     midnight = micros(datetime(2026, 10, 24, 22, tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC))
     hour = 3600 * SECOND
     end = window.last_end(midnight)
-    after_24, after_25 = Frontier(tide=midnight + 24 * hour), Frontier(tide=midnight + 25 * hour)
+    after_24, after_25 = Frontier(max_event_time=midnight + 24 * hour), Frontier(max_event_time=midnight + 25 * hour)
 
     assert end == midnight + 25 * hour
     assert not is_late(after_24, window, 0, midnight, end)
@@ -192,24 +203,24 @@ def test_outputs_of_different_windows_over_one_close_are_each_closed_up_to_their
     """After the close, data of the same hour is late for its minute and late for its hour, by one stored frontier;
     the next minute of that hour is late for the hour only. One number could not say both."""
     minute, hour = Fixed(timedelta(minutes=1)), Fixed(timedelta(hours=1))
-    tide = 3600 * SECOND + 90 * SECOND
-    frontier = Frontier().after_batch(tide).declared_ended()
-    next_minute = tide + 60 * SECOND
+    max_event_time = 3600 * SECOND + 90 * SECOND
+    frontier = Frontier().after_batch(max_event_time).declared_ended()
+    next_minute = max_event_time + 60 * SECOND
 
-    assert is_late(frontier, minute, 0, tide, minute.last_end(tide))
-    assert is_late(frontier, hour, 0, tide, hour.last_end(tide))
+    assert is_late(frontier, minute, 0, max_event_time, minute.last_end(max_event_time))
+    assert is_late(frontier, hour, 0, max_event_time, hour.last_end(max_event_time))
     assert not is_late(frontier, minute, 0, next_minute, minute.last_end(next_minute))
     assert is_late(frontier, hour, 0, next_minute, hour.last_end(next_minute))
 
 
-@pytest.mark.parametrize("tide", [1, 999, -1])
-def test_a_declared_end_closes_the_last_session_whatever_its_microseconds(tide: int) -> None:
+@pytest.mark.parametrize("max_event_time", [1, 999, -1])
+def test_a_declared_end_closes_the_last_session_whatever_its_microseconds(max_event_time: int) -> None:
     """`--close` gives the last result; sessions are not aligned, so their ends are no whole milliseconds."""
     window = Session(timedelta(seconds=5))
-    closed = closed_until(Frontier(tide).declared_ended(), window, 0)
+    closed = closed_until(Frontier(max_event_time).declared_ended(), window, 0)
 
     assert closed is not None
-    assert closed >= tide + micros(window.gap)
+    assert closed >= max_event_time + micros(window.gap)
 
 
 # --- the model: a stream by the rule, against the batch --------------------------------------------------------------
@@ -233,7 +244,7 @@ class Stream:
     """An output's query as Spark runs it: state, a watermark by control rows only, append mode."""
 
     window: Window
-    lateness: int
+    watermark_delay: int
     watermark: int | None = None
     state: list[Member] = field(default_factory=list)
     result: list[Result] = field(default_factory=list)
@@ -245,7 +256,7 @@ class Stream:
             for record, time in commit.rows:
                 self._take(commit.stamped, record, time)
         self._emit()
-        closed = [closed_until(c.control, self.window, self.lateness) for c in commits]
+        closed = [closed_until(c.control, self.window, self.watermark_delay) for c in commits]
         self.watermark = max((c for c in (*closed, self.watermark) if c is not None), default=None)
         self._emit()
 
@@ -255,7 +266,7 @@ class Stream:
             if isinstance(self.window, Session)
             else [end for _, end in self.window.assign(time)]
         )
-        in_time = [end for end in ends if not is_late(stamped, self.window, self.lateness, time, end)]
+        in_time = [end for end in ends if not is_late(stamped, self.window, self.watermark_delay, time, end)]
         # What Spark does by itself with rows that are too late for its watermark. The platform promises: none.
         late_for_spark = [end for end in in_time if self.watermark is not None and end <= self.watermark]
         self.dropped += len(late_for_spark)
@@ -289,16 +300,16 @@ def results(groups: list[Group]) -> list[Result]:
     return [(start, end, tuple(sorted(record for record, _ in members))) for start, end, members in groups]
 
 
-def of_batch(window: Window, lateness: int, commits: list[Commit]) -> Counter[Result]:
-    """The batch computation over the rows in time, lateness taken from the stored frontiers."""
+def of_batch(window: Window, watermark_delay: int, commits: list[Commit]) -> Counter[Result]:
+    """The batch computation over the rows in time, watermark delay taken from the stored frontiers."""
     state = []
     for commit in commits:
         for record, time in commit.rows:
             if isinstance(window, Session):
-                state += [(record, time)] * (not is_late(commit.stamped, window, lateness, time, 0))
+                state += [(record, time)] * (not is_late(commit.stamped, window, watermark_delay, time, 0))
             else:
                 ends = [end for _, end in window.assign(time)]
-                state += [(record, e) for e in ends if not is_late(commit.stamped, window, lateness, time, e)]
+                state += [(record, e) for e in ends if not is_late(commit.stamped, window, watermark_delay, time, e)]
     return Counter(results(grouped(window, state)))
 
 
@@ -350,11 +361,11 @@ def test_streams_over_closes_drop_nothing_double_nothing_and_equal_the_batch(see
     batch's."""
     late = kept = 0
     for number in range(60):
-        for window, lateness in OUTPUTS:
+        for window, watermark_delay in OUTPUTS:
             chance = random.Random(seed * 1000 + number)
             commits = random_history(chance, MILLI if isinstance(window, Session) else 1)
-            stream = run_cut(chance, commits, Stream(window, lateness))
-            wanted = of_batch(window, lateness, commits)
+            stream = run_cut(chance, commits, Stream(window, watermark_delay))
+            wanted = of_batch(window, watermark_delay, commits)
             where = f"seed {seed * 1000 + number}, {window}"
             assert stream.dropped == 0, where
             assert stream.state == [], where
@@ -368,22 +379,26 @@ def test_streams_over_closes_drop_nothing_double_nothing_and_equal_the_batch(see
 
 
 def test_the_model_can_tell_one_number_from_three() -> None:
-    """The control: with the tide alone set up to the end of the widest window at a close, outputs of narrower windows
+    """The control: with the max event time alone set up to the end of the widest window at a close, outputs of narrower windows
     lose rows or differ from their own batch; the same comparison finds it."""
     differences = 0
     for seed in range(40):
         chance = random.Random(seed)
         commits = [Commit(one_number(c.stamped), c.rows, one_number(c.control)) for c in random_history(chance)]
         true = random_history(random.Random(seed))
-        for window, lateness in OUTPUTS:
-            stream = run_cut(chance, commits, Stream(window, lateness))
-            differences += Counter(stream.result) != of_batch(window, lateness, true)
+        for window, watermark_delay in OUTPUTS:
+            stream = run_cut(chance, commits, Stream(window, watermark_delay))
+            differences += Counter(stream.result) != of_batch(window, watermark_delay, true)
 
     assert differences > 0
 
 
 def one_number(frontier: Frontier) -> Frontier:
-    """The design that was refused: a close moves the one tide to the end of the widest window."""
+    """The design that was refused: a close moves the one max event time to the end of the widest window."""
     widest = Fixed(timedelta(seconds=60))
-    closes = [widest.last_end(t) for t in (frontier.ended, frontier.silent_tide) if t is not None]
-    return Frontier(tide=max((*closes, frontier.tide), default=None) if frontier.tide is not None else None)
+    closes = [widest.last_end(t) for t in (frontier.ended, frontier.silent_max_event_time) if t is not None]
+    return Frontier(
+        max_event_time=max((*closes, frontier.max_event_time), default=None)
+        if frontier.max_event_time is not None
+        else None
+    )

@@ -66,7 +66,7 @@ def test_a_file_that_is_added_and_removed_has_two_places() -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
-    "deletes": (lambda: appended(remove("a")), "version 7 deletes rows"),
+    "delete_when": (lambda: appended(remove("a")), "version 7 deletes rows"),
     "rewrites": (lambda: appended(remove("a"), add("b")), "version 7 rewrites rows"),
     "rewrites, deletes ignored": (
         lambda: appended(remove("a"), add("b"), ignore_deletes=True),

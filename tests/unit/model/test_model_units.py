@@ -18,7 +18,7 @@ UNIT = UnitId("shop/per_shop/1", 17, "per_shop", 3)
 sums = st.dictionaries(st.sampled_from("abc"), st.lists(st.floats(width=64), max_size=3), max_size=3)
 
 
-def test_the_unique_id_reads_as_lineage_batch_sink_partition() -> None:
+def test_the_unique_id_reads_as_incarnation_batch_sink_partition() -> None:
     """Computed from what the unit is, so that every attempt has the same."""
     assert str(UNIT) == "shop/per_shop/1/17/per_shop/3"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from onlyonce.airflow.log import Asked
 from onlyonce.core import stored_names
-from onlyonce.core.frontier import Frontier, Reached
+from onlyonce.core.frontier import Frontier, SourceProgress
 from onlyonce.core.locations import Attempt
 from onlyonce.core.shards import Written
 from onlyonce.database import statements
@@ -21,11 +21,11 @@ from onlyonce.tables.commit import Commit
 from tests.support.platform import ROOT
 
 LITERALS = ROOT / "sql" / "migrations" / statements.STORED_NAMES
-DIGEST = "c21dc3924de3f7a2"
+DIGEST = "58166275d65a3322"
 """Of the file of literals, which a rename by script changes too."""
 MODULE = Path(stored_names.__file__)
 STORED_FIELDS = {
-    "frontier": Frontier, "source": Reached, "commit": Commit, "iceberg": iceberg_commits.Commit, "attempt": Attempt,
+    "frontier": Frontier, "source": SourceProgress, "commit": Commit, "iceberg": iceberg_commits.Commit, "attempt": Attempt,
     "file": Written, "asked windows": Asked,
 }  # fmt: skip
 """Dataclasses whose fields are stored under their own names."""
@@ -40,7 +40,7 @@ WITHIN_A_QUERY = {
 DISTINCT = re.compile(
     r"\boo_[a-z_]+|reservoirVersion|_onlyonce_owner|withdrawn by: |onlyonce\.owner|written by onlyonce|"
     r"^(?:onlyonce_private|batch_no|source_batch_no|seen_at|after_batch_no|counted_upto|closed_by|rows_from|first_window|"
-    r"stateless|inboxes\.json|\.dropped-|\.pending|\.partial|pubsub-|released-|@lookups)$",
+    r"stateless|inboxes\.json|\.dropped-|\.pending|\.partial|pubsub-|reprocessed-|@lookups)$",
     re.MULTILINE,
 )
 """Names that mean one thing, so that a literal of them is a stored name."""

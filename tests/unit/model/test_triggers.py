@@ -98,11 +98,11 @@ def test_what_can_not_work_is_refused_with_the_way_out(case: str) -> None:
 
 
 def test_a_plan_tells_of_a_trigger() -> None:
-    """Another one holds from the next batch on; to have one needs a new life, since Spark keeps no state then."""
+    """Another one holds from the next batch on; to have one needs a new incarnation, since Spark keeps no state then."""
     on_time, by_count, by_time = (
         load.parts(pipeline(output(panes)), "sums") for panes in ("on_time", AfterRecords(1000), AfterTime(MINUTE))
     )
-    assert [change.need for change in changes("sums", on_time, by_count)] == [Need.LINEAGE]
+    assert [change.need for change in changes("sums", on_time, by_count)] == [Need.INCARNATION]
     [change] = changes("sums", by_count, by_time)
     assert (change.before, change.after, change.need) == (
         "after_records(records=1000)",

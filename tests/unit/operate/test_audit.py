@@ -13,7 +13,7 @@ from onlyonce.core.errors import InvariantBroken
 from onlyonce.core.runs import Report
 from onlyonce.core.windows import Sliding
 from onlyonce.operate import audit
-from onlyonce.operate.audit import BegunWork, Evidence, FilesWaiting, NotConserved, OutputAndReceive, SignsOfLife
+from onlyonce.operate.audit import BegunWork, Evidence, FilesWaiting, Heartbeats, NotConserved, OutputAndReceive
 
 SHOP = Pipeline(
     name="shop",
@@ -33,8 +33,8 @@ SHOP = Pipeline(
 )
 
 
-def life(quiet_minutes: float = 0, **changed: Any) -> SignsOfLife:
-    known = SignsOfLife("shop", "shop", quiet_minutes * 60, closed=False, received=3, outputs=["totals", "trend"])
+def heartbeats(quiet_minutes: float = 0, **changed: Any) -> Heartbeats:
+    known = Heartbeats("shop", "shop", quiet_minutes * 60, closed=False, received=3, outputs=["totals", "trend"])
     return replace(known, **changed)
 
 
@@ -57,23 +57,23 @@ def found(grace: int = 15, **seen: list[Any]) -> list[str]:
 def test_a_log_that_agrees_has_no_findings() -> None:
     outputs = [output(), output("trend", pairs=60)]
 
-    assert found(outputs_and_receive=outputs, signs_of_life=[life(quiet_minutes=600)]) == []
+    assert found(outputs_and_receive=outputs, heartbeats=[heartbeats(quiet_minutes=600)]) == []
 
 
 def test_a_batch_that_does_not_add_up_is_named_at_once() -> None:
     bad = NotConserved(10, "shop", "receive", "shop/receive/1", 2, 7, 1, 0, 0, None, None, None, "r1")
 
-    [line] = found(not_conserved=[bad], signs_of_life=[life(quiet_minutes=0)])
+    [line] = found(not_conserved=[bad], heartbeats=[heartbeats(quiet_minutes=0)])
 
     assert line == (
-        "shop/receive/1/2 does not add up (in 10, kept 7, duplicate 1, invalid 0, remnant 0): onlyonce.conservation"
+        "shop/receive/1/2 does not add up (in 10, kept 7, duplicate 1, invalid 0, expired 0): onlyonce.conservation"
     )
 
 
 def test_a_begun_batch_counts_only_when_its_pipeline_is_at_rest() -> None:
-    assert found(begun_batches=[begun()], signs_of_life=[life(quiet_minutes=14)]) == []
+    assert found(begun_batches=[begun()], heartbeats=[heartbeats(quiet_minutes=14)]) == []
 
-    [line] = found(begun_batches=[begun()], signs_of_life=[life(quiet_minutes=15)])
+    [line] = found(begun_batches=[begun()], heartbeats=[heartbeats(quiet_minutes=15)])
 
     assert line.startswith("shop/receive/1/3 began at 2026-01-01 00:00:00Z and is not committed (run r1)")
 
@@ -81,7 +81,7 @@ def test_a_begun_batch_counts_only_when_its_pipeline_is_at_rest() -> None:
 def test_without_grace_everything_unfinished_counts() -> None:
     behind = output(batches_behind=2, records_behind=20)
 
-    lines = found(0, begun_batches=[begun()], outputs_and_receive=[behind], signs_of_life=[life()])
+    lines = found(0, begun_batches=[begun()], outputs_and_receive=[behind], heartbeats=[heartbeats()])
 
     assert len(lines) == 2
 
@@ -89,8 +89,8 @@ def test_without_grace_everything_unfinished_counts() -> None:
 def test_an_output_that_lags_is_named_with_what_it_lacks() -> None:
     behind = output(batches_behind=2, records_behind=20)
 
-    assert found(outputs_and_receive=[behind], signs_of_life=[life(quiet_minutes=1)]) == []
-    [line] = found(outputs_and_receive=[behind], signs_of_life=[life(quiet_minutes=60)])
+    assert found(outputs_and_receive=[behind], heartbeats=[heartbeats(quiet_minutes=1)]) == []
+    [line] = found(outputs_and_receive=[behind], heartbeats=[heartbeats(quiet_minutes=60)])
     assert "output totals has not read 2 receive batches (20 records)" in line
 
 
@@ -98,34 +98,34 @@ def test_an_output_that_was_taken_out_of_the_declaration_owes_nothing() -> None:
     """Only an output of a pipeline that is declared elsewhere is still named."""
     removed = output("old", batches_behind=2)
 
-    assert found(outputs_and_receive=[removed], signs_of_life=[life(quiet_minutes=60)]) == []
+    assert found(outputs_and_receive=[removed], heartbeats=[heartbeats(quiet_minutes=60)]) == []
     elsewhere = replace(removed, pipeline="mill")
-    assert len(found(outputs_and_receive=[elsewhere], signs_of_life=[life(quiet_minutes=60)])) == 1
+    assert len(found(outputs_and_receive=[elsewhere], heartbeats=[heartbeats(quiet_minutes=60)])) == 1
 
 
 def test_an_output_that_never_ran_is_named() -> None:
-    [line] = found(signs_of_life=[life(quiet_minutes=60, outputs=["totals"])])
+    [line] = found(heartbeats=[heartbeats(quiet_minutes=60, outputs=["totals"])])
 
     assert "output trend has never run, but receive has committed 3 batches" in line
 
 
 @pytest.mark.parametrize("change", [{"closed": True}, {"received": 0}, {"pipeline": "gone", "instance": "gone"}])
 def test_what_owes_nothing_to_the_declaration_is_left_alone(change: dict[str, Any]) -> None:
-    assert found(signs_of_life=[replace(life(quiet_minutes=60, outputs=None), **change)]) == []
+    assert found(heartbeats=[replace(heartbeats(quiet_minutes=60, outputs=None), **change)]) == []
 
 
 @pytest.mark.parametrize("name, pairs", [("totals", 29), ("trend", 30)])
 def test_pairs_without_a_fate_are_named_also_while_work_is_under_way(name: str, pairs: int) -> None:
-    [line] = found(outputs_and_receive=[output(name, pairs=pairs)], signs_of_life=[life()])
+    [line] = found(outputs_and_receive=[output(name, pairs=pairs)], heartbeats=[heartbeats()])
 
     assert f"output {name} has a fate for {pairs} (record, window) pairs, but receive kept" in line
 
 
 @pytest.mark.parametrize(
-    "change", [{"life": 2}, {"declarations": 2}, {"declarations": 0}, {"from_kept": True}, {"output": "dropped"}]
+    "change", [{"ordinal": 2}, {"declarations": 2}, {"declarations": 0}, {"from_kept": True}, {"output": "dropped"}]
 )
 def test_pairs_are_not_compared_where_they_cannot_be(change: dict[str, Any]) -> None:
-    assert found(outputs_and_receive=[replace(output(pairs=7), **change)], signs_of_life=[life()]) == []
+    assert found(outputs_and_receive=[replace(output(pairs=7), **change)], heartbeats=[heartbeats()]) == []
 
 
 def test_the_entry_point_raises_what_it_found(monkeypatch: pytest.MonkeyPatch) -> None:

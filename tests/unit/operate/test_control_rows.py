@@ -22,7 +22,7 @@ def history(made: random.Random) -> list[Frontier]:
     for number in range(made.randint(1, 12)):
         kind = made.choice(["batch", "batch", "ended", "silent"])
         if kind == "batch":
-            told += [now.after_batch(now.tide)]
+            told += [now.after_batch(now.max_event_time)]
             now = now.after_batch(made.choice([None, number * 10**9, made.randint(0, 10**10)]))
         elif kind == "ended":
             now = now.declared_ended()

@@ -21,7 +21,7 @@ from onlyonce.receive.events import FRONTIER_ROW
 
 HOUR = timedelta(hours=1)
 START = 1_700_000_000_000_000
-LATENESS = timedelta(minutes=7)
+WATERMARK_DELAY = timedelta(minutes=7)
 WINDOWS: list[Window] = [
     Fixed(HOUR),
     Fixed(timedelta(days=1), timezone="Europe/Berlin"),
@@ -35,14 +35,14 @@ WINDOWS: list[Window] = [
 @pytest.mark.parametrize("window", WINDOWS, ids=lambda window: type(window).__name__)
 def test_windows_are_counted_as_the_model_judges_each_record(window: Window, tmp_path: Path) -> None:
     chance = random.Random(23)
-    frontiers = [Frontier(), *(Frontier(tide=START + chance.randrange(5) * micros(HOUR)) for _ in range(3))]
+    frontiers = [Frontier(), *(Frontier(max_event_time=START + chance.randrange(5) * micros(HOUR)) for _ in range(3))]
     records = [(START + chance.randrange(6 * micros(HOUR)), frontiers[n // 50 % 4]) for n in range(400)]
     files = []
     for n, some in enumerate((records[:250], records[250:])):
         files.append(tmp_path / f"{n}.parquet")
         pq.write_table(_table(some), files[-1], row_group_size=100)
 
-    found = [_in_micros(row) for row in window_log.counted_windows(files, window, LATENESS).to_pylist()]
+    found = [_in_micros(row) for row in window_log.counted_windows(files, window, WATERMARK_DELAY).to_pylist()]
 
     wanted = Counter[Any]()
     lates: dict[Any, list[int]] = {}
@@ -58,15 +58,17 @@ def test_windows_are_counted_as_the_model_judges_each_record(window: Window, tmp
 
 
 def test_no_files_have_no_windows() -> None:
-    assert window_log.counted_windows([], Fixed(HOUR), LATENESS).num_rows == 0
+    assert window_log.counted_windows([], Fixed(HOUR), WATERMARK_DELAY).num_rows == 0
 
 
 def _pairs(time: int, frontier: Frontier, window: Window) -> list[tuple[tuple[int, int], bool]]:
     if isinstance(window, Chained):
-        return late_through(frontier, window, micros(LATENESS), time)
+        return late_through(frontier, window, micros(WATERMARK_DELAY), time)
     if isinstance(window, Session):  # by the hour: it has no end yet
-        return [(Fixed(HOUR).assign(time)[0], is_late(frontier, window, micros(LATENESS), time, time))]
-    return [(bounds, is_late(frontier, window, micros(LATENESS), time, bounds[1])) for bounds in window.assign(time)]
+        return [(Fixed(HOUR).assign(time)[0], is_late(frontier, window, micros(WATERMARK_DELAY), time, time))]
+    return [
+        (bounds, is_late(frontier, window, micros(WATERMARK_DELAY), time, bounds[1])) for bounds in window.assign(time)
+    ]
 
 
 def _in_micros(row: dict[str, Any]) -> dict[str, Any]:

@@ -21,11 +21,11 @@ from onlyonce.receive import batch_files, events
 from onlyonce.receive.batch_files import Spill
 from onlyonce.receive.events import EventFiles, Stamp
 from onlyonce.receive.exchange import CODE, records_of
-from onlyonce.receive.unit import DUPLICATE, INVALID, KEPT, REMNANT, SEED
+from onlyonce.receive.unit import DUPLICATE, EXPIRED, INVALID, KEPT, SEED
 from onlyonce.sources.values.parse import PLACE, PLACED
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-KNOWN = Frontier(tide=1_000_000)
+KNOWN = Frontier(max_event_time=1_000_000)
 STAMP = Stamp(NOW, "shop/receive/1", 7, KNOWN, places=RecordPlaces({5: "orders/3"}, "offset"))
 RECORD = pa.schema(
     [
@@ -68,7 +68,7 @@ def test_each_invalid_record_is_named_by_its_place(tmp_path: Path, counts: str) 
 def test_each_record_is_in_the_file_of_its_fate_and_a_duplicate_in_none(tmp_path: Path) -> None:
     """With what the batch has stamped on all of them; the control row tells the frontier after it, the others that
     before."""
-    after, fates = Frontier(tide=5_000_000), np.array([KEPT, DUPLICATE, INVALID, SEED, KEPT], np.int8)
+    after, fates = Frontier(max_event_time=5_000_000), np.array([KEPT, DUPLICATE, INVALID, SEED, KEPT], np.int8)
     with EventFiles(tmp_path, STAMP, 3) as files:
         batch_files._write(files, records("a", "twin", "bad", "seed", "b"), fates, after)
     found = written(tmp_path, files.paths)
@@ -81,28 +81,28 @@ def test_each_record_is_in_the_file_of_its_fate_and_a_duplicate_in_none(tmp_path
     ]
     for kind, rows in found.items():
         for row in rows:
-            assert (row["oo_system_time"], row["oo_lineage"], row["oo_batch"], row["oo_partition"]) == (
+            assert (row["oo_ingestion_time"], row["oo_incarnation"], row["oo_batch"], row["oo_partition"]) == (
                 NOW,
                 "shop/receive/1",
                 7,
                 3,
             )
-            tide = after.tide if kind == "oo_kind=control" else KNOWN.tide
+            max_event_time = after.max_event_time if kind == "oo_kind=control" else KNOWN.max_event_time
             assert row["oo_frontier"] == {
-                "tide": to_time(tide),
+                "max_event_time": to_time(max_event_time),
                 "ended": None,
-                "silent_tide": None,
+                "silent_max_event_time": None,
                 "silent_clock": None,
             }
             assert CODE not in row
 
 
-def test_a_remnant_says_why_it_is_one(tmp_path: Path) -> None:
+def test_an_expired_record_says_why_it_is_one(tmp_path: Path) -> None:
     """Nobody can tell any more whether it is a duplicate."""
     with EventFiles(tmp_path, STAMP, 0) as files:
-        batch_files._write(files, records("old"), np.array([REMNANT], np.int8))
+        batch_files._write(files, records("old"), np.array([EXPIRED], np.int8))
 
-    [row] = written(tmp_path, files.paths)["oo_kind=remnant"]
+    [row] = written(tmp_path, files.paths)["oo_kind=expired"]
     assert row["oo_reason"] == batch_files.BEFORE_HORIZON
 
 

@@ -28,11 +28,11 @@ TEXTS = {
         "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). Consider", Retryable, "memory"),
     "a state folder that is gone": (
         "[STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY] Cannot restart\n" + PLACE, Refused,
-        "onlyonce lineage new shop/per_shop"),
+        "onlyonce reset shop/per_shop"),
     "a state that can't be read": (
-        "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error\n" + PLACE, Refused, "onlyonce lineage new shop/per_shop"),
+        "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error\n" + PLACE, Refused, "onlyonce reset shop/per_shop"),
     "an offset that was cut short": (
-        "java.lang.IllegalStateException: Incomplete log file\n" + PLACE, Refused, "onlyonce lineage new shop/per_shop"),
+        "java.lang.IllegalStateException: Incomplete log file\n" + PLACE, Refused, "onlyonce reset shop/per_shop"),
     "a JVM that ends as it starts": (
         "[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number.", Retryable, "JDK_JAVA_OPTIONS"),
     "a jar of S3 that is missing": (

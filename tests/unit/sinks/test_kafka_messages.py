@@ -20,7 +20,7 @@ NO_STREAMS = Streams(Database("postgresql+psycopg2://nobody@127.0.0.1:1/nothing"
 
 def row(key: str | None, payload: str = "{}") -> Row:
     """A row of the outbox."""
-    return Row(1, "unit", 7, "life", key, payload, "", 0)
+    return Row(1, "unit", 7, "incarnation", key, payload, "", 0)
 
 
 @pytest.mark.parametrize(
@@ -39,9 +39,9 @@ def test_a_key_is_the_text_of_one_column_or_json_of_several(
 def test_headers_tell_unit_and_number_and_what_was_declared() -> None:
     """Null stays null; what is no text is JSON."""
     sink = KafkaSink(topic="t", connection="K", headers=("a", "b", "c", "d"))
-    found = headers("unit@life", row(None, '{"a": "é", "b": null, "c": [1], "d": 12345678901234567.89}'), sink)
+    found = headers("unit@incarnation", row(None, '{"a": "é", "b": null, "c": [1], "d": 12345678901234567.89}'), sink)
     assert found == [
-        ("onlyonce-unit", b"unit@life"),
+        ("onlyonce-unit", b"unit@incarnation"),
         ("onlyonce-seq", b"7"),
         ("a", "é".encode()),
         ("b", None),
@@ -51,11 +51,11 @@ def test_headers_tell_unit_and_number_and_what_was_declared() -> None:
 
 
 @pytest.mark.parametrize(
-    "lineage", ["shop/kept/1", "shop/kept@2013-01-01T00:00:00Z--2013-01-02T00:00:00Z/1", "shop@1/kept/2"]
+    "incarnation", ["shop/kept/1", "shop/kept@2013-01-01T00:00:00Z--2013-01-02T00:00:00Z/1", "shop@1/kept/2"]
 )
-def test_a_units_place_is_all_but_its_batch(lineage: str) -> None:
+def test_a_units_place_is_all_but_its_batch(incarnation: str) -> None:
     """Of streams, backfills and bounded runs."""
-    assert place_of(f"{lineage}/17/kept/3@some-life") == (f"{lineage}/kept/3@some-life", 17)
+    assert place_of(f"{incarnation}/17/kept/3@some-incarnation") == (f"{incarnation}/kept/3@some-incarnation", 17)
 
 
 @pytest.mark.parametrize(

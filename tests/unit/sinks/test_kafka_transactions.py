@@ -44,7 +44,7 @@ class Producer:
 
 def rows(number: int) -> Iterator[Row]:
     """Some rows of a unit."""
-    return (Row(n, "shop/kept/1/0/kept/0", n, "life", None, "{}", "i", 0) for n in range(number))
+    return (Row(n, "shop/kept/1/0/kept/0", n, "incarnation", None, "{}", "i", 0) for n in range(number))
 
 
 def test_a_unit_that_outlasts_its_transaction_is_undone_and_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,9 +54,9 @@ def test_a_unit_that_outlasts_its_transaction_is_undone_and_refused(monkeypatch:
     monkeypatch.setattr("onlyonce.sinks.outbox.send_kafka.time.monotonic", lambda: float(next(clock)))
     producer = Producer()
     target = KafkaTarget(sink, producer, {}, seconds=100)
-    target.write("shop/kept/1/0/kept/0@life", rows(3))
+    target.write("shop/kept/1/0/kept/0@incarnation", rows(3))
     with pytest.raises(Refused, match="too large for one transaction") as refused:
-        target.write("shop/kept/1/1/kept/0@life", rows(30))
+        target.write("shop/kept/1/1/kept/0@incarnation", rows(30))
 
     assert producer.ended == ["committed", "undone"]
     assert "transaction.timeout.ms in the JSON of BROKERS" in refused.value.hint

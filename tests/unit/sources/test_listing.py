@@ -143,7 +143,7 @@ def test_links_are_followed_where_the_source_allows_them(inbox: Path, outside: P
     assert files["link"].path == str(inbox / "link")
 
 
-def test_a_link_that_an_earlier_release_has_read_is_known(inbox: Path, outside: Path) -> None:
+def test_a_link_that_an_earlier_reprocessing_has_read_is_known(inbox: Path, outside: Path) -> None:
     """It was registered with the size and time of what it names; it is neither read again nor refused."""
     (inbox / "link").symlink_to(outside)
     now = outside.stat()

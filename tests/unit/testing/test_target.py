@@ -12,7 +12,7 @@ from onlyonce.testing.playing import Target
 from tests.support import changes_of_a_table as source
 from tests.support.changes_of_a_table import Change
 
-SINK = Postgres(table="results.customers", write="upsert", keys="key", newest_by="position", deletes="gone")
+SINK = Postgres(table="results.customers", write="upsert", keys="key", sequence_by="position", delete_when="gone")
 OUTPUT = Output(name="customers", transform="a:b", sink=SINK)
 
 

@@ -80,7 +80,7 @@ class DeltaUpsert(DeltaAppend):
 class DeltaHistory(DeltaAppend):
     """Keeps the versions of each id."""
 
-    keys: ClassVar[dict[str, Any]] = {"write": "history", "keys": "id", "newest_by": "valid_from"}
+    keys: ClassVar[dict[str, Any]] = {"write": "history", "keys": "id", "sequence_by": "valid_from"}
     ways = ("tasks",)
     slow_refusals = True
 

@@ -126,7 +126,7 @@ def versioned(team: Team) -> Team:
 class MySQLHistory(MySQLAppend):
     """Keeps the versions of each id."""
 
-    keys: ClassVar[dict[str, Any]] = {"write": "history", "keys": "id", "newest_by": "valid_from"}
+    keys: ClassVar[dict[str, Any]] = {"write": "history", "keys": "id", "sequence_by": "valid_from"}
     teams: ClassVar[dict[str, Team]] = {name: versioned(team) for name, team in TEAMS.items()}
 
     def write(

@@ -168,7 +168,7 @@ def versioned(team: Team) -> Team:
 class PostgresHistory(PostgresAppend):
     """Keeps the versions of each id."""
 
-    keys: ClassVar[dict[str, Any]] = {"write": "history", "keys": "id", "newest_by": "valid_from"}
+    keys: ClassVar[dict[str, Any]] = {"write": "history", "keys": "id", "sequence_by": "valid_from"}
     slow_refusals = True
     teams: ClassVar[dict[str, Team]] = {name: versioned(team) for name, team in TEAMS.items()}
 

@@ -98,7 +98,7 @@ def test_a_steady_stream_is_collected_at_the_horizon() -> None:
 
 
 def test_nothing_is_collected_before_anything_is_committed() -> None:
-    """A first run over a year of backlog has no remnants: what is not committed holds the floor."""
+    """A first run over a year of backlog has not expired: what is not committed holds the floor."""
     assert floor(Known(uncommitted=[50_000]), DAY) == 0
     assert floor(Known(0, [90_000], [50_000], [0]), DAY) == 0
 
@@ -115,13 +115,13 @@ def test_a_horizon_is_rounded_up_to_whole_buckets() -> None:
 sizes = st.one_of(st.integers(0, 500), st.sampled_from([FULL // 4, FULL // 2, FULL // 2 + 1, FULL]))
 parts = st.lists(
     st.builds(Part, st.sampled_from("ab"), st.just(2), st.integers(0, 1), st.integers(0, 10_000), sizes),
-    max_size=40, unique_by=lambda part: (part.lineage, part.partition, part.batch_id),
+    max_size=40, unique_by=lambda part: (part.incarnation, part.partition, part.batch_id),
 )  # fmt: skip
 
 
 def layout(part: Part) -> tuple[str, int, int]:
     """What may be merged with each other."""
-    return part.lineage, part.partitions, part.partition
+    return part.incarnation, part.partitions, part.partition
 
 
 @given(parts, st.booleans())

@@ -18,7 +18,7 @@ READ_ALL = Reader("all", 3, 20, 20, 21)
         (Reader("may repeat its last batch", 3, 12, 20, 0), 12),
         (Reader("repeats its first batch as a whole", 0, -1, 15, 0), 15),
         (Reader("has not begun, and reads all there is", None, -1, -1, 0), 20),
-        (Reader("a new life that goes on at a version", None, -1, -1, 9), 7),
+        (Reader("a new incarnation that goes on at a version", None, -1, -1, 9), 7),
         (Reader("its oldest open window began long ago", 3, 20, 20, 6), 4),
         (Reader("reads from the first commit on", 3, 20, 20, 1), -1),
         (Reader("reads in parts what there was at 15", 2, 4, 6, 5, 15), 3),
@@ -28,13 +28,13 @@ READ_ALL = Reader("all", 3, 20, 20, 21)
     ids=lambda value: value.query if isinstance(value, Reader) else str(value),
 )
 def test_a_commit_that_may_be_read_by_itself_is_not_compacted(reader: Reader, upto: int) -> None:
-    """By the last batch of a query, and by where a new life of it would begin; the one that holds it is named."""
+    """By the last batch of a query, and by where a new incarnation of it would begin; the one that holds it is named."""
     assert whole_buckets_from(20, [reader]) == (upto, reader.query if upto < 20 else None)
     assert whole_buckets_from(3, [reader])[0] <= 3
 
 
 @pytest.mark.parametrize(("starts_from", "upto"), [(6, 20), (13, 20), (14, 12)])
-def test_a_new_life_that_would_begin_with_what_is_compacted_holds_nothing(starts_from: int, upto: int) -> None:
+def test_a_new_incarnation_that_would_begin_with_what_is_compacted_holds_nothing(starts_from: int, upto: int) -> None:
     """It takes the table as it is.
 
     One that begins behind that reads commit by commit, from the one before its first on.

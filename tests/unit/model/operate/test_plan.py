@@ -11,11 +11,11 @@ import pytest
 from onlyonce.api.identity import mode, output_parts
 from onlyonce.api.identity import receive_parts as of_identity
 from onlyonce.api.pipeline import Delta, Files, Output, Pipeline, Postgres, Sink
-from onlyonce.commitlog.lineages import Made
+from onlyonce.commitlog.incarnations import Made
 from onlyonce.core.changes import CONSEQUENCES, Change, Need, changes, check_goes_on
 from onlyonce.core.errors import Refused
 from onlyonce.core.windows import Fixed, Session, Sliding, first_start, micros
-from onlyonce.operate.plan import backfill_step, new_life_step
+from onlyonce.operate.plan import backfill_step, reset_step
 
 MINUTE = timedelta(minutes=1)
 SOURCE = "def f(rows):\n    return rows.groupBy('oo_window').count()\n"
@@ -24,7 +24,7 @@ SUMS = Postgres(table="a.b", write="increment", keys=("shop",))
 
 
 def output(name: str = "sums", **changed: Any) -> Output:
-    plain: dict[str, Any] = {"transform": "m:f", "sink": Delta(), "window": Fixed(MINUTE), "lateness": MINUTE}
+    plain: dict[str, Any] = {"transform": "m:f", "sink": Delta(), "window": Fixed(MINUTE), "watermark_delay": MINUTE}
     return Output(name=name, **plain | changed)
 
 
@@ -97,10 +97,10 @@ def test_a_switch_to_exactly_once_says_that_the_catalog_is_made_first() -> None:
         ({}, {"window": Sliding(2 * MINUTE, MINUTE)}, [("window of output sums", Need.BOTH)]),
         ({}, {"window": Session(MINUTE)}, [("window of output sums", Need.NAME)]),
         ({"window": Session(MINUTE)}, {"window": Session(2 * MINUTE)}, [("window of output sums", Need.NAME)]),
-        ({}, {"window": None, "lateness": timedelta(0)}, [("window of output sums", Need.NAME), ("lateness of output sums", Need.LINEAGE)]),
-        ({}, {"lateness": 2 * MINUTE}, [("lateness of output sums", Need.LINEAGE)]),
-        ({"window": Session(MINUTE)}, {"window": Session(MINUTE), "lateness": 2 * MINUTE}, [("lateness of output sums", Need.NAME)]),
-        ({"sink": UPSERT}, {"sink": UPSERT, "panes": "early"}, [("panes of output sums", Need.LINEAGE)]),
+        ({}, {"window": None, "watermark_delay": timedelta(0)}, [("window of output sums", Need.NAME), ("watermark_delay of output sums", Need.INCARNATION)]),
+        ({}, {"watermark_delay": 2 * MINUTE}, [("watermark_delay of output sums", Need.INCARNATION)]),
+        ({"window": Session(MINUTE)}, {"window": Session(MINUTE), "watermark_delay": 2 * MINUTE}, [("watermark_delay of output sums", Need.NAME)]),
+        ({"sink": UPSERT}, {"sink": UPSERT, "panes": "early"}, [("panes of output sums", Need.INCARNATION)]),
         ({"sink": UPSERT, "panes": "early"}, {"sink": UPSERT, "panes": "early", "window": Fixed(2 * MINUTE)}, [("window of output sums", Need.NAME)]),
         ({}, {"sink": Delta(path="elsewhere")}, [("target of output sums", Need.BACKFILL)]),
         ({}, {"sink": Postgres(table="a.b", write="upsert", keys=("window_start",))}, [("target of output sums", Need.BACKFILL)]),
@@ -125,11 +125,11 @@ def test_a_change_of_an_output_needs_what_is_stated(
         ({}, False, Need.BOTH),
         ({}, True, Need.BACKFILL),
         ({"window": Session(MINUTE)}, False, Need.NAME),
-        ({"window": None, "lateness": timedelta(0)}, True, Need.NOTHING),
-        ({"window": None, "lateness": timedelta(0), "panes": "early", "sink": UPSERT}, False, Need.LINEAGE),
+        ({"window": None, "watermark_delay": timedelta(0)}, True, Need.NOTHING),
+        ({"window": None, "watermark_delay": timedelta(0), "panes": "early", "sink": UPSERT}, False, Need.INCARNATION),
     ],
 )
-def test_a_changed_function_needs_a_new_life_only_where_it_has_state(
+def test_a_changed_function_needs_a_new_incarnation_only_where_it_has_state(
     options: dict[str, Any], stateless: bool, need: Need
 ) -> None:
     """Without state each row is of the function that saw it; with it, open windows hold what the old one left."""
@@ -151,7 +151,7 @@ def test_a_refused_run_shows_how_the_function_differs(lines: int) -> None:
 
     first, *shown = refused.value.what.splitlines()
     assert first == (
-        "source of output sums of shop has changed, and lineage shop/sums/1 has run under the old one. "
+        "source of output sums of shop has changed, and incarnation shop/sums/1 has run under the old one. "
         "The lines that differ:"
     )
     assert shown[1] == "+    step(0)"
@@ -183,7 +183,7 @@ def test_a_result_without_windows_comes_without_what_was_before() -> None:
 
 
 def test_a_run_stops_only_where_two_declarations_would_mix() -> None:
-    """A new life or another name stops it, with the command; the rest passes."""
+    """A new incarnation or another name stops it, with the command; the rest passes."""
     for kind, (need, why) in CONSEQUENCES.items():
         change = Change("sums", kind, "a", "b", need, why)
         if not need.stops:
@@ -208,29 +208,29 @@ ZERO = micros(START - datetime(1970, 1, 1, tzinfo=UTC))
         (Fixed(4 * MINUTE, offset=MINUTE), 2, 5),
     ],
 )  # fmt: skip
-def test_a_new_life_begins_with_the_first_window_that_holds_nothing_from_before(
+def test_a_new_incarnation_begins_with_the_first_window_that_holds_nothing_from_before(
     window: Fixed | Sliding, minutes: int, wanted: int
 ) -> None:
-    """Windows that reach over the last written one are left to a backfill: the new life would not see them whole."""
+    """Windows that reach over the last written one are left to a backfill: the new incarnation would not see them whole."""
     at = ZERO + micros(minutes * MINUTE)
     first = first_start(window, at)
     assert first == ZERO + micros(wanted * MINUTE)
     assert all(start >= at for start, _ in window.assign(first) if start >= first)
 
 
-def test_the_new_life_of_each_change_starts_where_it_must() -> None:
-    """A changed window after the last written one, a changed lateness after its start, totals from the beginning."""
+def test_the_new_incarnation_of_each_change_starts_where_it_must() -> None:
+    """A changed window after the last written one, a changed watermark delay after its start, totals from the beginning."""
     last = (ZERO + micros(2 * MINUTE), ZERO + micros(3 * MINUTE))
 
     def start(before: Output, after: Output, **options: Any) -> dict[str, Any] | None:
-        step = new_life_step("shop", after, changes("sums", parts(before), parts(after, **options)), *last)
+        step = reset_step("shop", after, changes("sums", parts(before), parts(after, **options)), *last)
         return step.start if step else None
 
     assert start(output(), output(window=Fixed(2 * MINUTE))) == {"first_window": ZERO + micros(4 * MINUTE)}
-    assert start(output(), output(lateness=2 * MINUTE)) == {"first_window": last[0] + 1}
+    assert start(output(), output(watermark_delay=2 * MINUTE)) == {"first_window": last[0] + 1}
     assert start(output(), output(), source=SOURCE + "x = 1\n") == {}
     assert start(output(), output(sink=Delta(path="elsewhere"))) is None
-    totals = output(window=None, lateness=timedelta(0), panes="early", sink=UPSERT)
+    totals = output(window=None, watermark_delay=timedelta(0), panes="early", sink=UPSERT)
     assert start(totals, totals, source=SOURCE + "x = 1\n") == {"version": 0}
 
 

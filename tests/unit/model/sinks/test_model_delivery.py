@@ -81,9 +81,9 @@ def test_the_log_takes_any_answer() -> None:
     assert len(text) == 500
 
 
-def test_a_key_is_of_unit_row_and_life() -> None:
-    """Two platforms, or two lives, with the same unit have other keys."""
-    one, other = (Row(1, "shop/notify/1/0/notify/1", 7, life, None, "{}", "", 0) for life in ("a", "b"))
+def test_a_key_is_of_unit_row_and_incarnation() -> None:
+    """Two platforms, or two incarnations, with the same unit have other keys."""
+    one, other = (Row(1, "shop/notify/1/0/notify/1", 7, checkpoint, None, "{}", "", 0) for checkpoint in ("a", "b"))
 
     assert one.idempotency_key == "shop/notify/1/0/notify/1/7@a"
     assert one.idempotency_key != other.idempotency_key

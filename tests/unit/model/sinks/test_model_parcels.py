@@ -23,7 +23,7 @@ def waiting(rows: list[Row], room: Room, *, ordered: bool = True, attempts: int 
 
 def some(of_key: list[str | None], payload: str = "{}", unanswered: int = 0) -> list[Row]:
     """Rows of these keys, in this order."""
-    return [Row(n, "unit", n, "life", key, payload, "", unanswered, unanswered) for n, key in enumerate(of_key)]
+    return [Row(n, "unit", n, "incarnation", key, payload, "", unanswered, unanswered) for n, key in enumerate(of_key)]
 
 
 @st.composite
@@ -32,7 +32,7 @@ def rows_(draw: st.DrawFn) -> list[Row]:
     number = draw(st.integers(1, 40))
     lost = [draw(st.integers(0, 4)) for _ in range(number)]
     return [
-        Row(n, "unit", n, "life", draw(KEYS), "x" * draw(st.integers(1, 9)), "", lost[n], lost[n])
+        Row(n, "unit", n, "incarnation", draw(KEYS), "x" * draw(st.integers(1, 9)), "", lost[n], lost[n])
         for n in range(number)
     ]
 

@@ -92,8 +92,8 @@ def test_what_the_broker_has_lost_stops_a_run_or_becomes_one_invalid_record(case
 
     [reason] = [str(one.refusal) for one in found if one.refusal]
     assert word in reason
-    life = "" if seen.topic_id == "a" else "@b"
-    assert offsets(found) == Counter((f"sales/0{life}", n) for n in range(seen.earliest[0], seen.latest[0]))
+    topic = "" if seen.topic_id == "a" else "@b"
+    assert offsets(found) == Counter((f"sales/0{topic}", n) for n in range(seen.earliest[0], seen.latest[0]))
 
 
 def test_a_topic_that_has_become_shorter_is_refused_whatever_is_declared() -> None:

@@ -1,5 +1,5 @@
 -- older_sessions --
--- The sessions of a lineage's epochs below one that may still live: the holder of the lock of that name is one.
+-- The sessions of an incarnation's epochs below one that may still live: the holder of the lock of that name is one.
 SELECT name, IS_USED_LOCK(name) AS connection FROM onlyonce_sessions WHERE number = :number AND epoch < :below
 
 -- add_session --

@@ -1,6 +1,6 @@
-"""A release puts each set of rows into the inbox once, whatever came between: kills, a second release, a repeat.
+"""A reprocessing puts each set of rows into the inbox once, whatever came between: kills, a second reprocessing, a repeat.
 
-On the real PostgreSQL, with a tiny `events` that is made without Spark; what Spark does for a release (parse, leave out
+On the real PostgreSQL, with a tiny `events` that is made without Spark; what Spark does for a reprocessing (parse, leave out
 what is kept) is stood in for by a few lines of Python, and tested in `tests/spark/outputs/test_changes.py`.
 """
 
@@ -19,9 +19,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from onlyonce import settings
-from onlyonce.commitlog import releases
+from onlyonce.commitlog import reprocessings
 from onlyonce.commitlog.batches import Batches
-from onlyonce.commitlog.lineages import Driver
+from onlyonce.commitlog.incarnations import Driver
 from onlyonce.core.batch import Outcome
 from onlyonce.core.errors import Refused, Retryable
 from onlyonce.core.runs import Report
@@ -60,19 +60,19 @@ class Shop:
         begun = Batches(self.log.database).begin(self.driver, "shop", plan, None)
         listed = list(rows)
         columns = {
-            "oo_kind": [kind for _ in listed], "oo_lineage": [self.driver.lineage for _ in listed],
+            "oo_kind": [kind for _ in listed], "oo_incarnation": [self.driver.incarnation for _ in listed],
             "oo_batch": [number for _ in listed], "oo_raw": [raw for raw, _ in listed], "oo_reason": [why for _, why in listed],
         }  # fmt: skip
         schema = pa.schema([(name, pa.int64() if name == "oo_batch" else pa.string()) for name in columns])
         write_deltalake(settings.data_dir("shop") / "events", pa.table(columns, schema), mode="append")
         if commit:
-            fates = {"invalid": 0, "remnant": 0} | {kind: len(listed)}
-            outcome = Outcome(read=len(listed), kept=0, duplicate=0, invalid=fates["invalid"], remnant=fates["remnant"])
+            fates = {"invalid": 0, "expired": 0} | {kind: len(listed)}
+            outcome = Outcome(read=len(listed), kept=0, duplicate=0, invalid=fates["invalid"], expired=fates["expired"])
             Batches(self.log.database).end(self.driver, begun, outcome)
 
-    def release(self, *more: str) -> Report:
-        """`onlyonce release shop --invalid --yes`."""
-        return reprocess.main(["shop", *(["--invalid"] if "--remnant" not in more else []), "--yes", *more])
+    def reprocess(self, *more: str) -> Report:
+        """`onlyonce reprocess shop --invalid --yes`."""
+        return reprocess.main(["shop", *(["--invalid"] if "--expired" not in more else []), "--yes", *more])
 
     def inbox(self) -> Counter[str]:
         """All lines that are in the inbox, of all files."""
@@ -80,18 +80,20 @@ class Shop:
         return Counter(line for path in files for line in path.read_text().splitlines())
 
     def states(self) -> list[Any]:
-        """The releases by the log."""
-        return self.log.rows("SELECT state, lines, left_out FROM onlyonce_private.releases ORDER BY release_no")
+        """The reprocessings by the log."""
+        return self.log.rows(
+            "SELECT state, lines, left_out FROM onlyonce_private.reprocessings ORDER BY reprocessing_no"
+        )
 
 
 def _lines(
     _: Any, pipeline: Any, asked: Any, sets: Any, version: int, out: Path | None, kind: str | None = None
 ) -> Any:
     """What Spark does, for lines without ids: those that begin with KEPT are kept, WORSE stays invalid."""
-    wanted = {(one.lineage, one.batch_id, one.reason) for one in sets if not one.file}
+    wanted = {(one.incarnation, one.batch_id, one.reason) for one in sets if not one.file}
     table = DeltaTable(str(settings.data_dir("shop") / "events"), version=version).to_pyarrow_table().to_pylist()
     rows = [row for row in table if row["oo_kind"] == (kind or asked.kind)]
-    values = [r["oo_raw"] for r in rows if (r["oo_lineage"], r["oo_batch"], r["oo_reason"]) in wanted]
+    values = [r["oo_raw"] for r in rows if (r["oo_incarnation"], r["oo_batch"], r["oo_reason"]) in wanted]
     values += [line for one in sets if one.file for line in Path(one.file).read_text().splitlines()]
     going = sorted(value for value in values if not value.startswith(KEPT))
     if out is not None and going:
@@ -125,7 +127,7 @@ def strike(monkeypatch: pytest.MonkeyPatch, point: str, action: Callable[[], obj
             left.pop()()
 
     monkeypatch.setattr(reprocess, "passing", passing)
-    monkeypatch.setattr(releases, "passing", passing)
+    monkeypatch.setattr(reprocessings, "passing", passing)
 
 
 def kill() -> None:
@@ -135,23 +137,23 @@ def kill() -> None:
 ALL = Counter({"a": 1, "b": 1, "twice": 2, "c": 1})
 
 
-def test_a_release_puts_each_row_in_once_and_a_repeat_puts_nothing(shop: Shop) -> None:
-    """All rows of all sets, those that are kept left out; the second release finds nothing to do."""
-    shop.release()
-    again = shop.release()
+def test_a_reprocessing_puts_each_row_in_once_and_a_repeat_puts_nothing(shop: Shop) -> None:
+    """All rows of all sets, those that are kept left out; the second reprocessing finds nothing to do."""
+    shop.reprocess()
+    again = shop.reprocess()
 
     assert shop.inbox() == ALL
-    assert shop.states() == [("released", 5, 1)]
-    assert "nothing to release" in again.title
+    assert shop.states() == [("reprocessed", 5, 1)]
+    assert "nothing to reprocess" in again.title
 
 
-def test_a_release_that_has_ended_keeps_no_reason(shop: Shop) -> None:
-    """A reason may quote a record, which an erasure takes out of `events` and not out of the log of releases."""
-    shop.release("--reason", "no JSON")
+def test_a_reprocessing_that_has_ended_keeps_no_reason(shop: Shop) -> None:
+    """A reason may quote a record, which an erasure takes out of `events` and not out of the log of reprocessings."""
+    shop.reprocess("--reason", "no JSON")
 
-    kept = shop.log.rows("SELECT DISTINCT reason FROM onlyonce_private.released_sets")
+    kept = shop.log.rows("SELECT DISTINCT reason FROM onlyonce_private.reprocessed_sets")
     assert kept == [(sha256(BAD.encode()).hexdigest(),)]
-    assert shop.release("--reason", "no JSON").facts == shop.release("--reason", "nothing has it").facts
+    assert shop.reprocess("--reason", "no JSON").facts == shop.reprocess("--reason", "nothing has it").facts
 
 
 def test_a_dry_run_and_one_without_yes_write_nothing(shop: Shop) -> None:
@@ -163,86 +165,86 @@ def test_a_dry_run_and_one_without_yes_write_nothing(shop: Shop) -> None:
     assert shop.states() == []
 
 
-def test_batch_and_reason_choose_and_what_is_left_is_released_later(shop: Shop) -> None:
-    """Each set goes by itself; together the releases put in what one release of all would."""
-    shop.release("--batch", "0", "--reason", "NO JSON")
+def test_batch_and_reason_choose_and_what_is_left_is_reprocessed_later(shop: Shop) -> None:
+    """Each set goes by itself; together the reprocessings put in what one reprocessing of all would."""
+    shop.reprocess("--batch", "0", "--reason", "NO JSON")
     assert shop.inbox() == Counter({"a": 1, "twice": 2})
-    shop.release("--batch", "0")
+    shop.reprocess("--batch", "0")
     assert shop.inbox() == Counter({"a": 1, "twice": 2, "b": 1})
-    shop.release()
+    shop.reprocess()
     assert shop.inbox() == ALL
 
 
-@pytest.mark.parametrize("point", ["release-after-begin", "release-before-put", "release-after-put"])
-@pytest.mark.parametrize("again", [[], ["--batch", "1"], ["--remnant"]], ids=["same", "other rows", "other kind"])
-def test_a_release_that_was_killed_is_finished_by_the_next_one(
+@pytest.mark.parametrize("point", ["reprocess-after-begin", "reprocess-before-put", "reprocess-after-put"])
+@pytest.mark.parametrize("again", [[], ["--batch", "1"], ["--expired"]], ids=["same", "other rows", "other kind"])
+def test_a_reprocessing_that_was_killed_is_finished_by_the_next_one(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, point: str, again: list[str]
 ) -> None:
     """Whatever the next one asks for, and wherever the first was killed: its rows are in the inbox once."""
     strike(monkeypatch, point, kill)
     with pytest.raises(Killed):
-        shop.release()
+        shop.reprocess()
     assert [state for state, *_ in shop.states()] == ["begun"]
 
-    shop.release(*again)
+    shop.reprocess(*again)
 
     assert shop.inbox() == ALL
-    assert shop.states() == [("released", 5, 1)]
-    assert [path.name for path in settings.inbox("shop").iterdir()] == ["released-invalid-000001.jsonl"]
+    assert shop.states() == [("reprocessed", 5, 1)]
+    assert [path.name for path in settings.inbox("shop").iterdir()] == ["reprocessed-invalid-000001.jsonl"]
 
 
-def test_of_two_that_put_the_same_release_one_does(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second command finishes a release while its own is about to: the file is put once, and ended once."""
-    strike(monkeypatch, "release-before-put", shop.release)
-    shop.release()
+def test_of_two_that_put_the_same_reprocessing_one_does(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second command finishes a reprocessing while its own is about to: the file is put once, and ended once."""
+    strike(monkeypatch, "reprocess-before-put", shop.reprocess)
+    shop.reprocess()
 
     assert shop.inbox() == ALL
-    assert shop.states() == [("released", 5, 1)]
+    assert shop.states() == [("reprocessed", 5, 1)]
 
 
-def test_what_another_release_has_taken_meanwhile_is_not_taken_again(
+def test_what_another_reprocessing_has_taken_meanwhile_is_not_taken_again(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the look and the begin another one released a part: refused as a whole, and the repeat takes the rest."""
+    """Between the look and the begin another one reprocessed a part: refused as a whole, and the repeat takes the rest."""
     looked: list[int] = []
 
     def look_then_lose(*arguments: Any) -> Any:
         if not looked:
             looked.append(1)
-            shop.release("--batch", "1")
+            shop.reprocess("--batch", "1")
         return _lines(*arguments)
 
     monkeypatch.setattr(reprocess, "_lines", look_then_lose)
     with pytest.raises(Retryable, match="came between"):
-        shop.release()
+        shop.reprocess()
 
-    shop.release()
+    shop.reprocess()
     assert shop.inbox() == ALL
 
 
 def test_a_file_that_was_read_and_cleared_away_is_not_put_again(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first attempt was killed after the file was there; it was read and archived before the next attempt."""
-    strike(monkeypatch, "release-after-put", kill)
+    strike(monkeypatch, "reprocess-after-put", kill)
     with pytest.raises(Killed):
-        shop.release()
-    path = settings.inbox("shop") / "released-invalid-000001.jsonl"
+        shop.reprocess()
+    path = settings.inbox("shop") / "reprocessed-invalid-000001.jsonl"
     write_deltalake(settings.data_dir("shop") / "files", pa.table({"path": [str(path)]}))
     path.unlink()
 
-    shop.release()
+    shop.reprocess()
 
     assert shop.inbox() == Counter()
-    assert [state for state, *_ in shop.states()] == ["released"]
+    assert [state for state, *_ in shop.states()] == ["reprocessed"]
 
 
 def test_rows_of_a_batch_that_is_not_committed_wait(shop: Shop) -> None:
-    """They may yet be withdrawn; a release takes them once the batch is committed."""
+    """They may yet be withdrawn; a reprocessing takes them once the batch is committed."""
     shop.batch(2, [("pending", BAD)], commit=False)
-    shop.release()
+    shop.reprocess()
     assert shop.inbox() == ALL
 
 
-def test_a_file_that_could_not_be_read_is_released_with_its_content(shop: Shop, tmp_path: Path) -> None:
+def test_a_file_that_could_not_be_read_is_reprocessed_with_its_content(shop: Shop, tmp_path: Path) -> None:
     """It is told from a line by the log; its lines go in, not its name.
 
     One that is gone is said, and waits. A name may look like a pattern.
@@ -255,33 +257,33 @@ def test_a_file_that_could_not_be_read_is_released_with_its_content(shop: Shop, 
     there.write_text("one\ntwo\n")
     other.write_text("four\n")
 
-    report = shop.release("--batch", "2")
+    report = shop.reprocess("--batch", "2")
     assert shop.inbox() == Counter(["one", "two", "four"])
     assert any("gone.jsonl is not there any more" in warning for warning in report.warnings)
 
     gone.write_text("three\n")
-    shop.release("--batch", "2")
+    shop.reprocess("--batch", "2")
     assert shop.inbox() == Counter(["one", "two", "three", "four"])
 
 
 def test_what_would_all_be_invalid_again_is_refused(shop: Shop) -> None:
-    """Without a correction a release would only make the same rows once more; nothing is begun."""
+    """Without a correction a reprocessing would only make the same rows once more; nothing is begun."""
     shop.batch(2, [("{bad 1", BAD), ("{bad 2", BAD)])
     with pytest.raises(Refused, match="invalid again"):
-        shop.release("--batch", "2")
+        shop.reprocess("--batch", "2")
     assert shop.states() == []
 
 
-def test_remnants_are_sets_of_their_own(shop: Shop) -> None:
-    """A remnant and an invalid row of one batch are released by themselves."""
-    shop.batch(2, [("remnant", "it was first seen before the dedup horizon")], kind="remnant")
-    shop.release("--remnant")
-    assert shop.inbox() == Counter(["remnant"])
-    shop.release()
-    assert shop.inbox() == ALL + Counter(["remnant"])
+def test_expired_are_sets_of_their_own(shop: Shop) -> None:
+    """An expired record and an invalid row of one batch are reprocessed by themselves."""
+    shop.batch(2, [("expired", "it was first seen before the dedup horizon")], kind="expired")
+    shop.reprocess("--expired")
+    assert shop.inbox() == Counter(["expired"])
+    shop.reprocess()
+    assert shop.inbox() == ALL + Counter(["expired"])
 
 
-def test_nothing_that_has_not_run_is_released(log: Log, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_nothing_that_has_not_run_is_reprocessed(log: Log, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A pipeline without `events` is refused with the command that comes first."""
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
     make_home()

@@ -1,4 +1,4 @@
-"""What a new life must know of the batch that the old one left, without Spark and without a server."""
+"""What a new incarnation must know of the batch that the old one left, without Spark and without a server."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from onlyonce.api.outputs import ANEW
+from onlyonce.api.outputs import FROM_START
 from onlyonce.api.pipeline import Delta, Output
 from onlyonce.core.windows import Fixed
 from onlyonce.run import reset
 
-WINDOW = {"window": Fixed(timedelta(minutes=1)), "lateness": timedelta(0), "sink": Delta()}
+WINDOW = {"window": Fixed(timedelta(minutes=1)), "watermark_delay": timedelta(0), "sink": Delta()}
 EARLY = {"panes": "early", "sink": Delta(write="upsert", keys=("window_start",))}
 
 
@@ -38,11 +38,13 @@ def test_a_file_that_could_not_be_read_is_one_record(tmp_path: Path) -> None:
         (WINDOW | EARLY, {}, "no row goes, but open windows may be too small"),
         (EARLY, {"version": 0}, "no row goes, but totals may be too small"),
         ({"sink": Delta()}, {}, "no gap: the rows that are written stay"),
-        ({"sink": Delta()}, {ANEW: True}, "a gap: the next run removes all rows"),
+        ({"sink": Delta()}, {FROM_START: True}, "a gap: the next run removes all rows"),
         (None, {}, "not known"),
     ],
 )
-def test_new_life_says_what_readers_see(options: dict[str, Any] | None, start: dict[str, Any], seen: str) -> None:
-    """By the kind of the output, and by where its life begins."""
+def test_new_incarnation_says_what_readers_see(
+    options: dict[str, Any] | None, start: dict[str, Any], seen: str
+) -> None:
+    """By the kind of the output, and by where its incarnation begins."""
     root = None if options is None else Output(name="sums", transform="m:f", **options)
     assert reset.seen_by_readers(root, start).startswith(seen)

@@ -10,12 +10,12 @@ SELECT instance_no, gc_floor FROM onlyonce_private.pipelines WHERE instance = :i
 -- known --
 -- The receive batches that limit the floor: by bucket, and for begun ones the least floor that they began with.
 SELECT b.bucket, b.state, min(b.begun_with) AS begun_with
-FROM onlyonce_private.lineages l
+FROM onlyonce_private.incarnations l
 CROSS JOIN LATERAL (
     SELECT x.bucket, x.state, x.gc_floor AS begun_with FROM onlyonce_private.batches x
-    WHERE x.lineage = l.lineage AND x.bucket >= :floor
+    WHERE x.incarnation = l.incarnation AND x.bucket >= :floor
     UNION ALL
-    SELECT x.bucket, x.state, x.gc_floor FROM onlyonce_private.batches x WHERE x.lineage = l.lineage AND x.state = 'begun') b
+    SELECT x.bucket, x.state, x.gc_floor FROM onlyonce_private.batches x WHERE x.incarnation = l.incarnation AND x.state = 'begun') b
 WHERE l.instance = :instance AND l.query = 'receive'
 GROUP BY b.bucket, b.state
 
@@ -45,9 +45,9 @@ WHERE c.relnamespace = CAST('onlyonce_private' AS regnamespace) AND c.relkind = 
 ORDER BY b.bucket
 
 -- bucket_before --
--- The bucket of the last batch of a lineage before one.
+-- The bucket of the last batch of an incarnation before one.
 SELECT bucket FROM onlyonce_private.batches
-WHERE lineage = :lineage AND batch_id < :batch_id AND state = 'committed'
+WHERE incarnation = :incarnation AND batch_id < :batch_id AND state = 'committed'
 ORDER BY batch_id DESC LIMIT 1
 
 -- short_wait --
@@ -59,24 +59,24 @@ SELECT set_config('lock_timeout', :wait, true)
 SELECT pg_total_relation_size(to_regclass(:name)) AS bytes
 
 -- crowded --
--- The buckets in which some lineage and partition has several chunks that are not full, with the newest bucket that is
--- committed. Below that one a bucket is closed: system time does not move back.
+-- The buckets in which some incarnation and partition has several chunks that are not full, with the newest bucket that is
+-- committed. Below that one a bucket is closed: ingestion time does not move back.
 SELECT c.bucket, n.newest
 FROM onlyonce_private.chunk_list c
-CROSS JOIN (SELECT max(last.bucket) AS newest FROM onlyonce_private.lineages l CROSS JOIN LATERAL (
-                SELECT b.bucket FROM onlyonce_private.batches b WHERE b.lineage = l.lineage AND b.state = 'committed'
+CROSS JOIN (SELECT max(last.bucket) AS newest FROM onlyonce_private.incarnations l CROSS JOIN LATERAL (
+                SELECT b.bucket FROM onlyonce_private.batches b WHERE b.incarnation = l.incarnation AND b.state = 'committed'
                 ORDER BY b.bucket DESC LIMIT 1) last
             WHERE l.instance = :instance AND l.query = 'receive') n
 WHERE c.instance = :instance AND c.bucket >= :floor AND c.id_count <= :half
 GROUP BY c.bucket, n.newest
-HAVING count(*) > count(DISTINCT (c.lineage, c.partitions, c.partition))
+HAVING count(*) > count(DISTINCT (c.incarnation, c.partitions, c.partition))
 ORDER BY c.bucket
 
 -- parts --
 -- The chunks of a bucket that are not full, of committed batches only. These are never replayed, so no look-up needs
 -- fewer than all of them.
-SELECT c.lineage, c.partitions, c.partition, c.batch_id, c.id_count AS ids
-FROM onlyonce_private.chunk_list c JOIN onlyonce_private.batches b USING (lineage, batch_id)
+SELECT c.incarnation, c.partitions, c.partition, c.batch_id, c.id_count AS ids
+FROM onlyonce_private.chunk_list c JOIN onlyonce_private.batches b USING (incarnation, batch_id)
 WHERE c.instance = :instance AND c.bucket = :bucket AND c.id_count <= :half AND b.state = 'committed'
 
 -- unlist --
@@ -86,7 +86,7 @@ DELETE FROM onlyonce_private.chunk_list WHERE instance = :instance AND bucket = 
 -- take_parts --
 -- Parts to merge into one chunk: read, locked and deleted at once.
 DELETE FROM onlyonce_private.catalog_chunks
-WHERE instance = :instance AND bucket = :bucket AND lineage = :lineage AND partitions = :partitions
+WHERE instance = :instance AND bucket = :bucket AND incarnation = :incarnation AND partitions = :partitions
   AND partition = :partition AND batch_id = ANY (:batch_ids)
 RETURNING ids
 
@@ -101,8 +101,8 @@ JOIN pg_class t ON t.oid = k.tableoid
 JOIN pg_index i ON i.indrelid = t.oid AND i.indisprimary
 JOIN pg_class x ON x.oid = i.indexrelid
 WHERE pg_total_relation_size(t.oid) > :waste * k.needed + :worth_it
-  AND k.bucket < (SELECT max(last.bucket) FROM onlyonce_private.lineages l CROSS JOIN LATERAL (
-                      SELECT b.bucket FROM onlyonce_private.batches b WHERE b.lineage = l.lineage AND b.state = 'committed'
+  AND k.bucket < (SELECT max(last.bucket) FROM onlyonce_private.incarnations l CROSS JOIN LATERAL (
+                      SELECT b.bucket FROM onlyonce_private.batches b WHERE b.incarnation = l.incarnation AND b.state = 'committed'
                       ORDER BY b.bucket DESC LIMIT 1) last
                   WHERE l.instance = :instance AND l.query = 'receive')
 ORDER BY k.bucket
@@ -111,34 +111,34 @@ ORDER BY k.bucket
 -- A pipeline's last duplicates that were caught near the edge of the dedup horizon: the next ones may come after it.
 SELECT l.instance AS pipeline, sum(near.near_horizon)::bigint AS near_the_edge, sum(b.duplicate)::bigint AS duplicate,
        max(b.committed_at) FILTER (WHERE near.near_horizon > 0) AS last
-FROM onlyonce_private.lineages l JOIN onlyonce_private.batches b USING (lineage)
+FROM onlyonce_private.incarnations l JOIN onlyonce_private.batches b USING (incarnation)
 CROSS JOIN LATERAL (
     SELECT coalesce(b.near_horizon, (SELECT sum(u.near_horizon)::bigint FROM onlyonce_private.units u
-                                     WHERE (u.lineage, u.batch_id) = (b.lineage, b.batch_id))) AS near_horizon) near
+                                     WHERE (u.incarnation, u.batch_id) = (b.incarnation, b.batch_id))) AS near_horizon) near
 WHERE l.instance = :instance AND l.query = 'receive' AND b.bucket >= :floor AND b.state = 'committed' AND b.duplicate > 0
 GROUP BY l.instance HAVING sum(near.near_horizon) > 0
 
 -- remove_units --
--- The units of some batches that were committed long ago. The units of a lineage's last batch stay, for people. The
+-- The units of some batches that were committed long ago. The units of an incarnation's last batch stay, for people. The
 -- batch gets their number, and the sums that only they have.
 WITH old AS (
-    SELECT b.lineage, b.batch_id FROM onlyonce_private.batches b
+    SELECT b.incarnation, b.batch_id FROM onlyonce_private.batches b
     WHERE b.state = 'committed' AND b.units_removed IS NULL
       AND b.committed_at < clock_timestamp() - make_interval(days => :keep_days)
       AND b.batch_id < (SELECT max(x.batch_id) FROM onlyonce_private.batches x
-                        WHERE x.lineage = b.lineage AND x.state = 'committed')
+                        WHERE x.incarnation = b.incarnation AND x.state = 'committed')
     ORDER BY b.committed_at LIMIT :at_once FOR UPDATE SKIP LOCKED),
 gone AS (
     DELETE FROM onlyonce_private.units u USING old
-    WHERE (u.lineage, u.batch_id) = (old.lineage, old.batch_id)
-    RETURNING u.lineage, u.batch_id, u.near_horizon, u.lookups_spared, u.false_positives),
+    WHERE (u.incarnation, u.batch_id) = (old.incarnation, old.batch_id)
+    RETURNING u.incarnation, u.batch_id, u.near_horizon, u.lookups_spared, u.false_positives),
 summed AS (
-    SELECT old.lineage, old.batch_id, count(gone.lineage)::int AS units, sum(gone.near_horizon)::bigint AS near,
+    SELECT old.incarnation, old.batch_id, count(gone.incarnation)::int AS units, sum(gone.near_horizon)::bigint AS near,
            sum(gone.lookups_spared)::bigint AS spared, sum(gone.false_positives)::bigint AS false_positives
-    FROM old LEFT JOIN gone USING (lineage, batch_id) GROUP BY 1, 2)
+    FROM old LEFT JOIN gone USING (incarnation, batch_id) GROUP BY 1, 2)
 UPDATE onlyonce_private.batches b SET units_removed = summed.units, near_horizon = summed.near, lookups_spared = summed.spared,
     false_positives = summed.false_positives
-FROM summed WHERE (b.lineage, b.batch_id) = (summed.lineage, summed.batch_id)
+FROM summed WHERE (b.incarnation, b.batch_id) = (summed.incarnation, summed.batch_id)
 RETURNING b.units_removed
 
 -- remove_delivered --
@@ -150,32 +150,32 @@ DELETE FROM onlyonce_private.outbox WHERE row_no = ANY (ARRAY(
     LIMIT :at_once FOR UPDATE SKIP LOCKED))
 
 -- settled --
--- For each output's lineage the last batch such that it and all earlier ones were committed long enough ago. A
--- lineage's batches are committed in order.
-SELECT l.instance, l.query, l.lineage, last.batch_id AS upto
-FROM onlyonce_private.lineages l
+-- For each output's incarnation the last batch such that it and all earlier ones were committed long enough ago. A
+-- incarnation's batches are committed in order.
+SELECT l.instance, l.query, l.incarnation, last.batch_id AS upto
+FROM onlyonce_private.incarnations l
 CROSS JOIN LATERAL (
     SELECT b.batch_id FROM onlyonce_private.batches b
-    WHERE b.lineage = l.lineage AND b.state = 'committed'
+    WHERE b.incarnation = l.incarnation AND b.state = 'committed'
       AND b.committed_at < clock_timestamp() - make_interval(days => :keep_days)
     ORDER BY b.batch_id DESC LIMIT 1) last
-WHERE l.query <> 'receive' AND l.kind = 'stream' ORDER BY l.lineage
+WHERE l.query <> 'receive' AND l.kind = 'stream' ORDER BY l.incarnation
 
 -- committed_cuts --
 -- Which of some cuts of an inbox (`batch_no` of its registry) an instance has committed, with the files that could not
--- be read. If a pipeline has several sources, each has a registry with its own numbers. A new life may pass a cut again
+-- be read. If a pipeline has several sources, each has a registry with its own numbers. A new incarnation may pass a cut again
 -- without reading it, so the first batch with the cut has read it.
 SELECT DISTINCT ON (batch_no) coalesce(b.source_to->>'source_batch_no', b.source_to->>'batch_no')::bigint AS batch_no, b.facts
-FROM onlyonce_private.batches b JOIN onlyonce_private.lineages l USING (lineage)
+FROM onlyonce_private.batches b JOIN onlyonce_private.incarnations l USING (incarnation)
 WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed' AND b.source_to ? 'batch_no'
   AND coalesce(b.source_to->>'source', '') = :source
   AND coalesce(b.source_to->>'source_batch_no', b.source_to->>'batch_no')::bigint = ANY (CAST(:numbers AS bigint[]))
-ORDER BY batch_no, l.life, b.batch_id
+ORDER BY batch_no, l.ordinal, b.batch_id
 
 -- runs --
--- The instances of some pipelines, and whether all lineages of each have ended.
+-- The instances of some pipelines, and whether all incarnations of each have ended.
 SELECT p.instance, p.pipeline, coalesce(bool_and(l.state = 'closed') FILTER (WHERE l.kind = 'stream'), false) AS ended
-FROM onlyonce_private.pipelines p LEFT JOIN onlyonce_private.lineages l USING (instance)
+FROM onlyonce_private.pipelines p LEFT JOIN onlyonce_private.incarnations l USING (instance)
 WHERE p.pipeline = ANY (:pipelines) GROUP BY 1, 2 ORDER BY 1
 
 -- no_new_run --
@@ -183,38 +183,38 @@ WHERE p.pipeline = ANY (:pipelines) GROUP BY 1, 2 ORDER BY 1
 LOCK TABLE onlyonce_private.pipelines IN SHARE MODE
 
 -- unfolded --
--- Lives with an old batch that is not yet in their sums, and the last batch that is in the sums.
-SELECT l.lineage, coalesce(s.upto, -1) AS upto
-FROM onlyonce_private.lineages l LEFT JOIN onlyonce_private.sums s USING (lineage)
+-- Incarnations with an old batch that is not yet in their sums, and the last batch that is in the sums.
+SELECT l.incarnation, coalesce(s.upto, -1) AS upto
+FROM onlyonce_private.incarnations l LEFT JOIN onlyonce_private.sums s USING (incarnation)
 CROSS JOIN LATERAL (
     SELECT b.state, b.committed_at FROM onlyonce_private.batches b
-    WHERE b.lineage = l.lineage AND b.batch_id > coalesce(s.upto, -1) ORDER BY b.batch_id LIMIT 1) next
+    WHERE b.incarnation = l.incarnation AND b.batch_id > coalesce(s.upto, -1) ORDER BY b.batch_id LIMIT 1) next
 WHERE l.kind = 'stream' AND next.state = 'committed' AND next.committed_at < clock_timestamp() - make_interval(hours => :hours)
-ORDER BY l.lineage
+ORDER BY l.incarnation
 
 -- fold --
--- Adds the next batches of a life to its sums, in order. It stops at the first batch that is young or does not add up,
+-- Adds the next batches of an incarnation to its sums, in order. It stops at the first batch that is young or does not add up,
 -- which an audit still reads. If two gc runs fold at once, the second finds that `upto` has moved and adds nothing.
 WITH next AS (
     SELECT b.*, c.conserved AS adds_up
-    FROM (SELECT * FROM onlyonce_private.batches x WHERE x.lineage = :lineage AND x.batch_id > :upto ORDER BY x.batch_id LIMIT :at_once) b
+    FROM (SELECT * FROM onlyonce_private.batches x WHERE x.incarnation = :incarnation AND x.batch_id > :upto ORDER BY x.batch_id LIMIT :at_once) b
     CROSS JOIN LATERAL (
-        SELECT k.conserved FROM onlyonce.conservation k WHERE k.lineage = b.lineage AND k.batch = b.batch_id OFFSET 0) c),
+        SELECT k.conserved FROM onlyonce.conservation k WHERE k.incarnation = b.incarnation AND k.batch = b.batch_id OFFSET 0) c),
 stop AS (
     SELECT min(batch_id) AS batch_id FROM next
     WHERE state <> 'committed' OR adds_up IS NOT TRUE OR committed_at >= clock_timestamp() - make_interval(hours => :hours)),
 good AS (SELECT next.* FROM next, stop WHERE stop.batch_id IS NULL OR next.batch_id < stop.batch_id)
 INSERT INTO onlyonce_private.sums AS known
-    (lineage, upto, batches, read, kept, invalid, remnant, duplicate, in_time, late, rejected, unknown_fields, written_again, declarations)
-SELECT :lineage, max(batch_id), count(*), sum(read), sum(kept), sum(invalid), sum(remnant), sum(duplicate), sum(in_time), sum(late), sum(rejected),
+    (incarnation, upto, batches, read, kept, invalid, expired, duplicate, in_time, late, rejected, unknown_fields, written_again, declarations)
+SELECT :incarnation, max(batch_id), count(*), sum(read), sum(kept), sum(invalid), sum(expired), sum(duplicate), sum(in_time), sum(late), sum(rejected),
        sum(unknown_fields), sum(written_again), array_agg(DISTINCT declaration_hash)
 FROM good HAVING count(*) > 0
-ON CONFLICT (lineage) DO UPDATE
+ON CONFLICT (incarnation) DO UPDATE
 SET upto = excluded.upto, batches = known.batches + excluded.batches,
     read = coalesce(known.read + excluded.read, known.read, excluded.read),
     kept = coalesce(known.kept + excluded.kept, known.kept, excluded.kept),
     invalid = coalesce(known.invalid + excluded.invalid, known.invalid, excluded.invalid),
-    remnant = coalesce(known.remnant + excluded.remnant, known.remnant, excluded.remnant),
+    expired = coalesce(known.expired + excluded.expired, known.expired, excluded.expired),
     duplicate = coalesce(known.duplicate + excluded.duplicate, known.duplicate, excluded.duplicate),
     in_time = coalesce(known.in_time + excluded.in_time, known.in_time, excluded.in_time),
     late = coalesce(known.late + excluded.late, known.late, excluded.late),
@@ -226,21 +226,21 @@ WHERE known.upto = :upto
 RETURNING (SELECT count(*) FROM good) AS folded
 
 -- unsettled --
--- The lives of outputs with batches in their sums whose windows are not yet noted as final.
-SELECT s.lineage, s.final_upto AS after, s.upto
-FROM onlyonce_private.sums s JOIN onlyonce_private.lineages l USING (lineage)
-WHERE l.query <> 'receive' AND s.final_upto < s.upto ORDER BY s.lineage
+-- The incarnations of outputs with batches in their sums whose windows are not yet noted as final.
+SELECT s.incarnation, s.final_upto AS after, s.upto
+FROM onlyonce_private.sums s JOIN onlyonce_private.incarnations l USING (incarnation)
+WHERE l.query <> 'receive' AND s.final_upto < s.upto ORDER BY s.incarnation
 
 -- note_final --
--- Notes up to which batch of a life all windows with rows in time are final, within the next batches. It stops at the
+-- Notes up to which batch of an incarnation all windows with rows in time are final, within the next batches. It stops at the
 -- first batch with an open window.
 WITH next AS (
     SELECT b.batch_id FROM onlyonce_private.batches b
-    WHERE b.lineage = :lineage AND b.batch_id > :after AND b.batch_id <= :upto ORDER BY b.batch_id LIMIT :at_once),
+    WHERE b.incarnation = :incarnation AND b.batch_id > :after AND b.batch_id <= :upto ORDER BY b.batch_id LIMIT :at_once),
 open AS (
     SELECT w.batch_id FROM next
-    JOIN onlyonce_private.window_counts w ON w.lineage = :lineage AND w.batch_id = next.batch_id
-    JOIN onlyonce_private.lineages l ON l.lineage = w.lineage
+    JOIN onlyonce_private.window_counts w ON w.incarnation = :incarnation AND w.batch_id = next.batch_id
+    JOIN onlyonce_private.incarnations l ON l.incarnation = w.incarnation
     CROSS JOIN LATERAL (
         SELECT EXISTS (SELECT 1 FROM onlyonce_private.panes p
                        WHERE p.instance = l.instance AND p.output = w.output AND p.final
@@ -251,5 +251,5 @@ found AS (
     SELECT max(next.batch_id) AS upto FROM next
     WHERE NOT EXISTS (SELECT 1 FROM open WHERE open.batch_id <= next.batch_id))
 UPDATE onlyonce_private.sums SET final_upto = found.upto
-FROM found WHERE lineage = :lineage AND final_upto = :after AND found.upto IS NOT NULL
+FROM found WHERE incarnation = :incarnation AND final_upto = :after AND found.upto IS NOT NULL
 RETURNING final_upto

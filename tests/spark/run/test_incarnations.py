@@ -1,4 +1,4 @@
-"""A checkpoint and its lineage must be of one mind: lost, swapped, old and damaged ones are refused, with the way
+"""A checkpoint and its incarnation must be of one mind: lost, swapped, old and damaged ones are refused, with the way
 out."""
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from tests.support.platform import Platform, Server, multiset
 pytestmark = pytest.mark.spark
 
 
-def checkpoint(query: str, life: int = 1) -> Path:
+def checkpoint(query: str, ordinal: int = 1) -> Path:
     """The folder of a query's checkpoint."""
-    return settings.data_dir("shop") / "checkpoints" / query / str(life)
+    return settings.data_dir("shop") / "checkpoints" / query / str(ordinal)
 
 
 def lost(folder: Path) -> None:
@@ -64,10 +64,10 @@ def old(folder: Path) -> None:
     ],
     ids=lambda v: getattr(v, "__name__", v),
 )
-def test_a_checkpoint_that_is_not_the_registered_one_is_refused_and_a_new_life_goes_on(
+def test_a_checkpoint_that_is_not_the_registered_one_is_refused_and_a_new_incarnation_goes_on(
     platform: Platform, spark: object, query: str, damage: Callable[[Path], None]
 ) -> None:
-    """The refusal names `onlyonce lineage new`, nothing was written, and after it the results are as if nothing
+    """The refusal names `onlyonce reset`, nothing was written, and after it the results are as if nothing
     had been: open windows complete, none twice."""
     files = shop_oracle.sales(360, 3)
     put_all(platform, files[:2])
@@ -76,7 +76,7 @@ def test_a_checkpoint_that_is_not_the_registered_one_is_refused_and_a_new_life_g
     damage(checkpoint(query))
     platform.put("shop", "sales-0002.jsonl", files[2])
 
-    with pytest.raises(Refused, match="onlyonce lineage new"):
+    with pytest.raises(Refused, match="onlyonce reset"):
         platform.run("shop", "--close")
 
     units = platform.sql("SELECT unique_id FROM onlyonce.commits ORDER BY 1")
@@ -87,11 +87,11 @@ def test_a_checkpoint_that_is_not_the_registered_one_is_refused_and_a_new_life_g
 
 
 @pytest.mark.whole
-def test_a_new_life_of_any_kind_of_output_goes_on_with_what_is_open_and_writes_nothing_twice(
+def test_a_new_incarnation_of_any_kind_of_output_goes_on_with_what_is_open_and_writes_nothing_twice(
     new_platform: Callable[..., Platform], server: Server, spark: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Running totals are of all that ever came; windows and sessions that were written stay as they are, late rows stay
-    out, and open ones hold what came before the new life."""
+    out, and open ones hold what came before the new incarnation."""
     monkeypatch.setenv("TEST_OTHER_DATABASE", server.url("writer", server.new_database()))
     platform = new_platform("tests/support/kinds.py")
     files = shop_oracle.sales(300, 4)
@@ -117,7 +117,7 @@ def test_a_new_life_of_any_kind_of_output_goes_on_with_what_is_open_and_writes_n
     assert written <= multiset(platform.table("shop/session"))
 
 
-def test_a_new_life_of_receive_withdraws_a_half_written_batch(
+def test_a_new_incarnation_of_receive_withdraws_a_half_written_batch(
     platform: Platform, monkeypatch: pytest.MonkeyPatch, spark: object
 ) -> None:
     """Units and chunks of a batch whose rows never got to `events` go, or its records would count as duplicates."""
@@ -132,7 +132,7 @@ def test_a_new_life_of_receive_withdraws_a_half_written_batch(
     check(platform, files)
 
 
-def test_a_new_life_that_finds_nothing_new_waits_for_it(platform: Platform, spark: object) -> None:
+def test_a_new_incarnation_that_finds_nothing_new_waits_for_it(platform: Platform, spark: object) -> None:
     """Of receive and of outputs: all was taken in, and nothing has come since."""
     files = shop_oracle.sales(240, 2)
     put_all(platform, files[:1])
@@ -183,7 +183,7 @@ def test_a_log_behind_the_checkpoint_is_refused(platform: Platform, spark: objec
     files = shop_oracle.sales(120, 2)
     put_all(platform, files)
     platform.run("shop")
-    platform.sql("DELETE FROM onlyonce_private.batches WHERE lineage = 'shop/receive/1' RETURNING 1")
+    platform.sql("DELETE FROM onlyonce_private.batches WHERE incarnation = 'shop/receive/1' RETURNING 1")
 
     with pytest.raises(Refused, match="older backup"):
         platform.run("shop")

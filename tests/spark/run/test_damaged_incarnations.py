@@ -17,7 +17,7 @@ from onlyonce import settings
 from onlyonce.core.errors import Refused
 from onlyonce.run import reset
 from tests.fault.test_kills import put_all
-from tests.spark.run.test_lineages import checkpoint
+from tests.spark.run.test_incarnations import checkpoint
 from tests.support import shop_oracle
 from tests.support.check_shop import check
 from tests.support.platform import Platform, Server, multiset
@@ -120,14 +120,14 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_each_damage_of_a_checkpoint_is_refused_before_anything_is_written(again: Finished, damage: str) -> None:
-    """Whatever is cut, missing or swapped: the refusal names the new life, and neither log nor `events` has changed."""
+    """Whatever is cut, missing or swapped: the refusal names the new incarnation, and neither log nor `events` has changed."""
     platform = again.platform
     before = state_of(platform)
     DAMAGES[damage](checkpoint("receive"))
     platform.put("shop", "sales-0002.jsonl", FILES[2])
 
     for _ in range(2):
-        with pytest.raises(Refused, match="onlyonce lineage new") as refusal:
+        with pytest.raises(Refused, match="onlyonce reset") as refusal:
             platform.run("shop", "--close")
         assert "nothing was read or written" in refusal.value.data
 
@@ -137,17 +137,17 @@ def test_each_damage_of_a_checkpoint_is_refused_before_anything_is_written(again
 def state_of(platform: Platform) -> Any:
     """Units, batches and versions of `events`."""
     units = multiset(platform.sql("SELECT unique_id, content_hash FROM onlyonce.commits"))
-    batches = multiset(platform.sql("SELECT lineage, batch, state FROM onlyonce.batches"))
+    batches = multiset(platform.sql("SELECT incarnation, batch, state FROM onlyonce.batches"))
     return units, batches, DeltaTable(str(settings.data_dir("shop") / "events")).version()
 
 
-def test_a_lost_state_is_refused_and_a_new_life_makes_it_again(again: Finished) -> None:
+def test_a_lost_state_is_refused_and_a_new_incarnation_makes_it_again(again: Finished) -> None:
     """State files gone: Spark's error becomes a refusal with the way out, and after it no window lacks a row."""
     platform = again.platform
     shutil.rmtree(checkpoint("per_shop") / "state")
     platform.put("shop", "sales-0002.jsonl", FILES[2])
 
-    with pytest.raises(Refused, match="onlyonce lineage new shop/per_shop"):
+    with pytest.raises(Refused, match="onlyonce reset shop/per_shop"):
         platform.run("shop", "--close")
 
     reset.new("shop/per_shop", yes=True)
@@ -158,7 +158,7 @@ def test_a_lost_state_is_refused_and_a_new_life_makes_it_again(again: Finished) 
 def test_a_log_from_an_older_backup_is_refused_until_the_right_one_is_back(
     again: Finished, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PostgreSQL from before the last batch, tables and checkpoints from after it: no run and no new life begins,
+    """PostgreSQL from before the last batch, tables and checkpoints from after it: no run and no new incarnation begins,
     since either would write again; with the right backup the run goes on as if nothing had been."""
     platform = again.platform
     older = copied(again.server, platform.environment["ONLYONCE_DATABASE_URL"].rsplit("/", 1)[1])
@@ -173,7 +173,7 @@ def test_a_log_from_an_older_backup_is_refused_until_the_right_one_is_back(
     with pytest.raises(Refused, match="from one moment"):
         reset.new("shop/receive", yes=True)
 
-    assert "lineage new" not in refusal.value.hint
+    assert "reset" not in refusal.value.hint
     assert DeltaTable(str(settings.data_dir("shop") / "events")).version() == before
     again.use(right, monkeypatch)
     platform.run("shop", "--close")

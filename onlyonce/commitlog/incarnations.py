@@ -1,6 +1,6 @@
-"""Lineages and epochs, the declarations of queries, and the progress of sources.
+"""Incarnations and epochs, the declarations of queries, and the progress of sources.
 
-A lineage binds a checkpoint to a query. Its highest epoch says which driver may commit for it.
+An incarnation binds a checkpoint to a query. Its highest epoch says which driver may commit for it.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from uuid import UUID
 from onlyonce.core import changes, stored_names
 from onlyonce.core.batch import Plan, to_micros
 from onlyonce.core.errors import Refused, Superseded
-from onlyonce.core.frontier import Tides, Turn
+from onlyonce.core.frontier import Progress, Turn
 from onlyonce.database import mysql
 from onlyonce.database.connect import Database, Transactions, ask, do, one_transaction
 
 
 @dataclass(frozen=True)
-class Lineage:
-    """One life of one streaming query, bound to one checkpoint."""
+class Incarnation:
+    """One lifetime of one streaming query, bound to one checkpoint."""
 
-    lineage: str
+    incarnation: str
     number: int
-    life: int
+    ordinal: int
     checkpoint_id: UUID
     state: str
     start_from: dict[str, Any] | None
@@ -34,9 +34,9 @@ class Lineage:
 
 @dataclass(frozen=True)
 class Driver:
-    """A driver that may commit for a lineage, as long as its epoch is the highest."""
+    """A driver that may commit for an incarnation, as long as its epoch is the highest."""
 
-    lineage: str
+    incarnation: str
     number: int
     epoch: int
     run_id: str
@@ -46,19 +46,19 @@ class Driver:
         return replace(database, name=stored_names.driver_session(self.number, self.epoch))
 
 
-class Lineages(Transactions):
-    """Lineages, their epochs, and who may commit."""
+class Incarnations(Transactions):
+    """Incarnations, their epochs, and who may commit."""
 
     @one_transaction
     def add_instance(self, instance: str, pipeline: str) -> None:
         """Register a pipeline or bounded run. A second call does nothing."""
-        do(self.connection, "lineages", "add_instance", instance=instance, pipeline=pipeline)
+        do(self.connection, "incarnations", "add_instance", instance=instance, pipeline=pipeline)
 
     @one_transaction
-    def live(self, instance: str, query: str) -> Lineage | None:
-        """Return the lineage of a query that is not closed, or None."""
-        rows = ask(self.connection, "lineages", "live", instance=instance, query=query)
-        return Lineage(*tuple(rows[0])) if rows else None
+    def live(self, instance: str, query: str) -> Incarnation | None:
+        """Return the incarnation of a query that is not closed, or None."""
+        rows = ask(self.connection, "incarnations", "live", instance=instance, query=query)
+        return Incarnation(*tuple(rows[0])) if rows else None
 
     @one_transaction
     def register(
@@ -68,53 +68,56 @@ class Lineages(Transactions):
         checkpoint_id: UUID,
         start_from: dict[str, Any] | None = None,
         kind: Literal["stream", "backfill"] = "stream",
-    ) -> Lineage:
-        """Return the live lineage of a query, and make it if there is none. The checkpoint is made afterwards.
+    ) -> Incarnation:
+        """Return the live incarnation of a query, and make it if there is none. The checkpoint is made afterwards.
 
-        A backfill's lineage has no checkpoint, only its epoch and its units.
+        A backfill's incarnation has no checkpoint, only its epoch and its units.
         """
         found = self.live(instance, query)
         if found:
             return found
-        life = ask(self.connection, "lineages", "last_life", instance=instance, query=query)[0].life + 1
+        ordinal = ask(self.connection, "incarnations", "last_ordinal", instance=instance, query=query)[0].ordinal + 1
         do(
-            self.connection, "lineages", "add",
-            lineage=stored_names.lineage(instance, query, life), instance=instance, query=query, life=life,
-            checkpoint_id=checkpoint_id, start_from=json.dumps(start_from) if start_from else None, kind=kind,
+            self.connection, "incarnations", "add",
+            incarnation=stored_names.incarnation(instance, query, ordinal), instance=instance, query=query,
+            ordinal=ordinal, checkpoint_id=checkpoint_id, kind=kind,
+            start_from=json.dumps(start_from) if start_from else None,
         )  # fmt: skip
         registered = self.live(instance, query)
         if registered is None:
-            raise Superseded(f"another driver registered {instance}/{query}/{life} at the same moment")
+            raise Superseded(f"another driver registered {instance}/{query}/{ordinal} at the same moment")
         return registered
 
     @one_transaction
-    def set_state(self, lineage: str, state: str) -> None:
-        """Close a lineage for good, or mark it damaged."""
-        do(self.connection, "lineages", "set_state", lineage=lineage, state=state)
+    def set_state(self, incarnation: str, state: str) -> None:
+        """Close an incarnation for good, or mark it damaged."""
+        do(self.connection, "incarnations", "set_state", incarnation=incarnation, state=state)
 
     @one_transaction
-    def bump(self, lineage: Lineage, run_id: str) -> Driver:
+    def bump(self, incarnation: Incarnation, run_id: str) -> Driver:
         """Give this driver the right to commit, and return it with its new epoch.
 
         End the sessions of older drivers first. A stalled one that holds the epoch row would keep the bump waiting, and
-        its commit must fail anyway. Raise Superseded if `lineage new` has closed this life since it was looked up.
+        its commit must fail anyway. Raise Superseded if `onlyonce reset` has closed this incarnation since it was
+        looked up.
         """
         ask(
             self.connection,
-            "lineages",
+            "incarnations",
             "end_older_sessions",
-            name_prefix=stored_names.driver_session(lineage.number, "%"),
+            name_prefix=stored_names.driver_session(incarnation.number, "%"),
             below=None,
         )
-        epoch = ask(self.connection, "lineages", "bump", lineage=lineage.lineage)[0].epoch
-        # After the bump: a transaction that closes a life holds its epoch, so this check comes before it or sees it.
-        if not do(self.connection, "lineages", "started", lineage=lineage.lineage):
+        epoch = ask(self.connection, "incarnations", "bump", incarnation=incarnation.incarnation)[0].epoch
+        # After the bump: a transaction that closes an incarnation holds its epoch, so this check comes before it or
+        # sees it.
+        if not do(self.connection, "incarnations", "started", incarnation=incarnation.incarnation):
             raise Superseded(
-                f"lineage {lineage.lineage} was closed while this driver started",
+                f"incarnation {incarnation.incarnation} was closed while this driver started",
                 data="nothing was read or written",
-                hint="run the same command again: it takes the new life",
+                hint="run the same command again: it takes the new incarnation",
             )
-        return Driver(lineage.lineage, lineage.number, epoch, run_id)
+        return Driver(incarnation.incarnation, incarnation.number, epoch, run_id)
 
     @one_transaction
     def adopt(self, driver: Driver) -> None:
@@ -123,14 +126,14 @@ class Lineages(Transactions):
         If the database's epoch is as high or higher, change nothing: neither the row, which a unit of the same epoch
         may lock, nor a session. Raise Superseded if it is higher.
         """
-        there = ask(self.connection, "units", "known_epoch", lineage=driver.lineage)
+        there = ask(self.connection, "units", "known_epoch", incarnation=driver.incarnation)
         known = there[0].epoch if there else 0
         if known < driver.epoch:
             self._end_older_sessions(driver)
-            do(self.connection, "units", "set_epoch", lineage=driver.lineage, epoch=driver.epoch)
-            known = ask(self.connection, "units", "known_epoch", lineage=driver.lineage)[0].epoch
+            do(self.connection, "units", "set_epoch", incarnation=driver.incarnation, epoch=driver.epoch)
+            known = ask(self.connection, "units", "known_epoch", incarnation=driver.incarnation)[0].epoch
         if known != driver.epoch:
-            raise superseded(driver.lineage, driver.epoch, known)
+            raise superseded(driver.incarnation, driver.epoch, known)
 
     def _end_older_sessions(self, driver: Driver) -> None:
         if self.connection.dialect.name == mysql.DIALECT:
@@ -138,61 +141,62 @@ class Lineages(Transactions):
             return
         ask(
             self.connection,
-            "lineages",
+            "incarnations",
             "end_older_sessions",
             name_prefix=f"onlyonce/{driver.number}/%",
             below=driver.epoch,
         )
 
     @one_transaction
-    def check_epoch(self, lineage: str, epoch: int) -> None:
+    def check_epoch(self, incarnation: str, epoch: int) -> None:
         """Hold the epoch row shared until this transaction ends.
 
-        Raise Superseded (exit code 69) if a newer driver has the lineage.
+        Raise Superseded (exit code 69) if a newer driver has the incarnation.
         """
-        rows = ask(self.connection, "units", "check_epoch", lineage=lineage)
+        rows = ask(self.connection, "units", "check_epoch", incarnation=incarnation)
         if not rows or rows[0].epoch != epoch:
-            raise superseded(lineage, epoch, rows[0].epoch if rows else None)
+            raise superseded(incarnation, epoch, rows[0].epoch if rows else None)
 
     @one_transaction
-    def last_batches(self, lineage: str) -> tuple[int | None, int | None]:
+    def last_batches(self, incarnation: str) -> tuple[int | None, int | None]:
         """Return (highest batch that began, highest batch that committed)."""
-        row = ask(self.connection, "lineages", "last_batches", lineage=lineage)[0]
+        row = ask(self.connection, "incarnations", "last_batches", incarnation=incarnation)[0]
         return row.begun, row.committed
 
     @one_transaction
     def has_begun(self, driver: Driver) -> bool:
-        """Return whether a driver's lineage has begun a batch. Raise Superseded."""
-        self.check_epoch(driver.lineage, driver.epoch)
-        return self.last_batches(driver.lineage)[0] is not None
+        """Return whether a driver's incarnation has begun a batch. Raise Superseded."""
+        self.check_epoch(driver.incarnation, driver.epoch)
+        return self.last_batches(driver.incarnation)[0] is not None
 
     @one_transaction
     def last_bounded(self, pipeline: str) -> tuple[str, bool] | None:
         """Return the last bounded run of a pipeline, and whether it has finished."""
-        rows = ask(self.connection, "lineages", "last_bounded", pipeline=pipeline)
+        rows = ask(self.connection, "incarnations", "last_bounded", pipeline=pipeline)
         return (rows[0].instance, rows[0].done) if rows else None
 
     @one_transaction
     def close_instance(self, instance: str) -> None:
-        """Close the lineages of a bounded run, all of whose rows are written."""
-        do(self.connection, "lineages", "close_instance", instance=instance)
+        """Close the incarnations of a bounded run, all of whose rows are written."""
+        do(self.connection, "incarnations", "close_instance", instance=instance)
 
 
-def refuse_damaged(lineage: Lineage) -> None:
-    """Raise Refused if Spark dropped rows in this lineage: it does not run again."""
-    if lineage.state == "damaged":
+def refuse_damaged(incarnation: Incarnation) -> None:
+    """Raise Refused if Spark dropped rows in this incarnation: it does not run again."""
+    if incarnation.state == "damaged":
         raise Refused(
-            f"lineage {lineage.lineage} is marked damaged: Spark dropped rows as late that the platform had judged "
+            f"incarnation {incarnation.incarnation} is marked damaged: Spark dropped rows as late that the platform "
+            "had judged "
             "in time",
             data="what it wrote before is in the log; its open windows may lack rows",
-            hint=f"onlyonce lineage new {lineage.lineage.rsplit('/', 1)[0]} starts a new life from the log",
+            hint=f"onlyonce reset {incarnation.incarnation.rsplit('/', 1)[0]} starts a new incarnation from the log",
         )
 
 
-def superseded(lineage: str, epoch: int, now: int | None) -> Superseded:
+def superseded(incarnation: str, epoch: int, now: int | None) -> Superseded:
     """Return the error of a driver that a newer driver has superseded (exit code 69)."""
     return Superseded(
-        f"lineage {lineage}: this driver has epoch {epoch}, but epoch {now} is at work",
+        f"incarnation {incarnation}: this driver has epoch {epoch}, but epoch {now} is at work",
         data="its open transaction was rolled back; what it had committed before stays, and the newer driver goes "
         "on from there",
         hint="nothing to do; if both were meant, run them one after the other",
@@ -216,10 +220,10 @@ class Declared:
 
 @dataclass(frozen=True)
 class Ran:
-    """A query that has run: its live lineage and its declaration. `parts` is None if the parts were not kept."""
+    """A query that has run: its live incarnation and its declaration. `parts` is None if the parts were not kept."""
 
     query: str
-    lineage: str
+    incarnation: str
     hash: str
     parts: dict[str, Any] | None
     stateless: bool
@@ -240,21 +244,22 @@ class Declarations(Transactions):
     """The declarations under which queries have run."""
 
     @one_transaction
-    def go_on(self, lineage: Lineage, now: Declared) -> None:
-        """Keep the declaration of a driver that starts. Raise Refused if its lineage can't continue under it."""
-        self.check(lineage, now)
+    def go_on(self, incarnation: Incarnation, now: Declared) -> None:
+        """Keep the declaration of a driver that starts. Raise Refused if its incarnation can't continue under it."""
+        self.check(incarnation, now)
         self.keep(now)
 
     @one_transaction
-    def check(self, lineage: Lineage, now: Declared) -> None:
-        """Raise Refused if a lineage can't continue under a declaration. A run checks all its queries before it reads.
+    def check(self, incarnation: Incarnation, now: Declared) -> None:
+        """Raise Refused if an incarnation can't continue under a declaration. A run checks all its queries before it
+        reads.
 
         A bounded run has no state from one batch to the next, so any declaration can finish it.
         """
-        last = ask(self.connection, "plan", "ran_under", lineage=lineage.lineage)
+        last = ask(self.connection, "plan", "ran_under", incarnation=incarnation.incarnation)
         if "@" not in now.instance and last and last[0].parts and last[0].declaration_hash != now.hash:
             found = changes.changes(now.query, last[0].parts, now.parts, stateless=last[0].stateless)
-            changes.check_goes_on(now.query, lineage.lineage, found)
+            changes.check_goes_on(now.query, incarnation.incarnation, found)
 
     @one_transaction
     def keep(self, now: Declared) -> None:
@@ -266,18 +271,22 @@ class Declarations(Transactions):
 
     @one_transaction
     def all_that_ran(self, instance: str) -> list[Ran]:
-        """Return the queries of an instance with a committed or begun batch in their live lineage, receive first."""
+        """Return the queries of an instance with a committed or begun batch in their live incarnation, receive
+        first.
+        """
         found = []
         for row in ask(self.connection, "plan", "queries", instance=instance):
-            for last in ask(self.connection, "plan", "ran_under", lineage=row.lineage):
+            for last in ask(self.connection, "plan", "ran_under", incarnation=row.incarnation):
                 found.append(
-                    Ran(row.query, row.lineage, last.declaration_hash, _parts(row.query, last), last.stateless)
+                    Ran(row.query, row.incarnation, last.declaration_hash, _parts(row.query, last), last.stateless)
                 )
         return found
 
     @one_transaction
-    def lives(self, instance: str) -> dict[str, dict[str, Any]]:
-        """Return the queries of an instance that have a live lineage, run or not, each with the start of that life."""
+    def starts(self, instance: str) -> dict[str, dict[str, Any]]:
+        """Return the queries of an instance that have a live incarnation, run or not, each with the start of that
+        incarnation.
+        """
         return {row.query: row.start_from or {} for row in ask(self.connection, "plan", "queries", instance=instance)}
 
     @one_transaction
@@ -315,10 +324,10 @@ class Turns(Transactions):
     """The progress of an instance's sources."""
 
     @one_transaction
-    def known(self, instance: str) -> Tides:
+    def known(self, instance: str) -> Progress:
         """Return the sources' progress after the last batch or close that has it; empty before the first."""
-        rows = ask(self.connection, "batches", "source_tides", instance=instance)
-        return Tides.read(rows[0].source_tides_after if rows else None)
+        rows = ask(self.connection, "batches", "source_progress", instance=instance)
+        return Progress.read(rows[0].source_progress_after if rows else None)
 
     @one_transaction
     def begun(self, instance: str, plan: Plan, sources: Collection[str]) -> Turn | None:
@@ -327,12 +336,12 @@ class Turns(Transactions):
         """
         if SOURCE not in plan.source_to:
             return None
-        seen = to_micros(plan.system_time)
+        seen = to_micros(plan.ingestion_time)
         return Turn(plan.source_to[SOURCE], seen, self.known(instance).declared(sources, seen))
 
 
 def turns_of_row(row: Any) -> Turn | None:
     """Return the source and progress that the batch's row has fixed; None if the pipeline has one source."""
-    if row.source_tides is None:
+    if row.source_progress is None:
         return None
-    return Turn(row.source_to[SOURCE], to_micros(row.system_time), Tides.read(row.source_tides))
+    return Turn(row.source_to[SOURCE], to_micros(row.ingestion_time), Progress.read(row.source_progress))
