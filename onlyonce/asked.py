@@ -163,7 +163,7 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
         RUN_ID,
         DAG_ID,
     ),
-    "land": (_pipeline(), FILES, RUN_ID),
+    "pull": (_pipeline(), FILES, RUN_ID),
     "deliver": (
         _any_pipeline("One pipeline, or a bounded run of it; by default all."),
         Option("--output", "Only this output."),

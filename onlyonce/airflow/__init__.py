@@ -33,8 +33,8 @@ if TYPE_CHECKING:
         DoctorOperator,
         FinalizeOperator,
         GcOperator,
-        LandOperator,
         MaintainOperator,
+        PullOperator,
     )
     from onlyonce.airflow.stream_job import StreamOperator
     from onlyonce.airflow.timetable import IntervalsByHand
@@ -56,15 +56,30 @@ _PLACES = {
     "DeliverOperator": "jobs",
     "DoctorOperator": "jobs",
     "FinalizeOperator": "jobs",
-    "LandOperator": "jobs",
+    "PullOperator": "jobs",
     "MaintainOperator": "jobs",
     "IntervalsByHand": "timetable",
 }
 
 __all__ = [
-    "AlertsOperator", "AuditOperator", "BackfillOperator", "DeliverOperator", "DoctorOperator", "FinalizeOperator",
-    "GcOperator", "IntervalsByHand", "LandOperator", "MaintainOperator", "StreamOperator", "audit_dag",
-    "backfill_dags", "catalog_gc_dag", "compact_tables_dag", "dags", "deliver_outbox_dag", "finalize_files_dag",
+    "AlertsOperator",
+    "AuditOperator",
+    "BackfillOperator",
+    "DeliverOperator",
+    "DoctorOperator",
+    "FinalizeOperator",
+    "GcOperator",
+    "IntervalsByHand",
+    "MaintainOperator",
+    "PullOperator",
+    "StreamOperator",
+    "audit_dag",
+    "backfill_dags",
+    "catalog_gc_dag",
+    "compact_tables_dag",
+    "dags",
+    "deliver_outbox_dag",
+    "finalize_files_dag",
     "stream_dags",
 ]  # fmt: skip
 

@@ -22,8 +22,8 @@ from onlyonce.airflow.jobs import (
     DoctorOperator,
     FinalizeOperator,
     GcOperator,
-    LandOperator,
     MaintainOperator,
+    PullOperator,
 )
 from onlyonce.airflow.stream_job import StreamOperator
 from onlyonce.airflow.timetable import IntervalsByHand
@@ -103,7 +103,7 @@ HOUSEKEEPING_RETRIES = {"retries": 1, "retry_delay": timedelta(seconds=30)}
 
 
 def stream(pipeline: Pipeline, options: Options, followed: Sequence[Followed] = ()) -> DAG:
-    """Land messages (of Pub/Sub), drain the available input, then stop; or, by the Param mode, keep a long run at work.
+    """Pull messages (of Pub/Sub), drain the available input, then stop; or, by the Param mode, keep a long run at work.
 
     `followed`: the outputs of other pipelines whose tables it reads.
     """
@@ -124,7 +124,7 @@ def stream(pipeline: Pipeline, options: Options, followed: Sequence[Followed] = 
             task_id=stored_names.DRAIN_TASK, workers_outlive_tasks=options.workers_outlive_tasks, **of, **options.spark
         )
         if isinstance(pipeline.source, PubSub):
-            LandOperator(task_id=stored_names.LAND_TASK, **of) >> drain
+            PullOperator(task_id=stored_names.PULL_TASK, **of) >> drain
         if sends(pipeline):
             drain >> DeliverOperator(task_id=stored_names.DELIVER_TASK, **of)
         if has_files(pipeline):

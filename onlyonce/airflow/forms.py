@@ -119,7 +119,7 @@ def _source(pipeline: Pipeline) -> str:
     name = f"{pipeline.name}/{pipeline.part.name}" if pipeline.part else pipeline.name
     folder = f"`{source.inbox or f'<ONLYONCE_HOME>/inbox/{name}'}`, {source.max_files_a_batch} files a batch"
     if isinstance(source, PubSub):
-        return f"Pub/Sub, `{source.subscription}`, landed in {folder}"
+        return f"Pub/Sub, `{source.subscription}`, pulled into {folder}"
     return f"files that grow, in {folder}" if isinstance(source, Growing) else folder
 
 

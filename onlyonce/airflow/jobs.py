@@ -116,20 +116,20 @@ class JobOperator(BaseOperator):
         return [self.pipeline] if self.pipeline else []
 
 
-class LandOperator(JobOperator):
-    """Land a pipeline's Pub/Sub messages, before its stream reads them. A dry run lands nothing."""
+class PullOperator(JobOperator):
+    """Pull a pipeline's Pub/Sub messages, before its stream reads them. A dry run pulls nothing."""
 
     module = "sources.pubsub"
 
     def execute(self, context: Any) -> None:
-        """Land until the subscription is drained, or the declared time is over."""
+        """Pull until the subscription is drained, or the declared time is over."""
         if context["params"].get("dry_run"):
-            self.log.info("a dry run lands nothing")
+            self.log.info("a dry run pulls nothing")
             return
         super().execute(context)
 
     def arguments(self, context: Any) -> list[str]:
-        """Return the command line with the run id, by which the landing is known."""
+        """Return the command line with the run id, by which the pull run is known."""
         return [*super().arguments(context), f"--run-id={context['run_id']}"]
 
 

@@ -293,7 +293,7 @@ def _(source: PubSub) -> Parts:
         max_messages=_unless(source.max_messages, 1000),
         max_bytes=_unless(source.max_bytes, 64 * MEGABYTE),
         drained_after=_text(_unless(source.drained_after, timedelta(seconds=5))),
-        land_for=_text(_unless(source.land_for, timedelta(minutes=5))),
+        pull_for=_text(_unless(source.pull_for, timedelta(minutes=5))),
         **_record(source),
     )
 

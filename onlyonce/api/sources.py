@@ -401,17 +401,17 @@ class Files:
 
 @declaration
 class PubSub:
-    """A Pub/Sub subscription, of this pipeline alone. Its messages are landed as files in an inbox, then acknowledged.
+    """A Pub/Sub subscription, of this pipeline alone. Its messages become files in an inbox, then are acknowledged.
 
     subscription          'projects/P/subscriptions/S'. It must exist: messages published before it are not delivered
     record_id_attribute   the attribute that identifies a record, for publishers that may send one twice (each time
                           under a new message id); None: the message id
-    inbox                 where messages are landed; by default <home>/inbox/<pipeline>
-    max_files_a_batch     how many landed files (each the answer to one pull) one batch takes at most
-    max_messages          how many messages one pull asks for at most; Pub/Sub gives 1000 at most
-    max_bytes             how large the answer to a pull may be; a landing takes about five times as much memory
-    drained_after         a landing ends when no message has come for this long
-    land_for              a landing ends after this long in any case; the next one continues
+    inbox                 where the messages are written; by default <home>/inbox/<pipeline>
+    max_files_a_batch     how many pulled files (each the answer to one request) one batch takes at most
+    max_messages          how many messages one request asks for at most; Pub/Sub gives 1000 at most
+    max_bytes             how large the answer to a request may be; a pull run takes about five times as much memory
+    drained_after         a pull run ends when no message has come for this long
+    pull_for              a pull run ends after this long in any case; the next one continues
     max_record_bytes      a larger record is `invalid`, with its place, its size and its beginning
     """
 
@@ -422,7 +422,7 @@ class PubSub:
     max_messages: int = 1000
     max_bytes: int = 64 * 1024 * 1024
     drained_after: timedelta = timedelta(seconds=5)
-    land_for: timedelta = timedelta(minutes=5)
+    pull_for: timedelta = timedelta(minutes=5)
     max_record_bytes: int = records.DEFAULT
 
     def __post_init__(self) -> None:
@@ -439,38 +439,38 @@ class PubSub:
         if self.max_bytes < 2 * LARGEST_MESSAGE:
             raise Refused(
                 f"PubSub: max_bytes is {self.max_bytes}, but one message may have {LARGEST_MESSAGE}",
-                hint=f"at least {2 * LARGEST_MESSAGE}, so that any message can be landed",
+                hint=f"at least {2 * LARGEST_MESSAGE}, so that any message can be pulled",
             )
-        if self.drained_after <= timedelta(0) or self.land_for <= timedelta(0):
-            raise Refused("PubSub: drained_after and land_for must be longer than zero", hint="leave them out")
+        if self.drained_after <= timedelta(0) or self.pull_for <= timedelta(0):
+            raise Refused("PubSub: drained_after and pull_for must be longer than zero", hint="leave them out")
 
     @property
     def format(self) -> Literal["json"]:
-        """Return the form of landed messages: JSON lines."""
+        """Return the form of pulled messages: JSON lines."""
         return "json"
 
     @property
     def links(self) -> Literal[False]:
-        """Return False: no link is landed."""
+        """Return False: a pull run makes no link."""
         return False
 
     @property
     def start(self) -> Literal["earliest"]:
-        """Return 'earliest': all landed messages are read, and the subscription decides the first of them."""
+        """Return 'earliest': all pulled messages are read, and the subscription decides the first of them."""
         return EARLIEST
 
     @property
     def header(self) -> bool:
-        """Return False: landed files have no header line."""
+        """Return False: pulled files have no header line."""
         return False
 
     def layout(self) -> str:
-        """Return how a landed file is cut into records and columns, in words."""
+        """Return how a pulled file is cut into records and columns, in words."""
         return self.format
 
     @property
     def id_column(self) -> str:
-        """Return the declared column that holds a landed message's id."""
+        """Return the declared column that holds a pulled message's id."""
         return self.record_id_attribute or MESSAGE_ID
 
     def check(self, pipeline: str, record_id: tuple[str, ...], columns: list[str]) -> None:

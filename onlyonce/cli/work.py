@@ -1,4 +1,4 @@
-"""The commands that change or judge the data: run, land, deliver, backfill, finalize, audit, gc, maintain, sweep,
+"""The commands that change or judge the data: run, pull, deliver, backfill, finalize, audit, gc, maintain, sweep,
 incarnation; and how they show long work.
 
 A terminal shows progress bars, and log lines are written to a file. The bars follow the log lines of the work itself,
@@ -68,8 +68,8 @@ def step_of(event: Mapping[str, Any]) -> Step | None:
         return Step(WINDOWS)
     if name == "backfill committed":
         return Step(WINDOWS, done=int(event.get("windows", 0)))
-    if name == "landed":
-        return Step("messages landed", done=int(event["messages"]))
+    if name == "pulled":
+        return Step("messages pulled", done=int(event["messages"]))
     return None
 
 
@@ -197,7 +197,7 @@ PANEL = "Work"
 
 def add_work_commands(app: typer.Typer) -> None:
     """Register the commands of this module."""
-    for command in (run, land, deliver, backfill, finalize, audit, gc, maintain, sweep, incarnations, reset):
+    for command in (run, pull, deliver, backfill, finalize, audit, gc, maintain, sweep, incarnations, reset):
         app.command(rich_help_panel=PANEL)(command)
 
 
@@ -205,15 +205,15 @@ def add_work_commands(app: typer.Typer) -> None:
 def run(given: Any, words: list[str], as_json: bool) -> None:
     """Take in the available input and write what is due, exactly once: what the DAG PIPELINE_stream does.
 
-    Messages of Pub/Sub are landed first (onlyonce land), but for a dry run.
+    Messages of Pub/Sub are pulled first (onlyonce pull), but for a dry run.
     """
     known = declared(given.pipeline)  # a wrong name is refused before Spark starts
     started_database()
     if isinstance(known.source, PubSub) and not given.dry_run:
         from onlyonce.sources import pubsub as before
 
-        with watched(f"land-{given.pipeline}"):
-            before.main(asked.words("land", vars(given)))
+        with watched(f"pull-{given.pipeline}"):
+            before.main(asked.words("pull", vars(given)))
 
     from onlyonce.run import stream  # imports Spark, which no other command needs
 
@@ -233,15 +233,15 @@ def deliver(given: Any, words: list[str], as_json: bool) -> None:
     give(job.main(words), as_json)
 
 
-@asking("land")
-def land(given: Any, words: list[str], as_json: bool) -> None:
+@asking("pull")
+def pull(given: Any, words: list[str], as_json: bool) -> None:
     """Pull a pipeline's Pub/Sub messages, write them to its inbox, and only then acknowledge them. No Spark."""
     declared(given.pipeline)
     there(settings.database_url)
 
     from onlyonce.sources import pubsub as job
 
-    with watched(f"land-{given.pipeline}"):
+    with watched(f"pull-{given.pipeline}"):
         report = job.main(words)
     give(report, as_json)
 

@@ -179,12 +179,12 @@ def _read(row: Any) -> Failures:
     return Failures(row.times, {Place(file, position): reason for file, position, reason in row.refused})
 
 
-# Which pipeline has which Pub/Sub subscription, and which landed messages may be delivered again.
+# Which pipeline has which Pub/Sub subscription, and which pulled messages may be delivered again.
 # docs/specification/pull.md.
 #
-# A message is noted before its file is landed. The note is removed once its acknowledgement is known. As long as the
-# note exists, the gc of ids does not pass the time of the landing. So the id catalog still has the message's id when it
-# is delivered again (`held` in `sql/statements/gc.sql`).
+# A message is noted before its file is written. The note is removed once its acknowledgement is known. As long as the
+# note exists, the gc of ids does not pass the time of the pull run. So the id catalog still has the message's id when
+# it is delivered again (`held` in `sql/statements/gc.sql`).
 
 
 class Subscriptions(Transactions):
@@ -198,7 +198,7 @@ class Subscriptions(Transactions):
         owner = ask(self.connection, "pubsub", "owner", subscription=subscription)[0].pipeline
         if owner != pipeline:
             raise Refused(
-                f"subscription {subscription} belongs to pipeline {owner}, so {pipeline} can't land from it",
+                f"subscription {subscription} belongs to pipeline {owner}, so {pipeline} can't pull from it",
                 data="nothing was pulled; two pipelines on one subscription would each get a part of its messages",
                 hint=f"make a subscription for {pipeline} alone on the same topic; it gets every message from then on",
             )
@@ -206,7 +206,7 @@ class Subscriptions(Transactions):
 
     @one_transaction
     def of_pipeline(self, pipeline: str) -> list[str]:
-        """Return the subscriptions from which messages were landed for a pipeline."""
+        """Return the subscriptions from which messages were pulled for a pipeline."""
         return [row.subscription for row in ask(self.connection, "pubsub", "of_pipeline", pipeline=pipeline)]
 
     @one_transaction
@@ -227,19 +227,19 @@ class Subscriptions(Transactions):
         message_ids: list[str],
         retention: timedelta,
     ) -> None:
-        """Note the messages of a file before it is landed: the subscription may deliver them again within its
+        """Note the messages of a file before it is written: the subscription may deliver them again within its
         retention.
 
-        `bucket` was the newest before they were pulled, so no landing has put them into a lower one. The floor is read
+        `bucket` was the newest before they were pulled, so no pull run has put them into a lower one. The floor is read
         FOR SHARE, as by a batch that begins, so no gc of ids comes between.
 
-        Raise Retryable if the floor has passed the bucket. Then this landing has slept, and others may have landed its
+        Raise Retryable if the floor has passed the bucket. Then this pull run has slept, and others may have pulled its
         messages, whose ids may be removed.
         """
         if ask(self.connection, "catalog", "floor", instance=pipeline)[0].gc_floor > bucket:
             raise Retryable(
-                f"this landing of {pipeline} slept for longer than its dedup horizon",
-                data="it did not land its last messages; they are delivered again, or another landing has them",
+                f"this pull run of {pipeline} slept for longer than its dedup horizon",
+                data="it did not pull its last messages; they are delivered again, or another pull run has them",
                 hint="run the same command again",
             )
         do(
@@ -256,7 +256,7 @@ class Subscriptions(Transactions):
 
     @one_transaction
     def settle(self, subscription: str, message_ids: list[str]) -> None:
-        """Delete the notes of acknowledged messages, whichever file they were landed in first."""
+        """Delete the notes of acknowledged messages, whichever file they were written to first."""
         named = {"subscription": subscription, "message_ids": message_ids}
         # Locked first, in one order. Each statement sees what the previous one left.
         ask(self.connection, "pubsub", "lock", **named)
@@ -265,5 +265,5 @@ class Subscriptions(Transactions):
 
     @one_transaction
     def unacknowledged(self, subscription: str) -> int:
-        """Return how many landed messages are not known to be acknowledged."""
+        """Return how many pulled messages are not known to be acknowledged."""
         return int(ask(self.connection, "pubsub", "open", subscription=subscription)[0].messages)

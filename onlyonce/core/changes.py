@@ -79,7 +79,7 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
     "topic": (Need.NAME, "offsets of one topic say nothing of another source: declare a pipeline of another name"),
     "beside": (Need.NOTHING, "from the next batch on; a record id that it gives is another id from then on"),
     "isolation": (Need.NOTHING, "from the next batch on; what was passed over is not looked at again"),
-    "subscription": (Need.NOTHING, "but what waits in the old one is not landed any more, and its ids are its own"),
+    "subscription": (Need.NOTHING, "but what waits in the old one is not pulled any more, and its ids are its own"),
     "one source or several": (
         Need.NAME,
         "the order of the batches is in another registry: declare a pipeline of another name",

@@ -260,7 +260,7 @@ def _undelivered(row: UndeliveredRows, declared: Collection[str]) -> Finding:
 
 def _held(row: OpenSubscription, declared: Collection[str]) -> Finding:
     what = (
-        f"{row.messages} landed message(s) of {row.subscription} are not known to be acknowledged, the first for "
+        f"{row.messages} pulled message(s) of {row.subscription} are not known to be acknowledged, the first for "
         f"{_long(row.held_seconds)}"
     )
     data = (
@@ -269,7 +269,7 @@ def _held(row: OpenSubscription, declared: Collection[str]) -> Finding:
         f"of {row.pipeline} grows"
     )
     ends = f"{row.lapses_at:%Y-%m-%dT%H:%M:%SZ}"
-    command = f"onlyonce land {row.pipeline} acknowledges what comes again; it ends by itself at {ends}"
+    command = f"onlyonce pull {row.pipeline} acknowledges what comes again; it ends by itself at {ends}"
     return Finding("held catalog", row.subscription, what, data, _by_hand(row.pipeline, declared, command))
 
 

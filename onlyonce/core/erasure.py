@@ -235,7 +235,7 @@ def decodings(line: bytes) -> list[str]:
 
 
 def packed(string: str) -> list[str]:
-    """Return the decodings of the base64 payloads in a string: a landed message that is no text has its payload so."""
+    """Return the decodings of the base64 payloads in a string: a pulled message that is no text has its payload so."""
     return [one for found in BASE64.findall(string) for one in decodings(base64.b64decode(found))]
 
 

@@ -37,7 +37,7 @@ MORE = "there is more on the line than one JSON object"
 BLANK = "the line is blank"
 NUL = "a string has the NUL character, which PostgreSQL can't store"
 WHOLE_MESSAGE = "not a JSON object: "
-"""How a landed line begins that holds a whole message, since its payload is no record."""
+"""How a pulled line begins that holds a whole message, since its payload is no record."""
 NOT_UTF8 = "the line is not UTF-8"
 """How the reason of a line begins that `events` stores in hexadecimal."""
 MISPLACED = (

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from onlyonce.core.errors import Refused
 
 DEFAULT = 1 << 24
-"""In bytes. More than the largest landed message of Pub/Sub."""
+"""In bytes. More than the largest pulled message of Pub/Sub."""
 MOST = 1 << 28
 """A JVM holds several copies of a record at once."""
 BEGINNING = 1 << 10

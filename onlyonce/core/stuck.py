@@ -154,7 +154,7 @@ class UndeliveredRows:
 
 @dataclass(frozen=True)
 class OpenSubscription:
-    """A subscription with landed messages that are not known to be acknowledged."""
+    """A subscription with pulled messages that are not known to be acknowledged."""
 
     pipeline: str
     subscription: str

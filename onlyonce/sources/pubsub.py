@@ -1,6 +1,6 @@
 """Pull messages of a Pub/Sub subscription into files of the pipeline's inbox, and acknowledge them. No Spark.
 
-A pull is a single request, and not a stream. A landing is a drain that ends: one answer is one file and one
+A pull is a single request, and not a stream. A pull run is a drain that ends: one answer is one file and one
 acknowledgement, and no thread holds messages that were not requested. The channel bounds the memory: gRPC drops a
 larger answer unread. A stream would acknowledge in the background, where no test could place a kill between the file
 and the acknowledgement.
@@ -36,7 +36,7 @@ from onlyonce.core.runs import Report
 from onlyonce.database.connect import Database
 from onlyonce.database.migrate import migrate
 from onlyonce.failpoints import passing
-from onlyonce.sources.landing import Flow, Message, line
+from onlyonce.sources.pubsub_lines import Flow, Message, line
 from onlyonce.tables.stores import sync
 
 ANSWER_SECONDS = 60.0
@@ -159,7 +159,7 @@ def _set_up() -> Iterator[None]:
         raise Refused(
             f"Pub/Sub needs the package google-cloud-pubsub: {error}",
             data="nothing was read",
-            hint="pip install 'onlyonce-pipelines[pubsub]' where landings run",
+            hint="pip install 'onlyonce-pipelines[pubsub]' where `onlyonce pull` runs",
         ) from error
     except Exception as error:
         if type(error).__name__ != "DefaultCredentialsError":
@@ -208,7 +208,7 @@ def _told(source: PubSub) -> Iterator[None]:
     except (answers.InvalidArgument, answers.FailedPrecondition) as error:
         raise Refused(
             f"Pub/Sub refuses to deliver {source.subscription}: {error.message}",
-            data="what was landed before is in the inbox; what is not acknowledged comes again",
+            data="what was pulled before is in the inbox; what is not acknowledged comes again",
             hint="see how the subscription is set up; it must be one that is pulled",
         ) from error
     except (answers.DeadlineExceeded, answers.ResourceExhausted):
@@ -221,11 +221,11 @@ def _told(source: PubSub) -> Iterator[None]:
         ) from error
 
 
-# Entry point: land the messages of a subscription as files.
+# Entry point: pull the messages of a subscription as files.
 #
-# The task `land` of the DAG `<pipeline>_stream` and `onlyonce land` run it. Messages are pulled, written to a file and
-# flushed to the disk, and only then acknowledged. The stream reads the landed files like any other producer's files. A
-# message that is delivered again is landed again, and is a duplicate by the record catalog. So landings need no lock:
+# The task `pull` of the DAG `<pipeline>_stream` and `onlyonce pull` run it. Messages are pulled, written to a file and
+# flushed to the disk, and only then acknowledged. The stream reads the pulled files like any other producer's files. A
+# message that is delivered again is pulled again, and is a duplicate by the id catalog. So pull runs need no lock:
 # two concurrent ones share the messages, and a kill at any point only causes a second delivery
 # (docs/specification/pull.md).
 
@@ -240,8 +240,8 @@ SLACK = 0.9
 
 
 @dataclass
-class Landed:
-    """The progress of a landing."""
+class Pulled:
+    """The progress of a pull run."""
 
     messages: int = 0
     files: int = 0
@@ -251,28 +251,28 @@ class Landed:
 
 
 def main(argv: list[str]) -> Report:
-    """Land until the subscription is drained, or the time is over. Raise the platform's errors."""
-    asked = parse("land", argv)
+    """Pull until the subscription is drained, or the time is over. Raise the platform's errors."""
+    asked = parse("pull", argv)
     logs.configure(pipeline=asked.pipeline, run_id=asked.run_id)
     pipeline = declarations.one(asked.pipeline, asked.pipelines)
     source = pipeline.source
     if not isinstance(source, PubSub):
         raise Refused(
-            f"{pipeline.name} reads {', '.join(pipeline.sources) or type(source).__name__}: there is nothing to land",
+            f"{pipeline.name} reads {', '.join(pipeline.sources) or type(source).__name__}: there is nothing to pull",
             hint=f"onlyonce run {pipeline.name}",
         )
-    database = Database(settings.database_url(), "onlyonce/land")
+    database = Database(settings.database_url(), "onlyonce/pull")
     migrate(database.url)
     with Subscription(source) as subscription:
         facts = subscription.facts()
         Subscriptions(database).register(source.subscription, pipeline.name)
-        landed = _Lander(pipeline, source, database, subscription, facts).land()
+        pulled = _Puller(pipeline, source, database, subscription, facts).pull()
     waiting = Subscriptions(database).unacknowledged(source.subscription)
-    return _report(pipeline, source, asked.run_id, landed, waiting)
+    return _report(pipeline, source, asked.run_id, pulled, waiting)
 
 
-class _Lander:
-    """One landing: pull after pull, each a file and an acknowledgement."""
+class _Puller:
+    """One pull run: pull after pull, each a file and an acknowledgement."""
 
     def __init__(
         self, pipeline: Pipeline, source: PubSub, database: Database, subscription: Subscription, facts: Facts
@@ -280,24 +280,24 @@ class _Lander:
         self.pipeline, self.source, self.database = pipeline, source, database
         self.subscription, self.facts = subscription, facts
         self.inbox = settings.inbox(pipeline.name, source.inbox)
-        self.landed = Landed()
+        self.pulled = Pulled()
         self.flow = Flow.of(source)
         self.bucket = 0
 
-    def land(self) -> Landed:
-        """Land until a pull is empty after a while without messages, or until the time is over."""
+    def pull(self) -> Pulled:
+        """Pull until a pull is empty after a while without messages, or until the time is over."""
         _make_durable(self.inbox)
         self.bucket = Subscriptions(self.database).newest_bucket(self.pipeline.name)
         now, silence = time.monotonic(), self.source.drained_after.total_seconds()
         deadline = self.facts.deadline.total_seconds()
-        end, quiet = now + self.source.land_for.total_seconds(), now + silence
+        end, quiet = now + self.source.pull_for.total_seconds(), now + silence
         while now < end:
             try:
                 messages = self.subscription.pull(
                     self.flow.want, max(SHORTEST_PULL, min(end - now, quiet - now, deadline / 3))
                 )
             except TooLarge:
-                # The messages come again after their deadline. This landing waits for them, and requests fewer now.
+                # The messages come again after their deadline. This pull run waits for them, and requests fewer now.
                 self.flow = self.flow.overflowed()
                 quiet = time.monotonic() + deadline + silence
                 log.warning("answer too large, taking fewer", messages_at_most=self.flow.want)
@@ -307,42 +307,42 @@ class _Lander:
                 self.flow = self.flow.after([message.size for message in messages])
                 quiet = max(quiet, time.monotonic() + silence)
             elif time.monotonic() >= quiet:
-                self.landed.drained = True
+                self.pulled.drained = True
                 break
             now = time.monotonic()
-        return self.landed
+        return self.pulled
 
     def _take(self, messages: list[Message], pulled_at: float) -> None:
         """Do the steps of docs/specification/pull.md for the answer to one pull that began at `pulled_at`."""
-        passing("land-after-pull")
+        passing("pull-after-answer")
         path = self.inbox / f"{PREFIX}{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}-{uuid4().hex}.jsonl"
         hidden = path.with_name(f".{path.name}")
         _write(hidden, messages, self.source)
-        passing("land-after-write")
+        passing("pull-after-write")
         source, ids = self.source.subscription, sorted({message.message_id for message in messages})
         try:
             self._note(path, ids)
         except Retryable:
             hidden.unlink()
             raise
-        passing("land-after-note")
+        passing("pull-after-note")
         hidden.rename(path)
         sync(self.inbox)
-        self.landed.messages += len(messages)
-        self.landed.files += 1
-        passing("land-before-acknowledge")
+        self.pulled.messages += len(messages)
+        self.pulled.files += 1
+        passing("pull-before-acknowledge")
         unsure = self.subscription.acknowledge([message.ack_id for message in messages])
-        passing("land-after-acknowledge")
+        passing("pull-after-acknowledge")
         if unsure is None and time.monotonic() - pulled_at > SLACK * self.facts.deadline.total_seconds():
             unsure = "the deadline had passed when it was acknowledged"
         if unsure is not None:
-            self.landed.unsure += len(messages)
-            self.landed.reasons.append(unsure)
+            self.pulled.unsure += len(messages)
+            self.pulled.reasons.append(unsure)
             log.warning("not known to be acknowledged", path=str(path), messages=len(messages), why=unsure)
             return
         Subscriptions(self.database).settle(source, ids)
-        passing("land-after-settle")
-        log.info("landed", path=str(path), messages=len(messages))
+        passing("pull-after-settle")
+        log.info("pulled", path=str(path), messages=len(messages))
 
     def _note(self, path: Path, ids: list[str]) -> None:
         name, subscription, retention = self.pipeline.name, self.source.subscription, self.facts.retention
@@ -366,13 +366,13 @@ def _make_durable(folder: Path) -> None:
         sync(made.parent)
 
 
-def _report(pipeline: Pipeline, source: PubSub, run_id: str, landed: Landed, waiting: int) -> Report:
+def _report(pipeline: Pipeline, source: PubSub, run_id: str, pulled: Pulled, waiting: int) -> Report:
     facts = {
-        "subscription": source.subscription, "messages": landed.messages, "files": landed.files,
-        "drained": landed.drained, "not known to be acknowledged": waiting,
+        "subscription": source.subscription, "messages": pulled.messages, "files": pulled.files,
+        "drained": pulled.drained, "not known to be acknowledged": waiting,
     }  # fmt: skip
-    warnings = [f"{landed.unsure} messages may be delivered again: {landed.reasons[-1]}"] if landed.unsure else []
-    return Report(f"{pipeline.name}: landed", run_id, facts, {}, warnings)
+    warnings = [f"{pulled.unsure} messages may be delivered again: {pulled.reasons[-1]}"] if pulled.unsure else []
+    return Report(f"{pipeline.name}: pulled", run_id, facts, {}, warnings)
 
 
 def cli() -> None:

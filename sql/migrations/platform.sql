@@ -441,7 +441,7 @@ COMMENT ON TABLE onlyonce_private.outbox IS
     'Rows to be sent outside, in the transaction of their unit; then the state of their delivery. An attempt is written here before it is made.';
 COMMENT ON COLUMN onlyonce_private.outbox.stream IS 'BigQueryStream: the write stream that has the rows of the unit, or will have them';
 
--- Pub/Sub: which subscription is whose, and which messages are landed without it being known that they are acknowledged.
+-- Pub/Sub: which subscription is whose, and which messages are pulled without it being known that they are acknowledged.
 CREATE TABLE onlyonce_private.subscriptions (
     subscription  text NOT NULL,
     pipeline      text NOT NULL REFERENCES onlyonce_private.pipelines,
@@ -449,7 +449,7 @@ CREATE TABLE onlyonce_private.subscriptions (
     CONSTRAINT subscriptions_of_one_pipeline PRIMARY KEY (subscription)
 );
 COMMENT ON TABLE onlyonce_private.subscriptions IS
-    'The Pub/Sub subscriptions that were landed from, each by one pipeline alone: two would share its messages.';
+    'The Pub/Sub subscriptions that were pulled from, each by one pipeline alone: two would share its messages.';
 
 CREATE TABLE onlyonce_private.unacknowledged (
     path         text NOT NULL,
@@ -457,16 +457,16 @@ CREATE TABLE onlyonce_private.unacknowledged (
     pipeline     text NOT NULL REFERENCES onlyonce_private.pipelines,
     bucket       bigint NOT NULL,
     message_ids  text[] NOT NULL,
-    landed_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    pulled_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     lapses_at    timestamptz NOT NULL,
     CONSTRAINT unacknowledged_once PRIMARY KEY (path),
     CONSTRAINT unacknowledged_has_messages CHECK (cardinality(message_ids) > 0),
-    CONSTRAINT unacknowledged_lapses_later CHECK (lapses_at > landed_at)
+    CONSTRAINT unacknowledged_lapses_later CHECK (lapses_at > pulled_at)
 );
 COMMENT ON TABLE onlyonce_private.unacknowledged IS
-    'The messages of a landed file until their acknowledgement is known; meanwhile the collection floor stays at their bucket.';
+    'The messages of a pulled file until their acknowledgement is known; meanwhile the collection floor stays at their bucket.';
 COMMENT ON COLUMN onlyonce_private.unacknowledged.bucket IS
-    'the newest bucket of the pipeline when they were landed: their own ingestion time can''t be below it';
+    'the newest bucket of the pipeline when they were pulled: their own ingestion time can''t be below it';
 COMMENT ON COLUMN onlyonce_private.unacknowledged.lapses_at IS
     'when the subscription''s retention has passed: it can''t deliver them again after that';
 

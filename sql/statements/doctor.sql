@@ -89,9 +89,9 @@ FROM onlyonce_private.outbox o JOIN onlyonce_private.pipelines p USING (instance
 WHERE o.state IN ('waiting', 'sending') AND o.instance = p.pipeline GROUP BY 1, 2, 3 ORDER BY 2, 3
 
 -- open_subscriptions --
--- Subscriptions with landed messages that are not known to be acknowledged, and how long the first of them is landed.
+-- Subscriptions with pulled messages that are not known to be acknowledged, and how long ago the first of them was pulled.
 SELECT s.pipeline, s.subscription, s.unacknowledged AS messages, s.lapses_at,
-       extract(epoch FROM clock_timestamp() - s.oldest_landed_at)::float AS held_seconds
+       extract(epoch FROM clock_timestamp() - s.oldest_pulled_at)::float AS held_seconds
 FROM onlyonce.subscriptions s WHERE s.unacknowledged > 0 ORDER BY s.subscription
 
 -- orphan_units --

@@ -25,7 +25,7 @@ GROUP BY b.bucket, b.state
 SELECT floor(extract(epoch FROM seen_at) / 600)::bigint AS bucket FROM onlyonce_private.last_arrivals WHERE instance = :instance
 
 -- held --
--- The lowest bucket of landed messages that Pub/Sub may deliver again; NULL when there are none.
+-- The lowest bucket of pulled messages that Pub/Sub may deliver again; NULL when there are none.
 SELECT min(u.bucket) AS bucket
 FROM onlyonce_private.unacknowledged u JOIN onlyonce_private.pipelines p USING (pipeline)
 WHERE p.instance = :instance AND u.lapses_at > clock_timestamp()

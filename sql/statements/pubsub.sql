@@ -1,5 +1,5 @@
 -- register --
--- The first pipeline that lands from a subscription owns it for good.
+-- The first pipeline that pulls from a subscription owns it for good.
 INSERT INTO onlyonce_private.subscriptions (subscription, pipeline) VALUES (:subscription, :pipeline)
 ON CONFLICT ON CONSTRAINT subscriptions_of_one_pipeline DO NOTHING
 
@@ -8,7 +8,7 @@ ON CONFLICT ON CONSTRAINT subscriptions_of_one_pipeline DO NOTHING
 SELECT pipeline FROM onlyonce_private.subscriptions WHERE subscription = :subscription
 
 -- of_pipeline --
--- The subscriptions that a pipeline lands from.
+-- The subscriptions that a pipeline pulls from.
 SELECT subscription FROM onlyonce_private.subscriptions WHERE pipeline = :pipeline ORDER BY 1
 
 -- newest_bucket --
@@ -21,14 +21,14 @@ CROSS JOIN LATERAL (SELECT b.bucket FROM onlyonce_private.batches b WHERE b.inca
 WHERE l.instance = :pipeline AND l.query = 'receive'
 
 -- note --
--- The messages of a file that is about to be landed. Again with the same path: the answer to a COMMIT was lost.
+-- The messages of a file that is about to be written. Again with the same path: the answer to a COMMIT was lost.
 INSERT INTO onlyonce_private.unacknowledged (path, subscription, pipeline, bucket, message_ids, lapses_at)
 VALUES (:path, :subscription, :pipeline, :bucket, :message_ids,
         clock_timestamp() + make_interval(secs => :retention))
 ON CONFLICT ON CONSTRAINT unacknowledged_once DO NOTHING
 
 -- lock --
--- The files that hold some of these messages, in one order, so that two landers don't wait for each other.
+-- The files that hold some of these messages, in one order, so that two pullers don't wait for each other.
 SELECT path FROM onlyonce_private.unacknowledged
 WHERE subscription = :subscription AND message_ids && CAST(:message_ids AS text[])
 ORDER BY path FOR UPDATE
@@ -49,6 +49,6 @@ WHERE subscription = :subscription AND message_ids && CAST(:message_ids AS text[
 DELETE FROM onlyonce_private.unacknowledged WHERE subscription = :subscription AND lapses_at <= clock_timestamp()
 
 -- open --
--- How many landed messages are not known to be acknowledged.
+-- How many pulled messages are not known to be acknowledged.
 SELECT coalesce(sum(cardinality(message_ids)), 0) AS messages
 FROM onlyonce_private.unacknowledged WHERE subscription = :subscription

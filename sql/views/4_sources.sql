@@ -140,15 +140,15 @@ COMMENT ON COLUMN onlyonce.lag.holds_watermark IS 'one of several sources: wheth
 
 CREATE OR REPLACE VIEW onlyonce.subscriptions AS
 SELECT s.pipeline, s.subscription, s.registered_at, coalesce(sum(cardinality(u.message_ids)), 0)::bigint AS unacknowledged,
-       min(u.landed_at) AS oldest_landed_at, to_timestamp(min(u.bucket) * 600) AS holds_from, max(u.lapses_at) AS lapses_at
+       min(u.pulled_at) AS oldest_pulled_at, to_timestamp(min(u.bucket) * 600) AS holds_from, max(u.lapses_at) AS lapses_at
 FROM onlyonce_private.subscriptions s
 LEFT JOIN onlyonce_private.unacknowledged u ON u.subscription = s.subscription AND u.lapses_at > clock_timestamp()
 GROUP BY s.pipeline, s.subscription, s.registered_at;
-COMMENT ON VIEW onlyonce.subscriptions IS 'Whose each Pub/Sub subscription is, and which landed messages it may deliver again.';
-COMMENT ON COLUMN onlyonce.subscriptions.pipeline IS 'the declared pipeline; no other one may land from it';
+COMMENT ON VIEW onlyonce.subscriptions IS 'Whose each Pub/Sub subscription is, and which pulled messages it may deliver again.';
+COMMENT ON COLUMN onlyonce.subscriptions.pipeline IS 'the declared pipeline; no other one may pull from it';
 COMMENT ON COLUMN onlyonce.subscriptions.subscription IS 'its whole name';
-COMMENT ON COLUMN onlyonce.subscriptions.registered_at IS 'when the pipeline first landed from it';
-COMMENT ON COLUMN onlyonce.subscriptions.unacknowledged IS 'messages that are landed and not known to be acknowledged; a message that is landed twice counts twice';
-COMMENT ON COLUMN onlyonce.subscriptions.oldest_landed_at IS 'when the oldest of them was landed';
+COMMENT ON COLUMN onlyonce.subscriptions.registered_at IS 'when the pipeline first pulled from it';
+COMMENT ON COLUMN onlyonce.subscriptions.unacknowledged IS 'messages that are pulled and not known to be acknowledged; a message that is pulled twice counts twice';
+COMMENT ON COLUMN onlyonce.subscriptions.oldest_pulled_at IS 'when the oldest of them was pulled';
 COMMENT ON COLUMN onlyonce.subscriptions.holds_from IS 'while they are there no record id first seen from then on is collected';
 COMMENT ON COLUMN onlyonce.subscriptions.lapses_at IS 'when the subscription itself will have thrown the last of them away';

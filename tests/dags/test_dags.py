@@ -86,7 +86,7 @@ def test_where_files_are_written_finalize_is_a_task_of_its_own_after_the_stream(
     assert [task.task_id for task in bag.dags["onlyonce_finalize_files"].tasks] == ["finalize"]
 
 
-def test_messages_are_landed_before_the_stream_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_are_pulled_before_the_stream_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only where there are any; and the page names the subscription."""
     mine = GOOD.replace("Files", "PubSub").replace("PubSub()", "PubSub(subscription='projects/p/subscriptions/s')")
     (tmp_path / "mine.py").write_text(
@@ -97,9 +97,9 @@ def test_messages_are_landed_before_the_stream_reads(tmp_path: Path, monkeypatch
 
     assert bag.import_errors == {}
     stream = bag.dags["mine_stream"]
-    assert stream.task_dict["land"].downstream_task_ids == {"drain"}
+    assert stream.task_dict["pull"].downstream_task_ids == {"drain"}
     assert set(bag.dags["user_counts_stream"].task_dict) == {"drain"}
-    assert "Pub/Sub, `projects/p/subscriptions/s`, landed in" in str(stream.doc_md)
+    assert "Pub/Sub, `projects/p/subscriptions/s`, pulled in" in str(stream.doc_md)
 
 
 def test_the_page_tells_the_declaration(bag: DagBag) -> None:

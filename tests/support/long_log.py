@@ -65,7 +65,7 @@ SELECT 'shop', 'per_minute', b.incarnation, b.batch_id, 0, b.ingestion_time, b.i
 FROM onlyonce_private.batches b, (SELECT max(ingestion_time) AS last FROM onlyonce_private.batches) x
 WHERE b.incarnation LIKE 'shop/per_minute/%%';
 INSERT INTO onlyonce_private.outbox
-    (instance, output, unit, seq, ordinal, key, payload, state, attempts, committed_at, begun_at, answered_at)
+    (instance, output, unit, seq, checkpoint_id, key, payload, state, attempts, committed_at, begun_at, answered_at)
 SELECT 'shop', 'per_minute', b.incarnation || '/' || b.batch_id || '/per_minute/0', 0, gen_random_uuid(), 'key', '{{}}',
        CASE WHEN b.ingestion_time < x.last THEN 'delivered' ELSE 'waiting' END, CASE WHEN b.ingestion_time < x.last THEN 1 ELSE 0 END,
        b.ingestion_time, b.ingestion_time, CASE WHEN b.ingestion_time < x.last THEN b.ingestion_time END

@@ -9,7 +9,7 @@ from onlyonce.api.sources import LARGEST_MESSAGE
 from onlyonce.core.windows import Fixed
 
 AT_ONCE = timedelta(milliseconds=1)
-"""One answer without a message ends a landing: the fake keeps nothing back."""
+"""One answer without a message ends a pull run: the fake keeps nothing back."""
 
 
 def _pipeline(name: str, source: PubSub) -> Pipeline:

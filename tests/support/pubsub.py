@@ -1,4 +1,4 @@
-"""Google's own fake of Pub/Sub, and a pipeline that lands from it. Built once by Go, into the user's cache."""
+"""Google's own fake of Pub/Sub, and a pipeline that pulls from it. Built once by Go, into the user's cache."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def running(patch: pytest.MonkeyPatch) -> Iterator[Fake]:
             process.wait(30)
 
 
-def landed(inbox: Path) -> list[str]:
-    """The lines of all landed files, in the order of their names."""
+def pulled(inbox: Path) -> list[str]:
+    """The lines of all pulled files, in the order of their names."""
     files = sorted(path for path in inbox.glob("*.jsonl") if not path.name.startswith("."))
     return [line for path in files for line in path.read_text().splitlines()]

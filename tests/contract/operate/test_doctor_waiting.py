@@ -247,7 +247,7 @@ def test_rejected_rows_are_told_apart_from_dead_letters(platform: Log, endpoint:
 
 def test_unacknowledged_messages_are_found_after_a_day_until_they_lapse_or_are_acknowledged(platform: Log) -> None:
     """With the moment at which they end by themselves; those that are acknowledged do not count."""
-    day_old = "UPDATE onlyonce_private.unacknowledged SET landed_at = landed_at - interval '25 h'"
+    day_old = "UPDATE onlyonce_private.unacknowledged SET pulled_at = pulled_at - interval '25 h'"
     platform.start()
     Subscriptions(platform.database).register(SUBSCRIPTION, "shop")
     note(platform, "a.jsonl", "1", "2", "3")
@@ -264,15 +264,15 @@ def test_unacknowledged_messages_are_found_after_a_day_until_they_lapse_or_are_a
     Subscriptions(platform.database).settle(SUBSCRIPTION, ["4"])
 
     assert (found["finding"], found["where"], found["fix"]) == ("held catalog", SUBSCRIPTION, "no")
-    assert found["what"].startswith(f"2 landed message(s) of {SUBSCRIPTION}")
+    assert found["what"].startswith(f"2 pulled message(s) of {SUBSCRIPTION}")
     assert "1 day, 1:00:0" in found["what"]
-    assert found["repair"].startswith("onlyonce land shop ")
+    assert found["repair"].startswith("onlyonce pull shop ")
     assert f"{lapses_at.astimezone(tz=UTC):%Y-%m-%dT%H:%M:%SZ}" in found["repair"]
-    assert only(again)["what"].startswith("1 landed message(s)")
+    assert only(again)["what"].startswith("1 pulled message(s)")
     assert (fresh, lapsed, waits()) == ([], [], [])
 
 
 def note(platform: Log, path: str, *message_ids: str) -> None:
-    """As a landing does before it puts a file into the inbox."""
+    """As a pull run does before it puts a file into the inbox."""
     week = timedelta(days=7)
     Subscriptions(platform.database).note(path, SUBSCRIPTION, "shop", 7, list(message_ids), week)

@@ -32,7 +32,7 @@ from onlyonce.operate import audit, compact, erase_inputs, erase_rows, erase_sea
 from onlyonce.records import trace
 from onlyonce.run import reset
 from onlyonce.sinks import registry
-from onlyonce.sources import landing, record_id
+from onlyonce.sources import pubsub_lines, record_id
 from onlyonce.tables import commit, opening, rewrite
 from tests.contract.shop import Shop, at, shop  # noqa: F401 - a fixture
 from tests.support.erasure_places import plants
@@ -360,21 +360,21 @@ def test_line_in_another_encoding_goes(closed: Shop, code: str) -> None:
 
 
 def test_message_that_is_no_record_goes(closed: Shop) -> None:
-    """One that was landed whole is meant by its payload.
+    """One that was pulled whole is meant by its payload.
 
     One of Avro or Protobuf has no names of columns, and a longer value is another person's.
     """
     payloads = [f'{{"id":"{who}",}}'.encode() for who in (WHO, f"{WHO}0")]
-    landed = [
-        landing.line(
-            landing.Message("ack", "1", {}, payload + end, 1), PubSub(subscription="projects/p/subscriptions/s")
+    pulled = [
+        pubsub_lines.line(
+            pubsub_lines.Message("ack", "1", {}, payload + end, 1), PubSub(subscription="projects/p/subscriptions/s")
         )
         for payload in payloads
         for end in (b"", b"\xff")
     ]
     framed = [(b"\0\0\0\0\1" + bytes([2 * len(who)]) + who.encode()).hex().upper() for who in (WHO, f"{WHO}0")]
     received_later(
-        closed, *((line, "no JSON") for line in landed), *((line, "the schema does not fit") for line in framed)
+        closed, *((line, "no JSON") for line in pulled), *((line, "the schema does not fit") for line in framed)
     )
     before = rows(closed)
 

@@ -13,9 +13,9 @@ import pytest
 
 from onlyonce import settings
 from onlyonce.sources import pubsub
-from tests.support.landers import Landers
 from tests.support.platform import Platform, multiset
-from tests.support.pubsub import Fake, landed, running
+from tests.support.pubsub import Fake, pulled, running
+from tests.support.pullers import Pullers
 
 pytestmark = pytest.mark.spark
 
@@ -52,15 +52,15 @@ def test_each_message_has_one_fate(spark: Any, new_platform: Callable[..., Platf
     fake.publish(order(103, more={"x": 1}), order="unknown-field")
     passes = platform.home / "failpoints"
     passes.mkdir()
-    with Landers() as landers:
-        kill = {"ONLYONCE_FAILPOINTS": "land-before-acknowledge:1:kill", "ONLYONCE_FAILPOINT_DIR": str(passes)}
-        assert landers.wait(landers.start("orders", **kill))[0] == -signal.SIGKILL
+    with Pullers() as pullers:
+        kill = {"ONLYONCE_FAILPOINTS": "pull-before-acknowledge:1:kill", "ONLYONCE_FAILPOINT_DIR": str(passes)}
+        assert pullers.wait(pullers.start("orders", **kill))[0] == -signal.SIGKILL
     fake.tell("advance 61s")
     fake.tell("lose 1")
     pubsub.main(["orders"])
     fake.tell("advance 61s")
     pubsub.main(["orders"])
-    lines = landed(settings.inbox("orders"))
+    lines = pulled(settings.inbox("orders"))
     platform.run("orders", "--close")
 
     events = platform.events("orders")

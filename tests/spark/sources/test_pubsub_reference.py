@@ -15,19 +15,19 @@ from onlyonce.api import load as declarations
 from onlyonce.api.sources import PubSub
 from onlyonce.local import feed_messages
 from onlyonce.sources import pubsub
-from tests.support.landers import Landers
 from tests.support.platform import Platform
 from tests.support.pubsub import PROJECT, running
+from tests.support.pullers import Pullers
 from tests.support.reference import compare
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-LANDINGS = ["land-after-write", "land-before-acknowledge", "land-after-acknowledge"]
+LANDINGS = ["pull-after-write", "pull-before-acknowledge", "pull-after-acknowledge"]
 RUNS = ["receive-registered", "receive-after-begin", "receive-after-delta", "receive-before-end", "output-after-begin"]
 
 
 def batches(name: str) -> list[list[Path]]:
-    """The landed files of each batch of receive, as the registry cut them."""
+    """The pulled files of each batch of receive, as the registry cut them."""
     entries = DeltaTable(str(settings.data_dir(name) / "files")).to_pyarrow_table().to_pylist()
     found: dict[int, list[Path]] = {}
     for entry in sorted(entries, key=lambda one: (one["batch_no"], one["path"])):
@@ -40,12 +40,12 @@ def batches(name: str) -> list[list[Path]]:
 def test_both_pipelines_over_messages(
     how: str, name: str, new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Undisturbed, sent twice under new message ids, and with landings and runs killed too: the batch over the rows in
+    """Undisturbed, sent twice under new message ids, and with pull runs and runs killed too: the batch over the rows in
     time."""
     platform = new_platform("tests/support/variant_pubsub.py")
     source = declarations.load()[name].source
     assert isinstance(source, PubSub)
-    with running(monkeypatch) as fake, Landers() as landers:
+    with running(monkeypatch) as fake, Pullers() as pullers:
         monkeypatch.setenv("PUBSUB_EMULATOR_HOST", fake.address)
         fake.subscribe(name, topic=f"{PROJECT}/topics/{name}")
         more = 0.0 if how == "undisturbed" else 0.1
@@ -54,7 +54,7 @@ def test_both_pipelines_over_messages(
             passes = platform.home / f"failpoints-{number}"
             passes.mkdir()
             kill = {"ONLYONCE_FAILPOINTS": f"{point}:1:kill", "ONLYONCE_FAILPOINT_DIR": str(passes)}
-            assert landers.wait(landers.start(name, **kill))[0] == -signal.SIGKILL
+            assert pullers.wait(pullers.start(name, **kill))[0] == -signal.SIGKILL
             fake.tell("advance 61s")
         pubsub.main([name])
     for point in RUNS if how == "kills" else []:

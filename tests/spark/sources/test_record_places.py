@@ -26,8 +26,8 @@ from onlyonce.engine import session
 from onlyonce.receive import batch_files, exchange
 from onlyonce.receive.events import Stamp
 from onlyonce.sources import folders, source_files
-from onlyonce.sources.landing import Message, line
 from onlyonce.sources.lines import Lines
+from onlyonce.sources.pubsub_lines import Message, line
 from onlyonce.sources.source_files import Inbox
 from onlyonce.sources.source_kafka import Topic
 from tests.spark.sources.test_kafka_source import DRIVER, NOON, Run

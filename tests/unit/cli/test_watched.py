@@ -23,7 +23,7 @@ from onlyonce.cli.work import RECEIVE, WINDOWS, Step, quiet, step_of
         ({"event": "batch committed", "kept": 7, "duplicate": 2, "invalid": 1, "expired": 0, "unknown_fields": 5}, Step(RECEIVE, done=10)),
         ({"event": "batch committed", "in_time": 7, "late": 0, "windows": 3}, Step(WINDOWS, done=3)),
         ({"event": "backfill committed", "windows": 24, "rows": 90}, Step(WINDOWS, done=24)),
-        ({"event": "landed", "messages": 9}, Step("messages landed", done=9)),
+        ({"event": "pulled", "messages": 9}, Step("messages pulled", done=9)),
         ({"event": "written", "rows": 5}, None),
         ({}, None),
     ],

@@ -13,7 +13,7 @@ from onlyonce.core import erasure
 from onlyonce.core.erasure import Mentions
 from onlyonce.core.errors import Refused
 from onlyonce.operate import erase_inputs
-from onlyonce.sources import landing
+from onlyonce.sources import pubsub_lines
 
 TYPES = {"user": "string", "number": "bigint", "at": "timestamp", "id": "string"}
 
@@ -117,12 +117,13 @@ def test_every_spelling_of_a_value_is_found_in_csv(line: str, before: str) -> No
         f'{{"user":{json.dumps("renée-u17", ensure_ascii=False)}}}'.encode("latin-1"),
     ],
 )
-def test_landed_message_is_meant_by_its_payload(payload: bytes) -> None:
-    """One that is no record is landed whole, and in base64 if it is no text. Its attributes count, too."""
+def test_pulled_message_is_meant_by_its_payload(payload: bytes) -> None:
+    """One that is no record is pulled whole, and in base64 if it is no text. Its attributes count, too."""
     who, source = "renée-u17" if b"u17" in payload else WHO, PubSub(subscription="projects/p/subscriptions/s")
     messages: list[tuple[dict[str, str], bytes]] = [({}, payload), ({"user": who}, b"no JSON"), ({}, b"no JSON")]
     lines = [
-        landing.line(landing.Message("ack", "17", attributes, content, 1), source) for attributes, content in messages
+        pubsub_lines.line(pubsub_lines.Message("ack", "17", attributes, content, 1), source)
+        for attributes, content in messages
     ]
 
     assert _lines_found(erasure.Condition({"user": who}, TYPES), None, *lines) == 2

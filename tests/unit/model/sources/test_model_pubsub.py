@@ -17,7 +17,7 @@ from onlyonce.api.sources import LARGEST_MESSAGE
 from onlyonce.core.errors import Refused
 from onlyonce.core.line_values import WHOLE_MESSAGE
 from onlyonce.local.feed_messages import paced
-from onlyonce.sources.landing import Flow, Message, line
+from onlyonce.sources.pubsub_lines import Flow, Message, line
 
 NAME = "projects/p/subscriptions/s"
 BY_ID = PubSub(subscription=NAME)
@@ -109,7 +109,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "empty attribute": (lambda: PubSub(subscription=NAME, record_id_attribute=""), "message id"),
     "many messages": (lambda: PubSub(subscription=NAME, max_messages=1001), "1000"),
     "few bytes": (lambda: PubSub(subscription=NAME, max_bytes=1000), "any message"),
-    "no time": (lambda: PubSub(subscription=NAME, land_for=timedelta(0)), "leave them out"),
+    "no time": (lambda: PubSub(subscription=NAME, pull_for=timedelta(0)), "leave them out"),
     "no file a batch": (lambda: PubSub(subscription=NAME, max_files_a_batch=0), "1000"),
     "another record id": (lambda: pipeline(BY_ID, ("n",)), "('message_id',)"),
     "more of a record id": (lambda: pipeline(BY_ID, ("message_id", "n")), "('message_id',)"),

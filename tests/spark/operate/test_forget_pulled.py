@@ -1,4 +1,4 @@
-"""As `test_forget_everywhere`: a value comes from a subscription of Pub/Sub, whose messages are landed in an inbox."""
+"""As `test_forget_everywhere`: a value comes from a subscription of Pub/Sub, whose messages are pulled in an inbox."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def order(shop: str, at: str) -> bytes:
 
 
 @plants("messages of a subscription")
-def test_of_landed_messages_the_receipt_names_what_a_search_finds(
+def test_of_pulled_messages_the_receipt_names_what_a_search_finds(
     new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, server: Server, spark: object
 ) -> None:
-    """One is a record, one an invalid record, and one no JSON. The landed lines of all three go."""
+    """One is a record, one an invalid record, and one no JSON. The pulled lines of all three go."""
     platform = new_platform("tests/support/messages.py")
 
     def everywhere() -> set[str]:

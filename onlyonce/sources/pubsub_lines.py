@@ -1,4 +1,4 @@
-"""Turn a Pub/Sub message into a line of a landed file, and decide how many messages the next pull requests. Pure.
+"""Turn a Pub/Sub message into a line of a pulled file, and decide how many messages the next pull requests. Pure.
 
 If the payload is a JSON object, the line is that object with the record's id added. Receive parses it like a line of
 any file. Any other payload becomes a line that is not JSON and has the whole message, so receive makes it `invalid`.
@@ -28,7 +28,7 @@ class Message:
 
 
 def line(message: Message, source: PubSub) -> str:
-    """Return the line of a landed file for one message, without its end. Any payload has one.
+    """Return the line of a pulled file for one message, without its end. Any payload has one.
 
     The id is added last. A field with its name is removed from the payload, so a payload can't set its own id. If the
     attribute is missing or empty, the id is null, so the record is invalid.
@@ -88,7 +88,7 @@ class Flow:
 
     @classmethod
     def of(cls, source: PubSub) -> Flow:
-        """Return the flow at the beginning of a landing."""
+        """Return the flow at the beginning of a pull run."""
         return cls(source.max_messages, source.max_bytes, min(source.max_messages, _safe(source.max_bytes)))
 
     def after(self, sizes: Sequence[int]) -> Flow:

@@ -1,6 +1,6 @@
-"""Landings in processes of their own, which can be killed: forked off one that has everything imported.
+"""Pull runs in processes of their own, which can be killed: forked off one that has everything imported.
 
-`python -m tests.support.landers` answers each JSON line on standard input by one on standard output. It makes no
+`python -m tests.support.pullers` answers each JSON line on standard input by one on standard output. It makes no
 connection itself, so its children share none with it.
 """
 
@@ -19,14 +19,14 @@ from onlyonce.core.errors import OnlyonceError
 from tests.support.platform import ROOT
 
 
-class Landers:
+class Pullers:
     """The parent's side."""
 
     def __init__(self) -> None:
-        command = [sys.executable, "-m", "tests.support.landers"]
+        command = [sys.executable, "-m", "tests.support.pullers"]
         self._process = subprocess.Popen(command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
-    def __enter__(self) -> Landers:
+    def __enter__(self) -> Pullers:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -35,7 +35,7 @@ class Landers:
         self._process.wait(120)
 
     def start(self, pipeline: str, **environment: str) -> int:
-        """Start a landing with what is in this environment now, and more; gives its process."""
+        """Start a pull run with what is in this environment now, and more; gives its process."""
         mine = {name: value for name, value in os.environ.items() if name.startswith(("ONLYONCE_", "PUBSUB_"))}
         return int(self._ask("start", pipeline=pipeline, environment=mine | environment))
 
