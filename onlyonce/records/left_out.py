@@ -203,13 +203,16 @@ def of_kind(kind: str) -> pc.Expression:
     return pc.field(OO_KIND) == kind
 
 
-def parts(instance: str, where: pc.Expression, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of `events` that an expression selects, in bounded pieces; none if the pipeline never ran."""
+def parts(instance: str, where: pc.Expression, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of `events` that an expression selects, in bounded pieces; none if the pipeline never ran.
+
+    `columns`: None means all.
+    """
     path = settings.data_location(instance) / stored_names.EVENTS_FOLDER
     if not opening.any_in(path):
         return
     rows = table_files.dataset_of_events(path)
-    for part in rows.to_batches(columns=list(dict.fromkeys(columns)), filter=where):
+    for part in rows.to_batches(columns=columns and list(dict.fromkeys(columns)), filter=where):
         if part.num_rows:
             yield part
 

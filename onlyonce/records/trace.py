@@ -87,8 +87,7 @@ ERASED = (
 def trace(database: Database, pipeline: Pipeline, instance: str, wanted: Asked) -> tuple[Report, bool]:
     """Return what is known of a record, and whether anything is."""
     # Before the transaction, which blocks a collection of the catalog's tables: this read may take long.
-    found = _of_ids(instance, wanted.ids)
-    found += [row for row in _of_lines(instance, wanted.values) if row not in found]
+    found = rows_of(instance, wanted, PLATFORM)
     with Traces.at_one_moment(database) as log:
         kept, erased = Removals(log.scope).kept_from(instance), Removals(log.scope).erased(instance)
         known = [key for one in wanted.ids if (key := log.chunk_with(instance, one.high, one.low))]
@@ -146,18 +145,27 @@ def _told(shown: list[Row], known: bool) -> list[str]:
     return list(dict.fromkeys(told))
 
 
-def _of_ids(instance: str, ids: list[RecordId]) -> list[Row]:
+def rows_of(instance: str, wanted: Asked, columns: list[str] | None = None) -> list[Row]:
+    """Return the rows of `events` with these ids, then the invalid lines with these values. `columns`: None means all.
+
+    The command `trace` and the search of Airflow's page both find a record by this function.
+    """
+    found = _of_ids(instance, wanted.ids, columns)
+    return found + [row for row in _of_lines(instance, wanted.values, columns) if row not in found]
+
+
+def _of_ids(instance: str, ids: list[RecordId], columns: list[str] | None) -> list[Row]:
     where = pc.scalar(False)
     for one in ids:
         where |= (pc.field(OO_HIGH) == one.high) & (pc.field(OO_LOW) == one.low)
     where &= ~left_out.of_kind(CONTROL)
-    return [row for part in left_out.parts(instance, where, PLATFORM) for row in part.to_pylist()]
+    return [row for part in left_out.parts(instance, where, columns) for row in part.to_pylist()]
 
 
-def _of_lines(instance: str, values: dict[str, str]) -> list[Row]:
+def _of_lines(instance: str, values: dict[str, str], columns: list[str] | None) -> list[Row]:
     """Return the invalid lines with these values for the id columns, found as text: most are no valid JSON."""
     found: list[Row] = []
-    for part in left_out.parts(instance, left_out.of_kind(INVALID), PLATFORM) if values else []:
+    for part in left_out.parts(instance, left_out.of_kind(INVALID), columns) if values else []:
         holds = pc.is_valid(part.column(OO_RAW))
         for column, value in values.items():
             pattern = rf'"{re.escape(column)}"\s*:\s*"?{re.escape(value)}(["\s,}}]|$)'

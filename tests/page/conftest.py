@@ -15,6 +15,7 @@ from fastapi.testclient import TestClient
 
 from onlyonce.database.connect import forget_connections
 from onlyonce.database.migrate import migrate
+from onlyonce.settings import ROOT
 from tests.contract.conftest import Log, ask, log, new_log  # noqa: F401 - fixtures
 from tests.page.shop import Shop, filled
 from tests.support import airflow_users
@@ -81,6 +82,12 @@ def client(anonymous: TestClient, token: Token) -> TestClient:
     """A client with the cookie of a user who may start runs."""
     anonymous.cookies.set("_token", token("USER"))
     return anonymous
+
+
+@pytest.fixture
+def declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pipeline `shop` as its file has it: windows of a minute, closed a minute after their end."""
+    monkeypatch.setenv("ONLYONCE_PIPELINES", str(ROOT / "tests" / "support" / "shop.py"))
 
 
 class ByName(SimpleAuthManager):

@@ -23,7 +23,9 @@ from onlyonce.core.backfill import Span
 from onlyonce.core.batch import Outcome
 from onlyonce.core.units import Content, Counts, UnitId
 from onlyonce.database.connect import run
+from onlyonce.sources import record_id
 from tests.contract.conftest import Log, plan_of
+from tests.support.shop import SHOP
 
 DAY = datetime(2026, 3, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -154,8 +156,14 @@ def filled(log: Log, batches_each: int = 120) -> Shop:
 
 
 def events(home: Path, instance: str = "shop") -> None:
-    """The table `events` with a few records: two kept, one of them with odd values, and one invalid."""
+    """The table `events` with a few records: three kept, one of them with odd values, and two invalid.
+
+    One kept and one invalid record have an id of the pipeline in `tests/support/shop.py`.
+    """
+    declared = record_id.of_values(SHOP, {"id": "R0000970"})
     records = [
+        _record("kept", declared.high, declared.low, {"shop": "south", "sale": 4, "at": DAY + 2 * HOUR}),
+        _record("invalid", 8, 8, {}, reason="no time", place="/data/in/a.jsonl, byte 99", raw='{"id": "R0000971"}'),
         _record("kept", 1, -2, {"shop": "north", "sale": 1, "at": DAY}),
         _record("kept", 2**63 - 1, 5, {"shop": EVIL, "sale": 2, "at": DAY + HOUR}),
         _record("invalid", 7, 7, {}, reason="the line is blank", place="/data/in/a.jsonl, byte 12", raw=EVIL),

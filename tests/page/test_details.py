@@ -14,7 +14,6 @@ from deltalake import write_deltalake
 from fastapi.testclient import TestClient
 
 from onlyonce.airflow.page import find
-from onlyonce.settings import ROOT
 from tests.page.conftest import PREFIX
 from tests.page.shop import DAY, HOUR, Shop
 from tests.page.test_page import get
@@ -29,12 +28,6 @@ SELECT 'shop', 'per_shop', 'shop/per_shop/1', 0, 0, w.at, w.at + interval '1 h',
 FROM (VALUES ('final', 0), ('waits', 1000), ('begun', 2000)) kinds (kind, days), generate_series(1, 40) n, generate_series(0, 1) shard,
     LATERAL (SELECT timestamptz '2026-03-01Z' + days * interval '1 day' + n * interval '1 h' AS at) w
 """
-
-
-@pytest.fixture
-def declared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pipeline `shop` as its file has it: windows of a minute, closed a minute after their end."""
-    monkeypatch.setenv("ONLYONCE_PIPELINES", str(ROOT / "tests" / "support" / "shop.py"))
 
 
 def test_files_that_wait_are_shown_and_no_others(shop: Shop, client: TestClient) -> None:

@@ -10,7 +10,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 from onlyonce.airflow.page import find
+from onlyonce.sources import record_id
 from tests.page.shop import EVIL, Shop, events
+from tests.support.shop import SHOP
 
 
 def asked(client: TestClient, q: str) -> str:
@@ -41,6 +43,39 @@ def test_a_record_is_found_by_its_values_or_its_id(
     assert re.findall(r'data-record="(\w+)"', html) == records
     assert html.count("batch committed") == len(records)
     assert ("It is not in <code>events</code>" in html) == (not records)
+
+
+@pytest.mark.parametrize("q, fate", [
+    ("R0000970", "kept"), ("'R0000970'", "kept"), ('{"id": "R0000970"}', "kept"), ('["R0000970"]', "kept"),
+    (str(record_id.of_values(SHOP, {"id": "R0000970"})), "kept"), ("R0000971", "invalid"),
+])  # fmt: skip
+def test_search_takes_what_trace_takes(
+    shop: Shop, declared: None, client: TestClient, tmp_path: Path, q: str, fate: str
+) -> None:
+    """The values of the id columns, JSON, or the platform's own id; an invalid record by its line."""
+    events(tmp_path)
+    html = asked(client, q)
+
+    assert re.findall(r'data-record="\w+">\s*<header><h2>(\w+)<', html) == [fate]
+
+
+def test_words_that_are_no_id_are_told_apart_from_an_unknown_record(
+    shop: Shop, declared: None, client: TestClient, tmp_path: Path
+) -> None:
+    """One value too many names the id columns; an id that never came is unknown."""
+    events(tmp_path)
+
+    assert "is known by 1 value(s) (id), but 2 were given" in asked(client, "R0000970 north")
+    assert "It is not in <code>events</code>" in asked(client, "R0000972")
+
+
+def test_a_pipeline_that_is_not_declared_here_is_named(shop: Shop, client: TestClient, tmp_path: Path) -> None:
+    """Its id columns are unknown, so the page does not say that the record is unknown."""
+    events(tmp_path)
+    html = asked(client, "R0000970")
+
+    assert "shop was not searched: its declaration can&#39;t be loaded here" in html
+    assert "Nothing is known" not in html
 
 
 def test_an_invalid_record_says_why(shop: Shop, client: TestClient, tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """Find what became of a unit, a batch, a run or a record, and list late records, for the page in Airflow.
 
-A record is searched in the Delta table `events` without a JVM, by its 128-bit id or by the values of columns (`find`).
-That reads these columns of the whole table, so a table that is too large is not searched. The late records of an output
-are read from the same table (`late_records_of`).
+A record is searched in the Delta table `events` without a JVM (`find`): by the words that `onlyonce trace` takes, or by
+`column=value`. The search reads these columns of the whole table, so a table that is too large is not searched. The
+late records of an output are read from the same table (`late_records_of`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from onlyonce import settings
 from onlyonce.airflow.page import read
 from onlyonce.airflow.page.read import NOT_PERMITTED, Row, Sight
 from onlyonce.api import load as declarations
+from onlyonce.core import stored_names
 from onlyonce.core.errors import OnlyonceError, Refused
 from onlyonce.core.stored_names import (
     CONTROL,
@@ -35,8 +36,9 @@ from onlyonce.core.stored_names import (
     OO_RAW,
     OO_REASON,
 )
-from onlyonce.records import left_out
+from onlyonce.records import left_out, trace
 from onlyonce.sources import record_id
+from onlyonce.sources.record_id import Asked
 from onlyonce.tables import opening, table_files
 
 MOST_FOUND = 20_000_000
@@ -87,57 +89,79 @@ def batches_of_run(ask: Sight, run_id: str) -> Found:
 
 
 def find(ask: Sight, text: str) -> Found:
-    """Return what the log and the tables `events` have of a unique id, a batch, a run id, a record's id or
-    `column=value`.
+    """Return what the log and the tables `events` have of a unique id, a batch, a run id, or a record.
 
-    Raise Refused for a string that can't be read as one of these.
+    A record is given by the words that `onlyonce trace` takes, or by `column=value`. Raise Refused for a string that
+    can't be split into words.
     """
     text = text.strip()
-    if record_id.HEX.fullmatch(text):
-        wanted = record_id.from_hex(text)
-        return _records(ask, {OO_HIGH: wanted.high, OO_LOW: wanted.low})
-    if (of_that_id := batches_of_run(ask, text)).runs:
-        return of_that_id
-    if "=" in text:
-        return _records(ask, _pairs(text))
-    units = ask("unit", unique_id=text)
-    batch = _BATCH.fullmatch(text)
-    batches = ask("batch", incarnation=batch["incarnation"], batch=int(batch["batch"])) if batch else []
-    return Found(units=units, batches=batches)
+    if not record_id.HEX.fullmatch(text):
+        if (of_that_id := batches_of_run(ask, text)).runs:
+            return of_that_id
+        units = ask("unit", unique_id=text)
+        batch = _BATCH.fullmatch(text)
+        batches = ask("batch", incarnation=batch["incarnation"], batch=int(batch["batch"])) if batch else []
+        if units or batches:
+            return Found(units=units, batches=batches)
+    return _records(ask, _words(text))
 
 
-def _records(ask: Sight, wanted: dict[str, Any]) -> Found:
+def _records(ask: Sight, words: list[str]) -> Found:
     found = Found(asked_for_record=True)
-    known = False
+    columns = _columns(words)
+    searched, unlike = False, dict[str, None]()
     for pipeline in ask("pipelines", instance=None):
-        if not ask.sees_records(pipeline["instance"]):
-            found.remarks.append(f"{pipeline['instance']} was not searched: {NOT_PERMITTED}")
+        instance = pipeline["instance"]
+        if not ask.sees_records(instance):
+            found.remarks.append(f"{instance} was not searched: {NOT_PERMITTED}")
             continue
-        rows = _in_events(pipeline["instance"], wanted, found.remarks)
-        known = known or rows is not None
-        found.records.extend(rows or [])
-    if not known and not found.remarks:
-        found.remarks.append(f"no pipeline has a column {' and '.join(wanted)}")
+        path = settings.data_location(instance) / stored_names.EVENTS_FOLDER
+        if not opening.any_in(path):
+            continue
+        table = opening.table(path)
+        rows = table_files.dataset_of_events(path, table)
+        by_column = bool(columns) and columns.keys() <= set(rows.schema.names)
+        try:
+            wanted = None if by_column else _asked(pipeline["pipeline"], words)
+        except Refused as error:  # these words are no id in this pipeline
+            unlike[f"{error.what}; next: {error.hint}"] = None
+            continue
+        if not by_column and wanted is None:
+            if not columns:
+                found.remarks.append(
+                    f"{instance} was not searched: its declaration can't be loaded here, so its id columns are not "
+                    "known; next: search by column=value, and run onlyonce check"
+                )
+        elif too_many := beyond_reach(instance, table, MOST_FOUND):
+            found.remarks.append(f"{too_many}: onlyonce trace, onlyonce sql, or Spark")
+        else:
+            searched = searched or by_column or not columns
+            chosen = (
+                trace.rows_of(instance, wanted)[:SHOWN]
+                if wanted
+                else rows.head(SHOWN, filter=_all_of(rows.schema, columns)).to_pylist()
+            )
+            found.records.extend(_record(instance, row) for row in chosen)
+    if not (searched or found.records or found.remarks):
+        found.remarks.extend([f"no pipeline has a column {' and '.join(columns)}"] if columns else unlike)
     for record in found.records:
         batch = ask("batch", incarnation=record["incarnation"], batch=record["batch"])
         record["state"] = batch[0]["state"] if batch else "not in the log"
     return found
 
 
-def _in_events(instance: str, wanted: dict[str, Any], remarks: list[str]) -> list[Row] | None:
-    """Return the first records with these values; None if the table does not exist or has no such columns."""
-    path = settings.data_location(instance) / "events"
-    if not opening.any_in(path):
-        return None
-    table = opening.table(path)
-    rows = table_files.dataset_of_events(path, table)
-    if not wanted.keys() <= set(rows.schema.names):
-        return None
-    if too_many := beyond_reach(instance, table, MOST_FOUND):
-        remarks.append(f"{too_many}: onlyonce sql, or Spark")
-        return []
-    chosen = rows.head(SHOWN, filter=_all_of(rows.schema, wanted))
-    return [_record(instance, row) for row in chosen.to_pylist()]
+def _asked(name: str, words: list[str]) -> Asked | None:
+    """Return the ids that these words mean in a pipeline, as `onlyonce trace` does.
+
+    Return None if the declaration can't be loaded here and the words are not the platform's own id. Raise Refused if
+    the words are no id in this pipeline.
+    """
+    try:
+        pipeline = declarations.one(name)
+    except OnlyonceError:
+        own_id = len(words) == 1 and record_id.HEX.fullmatch(words[0])
+        return Asked([record_id.from_hex(words[0])], {}) if own_id else None
+    return record_id.asked(pipeline, words)
 
 
 def beyond_reach(instance: str, table: DeltaTable, most: int) -> str | None:
@@ -175,22 +199,29 @@ def _record(instance: str, row: Row) -> Row:
     return told | {"instance": instance, "id": identity, "values": values, "raw": row[OO_RAW]}
 
 
-def _pairs(text: str) -> dict[str, str]:
+def _words(text: str) -> list[str]:
+    """Return the words of a search as a shell splits them. JSON is one word."""
+    if text.startswith(("{", "[")):
+        return [text]
     try:
-        parts = [part.partition("=") for part in shlex.split(text)]
+        return shlex.split(text)
     except ValueError as error:
         raise Refused(
             f"{text!r} can't be read: {error}", hint="quote a value with blanks: when='2013-01-29 10:15:00'"
         ) from error
-    return _without_the_platforms({name: value for name, _, value in parts})
 
 
-def _without_the_platforms(wanted: dict[str, str]) -> dict[str, str]:
-    if unknown := [name for name in wanted if not re.fullmatch(r"(?!oo_)\w+", name)]:
-        raise Refused(
-            f"{unknown[0]!r} is not a declared column", hint="carrier=UA flight=1545, each of them column=value"
-        )
-    return wanted
+def _columns(words: list[str]) -> dict[str, str]:
+    """Return the values by column if each word is `column=value`; none if the words are values of an id.
+
+    Raise Refused for a column of the platform.
+    """
+    pairs = [word.partition("=") for word in words]
+    if not all(equals and re.fullmatch(r"\w+", name) for name, equals, _ in pairs):
+        return {}
+    if ours := [name for name, _, _ in pairs if name.startswith("oo_")]:
+        raise Refused(f"{ours[0]!r} is not a declared column", hint="carrier=UA flight=1545, each of them column=value")
+    return {name: value for name, _, value in pairs}
 
 
 # The first records that came too late for an output, read from the table `events` as `onlyonce late` does.
@@ -214,7 +245,7 @@ LATE_NOT_PERMITTED = Late(remark=read.NOT_PERMITTED)
 
 def late_records_of(name: str, instance: str, output: str) -> Late:
     """Return the late records in `events`, by the present declaration of pipeline `name`."""
-    path = settings.data_location(instance) / "events"
+    path = settings.data_location(instance) / stored_names.EVENTS_FOLDER
     if not opening.any_in(path):
         return Late(remark="the table events can't be seen from here")
     if too_many := beyond_reach(instance, opening.table(path), MOST_RECORDS):
