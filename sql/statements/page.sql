@@ -228,3 +228,9 @@ FROM onlyonce.findings
 -- longer kept.
 SELECT l.instance, l.pipeline, (SELECT array_agg(DISTINCT d.dag_id) FROM onlyonce.driver_runs d WHERE d.pipeline = l.pipeline) AS dag_ids
 FROM (SELECT DISTINCT instance, pipeline FROM onlyonce.incarnations) l
+
+-- reader --
+-- The role of this session, and whether it has permission to change any table of the platform.
+SELECT current_user AS role, coalesce(bool_or(has_table_privilege(c.oid, 'INSERT, UPDATE, DELETE, TRUNCATE')), false) AS may_write
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND n.nspname LIKE 'onlyonce%'

@@ -370,6 +370,18 @@ def test_the_page_asks_as_the_reader_and_reads_only(log: Log, shop: Shop, client
     assert ask(server.url("admin"), sessions, log.name) == [("onlyonce_reader", 1)]
 
 
+@pytest.mark.parametrize("role", ["reader", "writer", "admin"])
+def test_the_foot_of_the_page_states_the_permission_of_its_role(
+    log: Log, shop: Shop, client: TestClient, monkeypatch: pytest.MonkeyPatch, role: str
+) -> None:
+    """As the session has it: an Airflow with the writer's connection alone reads with the writer."""
+    monkeypatch.setenv("ONLYONCE_READER_URL", log.server.url(role, log.name))
+    foot = get(client, "/").partition("<footer>")[2]
+
+    assert ("has no permission to change it" in foot) == (role == "reader")
+    assert ("has permission to change it" in foot) == (role != "reader")
+
+
 @pytest.mark.parametrize("query", sorted(queries("page")))
 def test_no_question_of_the_page_needs_a_private_table(query: str) -> None:
     """By its text; the reader could not ask it anyway."""

@@ -347,7 +347,7 @@ async def _searched(request: Request) -> str:
 @app.get("/")
 def overview(request: Request, user: GetUserDep) -> HTMLResponse:
     """Show what is stuck, by the doctor's last look; then every pipeline and bounded run."""
-    with log(user) as ask:
+    with log(request, user) as ask:
         found, looked = _cards(ask, None), ask("findings")
     return _page(
         request, "overview.html", cards=found, looked=looked, findings=[row for row in looked if row["finding"]]
@@ -357,7 +357,7 @@ def overview(request: Request, user: GetUserDep) -> HTMLResponse:
 @app.get("/pipelines/{instance}")
 def pipeline(request: Request, user: GetUserDep, instance: str) -> HTMLResponse:
     """Show one pipeline: its numbers, its charts, and the first page of each of its lists."""
-    with log(user) as ask:
+    with log(request, user) as ask:
         [card] = _cards(ask, instance) or _nothing(f"no pipeline {instance} has run, or none that you may see")
         incarnations = ask("incarnations", instance=instance)
         outputs = _outputs(incarnations)
@@ -389,7 +389,7 @@ def batches(request: Request, user: GetUserDep, instance: str, incarnation: Text
     """Show the batches of one lifetime of one query, newest first."""
     if not incarnation.startswith(f"{instance}/"):
         _nothing(f"{incarnation} is no incarnation of {instance}")
-    with log(user) as ask:
+    with log(request, user) as ask:
         rows = ask("batches", incarnation=incarnation, n=ROWS + 1, **_at(BATCHES, "before", text=before))
     shown = page(rows, BATCHES)
     return _page(
@@ -406,7 +406,7 @@ def batches(request: Request, user: GetUserDep, instance: str, incarnation: Text
 def windows(request: Request, user: GetUserDep, instance: str, output: Text, before: Place = None) -> HTMLResponse:
     """Show the windows of an output with all their generations, newest first."""
     at = _at(WINDOWS, "start", "end", "generation", text=before)
-    with log(user) as ask:
+    with log(request, user) as ask:
         rows = ask("windows", instance=instance, output=output, n=ROWS + 1, **at)
     return _page(request, "windows.html", instance=instance, output=output, page=page(rows, WINDOWS))
 
@@ -414,7 +414,7 @@ def windows(request: Request, user: GetUserDep, instance: str, output: Text, bef
 @app.get("/pipelines/{instance}/late")
 def late(request: Request, user: GetUserDep, instance: str, output: Text, before: Place = None) -> HTMLResponse:
     """Show the windows of an output that have late records, newest first; on the first page the records."""
-    with log(user) as ask:
+    with log(request, user) as ask:
         rows = ask(
             "late_windows", instance=instance, output=output, n=ROWS + 1, **_at(LATE, "start", "end", text=before)
         )
@@ -430,7 +430,7 @@ def late(request: Request, user: GetUserDep, instance: str, output: Text, before
 @app.get("/pipelines/{instance}/files")
 def files(request: Request, user: GetUserDep, instance: str, after: Place = None) -> HTMLResponse:
     """Show the files of a pipeline that have no final name yet."""
-    with log(user) as ask:
+    with log(request, user) as ask:
         rows = ask("waiting_files", instance=instance, n=ROWS + 1, **_at(FILES, *FILES.columns, text=after))
     return _page(request, "files.html", instance=instance, page=page(rows, FILES))
 
@@ -439,7 +439,7 @@ def files(request: Request, user: GetUserDep, instance: str, after: Place = None
 def backfills(request: Request, user: GetUserDep, instance: str, before: Place = None) -> HTMLResponse:
     """Show the backfills of a pipeline, newest first."""
     at = _at(BACKFILLS, "begun_at", "incarnation", "batch", text=before)
-    with log(user) as ask:
+    with log(request, user) as ask:
         rows = ask("backfills", instance=instance, n=ROWS + 1, **at)
     return _page(request, "backfills.html", instance=instance, page=page(rows, BACKFILLS))
 
@@ -454,7 +454,7 @@ def batch(
 ) -> HTMLResponse:
     """Show one batch or backfill, and its units."""
     at = _at(UNITS, "sink", "partition", text=after)
-    with log(user) as ask:
+    with log(request, user) as ask:
         [of] = ask("batch", incarnation=incarnation, batch=batch) or _nothing(f"no batch {incarnation}/{batch}")
         units = ask("units_of_batch", incarnation=incarnation, batch=batch, n=ROWS + 1, **at)
     return _page(request, "batch.html", of=of, page=page(units, UNITS))
@@ -466,7 +466,7 @@ def run(request: Request, user: GetUserDep, dag_id: Text, run_id: Text, before: 
 
     Runs of two DAGs may have one id; the log has the pipelines that each run has driven.
     """
-    with log(user) as ask:
+    with log(request, user) as ask:
         if not ask.may(dag_id, "GET"):
             raise HTTPException(403, f"no permission to read runs of {dag_id}")
         pipelines = [row["pipeline"] for row in ask("pipelines_of_run", dag_id=dag_id, run_id=run_id)]
@@ -483,7 +483,7 @@ def search_form(request: Request, user: GetUserDep, run_id: Text = "") -> HTMLRe
 
     An address never contains a value of a record: it is logged.
     """
-    with log(user) as ask:
+    with log(request, user) as ask:
         found = find.batches_of_run(ask, run_id) if run_id else None
     return _page(request, "search.html", q=run_id, found=found)
 
@@ -491,7 +491,7 @@ def search_form(request: Request, user: GetUserDep, run_id: Text = "") -> HTMLRe
 @app.post("/search")
 def what_became_of(request: Request, user: GetUserDep, q: Annotated[str, Depends(_searched)]) -> HTMLResponse:
     """Show what became of a record, a unit, a batch or a run."""
-    with log(user) as ask:
+    with log(request, user) as ask:
         found = find.find(ask, q) if q.strip() else None
     return _page(request, "search.html", q=q, found=found)
 
@@ -562,7 +562,8 @@ def _nothing(what: str) -> Any:
 
 def _page(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
     url = partial(_url, request.scope.get("root_path", ""))
-    html = _templates.get_template(template).render(url=url, q=values.pop("q", ""), **values)
+    reader = getattr(request.state, "reader", None)  # none if the log could not be read
+    html = _templates.get_template(template).render(url=url, q=values.pop("q", ""), reader=reader, **values)
     return HTMLResponse(html, status, _HEADERS)
 
 

@@ -15,6 +15,7 @@ from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessE
 from airflow.exceptions import AirflowNotFoundException
 from airflow.models.connection import Connection
 from airflow.models.dag import DagModel
+from fastapi import Request
 from psycopg2.errors import QueryCanceled
 from sqlalchemy import Connection as Session
 from sqlalchemy.exc import DBAPIError
@@ -120,7 +121,8 @@ def _unscoped(query: str) -> str:
     )
 
 
-# The page's access to the commit log: as the role that only reads the views, and with a short time limit.
+# The page's access to the commit log: in a read-only transaction with a short time limit. Its role is the one that only
+# reads the views if the page knows its URL.
 
 
 PATIENCE_SECONDS = 20
@@ -132,9 +134,10 @@ Ask = Callable[..., list[Row]]
 
 
 @contextmanager
-def log(user: BaseUser) -> Iterator[Sight]:
+def log(request: Request, user: BaseUser) -> Iterator[Sight]:
     """Yield what a user may see of the log: a function that asks the named queries of `page.sql`, all in one snapshot.
 
+    Keep the session's role, and whether it may write, in the request's state: the foot of the page states it.
     Raise Refused if there is no platform yet, Retryable if the log is unreachable or takes too long.
     """
     url = _url()
@@ -142,6 +145,8 @@ def log(user: BaseUser) -> Iterator[Sight]:
         with transaction(Database(url, "onlyonce-page")) as connection:
             _begin(connection)
             statements.refuse_unused(connection)
+            [row] = ask(connection, "page", "reader")
+            request.state.reader = dict(row._mapping)
             yield Sight(
                 lambda query, /, **values: [dict(row._mapping) for row in ask(connection, "page", query, **values)],
                 user,
@@ -157,8 +162,7 @@ def log(user: BaseUser) -> Iterator[Sight]:
 
 
 def _url() -> str:
-    """Return the URL of the reader, who can change nothing: by its variable or the platform's folder, else by a
-    connection.
+    """Return the URL of the reader: by its variable or the platform's folder, else by a connection.
 
     The last connection is the writer's own, in a transaction that only reads.
     """
