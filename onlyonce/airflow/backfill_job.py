@@ -6,6 +6,7 @@ import time
 from datetime import timedelta
 from typing import Any
 
+from onlyonce.airflow.forms import WAIT_HOURS
 from onlyonce.airflow.jobs import failed_for_good, refusals_are_final
 from onlyonce.airflow.log import Asked, asked_of, first_look, tell, would_recompute
 from onlyonce.airflow.spark_job import SparkJobOperator
@@ -37,7 +38,8 @@ class BackfillOperator(SparkJobOperator):
                 return tell(would_recompute(asked, self.declarations), self.log)
             reason = first_look(asked, self.declarations)
         if reason:
-            self._wait(asked, reason, float(context["params"]["wait_hours"]))
+            hours = context["params"]["wait_hours"]
+            self._wait(asked, reason, float(WAIT_HOURS if hours is None else hours))
         super().execute(context)
 
     def resume(self, context: Any, event: dict[str, Any]) -> None:

@@ -195,6 +195,9 @@ log is cut. Safe beside running streams, backfills and itself: whoever comes sec
 with a warning.
 """
 FINALIZE = """\
+This DAG exists in each Airflow, also if no declared output writes files: files may wait of an output that is no longer
+declared, or that another DAG file declares. Without such files it ends at once.
+
 Files of sharded outputs are written under temporary names. Once their batch is committed this DAG gives them their
 final names. It overwrites nothing and may run at any time. The streams and backfills have a task of their own that does
 the same at once; this DAG is for files that a killed task has left, and for runs at the shell. It fails if a file is

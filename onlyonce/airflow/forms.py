@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 from airflow.sdk import Param
@@ -9,13 +10,14 @@ from airflow.sdk import Param
 from onlyonce.api import identity
 from onlyonce.api.pipeline import Custom, DeltaSource, FileSink, Growing, Kafka, Output, Pipeline, PubSub, target
 from onlyonce.api.sources import WithInbox
+from onlyonce.core.durations import in_words
 from onlyonce.core.windows import Fixed, Window, own
 
 
 def pipeline_page(pipeline: Pipeline) -> str:
     """Return the DAG's documentation in Markdown, from the declaration alone."""
     silence = (
-        f"when the source has been silent for {pipeline.idle_after}"
+        f"when the source has been silent for {in_words(pipeline.idle_after)}"
         if pipeline.idle_after
         else "never because the source is silent"
     )
@@ -38,7 +40,7 @@ def _again(pipeline: Pipeline) -> str:
         return (
             f"{'under another offset' if isinstance(pipeline.source, Kafka) else 'in another file'} is another record"
         )
-    return f"is recognised for {pipeline.dedup_horizon} of running time, and dropped"
+    return f"is recognised for {in_words(pipeline.dedup_horizon)} of running time, and dropped"
 
 
 def outputs_table(pipeline: Pipeline) -> str:
@@ -51,37 +53,37 @@ def pipeline_form(pipeline: Pipeline) -> dict[str, Param]:
     """Return the Params of a run; the same words as the options of `onlyonce run`."""
     files = {} if pipeline.sources or isinstance(pipeline.source, Kafka) else _files(pipeline.source)
     return {
-        "mode": Param(
+        "mode": _optional(
             "drain",
-            type="string",
+            "string",
             enum=["drain", "forever"],
             title="Mode",
             description="drain: take in what is there, then stop. forever: a driver of its own takes in what comes, is "
             "started again when it dies, and runs until `onlyonce stop`; this run waits for it without a worker's "
             "slot.",
         ),
-        "every": Param(
-            5,
-            type="number",
+        "every": _optional(
+            EVERY_SECONDS,
+            "number",
             minimum=0,
             title="Every",
             description="With forever: the seconds between two looks for new input.",
         ),
-        "close": Param(
+        "close": _optional(
             False,
-            type="boolean",
+            "boolean",
             title="Close",
             description="The input has ended: all windows that have data close. Later data goes on as usual.",
         ),
-        "bounded": Param(
+        "bounded": _optional(
             False,
-            type="boolean",
+            "boolean",
             title="Bounded",
             description="A separate run over all input, with targets of its own; nothing is late.",
         ),
         **files,
-        "dry_run": Param(
-            False, type="boolean", title="Dry run", description="Only say what would be read. Nothing is written."
+        "dry_run": _optional(
+            False, "boolean", title="Dry run", description="Only say what would be read. Nothing is written."
         ),
     }
 
@@ -141,7 +143,7 @@ def _row(pipeline: Pipeline, output: Output) -> str:
     made_by = f"a result of `{root.transform}`" if output.is_result else made_by
     made_by += f", {output.join.kind} join by {_words(output.join.on)}" if output.join else ""
     made_by += f", with state by {_words(output.stateful.keys)}" if output.stateful else ""
-    watermark_delay = str(root.watermark_delay) if root.window else "never late"
+    watermark_delay = in_words(root.watermark_delay) if root.window else "never late"
     kind, _, place = target(pipeline, output).partition(":")
     sink = f"{kind.capitalize()} `{place.lstrip(':')}` ({_how(output)})"
     return f"| `{output.name}` | {made_by} | {_windows(root.window)} | {watermark_delay} | {sink} |"
@@ -156,12 +158,27 @@ def _windows(window: Window | None) -> str:
     if window is None:
         return "none"
     window = own(window) if isinstance(window, Fixed) else window
-    parts = [f"{name} {value}" for name, value in vars(window).items() if isinstance(value, timedelta) and value]
+    parts = [
+        f"{name} {in_words(value)}" for name, value in vars(window).items() if isinstance(value, timedelta) and value
+    ]
     return f"{identity.of(window)['kind']}: {', '.join(parts)}"
 
 
 def _words(columns: tuple[str, ...]) -> str:
     return ", ".join(f"`{column}`" for column in columns)
+
+
+EVERY_SECONDS = 5
+WAIT_HOURS = 6
+
+
+def _optional(
+    default: object, kind: str, title: str, description: str, enum: Sequence[str] = (), **schema: object
+) -> Param:
+    """Return a Param that may be left empty. Airflow's form stars each other one as required, default or not."""
+    if enum:
+        schema |= {"enum": [*enum, None], "values_display": {"None": f"{default} (default)"}}
+    return Param(default, type=["null", kind], title=title, description=description, **schema)
 
 
 # The backfill.
@@ -206,9 +223,9 @@ def backfill_form(pipeline: Pipeline) -> dict[str, Param]:
         {}
         if not any(output.lookups for output in pipeline.outputs)
         else {
-            "lookups": Param(
+            "lookups": _optional(
                 "then",
-                type="string",
+                "string",
                 enum=["then", "now"],
                 title="Lookups",
                 description="then: each window sees the versions of its lookups that it saw when it was last "
@@ -231,9 +248,9 @@ def backfill_form(pipeline: Pipeline) -> dict[str, Param]:
             title="To",
             description="And before this time. Leave it empty in a backfill of data intervals.",
         ),
-        "late_only": Param(
+        "late_only": _optional(
             False,
-            type="boolean",
+            "boolean",
             title="Late records only",
             description="Only windows with late records that are not in their result yet; without From and To all "
             "of them. Windows that are still open "
@@ -247,15 +264,15 @@ def backfill_form(pipeline: Pipeline) -> dict[str, Param]:
             description="Only this output, with those made from it; empty: all that have windows.",
         ),
         **lookups,
-        "dry_run": Param(
+        "dry_run": _optional(
             False,
-            type="boolean",
+            "boolean",
             title="Dry run",
             description="Only log which windows would be recomputed, and what each sink would do.",
         ),
-        "wait_hours": Param(
-            6,
-            type="number",
+        "wait_hours": _optional(
+            WAIT_HOURS,
+            "number",
             minimum=0,
             title="Wait (hours)",
             description="How long to wait for windows that are still open; 0: fail at once.",

@@ -35,6 +35,7 @@ from onlyonce import environment, settings
 from onlyonce.airflow import log as airflow_log
 from onlyonce.airflow import openlineage
 from onlyonce.airflow.declared import Declared
+from onlyonce.airflow.forms import EVERY_SECONDS
 from onlyonce.airflow.jobs import Declarations, of_code, outcome, refusals_are_final
 from onlyonce.airflow.log import database_variables, secret_variables, store_variables
 from onlyonce.api.resolve import named_variables
@@ -457,7 +458,8 @@ def arguments(pipeline: str, params: Mapping[str, Any], run_id: str, dag_id: str
     asked = [pipeline, f"--run-id={run_id}", f"--dag-id={dag_id}"]
     asked += [f"--{name.replace('_', '-')}" for name in ("close", "bounded", "dry_run") if params.get(name)]
     if params.get("mode") == "forever":
-        asked += ["--forever", f"--every={params['every']}"]
+        every = params.get("every")
+        asked += ["--forever", f"--every={EVERY_SECONDS if every is None else every}"]
     if params.get("max_files"):
         asked.append(f"--max-files={params['max_files']}")
     return asked

@@ -14,6 +14,7 @@ from onlyonce.api import ddl, sinks
 from onlyonce.api.declaration import NONE, Several, check_name, check_one_of, declaration, declared_at
 from onlyonce.api.sinks import Delta, FileSink, Postgres, Sent, Sink
 from onlyonce.core import stored_names
+from onlyonce.core.durations import in_words
 from onlyonce.core.errors import Refused
 from onlyonce.core.stored_names import IS_CURRENT, VALID_FROM, VALID_TO, WINDOW_END, WINDOW_START
 from onlyonce.core.windows import (
@@ -385,12 +386,13 @@ class Output:
             raise Refused(f"output {self.name}: transform {self.transform!r} is not of the form 'module:function'")
         if self.watermark_delay % timedelta(milliseconds=1):
             raise Refused(
-                f"output {self.name}: watermark_delay {self.watermark_delay} has parts of a millisecond",
+                f"output {self.name}: watermark_delay {in_words(self.watermark_delay)} has parts of a millisecond",
                 hint="round it",
             )
         if self.watermark_delay < timedelta(0):
             raise Refused(
-                f"output {self.name}: watermark_delay {self.watermark_delay} is negative", hint="0 waits for nothing"
+                f"output {self.name}: watermark_delay {in_words(self.watermark_delay)} is negative",
+                hint="0 waits for nothing",
             )
         if self.trigger is None and self.panes not in ("on_time", "at_close", "early"):
             raise Refused(

@@ -35,6 +35,7 @@ from onlyonce.api.sinks import (
 from onlyonce.api.sources import Custom, DeltaSource, Files, Growing, Kafka, PubSub, Source
 from onlyonce.core import line_values, stored_names
 from onlyonce.core.batch import AT_LEAST_ONCE, EXACTLY_ONCE
+from onlyonce.core.durations import in_words
 from onlyonce.core.errors import Refused
 from onlyonce.core.locations import Location, is_url
 from onlyonce.core.windows import Chained, Session
@@ -75,7 +76,7 @@ class Input:
             )
         if self.idle_after is not None and self.idle_after <= timedelta(0):
             raise Refused(
-                f"Input: idle_after {self.idle_after} is no length of time",
+                f"Input: idle_after {in_words(self.idle_after)} is no length of time",
                 hint="timedelta(minutes=10), for example; or leave it out",
             )
 
@@ -505,17 +506,17 @@ class Pipeline:
             raise Refused(f"pipeline {self.name}: partitions must be at least 1")
         if self.dedup_horizon <= timedelta(0):
             raise Refused(
-                f"pipeline {self.name}: dedup_horizon {self.dedup_horizon} recognises no re-delivery",
+                f"pipeline {self.name}: dedup_horizon {in_words(self.dedup_horizon)} recognises no re-delivery",
                 hint="give a length of time; timedelta(days=1) is the default",
             )
         if self.keep_events is not None and self.keep_events < timedelta(days=1):
             raise Refused(
-                f"pipeline {self.name}: keep_events {self.keep_events} is less than a day",
+                f"pipeline {self.name}: keep_events {in_words(self.keep_events)} is less than a day",
                 hint="whole days go: give at least timedelta(days=1); leave it out to keep all records",
             )
         if self.keep_log is not None and self.keep_log < timedelta(days=1):
             raise Refused(
-                f"pipeline {self.name}: keep_log {self.keep_log} is less than a day",
+                f"pipeline {self.name}: keep_log {in_words(self.keep_log)} is less than a day",
                 hint="batches of the last day are compared with their units and windows: give at least "
                 "timedelta(days=1), or leave it out",
             )

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from onlyonce.core.durations import stored_in_words
 from onlyonce.core.errors import Refused
 
 
@@ -395,7 +396,7 @@ def _kinds(old: Parts, new: Parts, *, root: bool, stateless: bool) -> Iterator[t
 
 
 def text(part: Any, absent: str | None = NONE) -> str | None:
-    """Return one part of an identity as people read it: `fixed(size=1:00:00)`, `shop, day`."""
+    """Return one part of an identity as people read it: `fixed(size=1 hour)`, `shop, day`."""
     if part is None:
         return absent
     if isinstance(part, Mapping):
@@ -406,7 +407,7 @@ def text(part: Any, absent: str | None = NONE) -> str | None:
             str(text(one)) if isinstance(one, Mapping) else " ".join(one) if isinstance(one, list) else str(one)
             for one in part
         )
-    return str(part)
+    return stored_in_words(str(part))
 
 
 def _of_state(old: Parts, new: Parts) -> str:

@@ -1,4 +1,4 @@
-"""Lengths of time in a declaration: they are timedelta, and an error proposes the one that a text means. Pure."""
+"""Lengths of time: check those of a declaration, which are timedelta, and write them in words. Pure."""
 
 from __future__ import annotations
 
@@ -14,6 +14,27 @@ from onlyonce.core.errors import Refused
 _TEXT = re.compile(r"\s*(\d+)\s*(s|m|h|d|w)(?:ec|econd|in|inute|our|ay|eek)?s?\s*", re.IGNORECASE)
 _NOTHING_GIVEN = timedelta(0)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_WORDS = ("day", "hour", "minute", "second", "millisecond", "microsecond")
+_STORED = re.compile(r"(?:(-?\d+) days?, )?(\d+):(\d\d):(\d\d)(?:\.(\d{6}))?")
+"""A timedelta as Python's `str` writes it, which is its form in a stored identity."""
+
+
+def in_words(length: timedelta) -> str:
+    """Return a length of time in words: `1 hour 30 minutes`."""
+    left, parts = abs(length), []
+    for word in _WORDS:
+        count, left = divmod(left, timedelta(**{f"{word}s": 1}))
+        if count:
+            parts.append(f"{count} {word}{'s' if count > 1 else ''}")
+    return ("-" if length < _NOTHING_GIVEN else "") + (" ".join(parts) or "0 seconds")
+
+
+def stored_in_words(text: str) -> str:
+    """Return a stored length of time in words, and any other string as it is."""
+    if not (found := _STORED.fullmatch(text)):
+        return text
+    days, hours, minutes, seconds, micros = (int(part or 0) for part in found.groups())
+    return in_words(timedelta(days, seconds, micros, minutes=minutes, hours=hours))
 
 
 def refuse_other_types(made: type, given: Mapping[str, Any]) -> None:

@@ -35,6 +35,7 @@ from onlyonce.commitlog import removals
 from onlyonce.commitlog.drivers import DriverRuns
 from onlyonce.commitlog.removals import Retention
 from onlyonce.core import gc
+from onlyonce.core.durations import in_words
 from onlyonce.core.errors import CommitStateUnknown, InvariantBroken, OnlyonceError, Retryable
 from onlyonce.core.gc import BUCKET, NearHorizon, horizon_buckets
 from onlyonce.core.locations import Location
@@ -302,9 +303,10 @@ def collect_instance(database: Database, instance: str, pipeline: Pipeline, warn
     merged, made = _merge_all(database, instance)
     filters = _range_filters(database, instance)
     return {
-        "pipeline": instance, "horizon": str(pipeline.dedup_horizon), "floor": _time(after), "moved": after - before,
-        "buckets": len(gone), "chunks": sum(d.chunks for d in gone), "ids": sum(d.ids for d in gone),
-        "bytes": sum(d.bytes for d in gone), "merged": merged, "into": made, "range filters": filters,
+        "pipeline": instance, "horizon": in_words(pipeline.dedup_horizon), "floor": _time(after),
+        "moved": after - before, "buckets": len(gone),
+        "chunks": sum(d.chunks for d in gone), "ids": sum(d.ids for d in gone), "bytes": sum(d.bytes for d in gone),
+        "merged": merged, "into": made, "range filters": filters,
     }  # fmt: skip
 
 

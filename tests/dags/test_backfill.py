@@ -167,13 +167,13 @@ def test_the_form_takes_a_right_value(dag: DAG, name: str, value: Any) -> None:
 
 def test_the_page_tells_the_declaration(dag: DAG) -> None:
     """The outputs, as on the page of the stream."""
-    assert "| `per_carrier` | `jobs.transforms:flights_per_carrier` | fixed: size 1:00:00" in dag.doc_md
+    assert "| `per_carrier` | `jobs.transforms:flights_per_carrier` | fixed: size 1 hour" in dag.doc_md
 
 
 def test_the_page_names_the_function_of_a_result() -> None:
     """A result has none of its own."""
     table = outputs_table(sorted_shop.SHOP)
-    assert "| `refunds` | a result of `tests.support.sorted_transforms:by_window` | fixed: size 0:01:00" in table
+    assert "| `refunds` | a result of `tests.support.sorted_transforms:by_window` | fixed: size 1 minute" in table
 
 
 # Which windows.

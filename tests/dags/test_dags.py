@@ -105,8 +105,8 @@ def test_messages_are_pulled_before_the_stream_reads(tmp_path: Path, monkeypatch
 def test_the_page_tells_the_declaration(bag: DagBag) -> None:
     text = bag.dags["user_counts_stream"].doc_md
     assert "<ONLYONCE_HOME>/inbox/user_counts" in text
-    assert "| `per_user` | `jobs.transforms:counts_per_user` | fixed: size 0:01:00 | 0:02:00 |" in text
-    assert "`jobs.transforms:count_of_all` from `per_user` | fixed: size 0:01:00 | 0:02:00 | Postgres" in text
+    assert "| `per_user` | `jobs.transforms:counts_per_user` | fixed: size 1 minute | 2 minutes |" in text
+    assert "`jobs.transforms:count_of_all` from `per_user` | fixed: size 1 minute | 2 minutes | Postgres" in text
 
 
 def test_the_form_has_a_title_and_a_description_for_each_param(bag: DagBag) -> None:
@@ -121,12 +121,13 @@ def test_the_form_has_a_title_and_a_description_for_each_param(bag: DagBag) -> N
     }
     for name in params:
         assert params.get_param(name).schema["title"]
+        assert "null" in params.get_param(name).schema["type"]  # Airflow's form stars each other one as required
         assert params.get_param(name).description
 
 
 @pytest.mark.parametrize(
     "name, value",
-    [("close", "yes"), ("max_files", 0), ("max_files", "4"), ("dry_run", None), ("mode", "always"), ("every", -1)],
+    [("close", "yes"), ("max_files", 0), ("max_files", "4"), ("dry_run", 1), ("mode", "always"), ("every", -1)],
 )
 def test_the_form_refuses_a_wrong_value(bag: DagBag, name: str, value: Any) -> None:
     with pytest.raises(ParamValidationError):
@@ -135,7 +136,15 @@ def test_the_form_refuses_a_wrong_value(bag: DagBag, name: str, value: Any) -> N
 
 @pytest.mark.parametrize(
     "name, value",
-    [("close", True), ("max_files", 1), ("max_files", None), ("bounded", True), ("mode", "forever"), ("every", 0.5)],
+    [
+        ("close", True),
+        ("max_files", 1),
+        ("max_files", None),
+        ("bounded", True),
+        ("mode", "forever"),
+        ("every", 0.5),
+        ("mode", None),
+    ],
 )
 def test_the_form_takes_a_right_value(bag: DagBag, name: str, value: Any) -> None:
     assert bag.dags["flights_stream"].params.get_param(name).resolve(value) == value

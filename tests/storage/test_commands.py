@@ -16,6 +16,7 @@ from uuid import uuid4
 
 import pytest
 import structlog
+from starlette.requests import Request
 from typer.testing import CliRunner
 
 from onlyonce import settings
@@ -144,7 +145,7 @@ def test_trace_late_and_the_page_find_a_record(lived: Shop, monkeypatch: pytest.
     assert '"kept"' in done.output
 
     monkeypatch.setenv("ONLYONCE_READER_URL", lived.log.url)
-    with read.log(airflow_users.user("USER")) as ask:
+    with read.log(Request({"type": "http"}), airflow_users.user("USER")) as ask:
         [found] = find.find(ask, "id=s1").records
     assert (found["kind"], found["values"]["id"], found["state"]) == ("kept", "s1", "committed")
     assert find.late_records_of("shop", "shop", "per_shop").remark is None

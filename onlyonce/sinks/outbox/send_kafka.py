@@ -21,6 +21,7 @@ from onlyonce import environment
 from onlyonce.api.pipeline import KafkaSink
 from onlyonce.core import conversions, stored_names
 from onlyonce.core.delivery import Guarantee, Row, Unsent, told
+from onlyonce.core.durations import in_words
 from onlyonce.core.errors import CommitStateUnknown, InvariantBroken, Refused, Superseded
 
 TRANSACTION = "transaction.timeout.ms"
@@ -281,7 +282,7 @@ class KafkaTarget:
         if failed:
             raise KafkaException(failed[0])
         if left:
-            raise BufferError(f"{left} message(s) were not taken in {self._sink.timeout}")
+            raise BufferError(f"{left} message(s) were not taken in {in_words(self._sink.timeout)}")
 
     def _undo(self, error: Exception) -> None:
         """Abort the transaction, and raise the reason."""

@@ -21,6 +21,7 @@ from onlyonce.api.pipeline import (
     target,
     unknown,
 )
+from onlyonce.core.durations import in_words, stored_in_words
 from onlyonce.core.errors import Refused
 from onlyonce.core.windows import Fixed, Session, Sliding
 
@@ -164,7 +165,7 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
         lambda: pipeline(source=Files(format="csv"), schema="id string, at timestamp, x array<long>"),
         "CSV has no nested columns: x array<long>", "as a string"),
     "no dedup horizon": (
-        lambda: pipeline(dedup_horizon=timedelta(0)), "dedup_horizon 0:00:00 recognises no", "timedelta"),
+        lambda: pipeline(dedup_horizon=timedelta(0)), "dedup_horizon 0 seconds recognises no", "timedelta"),
     "no partitions": (lambda: pipeline(partitions=0), "partitions must be at least 1", ""),
     "the platform's prefix": (
         lambda: pipeline(schema="id string, at timestamp, oo_window long"), "oo_window: 'oo_' is the platform's prefix", ""),
@@ -286,3 +287,14 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
     assert unknown("pipeline", "x", []).hint == "no pipeline is declared"
     with pytest.raises(Refused, match="no output 'x'"):
         pipeline().output("x")
+
+
+@pytest.mark.parametrize("length, words", [
+    (timedelta(hours=1, minutes=30), "1 hour 30 minutes"), (timedelta(days=2), "2 days"), (timedelta(0), "0 seconds"),
+    (timedelta(seconds=1.5), "1 second 500 milliseconds"), (timedelta(microseconds=1), "1 microsecond"),
+    (timedelta(days=1, seconds=1), "1 day 1 second"), (-timedelta(hours=1), "-1 hour"),
+])  # fmt: skip
+def test_length_of_time_is_written_in_words(length: timedelta, words: str) -> None:
+    """From the declaration, and from its form in a stored identity."""
+    assert (in_words(length), stored_in_words(str(length))) == (words, words)
+    assert stored_in_words("shop, day") == "shop, day"

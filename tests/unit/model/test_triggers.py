@@ -106,6 +106,6 @@ def test_a_plan_tells_of_a_trigger() -> None:
     [change] = changes("sums", by_count, by_time)
     assert (change.before, change.after, change.need) == (
         "after_records(records=1000)",
-        "after_time(time=0:01:00)",
+        "after_time(time=1 minute)",
         Need.NOTHING,
     )
