@@ -66,7 +66,7 @@ def test_who_is_logged_in_sees_the_pipelines(api: AirflowApi, run: str) -> None:
 
     assert answer.status_code == 200
     assert 'data-pipeline="user_counts@' in answer.text
-    assert "✓ conserved" in answer.text
+    assert "✓ all records add up" in answer.text
 
 
 def test_airflow_has_the_plugin_without_an_error(api: AirflowApi) -> None:

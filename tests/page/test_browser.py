@@ -97,6 +97,22 @@ def test_no_page_is_wider_than_the_screen(shop: Shop, show: Open, width: int) ->
     assert {path: w for path, w in wide.items() if w > width} == {}
 
 
+@pytest.mark.parametrize("width", [280, 390, 1400])
+def test_search_button_is_whole_and_figures_keep_their_units(shop: Shop, show: Open, width: int) -> None:
+    """On a phone too, where Airflow's menu leaves 280 pixels or so."""
+    page = show("/", width, picture=f"{width}_overview")
+    box = page.get_by_role("button", name="Search").bounding_box()
+    assert max(box["x"] + box["width"], page.evaluate("document.documentElement.scrollWidth")) <= width
+    cut = "button => button.scrollWidth > button.clientWidth"
+    assert not page.get_by_role("button", name="Search").evaluate(cut)
+
+    lines = "all => all.map(one => [one.innerText, one.getClientRects()[0].height / parseFloat(getComputedStyle(one).fontSize)])"
+    broken = [
+        text for text, high in page.eval_on_selector_all("dd[data-figure], figcaption span, .badge", lines) if high > 2
+    ]
+    assert broken == []
+
+
 def luminance(page: Any, selector: str, what: str) -> float:
     """How bright a colour is, from 0 to 1, as WCAG counts it."""
     color = page.eval_on_selector(selector, f"element => getComputedStyle(element).{what}")

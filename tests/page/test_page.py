@@ -67,7 +67,7 @@ def test_the_figures_of_a_pipeline_are_those_of_the_log(log: Log, shop: Shop, cl
         "duplicate": number(duplicate), "late": number(late), "invalid": number(invalid), "expired": number(expired),
         "ids": f"{number(ids)} {size(stored)}", "false_positives": f"1 in {number(judged / wrong)}",
     }  # fmt: skip
-    assert "✓ conserved" in html
+    assert "✓ all records add up" in html
     assert figures(get(client, "/pipelines/shop")) == figures(html)
 
 
@@ -104,7 +104,7 @@ def test_the_charts_show_the_last_batches_one_bar_each(log: Log, shop: Shop, cli
     assert bars("duplicate") == oracle("duplicate", "receive")
     assert bars("late") == oracle("late", "per_shop")
     assert len(bars("late")) == 2
-    told = set(re.findall(r"<title>batch (\d+), [^:]+:\d+:\d+: ([^<]+)</title>", drawn["system lag at the commit"]))
+    told = set(re.findall(r"<title>batch (\d+), [^:]+:\d+:\d+: ([^<]+)</title>", drawn["arrival to commit"]))
     batches = f"SELECT batch_id, extract(epoch FROM committed_at - ingestion_time)::float FROM {PRIVATE}.batches "
     last = f"{batches} WHERE incarnation = 'shop/per_shop/1' AND state = 'committed' ORDER BY batch_id DESC LIMIT 60"
     assert told == {(f"{batch}", age(seconds)) for batch, seconds in log.rows(last) if seconds > 0}
@@ -137,8 +137,8 @@ def test_a_record_that_is_lost_from_the_books_is_red(log: Log, shop: Shop, clien
         log.rows(f"UPDATE {PRIVATE}.batches SET kept = kept - 1 WHERE (incarnation, batch_id) = ('shop/receive/1', 1)")
     for path in ("/", "/pipelines/shop"):
         html = get(client, path)
-        assert "✗ not conserved" in html
-        assert "✓ conserved" not in html
+        assert "✗ records do not add up" in html
+        assert "✓ all records add up" not in html
     if where == "units":
         assert "shop/receive/1/119</a>" in html
 

@@ -120,7 +120,7 @@ def test_each_fault_of_a_year_is_seen_explained_and_mended(on_call: OnCall, spar
     platform.run("flights", "--close")
     finalize.main([])
     assert on_call.hourly() == []
-    assert "✓ conserved" in on_call.page()
+    assert "✓ all records add up" in on_call.page()
     compare(platform, files)
 
 

@@ -160,7 +160,7 @@ class Card:
     def false_positive_rate(self) -> str:
         """Return how often a filter answered "maybe" for an id that was not in its chunk, as counted."""
         if not self.judged_new:
-            return "–"
+            return "none yet"
         if not self.false_positives:
             return f"none of {number(self.judged_new)}"
         return f"1 in {number(self.judged_new / self.false_positives)}"
@@ -210,15 +210,16 @@ def _card(of: Row, recent: list[Row], broken: list[Row], lag: list[Row], catalog
 
 def _charts(stage: str, rows: list[Row]) -> list[Chart]:
     times = [
-        by_batch("system lag at the commit", "lag", rows, "took", shown=age),
-        by_batch("time to commit", "took", rows, shown=age),
+        by_batch("arrival to commit", "lag", rows, "took", shown=age),
+        by_batch("duration of the batch", "took", rows, shown=age),
     ]
     if stage != "receive":
         known = [row | {"rejected": row["rejected"] or 0} for row in rows]
         rejects = [by_batch("rejected", "rejected", known)] if any(row["rejected"] for row in known) else []
         return [by_batch("in time", "in_time", rows), by_batch("late", "late", rows), *rejects, *times]
     rare = [column for column in ("invalid", "expired", "false_positives") if any(row[column] for row in rows)]
-    return [by_batch(column.replace("_", " "), column, rows) for column in ("kept", "duplicate", *rare)] + times
+    names = {"false_positives": "Bloom filter false positives"}
+    return [by_batch(names.get(column, column), column, rows) for column in ("kept", "duplicate", *rare)] + times
 
 
 # Pages of a long list. A page begins after the last row of the page before, and not at a row number. So no row is shown
