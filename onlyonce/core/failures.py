@@ -20,6 +20,13 @@ _UNRESOLVED = re.compile(
 _PROPOSED = re.compile(r"Did you mean one of the following\? \[(.*?)\]")
 _ATTRIBUTE = re.compile(r"(?:has no attribute|Attribute|attribute) [`'\"](\w+)[`'\"]")
 _SQLSTATE = re.compile(r"\[[A-Z][A-Z0-9_.]+\] (.+?)\.? (?:Use `try|If necessary|Correct the value|SQLSTATE)", re.DOTALL)
+_UNREPEATABLE = re.compile(
+    r"\[(?:AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION|INVALID_NON_DETERMINISTIC_EXPRESSIONS)\]"
+    r"[^\"]*\"(.+?)\"[^\"]*SQLSTATE"
+)
+"""Spark's refusal of an expression that differs at each run, with the expression."""
+_SEED = re.compile(r"\(-?\d{12,}\)")
+"""The seed that Spark chose for `rand()`."""
 _OF_DATA = re.compile(r"SQLSTATE: 22\w{3}")
 """SQLSTATE class 22 of the SQL standard: a value that an expression can't take."""
 MEND = "mend the function; a retry gives the same error"
@@ -33,6 +40,13 @@ def error_of_code(whose: str, error: BaseException, columns: Iterable[str], at: 
     place, text = errors.origin_in_python(error) or at, str(error)
     where = f"{place}: " if place else ""
     data = "nothing of it was written; what it owes stays in `events`"
+    if unrepeatable := _UNREPEATABLE.search(text):
+        return Refused(
+            f"{where}{whose} uses {_SEED.sub('()', unrepeatable[1])}, whose value differs at each run",
+            data="nothing was written; a batch that is run again after a crash would write other rows",
+            hint="use a value of the record, such as a hash of its id. Or make a column of the random value first "
+            "(withColumn), and declare stable_input=True on the output, which stores its rows before they are written",
+        )
     missing, known = missing_column(text, list(columns))
     if missing is None:
         told = (text.strip().splitlines() or [""])[0][:500]

@@ -77,6 +77,8 @@ MISTAKES: dict[str, Mistake] = {
         f"{T}:10", "asks for the column 'oo_window'", "choose one of: "),
     "non-deterministic function": Mistake(
         'sales.groupBy', 'sales.filter(F.rand() > 0.5).groupBy', f"{T}:9", "is not deterministic", "stable_input=True"),
+    "non-deterministic aggregate": Mistake(
+        'F.sum("cents")', "F.max(F.rand())", f"{T}:10", "uses max(rand()), whose value differs at each run", "stable_input=True"),
     "wrong sink keys": Mistake('("shop", "win', '("shopp", "win', f"{D}:11", "the key 'shopp' is not a column", "did you mean 'shop'?"),
     "unreadable file": Mistake("PIPELINES = [", "PIPELINES = [[", f"{D}:4", "can't be loaded: SyntaxError", "correct the file"),
     "wrong path": Mistake("Files()", 'Files(inbox="/not/there")', f"{D}:5", "/not/there", "mkdir -p /not/there"),
