@@ -30,6 +30,7 @@ from onlyonce.core import retention, stored_names
 from onlyonce.core.backfill import Span
 from onlyonce.core.batch import to_micros
 from onlyonce.core.changes import CONSEQUENCES, Change, Need, Parts, changes
+from onlyonce.core.durations import in_words
 from onlyonce.core.errors import OnlyonceError, Refused
 from onlyonce.core.runs import Report
 from onlyonce.core.stored_names import FIRST_WINDOW
@@ -334,8 +335,7 @@ def _retention(database: Database, pipeline: Pipeline) -> list[Change]:
     why = retention.given_up(before, keep, kept, decision)
     if why is None:
         return []
-    now = str(keep or FOR_EVER)
-    return [Change("receive", "keep_events", str(before or FOR_EVER), now, Need.NOTHING, why)]
+    return [Change("receive", "keep_events", _kept_for(before), _kept_for(keep), Need.NOTHING, why)]
 
 
 def _log(database: Database, pipeline: Pipeline) -> list[Change]:
@@ -345,8 +345,11 @@ def _log(database: Database, pipeline: Pipeline) -> list[Change]:
     why = retention.log_given_up(before, pipeline.keep_log, limit if incarnations else None)
     if why is None:
         return []
-    now = str(pipeline.keep_log or FOR_EVER)
-    return [Change("receive", "keep_log", str(before or FOR_EVER), now, Need.NOTHING, why)]
+    return [Change("receive", "keep_log", _kept_for(before), _kept_for(pipeline.keep_log), Need.NOTHING, why)]
+
+
+def _kept_for(length: timedelta | None) -> str:
+    return in_words(length) if length else FOR_EVER
 
 
 def _todo(
