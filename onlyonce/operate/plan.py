@@ -376,8 +376,8 @@ def _reset(database: Database, pipeline: Pipeline, root: Output, of_root: list[C
     old = NewIncarnations(database).old(pipeline.name, root.name)
     asked = step.start | (reset.FROM_THE_START if root.stateful else {})
     begins = NewIncarnations(database).begins_at(pipeline.name, root.name, old.incarnation, asked)
-    cost = reset.cost_of(database, pipeline.name, root.name, root, begins)
-    return replace(step, rows_again=cost["rows read again"], readers=cost["readers"])
+    rows, readers = reset.cost_of(database, pipeline.name, root.name, root, begins)
+    return replace(step, rows_again=rows, readers=readers)
 
 
 def _backfill(database: Database, pipeline: Pipeline, root: Output, first_window: int | None) -> list[Step]:

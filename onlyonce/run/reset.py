@@ -71,17 +71,14 @@ def _declared(instance: str, query: str) -> Output | None:
     return next((output for output in known.roots() if output.name == query), None) if known else None
 
 
-def cost_of(database: Database, instance: str, query: str, root: Output | None, start: Start | None) -> dict[str, Any]:
+def cost_of(database: Database, instance: str, query: str, root: Output | None, start: Start | None) -> tuple[int, str]:
     """Return what a new incarnation costs, by the log: the rows of `events` that it reads again, and what readers see.
 
     `start` is where it begins. `root` is None if the query is receive, or an output that is not declared.
     """
     if query == "receive":
-        return {"rows read again": 0, "readers": "no gap: `events` and all results stay"}
-    return {
-        "rows read again": NewIncarnations(database).rows_again(instance, start),
-        "readers": seen_by_readers(root, start or {}),
-    }
+        return 0, "no gap: `events` and all results stay"
+    return NewIncarnations(database).rows_again(instance, start), seen_by_readers(root, start or {})
 
 
 def seen_by_readers(root: Output | None, start: Start) -> str:
@@ -332,8 +329,11 @@ def new(target: str, *, yes: bool = False, start: dict[str, Any] | None = None, 
         start = (start or {}) | kept_start_of(instance, query, Removals(database).kept_from(instance), plan)
         plan = (plan or {}) | start
     Removals(database).refuse_incarnation(instance, query, plan)
-    facts = {"instance": instance, "query": query, "old": old.incarnation, "starts from": str(plan or "the beginning")}
-    facts |= cost_of(database, instance, query, _declared(instance, query), plan)
+    rows, readers = cost_of(database, instance, query, _declared(instance, query), plan)
+    facts = {
+        "instance": instance, "query": query, "old": old.incarnation, "starts from": str(plan or "the beginning"),
+        "rows read again": rows, "readers": readers,
+    }  # fmt: skip
     if not yes:
         return Report(f"{target}: what a new incarnation would do (add --yes)", "dry run", facts)
     driver = Incarnations(database).bump(old, "reset")
