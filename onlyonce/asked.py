@@ -109,14 +109,14 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
         Option(
             "--to", "With --bounded, of a topic: before this message time.", name="end", metavar="TIME", read=moment
         ),
-        _switch("--forever", "Take in what comes, until `onlyonce stop`, SIGTERM or Ctrl-C."),
+        _switch("--continuous", "Take in what comes, until `onlyonce stop`, SIGTERM or Ctrl-C."),
         _switch(
             "--standby",
-            "With --forever: where a driver is at work, wait for its end with Spark started, and take its place then.",
+            "With --continuous: where a driver is at work, wait for its end with Spark started, and take its place then.",
         ),
         Option(
             "--every",
-            "With --forever: the seconds between two looks for new input; by default 5.",
+            "With --continuous: the seconds between two looks for new input; by default 5.",
             float,
             default=EVERY_SECONDS,
             metavar="SECONDS",

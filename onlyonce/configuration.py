@@ -94,7 +94,7 @@ class Configuration(BaseSettings):
     )
     data: str | None = Field(
         None,
-        description="where events, registries, checkpoints, staged rows and result tables are: a folder, or a "
+        description="where events, manifests, checkpoints, staged rows and result tables are: a folder, or a "
         "prefix of a store as s3://bucket/prefix; by default the home",
     )
     archive: str | None = Field(

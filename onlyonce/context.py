@@ -1,7 +1,7 @@
 """One run of one pipeline: its session, its data, its queries under their epochs, and the checkpoints that they work
 on.
 
-`RunContext` is what a run works with; `drain_query` runs one query to its end. `WorkingCopy` is for a checkpoint in a
+`RunContext` is what a run works with; `run_query` runs one query to its end. `WorkingCopy` is for a checkpoint in a
 store: docs/specification/object-store.md.
 """
 
@@ -224,7 +224,7 @@ OnBatch = Callable[[DataFrame, int], None]
 Look = Callable[[StreamingQuery], None]
 
 
-def drain_query(query: Query, frame: DataFrame, mode: str, on_batch: OnBatch, look: Look = lambda _: None) -> None:
+def run_query(query: Query, frame: DataFrame, mode: str, on_batch: OnBatch, look: Look = lambda _: None) -> None:
     """Run a query to its end: of the available input, or, if its trigger does not end by itself, of the run.
 
     Raise our own error if one is the cause, or the error by which the run was asked to stop between two batches. To
@@ -422,7 +422,7 @@ class RunContext:
         self._clock.check()
 
     def source(self) -> all_sources.Source:
-        """Return the source of the pipeline, by the registry of this instance."""
+        """Return the source of the pipeline, by the manifest of this instance."""
         return all_sources.source_of(
             self.pipeline,
             self.instance,

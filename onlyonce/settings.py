@@ -84,7 +84,7 @@ def data_root() -> Location:
 
 
 def data_location(instance: str) -> Location:
-    """Return the place of a pipeline's (or bounded run's) own data: events, registry, checkpoints."""
+    """Return the place of a pipeline's (or bounded run's) own data: events, manifest, checkpoints."""
     return data_root() / stored_names.DATA_FOLDER / instance
 
 

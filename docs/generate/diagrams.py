@@ -1,6 +1,6 @@
 """A diagram drawn with box signs becomes a picture: each sign its lines, each word a text of just its cells' width.
 
-As text it would depend on the reader's font, in which box signs often don't meet. On a page it stays what it is: a
+As text it would depend on the reader's font, in which box characters often don't meet. On a page it stays what it is: a
 block of the language `diagram`.
 """
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from onlyonce.airflow.forms import WAIT_HOURS
 from onlyonce.airflow.jobs import failed_for_good, refusals_are_final
-from onlyonce.airflow.log import Asked, asked_of, first_look, tell, would_recompute
+from onlyonce.airflow.log import Asked, asked_of, first_look, tell, would_backfill
 from onlyonce.airflow.spark_job import SparkJobOperator
 from onlyonce.airflow.triggers import OpenWindows
 
@@ -35,7 +35,7 @@ class BackfillOperator(SparkJobOperator):
         with refusals_are_final(self.log):
             asked = self._asked(context)
             if context["params"].get("dry_run"):
-                return tell(would_recompute(asked, self.declarations), self.log)
+                return tell(would_backfill(asked, self.declarations), self.log)
             reason = first_look(asked, self.declarations)
         if reason:
             hours = context["params"]["wait_hours"]

@@ -121,7 +121,7 @@ def stream(pipeline: Pipeline, options: Options, followed: Sequence[Followed] = 
         default_args=options.task_defaults(**RETRIES),
     ) as dag:
         drain = StreamOperator(
-            task_id=stored_names.DRAIN_TASK, workers_outlive_tasks=options.workers_outlive_tasks, **of, **options.spark
+            task_id=stored_names.RUN_TASK, workers_outlive_tasks=options.workers_outlive_tasks, **of, **options.spark
         )
         if isinstance(pipeline.source, PubSub):
             PullOperator(task_id=stored_names.PULL_TASK, **of) >> drain
@@ -133,14 +133,14 @@ def stream(pipeline: Pipeline, options: Options, followed: Sequence[Followed] = 
 
 
 def backfill(pipeline: Pipeline, options: Options) -> DAG:
-    """Recompute closed windows, late rows folded in.
+    """Recompute closed windows, late rows included.
 
     It never runs by itself: a person backfills a range of data intervals, or triggers it with two times.
     """
     of: dict[str, Any] = {"pipeline": pipeline.name, "declarations": options.declared.names}
     with DAG(
         backfill_id(pipeline.name, options.prefix),
-        description=f"Recompute closed windows of {pipeline.name}, late rows folded in",
+        description=f"Recompute closed windows of {pipeline.name}, late rows included",
         doc_md=forms.backfill_page(pipeline),
         # No plain cron expression: its data intervals have no length, and a backfill would do nothing.
         schedule=IntervalsByHand(options.interval(), timezone="UTC"),
@@ -153,7 +153,7 @@ def backfill(pipeline: Pipeline, options: Options) -> DAG:
         # When slots are short the stream comes first: it waits for one interval, not for all of a range.
         default_args=options.task_defaults(**RETRIES, priority_weight=0),
     ) as dag:
-        recompute = BackfillOperator(task_id=stored_names.RECOMPUTE_TASK, **of, **options.spark)
+        recompute = BackfillOperator(task_id=stored_names.BACKFILL_TASK, **of, **options.spark)
         if has_files(pipeline):
             recompute >> FinalizeOperator(task_id=stored_names.FINALIZE_TASK, **of)
     return dag

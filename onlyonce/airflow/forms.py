@@ -22,7 +22,7 @@ def pipeline_page(pipeline: Pipeline) -> str:
         else "never because the source is silent"
     )
     return f"""\
-Takes in the input that is there, **exactly once**, and stops. With *mode* forever it goes on and takes in what comes.
+Takes in the input that is there, **exactly once**, and stops. With *mode* continuous it goes on and takes in what comes.
 Running it again, or clearing a run, changes nothing that is committed. The end of the task's log says what was
 committed, by the commit log.
 
@@ -56,9 +56,9 @@ def pipeline_form(pipeline: Pipeline) -> dict[str, Param]:
         "mode": _optional(
             "drain",
             "string",
-            enum=["drain", "forever"],
+            enum=["once", "continuous"],
             title="Mode",
-            description="drain: take in what is there, then stop. forever: a driver of its own takes in what comes, is "
+            description="drain: take in what is there, then stop. continuous: a driver of its own takes in what comes, is "
             "started again when it dies, and runs until `onlyonce stop`; this run waits for it without a worker's "
             "slot.",
         ),
@@ -67,7 +67,7 @@ def pipeline_form(pipeline: Pipeline) -> dict[str, Param]:
             "number",
             minimum=0,
             title="Every",
-            description="With forever: the seconds between two looks for new input.",
+            description="With continuous: the seconds between two looks for new input.",
         ),
         "close": _optional(
             False,

@@ -326,7 +326,7 @@ def first_look(asked: Asked, declared: Declared = SETTING) -> str | None:
     return not_yet(asked, declared)
 
 
-def would_recompute(asked: Asked, declared: Declared = SETTING) -> Report:
+def would_backfill(asked: Asked, declared: Declared = SETTING) -> Report:
     """Return the report of a dry run. Raise Refused, or Retryable if the database is unreachable."""
     backfill = _backfill()
     database = backfill.Database(database_url(), "onlyonce-airflow")

@@ -457,9 +457,9 @@ def arguments(pipeline: str, params: Mapping[str, Any], run_id: str, dag_id: str
     """Return the driver's command line: what the form asked for, without a secret. Pure."""
     asked = [pipeline, f"--run-id={run_id}", f"--dag-id={dag_id}"]
     asked += [f"--{name.replace('_', '-')}" for name in ("close", "bounded", "dry_run") if params.get(name)]
-    if params.get("mode") == "forever":
+    if params.get("mode") == "continuous":
         every = params.get("every")
-        asked += ["--forever", f"--every={EVERY_SECONDS if every is None else every}"]
+        asked += ["--continuous", f"--every={EVERY_SECONDS if every is None else every}"]
     if params.get("max_files"):
         asked.append(f"--max-files={params['max_files']}")
     return asked

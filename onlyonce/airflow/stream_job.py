@@ -60,7 +60,7 @@ def submit_command(
     refused += ["the keytab of the connection"] if extra.get("keytab") and not given.get("keytab") else []
     if refused:
         raise Refused(
-            f"mode forever: {' and '.join(refused)} can't be given to a driver that outlives its task",
+            f"mode continuous: {' and '.join(refused)} can't be given to a driver that outlives its task",
             data="nothing was started",
             hint="give the operator workers_outlive_tasks=False: then the task stays for as long as the driver runs",
         )
@@ -156,7 +156,7 @@ class StreamOperator(SparkJobOperator):
         """
         params = context["params"]
         log.prepare()
-        if params.get("mode") == "forever":
+        if params.get("mode") == "continuous":
             with refusals_are_final(self.log):
                 refuse_with(**{name: bool(params.get(name)) for name in ("close", "bounded", "dry_run")})
             return self._start(context) if self._outlived(context) else self._follow(context)

@@ -276,7 +276,7 @@ def _(source: Growing) -> Parts:
         inbox=source.inbox,
         max_files_a_batch=source.max_files_a_batch,
         max_bytes_a_batch=_unless(source.max_bytes_a_batch, 256 * MEGABYTE),
-        packed=_unless(source.packed, False),
+        compressed=_unless(source.compressed, False),
         **_record(source),
     )
 

@@ -84,8 +84,8 @@ def _check_appends(pipeline: Pipeline, other: Pipeline, output: str) -> None:
     replaced = (
         str(written.sink.write)
         if written.sink.write != "append"
-        else "late='recompute'"
-        if other.root_of(written).late == "recompute"
+        else "late='backfill'"
+        if other.root_of(written).late == "backfill"
         else None
     )
     if replaced and not source.changes:

@@ -206,7 +206,7 @@ class Stateful:
             )
 
 
-def not_recomputed(output: Output) -> Refused:
+def not_backfilled(output: Output) -> Refused:
     """Return the refusal of a backfill of an output with its own state."""
     return Refused(
         f"output {output.name} has a state of its own: what its processor gives depends on all records of a key "
@@ -313,7 +313,7 @@ class Output:
                   result that its function returns under this output's name. With a window of its own (Fixed): from its
                   closed windows. A closed window belongs to the window that holds its last moment
     stable_input  stage the rows before they are written: for functions that are not deterministic
-    late          'keep': late rows wait in `events` for a backfill. 'recompute': at the end of each run their windows
+    late          'keep': late rows wait in `events` for a backfill. 'backfill': at the end of each run their windows
                   are recomputed with them, as by a backfill
     on_backfill   what a backfill does if the sink's rows don't have their window and so can't be taken back: 'refuse'
                   the backfill, 'skip' this sink, 'resend' the new rows (an upsert overwrites the old rows; an external
@@ -339,7 +339,7 @@ class Output:
     panes: Literal["on_time", "at_close", "early"] | AfterRecords | AfterTime = "on_time"
     from_output: str | None = None
     stable_input: bool = False
-    late: Literal["keep", "recompute"] = "keep"
+    late: Literal["keep", "backfill"] = "keep"
     on_backfill: Literal["refuse", "skip", "resend", "correct"] = "refuse"
     lookups: Several[Lookup] = NONE
     reject: str = ""
@@ -350,7 +350,7 @@ class Output:
         check_name("output", self.name)
         if isinstance(self.sink, FileSink):
             self.sink.check_length(self.name)
-        check_one_of(f"output {self.name}", "late", self.late, ("keep", "recompute"))
+        check_one_of(f"output {self.name}", "late", self.late, ("keep", "backfill"))
         check_one_of(f"output {self.name}", "on_backfill", self.on_backfill, ("refuse", "skip", "resend", "correct"))
         if self.on_backfill == "resend" and not (self.sink.write == "upsert" or isinstance(self.sink, Sent)):
             raise Refused(
@@ -372,8 +372,8 @@ class Output:
         if self.stateful:
             check_output(self, self.window)
             object.__setattr__(self, "window", Timed.of(self.window or HOUR, self.stateful.timers_within))  # type: ignore[arg-type]
-        if self.late == "recompute" and self.window is None:
-            raise Refused(f"output {self.name}: late='recompute' needs windows of its own", hint="leave it out here")
+        if self.late == "backfill" and self.window is None:
+            raise Refused(f"output {self.name}: late='backfill' needs windows of its own", hint="leave it out here")
         if not self.functions and not self.from_output:
             raise Refused(
                 f"output {self.name} has no transform",
@@ -509,9 +509,9 @@ def _check_lookups(output: Output) -> None:
             f"output {output.name}: lookups, and no function that gets them",
             hint="declare them at the output that has the function",
         )
-    if names and output.late == "recompute" and isinstance(output.window, Session):
+    if names and output.late == "backfill" and isinstance(output.window, Session):
         raise Refused(
-            f"output {output.name}: late='recompute' of sessions with lookups: a late row may merge sessions that "
+            f"output {output.name}: late='backfill' of sessions with lookups: a late row may merge sessions that "
             "saw different versions",
             hint="late='keep', and fold late rows in by hand: onlyonce backfill … --lookups now",
         )
@@ -625,7 +625,7 @@ def what_to_do(output: Output) -> str:
     """
     sink = output.sink
     if output.stateful:
-        raise not_recomputed(output)
+        raise not_backfilled(output)
     if isinstance(sink, Sent):
         return _of_sent(output)
     carried = {"append": True, "files": True, "upsert": {WINDOW_START, WINDOW_END} & {*sink.keys}}

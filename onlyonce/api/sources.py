@@ -23,7 +23,7 @@ LATEST: Literal["latest"] = "latest"
 def check_start(whose: str, start: object, *, times: bool = True) -> None:
     """Raise Refused for a value that is no start of a source. `times`: whether the source knows times.
 
-    A source's start is declared; the first run resolves it once and stores it in the registry.
+    A source's start is declared; the first run resolves it once and stores it in the manifest.
     """
     if start in (EARLIEST, LATEST):
         return
@@ -60,7 +60,7 @@ class Growing:
     A file is identified by its inode, its birth and its first line, whatever its name. So rotate by renaming in the
     folder: what was not read of the renamed file is read under its new name. If a file is cut short or rewritten in
     place before the end of what was read, it is `invalid` as a file, and nothing more of it is read. Names that end in
-    .gz, .bz2 or .zst are left alone, unless `packed`.
+    .gz, .bz2 or .zst are left alone, unless `compressed`.
 
     inbox               the folder; by default <home>/inbox/<pipeline>. Names that begin with a dot are left alone.
                         Files that a rotation moves into an object store are read there by Files, as a second source
@@ -68,7 +68,7 @@ class Growing:
     max_files_a_batch   how many files one batch reads from at most
     max_bytes_a_batch   how many bytes one batch reads at most, up to the end of a record
     format              'json': an object on each line. 'csv': the declared columns in order, as in Files
-    packed              also read packed files: each as a whole, as a file of its own, complete when it appears. If a
+    compressed              also read compressed files: each as a whole, as a file of its own, complete when it appears. If a
                         rotation packs a file that was read, it is read again
     start               'earliest', 'latest', or a time with its zone: if a file existed at the first run (and was last
                         changed before that time), only what is appended later is read. Decided once, by the
@@ -84,7 +84,7 @@ class Growing:
     max_files_a_batch: int = PARTS_A_BATCH
     max_bytes_a_batch: int = 256 * MEGABYTE
     format: Literal["json", "csv"] = "json"
-    packed: bool = False
+    compressed: bool = False
     start: Literal["earliest", "latest"] | datetime = EARLIEST
     max_record_bytes: int = records.DEFAULT
     links: bool = False
@@ -344,7 +344,7 @@ LARGEST_MESSAGE = 10 * 1024 * 1024
 class Files:
     """An inbox of files, one record a line or row. A file is complete when it appears: write it elsewhere, then rename.
 
-    Names that end in .gz, .bz2 or .zst are packed files. A file that is cut short or damaged is `invalid` as a file:
+    Names that end in .gz, .bz2 or .zst are compressed files. A file that is cut short or damaged is `invalid` as a file:
     nothing of it is read.
 
     inbox               the folder; by default <home>/inbox/<pipeline>. Names that begin with a dot are left alone. Or a
@@ -495,7 +495,7 @@ class PubSub:
 
 
 WithInbox = Files | PubSub | Growing | Custom | DeltaSource
-"""The sources whose registry lists files, or ranges of what is no topic."""
+"""The sources whose manifest lists files, or ranges of what is no topic."""
 Source = WithInbox | Kafka
 
 

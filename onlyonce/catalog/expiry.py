@@ -85,8 +85,8 @@ class Collector(Transactions):
     def committed_cuts(self, instance: str, numbers: list[int], source: str | None = None) -> dict[int, dict[str, str]]:
         """Return which batches of files from an inbox an instance has committed, for the archive.
 
-        numbers   the batches to ask for, by their number in the registry of the inbox
-        source    the source with this registry, if the pipeline has several
+        numbers   the batches to ask for, by their number in the manifest of the inbox
+        source    the source with this manifest, if the pipeline has several
 
         The result has, for each committed batch, the files that it could not read, each with the reason.
         """

@@ -295,7 +295,7 @@ class Backfills(Transactions):
         starts of entries that touch. So the span contains the first time and the last one.
         """
         found: list[tuple[int, int]] = []
-        for row in ask(self.connection, "backfills", "late_not_folded", instance=instance, output=output):
+        for row in ask(self.connection, "backfills", "late_not_included", instance=instance, output=output):
             if row.late_from is None:
                 found.append((to_micros(row.window_start) or 0, to_micros(row.window_end) or 0))
             else:

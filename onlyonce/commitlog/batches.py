@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from onlyonce.catalog.chunks import Chunks
 from onlyonce.commitlog import incarnations, units
-from onlyonce.commitlog.incarnations import Driver, Incarnations, Turns
+from onlyonce.commitlog.incarnations import Driver, Incarnations, SourceBatches
 from onlyonce.commitlog.units import Authorities, Units
 from onlyonce.core.batch import (
     EXACTLY_ONCE,
@@ -191,7 +191,7 @@ class Batches(Transactions):
         """Return the frontier, the progress of each source, and the number of the last batch that receive has
         committed.
         """
-        return self.frontier(instance), Turns(self.connection).known(instance), self.last_taken_in(instance)
+        return self.frontier(instance), SourceBatches(self.connection).known(instance), self.last_taken_in(instance)
 
     @one_transaction
     def find_begun(self, incarnation: str, batch_id: int) -> Batch:
@@ -291,7 +291,7 @@ class Batches(Transactions):
 
     @one_transaction
     def last_taken_in(self, instance: str) -> int | None:
-        """Return the registry's number of the last batch that receive has committed; None before the first."""
+        """Return the manifest's number of the last batch that receive has committed; None before the first."""
         rows = ask(self.connection, "batches", "last_taken_in", instance=instance)
         return rows[0].batch_no if rows else None
 
@@ -314,22 +314,22 @@ class Batches(Transactions):
         else:
             floor = Chunks(self.connection).floor(instance)
         stamped = self.frontier(instance) if known is None else known
-        turn = Turns(self.connection).begun(instance, plan, sources) if sources and known is None else None
-        values = asdict(plan) | {"source_progress": json.dumps(turn.before.told()) if turn else None}
+        source_batch = SourceBatches(self.connection).begun(instance, plan, sources) if sources and known is None else None
+        values = asdict(plan) | {"source_progress": json.dumps(source_batch.before.told()) if source_batch else None}
         for name in ("source_from", "source_to", "settings", "facts", "lookups"):
             values[name] = json.dumps(values[name])
         do(
             self.connection, "batches", "begin",
             epoch=driver.epoch, run_id=driver.run_id, gc_floor=floor, **frontier_times(stamped), **values,
         )  # fmt: skip
-        return Batch(plan, stamped, floor, "begun", replayed=False, turn=turn)
+        return Batch(plan, stamped, floor, "begun", replayed=False, source_batch=source_batch)
 
 
 def _outcome(
     batch: Batch, read: int, delta_version: int, largest: int | None, total: dict[str, int], *, bounded: bool
 ) -> Outcome:
     max_event_time = None if bounded else to_time(batch.reached(largest).max_event_time)
-    after = json.dumps(batch.turn.after(largest).told()) if batch.turn else None
+    after = json.dumps(batch.source_batch.after(largest).told()) if batch.source_batch else None
     return Outcome(
         read=read,
         delta_version=delta_version,
@@ -354,7 +354,7 @@ def by(batch: Batch) -> dict[str, Any]:
 def _from_row(row: Any) -> Batch:
     fixed = {field.name: getattr(row, field.name) for field in fields(Plan)}
     return Batch(
-        Plan(**fixed), frontier_of(row), row.gc_floor, row.state, replayed=True, turn=incarnations.turns_of_row(row)
+        Plan(**fixed), frontier_of(row), row.gc_floor, row.state, replayed=True, source_batch=incarnations.source_batch_of_row(row)
     )
 
 
@@ -373,7 +373,7 @@ def frontier_times(known: Frontier) -> dict[str, Any]:
 # Closes: between two batches receive writes a control row to say that an input has ended or is silent.
 
 
-class Closes(Transactions):
+class WatermarkMarkers(Transactions):
     """The control rows of an instance."""
 
     @one_transaction
@@ -386,14 +386,14 @@ class Closes(Transactions):
         `progress` is how far each source has come, in a pipeline with several. Raise Superseded.
         """
         Incarnations(self.connection).check_epoch(driver.incarnation, driver.epoch)
-        left = ask(self.connection, "batches", "open_close", incarnation=driver.incarnation)
+        left = ask(self.connection, "batches", "open_marker", incarnation=driver.incarnation)
         if left:
             row = left[0]
-            return row.close_no, row.kind, frontier_of(row)
-        number = ask(self.connection, "batches", "last_close", incarnation=driver.incarnation)[0].close_no + 1
+            return row.marker_no, row.kind, frontier_of(row)
+        number = ask(self.connection, "batches", "last_marker", incarnation=driver.incarnation)[0].marker_no + 1
         do(
-            self.connection, "batches", "begin_close",
-            incarnation=driver.incarnation, close_no=number, epoch=driver.epoch, kind=kind, run_id=driver.run_id,
+            self.connection, "batches", "begin_marker",
+            incarnation=driver.incarnation, marker_no=number, epoch=driver.epoch, kind=kind, run_id=driver.run_id,
             source_progress_after=json.dumps(progress.told()) if progress else None, **frontier_times(after),
         )  # fmt: skip
         return number, kind, after
@@ -401,7 +401,7 @@ class Closes(Transactions):
     @one_transaction
     def is_open(self, driver: Driver) -> bool:
         """Return whether an earlier driver began a close and did not commit it."""
-        return bool(ask(self.connection, "batches", "open_close", incarnation=driver.incarnation))
+        return bool(ask(self.connection, "batches", "open_marker", incarnation=driver.incarnation))
 
     @one_transaction
     def end(self, driver: Driver, number: int, delta_version: int) -> None:
@@ -410,8 +410,8 @@ class Closes(Transactions):
         do(
             self.connection,
             "batches",
-            "end_close",
+            "end_marker",
             incarnation=driver.incarnation,
-            close_no=number,
+            marker_no=number,
             delta_version=delta_version,
         )

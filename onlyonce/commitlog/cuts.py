@@ -154,7 +154,7 @@ class KeepEvents(Transactions):
             return None
         closed = Backfills(self.connection).reach(instance, root.name).closed_until(root)
         late: list[int] = []
-        if root.late == "recompute":
+        if root.late == "backfill":
             kept = Removals(self.connection).kept_from(instance)
             first = 0 if kept is None else retention.first_moment(kept, root.window)
             windows = Backfills(self.connection).late_windows(instance, root.name)

@@ -178,14 +178,14 @@ class LongRuns(Transactions):
         return Taken(instance, row.attempt)
 
     @one_transaction
-    def beat(self, taken: Taken, turns: int, down: Mapping[str, str] | None = None) -> bool:
-        """Record a heartbeat with the number of turns and the outputs that are down; return whether a stop was asked
+    def beat(self, taken: Taken, rounds: int, down: Mapping[str, str] | None = None) -> bool:
+        """Record a heartbeat with the number of rounds and the outputs that are down; return whether a stop was asked
         for.
 
         Raise Superseded.
         """
         rows = ask(
-            self.connection, "long_runs", "beat", instance=taken.instance, attempt=taken.attempt, turns=turns,
+            self.connection, "long_runs", "beat", instance=taken.instance, attempt=taken.attempt, rounds=rounds,
             down=json.dumps(dict(down or {})),
         )  # fmt: skip
         if not rows:
@@ -221,9 +221,9 @@ class LongRuns(Transactions):
         return self.look(instance)
 
     @one_transaction
-    def end(self, taken: Taken, turns: int, exit_code: int, why: str | None) -> None:
+    def end(self, taken: Taken, rounds: int, exit_code: int, why: str | None) -> None:
         """Note how a driver ended. Do nothing if another driver has superseded it."""
         do(
-            self.connection, "long_runs", "end", instance=taken.instance, attempt=taken.attempt, turns=turns,
+            self.connection, "long_runs", "end", instance=taken.instance, attempt=taken.attempt, rounds=rounds,
             exit_code=exit_code, why=why,
         )  # fmt: skip

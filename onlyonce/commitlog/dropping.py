@@ -190,7 +190,7 @@ class Drops(Transactions):
         do(self.connection, "drop", "forget_window_counts", incarnations=incarnations)
         do(self.connection, "drop", "forget_panes", incarnations=incarnations)
         do(self.connection, "drop", "forget_backfills", incarnations=incarnations)
-        do(self.connection, "drop", "forget_closes", incarnations=incarnations)
+        do(self.connection, "drop", "forget_markers", incarnations=incarnations)
         do(self.connection, "drop", "forget_batches", incarnations=incarnations)
         do(self.connection, "drop", "forget_authorities", incarnations=incarnations)
         do(self.connection, "drop", "forget_incarnations", incarnations=incarnations)

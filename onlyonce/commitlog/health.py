@@ -20,7 +20,7 @@ from onlyonce.core.stuck import (
     Begun,
     BegunBackfill,
     BegunBatch,
-    BegunClose,
+    BegunMarker,
     BegunReprocessing,
     GivenUpRows,
     InputAhead,
@@ -89,7 +89,7 @@ class Health(Transactions):
         """Return what began and did not end. It includes only units that are still in the log."""
         return Begun(
             [BegunBatch(**row._mapping) for row in ask(self.connection, "doctor", "begun_batches")],
-            [BegunClose(**row._mapping) for row in ask(self.connection, "doctor", "begun_closes")],
+            [BegunMarker(**row._mapping) for row in ask(self.connection, "doctor", "begun_markers")],
             [BegunBackfill(**row._mapping) for row in ask(self.connection, "doctor", "begun_backfills")],
             [BegunReprocessing(**row._mapping) for row in ask(self.connection, "doctor", "begun_reprocessings")],
         )

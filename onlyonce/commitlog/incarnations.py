@@ -15,7 +15,7 @@ from uuid import UUID
 from onlyonce.core import changes, stored_names
 from onlyonce.core.batch import Plan, to_micros
 from onlyonce.core.errors import Refused, Superseded
-from onlyonce.core.frontier import Progress, Turn
+from onlyonce.core.frontier import Progress, SourceBatch
 from onlyonce.database import mysql
 from onlyonce.database.connect import Database, Transactions, ask, do, one_transaction
 
@@ -320,7 +320,7 @@ SOURCE = stored_names.SOURCE
 """The key in the end of a receive batch that names its source, in a pipeline with several."""
 
 
-class Turns(Transactions):
+class SourceBatches(Transactions):
     """The progress of an instance's sources."""
 
     @one_transaction
@@ -330,18 +330,18 @@ class Turns(Transactions):
         return Progress.read(rows[0].source_progress_after if rows else None)
 
     @one_transaction
-    def begun(self, instance: str, plan: Plan, sources: Collection[str]) -> Turn | None:
+    def begun(self, instance: str, plan: Plan, sources: Collection[str]) -> SourceBatch | None:
         """Return the source and progress of a batch that begins now, for the declared sources. None if it has no
         source.
         """
         if SOURCE not in plan.source_to:
             return None
         seen = to_micros(plan.ingestion_time)
-        return Turn(plan.source_to[SOURCE], seen, self.known(instance).declared(sources, seen))
+        return SourceBatch(plan.source_to[SOURCE], seen, self.known(instance).declared(sources, seen))
 
 
-def turns_of_row(row: Any) -> Turn | None:
+def source_batch_of_row(row: Any) -> SourceBatch | None:
     """Return the source and progress that the batch's row has fixed; None if the pipeline has one source."""
     if row.source_progress is None:
         return None
-    return Turn(row.source_to[SOURCE], to_micros(row.ingestion_time), Progress.read(row.source_progress))
+    return SourceBatch(row.source_to[SOURCE], to_micros(row.ingestion_time), Progress.read(row.source_progress))

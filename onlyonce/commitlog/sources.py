@@ -3,7 +3,7 @@
 `Arrivals` corrects when an instance's input arrived, after a driver whose clock was ahead has registered some of it.
 `onlyonce doctor --fix --yes` calls this.
 
-A source's registry stores when each batch arrived, by the clock of the driver that found it. Arrival times decide three
+A source's manifest stores when each batch arrived, by the clock of the driver that found it. Arrival times decide three
 things:
 
 - how long a record's id is remembered. Ids are stored by the ten minutes in which their batch arrived (a *bucket*). A
@@ -15,9 +15,9 @@ things:
 A later batch never arrives before an earlier one. So one batch from a year ahead would date all later ones a year
 ahead.
 
-A correction does not rewrite anything that is stored: registries, committed batches and `events` keep the wrong time.
-It notes the last batch of each registry. Each batch up to that one counts as arrived at the time of the correction, if
-its registry says a later time. Input that is registered afterwards arrives by the right clock. Ids in a bucket of the
+A correction does not rewrite anything that is stored: manifests, committed batches and `events` keep the wrong time.
+It notes the last batch of each manifest. Each batch up to that one counts as arrived at the time of the correction, if
+its manifest says a later time. Input that is registered afterwards arrives by the right clock. Ids in a bucket of the
 wrong time stay until the clock has passed it: longer than the horizon, never shorter. An event time that was accepted
 stays the maximum, because a watermark never moves back.
 """
@@ -50,13 +50,13 @@ class Arrivals(Transactions):
     def corrected(self, instance: str) -> Corrections:
         """Return the corrections of an instance."""
         rows = ask(self.connection, "arrivals", "corrected", instance=instance)
-        return Corrections(rows[0].arrival if rows else None, {row.registry: row.batch_no for row in rows})
+        return Corrections(rows[0].arrival if rows else None, {row.manifest: row.batch_no for row in rows})
 
     @one_transaction
     def correct(self, instance: str, registered: Callable[[], Mapping[str, int]]) -> datetime:
         """Let all that is registered count as arrived now, at the latest; return that time.
 
-        `registered` reads the last batch of each registry.
+        `registered` reads the last batch of each manifest.
 
         Raise Retryable while a driver is at work. Raise Refused if a batch has begun and not ended, or if ids were
         removed that the correction would count as remembered.
@@ -83,7 +83,7 @@ class Arrivals(Transactions):
                 hint=f"begin again: put the archived input back, onlyonce drop {instance} --tables --yes, then run it",
             )
         do(self.connection, "arrivals", "forget", instance=instance)
-        for registry, batch_no in registered().items():
+        for manifest, batch_no in registered().items():
             do(
                 self.connection,
                 "arrivals",
@@ -102,7 +102,7 @@ class Arrivals(Transactions):
             micros=to_micros(arrival),
             arrival=arrival,
         )
-        do(self.connection, "arrivals", "correct_closes", instance=instance, micros=to_micros(arrival))
+        do(self.connection, "arrivals", "correct_markers", instance=instance, micros=to_micros(arrival))
         return arrival
 
 

@@ -36,14 +36,14 @@ FATES = ("kept", "invalid", "expired", "duplicate", "unknown_fields")
 class Claim:
     """The content of a unit's first statement: the driver that wants to commit it, and its kind.
 
-    The rows of a data unit are in the transaction; if the unit exists, they are skipped. The rows of a witness unit go
+    The rows of a data unit are in the transaction; if the unit exists, they are skipped. The rows of a reference unit go
     elsewhere; if the unit exists, they are emitted again. An existing unit of either kind is compared first.
     """
 
     unit: UnitId
     epoch: int
     attempt: str
-    kind: Literal["data", "witness"]
+    kind: Literal["data", "reference"]
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class Units(Transactions):
         )
 
     @one_transaction
-    def commit_alike(
+    def commit_same(
         self, incarnation: str, batch_id: int, sink: str, partitions: int, epoch: int, content: Content
     ) -> dict[UnitId, Content]:
         """Claim all data units of a sink's batch, check the epoch, and fill the units that are now ours with the same
@@ -188,7 +188,7 @@ class Units(Transactions):
 
         Compare existing units, unless `compared` is False: then they hold nothing that can be compared.
         """
-        there = self.commit_alike(plan.incarnation, plan.batch_id, sink, plan.partitions, epoch, nothing)
+        there = self.commit_same(plan.incarnation, plan.batch_id, sink, plan.partitions, epoch, nothing)
         if compared:
             for unit, found in there.items():
                 compare(unit, found, nothing)

@@ -18,7 +18,7 @@ from typing import Any, overload
 
 from onlyonce.core import stored_names
 from onlyonce.core.errors import InvariantBroken, Refused
-from onlyonce.core.frontier import Frontier, Turn, after_batch
+from onlyonce.core.frontier import Frontier, SourceBatch, after_batch
 from onlyonce.core.stored_names import RESERVOIR_VERSION
 from onlyonce.core.windows import Micros
 
@@ -59,11 +59,11 @@ def _down(number: int) -> int:
     return 1 << (max(number, 1).bit_length() - 1)
 
 
-# When input arrived: as its registry has it, or as a person has corrected it.
+# When input arrived: as its manifest has it, or as a person has corrected it.
 #
-# A registry lists the input of one source, and stores when a driver has listed it. That driver's clock may have been
+# A manifest lists the input of one source, and stores when a driver has listed it. That driver's clock may have been
 # ahead. Arrival times decide which ids are removed and which source is silent, so onlyonce never moves them back by
-# itself. A person corrects them by `onlyonce doctor --fix --yes`. The log stores the correction, since registries are
+# itself. A person corrects them by `onlyonce doctor --fix --yes`. The log stores the correction, since manifests are
 # append-only.
 
 
@@ -72,25 +72,25 @@ class Corrections:
     """The corrected arrival times of an instance.
 
     arrival      the latest time at which corrected input counts as arrived; None: nothing was corrected
-    registered   for each registry, by its name, its last batch number when the correction was made. Input up to this
+    registered   for each manifest, by its name, its last batch number when the correction was made. Input up to this
                  number is corrected
     """
 
     arrival: datetime | None = None
     registered: Mapping[str, int] = field(default_factory=dict)
 
-    def of(self, registry: str, batch_no: int, seen: datetime) -> datetime:
-        """Return when a batch of a registry arrived. `seen`: the time that the registry has for it."""
-        if self.arrival is None or batch_no > self.registered.get(registry, -1):
+    def of(self, manifest: str, batch_no: int, seen: datetime) -> datetime:
+        """Return when a batch of a manifest arrived. `seen`: the time that the manifest has for it."""
+        if self.arrival is None or batch_no > self.registered.get(manifest, -1):
             return seen
         return min(seen, self.arrival)
 
-    def following(self, now: datetime, registry: str, batch_no: int | None, seen: datetime | None) -> datetime:
-        """Return the arrival time of input that is registered now: never before that of its registry's last batch.
+    def following(self, now: datetime, manifest: str, batch_no: int | None, seen: datetime | None) -> datetime:
+        """Return the arrival time of input that is registered now: never before that of its manifest's last batch.
 
-        batch_no, seen   the number and time of the last batch in the registry; None if it has none
+        batch_no, seen   the number and time of the last batch in the manifest; None if it has none
         """
-        return now if batch_no is None or seen is None else max(now, self.of(registry, batch_no, seen))
+        return now if batch_no is None or seen is None else max(now, self.of(manifest, batch_no, seen))
 
 
 NOTHING = Corrections()
@@ -161,7 +161,7 @@ class Batch:
     gc_floor: int
     state: str
     replayed: bool
-    turn: Turn | None = None
+    source_batch: SourceBatch | None = None
     """Which source the batch reads, and the progress of each source before it.
 
     None for an output, and if the pipeline has a single source.
@@ -169,7 +169,7 @@ class Batch:
 
     def reached(self, largest: Micros | None) -> Frontier:
         """Return the frontier after the commit of this batch, given its largest kept event time."""
-        return after_batch(self.frontier, self.turn, largest)
+        return after_batch(self.frontier, self.source_batch, largest)
 
     @property
     def at_least_once(self) -> bool:

@@ -200,7 +200,7 @@ def _lost(row: LostLongRun, declared: Collection[str]) -> Finding:
     data = "nothing is lost or doubled; what comes waits until a long run or a drain takes it in"
     # A drain does not end a long run, so without the stop this finding would never go away.
     command = (
-        f"onlyonce run {name} --forever, or its DAG in the mode forever. If it is not to go on: "
+        f"onlyonce run {name} --continuous, or its DAG in the mode continuous. If it is not to go on: "
         f"onlyonce stop {name} --shell, then onlyonce run {name}"
     )
     return Finding("lost long run", name, what, data, _by_hand(row.pipeline, declared, command))
@@ -439,10 +439,10 @@ def _begun(seen: Evidence, resting: Mapping[str, LiveQuery], blocked: set[str], 
             what = f"{batch.dead} unit(s) of batch {where} are committed by epoch {batch.epochs}, whose driver is dead"
             data = _half_written(query)
             yield Finding("units of a dead epoch", where, what, data, repair)
-    for close in seen.begun.closes:
+    for close in seen.begun.markers:
         query = resting.get(close.incarnation)
         if query is not None and close.quiet_seconds >= grace:
-            where = f"{close.incarnation}/close/{close.close_no}"
+            where = f"{close.incarnation}/close/{close.marker_no}"
             what = f"close {where} began (run {close.run_id}) and is not in the log as done"
             data = "windows that it would close stay open; nothing is lost"
             yield Finding("begun close", where, what, data, _run(seen, query, None, blocked))

@@ -215,7 +215,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Turn:
+class SourceBatch:
     """A batch of one of several sources: its source, its ingestion time, and each source's progress before it."""
 
     source: str
@@ -227,6 +227,6 @@ class Turn:
         return self.before.after_batch(self.source, largest, self.seen)
 
 
-def after_batch(known: Frontier, turn: Turn | None, largest: Micros | None) -> Frontier:
+def after_batch(known: Frontier, source_batch: SourceBatch | None, largest: Micros | None) -> Frontier:
     """Return the frontier after the commit of a batch; `turn` is given if the pipeline has several sources."""
-    return known.after_batch(largest if turn is None else turn.after(largest).least())
+    return known.after_batch(largest if source_batch is None else source_batch.after(largest).least())

@@ -102,7 +102,7 @@ class LongRun:
     driver: str
     quiet: timedelta
     lost_after: timedelta
-    turns: int
+    rounds: int
     stop_asked: bool
     exit_code: int | None
     why: str | None
@@ -185,7 +185,7 @@ def on_watch(known: LongRun | None) -> Watch:
         return "done"
     if known.exit_code is not None and EXIT_CODES.get(known.exit_code) in (Refused, InvariantBroken):
         return "fail"
-    return "start" if known.turns else "retry"
+    return "start" if known.rounds else "retry"
 
 
 StandBy = Literal["wait", "take", "leave"]

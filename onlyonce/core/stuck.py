@@ -43,11 +43,11 @@ class BegunBatch:
 
 
 @dataclass(frozen=True)
-class BegunClose:
+class BegunMarker:
     """A close of the input that the log does not have as done."""
 
     incarnation: str
-    close_no: int
+    marker_no: int
     kind: str
     run_id: str
     begun_at: datetime
@@ -88,7 +88,7 @@ class Begun:
     """Everything that began and did not end."""
 
     batches: Sequence[BegunBatch] = ()
-    closes: Sequence[BegunClose] = ()
+    markers: Sequence[BegunMarker] = ()
     backfills: Sequence[BegunBackfill] = ()
     reprocessings: Sequence[BegunReprocessing] = ()
 

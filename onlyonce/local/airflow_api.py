@@ -321,7 +321,7 @@ def _drivers(database: Database, pipeline: str) -> Iterator[str]:
     """Yield the long run while it is alive, the incarnations that have a driver with a session, and the backfills at
     work."""
     if (known := LongRuns(database).look(pipeline)) and known.alive:
-        yield f"the long run on {known.driver} has done {known.turns} turns"
+        yield f"the long run on {known.driver} has done {known.rounds} rounds"
     for query in Health(database).queries():
         if query.pipeline == pipeline and query.at_work:
             yield f"{query.incarnation} has committed batch {query.committed}"

@@ -71,7 +71,7 @@ def folded_control_rows(rows: pa.Table) -> pa.Table:
 
 # Compaction of the platform's own tables. docs/specification/compaction.md.
 #
-# Each batch of receive adds a few small files to `events`, one to the registry of the source, and an entry to the log
+# Each batch of receive adds a few small files to `events`, one to the manifest of the source, and an entry to the log
 # of each table. Files of commits that no query reads one by one any more are merged into large ones, in order of time.
 # Control rows are folded, and the log entries of such commits are removed. No other row changes, and no stream over the
 # table notices (`tables/rewrite`).
@@ -84,7 +84,7 @@ def folded_control_rows(rows: pa.Table) -> pa.Table:
 
 EVENTS = (OO_EVENT_TIME, OO_INGESTION_TIME)
 """Columns by which the files of `events` are ordered."""
-REGISTRY = (BATCH_NO,)
+MANIFEST = (BATCH_NO,)
 LOG_HOURS = 2.0
 """How long an entry of a table's log stays at least: longer than a reader takes to read a version that it has found.
 
@@ -138,14 +138,14 @@ def _tables(database: Database, instance: str) -> Iterator[Table]:
     first = in_use.first_batches(database, instance)
     upto, held_by = min([(upto, held_by), *((version, query) for query, version in first)], key=lambda one: one[0])
     yield Table(home / stored_names.EVENTS_FOLDER, EVENTS, upto, held_by)
-    taken_in = _registry_upto(Compactions(database).queries(instance))
+    taken_in = _manifest_upto(Compactions(database).queries(instance))
     for name in attempt_files.NAMES:
-        yield Table(home / name, REGISTRY, taken_in, "receive")
-    # Registries of several sources are read by batch number, not commit by commit.
+        yield Table(home / name, MANIFEST, taken_in, "receive")
+    # Manifests of several sources are read by batch number, not commit by commit.
     store, sources = stores.of(home), home / stored_names.SOURCES_FOLDER
     for path in (sources / source / name for source in sorted(store.names(sources)) for name in attempt_files.NAMES):
         if commit.exists(path):
-            yield Table(path, REGISTRY, commit.latest(path) - 1)
+            yield Table(path, MANIFEST, commit.latest(path) - 1)
 
 
 def _compact(database: Database, instance: str, of: Table, *, dry_run: bool) -> Compacted:
@@ -166,10 +166,10 @@ def _compact(database: Database, instance: str, of: Table, *, dry_run: bool) -> 
     return Compacted(instance, of.path.name, of.upto, of.held_by, new, before, after, shortened)
 
 
-def _registry_upto(incarnations: list[LiveIncarnation]) -> int:
+def _manifest_upto(incarnations: list[LiveIncarnation]) -> int:
     """Return the version before the first version of receive's last batch, since receive may read this batch again.
 
-    Spark reads a registry file by file, and a new incarnation starts at its end.
+    Spark reads a manifest file by file, and a new incarnation starts at its end.
     """
     found = [one for one in incarnations if one.query == "receive"]
     if not found or found[0].source_from is None:

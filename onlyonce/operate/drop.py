@@ -1,6 +1,6 @@
 """Remove a pipeline, a bounded run, or one output of a pipeline: `onlyonce drop`. No Spark.
 
-It removes the pipeline's rows in the log and its own folder: `events`, registry, checkpoints, staged rows. Input,
+It removes the pipeline's rows in the log and its own folder: `events`, manifest, checkpoints, staged rows. Input,
 archive and the tables of its sinks stay; `--tables` removes the tables too. Without `--yes` it only reports what would
 be removed and what would stay. If it is killed, the same command finishes (docs/specification/drop.md).
 

@@ -91,7 +91,7 @@ def _constant(made: str) -> str | None:
 # Blanking: each record stays as long as it was, so files keep their size, their time and the offsets of all other
 # records.
 #
-# So the registry still knows the file, nothing is read again, and a record that is identified by its position keeps its
+# So the manifest still knows the file, nothing is read again, and a record that is identified by its position keeps its
 # id. A blanked record is `invalid` to a later bounded run over all input. In CSV the quotes stay and line feeds within
 # become spaces: without its quotes, a later quote could close a stray quote of another record. A file is written next
 # to itself under a hidden name and then renamed, so a kill leaves either the old or the new file.
@@ -130,7 +130,7 @@ def found_in_files(pipeline: Pipeline, condition: Condition) -> list[Lines]:
         if asked is None or not plain_input(source):
             continue
         for path in _files(source):
-            if not _packed(path):
+            if not _compressed(path):
                 with suppress(FileNotFoundError, NoFile), os.fdopen(file_bytes.opened_file(str(path)), "rb") as file:
                     meant = input_places(file, asked, csv_columns(source), discovery.quoted_within(source))
                     name = source.part.name if source.part else ""
@@ -247,8 +247,8 @@ def in_folders(pipeline: Pipeline) -> bool:
     )
 
 
-def _packed(path: Path) -> bool:
-    return file_bytes.packing_of(path.name) is not None or path.name.lower().endswith(file_bytes.LEFT_ALONE)
+def _compressed(path: Path) -> bool:
+    return file_bytes.compression_of(path.name) is not None or path.name.lower().endswith(file_bytes.LEFT_ALONE)
 
 
 def inbox_of(pipeline: Pipeline) -> Location:
@@ -318,12 +318,12 @@ def _found(source: Pipeline, condition: Condition) -> list[Url]:
 def _holds(entry: Entry, condition: Condition, source: Pipeline) -> bool:
     name = str(entry.at)
     try:
-        with listing.opened(listing.FileAt(name, entry.bytes, entry.etag), file_bytes.packing_of(name)) as content:
+        with listing.opened(listing.FileAt(name, entry.bytes, entry.etag), file_bytes.compression_of(name)) as content:
             lines: Any = content
             return bool(input_places(lines, condition, csv_columns(source), discovery.quoted_within(source)))
     except FileNotFoundError:
         return False
     except Exception as error:
-        if file_bytes.packing_of(name) and file_bytes.is_damage(error):
+        if file_bytes.compression_of(name) and file_bytes.is_damage(error):
             return True
         raise

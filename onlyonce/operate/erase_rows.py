@@ -46,7 +46,7 @@ from onlyonce.database.connect import Database, Scope
 from onlyonce.failpoints import passing
 from onlyonce.operate import erase_inputs
 from onlyonce.run import reset
-from onlyonce.sinks import registry
+from onlyonce.sinks import targets
 from onlyonce.sinks.outbox.sink_outbox import StoredOutside
 from onlyonce.tables import attempt_files, commit, opening, rewrite, stores, table_files
 from onlyonce.tables.rewrite import Cut, Gone
@@ -240,7 +240,7 @@ def left_in_windows(database: Database, pipeline: Pipeline, again: Spans, kept: 
         for output in [root, *pipeline.made_from(root)]:
             place, stored = (
                 f"output {output.name} ({target(pipeline, output)})",
-                registry.stored_of(database, pipeline, output),
+                targets.stored_of(database, pipeline, output),
             )
             outside = isinstance(stored, StoredOutside)
             if kept and not outside:

@@ -43,7 +43,7 @@ from onlyonce.failpoints import passing
 from onlyonce.lookups import copies
 from onlyonce.operate import erase_rows
 from onlyonce.run import reset
-from onlyonce.sinks import registry
+from onlyonce.sinks import targets
 from onlyonce.sinks.base.stored import File, Rows, below, file_at
 from onlyonce.sinks.postgres import sink_postgres
 from onlyonce.sources import file_bytes
@@ -301,12 +301,12 @@ def search_everything(
     """Return each file, object and table with parts that mention the condition, and each file and folder whose name
     does. The targets of outputs that are `left_out` are not asked."""
     targets = [
-        (registry.stored_of(database, pipeline, output), erase_rows.window_goes(pipeline, output))
+        (targets.stored_of(database, pipeline, output), erase_rows.window_goes(pipeline, output))
         for output in pipeline.outputs
         if output.name not in left_out
     ]
     targets += [
-        (registry.stored_of_lookup(database, lookup), None) for output in pipeline.outputs for lookup in output.lookups
+        (targets.stored_of_lookup(database, lookup), None) for output in pipeline.outputs for lookup in output.lookups
     ]
     results = (replace(file, goes=goes or file.goes) for one, goes in targets for file in one.files())
     files = {file.at: file for file in (*_files(pipeline), *results)}
@@ -426,7 +426,7 @@ def remove_leftovers(
     for output in pipeline.outputs:
         if output.name in left_out:
             continue
-        registry.stored_of(database, pipeline, output).clean(
+        targets.stored_of(database, pipeline, output).clean(
             mentions, lambda file: search_file(file, mentions) is not None
         )
     statistics.remove_statistics(

@@ -44,7 +44,7 @@ from onlyonce.operate import erase_inputs, erase_rows, erase_search, in_use
 from onlyonce.operate.erase_inputs import Lines
 from onlyonce.operate.erase_rows import Records
 from onlyonce.operate.erase_search import Place
-from onlyonce.sinks import registry
+from onlyonce.sinks import targets
 from onlyonce.tables import commit, stores
 
 
@@ -136,7 +136,7 @@ def unsearched_places(
 def _buckets(database: Database, pipeline: Pipeline) -> list[str]:
     """Return the buckets of object stores in which files of a pipeline are."""
     places = [*erase_search.search_own(pipeline), *api_pipeline.folders(pipeline), settings.archive()]
-    roots = (registry.stored_of(database, pipeline, output).root() for output in pipeline.outputs)
+    roots = (targets.stored_of(database, pipeline, output).root() for output in pipeline.outputs)
     urls = (urlsplit(str(place)) for place in (*places, *roots) if place is not None)
     return sorted({f"{url.scheme}://{url.netloc}" for url in urls if url.netloc})
 
@@ -397,7 +397,7 @@ def _compute_again(database: Database, pipeline: Pipeline, erasure: Erasure, ask
     """Compute the windows of each output again. An output that fails for good does not hold up the others."""
     from onlyonce.context import RunContext
     from onlyonce.engine import failures, session
-    from onlyonce.outputs import recompute
+    from onlyonce.outputs import backfill_windows
 
     spark = session.start(f"onlyonce forget {pipeline.name}", asked.master)
     context = RunContext(spark, pipeline, pipeline.name, asked.run_id, database)
@@ -409,7 +409,7 @@ def _compute_again(database: Database, pipeline: Pipeline, erasure: Erasure, ask
             continue
         try:
             for start, stop in spans:
-                recompute.recompute(context, pipeline.output(output), Span(start, stop))
+                backfill_windows.backfill(context, pipeline.output(output), Span(start, stop))
         except Exception as raised:
             error = failures.ended_with(raised)
             if not isinstance(error, Refused | InvariantBroken | Unexpected):

@@ -2,7 +2,7 @@
 
 `onlyonce gc` and the DAG `onlyonce_catalog_gc` run it each hour, without Spark. It also adds old batches up into sums
 and moves input files to an archive if one is named. It is safe while a stream or another collection runs. It may be
-killed at any point and run again (docs/specification/collection.md).
+killed at any point and run again (docs/specification/catalog-gc.md).
 
 When another session reads the catalog for long, its buckets stay, with a warning, until the next collection.
 """
@@ -98,7 +98,7 @@ AT_ONCE = 100
 
 @dataclass(frozen=True)
 class Move:
-    """A file that may move: its path, its new path, and its mark in the registry."""
+    """A file that may move: its path, its new path, and its mark in the manifest."""
 
     source: Path
     target: Location

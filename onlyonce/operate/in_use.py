@@ -113,12 +113,12 @@ def _remove(one: Settled, path: Location, *, at_once: bool) -> int:
     return int(done["num_removed_files"])
 
 
-# Files of an inbox that an instance has taken in, by the registry of its source and by the log. Only the files that
+# Files of an inbox that an instance has taken in, by the manifest of its source and by the log. Only the files that
 # still exist are looked up, however many have come and gone.
 
 
 Mark = tuple[int, int]
-"""Size and time of change, as in the registry."""
+"""Size and time of change, as in the manifest."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class Entry:
 def entries_taken_in(
     scope: Scope, instance: str, there: Collection[Location], source: str | None = None
 ) -> list[Entry]:
-    """Return the registry's entries of these files; a file that was replaced or registered by a later incarnation has
+    """Return the manifest's entries of these files; a file that was replaced or registered by a later incarnation has
     several.
 
     `source`: the source that reads them, if there are several.

@@ -15,7 +15,7 @@ import structlog
 
 from onlyonce import logs
 from onlyonce.api import load as declarations
-from onlyonce.api.outputs import not_recomputed, what_to_do
+from onlyonce.api.outputs import not_backfilled, what_to_do
 from onlyonce.api.pipeline import Output, Pipeline
 from onlyonce.asked import parse
 from onlyonce.asked import written as written
@@ -67,7 +67,7 @@ def chosen(pipeline: Pipeline, name: str | None) -> list[Output]:
     if name is not None:
         root = pipeline.root_of(pipeline.output(name))
         if root.stateful:
-            raise not_recomputed(root)
+            raise not_backfilled(root)
         if root.window is None:
             raise Refused(
                 f"output {name} has no windows", hint="a backfill recomputes windows; without windows nothing is late"
@@ -165,7 +165,7 @@ def report(database: Database, pipeline: Pipeline, span: Span, run_id: str, warn
 
 
 def _recompute(database: Database, pipeline: Pipeline, roots: list[Output], span: Span, asked: Namespace) -> None:
-    from onlyonce.outputs import recompute as backfill
+    from onlyonce.outputs import backfill_windows as backfill
 
     context = _context(database, pipeline, asked)
     for root in roots:
@@ -182,7 +182,7 @@ def _include_late(
     outputs = with_downstream(pipeline, roots)
     if not any(events.late_spans(database, pipeline, pipeline.name, output, span) for output in outputs):
         return []  # without a Spark start
-    from onlyonce.outputs import recompute as backfill
+    from onlyonce.outputs import backfill_windows as backfill
 
     context, left = _context(database, pipeline, asked), []
     for output in outputs:
@@ -218,7 +218,7 @@ def _of_sink(output: Output) -> dict[str, Any]:
 
 
 def _total(windows: list[dict[str, Any]]) -> int:
-    return sum(row["late_not_folded"] or 0 for row in windows)
+    return sum(row["late_not_included"] or 0 for row in windows)
 
 
 def cli() -> None:

@@ -103,8 +103,8 @@ def late_spans(
 
 
 def late_windows_of_stream(database: Database, pipeline: Pipeline, instance: str, root: Output) -> list[Span]:
-    """Return the spans that the stream itself recomputes, for an output with late='recompute'."""
-    return late_spans(database, pipeline, instance, root) if root.late == "recompute" else []
+    """Return the spans that the stream itself recomputes, for an output with late='backfill'."""
+    return late_spans(database, pipeline, instance, root) if root.late == "backfill" else []
 
 
 def late_windows(database: Database, instance: str, root: Output) -> list[tuple[int, int]]:

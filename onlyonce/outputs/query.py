@@ -26,7 +26,7 @@ from onlyonce.commitlog.batches import WRITTEN, Batches
 from onlyonce.commitlog.ends import Counted, OutputEnds
 from onlyonce.commitlog.incarnations import Incarnations
 from onlyonce.commitlog.reprocessings import State, States
-from onlyonce.context import Query, RunContext, drain_query
+from onlyonce.context import Query, RunContext, run_query
 from onlyonce.core import batch, stored_names
 from onlyonce.core.batch import Batch, Outcome, Plan, check_output, read_upto
 from onlyonce.core.errors import FunctionFails, InvariantBroken, Refused, Retryable
@@ -52,7 +52,7 @@ from onlyonce.outputs.results import Step, Versions
 from onlyonce.outputs.window_log import Fired
 from onlyonce.receive import events
 from onlyonce.sinks.base import content, held_values
-from onlyonce.sinks.registry import WritesInDriver
+from onlyonce.sinks.targets import WritesInDriver
 from onlyonce.tables import commit as tables_commit
 
 MOST = 10_000
@@ -311,7 +311,7 @@ def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
             work = outputs_events.watch_backlog(
                 now, query, lookups.watched_lookups(now, root, partial(on_batch, now, query, part))
             )
-            drain_query(query, rows, mode, work, Dropped(context.database, query.incarnation).look)
+            run_query(query, rows, mode, work, Dropped(context.database, query.incarnation).look)
 
     try:
         outputs_events.in_parts(context, query, start, turn)
@@ -329,7 +329,7 @@ def _refuse_unsaid(context: RunContext, query: Query, root: Output) -> None:
         raise state.unsaid(f"{context.pipeline.name}/{root.name}")
 
 
-def drain_bounded(context: RunContext, root: Output) -> None:
+def run_bounded(context: RunContext, root: Output) -> None:
     """Write an output in a bounded run: one batch over all of `events`, where nothing is late."""
     query = context.open_query(root.name)
     context = lookups.versions_of_next_batch(context, query, root)

@@ -214,7 +214,7 @@ def main(argv: list[str]) -> Report:
         one
         for one in sets
         if one.file
-        and (not whole or is_url(one.file) or file_bytes.packing_of(one.file) or not Path(one.file).is_file())
+        and (not whole or is_url(one.file) or file_bytes.compression_of(one.file) or not Path(one.file).is_file())
     ]
     sets = [one for one in sets if one not in gone]
     warnings = [f"{one.file} {_why_not(str(one.file), whole=whole)}, so it can't be reprocessed" for one in gone]
@@ -347,10 +347,10 @@ def _named(partial: Path, path: Location) -> bool:
 
 
 def _registered(instance: str) -> set[str]:
-    registry = settings.data_location(instance) / stored_names.FILES_MANIFEST
-    if not opening.any_in(registry):
+    manifest = settings.data_location(instance) / stored_names.FILES_MANIFEST
+    if not opening.any_in(manifest):
         return set()
-    return set(opening.table(registry).to_pyarrow_table(columns=["path"])["path"].to_pylist())
+    return set(opening.table(manifest).to_pyarrow_table(columns=["path"])["path"].to_pylist())
 
 
 def _lines(
@@ -373,7 +373,7 @@ def _why_not(file: str, *, whole: bool) -> str:
         return "grew, and part of it may be kept"
     if is_url(file):
         return "is an object (put what it holds into the inbox under a new name)"
-    return "is packed, and was damaged as a whole" if file_bytes.packing_of(file) else "is not there any more"
+    return "is packed, and was damaged as a whole" if file_bytes.compression_of(file) else "is not there any more"
 
 
 def _events(instance: str) -> Location:

@@ -1,6 +1,6 @@
 """Compute the rows of an output: call its function, then the functions of the outputs made from its rows.
 
-The stream of an output (`query`), its bounded run and its backfill (`recompute`) share this code. One query computes
+The stream of an output (`query`), its bounded run and its backfill (`backfill_windows`) share this code. One query computes
 the rows of several outputs: the *root*, which reads `events`, and the outputs made from the root's rows
 (`Pipeline.made_from`). Such an output may be a *result*: one of several frames that the root's function returns.
 Otherwise it has a function of its own, which gets the root's rows. The module has these parts, in the order of their
@@ -54,11 +54,11 @@ from onlyonce.failpoints import passing
 from onlyonce.outputs import function, state, stateless, windows
 from onlyonce.outputs.function import calling
 from onlyonce.receive import events
-from onlyonce.sinks import registry
+from onlyonce.sinks import targets
 from onlyonce.sinks.base import content, held_values
 from onlyonce.sinks.base.held_values import Lengths
 from onlyonce.sinks.delta import sink_delta
-from onlyonce.sinks.registry import SinkWriter, writer_for
+from onlyonce.sinks.targets import SinkWriter, writer_for
 from onlyonce.sources.values import parse
 from onlyonce.tables import commit as tables_commit
 
@@ -188,7 +188,7 @@ def steps_of(context: RunContext, query: Query, root: Output, result: DataFrame)
     for output in [root, *context.pipeline.made_from(root)]:
         schema = flat(rows_of(output, empty, context.seen.frames)).schema
         step = Step(output, writer_for(context, query, output), output is root and stateless.adds_no_rows(result))
-        with registry.claimed(context, output):
+        with targets.claimed(context, output):
             step.writer.prepare(_nullable(schema))
         steps.append(step)
     return steps

@@ -229,7 +229,7 @@ def _one_of_each(files: list[Location]) -> list[Location]:
 
 
 def _is_small(lines: Lines) -> bool:
-    whole = lines.rows is None and not any(part.packed for part in lines.ranges)
+    whole = lines.rows is None and not any(part.compressed for part in lines.ranges)
     return whole and sum(part.end - part.start for part in lines.ranges) < settings.in_driver_bytes()
 
 
@@ -407,7 +407,7 @@ def _fails(chosen: Chosen, attempt: Attempt, trial: Trial) -> bool:
 def write_batch(context: RunContext, query: Query, batch: Batch, lines: Lines, folder: Location) -> list[Location]:
     """Write the data files of a batch and return them. Refuse a record at which the batch fails repeatedly."""
     plan = batch.plan
-    stamp = Stamp(plan.ingestion_time, plan.incarnation, plan.batch_id, batch.frontier, batch.turn, lines.places)
+    stamp = Stamp(plan.ingestion_time, plan.incarnation, plan.batch_id, batch.frontier, batch.source_batch, lines.places)
 
     def write(chosen: Chosen) -> list[Location]:
         if batch.without_catalog:

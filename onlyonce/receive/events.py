@@ -27,7 +27,7 @@ from onlyonce.commitlog.cuts import Compactions
 from onlyonce.context import RunContext
 from onlyonce.core import stored_names
 from onlyonce.core.batch import to_time
-from onlyonce.core.frontier import Frontier, Turn, after_batch
+from onlyonce.core.frontier import Frontier, SourceBatch, after_batch
 from onlyonce.core.locations import Location
 from onlyonce.core.records import RecordPlaces
 from onlyonce.core.stored_names import (
@@ -216,12 +216,12 @@ class Stamp:
     incarnation: str
     batch_id: int
     frontier: Frontier
-    turn: Turn | None = None
+    source_batch: SourceBatch | None = None
     places: RecordPlaces = field(default_factory=RecordPlaces)
 
     def after(self, largest: Micros | None) -> Frontier:
         """Return the frontier after the batch, as far as a task knows whose largest kept event time is `largest`."""
-        return after_batch(self.frontier, self.turn, largest)
+        return after_batch(self.frontier, self.source_batch, largest)
 
     def columns(self, rows: int, partition: int, frontier: Frontier) -> dict[str, pa.Array]:
         """Return the shared values as columns with this number of rows."""

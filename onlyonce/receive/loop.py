@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame
 from onlyonce import context as onlyonce_context
 from onlyonce.catalog import chunks as catalog
 from onlyonce.catalog.merging import Merging
-from onlyonce.commitlog.batches import Batches, Closes
-from onlyonce.commitlog.incarnations import Driver, Incarnations, Turns
-from onlyonce.context import Query, RunContext, drain_query
+from onlyonce.commitlog.batches import Batches, WatermarkMarkers
+from onlyonce.commitlog.incarnations import Driver, Incarnations, SourceBatches
+from onlyonce.context import Query, RunContext, run_query
 from onlyonce.core import gc, stored_names
 from onlyonce.core.batch import BY_POSITION, EXACTLY_ONCE, Batch, Outcome, Plan, to_micros
 from onlyonce.core.errors import CommitStateUnknown, Retryable
@@ -106,8 +106,8 @@ def begin(context: RunContext) -> None:
     if context.blocks:
         exchange.clear_blocks(context.blocks, query.driver.epoch)
     events.make(context.spark, context.events, context.pipeline)
-    if _close_is_open(context, query):
-        _close(context, query, "silent", Frontier())  # the log has the frontier of this close already
+    if _marker_is_open(context, query):
+        _write_marker(context, query, "silent", Frontier())  # the log has the frontier of this close already
 
 
 def register(context: RunContext) -> int:
@@ -143,11 +143,11 @@ def take_in(context: RunContext) -> None:
 
         spark = onlyonce_context.working_copy_session(context.spark) if copy else context.spark
         stream = context.source().stream(spark, int(query.start_from.get(stored_names.START_VERSION, 0)))
-        drain_query(worked, stream, "append", on_batch)
+        run_query(worked, stream, "append", on_batch)
 
 
 def something_waits(context: RunContext) -> bool:
-    """Return whether the registry has a batch that receive has not committed."""
+    """Return whether the manifest has a batch that receive has not committed."""
     taken_in = Batches(context.open_query("receive").database).last_taken_in(context.instance)
     return context.source().last_batch() not in (None, taken_in)
 
@@ -163,7 +163,7 @@ def idle(context: RunContext) -> None:
     with context.receiving:  # no batch comes between the check and its close
         after = looked_idle(context, query.database)
         if after is not None:
-            _close(context, query, "idle", *after)
+            _write_marker(context, query, "idle", *after)
 
 
 def close(context: RunContext, *, ended: bool) -> None:
@@ -176,12 +176,12 @@ def close(context: RunContext, *, ended: bool) -> None:
     if not ended and (context.pipeline.idle_after is None or something_waits(context)):
         return
     now = Batches(query.database).frontier(context.instance)
-    progress = Turns(query.database).known(context.instance) if context.pipeline.sources else None
+    progress = SourceBatches(query.database).known(context.instance) if context.pipeline.sources else None
     # If there are several sources, one may be ahead of the pipeline's max_event_time: what it has sent is closed too.
     reached = now.after_batch(progress.furthest()) if progress else now
     after = reached.declared_ended() if ended else _silence(context, reached)
     if after is not None and _closes_more(context, now, after, reached.max_event_time):
-        _close(
+        _write_marker(
             context, query, "ended" if ended else "silent", replace(after, max_event_time=now.max_event_time), progress
         )
 
@@ -191,7 +191,7 @@ def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: i
     source = context.source()
     listed = source.listed(context.spark, registered)
     plan = _plan(
-        context, query, batch_id, listed, context.corrected.of(source.registry, listed.batch_no, listed.seen_at)
+        context, query, batch_id, listed, context.corrected.of(source.manifest, listed.batch_no, listed.seen_at)
     )
     known = Frontier() if context.bounded else None
     if plan.mode == EXACTLY_ONCE:
@@ -283,17 +283,17 @@ def _closes_more(context: RunContext, now: Frontier, after: Frontier, reached: M
     return False
 
 
-def _close_is_open(context: RunContext, query: Query) -> bool:
-    return Closes(query.database).is_open(query.driver)
+def _marker_is_open(context: RunContext, query: Query) -> bool:
+    return WatermarkMarkers(query.database).is_open(query.driver)
 
 
-def _close(context: RunContext, query: Query, kind: str, after: Frontier, progress: Progress | None = None) -> None:
+def _write_marker(context: RunContext, query: Query, kind: str, after: Frontier, progress: Progress | None = None) -> None:
     """Commit a close: begin it, append one control row under a transaction id of its own, end it.
 
     docs/specification/watermark-marker.md. A close is never within a batch of receive.
     """
     with context.receiving:
-        number, kind, after = Closes(query.database).begin(query.driver, kind, after, progress)
+        number, kind, after = WatermarkMarkers(query.database).begin(query.driver, kind, after, progress)
         passing("close-after-begin")
         app_id = stored_names.transaction(query.incarnation, stored_names.MARKER_BY)
         commit = tables_commit.Commit(
@@ -301,7 +301,7 @@ def _close(context: RunContext, query: Query, kind: str, after: Frontier, progre
         )
         version = events.add_control(context.events, commit, query.incarnation, -number, after, datetime.now(UTC))
         passing("close-after-delta")
-        Closes(query.database).end(query.driver, number, version)
+        WatermarkMarkers(query.database).end(query.driver, number, version)
         query.log.info("input closed", unit=commit.unit, kind=kind)
         passing("close-after-end")
         context.receiving.notify_all()

@@ -1,7 +1,7 @@
 """Decide the fate of each record of a partition in a receive task, and commit the partition's unit.
 
 Only the columns that decide are read (`Records`), 34 bytes for each record. The whole partition is judged and its unit
-committed before the caller gets the first fate. The unit is a witness unit: the rows themselves are not in its
+committed before the caller gets the first fate. The unit is a reference unit: the rows themselves are not in its
 transaction, but are written to Delta afterwards (docs/specification/unit.md).
 """
 
@@ -186,7 +186,7 @@ def _commit(work: Work, records: Records, fates: NDArray[np.int8], tally: _Tally
     )  # fmt: skip
     ids = (records.high[kept], records.low[kept])
     stored, filtered = filters.pack(ids), filters.make(ids)
-    wanted = units.Claim(unit, work.epoch, attempt_name(), "witness")
+    wanted = units.Claim(unit, work.epoch, attempt_name(), "reference")
     chunk = None if place.is_expired else units.Chunk(place, stored, filtered)  # its bucket may be gone
     if Units(work.database).commit_received(wanted, content, counts, chunk, tally.took):
         look_up.remember(work.database, place, stored, filtered)

@@ -271,7 +271,7 @@ def _of_window(
     folded = by_backfill is not None and version is not None and by_backfill >= version
     final = window is not None and window.state == "closed"
     if late:
-        state = "folded in by a backfill" if folded else "waits for a backfill"
+        state = "included by a backfill" if folded else "waits for a backfill"
     elif read is None and not folded:
         state = "not read yet"
     else:

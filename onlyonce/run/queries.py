@@ -35,7 +35,7 @@ from onlyonce.database.connect import Database
 from onlyonce.engine import state
 from onlyonce.engine.failures import translate
 from onlyonce.outputs import events, query, results
-from onlyonce.outputs import recompute as backfill
+from onlyonce.outputs import backfill_windows as backfill
 from onlyonce.receive import loop
 from onlyonce.tables import opening
 
@@ -54,7 +54,7 @@ def once(context: RunContext, *, ended: bool) -> None:
 
     def drain(root: Output) -> None:
         query.drain(context, root)
-        backfill.fold_late(context, root)
+        backfill.include_late(context, root)
 
     _each(context, drain)
 
@@ -62,7 +62,7 @@ def once(context: RunContext, *, ended: bool) -> None:
 def bounded(context: RunContext) -> None:
     """Process all input as one batch, where nothing is late. Raise like `once`."""
     loop.drain(context)
-    _each(context, lambda root: query.drain_bounded(context, root))
+    _each(context, lambda root: query.run_bounded(context, root))
 
 
 def _each(context: RunContext, work: Callable[[Output], None]) -> None:
@@ -226,10 +226,10 @@ class Down:
 # A run that ends does things in order. Here three rules replace that order:
 # - a batch of an output begins when the log says that the batches are ended whose versions of `events` it reads;
 # - a close happens between two batches of receive (`loop.close`);
-# - late rows are folded in between two batches of their output, by the output's own thread.
+# - late rows are included between two batches of their output, by the output's own thread.
 #
 # An output that fails does not stop the others. It stands still until it is tried again, and the run's row names it
-# (`down`). A query that hangs is not noticed here, but the row's `turns` stops growing.
+# (`down`). A query that hangs is not noticed here, but the row's `rounds` stops growing.
 
 
 LEAST_SECONDS, MOST_SECONDS = 0.1, 1.0
@@ -368,7 +368,7 @@ def _rests(query: StreamingQuery | None) -> bool:
 
 def _stay(context: RunContext, root: Output, down: Down) -> None:
     context.open_query(root.name)
-    fold = partial(_fold_late, context, root)
+    fold = partial(_include_late, context, root)
     fold()
 
     def before(query: Query, versions: results.Versions) -> None:
@@ -403,10 +403,10 @@ def _vouched(context: RunContext, versions: results.Versions) -> bool:
     )
 
 
-def _fold_late(context: RunContext, root: Output) -> None:
+def _include_late(context: RunContext, root: Output) -> None:
     for span in events.late_windows_of_stream(context.database, context.pipeline, context.instance, root):
         # If the run is asked to stop, or windows are not written yet, fold later: after the next batch, or by the next
         # run.
         with suppress(Stopped, OpenWindows):
             context.between_batches()
-            backfill.recompute(context, root, span, "late rows")
+            backfill.backfill(context, root, span, "late rows")

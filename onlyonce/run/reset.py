@@ -161,7 +161,7 @@ def _root(instance: str, query: str) -> Output:
 # | left in the sink                                    | seen by a reader | a new incarnation        |
 # |-----------------------------------------------------|------------------|-------------------|
 # | nothing, or units without rows                      | no               | writes the rows   |
-# | Delta: a witness whose transaction is not committed | no               | writes the rows   |
+# | Delta: a reference unit whose transaction is not committed | no               | writes the rows   |
 # | files that no batch has given a pane                | no               | writes them again |
 # | an upsert, a history, rows at least once            | yes              | writes over them  |
 # | an append, an increment, rows in the outbox         | yes              | would write twice |
@@ -304,7 +304,7 @@ def _left(instance: str, unit: Unit, declared: dict[str, dict[str, str]], app_id
     told = declared.get(unit.sink, {"write": "", "target": ""})
     kind, _, where = told["target"].partition(":")
     _, at, number = instance.partition("@")
-    table = settings.table_location(where + at + number) if (unit.kind, kind) == ("witness", "delta") else None
+    table = settings.table_location(where + at + number) if (unit.kind, kind) == ("reference", "delta") else None
     return Left(unit.sink, told["write"], table, app_id)
 
 
@@ -445,14 +445,14 @@ def _must(folder: Location, source_to: dict[str, Any], facts: dict[str, Any]) ->
         most = int(source_to[stored_names.LINES]) + int(source_to.get(stored_names.LOST, 0)) + len(facts)
         return lambda fated: min(fated, most)
     of_source = incarnations.SOURCE in source_to
-    registry = folder / stored_names.SOURCES_FOLDER / source_to[incarnations.SOURCE] if of_source else folder
+    manifest = folder / stored_names.SOURCES_FOLDER / source_to[incarnations.SOURCE] if of_source else folder
     read = _records(
-        registry / stored_names.FILES_MANIFEST, int(source_to[SOURCE_BATCH_NO if of_source else BATCH_NO]), facts
+        manifest / stored_names.FILES_MANIFEST, int(source_to[SOURCE_BATCH_NO if of_source else BATCH_NO]), facts
     )
     return lambda _: read
 
 
-def _records(registry: Location, batch_no: int, unreadable: dict[str, Any]) -> int:
-    """Return how many records a batch of the registry must have."""
-    files = opening.table(registry).to_pyarrow_table(columns=["path", "lines"], filters=[(BATCH_NO, "=", batch_no)])
+def _records(manifest: Location, batch_no: int, unreadable: dict[str, Any]) -> int:
+    """Return how many records a batch of the manifest must have."""
+    files = opening.table(manifest).to_pyarrow_table(columns=["path", "lines"], filters=[(BATCH_NO, "=", batch_no)])
     return listing.records(((row["path"], row["lines"]) for row in files.to_pylist()), unreadable)

@@ -110,14 +110,14 @@ def wait_for_turn(database: Database, instance: str, place: Place) -> bool:
 class LongRun:
     """A driver's place in the log, kept by a heartbeat in a thread of its own: a batch may take longer than a beat.
 
-    The heartbeat does not show that a driver hangs; `onlyonce.long_runs.turn_at` shows that.
+    The heartbeat does not show that a driver hangs; `onlyonce.long_runs.round_at` shows that.
     """
 
     def __init__(self, database: Database, taken: drivers.Taken, place: Place) -> None:
         self.taken, self._place = taken, place
         # Not an incarnation's name: a starting driver ends the sessions with its incarnations' names.
         self._database = Database(database.url, f"onlyonce-long-run/{taken.instance}")
-        self._turns = 0
+        self._rounds = 0
         self._down: Mapping[str, str] = {}
         self._asked = threading.Event()
         self._overtaken: Superseded | None = None
@@ -142,14 +142,14 @@ class LongRun:
         """Note which outputs stand still, and why, for the next heartbeat."""
         self._down = down
 
-    def turns(self, look: Callable[[], bool], every: timedelta) -> None:
+    def rounds(self, look: Callable[[], bool], every: timedelta) -> None:
         """Poll once in each interval, until `between_batches` raises.
 
         `look` polls, and returns whether that completes a turn.
         """
         while True:
             self.between_batches()
-            self._turns += look()
+            self._rounds += look()
             self._asked.wait(every.total_seconds())
 
     def start(self) -> None:
@@ -160,14 +160,14 @@ class LongRun:
         """Stop the heartbeat, and note in the log how the run ended."""
         self._done.set()
         self._thread.join()
-        LongRuns(self._database).end(self.taken, self._turns, exit_code, why)
+        LongRuns(self._database).end(self.taken, self._rounds, exit_code, why)
 
     def _beat(self) -> None:
         while not self._done.wait(settings.heartbeat_seconds()):
             try:
                 logs.rotate()
                 self._place.ours()  # a session that broke has left it
-                if LongRuns(self._database).beat(self.taken, self._turns, self._down):
+                if LongRuns(self._database).beat(self.taken, self._rounds, self._down):
                     self._asked.set()
             except Superseded as error:
                 self._overtaken = error
@@ -247,17 +247,17 @@ def main(argv: list[str]) -> Report:
     Incarnations(database).add_instance(instance, pipeline.name)
     passing("start-instance")
     with drivers.noted_run(database, asked.dag_id, asked.run_id, pipeline.name):
-        skipped = (_run_long if asked.forever else _drain)(pipeline, instance, database, asked)
+        skipped = (_run_long if asked.continuous else _drain)(pipeline, instance, database, asked)
     return report(database, pipeline, instance, asked.run_id, skipped)
 
 
 def arguments(argv: list[str]) -> Namespace:
     """Parse the arguments of a run, as of `onlyonce run` and the DAG's Params."""
     asked = parse("run", argv)
-    if asked.forever:
+    if asked.continuous:
         refuse_with(close=asked.close, bounded=asked.bounded, dry_run=asked.dry_run)
     elif asked.standby:
-        raise Refused("--standby is for a long run", data="nothing was read or written", hint="add --forever")
+        raise Refused("--standby is for a long run", data="nothing was read or written", hint="add --continuous")
     return asked
 
 
@@ -296,7 +296,7 @@ def _run_long(pipeline: Pipeline, instance: str, database: Database, asked: Name
         context = warm or _context(pipeline, instance, database, asked)
         context.between_batches, context.trigger = mine.between_batches, queries.trigger(every)
         with queries.up(context, mine.stop, mine.tell_down) as look:
-            mine.turns(look, every)
+            mine.rounds(look, every)
     return context.skipped
 
 

@@ -239,9 +239,9 @@ class Sample:
 
 def read_sample(path: Path) -> Sample:
     """Return the beginning of a file, whose name says its format. Raise Refused if it can't be read."""
-    packed = file_bytes.packing_of(path.name)
-    kind = FORMATS.get((path.with_suffix("") if packed else path).suffix.lower())
-    if kind is None or (packed and kind in ("parquet", "avro")):
+    compressed = file_bytes.compression_of(path.name)
+    kind = FORMATS.get((path.with_suffix("") if compressed else path).suffix.lower())
+    if kind is None or (compressed and kind in ("parquet", "avro")):
         raise Refused(
             f"{path} has a name that tells no known format",
             data=NOT_READ,
@@ -345,7 +345,7 @@ READERS = {"json": _json, "csv": _csv, "parquet": _parquet, "avro": _avro}
 def _records(path: Path, quoted_within: int | None) -> Iterator[str]:
     """Yield the first records, without a record that is cut off at the end of the sample."""
     found, begin = file_bytes.record_end_reader(quoted_within), 0
-    with opened(FileAt(str(path)), file_bytes.packing_of(path.name)) as file:
+    with opened(FileAt(str(path)), file_bytes.compression_of(path.name)) as file:
         content = file.read(BYTES)
         ends = found.add(content).tolist() + ([] if file.read(1) else found.finish().tolist())
     for end in ends[:ROWS]:

@@ -1,14 +1,14 @@
 """The interface between receive and a source, the choice of a pipeline's source, and several sources as one.
 
-Every source has a registry (`manifest`). New input is noted there and cut into batches once. A batch may be read any
+Every source has a manifest (`manifest`). New input is noted there and cut into batches once. A batch may be read any
 number of times, with the same input each time.
 
-If a pipeline has several sources, each has its own registry below the instance's folder `sources`. The table `turns`
-has the order of all their batches: for each batch its number there, its source, and its number in that registry.
-Receive streams `turns`. So a replay, a second driver and a new incarnation read the same batch of the same source. A
+If a pipeline has several sources, each has its own manifest below the instance's folder `sources`. The table `source_batches`
+has the order of all their batches: for each batch its number there, its source, and its number in that manifest.
+Receive streams `source_batches`. So a replay, a second driver and a new incarnation read the same batch of the same source. A
 look-up in the id catalog also knows which batches came before, from any source. New batches are taken alternately.
 
-If a crash leaves batches that are in a registry and not in `turns`, the next `register` gives them turns.
+If a crash leaves batches that are in a manifest and not in `source_batches`, the next `register` gives them source_batches.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from onlyonce.sources.source_kafka import Bounds, topic_of
 from onlyonce.tables import commit
 from onlyonce.tables.commit import Own
 
-SCHEMA = stored_names.TURNS_COLUMNS
-# `known`: for each source the number of its last batch in `turns`, so the last turn alone shows which batches are new.
+SCHEMA = stored_names.SOURCE_BATCHES_COLUMNS
+# `known`: for each source the number of its last batch in `source_batches`, so the last turn alone shows which batches are new.
 LOOKS = 5
 
 
 @dataclass(frozen=True)
 class Several:
-    """The sources of an instance by name, and the table `turns`."""
+    """The sources of an instance by name, and the table `source_batches`."""
 
     pipeline: Pipeline
     instance: str
@@ -59,26 +59,26 @@ class Several:
     sources: Mapping[str, Any]  # of `sources.Source`, which imports this module
 
     def register(self, spark: SparkSession, driver: Driver, now: datetime, corrected: Corrections = NOTHING) -> int:
-        """Let each source register new input, and give the batches turns. Return the number of new entries."""
+        """Let each source register new input, and give the batches source_batches. Return the number of new entries."""
         commit.make(self.table, session.schema_of(SCHEMA), spark, [], commit.KEEP_ALL)
         added = sum(source.register(spark, driver, now, corrected) for source in self.sources.values())
         for _ in range(LOOKS):
-            # Read before `_new`: if another driver adds turns after that, the transaction's number is taken.
-            app_id = stored_names.transaction(self.instance, stored_names.TURNS_BY)
+            # Read before `_new`: if another driver adds source batches after that, the transaction's number is taken.
+            app_id = stored_names.transaction(self.instance, stored_names.SOURCE_BATCHES_BY)
             number = (commit.version(self.table, app_id) or 0) + 1
             rows = self._new(corrected)
-            passing("receive-before-turns")
+            passing("receive-before-source-batches")
             if not rows or manifest.append(Own(self.table), SCHEMA, rows, driver, number, app_id):
                 return added
         raise Superseded(
-            f"{self.table}: another driver gives turns to the same batches, {LOOKS} times in a row",
-            data="each batch has one turn, by whichever driver was first",
+            f"{self.table}: another driver gives source batches to the same batches, {LOOKS} times in a row",
+            data="each batch has one source batch, by whichever driver was first",
             hint="nothing to do while the other one runs",
         )
 
     @property
-    def registry(self) -> str:
-        """Return the log's name for the table `turns`."""
+    def manifest(self) -> str:
+        """Return the log's name for the table `source_batches`."""
         return manifest.name(self.table)
 
     def last_batch(self) -> int | None:
@@ -94,18 +94,18 @@ class Several:
         return set(manifest.after(self.table, batch_no, ["source"])["source"].to_pylist())
 
     def stream(self, spark: SparkSession, start: int) -> DataFrame:
-        """Return the turns as a stream, one at a time."""
+        """Return the source batches as a stream, one at a time."""
         return manifest.stream(spark, self.table, start)
 
     def listed(self, spark: SparkSession, batch: DataFrame) -> Taken:
-        """Return the batch of the turn in a batch of the stream."""
+        """Return the batch of the source batch in a batch of the stream."""
         rows = batch.withColumn(SEEN_AT, F.unix_micros(SEEN_AT)).collect()
         if not rows:
             return Taken(None, None, NO_BATCH, datetime.now(EPOCH.tzinfo))
-        [turn] = rows
-        self.pipeline.of_source(turn.source)  # raises Refused if the source is not declared any more
-        cut = self.sources[turn.source].batch(spark, turn.source_batch_no)
-        return Taken(cut, turn.source, turn.batch_no, EPOCH + timedelta(microseconds=turn.seen_at))
+        [source_batch] = rows
+        self.pipeline.of_source(source_batch.source)  # raises Refused if the source is not declared any more
+        cut = self.sources[source_batch.source].batch(spark, source_batch.source_batch_no)
+        return Taken(cut, source_batch.source, source_batch.batch_no, EPOCH + timedelta(microseconds=source_batch.seen_at))
 
     def batch(self, spark: SparkSession, batch_no: int) -> Taken:
         """Return the batch of a turn by the turn's number."""
@@ -113,34 +113,34 @@ class Several:
 
     def _new(self, corrected: Corrections = NOTHING) -> list[tuple[Any, ...]]:
         """Return a turn for each batch that has none."""
-        last = self._last_turn()
+        last = self._last_source_batch()
         known: dict[str, int] = json.loads(last["known"]) if last else {}
         found = {name: self._of_source(name, known.get(name), corrected) for name in self.sources}
-        turns, reached = [], corrected.of(self.registry, last[BATCH_NO], last[SEEN_AT]) if last else None
+        source_batches, reached = [], corrected.of(self.manifest, last[BATCH_NO], last[SEEN_AT]) if last else None
         for number, (name, source_batch_no, records, at) in enumerate(
-            _in_turns(found), last[BATCH_NO] + 1 if last else 0
+            _alternating(found), last[BATCH_NO] + 1 if last else 0
         ):
             known[name] = source_batch_no
             # Ingestion time never moves back: it decides which ids may be removed. A source may have been registered by
             # an earlier run that was killed.
             reached = max(at, reached or at)
-            turns.append((number, name, source_batch_no, records, json.dumps(known), reached))
-        return turns
+            source_batches.append((number, name, source_batch_no, records, json.dumps(known), reached))
+        return source_batches
 
-    def _last_turn(self) -> dict[str, Any] | None:
+    def _last_source_batch(self) -> dict[str, Any] | None:
         entries = manifest.last(self.table, [BATCH_NO, "known", SEEN_AT])
-        turns: list[dict[str, Any]] = [] if entries is None else entries.to_pylist()
-        return max(turns, key=itemgetter(BATCH_NO), default=None)
+        source_batches: list[dict[str, Any]] = [] if entries is None else entries.to_pylist()
+        return max(source_batches, key=itemgetter(BATCH_NO), default=None)
 
     def _of_source(self, name: str, known: int | None, corrected: Corrections) -> deque[tuple[Any, ...]]:
         source = self.sources[name]
         return deque(
-            (name, number, records, corrected.of(source.registry, number, seen))
+            (name, number, records, corrected.of(source.manifest, number, seen))
             for number, records, seen in source.batches_after(known)
         )
 
 
-def _in_turns(found: Mapping[str, deque[tuple[Any, ...]]]) -> Iterator[tuple[Any, ...]]:
+def _alternating(found: Mapping[str, deque[tuple[Any, ...]]]) -> Iterator[tuple[Any, ...]]:
     """Yield one batch of each source in turn, as long as there are any, so no source keeps the others waiting."""
     while any(found.values()):
         for batches in found.values():
@@ -150,7 +150,7 @@ def _in_turns(found: Mapping[str, deque[tuple[Any, ...]]]) -> Iterator[tuple[Any
 
 @dataclass(frozen=True)
 class Taken:
-    """A batch of one of several sources, with the number and the ingestion time of its turn.
+    """A batch of one of several sources, with the number and the ingestion time of its source_batch.
 
     Without a cut no batch was registered yet.
     """
@@ -190,11 +190,11 @@ class Taken:
 
 
 class Cut(Protocol):
-    """One batch of a registry."""
+    """One batch of a manifest."""
 
     @property
     def batch_no(self) -> int:
-        """Return the batch's number in the registry; NO_BATCH if nothing was registered yet."""
+        """Return the batch's number in the manifest; NO_BATCH if nothing was registered yet."""
 
     @property
     def seen_at(self) -> datetime:
@@ -205,7 +205,7 @@ class Cut(Protocol):
         """Return whether there is nothing to read."""
 
     def size(self) -> int:
-        """Return about how many bytes the batch has; packed files count by their lines.
+        """Return about how many bytes the batch has; compressed files count by their lines.
 
         The size only decides into how many partitions the batch is cut.
         """
@@ -224,8 +224,8 @@ class Source(Protocol):
     """Where the records of an instance come from."""
 
     @property
-    def registry(self) -> str:
-        """Return the log's name for the registry."""
+    def manifest(self) -> str:
+        """Return the log's name for the manifest."""
 
     def register(self, spark: SparkSession, driver: Driver, now: datetime, corrected: Corrections = NOTHING) -> int:
         """Note new input, and return the number of new entries. `corrected`: when earlier entries have arrived."""
@@ -240,7 +240,7 @@ class Source(Protocol):
         """Return the names of the sources with later batches; empty if the pipeline has one source."""
 
     def stream(self, spark: SparkSession, start: int) -> DataFrame:
-        """Return the registry as a stream, a batch at a time."""
+        """Return the manifest as a stream, a batch at a time."""
 
     def listed(self, spark: SparkSession, batch: DataFrame) -> Cut:
         """Return the input that a batch of that stream names."""
@@ -260,7 +260,7 @@ def source_of(
     """Return the source of an instance.
 
     bounds    the bounds of a bounded run
-    readings  what a run has read of the registries
+    readings  what a run has read of the manifests
     skipped   gets the folders below an inbox that a listing skips
     """
     if pipeline.sources:
@@ -271,7 +271,7 @@ def source_of(
             )
             for name, view in views.items()
         }
-        return Several(pipeline, instance, settings.data_location(instance) / stored_names.TURNS_MANIFEST, each)
+        return Several(pipeline, instance, settings.data_location(instance) / stored_names.SOURCE_BATCHES_MANIFEST, each)
     if isinstance(pipeline.source, Kafka):
         if max_files:
             raise Refused(
@@ -289,7 +289,7 @@ class _Files:
     readings: Readings | None = None
 
     @property
-    def registry(self) -> str:
+    def manifest(self) -> str:
         return manifest.name(self.inbox.table)
 
     def register(self, spark: SparkSession, driver: Driver, now: datetime, corrected: Corrections = NOTHING) -> int:

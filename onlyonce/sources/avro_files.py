@@ -197,7 +197,7 @@ def _is_mixed(schema: Avro, defined: dict[str, Avro]) -> bool:
 #
 # fastavro decodes a block as a whole, and follows nested types until its stack overflows. Five thousand nested records,
 # in a file of five kilobytes, crash the process. So the types are checked before any record is read. And the blocks are
-# unpacked once, within bounds, when a file is registered. For a damaged byte fastavro raises any error.
+# decompressed once, within bounds, when a file is registered. For a damaged byte fastavro raises any error.
 
 
 Schema = Any
@@ -315,8 +315,8 @@ def check(at: FileAt) -> None:
         _check_codec(at, codec)
         if codec not in UNPACKED:
             raise Damaged(f"it is compressed by {codec!r}, and not by one of {', '.join(UNPACKED)}")
-        while (packed := _block(file)) is not None:
-            if UNPACKED[codec](packed) > BLOCK:
+        while (compressed := _block(file)) is not None:
+            if UNPACKED[codec](compressed) > BLOCK:
                 raise Damaged(f"a block of it unpacks to more than {BLOCK} bytes")
 
 
@@ -344,9 +344,9 @@ def _block(file: IO[bytes]) -> bytes | None:
     size = _long(file)
     if size is None or not 0 <= size <= BLOCK:
         raise Damaged(f"a block of it has {size} bytes")
-    packed = file.read(size)
+    compressed = file.read(size)
     file.seek(SYNC, 1)
-    return packed
+    return compressed
 
 
 def _long(file: IO[bytes]) -> int | None:
@@ -360,21 +360,21 @@ def _long(file: IO[bytes]) -> int | None:
     return None
 
 
-def _snappy(packed: bytes) -> int:
-    # The first bytes hold the unpacked length, seven bits in each.
-    return sum((byte & 127) << (7 * at) for at, byte in enumerate(_leading(packed)))
+def _snappy(compressed: bytes) -> int:
+    # The first bytes hold the decompressed length, seven bits in each.
+    return sum((byte & 127) << (7 * at) for at, byte in enumerate(_leading(compressed)))
 
 
-def _leading(packed: bytes) -> bytes:
-    last = next((at for at, byte in enumerate(packed[:5]) if byte < 128), 4)
-    return packed[: last + 1]
+def _leading(compressed: bytes) -> bytes:
+    last = next((at for at, byte in enumerate(compressed[:5]) if byte < 128), 4)
+    return compressed[: last + 1]
 
 
 UNPACKED: dict[str, Callable[[bytes], int]] = {
     "null": len,
-    "deflate": lambda packed: len(zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, BLOCK + 1)),
-    "bzip2": lambda packed: len(bz2.BZ2Decompressor().decompress(packed, BLOCK + 1)),
-    "xz": lambda packed: len(lzma.LZMADecompressor().decompress(packed, BLOCK + 1)),
+    "deflate": lambda compressed: len(zlib.decompressobj(-zlib.MAX_WBITS).decompress(compressed, BLOCK + 1)),
+    "bzip2": lambda compressed: len(bz2.BZ2Decompressor().decompress(compressed, BLOCK + 1)),
+    "xz": lambda compressed: len(lzma.LZMADecompressor().decompress(compressed, BLOCK + 1)),
     "snappy": _snappy,
 }
 """How many bytes a block unpacks to; reading stops once the bound is exceeded."""

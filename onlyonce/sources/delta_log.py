@@ -56,7 +56,7 @@ def catalog_location(spark: SparkSession, source: DeltaSource) -> Location:
     return session.place_of_table(where, f"{declared_at(source)}DeltaSource: the table {source.table!r}")
 
 
-# The entries of a registry that stand for data files of a Delta table.
+# The entries of a manifest that stand for data files of a Delta table.
 #
 # `identity` is version and file, `mark` the table's id and the values that all rows of the file share. `ends` is the
 # version after the page on which the file was found.
@@ -64,9 +64,9 @@ def catalog_location(spark: SparkSession, source: DeltaSource) -> Location:
 
 @dataclass(frozen=True)
 class Read:
-    """How far the registry has read the table, and what it has of its batches.
+    """How far the manifest has read the table, and what it has of its batches.
 
-    The registry has versions before `until`, of the table with that id, which was at `at`."""
+    The manifest has versions before `until`, of the table with that id, which was at `at`."""
 
     table_id: str | None = None
     until: int | None = None
@@ -76,7 +76,7 @@ class Read:
 
 
 def read_until(table: Location) -> Read:
-    """Return what the last append to the registry says."""
+    """Return what the last append to the manifest says."""
     entries = manifest.last(table, [BATCH_NO, "ends", "mark", SEEN_AT])
     if entries is None:
         return Read()
@@ -143,7 +143,7 @@ def vanished_versions(pipeline: Pipeline, path: str, version: str) -> Refused:
 
 # The versions of a Delta table that are not registered yet, a page of versions at a time. Nothing is written.
 #
-# Reading begins after the page of the last append to the registry, so only the registry entries of that append are
+# Reading begins after the page of the last append to the manifest, so only the manifest entries of that append are
 # read. A version that can't be read without losing rows raises Refused.
 
 

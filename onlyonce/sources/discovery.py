@@ -1,4 +1,4 @@
-"""Find input that a source has and its registry does not, in groups of one batch each, and input before the start.
+"""Find input that a source has and its manifest does not, in groups of one batch each, and input before the start.
 
 No Spark, and nothing is written except a person's answer about an inbox; `source_files` appends what is found.
 """
@@ -38,7 +38,7 @@ NO_BATCH = -1
 AT_A_LOOK = 10_000
 """About how many objects are counted before they are registered."""
 DECIDED = InputFile("", 0, 0, 0, None)
-"""The registry entry which says that the start is decided, even if no input is before it."""
+"""The manifest entry which says that the start is decided, even if no input is before it."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Inbox:
 
 @dataclass(frozen=True)
 class Registered:
-    """What the registry has.
+    """What the manifest has.
 
     It has the last (size, mtime) by path, what was read by identity, the number of batches, and the last ingestion
     time. For a table it has how far it was read; for objects it has the fields of `listing.Known`. `roots`: the inboxes
@@ -75,7 +75,7 @@ class Registered:
 
 
 def registered(table: Location, pipeline: Pipeline) -> Registered:
-    """Return what the registry of a pipeline's source has."""
+    """Return what the manifest of a pipeline's source has."""
     if isinstance(pipeline.source, DeltaSource):
         read = delta_log.read_until(table)
         return Registered({}, {}, read.batches, read.last_seen, read.until is None, read)
@@ -86,7 +86,7 @@ def registered(table: Location, pipeline: Pipeline) -> Registered:
 
 
 def reading(table: Location, pipeline: Pipeline) -> Reading[Registered]:
-    """Return the reading by which a run follows the registry of a pipeline's source."""
+    """Return the reading by which a run follows the manifest of a pipeline's source."""
     if isinstance(pipeline.source, DeltaSource):  # its last entries suffice
         return Reading(table, lambda at: registered(at, pipeline))
     if api_pipeline.in_store(pipeline):
@@ -107,7 +107,7 @@ def _columns(pipeline: Pipeline) -> list[str]:
 
 
 def _more(there: Registered, entries: pa.Table) -> Registered:
-    """Return what the registry has after these entries, which were added later."""
+    """Return what the manifest has after these entries, which were added later."""
     entries = entries.sort_by(BATCH_NO)
     rows = {name: entries[name].to_pylist() for name in entries.column_names if name not in (SEEN_AT, BATCH_NO, "root")}
     marks = dict(zip(rows["path"], zip(rows["size"], rows["modified_ns"], strict=True), strict=True))
@@ -191,7 +191,7 @@ def groups(inbox: Inbox, there: Registered) -> list[list[InputFile]]:
                 on_disk(inbox.folder),
                 there.known,
                 source.max_bytes_a_batch,
-                with_packed=source.packed,
+                with_compressed=source.compressed,
                 links=source.links,
                 folders=inbox.folders,
                 quoted_within=quoted_within(inbox.pipeline),
@@ -214,7 +214,7 @@ def before(inbox: Inbox) -> list[InputFile]:
         ranges = growing.at_start(
             on_disk(inbox.folder),
             source.start,
-            with_packed=source.packed,
+            with_compressed=source.compressed,
             links=source.links,
             quoted_within=quoted_within(inbox.pipeline),
         )
@@ -231,7 +231,7 @@ def before(inbox: Inbox) -> list[InputFile]:
 
 
 def decided(inbox: Inbox) -> Registered:
-    """Return what the registry would have if the start were decided now."""
+    """Return what the manifest would have if the start were decided now."""
     left_out = before(inbox)
     roots = tuple({file.root: None for file in left_out if file.root})
     if api_pipeline.in_store(inbox.pipeline):
@@ -308,7 +308,7 @@ def _more_objects(there: Registered, entries: pa.Table) -> Registered:
 
 
 def _as_named(inbox: Inbox, there: Registered, files: Iterable[InputFile]) -> list[InputFile]:
-    """Return files with the paths by which the registry knows the inbox.
+    """Return files with the paths by which the manifest knows the inbox.
 
     Raise Refused if only a person knows whether the inbox was moved.
     """
@@ -358,7 +358,7 @@ Said = Literal["moved", "another"]
 
 
 def look_at_inbox(pipeline: Pipeline, said: Said | None) -> Report:
-    """Report how the registry names the inbox and where it is.
+    """Report how the manifest names the inbox and where it is.
 
     With `said`, store whether a new folder has the moved files or other ones."""
     from onlyonce.sources import manifest

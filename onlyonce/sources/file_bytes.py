@@ -149,7 +149,7 @@ class ObjectFile(io.RawIOBase):
         return self._piece[skipped : skipped + wanted]
 
 
-# Packed files: gzip, bzip2, Zstandard, by the ending of the name. A file may be several packed streams in a row.
+# Compressed files: gzip, bzip2, Zstandard, by the ending of the name. A file may be several compressed streams in a row.
 # Damage is noticed as far as the format has checksums.
 
 
@@ -163,18 +163,18 @@ class Zstandard(io.RawIOBase):
     Seeking backwards reads the content from its beginning. The reader of lines does so once, after a header.
     """
 
-    def __init__(self, packed: IO[bytes]) -> None:
-        self._packed = packed
+    def __init__(self, compressed: IO[bytes]) -> None:
+        self._compressed = compressed
         self._begin()
 
     def _begin(self) -> None:
-        self._packed.seek(0)
+        self._compressed.seek(0)
         # Arrow closes the file that it reads when the stream is dropped, so it gets a second one.
-        of_its_own: Any = self._packed
+        of_its_own: Any = self._compressed
         of_its_own = (
             of_its_own.again()
             if isinstance(of_its_own, ObjectFile)
-            else os.fdopen(os.dup(self._packed.fileno()), "rb", buffering=0)
+            else os.fdopen(os.dup(self._compressed.fileno()), "rb", buffering=0)
         )
         self._content, self._at = pa.CompressedInputStream(of_its_own, "zstd"), 0
 
@@ -183,8 +183,8 @@ class Zstandard(io.RawIOBase):
         return True
 
     def fileno(self) -> int:
-        """Return the descriptor of the packed file."""
-        return self._packed.fileno()
+        """Return the descriptor of the compressed file."""
+        return self._compressed.fileno()
 
     def tell(self) -> int:
         """Return the position in the content."""
@@ -208,18 +208,18 @@ class Zstandard(io.RawIOBase):
 
 
 FORMATS: dict[str, Callable[[Any], Any]] = {
-    ".gz": lambda packed: gzip.GzipFile(fileobj=packed), ".bz2": bz2.BZ2File, ".zst": Zstandard,
+    ".gz": lambda compressed: gzip.GzipFile(fileobj=compressed), ".bz2": bz2.BZ2File, ".zst": Zstandard,
 }  # fmt: skip
 
 
-def packing_of(name: str) -> str | None:
-    """Return the ending by which a file is packed; None if it is not."""
+def compression_of(name: str) -> str | None:
+    """Return the ending by which a file is compressed; None if it is not."""
     return next((ending for ending in FORMATS if name.lower().endswith(ending)), None)
 
 
-def unpacked_content(packed: IO[bytes], ending: str) -> Any:
-    """Return the content of an open packed file as a seekable binary file."""
-    return FORMATS[ending](packed)
+def decompressed_content(compressed: IO[bytes], ending: str) -> Any:
+    """Return the content of an open compressed file as a seekable binary file."""
+    return FORMATS[ending](compressed)
 
 
 def is_damage(error: BaseException) -> bool:

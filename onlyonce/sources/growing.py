@@ -3,7 +3,7 @@
 A file is identified by its inode, the inode's birth, and its first line. So a rename changes nothing, and a new file
 under an old name is another file. If a file system records no birth, a new file with the same inode and first line is
 taken for the old one. The last bytes that were read of a file are remembered (`mark`). If the file no longer has them
-at that place, it was cut short or rewritten, and it is refused for good. No Spark and no table: the registry remembers.
+at that place, it was cut short or rewritten, and it is refused for good. No Spark and no table: the manifest remembers.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def new_ranges(
     known: Mapping[str, Known],
     most_bytes: int,
     *,
-    with_packed: bool = False,
+    with_compressed: bool = False,
     links: bool = False,
     folders: Folders | None = None,
     quoted_within: int | None = None,
@@ -64,7 +64,7 @@ def new_ranges(
     """Return the unread part of each file of the folder, in ranges of whole records, by time of last change."""
     asked = _Asked(most_bytes, quoted_within)
     found = sorted(
-        _there(folder, with_packed, links=links, folders=folders or Folders()),
+        _there(folder, with_compressed, links=links, folders=folders or Folders()),
         key=lambda one: (one.modified_ns, one.path),
     )
     with ThreadPoolExecutor(max_workers=THREADS) as pool:
@@ -75,10 +75,10 @@ def new_ranges(
 
 
 def at_start(
-    folder: Path, start: Start, *, with_packed: bool = False, links: bool = False, quoted_within: int | None = None
+    folder: Path, start: Start, *, with_compressed: bool = False, links: bool = False, quoted_within: int | None = None
 ) -> list[InputFile]:
     """Return the input before the start: all whole records of each file that existed then."""
-    everything = new_ranges(folder, {}, 1 << 62, with_packed=with_packed, links=links, quoted_within=quoted_within)
+    everything = new_ranges(folder, {}, 1 << 62, with_compressed=with_compressed, links=links, quoted_within=quoted_within)
     return [one for one in everything if one.refusal is None and before_start(start, one.modified_ns)]
 
 
@@ -107,7 +107,7 @@ def located(file: InputFile, *, links: bool = False) -> tuple[str, str | None]:
             size = os.fstat(now).st_size
             if of_open(now, path) != file.identity:
                 continue
-            is_packed = file_bytes.packing_of(file.path) is not None
+            is_packed = file_bytes.compression_of(file.path) is not None
             same = size == file.size if is_packed else size >= file.ends and _mark(now, file.ends) == file.mark
             return path, None if same else CUT.format(ends=file.ends)
     return file.place, "the file vanished before it was read"
@@ -132,11 +132,11 @@ class _There:
     kind: str | None
 
 
-def _there(folder: Path, with_packed: bool, *, links: bool, folders: Folders) -> list[_There]:
+def _there(folder: Path, with_compressed: bool, *, links: bool, folders: Folders) -> list[_There]:
     found = []
     for entry in folders.entries(str(folder), links=links):
         with suppress(OSError):
-            if file_bytes.packing_of(entry.name) and not with_packed:
+            if file_bytes.compression_of(entry.name) and not with_compressed:
                 continue
             now = entry.stat(follow_symlinks=links)
             place = file_bytes.place_of_file(entry.path, links=links)
@@ -174,7 +174,7 @@ def _new(one: _There, known: Mapping[str, Known], asked: _Asked) -> Iterator[Inp
             )
             yield from (
                 _of_packed(made, one, known, asked)
-                if file_bytes.packing_of(path)
+                if file_bytes.compression_of(path)
                 else _of_open(file, made, seen, asked)
             )
     except FileNotFoundError:
@@ -233,7 +233,7 @@ def _marked(file: int, one: InputFile) -> InputFile:
 def _of_packed(made: InputFile, one: _There, known: Mapping[str, Known], asked: _Asked) -> Iterator[InputFile]:
     if made.identity in known:
         if made.size != made.ends:
-            yield replace(made, refusal="the packed file changed under its name; give new data a new name")
+            yield replace(made, refusal="the compressed file changed under its name; give new data a new name")
         return
     file = accept(
         one.place,

@@ -1,4 +1,4 @@
-"""Decide which ranges of a topic's offsets are read, given the broker's (`Seen`) and the registry's (`Known`) facts.
+"""Decide which ranges of a topic's offsets are read, given the broker's (`Seen`) and the manifest's (`Known`) facts.
 
 Pure.
 """
@@ -24,7 +24,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Known:
-    """What the registry remembers: the topic's first and last id, and by partition where the next batch begins."""
+    """What the manifest remembers: the topic's first and last id, and by partition where the next batch begins."""
 
     first_id: str
     topic_id: str

@@ -46,11 +46,11 @@ class Range:
     """A part of a file: the records that begin in [start, end). Nothing after `size` is read.
 
     key             stands for the file
-    packed          the ending of a packed file, which is one range, in bytes of its content
+    compressed          the ending of a compressed file, which is one range, in bytes of its content
     skipped         how many records at the beginning are left out (a header)
     inode           the file may be renamed during the read; another file under its name is not read in its place
     most            a record of more bytes is not read; its beginning and the reason are kept
-    etag, bytes     for an object, packed or not: its ETag and size
+    etag, bytes     for an object, compressed or not: its ETag and size
     quoted_within   for CSV: the bytes of a record within which a quote is closed
     cuts            for CSV: the places at which the range may be cut
     """
@@ -60,7 +60,7 @@ class Range:
     start: int
     end: int
     size: int
-    packed: str | None = None
+    compressed: str | None = None
     skipped: int = 0
     inode: Inode | None = None
     most: int = records.DEFAULT
@@ -82,12 +82,12 @@ def read(spark: SparkSession, ranges: Iterable[Range], read_on: Work, schema: St
     return worker.each(spark, tasks, of_task, schema)
 
 
-def packed(path: str, key: int, ending: str, **others: Any) -> Range:
-    """Return the range of a whole packed file.
+def compressed(path: str, key: int, ending: str, **others: Any) -> Range:
+    """Return the range of a whole compressed file.
 
     Positions count in its uncompressed content. `others`: further fields of `Range`.
     """
-    return Range(path, key, 0, MOST, MOST, packed=ending, **others)
+    return Range(path, key, 0, MOST, MOST, compressed=ending, **others)
 
 
 def lines(part: Range) -> Iterator[pa.RecordBatch]:
@@ -149,7 +149,7 @@ class _Begun:
 
 
 def _cut(whole: Range) -> Iterator[Range]:
-    if whole.packed:
+    if whole.compressed:
         yield whole
         return
     if whole.quoted_within is not None:
@@ -180,7 +180,7 @@ def _together(parts: Iterable[Range]) -> Iterator[list[Range]]:
 def _opened(part: Range) -> Iterator[IO[bytes]]:
     with ExitStack() as held:
         try:
-            file = held.enter_context(opened(FileAt(part.path, part.bytes, part.etag), part.packed))
+            file = held.enter_context(opened(FileAt(part.path, part.bytes, part.etag), part.compressed))
             if part.etag:
                 yield file
                 return

@@ -1,6 +1,6 @@
 """List the files or objects of an inbox, count their records, and check each again when its batch begins.
 
-No Spark and no table: the registry (`source_files`) decides what is new. The cost is linear in the number of files:
+No Spark and no table: the manifest (`source_files`) decides what is new. The cost is linear in the number of files:
 about 0.03 ms of one core and 0.5 KB for each. Comparing the size and time of a known file costs 0.01 ms.
 """
 
@@ -106,7 +106,7 @@ def records(lines: Iterable[tuple[str, int]], unreadable: Container[str]) -> int
 
 @dataclass(frozen=True)
 class _Found:
-    """An entry of the inbox: where it is opened, its name in the registry, and the refusal of its name or kind."""
+    """An entry of the inbox: where it is opened, its name in the manifest, and the refusal of its name or kind."""
 
     path: str
     name: str
@@ -123,7 +123,7 @@ def new_files(
     links: bool = False,
     folders: Folders | None = None,
 ) -> Iterator[InputFile]:
-    """Yield the files of the inbox that are not `known` with this size and mtime, by path. Called by the registry.
+    """Yield the files of the inbox that are not `known` with this size and mtime, by path. Called by the manifest.
 
     `links`: whether links are followed. `folders`: how folders below are treated. An unreadable file raises no error,
     but has a `refusal`; a file that vanishes meanwhile is left out.
@@ -184,13 +184,13 @@ def accept(path: str, name: str, size: int, modified_ns: int, layout: Layout = N
 
     Raise Changed or FileNotFoundError for an object.
     """
-    packed_as = file_bytes.packing_of(name)
+    compressed_as = file_bytes.compression_of(name)
     try:
         if callable(layout):
             return InputFile(name, size, modified_ns, layout(FileAt(path, size, etag)), None)
-        if packed_as and not size:
+        if compressed_as and not size:
             raise EOFError("it is empty")
-        content = partial(opened, FileAt(path, size, etag), packed_as)
+        content = partial(opened, FileAt(path, size, etag), compressed_as)
         if layout is None:
             return InputFile(name, size, modified_ns, _count_lines(content), None)
         lines, cuts = _csv_records(content, layout.quoted_within)
@@ -198,15 +198,15 @@ def accept(path: str, name: str, size: int, modified_ns: int, layout: Layout = N
         lines = 0 if refusal else lines - (layout.header is not None)
         # No part begins at the end of the file. A compressed file is not cut: its positions count in its uncompressed
         # content.
-        parts = () if packed_as else tuple(cut for cut in cuts if cut < size)
+        parts = () if compressed_as else tuple(cut for cut in cuts if cut < size)
         return InputFile(name, size, modified_ns, lines, refusal, cuts=parts, quoted_within=layout.quoted_within)
     except Damaged as error:
         return InputFile(name, size, modified_ns, 0, str(error))
     except Exception as error:
         if etag and isinstance(error, FileNotFoundError):
             raise
-        if packed_as and file_bytes.is_damage(error):
-            reason = f"the {packed_as} file is cut short or damaged ({error}); put it in again under a new name"
+        if compressed_as and file_bytes.is_damage(error):
+            reason = f"the {compressed_as} file is cut short or damaged ({error}); put it in again under a new name"
         elif isinstance(error, OSError):
             reason = f"the file can't be read: {error.strerror}; when it can, give it a new name"
         else:
@@ -225,7 +225,7 @@ def listing_refusal(path: str, name: str, *, replaced: bool) -> str | None:
     if name != path:
         return "the file's name is not UTF-8; give it another name"
     if path.lower().endswith(file_bytes.LEFT_ALONE):
-        return "the file's name says that it is compressed; put it in unpacked, without that ending"
+        return "the file's name says that it is compressed; put it in decompressed, without that ending"
     return None
 
 
@@ -257,16 +257,16 @@ def cuts_at(ends: file_bytes.Ends, last: int) -> Iterator[int]:
 
 
 @contextmanager
-def opened(at: FileAt, packed_as: str | None) -> Iterator[IO[bytes]]:
+def opened(at: FileAt, compressed_as: str | None) -> Iterator[IO[bytes]]:
     """Yield the content of a regular file, or of an object.
 
-    `packed_as` is given apart from the path, since a followed link has another name than its file.
+    `compressed_as` is given apart from the path, since a followed link has another name than its file.
     """
     plain: Any = ObjectFile(*at) if at.etag else open(file_bytes.opened_file(at.path), "rb", buffering=0)  # noqa: PTH123, SIM115 - a descriptor
     with plain as file:
-        if packed_as:
-            with file_bytes.unpacked_content(file, packed_as) as unpacked:
-                yield unpacked
+        if compressed_as:
+            with file_bytes.decompressed_content(file, compressed_as) as decompressed:
+                yield decompressed
         else:
             yield file
 
@@ -310,7 +310,7 @@ def changed(file: InputFile, *, links: bool = False) -> str | None:
 # List objects below a prefix of an object store.
 #
 # An object is identified by its key and its ETag. A million objects are listed in pages, and one page is in memory. The
-# registry's facts take sixteen bytes for each object, and new objects are registered some thousand at a time. An object
+# manifest's facts take sixteen bytes for each object, and new objects are registered some thousand at a time. An object
 # that was replaced since its page was listed can't be counted, so the next listing takes it. `folders` decides which
 # objects deeper below the prefix are input. A prefix that was lost looks like one without objects.
 
@@ -333,9 +333,9 @@ NONE: Hashes = np.zeros(0, np.uint64)
 
 @dataclass(frozen=True)
 class Known:
-    """The objects of the registry: sorted hashes of their names, and hashes of the last known ETag of each.
+    """The objects of the manifest: sorted hashes of their names, and hashes of the last known ETag of each.
 
-    Two names would have one hash in one of four hundred thousand registries of a hundred million objects. Then the
+    Two names would have one hash in one of four hundred thousand manifests of a hundred million objects. Then the
     second object is refused, and reported.
     """
 
@@ -351,7 +351,7 @@ class Known:
 
 
 def known_objects(registered: Iterable[pa.RecordBatch], before: Known = Known()) -> Known:
-    """Return the objects known before and the objects in batches of the registry, in their order.
+    """Return the objects known before and the objects in batches of the manifest, in their order.
 
     `registered`: the columns batch_no, path and mark.
     """
@@ -373,7 +373,7 @@ def new_objects(
 ) -> Iterator[list[InputFile]]:
     """Yield the objects below a prefix that are not known with this ETag, about `most` at a time, each part by name.
 
-    `named`: the prefix as the registry has it.
+    `named`: the prefix as the manifest has it.
     """
     with ThreadPoolExecutor(max_workers=DECODED_AT_ONCE if callable(layout) else AT_ONCE) as pool:
         for some in _parts(_fresh_objects(prefix, named, there, folders or Folders()), most):

@@ -1,4 +1,4 @@
-"""The registry of a source: an append-only Delta table in which the driver notes new input, cut into batches once.
+"""The manifest of a source: an append-only Delta table in which the driver notes new input, cut into batches once.
 
 Receive streams that table, one of its data files (one batch) at a time, and reads the input that it names. So a replay,
 a second driver and a new incarnation read the same input.
@@ -71,16 +71,16 @@ def last_entry(entries: pa.Table | pa.RecordBatch) -> tuple[int | None, datetime
 
 
 def name(table: Location) -> str:
-    """Return the log's name for a registry of an instance: its table, and the source if there are several."""
+    """Return the log's name for a manifest of an instance: its table, and the source if there are several."""
     above = table.parent
     return f"{above.name}/{table.name}" if above.parent.name == stored_names.SOURCES_FOLDER else table.name
 
 
 def last_batches(instance: str) -> dict[str, int]:
-    """Return the number of the last batch of each registry of an instance, by its name."""
+    """Return the number of the last batch of each manifest of an instance, by its name."""
     tables = [table for table in attempt_files.of(instance) if opening.any_in(table)]
     found = {name(table): last_batch(table) for table in tables}
-    return {registry: number for registry, number in found.items() if number is not None}
+    return {manifest: number for manifest, number in found.items() if number is not None}
 
 
 def last_batch(table: Location) -> int | None:
@@ -105,7 +105,7 @@ def batches(entries: pa.Table, records: str) -> list[tuple[int, int, datetime]]:
 
 
 def folder(pipeline: Pipeline, instance: str) -> Location:
-    """Return where the registry of an instance is; each of several sources has its own folder."""
+    """Return where the manifest of an instance is; each of several sources has its own folder."""
     home = settings.data_location(instance)
     return home / stored_names.SOURCES_FOLDER / pipeline.part.name if pipeline.part else home
 
@@ -120,7 +120,7 @@ def batch(spark: SparkSession, table: Location, batch_no: int) -> DataFrame:
 
 
 def stream(spark: SparkSession, table: Location, start: int) -> DataFrame:
-    """Return a registry as a stream, one data file (one batch) at a time.
+    """Return a manifest as a stream, one data file (one batch) at a time.
 
     A new incarnation that has nothing to read yet begins with the last entry, whose batch it knows.
     """
@@ -133,24 +133,24 @@ def stream(spark: SparkSession, table: Location, start: int) -> DataFrame:
     )
 
 
-# What one run has read of a registry.
+# What one run has read of a manifest.
 #
-# To read a whole registry means to open a file for each of its batches, and a long run reads it several times a second.
+# To read a whole manifest means to open a file for each of its batches, and a long run reads it several times a second.
 # So each further reading opens only the files that were added since, and costs as much after a year as on the first
-# day. Only one thread of a run may read a registry. A table that was dropped and created again is not noticed, but its
+# day. Only one thread of a run may read a manifest. A table that was dropped and created again is not noticed, but its
 # run is fenced.
 
 
 Known = TypeVar("Known")
 Readings = dict[str, "Reading[Any]"]
-"""The readings of a run, by the registry's place."""
+"""The readings of a run, by the manifest's place."""
 
 
 class Reading(Generic[Known]):
-    """What a run knows of the registry at a location.
+    """What a run knows of the manifest at a location.
 
     whole   computes it from all entries
-    more    computes it from what was known and these columns of the new entries; None: the registry is read as a whole
+    more    computes it from what was known and these columns of the new entries; None: the manifest is read as a whole
             whenever it has new entries
     """
 
@@ -205,5 +205,5 @@ class Reading(Generic[Known]):
 
 
 def reading_of(readings: Readings | None, at: Location, make: Callable[[], Reading[Known]]) -> Reading[Known]:
-    """Return the run's reading of the registry at a location, made at the first call; without a run a new reading."""
+    """Return the run's reading of the manifest at a location, made at the first call; without a run a new reading."""
     return make() if readings is None else readings.setdefault(str(at), make())

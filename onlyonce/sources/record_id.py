@@ -63,7 +63,7 @@ def identity(path: Path) -> str | None:
 def of_open(file: int, path: str) -> str | None:
     """Return the identity of an open file."""
     head = os.pread(file, HEAD, 0)
-    cut = len(head) if file_bytes.packing_of(path) else head.find(b"\n") + 1
+    cut = len(head) if file_bytes.compression_of(path) else head.find(b"\n") + 1
     if not cut and len(head) < HEAD:
         return None
     born = _born(file)
@@ -107,14 +107,14 @@ def opened(path: str) -> Iterator[int]:
 
 # Inboxes that were moved.
 #
-# A file is identified by the path that it had when its inbox was first read, wherever the folder is now. The registry
-# keeps these first paths. A file next to the registry has the current place of each moved folder. Only a person writes
+# A file is identified by the path that it had when its inbox was first read, wherever the folder is now. The manifest
+# keeps these first paths. A file next to the manifest has the current place of each moved folder. Only a person writes
 # it, by `onlyonce inbox`. A run that finds its inbox at another place refuses to start until that is done, and never
 # reads old files as new input.
 
 
 Moved = Mapping[str, str]
-"""A folder as the registry names it → where it is now."""
+"""A folder as the manifest names it → where it is now."""
 
 
 def moved_inboxes_of(pipeline: str) -> Moved:
@@ -128,7 +128,7 @@ def moved_inboxes_of(pipeline: str) -> Moved:
 
 
 def tell_moved(pipeline: str, named: str, folder: str) -> None:
-    """Store that the folder which the registry calls `named` is now at `folder`."""
+    """Store that the folder which the manifest calls `named` is now at `folder`."""
     at = _file(pipeline)
     stores.of(at).put(at, json.dumps({**moved_inboxes_of(pipeline), named: folder}, indent=1, sort_keys=True).encode())
 
@@ -140,7 +140,7 @@ def place_in_inbox(path: str, moved: Moved) -> str:
 
 
 def named_inbox(pipeline: str, folder: str, roots: Collection[str], moved: Moved) -> str:
-    """Return the registry's name for an inbox; `roots` are the folders of its files, the last one last.
+    """Return the manifest's name for an inbox; `roots` are the folders of its files, the last one last.
 
     Raise Refused if only a person knows whether the inbox was moved."""
     for name, there in moved.items():

@@ -1,4 +1,4 @@
-"""The inbox of files, read by our own registry.
+"""The inbox of files, read by our own manifest.
 
 Spark's file source does not notice a file that is replaced under its name. It has no positions, and fails or loses rows
 if a file vanishes. So the driver lists the inbox and appends new files to the Delta table `files`. Receive streams that
@@ -59,7 +59,7 @@ NO_PLACE = -1
 
 
 def inbox_of(pipeline: Pipeline, instance: str, max_files: int | None, skipped: set[str] | None = None) -> Inbox:
-    """Return where a pipeline's files come in, and the registry of an instance.
+    """Return where a pipeline's files come in, and the manifest of an instance.
 
     `skipped`: listings add the folders that they skip.
     """
@@ -97,9 +97,9 @@ def register(
     reading: Reading[discovery.Registered] | None = None,
     corrected: Corrections = NOTHING,
 ) -> int:
-    """Append new input of the inbox to the registry, and return the number of new entries.
+    """Append new input of the inbox to the manifest, and return the number of new entries.
 
-    `reading`: what the run has read of the registry before.
+    `reading`: what the run has read of the manifest before.
 
     The transaction of the append is numbered, so if two drivers list concurrently, one wins and the other lists again.
     A file that was replaced under its old name becomes an entry with a refusal, which counts as one invalid record.
@@ -182,13 +182,13 @@ def waiting(inbox: Inbox) -> list[list[InputFile]]:
 
 
 def stream(spark: SparkSession, inbox: Inbox, start: int) -> DataFrame:
-    """Return the registry as a stream, one data file (the files of one batch) at a time."""
+    """Return the manifest as a stream, one data file (the files of one batch) at a time."""
     return manifest.stream(spark, inbox.table, start)
 
 
 @dataclass(frozen=True)
 class Listed:
-    """The files of one batch by name, the batch's number in the registry, and its ingestion time."""
+    """The files of one batch by name, the batch's number in the manifest, and its ingestion time."""
 
     files: list[InputFile]
     batch_no: int
@@ -209,12 +209,12 @@ class Listed:
 
 
 def listed(batch: DataFrame, moved: Moved | None = None) -> Listed:
-    """Return the entries of a batch of the registry's stream; none in the first batch of an empty inbox."""
+    """Return the entries of a batch of the manifest's stream; none in the first batch of an empty inbox."""
     # Times leave Spark as numbers: collected as datetimes they would be in the driver's own time zone.
     rows = sorted(batch.withColumn(SEEN_AT, F.unix_micros(SEEN_AT)).collect(), key=lambda row: row.path)
     if not rows:
         return Listed([], NO_BATCH, datetime.now(UTC))
-    # Input before the source's start is in the registry, but belongs to no batch.
+    # Input before the source's start is in the manifest, but belongs to no batch.
     files = [] if rows[0].batch_no == NO_BATCH else [_where(_file(row), moved or {}) for row in rows]
     return Listed(files, rows[0].batch_no, EPOCH + timedelta(microseconds=rows[0].seen_at))
 
@@ -253,7 +253,7 @@ def _changed(pipeline: Pipeline, file: InputFile) -> str | None:
 def lines(spark: SparkSession, pipeline: Pipeline, files: list[InputFile], bad: dict[str, str]) -> tuple[Lines, int]:
     """Return the lines of a batch (for a source with columns its records), and how many records there must be.
 
-    The count comes from the registry, which counted the records when the file was accepted. The reader counts another
+    The count comes from the manifest, which counted the records when the file was accepted. The reader counts another
     way, so conservation is a real check. A file that can't be read counts as one record.
     """
     readable = [f for f in files if f.path not in bad]
@@ -283,7 +283,7 @@ def _places(pipeline: Pipeline, files: list[InputFile]) -> RecordPlaces:
     whole = {record_id.of_file(file.path): file.place for file in files}
     names = whole | {key(file): file.identity if of_table else file.place for file in files}
     return RecordPlaces(
-        names, counts, {key(file) for file in files if file_bytes.packing_of(file.path)} if counts == "byte" else ()
+        names, counts, {key(file) for file in files if file_bytes.compression_of(file.path)} if counts == "byte" else ()
     )
 
 
@@ -304,7 +304,7 @@ def _range(pipeline: Pipeline, file: InputFile) -> line_reader.Range:
         "most": source.max_record_bytes,
         "quoted_within": file.quoted_within,
     }
-    path, ending = file.place, file_bytes.packing_of(file.path)
+    path, ending = file.place, file_bytes.compression_of(file.path)
     if api_pipeline.in_store(pipeline):
         asked |= {"etag": file.mark, "bytes": file.size}
     elif file.identity:

@@ -1,4 +1,4 @@
-"""A topic of Kafka as a source: its registry of offsets, its batches, and the changes in Debezium's envelopes.
+"""A topic of Kafka as a source: its manifest of offsets, its batches, and the changes in Debezium's envelopes.
 
 Envelopes are taken apart by a Python expression over a column of lines (`onlyonce/core/line_values.py`), not by a
 parser of the JVM. An envelope in Avro comes as JSON (`message_formats`), so a change does not depend on how
@@ -97,7 +97,7 @@ def _change(line: bytes | None, read: Callable[[str], Change]) -> Change:
 
 @dataclass(frozen=True)
 class Ranges:
-    """The ranges of one batch, the batch's number in the registry, and its ingestion time."""
+    """The ranges of one batch, the batch's number in the manifest, and its ingestion time."""
 
     pipeline: Pipeline
     source: Kafka
@@ -131,7 +131,7 @@ class Ranges:
         return {**said, "schemas": named} if named else said
 
     def unreadable(self) -> dict[str, Any]:
-        """Return what is lost when the batch begins, and which schemas the registry does not have.
+        """Return what is lost when the batch begins, and which schemas the manifest does not have.
 
         The batch row keeps this, so that a replay decides the same."""
         return self._lost_now() | kafka_messages.unknown_schemas(self.source, self._schemas_now())
@@ -213,7 +213,7 @@ class Ranges:
         return [(reason, record_id.of_file(place), -1 - first) for reason, place, first in found]
 
 
-# The topic and its registry.
+# The topic and its manifest.
 #
 # The driver appends new ranges of offsets, in batches, to the Delta table `ranges`. Receive streams that table, and
 # Spark's connector reads each batch's ranges as a bounded read. The connector's own stream does not notice that a topic
@@ -240,7 +240,7 @@ class Bounds:
 class Topic:
     """A topic as the source of one instance, and the table `ranges` that remembers its offsets.
 
-    `readings`: what the run has read of its registries.
+    `readings`: what the run has read of its manifests.
     """
 
     pipeline: Pipeline
@@ -251,7 +251,7 @@ class Topic:
     readings: readings.Readings | None = None
 
     def register(self, spark: SparkSession, driver: Driver, now: datetime, corrected: Corrections = NOTHING) -> int:
-        """Append new ranges of the topic to the registry, and return their number.
+        """Append new ranges of the topic to the manifest, and return their number.
 
         A bounded run reads what existed when it began, so that a retry reads the same. Raise Refused for lost messages,
         and if the bounds differ from the unfinished bounded run's bounds.
@@ -263,7 +263,7 @@ class Topic:
             lambda: readings.Reading(self.table, _entries, session.schema_of(SCHEMA).names, _more),
         )
         for _ in range(LOOKS):
-            # Both values come from one read of the registry. If another driver adds ranges after it, the transaction's
+            # Both values come from one read of the manifest. If another driver adds ranges after it, the transaction's
             # number is taken.
             app_id = stored_names.transaction(self.instance, stored_names.RANGES_BY)
             entries = reading.look()
@@ -275,7 +275,7 @@ class Topic:
             if not found:
                 return 0
             last, seen = readings.last_entry(entries)
-            arrival = corrected.following(now, self.registry, last, seen)
+            arrival = corrected.following(now, self.manifest, last, seen)
             rows = _rows(last, cut(found, self.source.max_offsets_a_batch), str(self.bounds or ""), arrival)
             if readings.append(reading.table, SCHEMA, rows, driver, number, app_id):
                 return len(rows)
@@ -286,7 +286,7 @@ class Topic:
         )
 
     @property
-    def registry(self) -> str:
+    def manifest(self) -> str:
         """Return the log's name for the table `ranges`."""
         return readings.name(self.table)
 
@@ -311,7 +311,7 @@ class Topic:
         )
 
     def stream(self, spark: SparkSession, start: int) -> DataFrame:
-        """Return the registry as a stream, a batch at a time."""
+        """Return the manifest as a stream, a batch at a time."""
         return readings.stream(spark, self.table, start)
 
     def listed(self, spark: SparkSession, batch: DataFrame) -> Ranges:
@@ -360,7 +360,7 @@ def topic_of(
     bounds: Bounds | None = None,
     found: readings.Readings | None = None,
 ) -> Topic:
-    """Return the topic of a pipeline, with the registry of an instance. `found`: the run's readings of registries."""
+    """Return the topic of a pipeline, with the manifest of an instance. `found`: the run's readings of manifests."""
     return Topic(
         pipeline, source, instance, readings.folder(pipeline, instance) / stored_names.RANGES_MANIFEST, bounds, found
     )

@@ -44,7 +44,7 @@ change data feed. The table's log has their values as strings, which are convert
 
 
 def shared_columns_of(mark: str) -> Shared:
-    """Return the shared columns in the registry's entry of a data file."""
+    """Return the shared columns in the manifest's entry of a data file."""
     return tuple((name, value, kind) for name, value, kind in json.loads(mark)[stored_names.MARK_SHARED])
 
 

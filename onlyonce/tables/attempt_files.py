@@ -12,7 +12,7 @@ from onlyonce.core import locations, stored_names
 from onlyonce.core.locations import Location, below
 from onlyonce.tables import opening, stores
 
-NAMES = (stored_names.FILES_MANIFEST, stored_names.RANGES_MANIFEST, stored_names.TURNS_MANIFEST)
+NAMES = (stored_names.FILES_MANIFEST, stored_names.RANGES_MANIFEST, stored_names.SOURCE_BATCHES_MANIFEST)
 
 
 def of(instance: str) -> list[Location]:

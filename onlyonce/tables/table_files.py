@@ -183,7 +183,7 @@ def is_ours(path: Location) -> bool:
     return opening.any_in(path) and opening.table(path).metadata().configuration.get(KEEPS) == stored_names.DELETED_NOTE
 
 
-# The rows of `events`, or of a registry, for a reader without Spark: an Arrow dataset over its files.
+# The rows of `events`, or of a manifest, for a reader without Spark: an Arrow dataset over its files.
 #
 # delta-rs's own dataset reads through a file system written in Python. If a read stops early (the first rows of many),
 # its threads then wait for an interpreter that is ending. The process crashes at its exit, or never ends (deltalake

@@ -1,7 +1,7 @@
 """Test whether a source keeps its contract: `onlyonce conform`, see docs/how-to/own-source.md.
 
 The source is read in pieces, each piece twice, and then at once: all must give the same records with the same ids. It
-uses the product's own code (registry, ranges, readers, ids) with scratch registries, and changes nothing of the
+uses the product's own code (manifest, ranges, readers, ids) with scratch manifests, and changes nothing of the
 pipeline. All ids are held in memory, so try it on a part of the data, which must not change meanwhile.
 """
 

@@ -95,7 +95,7 @@ def file_for_target(name: str, files: Sequence[Path], inbox: Path, folder: Path)
 
 # Why the comparison is exact. All files are in the copy before the first run, under the same names and paths. So each
 # platform lists the same sorted names and cuts them into the same batches, killed or not (`max_files_a_batch`; the
-# registry's append is one transaction). The max event time before a batch is then the same, and so is what is late. The
+# manifest's append is one transaction). The max event time before a batch is then the same, and so is what is late. The
 # input is declared ended in each run, so that no window waits, and none closes by silence, which depends on the clock.
 # One dependence on the clock is left: `max_ahead` asks whether an event time is too far in the future. So input dated
 # after now may be judged otherwise a minute later.

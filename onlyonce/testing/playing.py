@@ -479,11 +479,11 @@ class Play:
         for root in self.pipeline.roots():
             self._write(root, before, None)
 
-    def fold_late(self) -> None:
+    def include_late(self) -> None:
         """Fold in the late rows of outputs that are declared so, as the end of a run does."""
         for root in self.pipeline.roots():
             late = {window_of(row) for row in self.late[root.name]}
-            if root.late == "recompute" and late:
+            if root.late == "backfill" and late:
                 self.backfill(root, None if isinstance(root.window, Session) else late)
 
     def backfill(self, root: Output, only: set[Window] | None = None) -> None:

@@ -48,7 +48,7 @@ def run(pipeline: Pipeline, *steps: Step, close: bool = False, lookups: Mapping[
     """Return what becomes of these rows: `run(PIPELINE, [row, …], then([row, …]), close=True)`.
 
     Each list of rows is a batch. `close`: the input has ended, so every window closes, as by `onlyonce run --close`.
-    Late rows of an output with late='recompute' are folded in at the end. `lookups`: the tables of the pipeline's
+    Late rows of an output with late='backfill' are included at the end. `lookups`: the tables of the pipeline's
     lookups by name, each a list of rows or a DataFrame; every batch sees the same. Raise the platform's errors: Refused
     for a declaration or function that can't work.
     """
@@ -69,7 +69,7 @@ def run(pipeline: Pipeline, *steps: Step, close: bool = False, lookups: Mapping[
                 play.batch(taken[-1])
         if close:
             play.close()
-        play.fold_late()
+        play.include_late()
     invalid = [row for one in taken for row in one.invalid]
     rows = {name: target.rows() for name, target in play.targets.items()}
     duplicates, kept = sum(one.duplicates for one in taken), sum(one.kept.num_rows for one in taken)

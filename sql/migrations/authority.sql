@@ -45,7 +45,7 @@ CREATE TABLE onlyonce_private.units (
     CONSTRAINT units_unique_id PRIMARY KEY (unique_id),
     CONSTRAINT units_identity_is_the_unique_id
         CHECK (unique_id = incarnation || '/' || batch_id || '/' || sink || '/' || partition),
-    CONSTRAINT units_kind_known CHECK (kind IN ('data', 'witness', 'plain')),
+    CONSTRAINT units_kind_known CHECK (kind IN ('data', 'reference', 'plain')),
     CONSTRAINT units_only_plain_is_written_again CHECK (writes = 1 OR kind = 'plain'),
     CONSTRAINT units_count_look_ups CHECK (lookups_spared >= 0 AND false_positives >= 0)
 ) WITH (autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);

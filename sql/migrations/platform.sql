@@ -151,9 +151,9 @@ COMMENT ON COLUMN onlyonce_private.batches.false_positives IS 'the sum over its 
 COMMENT ON COLUMN onlyonce_private.batches.lookups IS 'The version of each lookup, fixed when the batch begins: a replay sees the same.';
 COMMENT ON COLUMN onlyonce_private.batches.source_progress IS 'How far each of several sources had come, fixed when the batch begins: a replay sees the same.';
 
-CREATE TABLE onlyonce_private.closes (
+CREATE TABLE onlyonce_private.watermark_markers (
     incarnation       text NOT NULL REFERENCES onlyonce_private.incarnations,
-    close_no      bigint NOT NULL,
+    marker_no      bigint NOT NULL,
     epoch         bigint NOT NULL,
     kind          text NOT NULL,
     state         text NOT NULL DEFAULT 'begun',
@@ -166,15 +166,15 @@ CREATE TABLE onlyonce_private.closes (
     begun_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
     committed_at  timestamptz,
     source_progress_after jsonb,
-    CONSTRAINT closes_once PRIMARY KEY (incarnation, close_no),
-    CONSTRAINT closes_committed_has_its_time CHECK ((state = 'committed') = (committed_at IS NOT NULL)),
+    CONSTRAINT watermark_markers_once PRIMARY KEY (incarnation, marker_no),
+    CONSTRAINT watermark_markers_committed_has_its_time CHECK ((state = 'committed') = (committed_at IS NOT NULL)),
     -- A close by which a source that is idle, or was retired, holds the watermark back no more.
-    CONSTRAINT closes_kind_known CHECK (kind IN ('ended', 'silent', 'idle'))
+    CONSTRAINT watermark_markers_kind_known CHECK (kind IN ('ended', 'silent', 'idle'))
 ) WITH (autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_scale_factor = 0.01, autovacuum_analyze_scale_factor = 0.01);
 -- What each batch, each start and each collection asks, whatever the length of the log.
-CREATE INDEX closes_by_version ON onlyonce_private.closes (incarnation, delta_version) WHERE state = 'committed';
-CREATE INDEX closes_begun ON onlyonce_private.closes (incarnation) WHERE state = 'begun';
-COMMENT ON TABLE onlyonce_private.closes IS
+CREATE INDEX watermark_markers_by_version ON onlyonce_private.watermark_markers (incarnation, delta_version) WHERE state = 'committed';
+CREATE INDEX watermark_markers_begun ON onlyonce_private.watermark_markers (incarnation) WHERE state = 'begun';
+COMMENT ON TABLE onlyonce_private.watermark_markers IS
     'Control rows that the receive driver wrote between batches: the input ended, or the source fell silent.';
 
 -- Rows that are only added: the visibility map is kept up, so that an index alone answers.
@@ -505,8 +505,8 @@ CREATE TABLE onlyonce_private.long_runs (
     driver        text NOT NULL DEFAULT '',
     every         interval NOT NULL DEFAULT interval '0',
     lost_after    interval NOT NULL DEFAULT interval '0',
-    turns         bigint NOT NULL DEFAULT 0,
-    turn_at       timestamptz,
+    rounds        bigint NOT NULL DEFAULT 0,
+    round_at       timestamptz,
     started_at    timestamptz,
     heartbeat_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     stop_asked_at timestamptz,
@@ -820,19 +820,19 @@ COMMENT ON TABLE onlyonce_private.states IS 'What Spark told of the state of an 
 COMMENT ON COLUMN onlyonce_private.states.rows IS
     'Of a join: the rows that came less those that went, over all batches of the incarnation. NULL once a batch was not looked at, since a driver was killed behind it.';
 
--- Registries are append-only, so the correction of what a driver with a wrong clock has registered is a fact of the log. Each correction of an instance
+-- Manifests are append-only, so the correction of what a driver with a wrong clock has registered is a fact of the log. Each correction of an instance
 -- replaces the one before.
 CREATE TABLE onlyonce_private.corrected_arrivals (
     instance     text        NOT NULL,
-    registry     text        NOT NULL,
+    manifest     text        NOT NULL,
     batch_no     bigint      NOT NULL,
     arrival      timestamptz NOT NULL,
     corrected_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    CONSTRAINT corrected_arrivals_once PRIMARY KEY (instance, registry),
+    CONSTRAINT corrected_arrivals_once PRIMARY KEY (instance, manifest),
     CONSTRAINT corrected_arrivals_of_an_instance FOREIGN KEY (instance) REFERENCES onlyonce_private.pipelines ON DELETE CASCADE
 ) WITH (autovacuum_vacuum_threshold = 50, autovacuum_vacuum_scale_factor = 0);
 COMMENT ON TABLE onlyonce_private.corrected_arrivals IS
-    'Registered input whose arrival was ahead of the clock: the batches of a registry up to this number count as arrived at this time at the latest.';
+    'Registered input whose arrival was ahead of the clock: the batches of a manifest up to this number count as arrived at this time at the latest.';
 
 -- When the last committed input of each instance arrived. Within an incarnation arrivals do not move back, so its last batch has the latest.
 CREATE VIEW onlyonce_private.last_arrivals AS

@@ -1,6 +1,6 @@
 -- corrected --
 -- The corrections of an instance.
-SELECT registry, batch_no, arrival FROM onlyonce_private.corrected_arrivals WHERE instance = :instance
+SELECT manifest, batch_no, arrival FROM onlyonce_private.corrected_arrivals WHERE instance = :instance
 
 -- now --
 -- The floor of an instance, this clock, its bucket, and the bucket after the last one below the floor that a batch has
@@ -20,8 +20,8 @@ WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'begun' ORDER
 DELETE FROM onlyonce_private.corrected_arrivals WHERE instance = :instance
 
 -- correct --
--- What a registry has now counts as arrived at this time at the latest.
-INSERT INTO onlyonce_private.corrected_arrivals (instance, registry, batch_no, arrival) VALUES (:instance, :registry, :batch_no, :arrival)
+-- What a manifest has now counts as arrived at this time at the latest.
+INSERT INTO onlyonce_private.corrected_arrivals (instance, manifest, batch_no, arrival) VALUES (:instance, :manifest, :batch_no, :arrival)
 
 -- lower_floor --
 -- Only over buckets that no batch has used, so that no removed id counts as live again.
@@ -35,9 +35,9 @@ UPDATE onlyonce_private.batches b SET source_progress_after = (
 FROM onlyonce_private.incarnations l
 WHERE l.incarnation = b.incarnation AND l.instance = :instance AND l.query = 'receive' AND b.source_progress_after <> '{}' AND b.ingestion_time > :arrival
 
--- correct_closes --
+-- correct_markers --
 -- Closes repeat these times, so correct them too.
-UPDATE onlyonce_private.closes b SET source_progress_after = (
+UPDATE onlyonce_private.watermark_markers b SET source_progress_after = (
     SELECT jsonb_object_agg(name, CASE WHEN (told->>'seen')::bigint > :micros THEN jsonb_set(told, '{seen}', to_jsonb(CAST(:micros AS bigint))) ELSE told END)
     FROM jsonb_each(b.source_progress_after) each (name, told))
 FROM onlyonce_private.incarnations l

@@ -100,8 +100,8 @@ WHERE l.instance = :instance AND l.query = :output AND l.state <> 'closed'
 -- maximum one commit after its rows, in its own control row. A stream that has read only the rows has not closed
 -- windows by this maximum yet. The values never move back, so the last rows of each incarnation suffice: one of the last two
 -- batches has an id catalog, or is before the version.
-SELECT max(greatest(batch.max_event_time_after, close.max_event_time)) AS max_event_time, max(close.ended_event_time) AS ended,
-       max(close.idle_event_time) AS silent_max_event_time, max(close.idle_clock) AS silent_clock
+SELECT max(greatest(batch.max_event_time_after, marker.max_event_time)) AS max_event_time, max(marker.ended_event_time) AS ended,
+       max(marker.idle_event_time) AS silent_max_event_time, max(marker.idle_clock) AS silent_clock
 FROM onlyonce.incarnations l
 LEFT JOIN LATERAL (
     SELECT max(near.max_event_time_after) FILTER (
@@ -110,9 +110,9 @@ LEFT JOIN LATERAL (
           WHERE b.incarnation = l.incarnation AND b.state = 'committed' AND b.delta_version IS NOT NULL AND b.delta_version <= :version
           ORDER BY b.delta_version DESC LIMIT 2) near) batch ON true
 LEFT JOIN LATERAL (
-    SELECT c.max_event_time, c.ended_event_time, c.idle_event_time, c.idle_clock FROM onlyonce.closes c
+    SELECT c.max_event_time, c.ended_event_time, c.idle_event_time, c.idle_clock FROM onlyonce.watermark_markers c
     WHERE c.incarnation = l.incarnation AND c.state = 'committed' AND c.delta_version <= :version
-    ORDER BY c.delta_version DESC LIMIT 1) close ON true
+    ORDER BY c.delta_version DESC LIMIT 1) marker ON true
 WHERE l.instance = :instance AND l.query = 'receive'
 
 -- open_rows --
@@ -124,7 +124,7 @@ SELECT EXISTS (
 
 -- windows_in --
 -- The windows of some outputs that start in an interval, with what the log says about each.
-SELECT output, window_start, window_end, generation, state, rows, in_time, late, late_not_folded
+SELECT output, window_start, window_end, generation, state, rows, in_time, late, late_not_included
 FROM onlyonce.windows
 WHERE instance = :instance AND output = ANY(:outputs) AND window_start >= :window_from AND window_start < :window_to
   AND state <> 'replaced'
@@ -132,9 +132,9 @@ ORDER BY output, window_start
 
 -- late_in --
 -- The windows of some outputs that start in an interval and have late records that no backfill has included.
-SELECT l.output, l.window_start, l.window_end, sum(l.late)::bigint AS late_not_folded
+SELECT l.output, l.window_start, l.window_end, sum(l.late)::bigint AS late_not_included
 FROM onlyonce.late l
-WHERE l.instance = :instance AND l.output = ANY(:outputs) AND l.window_start >= :window_from AND l.window_start < :window_to AND NOT l.folded
+WHERE l.instance = :instance AND l.output = ANY(:outputs) AND l.window_start >= :window_from AND l.window_start < :window_to AND NOT l.included
 GROUP BY l.output, l.window_start, l.window_end ORDER BY l.output, l.window_start
 
 -- done --
@@ -143,8 +143,8 @@ SELECT window_from, window_to, max(events_version) AS events_version FROM onlyon
 WHERE instance = :instance AND output = :output AND state = 'committed' AND window_from < :window_to AND window_to > :window_from
 GROUP BY window_from, window_to ORDER BY window_from, window_to
 
--- late_not_folded --
--- Windows of an output with late rows that no backfill has folded in. For sessions: where in the hour the late rows
+-- late_not_included --
+-- Windows of an output with late rows that no backfill has included. For sessions: where in the hour the late rows
 -- are.
 SELECT DISTINCT window_start, window_end, late_from, late_to FROM onlyonce_private.met_windows
-WHERE instance = :instance AND output = :output AND late > 0 AND NOT folded ORDER BY window_start
+WHERE instance = :instance AND output = :output AND late > 0 AND NOT included ORDER BY window_start

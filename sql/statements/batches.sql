@@ -1,16 +1,16 @@
 -- frontier --
 -- The frontier after the committed batches and closes of an instance's receive incarnations. The values never move back, so
 -- the last rows of each incarnation suffice, however long the log is.
-SELECT max(greatest(batch.max_event_time_after, close.max_event_time)) AS max_event_time, max(close.ended) AS ended, max(close.silent_max_event_time) AS silent_max_event_time,
-       max(close.silent_clock) AS silent_clock
+SELECT max(greatest(batch.max_event_time_after, marker.max_event_time)) AS max_event_time, max(marker.ended) AS ended, max(marker.silent_max_event_time) AS silent_max_event_time,
+       max(marker.silent_clock) AS silent_clock
 FROM onlyonce_private.incarnations l
 LEFT JOIN LATERAL (
     SELECT b.max_event_time_after FROM onlyonce_private.batches b
     WHERE b.incarnation = l.incarnation AND b.state = 'committed' AND b.delta_version IS NOT NULL
     ORDER BY b.delta_version DESC LIMIT 1) batch ON true
 LEFT JOIN LATERAL (
-    SELECT c.max_event_time, c.ended, c.silent_max_event_time, c.silent_clock FROM onlyonce_private.closes c
-    WHERE c.incarnation = l.incarnation AND c.state = 'committed' ORDER BY c.close_no DESC LIMIT 1) close ON true
+    SELECT c.max_event_time, c.ended, c.silent_max_event_time, c.silent_clock FROM onlyonce_private.watermark_markers c
+    WHERE c.incarnation = l.incarnation AND c.state = 'committed' ORDER BY c.marker_no DESC LIMIT 1) marker ON true
 WHERE l.instance = :instance AND l.query = 'receive'
 
 -- find --
@@ -129,7 +129,7 @@ WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed' A
 ORDER BY l.ordinal DESC LIMIT 1
 
 -- last_taken_in --
--- The registry's number of the last batch that receive has committed, by the end of each incarnation. A long run asks this at
+-- The manifest's number of the last batch that receive has committed, by the end of each incarnation. A long run asks this at
 -- each poll, however long the log is.
 SELECT last.batch_no
 FROM onlyonce_private.incarnations l
@@ -146,14 +146,14 @@ SELECT b.delta_version FROM onlyonce_private.batches b JOIN onlyonce_private.inc
 WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed'
   AND b.delta_version > :after AND b.delta_version <= :upto
 UNION ALL
-SELECT c.delta_version FROM onlyonce_private.closes c JOIN onlyonce_private.incarnations l USING (incarnation)
+SELECT c.delta_version FROM onlyonce_private.watermark_markers c JOIN onlyonce_private.incarnations l USING (incarnation)
 WHERE l.instance = :instance AND c.state = 'committed' AND c.delta_version > :after AND c.delta_version <= :upto
 
--- begin_close --
+-- begin_marker --
 -- Fix the content of a control row.
-INSERT INTO onlyonce_private.closes
-    (incarnation, close_no, epoch, kind, run_id, max_event_time, ended, silent_max_event_time, silent_clock, source_progress_after)
-VALUES (:incarnation, :close_no, :epoch, :kind, :run_id, :max_event_time, :ended, :silent_max_event_time, :silent_clock, CAST(:source_progress_after AS jsonb))
+INSERT INTO onlyonce_private.watermark_markers
+    (incarnation, marker_no, epoch, kind, run_id, max_event_time, ended, silent_max_event_time, silent_clock, source_progress_after)
+VALUES (:incarnation, :marker_no, :epoch, :kind, :run_id, :max_event_time, :ended, :silent_max_event_time, :silent_clock, CAST(:source_progress_after AS jsonb))
 
 -- source_progress --
 -- How far each of several sources has come, by the last batch or close, whichever is further in `events`.
@@ -163,24 +163,24 @@ CROSS JOIN LATERAL (
     (SELECT b.source_progress_after, b.delta_version FROM onlyonce_private.batches b
      WHERE b.incarnation = l.incarnation AND b.state = 'committed' AND b.delta_version IS NOT NULL ORDER BY b.delta_version DESC LIMIT 1)
     UNION ALL
-    (SELECT c.source_progress_after, c.delta_version FROM onlyonce_private.closes c
-     WHERE c.incarnation = l.incarnation AND c.state = 'committed' ORDER BY c.close_no DESC LIMIT 1)) told
+    (SELECT c.source_progress_after, c.delta_version FROM onlyonce_private.watermark_markers c
+     WHERE c.incarnation = l.incarnation AND c.state = 'committed' ORDER BY c.marker_no DESC LIMIT 1)) told
 WHERE l.instance = :instance AND l.query = 'receive' ORDER BY told.delta_version DESC LIMIT 1
 
--- open_close --
+-- open_marker --
 -- The close that began and did not commit, if any.
-SELECT incarnation, close_no, kind, max_event_time, ended, silent_max_event_time, silent_clock FROM onlyonce_private.closes
+SELECT incarnation, marker_no, kind, max_event_time, ended, silent_max_event_time, silent_clock FROM onlyonce_private.watermark_markers
 WHERE incarnation = :incarnation AND state = 'begun'
 
--- last_close --
+-- last_marker --
 -- The number of the last close of an incarnation, 0 before the first.
-SELECT coalesce(max(close_no), 0) AS close_no FROM onlyonce_private.closes WHERE incarnation = :incarnation
+SELECT coalesce(max(marker_no), 0) AS marker_no FROM onlyonce_private.watermark_markers WHERE incarnation = :incarnation
 
--- end_close --
+-- end_marker --
 -- The control row is in `events`.
-UPDATE onlyonce_private.closes
+UPDATE onlyonce_private.watermark_markers
 SET state = 'committed', committed_at = clock_timestamp(), delta_version = :delta_version
-WHERE incarnation = :incarnation AND close_no = :close_no AND state = 'begun'
+WHERE incarnation = :incarnation AND marker_no = :marker_no AND state = 'begun'
 
 -- last_arrival --
 -- When the last committed input of an instance arrived.

@@ -8,5 +8,5 @@ FROM onlyonce.conservation GROUP BY query
 
 -- late --
 -- How many records were late for each window.
-SELECT output, window_start, window_end, sum(late) AS late, bool_and(folded) AS folded
+SELECT output, window_start, window_end, sum(late) AS late, bool_and(included) AS included
 FROM onlyonce.late GROUP BY output, window_start, window_end

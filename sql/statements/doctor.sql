@@ -22,11 +22,11 @@ CROSS JOIN LATERAL (
     FROM onlyonce_private.units x WHERE (x.incarnation, x.batch_id) = (b.incarnation, b.batch_id)) u
 WHERE b.state = 'begun' ORDER BY b.incarnation, b.batch_id
 
--- begun_closes --
+-- begun_markers --
 -- Closes of the input that began and are not in the log as done.
-SELECT c.incarnation, c.close_no, c.kind, c.run_id, c.begun_at,
+SELECT c.incarnation, c.marker_no, c.kind, c.run_id, c.begun_at,
        extract(epoch FROM clock_timestamp() - greatest(l.started_at, c.begun_at))::float AS quiet_seconds
-FROM onlyonce_private.closes c JOIN onlyonce_private.incarnations l USING (incarnation)
+FROM onlyonce_private.watermark_markers c JOIN onlyonce_private.incarnations l USING (incarnation)
 WHERE c.state = 'begun' AND l.state <> 'closed' ORDER BY c.incarnation
 
 -- begun_backfills --
@@ -150,7 +150,7 @@ SELECT l.instance, max(v.delta_version) AS version
 FROM onlyonce_private.incarnations l CROSS JOIN LATERAL (
     SELECT max(b.delta_version) AS delta_version FROM onlyonce_private.batches b
     WHERE b.incarnation = l.incarnation AND b.state = 'committed' AND b.delta_version IS NOT NULL
-    UNION ALL SELECT max(c.delta_version) FROM onlyonce_private.closes c WHERE c.incarnation = l.incarnation AND c.state = 'committed') v
+    UNION ALL SELECT max(c.delta_version) FROM onlyonce_private.watermark_markers c WHERE c.incarnation = l.incarnation AND c.state = 'committed') v
 WHERE l.query = 'receive' GROUP BY 1 HAVING max(v.delta_version) IS NOT NULL ORDER BY 1
 
 -- kept_in_bucket --

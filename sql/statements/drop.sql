@@ -73,9 +73,9 @@ DELETE FROM onlyonce_private.panes WHERE incarnation = ANY (:incarnations)
 -- Their backfills.
 DELETE FROM onlyonce_private.backfills WHERE incarnation = ANY (:incarnations)
 
--- forget_closes --
+-- forget_markers --
 -- Their closes.
-DELETE FROM onlyonce_private.closes WHERE incarnation = ANY (:incarnations)
+DELETE FROM onlyonce_private.watermark_markers WHERE incarnation = ANY (:incarnations)
 
 -- forget_batches --
 -- Their batches.

@@ -162,8 +162,8 @@ CROSS JOIN LATERAL (
 WHERE l.query <> 'receive' AND l.kind = 'stream' ORDER BY l.incarnation
 
 -- committed_cuts --
--- Which of some cuts of an inbox (`batch_no` of its registry) an instance has committed, with the files that could not
--- be read. If a pipeline has several sources, each has a registry with its own numbers. A new incarnation may pass a cut again
+-- Which of some cuts of an inbox (`batch_no` of its manifest) an instance has committed, with the files that could not
+-- be read. If a pipeline has several sources, each has a manifest with its own numbers. A new incarnation may pass a cut again
 -- without reading it, so the first batch with the cut has read it.
 SELECT DISTINCT ON (batch_no) coalesce(b.source_to->>'source_batch_no', b.source_to->>'batch_no')::bigint AS batch_no, b.facts
 FROM onlyonce_private.batches b JOIN onlyonce_private.incarnations l USING (incarnation)

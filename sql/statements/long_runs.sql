@@ -5,29 +5,29 @@ INSERT INTO onlyonce_private.long_runs (instance) VALUES (:instance) ON CONFLICT
 
 -- look --
 -- The last long run of a pipeline. Ages are by this server's clock.
-SELECT instance, attempt, run_id, driver, clock_timestamp() - heartbeat_at AS quiet, lost_after, turns,
+SELECT instance, attempt, run_id, driver, clock_timestamp() - heartbeat_at AS quiet, lost_after, rounds,
        stop_asked_at IS NOT NULL AS stop_asked, exit_code, error AS why, locked
 FROM onlyonce.long_runs WHERE instance = :instance
 
 -- look_and_lock --
 -- The last long run of a pipeline, locked until this transaction ends.
-SELECT instance, attempt, run_id, driver, clock_timestamp() - heartbeat_at AS quiet, lost_after, turns,
+SELECT instance, attempt, run_id, driver, clock_timestamp() - heartbeat_at AS quiet, lost_after, rounds,
        stop_asked_at IS NOT NULL AS stop_asked, exit_code, why, locked
 FROM onlyonce_private.long_runs WHERE instance = :instance FOR UPDATE
 
 -- take --
 -- A new driver. Only the count is kept of the previous attempt.
 UPDATE onlyonce_private.long_runs
-SET attempt = attempt + 1, run_id = :run_id, driver = :driver, every = :every, lost_after = :lost_after, turns = 0,
-    turn_at = NULL, started_at = clock_timestamp(), heartbeat_at = clock_timestamp(), stop_asked_at = NULL,
+SET attempt = attempt + 1, run_id = :run_id, driver = :driver, every = :every, lost_after = :lost_after, rounds = 0,
+    round_at = NULL, started_at = clock_timestamp(), heartbeat_at = clock_timestamp(), stop_asked_at = NULL,
     ended_at = NULL, exit_code = NULL, why = NULL, down = '{}', locked = true
 WHERE instance = :instance RETURNING attempt
 
 -- beat --
 -- A heartbeat; returns whether a stop was asked for. No row: another driver has superseded it, or it has ended.
 UPDATE onlyonce_private.long_runs
-SET heartbeat_at = clock_timestamp(), turns = :turns, down = CAST(:down AS jsonb),
-    turn_at = CASE WHEN turns = :turns THEN turn_at ELSE clock_timestamp() END
+SET heartbeat_at = clock_timestamp(), rounds = :rounds, down = CAST(:down AS jsonb),
+    round_at = CASE WHEN rounds = :rounds THEN round_at ELSE clock_timestamp() END
 WHERE instance = :instance AND attempt = :attempt AND ended_at IS NULL
 RETURNING stop_asked_at IS NOT NULL AS stop_asked
 
@@ -48,5 +48,5 @@ UPDATE onlyonce_private.long_runs SET supervisor = :supervisor WHERE instance = 
 -- end --
 -- Notes how a driver ended; nothing if another has superseded it.
 UPDATE onlyonce_private.long_runs
-SET ended_at = clock_timestamp(), heartbeat_at = clock_timestamp(), turns = :turns, exit_code = :exit_code, why = :why
+SET ended_at = clock_timestamp(), heartbeat_at = clock_timestamp(), rounds = :rounds, exit_code = :exit_code, why = :why
 WHERE instance = :instance AND attempt = :attempt AND ended_at IS NULL

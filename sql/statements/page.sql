@@ -122,13 +122,13 @@ unwritten AS (
     WHERE instance = :instance AND output = :output AND batch IS NULL
       AND window_start >= (SELECT CASE WHEN count(*) = :n THEN min(window_start) ELSE '-infinity' END FROM chosen)
       AND window_start <= :start AND (window_start, window_end, generation) < (:start, :end, :generation))
-SELECT window_start, window_end, generation, state, rows, in_time, late, late_not_folded, rejected, incarnation, batch, committed_at
+SELECT window_start, window_end, generation, state, rows, in_time, late, late_not_included, rejected, incarnation, batch, committed_at
 FROM (TABLE written UNION ALL TABLE unwritten) either
 ORDER BY window_start DESC, window_end DESC, generation DESC LIMIT :n
 
 -- late_windows --
 -- The windows of an output, below one, that records came too late for, newest first.
-SELECT pipeline, window_start, window_end, sum(late)::bigint AS late, coalesce(sum(late) FILTER (WHERE NOT folded), 0)::bigint AS late_not_folded,
+SELECT pipeline, window_start, window_end, sum(late)::bigint AS late, coalesce(sum(late) FILTER (WHERE NOT included), 0)::bigint AS late_not_included,
        count(*) AS batches
 FROM onlyonce.late
 WHERE instance = :instance AND output = :output

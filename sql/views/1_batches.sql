@@ -130,7 +130,7 @@ COMMENT ON COLUMN onlyonce.commits.batch IS 'the batch id';
 COMMENT ON COLUMN onlyonce.commits.partition IS 'the pinned partition';
 COMMENT ON COLUMN onlyonce.commits.epoch IS 'the driver whose task committed it';
 COMMENT ON COLUMN onlyonce.commits.attempt IS 'Spark''s stage and task attempt';
-COMMENT ON COLUMN onlyonce.commits.kind IS 'data: its rows were in the transaction. witness: they go to Delta, vouched for when the batch is committed. plain: at_least_once, noted with its rows';
+COMMENT ON COLUMN onlyonce.commits.kind IS 'data: its rows were in the transaction. reference: they go to Delta, vouched for when the batch is committed. plain: at_least_once, noted with its rows';
 COMMENT ON COLUMN onlyonce.commits.writes IS 'plain: how often rows were written under this id; rows is their sum';
 COMMENT ON COLUMN onlyonce.commits.rows IS 'how many rows';
 COMMENT ON COLUMN onlyonce.commits.content_hash IS 'order-free hash of its exact columns; a replay must give the same';
@@ -170,7 +170,7 @@ SELECT p.pipeline, r.instance, r.attempt,
             WHEN r.heartbeat_at + r.lost_after > clock_timestamp()
             THEN CASE WHEN r.stop_asked_at IS NULL THEN 'running' ELSE 'stopping' END
             WHEN r.stop_asked_at IS NULL THEN 'lost' ELSE 'stopped' END AS state,
-       r.driver, r.run_id, r.every AS poll_interval, r.turns, r.turn_at, r.started_at, r.heartbeat_at, r.stop_asked_at, r.ended_at,
+       r.driver, r.run_id, r.every AS poll_interval, r.rounds, r.round_at, r.started_at, r.heartbeat_at, r.stop_asked_at, r.ended_at,
        r.exit_code, r.why AS error, r.down AS failed_outputs, r.lost_after, r.locked
 FROM onlyonce_private.long_runs r JOIN onlyonce_private.pipelines p USING (instance) WHERE r.attempt > 0;
 COMMENT ON VIEW onlyonce.long_runs IS 'The last long run of each pipeline: its driver, whether it is alive, how it ended.';
@@ -181,8 +181,8 @@ COMMENT ON COLUMN onlyonce.long_runs.state IS 'running, stopping (asked to), sto
 COMMENT ON COLUMN onlyonce.long_runs.driver IS 'machine, process and a mark of its own';
 COMMENT ON COLUMN onlyonce.long_runs.run_id IS 'the run that started it, which its batches carry';
 COMMENT ON COLUMN onlyonce.long_runs.poll_interval IS 'how long it waits between two looks for what is new';
-COMMENT ON COLUMN onlyonce.long_runs.turns IS 'looks after which each of its queries had ended a batch since the last turn, or had nothing to do';
-COMMENT ON COLUMN onlyonce.long_runs.turn_at IS 'about when its last turn was: old beside a fresh heartbeat, one of its batches takes long or hangs';
+COMMENT ON COLUMN onlyonce.long_runs.rounds IS 'looks after which each of its queries had ended a batch since the last turn, or had nothing to do';
+COMMENT ON COLUMN onlyonce.long_runs.round_at IS 'about when its last turn was: old beside a fresh heartbeat, one of its batches takes long or hangs';
 COMMENT ON COLUMN onlyonce.long_runs.started_at IS 'when it started';
 COMMENT ON COLUMN onlyonce.long_runs.heartbeat_at IS 'its last heartbeat';
 COMMENT ON COLUMN onlyonce.long_runs.stop_asked_at IS 'when it was asked to stop between two batches';

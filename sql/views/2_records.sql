@@ -63,8 +63,8 @@ SELECT p.pipeline, l.instance, l.query, l.incarnation, l.ordinal, coalesce(s.bat
        greatest((SELECT b.max_event_time_after FROM onlyonce_private.batches b
                  WHERE b.incarnation = l.incarnation AND b.state = 'committed' AND b.delta_version IS NOT NULL
                  ORDER BY b.delta_version DESC LIMIT 1),
-                (SELECT c.max_event_time FROM onlyonce_private.closes c
-                 WHERE c.incarnation = l.incarnation AND c.state = 'committed' ORDER BY c.close_no DESC LIMIT 1)) AS max_event_time,
+                (SELECT c.max_event_time FROM onlyonce_private.watermark_markers c
+                 WHERE c.incarnation = l.incarnation AND c.state = 'committed' ORDER BY c.marker_no DESC LIMIT 1)) AS max_event_time,
        last.read_upto, last.batch_id AS last_batch, last.committed_at AS last_committed_at, coalesce(s.upto, -1) AS folded_upto
 FROM onlyonce_private.incarnations l JOIN onlyonce_private.pipelines p USING (instance)
 LEFT JOIN onlyonce_private.sums s USING (incarnation)

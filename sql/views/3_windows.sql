@@ -7,15 +7,15 @@ SELECT w.incarnation, w.batch_id, w.output, w.window_start, w.window_end, w.in_t
                  AND coalesce(w.late_from, w.window_start) >= f.window_from
                  AND coalesce(w.late_to, w.window_start) < f.window_to
                  AND f.events_version >= (b.source_to->>'reservoirVersion')::bigint
-                     - CASE WHEN coalesce((b.source_to->>'index')::bigint, 0) < 0 THEN 1 ELSE 0 END) AS folded,
+                     - CASE WHEN coalesce((b.source_to->>'index')::bigint, 0) < 0 THEN 1 ELSE 0 END) AS included,
        w.late_from, w.late_to, w.rejected
 FROM onlyonce_private.window_counts w JOIN onlyonce_private.batches b USING (incarnation, batch_id)
 JOIN onlyonce_private.incarnations l USING (incarnation);
 COMMENT ON VIEW onlyonce_private.met_windows IS
-    'What each output batch met of each window, and whether a backfill has read it since (late rows are folded in by it).';
+    'What each output batch met of each window, and whether a backfill has read it since (late rows are included by it).';
 
 CREATE OR REPLACE VIEW onlyonce_private.met_in_all AS
-SELECT m.instance, m.output, m.window_start, m.window_end, m.in_time, m.late, m.folded, m.rejected FROM onlyonce_private.met_windows m
+SELECT m.instance, m.output, m.window_start, m.window_end, m.in_time, m.late, m.included, m.rejected FROM onlyonce_private.met_windows m
 UNION ALL
 SELECT l.instance, c.output, c.window_start, c.window_end, c.in_time, 0, true, c.rejected
 FROM onlyonce_private.window_sums c JOIN onlyonce_private.incarnations l USING (incarnation);
@@ -28,24 +28,24 @@ CREATE OR REPLACE VIEW onlyonce.windows AS
 SELECT p.pipeline, n.instance, n.output, n.window_start, n.window_end, n.generation,
        CASE WHEN n.generation < newest.generation THEN 'replaced' WHEN n.final THEN 'closed'
             WHEN met.in_time > 0 THEN 'open' WHEN met.late > 0 THEN 'only late' WHEN met.rejected > 0 THEN 'only rejected' ELSE 'open' END AS state,
-       n.rows, met.in_time, met.late, met.late_not_folded, met.rejected, n.incarnation, n.batch_id AS batch, n.declaration_hash, n.committed_at
+       n.rows, met.in_time, met.late, met.late_not_included, met.rejected, n.incarnation, n.batch_id AS batch, n.declaration_hash, n.committed_at
 FROM onlyonce_private.panes n JOIN onlyonce_private.pipelines p USING (instance)
 LEFT JOIN LATERAL (
     SELECT max(x.generation) AS generation FROM onlyonce_private.panes x
     WHERE (x.instance, x.output, x.window_start, x.window_end) = (n.instance, n.output, n.window_start, n.window_end)) newest ON true
 LEFT JOIN LATERAL (
     SELECT sum(m.in_time)::bigint AS in_time, sum(m.late)::bigint AS late, sum(m.rejected)::bigint AS rejected,
-           coalesce(sum(m.late) FILTER (WHERE NOT m.folded), 0)::bigint AS late_not_folded
+           coalesce(sum(m.late) FILTER (WHERE NOT m.included), 0)::bigint AS late_not_included
     FROM onlyonce_private.met_in_all m
     WHERE (m.instance, m.output, m.window_start, m.window_end) = (n.instance, n.output, n.window_start, n.window_end)
     HAVING count(*) > 0) met ON true
 UNION ALL
 SELECT p.pipeline, met.instance, met.output, met.window_start, met.window_end, 0,
        CASE WHEN met.in_time > 0 THEN 'open' WHEN met.late > 0 THEN 'only late' WHEN met.rejected > 0 THEN 'only rejected' ELSE 'open' END,
-       NULL, met.in_time, met.late, met.late_not_folded, met.rejected, NULL, NULL, NULL, NULL
+       NULL, met.in_time, met.late, met.late_not_included, met.rejected, NULL, NULL, NULL, NULL
 FROM (
     SELECT m.instance, m.output, m.window_start, m.window_end, sum(m.in_time)::bigint AS in_time, sum(m.late)::bigint AS late,
-           coalesce(sum(m.late) FILTER (WHERE NOT m.folded), 0)::bigint AS late_not_folded, sum(m.rejected)::bigint AS rejected
+           coalesce(sum(m.late) FILTER (WHERE NOT m.included), 0)::bigint AS late_not_included, sum(m.rejected)::bigint AS rejected
     FROM onlyonce_private.met_in_all m
     WHERE m.window_start IS NOT NULL AND NOT EXISTS (
         SELECT 1 FROM onlyonce_private.panes n
@@ -63,7 +63,7 @@ COMMENT ON COLUMN onlyonce.windows.state IS 'open: may still change by the strea
 COMMENT ON COLUMN onlyonce.windows.rows IS 'result rows';
 COMMENT ON COLUMN onlyonce.windows.in_time IS 'records that are in the result; for an output made from another see that one';
 COMMENT ON COLUMN onlyonce.windows.late IS 'records that came after it had closed';
-COMMENT ON COLUMN onlyonce.windows.late_not_folded IS 'of these, how many no backfill has folded in yet';
+COMMENT ON COLUMN onlyonce.windows.late_not_included IS 'of these, how many no backfill has included yet';
 COMMENT ON COLUMN onlyonce.windows.rejected IS 'records that the stream met and its function rejected; 0 where it has none';
 COMMENT ON COLUMN onlyonce.windows.incarnation IS 'the incarnation that wrote it';
 COMMENT ON COLUMN onlyonce.windows.batch IS 'the batch that wrote it';
@@ -92,7 +92,7 @@ COMMENT ON COLUMN onlyonce.panes.held IS 'of an open window: records that came s
 COMMENT ON COLUMN onlyonce.panes.held_since IS 'when the batch began that brought the first of them';
 
 CREATE OR REPLACE VIEW onlyonce.late AS
-SELECT p.pipeline, m.instance, m.output, m.incarnation, m.batch_id AS batch, m.window_start, m.window_end, m.late, m.folded,
+SELECT p.pipeline, m.instance, m.output, m.incarnation, m.batch_id AS batch, m.window_start, m.window_end, m.late, m.included,
        m.max_event_time, m.run_id, 'data/' || m.instance || '/events' AS location
 FROM onlyonce_private.met_windows m JOIN onlyonce_private.pipelines p USING (instance)
 WHERE m.late > 0;
@@ -105,7 +105,7 @@ COMMENT ON COLUMN onlyonce.late.batch IS 'the batch of the output that met them'
 COMMENT ON COLUMN onlyonce.late.window_start IS 'the window (for sessions: the hour of the event)';
 COMMENT ON COLUMN onlyonce.late.window_end IS 'its end';
 COMMENT ON COLUMN onlyonce.late.late IS 'how many (record, window) pairs';
-COMMENT ON COLUMN onlyonce.late.folded IS 'whether a backfill has folded them in since';
+COMMENT ON COLUMN onlyonce.late.included IS 'whether a backfill has included them since';
 COMMENT ON COLUMN onlyonce.late.max_event_time IS 'the largest event time before the batch';
 COMMENT ON COLUMN onlyonce.late.run_id IS 'the run';
 COMMENT ON COLUMN onlyonce.late.location IS 'the Delta table with the rows, under the platform''s home';
@@ -126,7 +126,7 @@ COMMENT ON COLUMN onlyonce.backfills.run_id IS 'the run (Airflow''s run id, or o
 COMMENT ON COLUMN onlyonce.backfills.windows IS 'windows with rows now';
 COMMENT ON COLUMN onlyonce.backfills.rows IS 'result rows written to the output itself';
 COMMENT ON COLUMN onlyonce.backfills.in_time IS '(record, window) pairs that the stream had too';
-COMMENT ON COLUMN onlyonce.backfills.late IS '(record, window) pairs that were late, folded in';
+COMMENT ON COLUMN onlyonce.backfills.late IS '(record, window) pairs that were late, included';
 COMMENT ON COLUMN onlyonce.backfills.rejected IS '(record, window) pairs, late ones too, that it rejected; NULL: its output has no function for that';
 COMMENT ON COLUMN onlyonce.backfills.events_version IS 'the version of events that was read: what the output''s stream had read';
 COMMENT ON COLUMN onlyonce.backfills.declaration_hash IS 'declaration and functions that it ran with';
@@ -137,24 +137,24 @@ COMMENT ON COLUMN onlyonce.backfills.epoch IS 'the driver';
 COMMENT ON COLUMN onlyonce.backfills.begun_at IS 'when it began';
 COMMENT ON COLUMN onlyonce.backfills.committed_at IS 'when it was committed';
 
-CREATE OR REPLACE VIEW onlyonce.closes AS
-SELECT p.pipeline, l.instance, c.incarnation, c.close_no, c.kind, c.state, c.max_event_time, c.ended AS ended_event_time,
+CREATE OR REPLACE VIEW onlyonce.watermark_markers AS
+SELECT p.pipeline, l.instance, c.incarnation, c.marker_no, c.kind, c.state, c.max_event_time, c.ended AS ended_event_time,
        c.silent_max_event_time AS idle_event_time, c.silent_clock AS idle_clock, c.epoch, c.run_id, c.begun_at, c.committed_at, c.delta_version
-FROM onlyonce_private.closes c JOIN onlyonce_private.incarnations l USING (incarnation)
+FROM onlyonce_private.watermark_markers c JOIN onlyonce_private.incarnations l USING (incarnation)
 JOIN onlyonce_private.pipelines p USING (instance);
-COMMENT ON VIEW onlyonce.closes IS 'When the input was declared ended or the source was idle, so that windows closed without new records.';
-COMMENT ON COLUMN onlyonce.closes.pipeline IS 'the declared pipeline';
-COMMENT ON COLUMN onlyonce.closes.instance IS 'the pipeline on its stream, or one bounded run of it';
-COMMENT ON COLUMN onlyonce.closes.incarnation IS 'the receive incarnation that wrote it';
-COMMENT ON COLUMN onlyonce.closes.close_no IS 'counts the closes of an incarnation';
-COMMENT ON COLUMN onlyonce.closes.kind IS 'ended (the input was declared so), silent (the source was idle for idle_after)';
-COMMENT ON COLUMN onlyonce.closes.state IS 'begun, committed';
-COMMENT ON COLUMN onlyonce.closes.max_event_time IS 'the largest event time kept so far';
-COMMENT ON COLUMN onlyonce.closes.ended_event_time IS 'the max event time when the input was last declared ended: all windows up to there are closed';
-COMMENT ON COLUMN onlyonce.closes.idle_event_time IS 'the max event time when the source was last found idle (idle_after)';
-COMMENT ON COLUMN onlyonce.closes.idle_clock IS 'the clock less idle_after at that moment: windows that end up to there are closed';
-COMMENT ON COLUMN onlyonce.closes.epoch IS 'the driver';
-COMMENT ON COLUMN onlyonce.closes.run_id IS 'the run';
-COMMENT ON COLUMN onlyonce.closes.begun_at IS 'when it began';
-COMMENT ON COLUMN onlyonce.closes.committed_at IS 'when it was committed';
-COMMENT ON COLUMN onlyonce.closes.delta_version IS 'the version of events that holds its control row';
+COMMENT ON VIEW onlyonce.watermark_markers IS 'When the input was declared ended or the source was idle, so that windows closed without new records.';
+COMMENT ON COLUMN onlyonce.watermark_markers.pipeline IS 'the declared pipeline';
+COMMENT ON COLUMN onlyonce.watermark_markers.instance IS 'the pipeline on its stream, or one bounded run of it';
+COMMENT ON COLUMN onlyonce.watermark_markers.incarnation IS 'the receive incarnation that wrote it';
+COMMENT ON COLUMN onlyonce.watermark_markers.marker_no IS 'counts the closes of an incarnation';
+COMMENT ON COLUMN onlyonce.watermark_markers.kind IS 'ended (the input was declared so), silent (the source was idle for idle_after)';
+COMMENT ON COLUMN onlyonce.watermark_markers.state IS 'begun, committed';
+COMMENT ON COLUMN onlyonce.watermark_markers.max_event_time IS 'the largest event time kept so far';
+COMMENT ON COLUMN onlyonce.watermark_markers.ended_event_time IS 'the max event time when the input was last declared ended: all windows up to there are closed';
+COMMENT ON COLUMN onlyonce.watermark_markers.idle_event_time IS 'the max event time when the source was last found idle (idle_after)';
+COMMENT ON COLUMN onlyonce.watermark_markers.idle_clock IS 'the clock less idle_after at that moment: windows that end up to there are closed';
+COMMENT ON COLUMN onlyonce.watermark_markers.epoch IS 'the driver';
+COMMENT ON COLUMN onlyonce.watermark_markers.run_id IS 'the run';
+COMMENT ON COLUMN onlyonce.watermark_markers.begun_at IS 'when it began';
+COMMENT ON COLUMN onlyonce.watermark_markers.committed_at IS 'when it was committed';
+COMMENT ON COLUMN onlyonce.watermark_markers.delta_version IS 'the version of events that holds its control row';

@@ -11,8 +11,8 @@ WITH told AS (
             (SELECT b.source_progress_after AS progress, b.max_event_time_after AS max_event_time, b.delta_version FROM onlyonce_private.batches b
              WHERE b.incarnation = l.incarnation AND b.state = 'committed' AND b.delta_version IS NOT NULL ORDER BY b.delta_version DESC LIMIT 1)
             UNION ALL
-            (SELECT c.source_progress_after, c.max_event_time, c.delta_version FROM onlyonce_private.closes c
-             WHERE c.incarnation = l.incarnation AND c.state = 'committed' ORDER BY c.close_no DESC LIMIT 1)) one
+            (SELECT c.source_progress_after, c.max_event_time, c.delta_version FROM onlyonce_private.watermark_markers c
+             WHERE c.incarnation = l.incarnation AND c.state = 'committed' ORDER BY c.marker_no DESC LIMIT 1)) one
         WHERE l.instance = i.instance AND l.query = 'receive' ORDER BY one.delta_version DESC LIMIT 1) newest),
 each AS (
     SELECT told.pipeline, told.instance, one.key AS source, (one.value->>'max_event_time')::bigint AS max_event_time, (one.value->>'seen')::bigint AS seen,
@@ -91,7 +91,7 @@ known AS (
                AND b.delta_version <= CASE WHEN stage.query = 'receive' THEN 9223372036854775807 ELSE stage.read_upto END
              ORDER BY b.delta_version DESC LIMIT 1)
             UNION ALL
-            (SELECT c.max_event_time FROM onlyonce_private.closes c
+            (SELECT c.max_event_time FROM onlyonce_private.watermark_markers c
              WHERE c.incarnation = l.incarnation AND c.state = 'committed'
                AND c.delta_version <= CASE WHEN stage.query = 'receive' THEN 9223372036854775807 ELSE stage.read_upto END
              ORDER BY c.delta_version DESC LIMIT 1)) x

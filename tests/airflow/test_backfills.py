@@ -91,7 +91,7 @@ def test_a_range_backwards_two_runs_at_once_beside_the_stream_gives_the_batch_ov
     # What the stream has closed of the third day is a part of what it will close.
     assert all(now <= all_of_it for now, all_of_it in zip(after, wanted(everything), strict=True))
     late = platform.sql(
-        "SELECT sum(late) AS late, sum(late_not_folded) AS left FROM onlyonce.windows "
+        "SELECT sum(late) AS late, sum(late_not_included) AS left FROM onlyonce.windows "
         "WHERE output = 'per_hour' AND state <> 'replaced'"
     )
     assert late.to_dict("records") == [{"late": len(lines["2-late"]), "left": 0}]

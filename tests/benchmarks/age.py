@@ -2,7 +2,7 @@
 
 A batch is the product's own code from its begin to the merge after it: the lines of a file are read, judged and written
 by the driver (`in_driver`), one Delta commit names the files, and PostgreSQL has begin, units and end. Not in it:
-Spark's own offsets and commits, the registry of files, the outputs.
+Spark's own offsets and commits, the manifest of files, the outputs.
 
 What came before is made in bulk (`ageing.py`), as the hourly collection and `maintain` would have left it: the rows of
 the log, a day of the catalog, `events` in large files, and a day of entries of its Delta log. Then an hour of batches

@@ -47,7 +47,7 @@ SELECT %(incarnation)s, n, 1, 'run ' || n, CASE WHEN n > 0 THEN jsonb_build_obje
 FROM generate_series(%(first)s, %(upto)s - 1) n, LATERAL (SELECT timestamptz '2025-01-01Z' + n * interval '1 minute' AS at) t;
 INSERT INTO onlyonce_private.units
     (unique_id, incarnation, batch_id, sink, partition, epoch, attempt, kind, rows, content_hash, kept, invalid, expired, duplicate, lookups_spared)
-SELECT %(incarnation)s || '/' || n || '/events/' || p, %(incarnation)s, n, 'events', p, 1, 'driver', 'witness', 10, repeat('0', 32), 10, 0, 0, 0, 500
+SELECT %(incarnation)s || '/' || n || '/events/' || p, %(incarnation)s, n, 'events', p, 1, 'driver', 'reference', 10, repeat('0', 32), 10, 0, 0, 0, 500
 FROM generate_series(%(first)s, %(upto)s - 1) n, generate_series(0, 1) p;
 ANALYZE;
 """

@@ -64,7 +64,7 @@ class Kept:
     events_log_bytes: int
     checkpoint_files: int
     checkpoint_bytes: int
-    registry_bytes: int
+    manifest_bytes: int
     state_bytes: int
     database_bytes: int
     driver_mb: float
@@ -78,7 +78,7 @@ class Kept:
         return cls(
             events_files=len(DeltaTable(str(data / "events")).file_uris()),
             events_log_bytes=_bytes(_files(data / "events" / "_delta_log")),
-            checkpoint_files=len(plain), checkpoint_bytes=_bytes(plain), registry_bytes=_bytes(_files(data / "files")),
+            checkpoint_files=len(plain), checkpoint_bytes=_bytes(plain), manifest_bytes=_bytes(_files(data / "files")),
             state_bytes=_bytes([path for path in checkpoints if "state" in path.parts]),
             database_bytes=int(platform.sql("SELECT pg_database_size(current_database()) AS n")["n"][0]),
             driver_mb=round(_memory() / 2**20),

@@ -19,7 +19,7 @@ from onlyonce.core.batch import Outcome
 from onlyonce.database.connect import Database, run
 from onlyonce.database.migrate import migrate
 from onlyonce.outputs import results
-from onlyonce.sinks.registry import SinkWriter, writer_for
+from onlyonce.sinks.targets import SinkWriter, writer_for
 from tests.contract.conftest import plan_of
 from tests.support.platform import Platform
 

@@ -86,7 +86,7 @@ def _ours(
     platform: Platform, _: SparkSession, pipeline: str, records: int, owed: arrivals.Owed
 ) -> dict[str, list[float]]:
     url = settings.database_url().replace("+psycopg2", "")
-    driver = platform.start(pipeline, "--forever", "--every", "0.1")
+    driver = platform.start(pipeline, "--continuous", "--every", "0.1")
     assert driver.stdout is not None
     reading = ThreadPoolExecutor(1).submit(driver.stdout.read)  # a pipe that nobody reads would stop the run
     until(lambda: state(platform) == "running", "the long run")
@@ -110,7 +110,7 @@ def test_from_a_kill_to_the_commit_of_one_that_stands_by(new_platform: Callable[
     """A long run is killed by SIGKILL between two files; another, with Spark started, takes its place and takes in the
     next."""
     platform = new_platform(PIPELINES)
-    asked = ("arrivals", "--forever", "--every", "0.2")
+    asked = ("arrivals", "--continuous", "--every", "0.2")
     waiting = "SELECT count(*) AS n FROM pg_stat_activity WHERE application_name = 'onlyonce-place/arrivals'"
     seconds: list[float] = []
     driver = platform.start(*asked)

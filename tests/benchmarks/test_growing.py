@@ -89,8 +89,8 @@ def _make(inbox: Path) -> int:
 
 def _ours(spark: SparkSession, inbox: Path, scratch: Path, size: int) -> int:
     pipeline = replace(SHOP, record_id=(), source=Growing(max_bytes_a_batch=size // BATCHES))
-    registry = Inbox("shop", inbox, scratch / "files", 1000, pipeline)
-    source_files.register(spark, registry, Driver("bench", 0, 1, "bench"), datetime.now(UTC))
+    manifest = Inbox("shop", inbox, scratch / "files", 1000, pipeline)
+    source_files.register(spark, manifest, Driver("bench", 0, 1, "bench"), datetime.now(UTC))
     told = []
 
     def batch(frame: DataFrame, number: int) -> None:
@@ -102,7 +102,7 @@ def _ours(spark: SparkSession, inbox: Path, scratch: Path, size: int) -> int:
             exchange.read_records(spark, lines, pipeline, now, reader, folder)  # parsed as well, as receive has them
         told.append(count)
 
-    _drain(source_files.stream(spark, registry, 0), scratch / "checkpoint", batch)
+    _drain(source_files.stream(spark, manifest, 0), scratch / "checkpoint", batch)
     return sum(told)
 
 

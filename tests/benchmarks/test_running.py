@@ -2,7 +2,7 @@
 start of its own.
 
 A round is a start, its batches, both outputs, a backfill of an hour, collection and compaction. In it are Spark's own
-offsets and commits, the registry of files and the state of a windowed output, which `test_age` leaves out; it is some
+offsets and commits, the manifest of files and the state of a windowed output, which `test_age` leaves out; it is some
 thousand batches old at its end and not a hundred thousand.
 """
 

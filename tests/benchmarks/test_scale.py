@@ -176,7 +176,7 @@ def _units(log: Log, number: int) -> float:
         batch = Batches(log.database).begin(  # type: ignore[misc]
             driver, "shop", plan_of(driver, batch_id, partitions=number), None
         )
-        Units(log.database).commit_alike(  # type: ignore[misc]
+        Units(log.database).commit_same(  # type: ignore[misc]
             driver.incarnation, batch_id, "rows", number, driver.epoch, NOTHING
         )
 
@@ -203,7 +203,7 @@ def _windows(log: Log, number: int) -> float:
     for batch_id in range(ROUNDS if number < 1_000_000 else 1):
         batch = Batches(log.database).begin(driver, "shop", plan_of(driver, batch_id), None)
         unit = UnitId(driver.incarnation, batch_id, "rows", 0)
-        Units(log.database).commit_alike(  # type: ignore[misc]
+        Units(log.database).commit_same(  # type: ignore[misc]
             unit.incarnation, unit.batch_id, unit.sink, 2, driver.epoch, NOTHING
         )
         end = partial(_end, driver=driver, batch=batch, output=f"windows{number}", closed=_closed(batch_id, number))

@@ -34,7 +34,7 @@ from tests.support.s3 import S3
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(3000)]
 
 PIPELINES = "tests.support.apart_reference"
-PARAMS = {"mode": "drain", "close": True, "bounded": False, "max_files": None, "dry_run": False}
+PARAMS = {"mode": "once", "close": True, "bounded": False, "max_files": None, "dry_run": False}
 SIZES = {
     "spark.executor.instances": "2", "spark.executor.cores": "1", "spark.executor.memory": "512m", "spark.executor.memoryOverhead": "1g",
     "spark.driver.memory": "1g", "spark.driver.memoryOverhead": "1g", "spark.yarn.appMasterEnv.PYSPARK_PYTHON": "./environment/bin/python",

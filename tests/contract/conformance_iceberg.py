@@ -36,7 +36,7 @@ CATALOG = "conformance"
 
 @dataclass
 class IcebergAppend(OfLog):
-    """A table; a batch is one witness unit and one commit."""
+    """A table; a batch is one reference unit and one commit."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -122,7 +122,7 @@ class MySQLUpsert(MySQLAppend):
     """A row replaces the one of its keys."""
 
     write_mode = "upsert"
-    keys = ("n",)  # the suite's longest text is no key here: an index takes 255 signs, and a longer one is refused
+    keys = ("n",)  # the suite's longest text is no key here: an index takes 255 characters, and a longer one is refused
 
 
 class MySQLPlain(MySQLAppend):

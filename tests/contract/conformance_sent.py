@@ -106,7 +106,7 @@ class ToWebhookInBatches(ToWebhook):
 class ToBigQuery(OfServer):
     """A server that remembers insert ids."""
 
-    huge = 500_000  # a request takes 10 MB, and half of the signs are escapes there
+    huge = 500_000  # a request takes 10 MB, and half of the characters are escapes there
     keyed = False
 
     def __post_init__(self) -> None:

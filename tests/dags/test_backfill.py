@@ -122,8 +122,8 @@ def test_the_form_asks_which_version_of_a_lookup_is_meant_where_there_is_one(
 def test_a_cleared_run_runs_again_and_the_stream_comes_first(dag: DAG) -> None:
     """Of less weight than a drain."""
     recompute = dag.get_task("recompute")
-    assert recompute.retries == 2
-    assert recompute.priority_weight < 1 < dag.max_active_runs
+    assert backfill_windows.retries == 2
+    assert backfill_windows.priority_weight < 1 < dag.max_active_runs
 
 
 def test_the_form_has_a_title_and_a_description_for_each_param(dag: DAG) -> None:
@@ -337,7 +337,7 @@ def test_a_dry_run_only_logs(
 ) -> None:
     """No Spark, and no wait for windows that are open: that is part of what it tells."""
     report = Report("flights: would", "dry run", {"windows": 1}, {"windows": [{"output": "per_hour"}]}, ["still open"])
-    monkeypatch.setattr(backfill_job, "would_recompute", lambda *_: report)
+    monkeypatch.setattr(backfill_job, "would_backfill", lambda *_: report)
     assert run(AssertionError("looked"), params={**NONE, "dry_run": True}) is None
     log = "".join(capfd.readouterr())
     assert all(text in log for text in ("flights: would: windows=1", "windows: output=per_hour", "still open"))

@@ -112,7 +112,7 @@ def test_the_page_tells_the_declaration(bag: DagBag) -> None:
 def test_the_form_has_a_title_and_a_description_for_each_param(bag: DagBag) -> None:
     params = bag.dags["flights_stream"].params
     assert params.dump() == {
-        "mode": "drain",
+        "mode": "once",
         "every": 5,
         "close": False,
         "bounded": False,
@@ -141,7 +141,7 @@ def test_the_form_refuses_a_wrong_value(bag: DagBag, name: str, value: Any) -> N
         ("max_files", 1),
         ("max_files", None),
         ("bounded", True),
-        ("mode", "forever"),
+        ("mode", "continuous"),
         ("every", 0.5),
         ("mode", None),
     ],

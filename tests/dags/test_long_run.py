@@ -18,7 +18,7 @@ from onlyonce.airflow.triggers import LongRunEnd
 from onlyonce.core.errors import DatabaseAway, Refused
 from onlyonce.core.runs import LongRun
 
-FOREVER = {"mode": "forever", "every": 2, "close": False, "bounded": False, "max_files": None, "dry_run": False}
+FOREVER = {"mode": "continuous", "every": 2, "close": False, "bounded": False, "max_files": None, "dry_run": False}
 BEAT = timedelta(minutes=1)
 
 
@@ -28,10 +28,10 @@ def test_the_form_becomes_the_command_line() -> None:
         "flights",
         "--run-id=a b",
         "--dag-id=d",
-        "--forever",
+        "--continuous",
         "--every=2",
     ]
-    assert arguments("flights", {**FOREVER, "mode": "drain"}, "a b", "d") == ["flights", "--run-id=a b", "--dag-id=d"]
+    assert arguments("flights", {**FOREVER, "mode": "once"}, "a b", "d") == ["flights", "--run-id=a b", "--dag-id=d"]
 
 
 ALIVE = LongRun("flights", 1, "run", "m:1:a", timedelta(0), BEAT, 1, False, None, None)

@@ -34,9 +34,9 @@ def test_the_command_is_that_of_the_provider_s_hook(
     monkeypatch.setenv("AIRFLOW_CONN_OUR_SPARK", json.dumps(connection))
     monkeypatch.setattr(spark_submit, "kube_client", object(), raising=False)  # of a provider that is not installed
     given = {"name": "onlyonce sales", **given}
-    hook = DriverHook(conn_id="our_spark", application_args=["sales", "--forever"], **given)
+    hook = DriverHook(conn_id="our_spark", application_args=["sales", "--continuous"], **given)
 
-    found = submit_command(master, extra, given, "/a/stream.py", ["sales", "--forever"])
+    found = submit_command(master, extra, given, "/a/stream.py", ["sales", "--continuous"])
 
     assert found == hook._build_spark_submit_command("/a/stream.py")
 

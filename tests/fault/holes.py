@@ -37,7 +37,7 @@ HOLES: dict[str, list[str]] = {
     "8": [
         "tests/contract/commitlog/test_backfills.py::test_late_rows_of_sessions_are_folded_by_a_backfill_that_holds_them_all",
         "tests/spark/outputs/test_closing.py::test_late_rows_of_sessions_are_counted_with_where_in_their_hour_they_are",
-        "tests/spark/outputs/test_recomputed_sessions.py::test_a_session_that_reaches_out_of_the_span_is_whole",
+        "tests/spark/outputs/test_backfilled_sessions.py::test_a_session_that_reaches_out_of_the_span_is_whole",
     ],
     "8a": [
         "tests/spark/sources/test_moved_home.py",

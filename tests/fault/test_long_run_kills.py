@@ -17,7 +17,7 @@ from tests.support.platform import JOB_TIMEOUT, Platform
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault, pytest.mark.slow]
 
-FOREVER = ("shop", "--forever", "--every", "0.2")
+FOREVER = ("shop", "--continuous", "--every", "0.2")
 FILES = shop_oracle.sales(240, 3)
 
 
@@ -39,7 +39,7 @@ def start(platform: Platform, point: str, nth: int, action: str = "kill") -> sub
     return platform.start(*FOREVER, ONLYONCE_FAILPOINTS=f"{point}:{nth}:{action}", ONLYONCE_FAILPOINT_DIR=str(folder))
 
 
-def whole_turns(platform: Platform, batches: int) -> None:
+def whole_rounds(platform: Platform, batches: int) -> None:
     """Until so many receive batches are committed and each output has read them."""
     waits = "SELECT count(*) AS n FROM onlyonce.lag WHERE batches_waiting > 0"
     queries = "SELECT count(DISTINCT query) AS n FROM onlyonce.batches WHERE state = 'committed'"
@@ -58,7 +58,7 @@ def killed(process: subprocess.Popen[str]) -> None:
 def goes_on(platform: Platform) -> None:
     """A long run of this process takes in what is left, and is stopped; what is open then is closed, and all is
     right."""
-    with meanwhile(platform, lambda: whole_turns(platform, len(FILES))):
+    with meanwhile(platform, lambda: whole_rounds(platform, len(FILES))):
         platform.run(*FOREVER)
     assert state(platform) == "stopped"
     platform.run("shop", "--close")
@@ -115,7 +115,7 @@ def test_a_driver_that_stands_by_goes_on_where_the_killed_one_was(platform: Plat
     put(platform, 1)
     killed(first)
     put(platform, 2)
-    whole_turns(platform, len(FILES))
+    whole_rounds(platform, len(FILES))
     ask_stop(platform)
     ends = [(driver.communicate(timeout=JOB_TIMEOUT)[0][-2000:], driver.returncode) for driver in others]
 
@@ -146,7 +146,7 @@ def test_of_long_runs_started_at_the_same_instant_one_is_at_work(platform: Platf
         put(platform, number)
     drivers = [platform.start(*FOREVER) for _ in range(3)]
     until(lambda: state(platform) == "running", "a long run")
-    whole_turns(platform, len(FILES))
+    whole_rounds(platform, len(FILES))
     beside, _ = platform.start("shop").communicate(timeout=JOB_TIMEOUT)
     ask_stop(platform)
     ends: list[Any] = [driver.communicate(timeout=JOB_TIMEOUT)[0][-2000:] for driver in drivers]

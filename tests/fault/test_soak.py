@@ -103,7 +103,7 @@ def check_log(platform: Platform, lines: int) -> None:
     assert conserved["ok"][0]
     assert conserved["lines"][0] == lines
     assert audit.examine_log(grace=0).warnings == []
-    assert platform.sql("SELECT kind, state FROM onlyonce.closes").to_numpy().tolist() == [["ended", "committed"]]
+    assert platform.sql("SELECT kind, state FROM onlyonce.watermark_markers").to_numpy().tolist() == [["ended", "committed"]]
 
 
 def results(platform: Platform, producer: Producer) -> Pairs:
@@ -128,7 +128,7 @@ def results(platform: Platform, producer: Producer) -> Pairs:
 
 
 def registered() -> list[list[Path]]:
-    """The files of each batch, in order, as the registry has cut them: where a cut falls is the drivers' luck."""
+    """The files of each batch, in order, as the manifest has cut them: where a cut falls is the drivers' luck."""
     table: pd.DataFrame = DeltaTable(str(settings.data_dir(PIPELINE) / "files")).to_pandas()
     assert table["path"].is_unique
     return [sorted(map(Path, group)) for _, group in table.groupby("batch_no")["path"]]

@@ -23,7 +23,7 @@ def look(at: Setting, state: State, process: Process) -> Steps:
         yield on(state, process._replace(at="new incarnation"), "find no unit of a batch that is begun")
     elif at.must_stay(state, there):
         yield _finish(at, state, process, incarnation, incarnation.begun)
-    elif at.rules.witness_may_be_withdrawn:
+    elif at.rules.reference_may_be_withdrawn:
         yield _withdraw(at, state, process, there, number)
     else:
         yield ended(state, process, f"is refused, since batch {number} is half written")
@@ -39,7 +39,7 @@ def _finish(at: Setting, state: State, process: Process, incarnation: Incarnatio
 
 
 def _withdraw(at: Setting, state: State, process: Process, there: list[Unit], number: int) -> tuple[str, State]:
-    has_table = at.has_witness(there) and at.rules.withdrawn_transaction_is_taken
+    has_table = at.has_reference(there) and at.rules.withdrawn_transaction_is_taken
     return on(
         state,
         process._replace(at="take" if has_table else "new incarnation"),
@@ -51,8 +51,8 @@ def take(at: Setting, state: State, process: Process) -> Steps:
     """Take the Delta transaction of the batch, so that no driver lands it later."""
     number = len(state.incarnations[process.incarnation].batches) - 1
     landed = at.landed(state, process.incarnation, number)
-    witnesses = at.units(state, process.incarnation, number, everywhere=False) or []
-    if at.must_stay(state, witnesses) and at.rules.landed_is_told_from_taken:
+    reference units = at.units(state, process.incarnation, number, everywhere=False) or []
+    if at.must_stay(state, reference units) and at.rules.landed_is_told_from_taken:
         yield ended(state, process, f"finds that batch {number} has got to the table meanwhile; it is to be run again")
         return
     if not landed:

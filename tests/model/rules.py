@@ -17,8 +17,8 @@ class Rules:
     reset_asks_all                  a batch is withdrawn when no database has a unit of it
     fence_raised_in_all_before_relied_on  `onlyonce reset` raises the epoch in each database before it asks
     away_is_refusal                       a database that can't be asked is no "no"
-    witness_may_be_withdrawn              a witness whose rows never got to the table is no half of a batch
-    withdrawn_transaction_is_taken        such a witness goes after its Delta transaction was taken, so nobody lands it
+    reference_may_be_withdrawn              a reference unit whose rows never got to the table is no half of a batch
+    withdrawn_transaction_is_taken        such a reference unit goes after its Delta transaction was taken, so nobody lands it
                                           later
     landed_is_told_from_taken             rows that get to the table just before that are no transaction of ours
     half_written_is_finished              `onlyonce reset` ends a half-written batch by what the log knows of it
@@ -33,7 +33,7 @@ class Rules:
     reset_asks_all: bool = True
     fence_raised_in_all_before_relied_on: bool = True
     away_is_refusal: bool = True
-    witness_may_be_withdrawn: bool = True
+    reference_may_be_withdrawn: bool = True
     withdrawn_transaction_is_taken: bool = True
     landed_is_told_from_taken: bool = True
     half_written_is_finished: bool = True
@@ -46,7 +46,7 @@ class Rules:
 
 NOW = Rules()
 BEFORE = NOW.without(
-    "begin_asks_all", "reset_asks_all", "fence_raised_in_all_before_relied_on", "witness_may_be_withdrawn",
+    "begin_asks_all", "reset_asks_all", "fence_raised_in_all_before_relied_on", "reference_may_be_withdrawn",
     "half_written_is_finished", "closed_incarnation_takes_no_driver",
 )  # fmt: skip
 """The rules of before the review that found the holes."""

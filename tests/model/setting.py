@@ -40,7 +40,7 @@ class Setting:
             return None if self.rules.away_is_refusal else here
         return there
 
-    def has_witness(self, there: list[Unit]) -> bool:
+    def has_reference(self, there: list[Unit]) -> bool:
         """Whether one of these units is of a table."""
         return any(self.sinks[unit.sink].place == TABLE for unit in there)
 

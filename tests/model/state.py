@@ -81,7 +81,7 @@ class Incarnation(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """A unit that is committed, in the database of its sink; a table's is a witness in the platform's."""
+    """A unit that is committed, in the database of its sink; a table's is a reference unit in the platform's."""
 
     incarnation: int
     batch: int

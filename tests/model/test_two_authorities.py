@@ -78,20 +78,20 @@ def test_before_a_zombie_held_up_the_new_incarnation_for_as_long_as_it_stood_sti
     assert_told(found, DEAD_END, "driver 1: claim unit 0/sums/0", "close incarnation 0, register incarnation 1")
 
 
-def test_before_a_witness_and_a_lost_checkpoint_were_a_dead_end() -> None:
+def test_before_a_reference_and_a_lost_checkpoint_were_a_dead_end() -> None:
     """Hole 11 as it was met: the table is empty, and everything is refused."""
     found = explore(of(ALONE, LAKE), BEFORE)
 
-    assert_told(found, DEAD_END, "the witness", "the checkpoint is lost")
+    assert_told(found, DEAD_END, "the reference unit", "the checkpoint is lost")
     assert not any("commit batch" in told for told in found.trace)
 
 
-def test_before_rows_that_the_table_refuses_after_their_witness_were_a_dead_end() -> None:
-    """Hole 10's second half: keys that are there twice are found after the witness, at each attempt; another
+def test_before_rows_that_the_table_refuses_after_their_reference_were_a_dead_end() -> None:
+    """Hole 10's second half: keys that are there twice are found after the reference unit, at each attempt; another
     declaration would do, and is refused."""
     found = explore(replace(CHANGED, sinks=(LAKE,), new_incarnations=1, unfit=("lake", 0)), BEFORE)
 
-    assert_told(found, DEAD_END, "the witness")
+    assert_told(found, DEAD_END, "the reference unit")
 
 
 def test_before_a_driver_that_was_starting_took_an_incarnation_that_was_just_closed() -> None:
@@ -156,7 +156,7 @@ MISSED = {
     "reset_asks_all": (ALONE, "twice"),
     "fence_raised_in_all_before_relied_on": (BESIDE, "fenced driver"),
     "away_is_refusal": (replace(ALONE, outages=1), "twice"),
-    "witness_may_be_withdrawn": (replace(CHANGED, sinks=(LAKE,), new_incarnations=1, unfit=("lake", 0)), DEAD_END),
+    "reference_may_be_withdrawn": (replace(CHANGED, sinks=(LAKE,), new_incarnations=1, unfit=("lake", 0)), DEAD_END),
     "withdrawn_transaction_is_taken": (of(BESIDE, LAKE), "fenced driver"),
     "landed_is_told_from_taken": (of(BESIDE, LAKE), "twice"),
     "half_written_is_finished": (ALONE, DEAD_END),

@@ -32,7 +32,7 @@ def _claim(at: Setting, state: State, process: Process, wanted: Unit, sink: Sink
         yield ended(state, process, f"finds {name} with other rows, and stops")
     elif sink.place == TABLE:
         state = state._replace(units=state.units | {wanted})
-        yield on(state, process._replace(at="delta"), f"commit {name}, the witness")
+        yield on(state, process._replace(at="delta"), f"commit {name}, the reference unit")
     elif there and at.rules.found_unit_is_skipped:
         yield _next(at, state, process, wanted, f"find {name} and skip it")
     elif at.world.unfit == (sink.name, process.meant.declaration):
@@ -59,7 +59,7 @@ def _next(at: Setting, state: State, process: Process, unit: Unit, told: str) ->
 
 
 def delta(at: Setting, state: State, process: Process) -> Steps:
-    """The rows behind a witness: the table knows no epoch, only whether it has the transaction."""
+    """The rows behind a reference unit: the table knows no epoch, only whether it has the transaction."""
     sink = at.world.sinks[process.sink]
     unit = unit_of(at.world, process, sink, 0)
     if at.world.unfit == (sink.name, process.meant.declaration):
@@ -80,7 +80,7 @@ def delta(at: Setting, state: State, process: Process) -> Steps:
 def _written(state: State, process: Process, sink: Sink, rows: Rows, *, stands: bool) -> State:
     """The rows in the sink.
 
-    A fenced driver must leave none; into a table it may bring what a witness still vouches for.
+    A fenced driver must leave none; into a table it may bring what a reference unit still vouches for.
     """
     told = state.incarnations[process.incarnation].told > process.epoch
     fenced = told or (process.incarnation < state.live and state.incarnations[state.live].told > 0)

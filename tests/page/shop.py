@@ -132,7 +132,7 @@ class Shop:
     def _unit(
         self, connection: Connection, driver: Driver, unit: UnitId, rows: int, counts: Counts | None = None
     ) -> None:
-        kind: Any = "witness" if counts else "data"
+        kind: Any = "reference" if counts else "data"
         Units(connection).claim(units.Claim(unit, driver.epoch, "0.0", kind))
         Units(connection).fill(unit, Content(rows, f"hash of {unit}"), counts)
 

@@ -169,7 +169,7 @@ def test_paging_shows_each_row_once(
 
 
 def test_the_windows_have_their_generations_and_states(log: Log, shop: Shop, client: TestClient) -> None:
-    """The same rows as the view, with the late ones that a backfill has folded in."""
+    """The same rows as the view, with the late ones that a backfill has included."""
     html = get(
         client,
         "/pipelines/shop/windows",

@@ -47,7 +47,7 @@ SELECT incarnation, i, 1, 'committed', 'run_' || i / 20, jsonb_build_object('res
 FROM onlyonce_private.incarnations, generate_series(0, :n - 1) i, LATERAL (SELECT (query = 'receive')::int AS r) r;
 INSERT INTO onlyonce_private.units (unique_id, incarnation, batch_id, sink, partition, epoch, attempt, kind, rows, kept, invalid,
     expired, duplicate)
-SELECT incarnation || '/' || batch_id || '/s/' || p, incarnation, batch_id, 's', p, 1, '0.0', 'witness', 1, kept / 9 * (9 * p), 0, 0,
+SELECT incarnation || '/' || batch_id || '/s/' || p, incarnation, batch_id, 's', p, 1, '0.0', 'reference', 1, kept / 9 * (9 * p), 0, 0,
     duplicate * p
 FROM onlyonce_private.batches, generate_series(0, 1) p;
 INSERT INTO onlyonce_private.window_counts

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.whole]
 def test_arrival_that_was_ahead_is_corrected_in_a_store(
     platform: Platform, versitygw: S3, monkeypatch: pytest.MonkeyPatch, spark_in_store: None
 ) -> None:
-    """Files of an inbox in a store, with the registry in the store."""
+    """Files of an inbox in a store, with the manifest in the store."""
     inbox = location(f"{versitygw.bucket()}/sales")
     pipelines = str(settings.ROOT / "tests" / "support" / "stored_shop.py")
     platform.give(

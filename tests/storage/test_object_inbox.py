@@ -56,7 +56,7 @@ def new(
 
 
 def known(files: list[InputFile], batch_no: int = 0) -> Known:
-    """What the registry knows once these are in it."""
+    """What the manifest knows once these are in it."""
     return listing.known_objects(
         [pa.RecordBatch.from_pylist([{"batch_no": batch_no, "path": one.path, "mark": one.mark} for one in files])]
     )
@@ -297,7 +297,7 @@ def test_what_is_new_comes_some_at_a_time_by_name(place: Location) -> None:
 @pytest.mark.parametrize("store", ["versitygw"], indirect=True)
 def test_very_many_objects_are_listed_in_little_memory(store: S3) -> None:
     """All of them are known but the last: a request for each thousand and one for that, and a page in memory beside the
-    registry's hashes."""
+    manifest's hashes."""
     objects = 100_000
     prefix = location(store.made(objects))
     entries = (

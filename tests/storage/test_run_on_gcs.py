@@ -32,7 +32,7 @@ not know."""
 def test_a_kill_does_not_show_in_what_is_in_the_store(
     platform: Platform, fake_gcs: Gcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Events, registry, checkpoints and tables are there."""
+    """Events, manifest, checkpoints and tables are there."""
     jar = next(JARS.glob("gcs-connector-*.jar"), None)
     if jar is None:
         missing("Spark has no client of GCS here: make .venv/.made/gcs")

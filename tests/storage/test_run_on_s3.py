@@ -1,4 +1,4 @@
-"""A whole run whose data is in S3: events, registry, checkpoints and result tables.
+"""A whole run whose data is in S3: events, manifest, checkpoints and result tables.
 
 Killed in its middle, it ends as the batch computation.
 """
@@ -148,7 +148,7 @@ def test_rows_of_files_in_a_store_after_a_kill(
 def test_upserts_deletes_and_recomputed_windows_in_the_store(
     platform: Platform, root: Location, monkeypatch: pytest.MonkeyPatch, spark_in_store: None, point: str
 ) -> None:
-    """Ended between the two commits of a batch with deletes, and before late records are folded in."""
+    """Ended between the two commits of a batch with deletes, and before late records are included."""
     platform.give(monkeypatch, ONLYONCE_PIPELINES=str(settings.ROOT / "tests" / "support" / "stored_upserts.py"))
     files = shop_oracle.sales(120, 2)
     put_all(platform, files)
@@ -221,7 +221,7 @@ def assert_equals_the_batch(files: list[list[dict[str, object]]]) -> None:
 
 
 def assert_all_in_the_store(platform: Platform, root: Location) -> None:
-    """Events, registry, checkpoints and tables are there, and on the disk is nothing of them."""
+    """Events, manifest, checkpoints and tables are there, and on the disk is nothing of them."""
     parts = {entry.at.relative_to(root).parts[:3] for entry in stores.of(root).entries(root)}  # type: ignore[arg-type]
     assert {("data", "shop", name) for name in ("events", "files", "checkpoints")} <= parts
     assert {part for part in parts if part[0] == "tables"} == {("tables", "shop", "per_shop")}

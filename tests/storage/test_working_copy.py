@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from onlyonce import context
 from onlyonce.commitlog.incarnations import Driver, Incarnations
-from onlyonce.context import Query, WorkingCopy, drain_query
+from onlyonce.context import Query, WorkingCopy, run_query
 from onlyonce.core.errors import Retryable
 from onlyonce.core.locations import Location, location
 from onlyonce.database.connect import Database
@@ -140,7 +140,7 @@ def test_a_query_goes_on_from_what_was_put_and_with_the_plan_of_another(
             assert theirs != text
             stores.of(place).put(place / "offsets" / "1", theirs.encode())
 
-    drain_query(query, frame(), "append", on_batch)
+    run_query(query, frame(), "append", on_batch)
     assert sorted(seen) == [0, 1, 2]
     assert (checkpoint.last(place, "offsets"), checkpoint.last(place, "commits")) == (2, 2)
 
@@ -148,5 +148,5 @@ def test_a_query_goes_on_from_what_was_put_and_with_the_plan_of_another(
     spark.createDataFrame([(3,)], "n long").coalesce(1).write.format("delta").mode("append").save(
         str(tmp_path / "table")
     )
-    drain_query(replace(query, copy=WorkingCopy(place, tmp_path / "another")), frame(), "append", on_batch)
+    run_query(replace(query, copy=WorkingCopy(place, tmp_path / "another")), frame(), "append", on_batch)
     assert sorted(seen) == [0, 1, 2, 3]

@@ -44,7 +44,7 @@ PIPELINES = [
         idle_after=timedelta(0),
         outputs=(
             Output(name="first", transform=f"{ME}:first", **OPTIONS),
-            Output(name="per_shop", transform="tests.support.shop_transforms:per_shop", late="recompute", **OPTIONS),
+            Output(name="per_shop", transform="tests.support.shop_transforms:per_shop", late="backfill", **OPTIONS),
             Output(name="last", transform=f"{ME}:last", **OPTIONS),
         ),
     )

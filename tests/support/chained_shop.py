@@ -52,10 +52,10 @@ PIPELINES = [
             sink=Delta(write="upsert", keys=("window_start", "shop")),
         ),
         Output(
-            name="fives", from_output="minutes", transform=f"{ME}:best", window=Fixed(5 * MINUTE), watermark_delay=2 * WATERMARK_DELAY, late="recompute",
+            name="fives", from_output="minutes", transform=f"{ME}:best", window=Fixed(5 * MINUTE), watermark_delay=2 * WATERMARK_DELAY, late="backfill",
             sink=Postgres(table="results.fives", write="append"),
         ),
-        Output(name="minutes", transform=f"{ME}:per_shop", window=Fixed(MINUTE), watermark_delay=WATERMARK_DELAY, late="recompute", sink=Delta()),
+        Output(name="minutes", transform=f"{ME}:per_shop", window=Fixed(MINUTE), watermark_delay=WATERMARK_DELAY, late="backfill", sink=Delta()),
     ),
     pipeline(
         "loose",

@@ -46,7 +46,7 @@ PIPELINES = [
                 join=join("full"),
                 window=MINUTE,
                 watermark_delay=WATERMARK_DELAY,
-                late="recompute",
+                late="backfill",
                 sink=Postgres(table="results.all_of_both", write="append"),
             ),
         ],

@@ -24,7 +24,7 @@ PIPELINES = [
                 sink=Delta(write="upsert", keys=KEYS),
             ),
             Output(
-                name="elsewhere", transform=f"{ME}:by_window", window=MINUTE, watermark_delay=WATERMARK_DELAY, late="recompute",
+                name="elsewhere", transform=f"{ME}:by_window", window=MINUTE, watermark_delay=WATERMARK_DELAY, late="backfill",
                 sink=Postgres(table="results.elsewhere", write="upsert", keys=KEYS, connection="TEST_OTHER_DATABASE"),
             ),
             Output(
@@ -34,7 +34,7 @@ PIPELINES = [
             Output(name="session", transform=f"{ME}:by_window", window=Session(timedelta(seconds=20)), watermark_delay=WATERMARK_DELAY, sink=Delta()),
             Output(
                 name="raw", transform=f"{ME}:in_window", window=Fixed(timedelta(hours=1)), watermark_delay=WATERMARK_DELAY,
-                sink=Postgres(table="results.raw"), late="recompute",
+                sink=Postgres(table="results.raw"), late="backfill",
             ),
             Output(
                 name="last", transform=f"{ME}:by_window", window=MINUTE, watermark_delay=WATERMARK_DELAY, on_backfill="skip",

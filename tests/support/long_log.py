@@ -38,13 +38,13 @@ FROM unnest(ARRAY['receive', 'per_minute']) query, generate_series(0, %(batches)
      LATERAL (SELECT timestamptz '2025-01-01' + n * interval '1 minute' AS at) t;
 INSERT INTO onlyonce_private.units
     (unique_id, incarnation, batch_id, sink, partition, epoch, attempt, kind, rows, content_hash, kept, invalid, expired, duplicate)
-SELECT b.incarnation || '/' || b.batch_id || '/' || s.sink || '/' || p, b.incarnation, b.batch_id, s.sink, p, 1, 'driver', 'witness', 10, 'h',
+SELECT b.incarnation || '/' || b.batch_id || '/' || s.sink || '/' || p, b.incarnation, b.batch_id, s.sink, p, 1, 'driver', 'reference', 10, 'h',
        10, 0, 0, 0
 FROM onlyonce_private.batches b, generate_series(0, 1) p,
      LATERAL (SELECT CASE WHEN b.incarnation LIKE 'shop/receive/%%' THEN 'events' ELSE 'per_minute' END AS sink) s
 WHERE b.units_removed IS NULL;
-INSERT INTO onlyonce_private.closes
-    (incarnation, close_no, epoch, kind, state, run_id, max_event_time, ended, silent_max_event_time, silent_clock, delta_version, committed_at)
+INSERT INTO onlyonce_private.watermark_markers
+    (incarnation, marker_no, epoch, kind, state, run_id, max_event_time, ended, silent_max_event_time, silent_clock, delta_version, committed_at)
 SELECT 'shop/receive/' || CASE WHEN n < 2 * %(closes)s / 3 THEN 1 ELSE 2 END, n + 1, 1, 'silent', 'committed', 'run', t.at, NULL, t.at, t.at,
        n * (%(batches)s / %(closes)s), t.at
 FROM generate_series(0, %(closes)s - 1) n, LATERAL (SELECT timestamptz '2025-01-01' + n * interval '10 minutes' AS at) t;

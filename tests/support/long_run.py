@@ -29,9 +29,9 @@ def state(platform: Platform) -> str | None:
     return next(iter(platform.sql("SELECT state FROM onlyonce.long_runs")["state"]), None)
 
 
-def turns(platform: Platform) -> int:
-    """How many turns the driver at work has told of."""
-    return int(platform.sql("SELECT turns FROM onlyonce.long_runs")["turns"].sum())
+def rounds(platform: Platform) -> int:
+    """How many rounds the driver at work has told of."""
+    return int(platform.sql("SELECT rounds FROM onlyonce.long_runs")["rounds"].sum())
 
 
 def committed(platform: Platform, query: str = "receive") -> int:
@@ -64,8 +64,8 @@ def out_of_order(platform: Platform) -> int:
                 WHERE o.begun_at < r.committed_at)
              + (SELECT count(*) FROM onlyonce_private.batches o
                 JOIN onlyonce_private.incarnations l ON l.incarnation = o.incarnation AND l.query <> 'receive'
-                JOIN onlyonce_private.closes r ON r.delta_version <= {READ_UPTO} WHERE o.begun_at < r.committed_at)
-             + (SELECT count(*) FROM onlyonce_private.closes c JOIN onlyonce_private.batches r USING (incarnation)
+                JOIN onlyonce_private.watermark_markers r ON r.delta_version <= {READ_UPTO} WHERE o.begun_at < r.committed_at)
+             + (SELECT count(*) FROM onlyonce_private.watermark_markers c JOIN onlyonce_private.batches r USING (incarnation)
                 WHERE c.begun_at < r.committed_at AND c.committed_at > r.begun_at) AS n""")
     return int(found["n"][0])
 

@@ -87,7 +87,7 @@ def _whole(plan: dict[str, Any], *, few: bool) -> Iterator[str]:
 
 
 PARTIAL = {
-    "batches_begun", "batches_with_units", "closes_begun", "panes_open", "files_to_finalize", "outbox_open", "outbox_open_by_key",
+    "batches_begun", "batches_with_units", "watermark_markers_begun", "panes_open", "files_to_finalize", "outbox_open", "outbox_open_by_key",
     "outbox_due", "outbox_given_up", "outbox_uncertain", "outbox_held", "batches_without_ids", "window_counts_late",
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The same, and late rows are folded in."""
+"""The same, and late rows are included."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from dataclasses import replace
 from tests.support import quiet
 
 PIPELINES = [
-    replace(one, outputs=tuple(replace(output, late="recompute") for output in one.outputs)) for one in quiet.PIPELINES
+    replace(one, outputs=tuple(replace(output, late="backfill") for output in one.outputs)) for one in quiet.PIPELINES
 ]

@@ -66,7 +66,7 @@ def put(kind: str, path: Path, rows: pa.RecordBatch) -> None:
 
 
 def cut(kind: str, name: str, paths: list[Path]) -> list[list[Path]]:
-    """The lines of each batch as files, in order: as the registry says that they were cut."""
+    """The lines of each batch as files, in order: as the manifest says that they were cut."""
     entries = DeltaTable(str(settings.data_dir(name) / "files")).to_pyarrow_table().to_pylist()
     by_name = {path.name: path for path in paths}
     folder = settings.home() / "cut"

@@ -15,7 +15,7 @@ SHOP = Pipeline(
     outputs=(
         Output(name="newest", transform="tests.support.shop_transforms:newest", sink=Delta(write="upsert", keys="shop", sequence_by=("at", "id"), delete_when="gone")),
         Output(
-            name="all_per_shop", transform="tests.support.shop_transforms:per_shop", window=MINUTE, watermark_delay=WATERMARK_DELAY, late="recompute",
+            name="all_per_shop", transform="tests.support.shop_transforms:per_shop", window=MINUTE, watermark_delay=WATERMARK_DELAY, late="backfill",
             sink=Delta(write="upsert", keys=("window_start", "shop")),
         ),
     ),

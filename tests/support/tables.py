@@ -96,13 +96,13 @@ def pages(pipeline: Pipeline, read: Read) -> Iterator[list[InputFile]]:
 
 
 def take(pipeline: Pipeline, read: Read = NOTHING) -> tuple[list[InputFile], Read]:
-    """All pages of now, and what the registry would say behind them."""
+    """All pages of now, and what the manifest would say behind them."""
     files = [file for page in pages(pipeline, read) for file in page]
     return files, behind(files, read)
 
 
 def behind(files: list[InputFile], read: Read) -> Read:
-    """What the registry says once these are registered."""
+    """What the manifest says once these are registered."""
     return (
         Read(json.loads(files[-1].mark)["table"], files[-1].ends, json.loads(files[-1].mark)["at"]) if files else read
     )

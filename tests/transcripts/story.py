@@ -89,7 +89,7 @@ class Step:
     """Something happens, and each output answers.
 
     Its clock is what the receiving machine's clock shows; `table` is what outputs look up from here on, None where it
-    stays. `packed` is how its file is packed; one that is cut short is no record at all, and one that is invalid."""
+    stays. `compressed` is how its file is packed; one that is cut short is no record at all, and one that is invalid."""
 
     kind: Literal["batch", "ended", "silent"]
     records: tuple[Record, ...]

@@ -1,4 +1,4 @@
-"""Where the outputs of a transcript write that name a `sink`, for its play on Spark; and its packed files.
+"""Where the outputs of a transcript write that name a `sink`, for its play on Spark; and its compressed files.
 
 A MariaDB, an Iceberg catalog, and a server that is BigQuery's write streams, each only for who asks for it.
 """
@@ -83,7 +83,7 @@ def rows(platform: Platform, told: Story, declared: Declared) -> list[dict[str, 
 
 
 def pack(path: Path, how: str, *, cut_short: bool) -> None:
-    """Put a packed file in the place of a file of the inbox; cut short, it lacks its last bytes."""
+    """Put a compressed file in the place of a file of the inbox; cut short, it lacks its last bytes."""
     data = PACKERS[how](path.read_bytes())
     hidden = path.with_name(f".{path.name}.{how}")
     hidden.write_bytes(data[:-5] if cut_short else data)

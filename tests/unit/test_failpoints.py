@@ -26,13 +26,13 @@ NOT_THEIRS = ("tests/mutants", "tests/unit/test_failpoints.py", "tests/fault/res
 def in_code() -> set[str]:
     """The names in the product; one that is put together is there for each of its beginnings."""
     found = {name for path in ROOT.glob("onlyonce/**/*.py") for name in PASSING.findall(path.read_text())}
-    of_witness = {name for name in found if "{points}" in name}
+    of_reference = {name for name in found if "{points}" in name}
     begins = {
         name
         for path in ROOT.glob("onlyonce/sinks/**/*.py")
         for name in re.findall(r'witness\(.*"(\w+)"\)', path.read_text())
     }
-    return found - of_witness | {name.replace("{points}", one) for name in of_witness for one in begins}
+    return found - of_reference | {name.replace("{points}", one) for name in of_reference for one in begins}
 
 
 def named() -> set[str]:

@@ -1,6 +1,6 @@
 """Units of sinks whose rows are not in the unit's transaction, or whose tasks write units of their own.
 
-docs/specification/unit.md. A witness unit says what a commit to Delta or Iceberg must hold, before that is written.
+docs/specification/unit.md. A reference unit says what a commit to Delta or Iceberg must hold, before that is written.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from onlyonce.sinks.base import content
 from onlyonce.sinks.base.content import HASH, Tally
 
 
-def witness(database: Database, unit: UnitId, epoch: int, content: Content, points: str) -> None:
-    """Claim and fill the witness unit of a batch; compare it if it exists. `points`: the prefix of its fail-points.
+def reference(database: Database, unit: UnitId, epoch: int, content: Content, points: str) -> None:
+    """Claim and fill the reference unit of a batch; compare it if it exists. `points`: the prefix of its fail-points.
 
     Raise InvariantBroken for a replay with other rows, or Superseded.
     """
     passing(f"{points}-unit-before-claim")
-    Units(database).commit(units.Claim(unit, epoch, "driver", "witness"), content, points)
+    Units(database).commit(units.Claim(unit, epoch, "driver", "reference"), content, points)
     passing(f"{points}-unit-after-commit")
 
 

@@ -1,6 +1,6 @@
 """What the target of an output stores, for an erasure: the files and rows to search, and what can be removed.
 
-It also says when the rest is gone. Each kind of sink has an implementation in its folder, which `registry.stored_of`
+It also says when the rest is gone. Each kind of sink has an implementation in its folder, which `targets.stored_of`
 chooses. No Spark is needed.
 """
 

@@ -1,4 +1,4 @@
-"""The Delta sink: one witness unit and one Delta commit for each batch.
+"""The Delta sink: one reference unit and one Delta commit for each batch.
 
 The unit says what the commit must hold (rows, content hash) before it is written. A replay with other data stops there.
 By the commit's transaction id Delta skips a second commit (docs/specification/delta-commit.md).
@@ -101,7 +101,7 @@ FORGETS = "delta.setTransactionRetentionDuration"
 def check_table(table: DeltaTable, path: Location, output: Output) -> None:
     """Raise Refused for a table with unsupported features, or one that forgets its transactions."""
     assert isinstance(output.sink, Delta)
-    delta_rows.refuse_features(table, path, changes=output.sink.write != "append" or output.late == "recompute")
+    delta_rows.refuse_features(table, path, changes=output.sink.write != "append" or output.late == "backfill")
     kept = table.metadata().configuration.get(FORGETS)
     if kept is not None:
         raise Refused(
@@ -257,9 +257,9 @@ class DeltaWriter:
         return delta_rows.lengths(delta_rows.schema(self._now().table))
 
     def write(self, batch: Batch, rows: DataFrame | pa.Table, content: Content) -> int:
-        """Write the witness, then the rows, and compare both. Return 0.
+        """Write the reference unit, then the rows, and compare both. Return 0.
 
-        An at-least-once batch has no witness, but Delta's transaction still prevents a second commit.
+        An at-least-once batch has no reference unit, but Delta's transaction still prevents a second commit.
         """
         check = None if batch.at_least_once else partial(pinned.check, self._unit(batch), content)
         if isinstance(rows, pa.Table) or not content.rows:
@@ -276,11 +276,11 @@ class DeltaWriter:
             delta_files.check_fit(
                 self._output, self.path, settled, self._stored(settled), lambda: self._upsert(settled)
             )
-            self._witnessed(batch, content, lambda commit: self._change(settled, commit, replayed=batch.replayed))
+            self._referenced(batch, content, lambda commit: self._change(settled, commit, replayed=batch.replayed))
         return 0
 
     def _append(self, batch: Batch, rows: DataFrame | pa.Table, content: Content, check: Check | None) -> None:
-        self._witnessed(
+        self._referenced(
             batch,
             content,
             lambda commit: append_rows(
@@ -293,10 +293,10 @@ class DeltaWriter:
             self._deletes.remember(rows, commit, replayed=replayed)
         rewrite.change_rows(self.path, commit, self._upsert(rows), replayed=replayed, form=self._form)
 
-    def _witnessed(self, batch: Batch, content: Content, put: Callable[[commit.Commit], object]) -> None:
-        """Write the witness, then call `put` to commit. For a batch without rows, write the witness alone."""
+    def _referenced(self, batch: Batch, content: Content, put: Callable[[commit.Commit], object]) -> None:
+        """Write the reference unit, then call `put` to commit. For a batch without rows, write the reference unit alone."""
         if not batch.at_least_once:
-            self._witness(self._unit(batch), content)
+            self._reference(self._unit(batch), content)
         if content.rows == 0:
             return
         passing("delta-before-write")
@@ -327,7 +327,7 @@ class DeltaWriter:
         delta_rows.refuse_feature_change(opening.table(self.path), self.path)
         dated, hashed = (one.withColumn(DATE, F.to_date(WINDOW_START)) for one in (rows, base_content.hashed(rows)))
         delta_files.check_fit(self._output, self.path, dated, dated)
-        self._witness(self._unit(batch), content)
+        self._reference(self._unit(batch), content)
         commit = self._commit(batch, content)
         passing("delta-before-replace")
         check = partial(pinned.check, self._unit(batch), content)
@@ -371,8 +371,8 @@ class DeltaWriter:
     def _app_id(self, plan: Plan) -> str:
         return stored_names.result_transaction(self._context.platform, plan.incarnation, self._output.name)
 
-    def _witness(self, unit: UnitId, content: Content) -> None:
-        pinned.witness(self._query.database, unit, self._query.driver.epoch, content, "delta")
+    def _reference(self, unit: UnitId, content: Content) -> None:
+        pinned.reference(self._query.database, unit, self._query.driver.epoch, content, "delta")
 
     def _upsert(self, rows: DataFrame) -> delta_upsert.History | delta_upsert.Upsert:
         if self._sink.write == sinks.HISTORY:

@@ -1,4 +1,4 @@
-"""The Iceberg sink: one witness unit and one commit for each batch, which names the batch in the table's own metadata.
+"""The Iceberg sink: one reference unit and one commit for each batch, which names the batch in the table's own metadata.
 
 As with Delta the unit says what the commit must hold before it is written. Spark's tasks write the rows into data files
 by pyiceberg, without a jar, and the driver commits them (`iceberg_commits`).
@@ -77,19 +77,19 @@ class Batched:
 def write_unit(
     database: Database, table: Table, batch: Batched, files: Files, instead_of: BooleanExpression | None = None
 ) -> int | None:
-    """Write the witness, then the rows, commit and compare. Return the id of the snapshot.
+    """Write the reference unit, then the rows, commit and compare. Return the id of the snapshot.
 
     A batch without rows has no commit, unless rows are to be removed (`instead_of`). The conformance suite calls this,
     too.
     """
-    pinned.witness(database, batch.unit, batch.epoch, batch.content, "iceberg")
+    pinned.reference(database, batch.unit, batch.epoch, batch.content, "iceberg")
     if not batch.content.rows and instead_of is None:
         return None
     return iceberg_commits.once(table, batch.commit(batch.content.exact), files, instead_of, replayed=batch.replayed)
 
 
 def write_plainly(table: Table, batch: Batched, offsets: str, files: Files) -> None:
-    """Write and commit at least once: without a witness.
+    """Write and commit at least once: without a reference unit.
 
     Whatever the first attempt wrote is right, as changed code may return other rows in a replay.
     """
@@ -243,9 +243,9 @@ class IcebergWriter:
         return {}
 
     def write(self, batch: Batch, rows: DataFrame, content: Content) -> int:
-        """Write the witness, then the rows, commit and compare. Return 0.
+        """Write the reference unit, then the rows, commit and compare. Return 0.
 
-        An at-least-once batch has no witness, but the table's property still prevents a second commit.
+        An at-least-once batch has no reference unit, but the table's property still prevents a second commit.
         """
         table = self._table()
         if content.rows:

@@ -91,7 +91,7 @@ CONNECTS = 4
 
 
 @dataclass(frozen=True)
-class Courier:
+class RowDelivery:
     """One running deliverer of one output."""
 
     database: Database
@@ -135,17 +135,17 @@ class Courier:
 
     def _wave(self, waiting: Waiting) -> tuple[int, float]:
         """Begin, send and record some requests. Return the number of rows, and a pause that was asked for."""
-        parcels = waiting.take(self.sender.under_way)
+        requests = waiting.take(self.sender.under_way)
         passing("deliver-before-begin")
-        begun = OutboxRows(self.database).begin(self.deliverer, [row for rows in parcels for row in rows])
-        parcels = [[row for row in rows if row.row_no in begun] for rows in parcels]
+        begun = OutboxRows(self.database).begin(self.deliverer, [row for rows in requests for row in rows])
+        requests = [[row for row in rows if row.row_no in begun] for rows in requests]
         passing("deliver-after-begin")
-        answered = list(self.threads.map(self._send, parcels))
+        answered = list(self.threads.map(self._send, requests))
         passing("deliver-before-record")
-        answers = [told for rows, of_rows in zip(parcels, answered, strict=True) for told in self._told(rows, of_rows)]
+        answers = [told for rows, of_rows in zip(requests, answered, strict=True) for told in self._told(rows, of_rows)]
         OutboxRows(self.database).record(self.deliverer, self.policy, answers)
         passing("deliver-after-record")
-        for rows, of_rows in zip(parcels, answered, strict=True):
+        for rows, of_rows in zip(requests, answered, strict=True):
             waiting.answered(rows, of_rows)
         self._stop_where_held(answer for _, answer, _ in answers)
         return len(answers), max((answer.pause for _, answer, _ in answers), default=0.0)
@@ -279,7 +279,7 @@ PAGE = 10_000
 
 
 @dataclass(frozen=True)
-class UnitCourier:
+class UnitDelivery:
     """One running deliverer of one output."""
 
     database: Database
@@ -408,7 +408,7 @@ def deliver(database: Database, instance: str, output: Output) -> bool:
             sender_of(output.sink, f"{instance}/{output.name}") as sender,
             ThreadPoolExecutor(output.sink.at_once) as threads,
         ):
-            Courier(database, deliverer, policy, output.sink, sender, threads).drain()
+            RowDelivery(database, deliverer, policy, output.sink, sender, threads).drain()
     return True
 
 
@@ -426,7 +426,7 @@ def _deliver_units(database: Database, unnumbered: Deliverer, sink: UnitSink) ->
             lost = OutboxUnits(database).recover(deliverer, uncertain=target.guarantee == "at_least_once")
             if lost:
                 log.warning("attempts of an ended deliverer are unanswered", output=deliverer.name, rows=lost)
-            UnitCourier(database, deliverer, target).drain()
+            UnitDelivery(database, deliverer, target).drain()
     return True
 
 

@@ -39,7 +39,7 @@ Places = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 
-class Alike(NamedTuple):
+class TemplateLines(NamedTuple):
     """The lines that are of the layout, the strings of their values by column, and the kinds of the values."""
 
     rows: Places
@@ -56,7 +56,7 @@ class _Block(NamedTuple):
     bounds: Places
 
 
-def read_alike(lines: pa.Array, kinds: Mapping[str, str]) -> Alike | None:
+def read_by_template(lines: pa.Array, kinds: Mapping[str, str]) -> TemplateLines | None:
     """Return the plain lines of one layout among a block of UTF-8 strings; None if they are at most half of it."""
     block = _block(lines)
     layout = _layout(lines, kinds) if block else None
@@ -75,7 +75,7 @@ def read_alike(lines: pa.Array, kinds: Mapping[str, str]) -> Alike | None:
     if 2 * len(rows) <= len(lines):
         return None
     found = dict(layout.values)
-    return Alike(rows, dict(zip(found, columns, strict=True)), found)
+    return TemplateLines(rows, dict(zip(found, columns, strict=True)), found)
 
 
 def _block(lines: pa.Array) -> _Block | None:
@@ -214,14 +214,14 @@ def read_plain(lines: pa.Array, kinds: Kinds) -> Found:
 
 def _read(lines: pa.Array, kinds: Kinds) -> Found:
     lines = _texts(pc.if_else(pc.less_equal(pc.binary_length(lines), LONGEST), lines, None))
-    alike = read_alike(lines, kinds)
+    lines_of_template = read_by_template(lines, kinds)
     try:
-        columns = [_of_alike(alike, name, kind) for name, kind in kinds.items()] if alike else []
+        columns = [_of_template(lines_of_template, name, kind) for name, kind in kinds.items()] if lines_of_template else []
     except pa.ArrowInvalid:
-        alike = None
-    if alike is None:
+        lines_of_template = None
+    if lines_of_template is None:
         return _by_expression(lines, kinds)
-    rows = alike.rows
+    rows = lines_of_template.rows
     found = np.zeros(len(lines), bool)
     found[rows] = True
     if not found.all():
@@ -242,10 +242,10 @@ def _texts(lines: pa.Array) -> pa.Array:
     return lines
 
 
-def _of_alike(alike: Alike, name: str, kind: str) -> pa.Array:
-    if name not in alike.texts:
-        return pa.nulls(len(alike.rows), TYPES[kind])
-    return _cast(alike.texts[name], alike.kinds[name])
+def _of_template(lines_of_template: TemplateLines, name: str, kind: str) -> pa.Array:
+    if name not in lines_of_template.texts:
+        return pa.nulls(len(lines_of_template.rows), TYPES[kind])
+    return _cast(lines_of_template.texts[name], lines_of_template.kinds[name])
 
 
 def _by_expression(lines: pa.Array, kinds: Kinds) -> Found:

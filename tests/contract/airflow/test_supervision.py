@@ -32,7 +32,7 @@ from onlyonce.database.migrate import migrate
 from onlyonce.settings import ROOT
 from tests.support.platform import Server
 
-FOREVER = {"mode": "forever", "every": 2, "close": False, "bounded": False, "max_files": None, "dry_run": False}
+FOREVER = {"mode": "continuous", "every": 2, "close": False, "bounded": False, "max_files": None, "dry_run": False}
 BEAT = timedelta(minutes=1)
 
 # Takes the place in the log as the driver does, or ends before with a code; tells how it was started.
@@ -154,7 +154,7 @@ def test_it_starts_a_driver_that_outlives_the_task_and_waits_without_a_worker(wo
 
     [(argv, leads)] = world.started()
     assert argv[argv.index(str(ROOT / "onlyonce" / "run" / "stream.py")) + 1 :] == [
-        "flights", "--run-id=manual__1", "--dag-id=flights_stream", "--forever", "--every=2"
+        "flights", "--run-id=manual__1", "--dag-id=flights_stream", "--continuous", "--every=2"
     ]  # fmt: skip
     assert leads
     assert kwargs == {"ours": True}
@@ -205,7 +205,7 @@ def test_what_a_long_run_cant_do_is_refused_before_it_starts(world: World) -> No
 
 
 @pytest.mark.parametrize(
-    "turns, code, asked, does",
+    "rounds, code, asked, does",
     [
         (1, 0, True, "done"),
         (0, 0, False, "done"),
@@ -218,21 +218,21 @@ def test_what_a_long_run_cant_do_is_refused_before_it_starts(world: World) -> No
     ],
 )
 def test_when_the_heartbeat_ends_the_log_decides(
-    world: World, turns: int, code: int | None, asked: bool, does: Any
+    world: World, rounds: int, code: int | None, asked: bool, does: Any
 ) -> None:
     """Stopped as asked: the task has succeeded.
 
     Died: it is started again. Never got to work: Airflow's retries bound it.
     """
     taken = world.take()
-    world.log(lambda conn: LongRuns(conn).beat(taken, turns))
+    world.log(lambda conn: LongRuns(conn).beat(taken, rounds))
     if asked:
         world.log(lambda conn: LongRuns(conn).ask_stop("flights"))
     if code is None:
         late = "UPDATE onlyonce_private.long_runs SET heartbeat_at = heartbeat_at - interval '1 day'"
         world.log(lambda conn: conn.exec_driver_sql(late))
     else:
-        world.log(lambda conn: LongRuns(conn).end(taken, turns, code, "why"))
+        world.log(lambda conn: LongRuns(conn).end(taken, rounds, code, "why"))
 
     if does == "done":
         resume(ours=True)
@@ -447,7 +447,7 @@ def test_a_driver_of_kubernetes_has_its_application_in_its_image(world: World, m
     task = operator()
     task.env_vars = {"ONLYONCE_HOME": "/tmp/onlyonce"}
     with pytest.raises(AirflowFailException):
-        task.execute({"params": {**FOREVER, "mode": "drain"}, "run_id": "manual__1", "ti": Task()})
+        task.execute({"params": {**FOREVER, "mode": "once"}, "run_id": "manual__1", "ti": Task()})
 
     argv, text = json.loads((world.folder / "told").read_text())
     assert f"local://{ROOT / 'onlyonce' / 'run' / 'stream.py'}" in argv
@@ -468,4 +468,4 @@ def in_cluster(world: World, monkeypatch: pytest.MonkeyPatch, master: str = "yar
 
 def drain() -> None:
     """A drain of the pipeline."""
-    operator().execute({"params": {**FOREVER, "mode": "drain"}, "run_id": "manual__1", "ti": Task()})
+    operator().execute({"params": {**FOREVER, "mode": "once"}, "run_id": "manual__1", "ti": Task()})

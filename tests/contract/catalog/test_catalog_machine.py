@@ -98,7 +98,7 @@ class Machine(RuleBasedStateMachine):
     @rule(new=st.integers(0, 5), again=st.lists(st.integers(1, 40), max_size=5), stage=st.sampled_from(STAGES))
     def listed(self, new: int, again: list[int], stage: str) -> None:
         """A batch of new records and of some delivered again, its driver killed at a stage or not."""
-        # The registry's rule: ingestion time never moves back, whatever the clock does.
+        # The manifest's rule: ingestion time never moves back, whatever the clock does.
         self.last = max(self.last, self.clock)
         self._batch(self.last, self._records(new, again), stage)
 

@@ -96,7 +96,7 @@ def test_a_late_record_that_a_backfill_has_read_is_folded_in(shop: Shop) -> None
             "INSERT INTO onlyonce_private.panes VALUES ('shop', 'per_shop', %s, %s, %s, true, 1, " "'shop/per_shop@x/1', %s, 'd')",
             at(0), at(1), number + 1, number,
         )  # fmt: skip
-        state = "waits for a backfill" if version == 0 else "folded in by a backfill"
+        state = "waits for a backfill" if version == 0 else "included by a backfill"
         row = only([row for row in traced("late")["tables"]["windows"] if row["output"] == "per_shop"])
         assert (row["state"], row["generation"]) == (state, number + 1)
 

@@ -13,7 +13,7 @@ from onlyonce.catalog import look_up
 from onlyonce.catalog.expiry import Collector
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.health import Health
-from onlyonce.commitlog.incarnations import Driver, Turns
+from onlyonce.commitlog.incarnations import Driver, SourceBatches
 from onlyonce.commitlog.sources import Arrivals
 from onlyonce.core.batch import to_micros
 from onlyonce.core.diagnosis import Finding, waiting
@@ -154,7 +154,7 @@ def test_a_source_is_last_heard_of_at_the_correction(log: Log, stream: Stream) -
         far,
     )
     arrival = correct(stream)
-    known = Turns(log.database).known("shop")
+    known = SourceBatches(log.database).known("shop")
     seen = to_micros(arrival)
     assert known.of["web"].seen == seen
     assert known.of["till"].seen <= (seen or 0)

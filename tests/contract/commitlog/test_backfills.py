@@ -182,7 +182,7 @@ def receive(log: Log, driver: Driver, batch_id: int, max_event_time: datetime, m
         batch = Batches(conn).begin(driver, "shop", plan_of(driver, batch_id, mode=mode), None)
         for partition in range(2):
             unit = UnitId(driver.incarnation, batch_id, "events", partition)
-            Units(conn).claim(units.Claim(unit, driver.epoch, "x", "witness"))
+            Units(conn).claim(units.Claim(unit, driver.epoch, "x", "reference"))
             Units(conn).fill(unit, Content(0, ""))
         outcome = Outcome(
             read=0,

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
 from onlyonce.commitlog import batches, units
-from onlyonce.commitlog.batches import Batches, Closes
+from onlyonce.commitlog.batches import Batches, WatermarkMarkers
 from onlyonce.commitlog.incarnations import Driver, Incarnations
 from onlyonce.commitlog.units import Units
 from onlyonce.core.batch import Batch, Outcome, Plan, to_micros
@@ -54,7 +54,7 @@ def put_unit(log: Log, driver: Driver, batch_id: int = 0, partition: int = 0, co
     unit = UnitId(driver.incarnation, batch_id, "events", partition)
 
     def work(connection: Connection) -> None:
-        Units(connection).claim(units.Claim(unit, driver.epoch, "test", "witness"))
+        Units(connection).claim(units.Claim(unit, driver.epoch, "test", "reference"))
         Units(connection).fill(unit, Content(2, "x"), counts)
 
     run(log.database, work)
@@ -129,20 +129,20 @@ def test_a_changed_declaration_does_not_matter_to_a_batch_that_has_ended(log: Lo
 def test_a_driver_that_was_overtaken_begins_and_ends_nothing(log: Log, driver: Driver) -> None:
     """Neither a new batch, nor one that it began itself, nor a close."""
     batch = begin(log, driver, plan_of(driver))
-    number, _, _ = Closes(log.database).begin(driver, "ended", Frontier())
+    number, _, _ = WatermarkMarkers(log.database).begin(driver, "ended", Frontier())
     log.restart(driver)
-    before = log.rows("SELECT * FROM onlyonce.batches"), log.rows("SELECT * FROM onlyonce.closes")
+    before = log.rows("SELECT * FROM onlyonce.batches"), log.rows("SELECT * FROM onlyonce.watermark_markers")
     for attempt in (
         lambda: begin(log, driver, plan_of(driver, 1)),
         lambda: begin(log, driver, plan_of(driver)),
         lambda: end(log, driver, batch, DONE),
-        lambda: Closes(log.database).begin(driver, "ended", Frontier()),
-        lambda: Closes(log.database).end(driver, number, 1),
+        lambda: WatermarkMarkers(log.database).begin(driver, "ended", Frontier()),
+        lambda: WatermarkMarkers(log.database).end(driver, number, 1),
     ):
         with pytest.raises(Superseded):
             attempt()
 
-    assert (log.rows("SELECT * FROM onlyonce.batches"), log.rows("SELECT * FROM onlyonce.closes")) == before
+    assert (log.rows("SELECT * FROM onlyonce.batches"), log.rows("SELECT * FROM onlyonce.watermark_markers")) == before
 
 
 # --- end
@@ -258,8 +258,8 @@ def test_a_new_incarnation_goes_on_from_the_frontier_of_the_old(log: Log, driver
 
 def close(log: Log, driver: Driver, kind: str, after: Frontier) -> None:
     """A whole close."""
-    number, _, _ = Closes(log.database).begin(driver, kind, after)
-    Closes(log.database).end(driver, number, 10 + number)
+    number, _, _ = WatermarkMarkers(log.database).begin(driver, kind, after)
+    WatermarkMarkers(log.database).end(driver, number, 10 + number)
 
 
 def test_closes_of_both_kinds_add_up_and_none_moves_back(log: Log, driver: Driver) -> None:
@@ -275,7 +275,7 @@ def test_closes_of_both_kinds_add_up_and_none_moves_back(log: Log, driver: Drive
         close(log, driver, kind, wanted)
         assert frontier(log) == wanted
 
-    closes = log.rows("SELECT close_no, kind, state FROM onlyonce.closes ORDER BY 1")
+    closes = log.rows("SELECT marker_no, kind, state FROM onlyonce.watermark_markers ORDER BY 1")
     assert closes == [(n + 1, k, "committed") for n, k in enumerate(["silent", "ended", "silent", "silent", "ended"])]
 
 
@@ -283,26 +283,26 @@ def test_a_close_that_is_only_begun_closes_nothing_and_is_finished_first(log: Lo
     """The next driver gets what the first one fixed, under the same number, whatever it meant itself."""
     receive(log, driver, 0, NOON)
     meant = frontier(log).declared_ended()
-    first = Closes(log.database).begin(driver, "ended", meant)
+    first = WatermarkMarkers(log.database).begin(driver, "ended", meant)
     before = frontier(log)
     newer = log.restart(driver)
-    left = Closes(log.database).is_open(newer)
-    second = Closes(log.database).begin(newer, "silent", Frontier(max_event_time=1))
-    Closes(log.database).end(newer, second[0], 9)
+    left = WatermarkMarkers(log.database).is_open(newer)
+    second = WatermarkMarkers(log.database).begin(newer, "silent", Frontier(max_event_time=1))
+    WatermarkMarkers(log.database).end(newer, second[0], 9)
 
     assert first == second == (1, "ended", meant)
     assert left
     assert before == Frontier(max_event_time=to_micros(NOON))
     assert frontier(log) == meant
-    assert not Closes(log.database).is_open(newer)
+    assert not WatermarkMarkers(log.database).is_open(newer)
 
 
 def test_a_close_that_has_ended_stays_as_it_ended(log: Log, driver: Driver) -> None:
     """Ended twice: the first version of `events` stands."""
     close(log, driver, "ended", Frontier(max_event_time=1, ended=1))
-    Closes(log.database).end(driver, 1, 99)
+    WatermarkMarkers(log.database).end(driver, 1, 99)
 
-    assert log.rows("SELECT delta_version FROM onlyonce_private.closes") == [(11,)]
+    assert log.rows("SELECT delta_version FROM onlyonce_private.watermark_markers") == [(11,)]
 
 
 # --- windows and what outputs read
@@ -375,7 +375,7 @@ def test_a_version_of_events_is_ended_with_its_batch_or_its_close(log: Log, driv
         receive(log, driver, batch_id, NOON)
     begin(log, driver, plan_of(driver, 5))
     close(log, driver, "silent", Frontier())  # in version 11
-    Closes(log.database).begin(driver, "silent", Frontier())
+    WatermarkMarkers(log.database).begin(driver, "silent", Frontier())
     receive(log, log.start("other"), 3, NOON)
 
     def ended(after: int, upto: int) -> set[int]:

@@ -47,7 +47,7 @@ OF_CUT = OF_OUTPUT | {
 
 ASKED = [
     *((OF_RECEIVE, "batches", name) for name in (
-        "frontier", "find", "received", "ended_versions", "last_taken_in", "open_close", "last_close", "last_arrival", "oldest_begun",
+        "frontier", "find", "received", "ended_versions", "last_taken_in", "open_marker", "last_marker", "last_arrival", "oldest_begun",
     )),
     *((OF_RECEIVE, "units", name) for name in ("of_batch", "find", "noted", "check_epoch")),
     *((OF_RECEIVE, "incarnations", name) for name in ("live", "last_ordinal", "last_batches")),
@@ -55,7 +55,7 @@ ASKED = [
         "known", "settled", "near_horizon", "crowded", "bucket_before", "wasteful", "remove_units", "committed_cuts",
     )),
     (OF_RECEIVE, "catalog", "without_ids"), (OF_RECEIVE, "plan", "ran_under"), (OF_RECEIVE, "pubsub", "newest_bucket"),
-    *((OF_OUTPUT, "backfills", name) for name in ("read_by", "frontier_at", "open_rows", "late_not_folded", "next")),
+    *((OF_OUTPUT, "backfills", name) for name in ("read_by", "frontier_at", "open_rows", "late_not_included", "next")),
     (OF_OUTPUT, "batches", "close_panes"), (OF_OUTPUT, "plan", "last_final"),
     (OF_OUTPUT, "new_incarnations", "begun"), (OF_OUTPUT, "new_incarnations", "final_windows"), (OF_OUTPUT, "new_incarnations", "read_again"),
     (OF_CUT, "gc", "unsettled"), (OF_CUT, "gc", "note_final"), (OF_CUT, "keep_log", "incarnations"), (OF_CUT, "keep_log", "cut"),
@@ -111,10 +111,10 @@ WHOLE = {
     "crashtest fates": OWN_LOG, "crashtest late": OWN_LOG, "crashtest_outputs files": OWN_LOG, "crashtest_outputs requests": OWN_LOG,
     "views files_by_state": OWN_LOG, "views largest_files": OWN_LOG,
     "views written_in_all": WITH_DATA, "views sample": WITH_DATA, "views received": WITH_DATA, "views written": WITH_DATA,
-    "arrivals correct_batches": "a person's correction of a wrong clock, once", "arrivals correct_closes": "the same",
+    "arrivals correct_batches": "a person's correction of a wrong clock, once", "arrivals correct_markers": "the same",
     "new_incarnations last_offset": A_NEW_INCARNATION, "new_incarnations oldest_open": A_NEW_INCARNATION, "new_incarnations final_windows": A_NEW_INCARNATION,
     **{f"drop {name}": FORGETS for name in (
-        "rows", "forget_outbox", "forget_files", "forget_units", "forget_window_counts", "forget_panes", "forget_closes", "forget_batches",
+        "rows", "forget_outbox", "forget_files", "forget_units", "forget_window_counts", "forget_panes", "forget_markers", "forget_batches",
     )},
 }  # fmt: skip
 """The queries that may read a table that grows from end to end, and why."""
@@ -180,9 +180,9 @@ def test_the_frontier_is_the_largest_of_all_that_was_told(years: Log, ask: Calla
     told = run(years.database, ask)
     [whole] = years.rows(
         "SELECT (SELECT max(max_event_time_after) FROM onlyonce_private.batches), (SELECT max(ended) FROM "
-        "onlyonce_private.closes), "
-        "(SELECT max(silent_max_event_time) FROM onlyonce_private.closes), (SELECT max(silent_clock) FROM "
-        "onlyonce_private.closes)"
+        "onlyonce_private.watermark_markers), "
+        "(SELECT max(silent_max_event_time) FROM onlyonce_private.watermark_markers), (SELECT max(silent_clock) FROM "
+        "onlyonce_private.watermark_markers)"
     )
 
     assert (told.max_event_time, told.ended, told.silent_max_event_time, told.silent_clock) == tuple(

@@ -45,7 +45,7 @@ def take(log: Log, driver: str = "m:1:a", beat: timedelta = LONG) -> Taken:
 
 def states(log: Log) -> list[tuple[Any, ...]]:
     """What the view tells."""
-    return log.rows("SELECT attempt, state, driver, turns, exit_code, error FROM onlyonce.long_runs")
+    return log.rows("SELECT attempt, state, driver, rounds, exit_code, error FROM onlyonce.long_runs")
 
 
 def test_of_drivers_that_start_at_the_same_instant_one_takes_the_place(log: Log) -> None:
@@ -204,7 +204,7 @@ def test_a_driver_that_is_asked_to_stop_does_so_between_two_batches(log: Log, ho
             os.kill(os.getpid(), signal.SIGTERM if how == "SIGTERM" else signal.SIGINT)
         return True
 
-    hold(lambda mine: mine.turns(turn, timedelta(seconds=PATIENCE)))
+    hold(lambda mine: mine.rounds(turn, timedelta(seconds=PATIENCE)))
 
     assert batches == [0]
     assert [(row[1], row[3:]) for row in states(log)] == [("stopped", (1, 0, None))]
@@ -221,7 +221,7 @@ def test_a_driver_whose_place_was_taken_stops_before_its_next_batch(log: Log, ho
         return True
 
     with pytest.raises(Superseded, match="another driver has taken the place of attempt 1"):
-        hold(lambda mine: mine.turns(turn, timedelta(seconds=PATIENCE)))
+        hold(lambda mine: mine.rounds(turn, timedelta(seconds=PATIENCE)))
     assert reached.is_set()
     [(attempt, _, *rest)] = states(
         log
@@ -245,7 +245,7 @@ def test_a_batch_that_would_begin_is_stopped_inside_a_turn_too(log: Log, hold: H
 
     def work(mine: stream.LongRun) -> None:
         mine_of.append(mine)
-        mine.turns(turn, timedelta(0))
+        mine.rounds(turn, timedelta(0))
 
     hold(work)
     assert done == ["first", "second"]
@@ -259,7 +259,7 @@ def test_the_log_says_how_a_driver_ended(log: Log, hold: Hold, error: Exception,
         raise error
 
     def work(mine: stream.LongRun) -> None:
-        mine.turns(turn, EVERY)
+        mine.rounds(turn, EVERY)
 
     if code:
         with pytest.raises(type(error)):
@@ -293,7 +293,7 @@ def test_a_heart_goes_on_when_the_database_was_away(log: Log, hold: Hold, monkey
         assert left, "no heartbeat came"
         raise Stopped
 
-    hold(lambda mine: mine.turns(turn, EVERY))
+    hold(lambda mine: mine.rounds(turn, EVERY))
     assert [row[1] for row in states(log)] == ["stopped"]
     forget_connections()
 
@@ -303,10 +303,10 @@ def test_a_second_start_takes_nothing(log: Log, hold: Hold) -> None:
 
     def turn() -> bool:
         with pytest.raises(OnlyonceError, match="a long run is at work"):
-            hold(lambda mine: mine.turns(lambda: True, EVERY))
+            hold(lambda mine: mine.rounds(lambda: True, EVERY))
         raise Stopped
 
-    hold(lambda mine: mine.turns(turn, EVERY))
+    hold(lambda mine: mine.rounds(turn, EVERY))
     assert [row[:2] for row in states(log)] == [(1, "stopped")]
 
 
@@ -355,7 +355,7 @@ def test_a_driver_that_stands_by_ends_with_the_one_that_is_asked_to_stop(log: Lo
         )
         until(lambda: log.rows(places) == [(2,)], "one that stands by")  # it has looked who is at work by then
         LongRuns(log.database).ask_stop("shop")
-        mine.turns(lambda: True, timedelta(milliseconds=10))
+        mine.rounds(lambda: True, timedelta(milliseconds=10))
 
     hold(work)
     standing.join(PATIENCE)

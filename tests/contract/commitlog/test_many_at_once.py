@@ -97,7 +97,7 @@ def test_a_thousand_units_end_their_batch(log: Log) -> None:
     for partition in range(UNITS):
         run(log.database, partial(commit, unit=UnitId(driver.incarnation, 0, "events", partition), epoch=driver.epoch))
     other, nothing = log.start(query="out"), Content(0, "")
-    Units(log.database).commit_alike(other.incarnation, 0, "out", UNITS, other.epoch, nothing)
+    Units(log.database).commit_same(other.incarnation, 0, "out", UNITS, other.epoch, nothing)
 
     total = Batches(log.database).end_receive(driver, batch, UNITS, 1, bounded=False)
 
@@ -108,7 +108,7 @@ def test_a_thousand_units_end_their_batch(log: Log) -> None:
 
 def commit(conn: Connection, unit: UnitId, epoch: int) -> None:
     """A unit with one record."""
-    Units(conn).claim(units.Claim(unit, epoch, "test", "witness"))
+    Units(conn).claim(units.Claim(unit, epoch, "test", "reference"))
     Units(conn).fill(
         unit, Content(1, "x"), Counts(kept=1, invalid=0, expired=0, duplicate=0, unknown_fields=0, largest=NOON)
     )

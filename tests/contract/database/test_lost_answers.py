@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Connection, text
 
 from onlyonce.commitlog import units
-from onlyonce.commitlog.batches import COUNTED, WRITTEN, Batches, Closes
+from onlyonce.commitlog.batches import COUNTED, WRITTEN, Batches, WatermarkMarkers
 from onlyonce.commitlog.incarnations import Driver
 from onlyonce.commitlog.units import Units
 from onlyonce.core.batch import Outcome
@@ -85,12 +85,12 @@ def test_a_connection_cut_before_its_commit_has_done_nothing(log: Log, proxy: Pr
 def test_run_does_idempotent_work_once_however_its_commits_are_lost(
     log: Log, driver: Driver, proxy: Proxy, cuts: list[str]
 ) -> None:
-    """A witness unit by claim: after each lost answer the work runs again and finds out by itself what is there."""
+    """A reference unit by claim: after each lost answer the work runs again and finds out by itself what is there."""
     unit = UnitId(driver.incarnation, 0, "events", 0)
     tries: list[Content | None] = []
 
     def work(connection: Connection) -> Content | None:
-        there = Units(connection).claim(units.Claim(unit, driver.epoch, f"try {len(tries)}", "witness"))
+        there = Units(connection).claim(units.Claim(unit, driver.epoch, f"try {len(tries)}", "reference"))
         tries.append(there)
         if there is None:
             Units(connection).fill(unit, Content(4, "x"))
@@ -131,9 +131,9 @@ def test_each_step_of_a_batch_bears_a_lost_answer(log: Log, driver: Driver, prox
     proxy.cut_next(how)
     run(database, end)
     proxy.cut_next(how)
-    number, _, _ = Closes(database).begin(driver, "ended", batch.frontier)
+    number, _, _ = WatermarkMarkers(database).begin(driver, "ended", batch.frontier)
     proxy.cut_next(how)
-    Closes(database).end(driver, number, 3)
+    WatermarkMarkers(database).end(driver, number, 3)
 
     assert proxy.cuts == 4
     assert batch.plan == plan_of(driver)
@@ -141,7 +141,7 @@ def test_each_step_of_a_batch_bears_a_lost_answer(log: Log, driver: Driver, prox
     assert log.rows("SELECT state, in_time, late FROM onlyonce_private.batches") == [("committed", 5, 1)]
     assert log.rows("SELECT in_time, late FROM onlyonce_private.window_counts") == [(5, 1)]
     assert log.rows("SELECT rows, final FROM onlyonce_private.panes") == [(2, True)]
-    assert log.rows("SELECT close_no, state, delta_version FROM onlyonce_private.closes") == [(1, "committed", 3)]
+    assert log.rows("SELECT marker_no, state, delta_version FROM onlyonce_private.watermark_markers") == [(1, "committed", 3)]
     assert log.rows("SELECT conserved FROM onlyonce.conservation") == [(True,)]
 
 

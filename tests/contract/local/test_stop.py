@@ -86,7 +86,7 @@ def test_when_the_patience_ends_the_run_goes_on(shop: Shop) -> None:
 
 
 def test_a_long_run_is_asked_to_stop_and_its_end_is_waited_for(shop: Shop) -> None:
-    """It lives by its heartbeat, also between two turns, where it has no session."""
+    """It lives by its heartbeat, also between two rounds, where it has no session."""
     shop.receive(("a", at(0)))
     beat = timedelta(minutes=1)
     taken = LongRuns(shop.log.database).take("shop", "run", "driver 1", every=beat, beat=beat)
@@ -100,7 +100,7 @@ def test_a_long_run_is_asked_to_stop_and_its_end_is_waited_for(shop: Shop) -> No
 
     report = airflow_api.stop_runs("shop", patience_seconds=60, airflow=None, watch=watch)
 
-    assert [working[0] for working in told] == [f"the long run on driver 1 has done {n} turns" for n in (0, 3)]
+    assert [working[0] for working in told] == [f"the long run on driver 1 has done {n} rounds" for n in (0, 3)]
     assert report.facts["long run"] == "asked to stop"
 
 

@@ -31,7 +31,7 @@ SCHEMA = pa.schema(
 
 
 class Shop:
-    """The file source of `shop` without Spark: the inbox, the registry of each instance, and its batches."""
+    """The file source of `shop` without Spark: the inbox, the manifest of each instance, and its batches."""
 
     def __init__(self, log: Log, home: Path) -> None:
         self.log, self.home = log, home
@@ -68,7 +68,7 @@ class Shop:
         write_deltalake(str(table(instance)), pa.Table.from_pylist(rows, SCHEMA), mode="append")
 
     def begin(self, number: int, instance: str = "shop", **facts: str) -> Batch:
-        """The batch that reads one cut of the registry."""
+        """The batch that reads one cut of the manifest."""
         stream = self.run(instance)
         batch = stream.begin(100)
         self.log.rows(
@@ -103,7 +103,7 @@ class Shop:
 
 
 def table(instance: str) -> Path:
-    """The registry of an instance."""
+    """The manifest of an instance."""
     return settings.data_dir(instance) / "files"
 
 

@@ -157,7 +157,7 @@ def test_begun_closes_backfills_and_reprocessings_name_the_command_that_ends_the
     """Each with its own."""
     resting(shop)
     shop.log.rows(
-        "INSERT INTO onlyonce_private.closes (incarnation, close_no, epoch, kind, run_id) VALUES ('shop/receive/1', "
+        "INSERT INTO onlyonce_private.watermark_markers (incarnation, marker_no, epoch, kind, run_id) VALUES ('shop/receive/1', "
         "1, 1, 'ended', 'r')"
     )
     shop.log.rows(

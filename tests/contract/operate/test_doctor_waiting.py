@@ -106,7 +106,7 @@ def test_a_lost_long_run_is_found_until_it_is_started_again_or_asked_to_stop(sho
 
     assert (found["finding"], found["where"], found["fix"]) == ("lost long run", "shop", "no")
     assert "attempt 1 on m:1:a ended 3:00:0" in found["what"]
-    assert found["repair"].startswith("onlyonce run shop --forever")
+    assert found["repair"].startswith("onlyonce run shop --continuous")
     assert "onlyonce stop shop --shell" in found["repair"]
     assert (alive, in_grace, beside_a_driver, started_again) == ([], [], [], [])
     assert "attempt 2 on m:2:b" in only(lost_again)["what"]

@@ -31,7 +31,7 @@ from onlyonce.failpoints import FailPoint
 from onlyonce.operate import audit, compact, erase_inputs, erase_rows, erase_search, forget
 from onlyonce.records import trace
 from onlyonce.run import reset
-from onlyonce.sinks import registry
+from onlyonce.sinks import targets
 from onlyonce.sources import pubsub_lines, record_id
 from onlyonce.tables import commit, opening, rewrite
 from tests.contract.shop import Shop, at, shop  # noqa: F401 - a fixture
@@ -143,7 +143,7 @@ def check(shop: Shop, before: Counter[str]) -> None:  # noqa: F811
 def test_records_go_from_everywhere_and_a_receipt_without_their_values_stays(closed: Shop) -> None:
     """A look alone changes nothing.
 
-    Files keep their size and time, and the registry knows them as they were. What can't be erased is told.
+    Files keep their size and time, and the manifest knows them as they were. What can't be erased is told.
     """
     before, file = rows(closed), settings.inbox("shop") / "1.jsonl"
     mark = file.stat()
@@ -450,11 +450,11 @@ def test_an_output_whose_target_is_away_for_good_can_be_left_out(closed: Shop, m
             SimpleNamespace(root=found.root, files=away, rows=away, clean=away) if output.name == "per_shop" else found
         )
 
-    found_of = registry.stored_of
+    found_of = targets.stored_of
     monkeypatch.setattr(forget, "_compute_again", COMPUTE_AGAIN)
-    monkeypatch.setattr(registry, "stored_of", stored_of)
+    monkeypatch.setattr(targets, "stored_of", stored_of)
     monkeypatch.setattr("onlyonce.engine.session.start", lambda *_: None)
-    monkeypatch.setattr("onlyonce.outputs.recompute.recompute", lambda *_: None)
+    monkeypatch.setattr("onlyonce.outputs.backfill_windows.recompute", lambda *_: None)
     with pytest.raises(Refused, match="no output 'balanse'"):
         erase("--leave", "balanse")
     with pytest.raises(Retryable, match="does not answer"):

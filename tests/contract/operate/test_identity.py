@@ -18,7 +18,7 @@ def test_a_begun_batch_goes_on_after_every_class_was_renamed(log: Log) -> None:
     driver = start(log, shop.SHOP, "per_shop")
     plan = plan_of(driver, declaration_hash=declarations.fingerprint(shop.SHOP, "per_shop"))
     Batches(log.database).begin(driver, "shop", plan, None)
-    claimed = units.Claim(UnitId(driver.incarnation, plan.batch_id, "per_shop", 0), driver.epoch, "driver", "witness")
+    claimed = units.Claim(UnitId(driver.incarnation, plan.batch_id, "per_shop", 0), driver.epoch, "driver", "reference")
     Units(log.database).claim(claimed)
 
     count, replayed, begun, now = done_apart(renamed.go_on, log.url, driver, plan)

@@ -204,7 +204,7 @@ def test_windows_that_are_open_and_late_records_to_fold_in_keep_their_day(old: S
         "VALUES ('shop/per_shop/1', 0, 'per_shop', %s, %s, 0, 1)", at(5), at(6),
     )  # fmt: skip
     folding = replace(
-        pipeline(old), outputs=(replace(old.pipeline.outputs[0], late="recompute"), *old.pipeline.outputs[1:])
+        pipeline(old), outputs=(replace(old.pipeline.outputs[0], late="backfill"), *old.pipeline.outputs[1:])
     )
     assert of(old, folding, dry_run=True).held_by == "per_shop"
 

@@ -133,7 +133,7 @@ def numbers(log: Log) -> dict[str, Any]:
     asked = [
         *(("views", name) for name in ("status", "fates", "not_conserved", "outputs_and_receive", "progress", "comparable", "lag", "incarnations")),
         *(("page", name) for name in ("pipelines", "windows", "late_windows", "recent", "broken", "incarnations")),
-        ("backfills", "windows_in"), ("backfills", "met"), ("backfills", "late_not_folded"), ("trace", "windows_at"), ("trace", "read_by"),
+        ("backfills", "windows_in"), ("backfills", "met"), ("backfills", "late_not_included"), ("trace", "windows_at"), ("trace", "read_by"),
         ("new_incarnations", "last_offset"), ("plan", "made_under"), ("metrics", "records"), ("metrics", "stages"), ("doctor", "uneven_buckets"),
     ]  # fmt: skip
     found: dict[str, Any] = {}

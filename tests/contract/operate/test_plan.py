@@ -142,7 +142,7 @@ def test_a_batch_that_is_half_written_ends_as_it_was_declared_before_anything_is
     ran(log, SHOP, "per_shop")
     ran(log, SHOP, "balance")
     assert planned(ELSEWHERE).half_written == []
-    claimed = units.Claim(UnitId("shop/per_shop/1", 0, "per_shop", 0), 1, "driver", "witness")
+    claimed = units.Claim(UnitId("shop/per_shop/1", 0, "per_shop", 0), 1, "driver", "reference")
     Units(log.database).claim(claimed)
 
     assert planned(ELSEWHERE).half_written == [

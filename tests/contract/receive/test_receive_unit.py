@@ -148,7 +148,7 @@ def test_each_record_has_a_fate_and_the_unit_counts_them(log: Log, driver: Drive
 
     assert fates == [KEPT, KEPT, DUPLICATE, INVALID, KEPT]
     assert largest == {50}
-    assert units_of(log) == [(0, "witness", 4, 3, 1, 1, 1, to_time(50))]
+    assert units_of(log) == [(0, "reference", 4, 3, 1, 1, 1, to_time(50))]
     assert ids_in_catalog(log) == Counter([(1, 1), (2, 2), (-5, -6)])
 
 
@@ -157,7 +157,7 @@ def test_a_partition_with_nothing_but_its_seed_has_its_unit(log: Log, driver: Dr
     fates, largest = judged(work_of(log, driver, partitions=3), [], partition=2)
 
     assert (fates, largest) == ([], {None})
-    assert units_of(log) == [(2, "witness", 0, 0, 0, 0, 0, None)]
+    assert units_of(log) == [(2, "reference", 0, 0, 0, 0, 0, None)]
 
 
 def test_no_rows_at_all_are_no_unit(log: Log, driver: Driver) -> None:
@@ -178,7 +178,7 @@ def test_a_task_without_its_one_seed_stops(log: Log, driver: Driver, seeds: list
 
 @pytest.mark.parametrize("shuffle", range(4))
 def test_a_replay_gives_the_same_fates_again_in_any_order_and_cut(log: Log, driver: Driver, shuffle: int) -> None:
-    """A witness unit emits its rows again: Delta may not have them. Nothing is added to the log or the catalog."""
+    """A reference unit emits its rows again: Delta may not have them. Nothing is added to the log or the catalog."""
     chance = random.Random(shuffle)
     records = [Record(chance.randrange(8), 1, time=chance.randrange(5), payload=chance.randrange(9)) for _ in range(40)]
     work = work_of(log, driver)

@@ -33,7 +33,7 @@ EMPTY = pa.table({"shop": pa.array([], pa.string())})
 ROW = pa.table({"shop": ["a"]})
 TABLE = "delta:shop/per_shop"
 LEAVES = {
-    "a witness before its commit": ("witness", "append", TABLE, 1),
+    "a reference unit before its commit": ("reference", "append", TABLE, 1),
     "units without rows": ("data", "append", "postgres::results.per_shop", 0),
     "an upsert": ("data", "upsert", "postgres::results.per_shop", 1),
     "files without a pane": ("data", "FileSink()", "files:shop/per_shop", 1),
@@ -125,10 +125,10 @@ def test_what_a_new_incarnation_would_write_twice_is_not_withdrawn(home: Log, ki
     assert output.left() == Counter([("batch",), ("unit",)])
 
 
-def test_a_witness_whose_rows_are_in_the_table_is_not_withdrawn(home: Log) -> None:
+def test_a_reference_whose_rows_are_in_the_table_is_not_withdrawn(home: Log) -> None:
     """The table's transaction says whether they are."""
     output = Output(home, "append", TABLE)
-    output.unit("witness", 1)
+    output.unit("reference", 1)
     commit(output.table, ROW, output.app_id, 0)
 
     with pytest.raises(Refused):
@@ -160,7 +160,7 @@ def test_rows_that_land_after_the_look_keep_their_batch_from_being_withdrawn(hom
     The next attempt sees them."""
     output = Output(home, "append", TABLE)
     commit(output.table, EMPTY, "another", 0)
-    output.unit("witness", 1)
+    output.unit("reference", 1)
     take = reset.take_back
 
     def woken(*arguments: Any) -> None:
@@ -182,7 +182,7 @@ def test_a_driver_that_wakes_can_not_land_a_withdrawn_batch(home: Log) -> None:
     again."""
     output = Output(home, "append", TABLE)
     commit(output.table, EMPTY, "another", 0)
-    output.unit("witness", 1)
+    output.unit("reference", 1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(NewIncarnations, "begin", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
@@ -204,7 +204,7 @@ def test_the_deletes_of_a_withdrawn_batch_can_not_land_either(home: Log) -> None
     output = Output(home, "upsert", TABLE)
     commit(output.table, EMPTY, "another", 0)
     kept = deleted_keys.made(output.table)
-    output.unit("witness", 1)
+    output.unit("reference", 1)
 
     reset.new("shop/per_shop", yes=True)
 
@@ -217,7 +217,7 @@ def test_a_batch_whose_deletes_have_landed_without_its_rows_is_withdrawn(home: L
     output = Output(home, "upsert", TABLE)
     commit(output.table, EMPTY, "another", 0)
     commit(deleted_keys.made(output.table), pa.table({"id": ["a"]}), output.app_id, 0)
-    output.unit("witness", 1)
+    output.unit("reference", 1)
     version = DeltaTable(str(beside(output.table))).version()
 
     reset.new("shop/per_shop", yes=True)
@@ -232,7 +232,7 @@ def test_a_table_beside_that_is_somebody_elses_is_left_alone(home: Log) -> None:
     output = Output(home, "append", TABLE)
     commit(output.table, EMPTY, "another", 0)
     commit(beside(output.table), EMPTY, "another", 0)
-    output.unit("witness", 1)
+    output.unit("reference", 1)
 
     reset.new("shop/per_shop", yes=True)
 

@@ -19,7 +19,7 @@ from onlyonce.context import RunContext
 from onlyonce.core.errors import Refused
 from onlyonce.core.ownership import Place
 from onlyonce.operate import drop
-from onlyonce.sinks import registry
+from onlyonce.sinks import targets
 from onlyonce.sinks.iceberg import iceberg_catalogs
 from tests.contract.conformance_iceberg import CATALOG, configured
 from tests.contract.conftest import Log
@@ -42,7 +42,7 @@ def claim(log: Log, name: str, sink: Iceberg = SINK) -> RunContext:
     """What a run does before its output's table is made, and the making."""
     declared, no_session = pipeline(name, sink), Any
     context = RunContext(no_session, declared, name, "run", log.database)  # type: ignore[arg-type]
-    with registry.claimed(context, declared.outputs[0]), iceberg_catalogs.open_catalog(CATALOG) as found:
+    with targets.claimed(context, declared.outputs[0]), iceberg_catalogs.open_catalog(CATALOG) as found:
         found.create_namespace_if_not_exists("sold")
         found.create_table_if_not_exists("sold.all", pa.schema([("n", pa.int64())]))
     return context

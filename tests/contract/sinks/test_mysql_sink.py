@@ -29,7 +29,7 @@ from onlyonce.sinks.mysql import mysql_rows
 from onlyonce.sinks.mysql.mysql_table import MySQLTable
 from onlyonce.sinks.mysql.sink_mysql import StoredInMySQL
 from onlyonce.sinks.postgres import postgres_unit
-from onlyonce.sinks.registry import _is_there
+from onlyonce.sinks.targets import _is_there
 from onlyonce.testing.scratch import Log
 from onlyonce.testing.suite import hashed, run_unit
 from tests.contract.conformance_mysql import VARIABLE, batch_of

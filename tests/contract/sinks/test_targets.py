@@ -24,7 +24,7 @@ from onlyonce.core.errors import Refused
 from onlyonce.core.ownership import Place
 from onlyonce.database.connect import run
 from onlyonce.operate import drop
-from onlyonce.sinks import registry
+from onlyonce.sinks import targets
 from onlyonce.sinks.files.file_stores import _open, folder_of
 from tests.contract.conftest import Log, shared
 from tests.contract.shop import SHOP
@@ -47,7 +47,7 @@ def claim(log: Log, name: str, sink: Sink, instance: str | None = None) -> None:
     """What a run does before it makes the table of its output."""
     declared, no_session = pipeline(name, sink), Any
     context = RunContext(no_session, declared, instance or name, "run", log.database)  # type: ignore[arg-type]
-    with registry.claimed(context, declared.outputs[0]):
+    with targets.claimed(context, declared.outputs[0]):
         make(log, sink)
 
 
@@ -294,8 +294,8 @@ def test_of_two_platforms_at_once_one_gets_the_folder(platform: Log, later: Log,
 
     with (
         pytest.raises(Refused, match="holds the results of another platform"),
-        registry.claimed(first, declared.outputs[0]),
-        registry.claimed(second, declared.outputs[0]),
+        targets.claimed(first, declared.outputs[0]),
+        targets.claimed(second, declared.outputs[0]),
     ):
         pass
 
@@ -313,7 +313,7 @@ def test_a_teams_comment_on_its_table_stays(platform: Log, later: Log, sink: Any
     claim(platform, "team", sink)
     claim(later, "team", sink)
 
-    assert registry._note(Place(sink.target("team/all"))) == "ours"
+    assert targets._note(Place(sink.target("team/all"))) == "ours"
 
 
 def test_two_platforms_share_no_transaction_id(platform: Log, later: Log, tmp_path: Path) -> None:

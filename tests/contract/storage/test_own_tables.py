@@ -89,7 +89,7 @@ def test_commits_of_other_transactions_between_do_not_disturb(table: Path) -> No
 
 
 def test_the_files_of_a_commit_are_in_the_order_of_their_rows(table: Path) -> None:
-    """A registry is streamed one file at a time: its batches must come as they were numbered."""
+    """A manifest is streamed one file at a time: its batches must come as they were numbered."""
     own_tables.append_rows([[row(n)] for n in (7, 3, 5)], table, commit(1), {"kind": "a"})
 
     log = (table / "_delta_log" / f"{1:020}.json").read_text().splitlines()
@@ -144,8 +144,8 @@ def test_a_commit_of_nothing_takes_its_transaction(table: Path) -> None:
 
 
 def test_a_filter_of_delta_rs_finds_rows_in_a_table_that_is_skipped_by_nothing(tmp_path: Path) -> None:
-    """As in a registry, whose batches are looked up by number."""
-    path = tmp_path / "registry"
+    """As in a manifest, whose batches are looked up by number."""
+    path = tmp_path / "manifest"
     write_deltalake(path, SCHEMA.empty_table())
     own_tables.append_rows([[row(1), row(2)], [row(3)]], path, commit(1))
 
@@ -209,7 +209,7 @@ def test_what_killed_attempts_have_left_is_swept_and_what_may_still_be_committed
     assert numbers(events_of) == Counter([0, 1])
 
 
-@pytest.mark.parametrize("manifest", ["files", "ranges", "turns", "sources/east/files"])
+@pytest.mark.parametrize("manifest", ["files", "ranges", "source_batches", "sources/east/files"])
 def test_sweep_removes_what_killed_drivers_left_in_manifests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manifest: str
 ) -> None:

@@ -1,6 +1,6 @@
 """The product's drivers, receive and outputs, played without a JVM.
 
-What is the product's own here: start, registry, batches, units, Delta transactions, closes, ends, and every
+What is the product's own here: start, manifest, batches, units, Delta transactions, closes, ends, and every
 fail-point. What is played: how Spark reads, exchanges and cuts rows, and its loop over batches with its checkpoint.
 A task runs in the driver's process or in a forked worker, and is tried again when it fails, as Spark does.
 """
@@ -120,15 +120,15 @@ def _played(play: Play) -> Any:
     tasks = _in_worker if play.workers else _here
     stand_ins: list[tuple[object, str, object]] = [
         (StructType, "fromDDL", frames.schema_of), (commit, "make", frames.make), (results, "F", frames.FUNCTIONS), (delta_files, "F", frames.FUNCTIONS), (encoding, "F", frames.FUNCTIONS),
-        (source_files, "stream", lambda spark, inbox, start: Registry(inbox.table)), (source_files, "listed", lambda batch, moved: batch),
+        (source_files, "stream", lambda spark, inbox, start: Manifest(inbox.table)), (source_files, "listed", lambda batch, moved: batch),
         (source_files, "lines", _lines), (exchange, "records", _records),
         (fast_json, "plain_record_reader", lambda *given: None), (exchange, "exchanged", _exchanged), (exchange, "mapped", lambda *given: _mapped(tasks, *given)),
-        (loop, "drain_query", drain_query),
+        (loop, "run_query", run_query),
         (events, "stream", lambda spark, path, start, files: Events(path, "", declared.PLAIN)),
         (windows, "in_stream", lambda stream, root, until: stream), (results, "applied", _applied), (stateless, "is_stateless", lambda result: True),
         # rows are for the tasks: hashes by Spark are none of the stand-in's
         (stateless, "adds_no_rows", lambda result: False), (query, "written_in_driver", lambda *_: None),
-        (query, "drain_query", drain_query), (content, "tallied", frames.tallied), (content, "hashed", frames.hashed),
+        (query, "run_query", run_query), (content, "tallied", frames.tallied), (content, "hashed", frames.hashed),
         (PostgresWriter, "write", lambda *given: _write(tasks, *given)),
     ]  # fmt: skip
     held = mock.patch.multiple(RunContext, settings=lambda self: {"played": "yes"})
@@ -140,7 +140,7 @@ def _played(play: Play) -> Any:
 # --- the loop over batches, with Spark's checkpoint ------------------------------------------------------------------
 
 
-def drain_query(query: Query, source: Any, mode: str, on_batch: OnBatch, look: Any = None) -> None:
+def run_query(query: Query, source: Any, mode: str, on_batch: OnBatch, look: Any = None) -> None:
     """The pending batch from its offsets file, then new ones, each with its two files in the checkpoint."""
     end = source.end()
     while True:
@@ -183,7 +183,7 @@ def _put(at: Location, text: str) -> None:
 
 
 @dataclass(frozen=True)
-class Registry:
+class Manifest:
     """The table `files` as a stream: the files of one `batch_no` a batch."""
 
     table: Path

@@ -42,7 +42,7 @@ class Chains(Case):
         self.platform.backfill("shop", *SPAN)
         assert in_delta(self.platform, "shop/tens") == rows(best(best(minutes, 1, 5), 5, 10))
         self.check_books()
-        assert self.sql("SELECT * FROM onlyonce.windows WHERE late_not_folded > 0").empty
+        assert self.sql("SELECT * FROM onlyonce.windows WHERE late_not_included > 0").empty
 
 
 class ChainsAnew(Chains):

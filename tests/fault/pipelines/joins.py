@@ -18,7 +18,7 @@ SPAN = ("--from", "2026-01-01T00:00:00Z", "--to", "2026-01-01T00:11:00Z")
 
 
 class Joins(Case):
-    """Inner over the rows in time, and after a backfill over all; full over all, since late records are folded in by
+    """Inner over the rows in time, and after a backfill over all; full over all, since late records are included by
     themselves."""
 
     declared = "tests/support/joined_shop.py"
@@ -41,7 +41,7 @@ class Joins(Case):
         self.platform.backfill("shop", *SPAN, "--output", "paid")
         assert self.paid() == joined(every, "inner")
         self.check_books()
-        assert self.sql("SELECT * FROM onlyonce.windows WHERE late_not_folded > 0").empty
+        assert self.sql("SELECT * FROM onlyonce.windows WHERE late_not_included > 0").empty
         with pytest.raises(Refused, match="is a join: which of its rows are written is in the state of its stream"):
             self.new_incarnation("shop/paid")
 

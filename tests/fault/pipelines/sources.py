@@ -25,7 +25,7 @@ class Sources(Case):
     """
 
     declared = "tests/support/two_sources.py"
-    points = ("receive-before-turns", "receive-registered", "table-before-commit", *DELTA, *POSTGRES)
+    points = ("receive-before-source-batches", "receive-registered", "table-before-commit", *DELTA, *POSTGRES)
 
     def begin(self) -> None:
         """Ids are of each source."""

@@ -345,7 +345,7 @@ MUTANTS = (
     ),
     Mutant(
         "neighbours-left-late",
-        "a backfill of a join counts late records of its neighbours as folded in, whose own neighbours it leaves "
+        "a backfill of a join counts late records of its neighbours as included, whose own neighbours it leaves "
         "as they are",
         "onlyonce/core/backfill.py",
         Replace("with_neighbours", "known = [start for start, _ in late]", "known: list[Micros] = []"),
@@ -404,7 +404,7 @@ MUTANTS = (
         "onlyonce/core/table_versions.py",
         Always("_changing", 'action[kind].get("dataChange", True)'),
         tests=(
-            "tests/spark/sources/test_table_registry.py::test_each_row_is_registered_once_however_versions_come_and_looks_are_cut[1]",
+            "tests/spark/sources/test_table_manifest.py::test_each_row_is_registered_once_however_versions_come_and_looks_are_cut[1]",
         ),
         spark=True,
     ),

@@ -25,14 +25,14 @@ MUTANTS = (
     Mutant(
         "outputs-14-maps-compared-by-spark",
         "sessions are compared by their columns, of which Spark compares no maps",
-        "onlyonce/outputs/recompute.py",
+        "onlyonce/outputs/backfill_windows.py",
         Replace(
             "_comparable",
             'encoding.json_object(sessions.schema).alias("row")',
             'F.struct(*sessions.columns).alias("row")',
         ),
         tests=(
-            "tests/spark/outputs/test_recomputed_sessions.py::test_a_session_of_maps_is_compared_with_itself_before",
+            "tests/spark/outputs/test_backfilled_sessions.py::test_a_session_of_maps_is_compared_with_itself_before",
         ),
         spark=True,
     ),
@@ -460,7 +460,7 @@ MUTANTS = (
             "condition",
         ),
         tests=(
-            "tests/spark/outputs/test_recomputed_sessions.py::test_a_session_that_reaches_out_of_the_span_is_whole",
+            "tests/spark/outputs/test_backfilled_sessions.py::test_a_session_that_reaches_out_of_the_span_is_whole",
         ),
         spark=True,
     ),

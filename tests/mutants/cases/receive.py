@@ -159,26 +159,26 @@ MUTANTS = (
             "_close",
             """
             with context.receiving:
-                number, kind, after = Closes(query.database).begin(query.driver, kind, after, progress)
+                number, kind, after = WatermarkMarkers(query.database).begin(query.driver, kind, after, progress)
                 passing("close-after-begin")
                 app_id = stored_names.transaction(query.incarnation, stored_names.MARKER_BY)
                 commit = tables_commit.Commit(app_id, number, stored_names.numbered(app_id, number), query.driver.epoch, after.content)
                 version = events.add_control(context.events, commit, query.incarnation, -number, after, datetime.now(UTC))
                 passing("close-after-delta")
-                Closes(query.database).end(query.driver, number, version)
+                WatermarkMarkers(query.database).end(query.driver, number, version)
                 query.log.info("input closed", unit=commit.unit, kind=kind)
                 passing("close-after-end")
                 context.receiving.notify_all()
         """,
             """
             if True:
-                number, kind, after = Closes(query.database).begin(query.driver, kind, after, progress)
+                number, kind, after = WatermarkMarkers(query.database).begin(query.driver, kind, after, progress)
                 passing("close-after-begin")
                 app_id = stored_names.transaction(query.incarnation, stored_names.MARKER_BY)
                 commit = tables_commit.Commit(app_id, number, stored_names.numbered(app_id, number), query.driver.epoch, after.content)
                 version = events.add_control(context.events, commit, query.incarnation, -number, after, datetime.now(UTC))
                 passing("close-after-delta")
-                Closes(query.database).end(query.driver, number, version)
+                WatermarkMarkers(query.database).end(query.driver, number, version)
                 query.log.info("input closed", unit=commit.unit, kind=kind)
                 passing("close-after-end")
                 context.receiving.notify_all()

@@ -196,7 +196,7 @@ MUTANTS = (
     Mutant(
         "outputs-13-made-again-between-runs",
         "a Delta or Iceberg table that was dropped and made again since the last run is written on",
-        "onlyonce/sinks/registry.py",
+        "onlyonce/sinks/targets.py",
         Never("claimed", "made.table_id is not None"),
         tests=(
             TARGETS + "test_a_delta_table_that_was_made_again_is_refused",
@@ -533,8 +533,8 @@ MUTANTS = (
         "onlyonce/sinks/base/pinned.py",
         Replace("check", "not found.same_as(content)", "found.rows != content.rows"),
         tests=(
-            "tests/spark/sinks/test_recomputed_rows.py::test_files_are_compared_with_the_unit[append-another]",
-            "tests/spark/sinks/test_recomputed_rows.py::test_files_are_compared_with_the_unit[backfill-another]",
+            "tests/spark/sinks/test_backfilled_rows.py::test_files_are_compared_with_the_unit[append-another]",
+            "tests/spark/sinks/test_backfilled_rows.py::test_files_are_compared_with_the_unit[backfill-another]",
         ),
         spark=True,
     ),
@@ -556,7 +556,7 @@ MUTANTS = (
             "delta_files.settled(hashed, folder, check) if check else nullcontext(hashed)",
             "nullcontext(_dated(rows))",
         ),
-        tests=("tests/spark/sinks/test_recomputed_rows.py::test_no_sink_commits_rows_that_differ_from_their_unit",),
+        tests=("tests/spark/sinks/test_backfilled_rows.py::test_no_sink_commits_rows_that_differ_from_their_unit",),
         spark=True,
     ),
     Mutant(
@@ -692,7 +692,7 @@ MUTANTS = (
         "unit-not-asked-for",
         "a deliverer of units does not ask the target whether it has a unit",
         "onlyonce/sinks/outbox/deliver.py",
-        Never("UnitCourier._deliver", "self.target.committed(unit.name)"),
+        Never("UnitDelivery._deliver", "self.target.committed(unit.name)"),
         tests=(KAFKA + "test_kafka_does_what_it_promises[a_lost_answer_does_not_show]",),
     ),
     Mutant(
@@ -714,28 +714,28 @@ MUTANTS = (
     Mutant(
         "deleted-table-made-again",
         "a table that was deleted is made anew, with the newest rows only",
-        "onlyonce/sinks/registry.py",
+        "onlyonce/sinks/targets.py",
         Never("claimed", "made.at is not None and not _is_there(place)"),
         tests=(TARGETS + "test_a_table_that_was_deleted_is_not_made_again_without_a_word",),
     ),
     Mutant(
         "format-1-no-note",
         "a result table does not say which platform writes it",
-        "onlyonce/sinks/registry.py",
+        "onlyonce/sinks/targets.py",
         Delete("claimed", "_put_note(place, ownership.owner_note(context.platform))"),
         tests=(TARGETS + "test_results_of_another_platform_are_refused_by_name",),
     ),
     Mutant(
         "format-1-files-without-note",
         "a folder or prefix of files does not say which platform writes it",
-        "onlyonce/sinks/registry.py",
+        "onlyonce/sinks/targets.py",
         Delete("_put_note", "store_of(place.where).put_note(note)"),
         tests=(TARGETS + "test_results_of_another_platform_are_refused_by_name[FileSink results/files]",),
     ),
     Mutant(
         "format-1-two-platforms-at-once",
         "of two platforms that claim a folder at once both have it",
-        "onlyonce/sinks/registry.py",
+        "onlyonce/sinks/targets.py",
         Replace(
             "claimed",
             "_put_note(place, ownership.owner_note(context.platform))\nownership.refuse_other_owner(_note(place), context.platform, "
@@ -747,7 +747,7 @@ MUTANTS = (
     Mutant(
         "format-1-teams-comment-overwritten",
         "the note takes the place of a team's own comment on its table",
-        "onlyonce/sinks/registry.py",
+        "onlyonce/sinks/targets.py",
         Never("_put_note", "_note(place)"),
         tests=(TARGETS + "test_a_teams_comment_on_its_table_stays",),
     ),
@@ -820,7 +820,7 @@ MUTANTS = (
             "folder = self.path / own_tables.folder(self._commit(batch, content))",
             """
             folder = self.path / own_tables.folder(self._commit(batch, content))
-            self._witness(self._unit(batch), content)
+            self._reference(self._unit(batch), content)
         """,
         ),
         tests=("tests/spark/sinks/test_later_windows.py::test_rows_that_delta_refuses_leave_no_unit",),

@@ -133,7 +133,7 @@ MUTANTS = (
         "values-of-any-form",
         "a value in a line of a layout is taken in any form that Arrow reads",
         "onlyonce/sources/values/fast_json.py",
-        Always("read_alike", "_right(column, kind)"),
+        Always("read_by_template", "_right(column, kind)"),
         tests=(ALIKE + "test_an_odd_line_costs_no_other_line_its_place[zero first]",),
     ),
     Mutant(
@@ -275,7 +275,7 @@ MUTANTS = (
     ),
     Mutant(
         "schema-looked-for-anew",
-        "a replay asks the registry again for a schema that its batch did not find",
+        "a replay asks the manifest again for a schema that its batch did not find",
         "onlyonce/sources/kafka_messages.py",
         Replace("_part", "_fact(part, number) in facts", "None in facts"),
         tests=("tests/spark/sources/test_kafka_formats.py::test_what_a_batch_did_not_find_it_does_not_find_again",),
@@ -365,7 +365,7 @@ MUTANTS = (
             "Read(mark[stored_names.MARK_TABLE], until, mark[stored_names.MARK_AT], number + 1, seen_at)",
             "Read(mark[stored_names.MARK_TABLE], until + 1, mark[stored_names.MARK_AT], number + 1, seen_at)",
         ),
-        tests=("tests/spark/sources/test_table_registry.py::test_batches_are_numbered_on_and_have_so_many_files",),
+        tests=("tests/spark/sources/test_table_manifest.py::test_batches_are_numbered_on_and_have_so_many_files",),
         spark=True,
     ),
     Mutant(
@@ -394,7 +394,7 @@ MUTANTS = (
         spark=True,
     ),
     Mutant(
-        "registry-read-in-part",
+        "manifest-read-in-part",
         "a run takes the entries of the last commit only for all that came since its last look",
         "onlyonce/sources/manifest.py",
         Replace(
@@ -405,8 +405,8 @@ MUTANTS = (
         tests=(READING + "test_look_by_look_a_run_knows_what_the_registry_says_and_reads_each_entry_once[source0]",),
     ),
     Mutant(
-        "registry-rewritten-in-silence",
-        "what a commit has taken out of a registry stays known",
+        "manifest-rewritten-in-silence",
+        "what a commit has taken out of a manifest stays known",
         "onlyonce/sources/manifest.py",
         Replace(
             "Reading._added",
@@ -497,7 +497,7 @@ MUTANTS = (
     ),
     Mutant(
         "unknown-without-end",
-        "a registry is asked for each id that a topic of other bytes names",
+        "a manifest is asked for each id that a topic of other bytes names",
         "onlyonce/sources/schema_registry.py",
         Replace("_missing", "most + 1", "None"),
         tests=(
@@ -662,10 +662,10 @@ MUTANTS = (
     ),
     Mutant(
         "values-20-time-moves-back",
-        "the ingestion time of a turn is compared with the last turn before the poll only",
+        "the ingestion time of a source batch is compared with the last turn before the poll only",
         "onlyonce/sources/all_sources.py",
         Replace("Several._new", "max(at, reached or at)", 'max(at, last["seen_at"]) if last else at'),
-        tests=("tests/unit/sources/test_turns_times.py::test_ingestion_time_of_turns_never_moves_back[0]",),
+        tests=("tests/unit/sources/test_source_batch_times.py::test_ingestion_time_of_turns_never_moves_back[0]",),
     ),
     Mutant(
         "values-5-stray-quote-swallows",

@@ -139,7 +139,7 @@ def test_a_compaction_beside_a_long_run_is_no_news_to_it(
             until(lambda n=3 * (block + 1): windows(platform) == n, "the windows of what came")  # type: ignore[misc]
 
     with meanwhile(platform, feed):
-        platform.run("shop", "--forever", "--every", "0.2")
+        platform.run("shop", "--continuous", "--every", "0.2")
 
     assert made[0]
     check(platform, 4)

@@ -1,4 +1,4 @@
-"""A backfill: late rows folded in, in exactly the windows that were asked for; stream + backfill = batch over all
+"""A backfill: late rows included, in exactly the windows that were asked for; stream + backfill = batch over all
 rows."""
 
 from __future__ import annotations

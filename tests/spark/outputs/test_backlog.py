@@ -31,7 +31,7 @@ def commits_of(platform: Platform, query: str) -> list[int]:
         WHERE l.query = '{query}' AND l.ordinal = 1 ORDER BY l.ordinal, o.batch_id""")
     assert set(found["index"]) == {"-1"}, "between two commits"
     received = platform.sql("""SELECT delta_version AS version FROM onlyonce_private.batches WHERE delta_version IS NOT NULL
-                               AND incarnation LIKE '%/receive/%' UNION ALL SELECT delta_version FROM onlyonce_private.closes""")
+                               AND incarnation LIKE '%/receive/%' UNION ALL SELECT delta_version FROM onlyonce_private.watermark_markers""")
     upto = [-1, *found["upto"]]
     return [sum(after < version <= last for version in received["version"]) for after, last in pairwise(upto)]
 
@@ -103,7 +103,7 @@ def test_an_output_of_a_long_run_that_falls_behind_is_cut_too(
 
     monkeypatch.setattr(outputs_query, "passing", slow)
     with meanwhile(platform, feed):
-        platform.run("shop", "--forever", "--every", "0.2")
+        platform.run("shop", "--continuous", "--every", "0.2")
     platform.run("shop")
 
     assert max(commits_of(platform, "per_shop")) <= 3

@@ -97,7 +97,7 @@ def test_a_chain_is_a_batch_over_a_batch_however_the_input_is_cut_and_where_runs
     assert in_delta(platform, "shop/tens") == rows(best(best(minutes, 1, 5), 5, 10))
     assert audit.main(["--data"]).warnings == []
     assert platform.sql("SELECT * FROM onlyonce.conservation WHERE conserved IS NOT TRUE").empty
-    assert platform.sql("SELECT * FROM onlyonce.windows WHERE late_not_folded > 0").empty
+    assert platform.sql("SELECT * FROM onlyonce.windows WHERE late_not_included > 0").empty
 
 
 def test_a_backfill_of_what_leaves_late_records_out_goes_down_the_chain_once_its_windows_have_closed(
@@ -208,7 +208,7 @@ def test_in_a_long_run_an_output_begins_on_no_row_before_the_one_before_it_has_w
         "shop", "0.jsonl", [*them, {"id": "last", "shop": "a", "at": (START + 30 * MINUTE).isoformat(), "cents": 0}]
     )
     with meanwhile(platform, feed):
-        platform.run("shop", "--forever", "--every", "0.2")
+        platform.run("shop", "--continuous", "--every", "0.2")
 
     assert len(begun) == 1
     assert begun[0] < 0

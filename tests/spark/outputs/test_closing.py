@@ -60,7 +60,7 @@ def test_a_silent_source_is_closed_once(new_platform: Callable[..., Platform], s
     for _ in range(3):
         platform.run("shop")
 
-    assert platform.sql("SELECT count(*) AS n FROM onlyonce.closes")["n"][0] == 1
+    assert platform.sql("SELECT count(*) AS n FROM onlyonce.watermark_markers")["n"][0] == 1
 
 
 HALF = timedelta(hours=12)

@@ -59,7 +59,7 @@ def plain(rows: Any) -> Counter[Any]:
 def test_a_join_is_that_of_a_batch_however_the_input_is_cut_and_where_runs_end(
     new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Inner over the rows in time, and after a backfill over all; full over all, since late records are folded in by
+    """Inner over the rows in time, and after a backfill over all; full over all, since late records are included by
     themselves."""
     platform = new_platform("tests/support/joined_shop.py")
     chance = random.Random(seed)
@@ -92,6 +92,6 @@ def test_a_join_is_that_of_a_batch_however_the_input_is_cut_and_where_runs_end(
     assert in_delta(platform, "paid") == joined(them, "inner")
     assert audit.main(["--data"]).warnings == []
     assert platform.sql("SELECT * FROM onlyonce.conservation WHERE conserved IS NOT TRUE").empty
-    assert platform.sql("SELECT * FROM onlyonce.windows WHERE late_not_folded > 0").empty
+    assert platform.sql("SELECT * FROM onlyonce.windows WHERE late_not_included > 0").empty
     with pytest.raises(Refused, match="is a join: which of its rows are written is in the state of its stream"):
         reset.new("shop/paid", yes=True)

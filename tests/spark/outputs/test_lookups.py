@@ -214,7 +214,7 @@ def platform_of_cities(new_platform: Callable[..., Platform]) -> Platform:
 def test_a_backfill_sees_what_each_window_saw_or_the_newest(
     new_platform: Callable[..., Platform], spark: object
 ) -> None:
-    """Windows that saw different versions are made again each with its own, late rows folded in; with the newest where
+    """Windows that saw different versions are made again each with its own, late rows included; with the newest where
     that is asked for, and then that is what they saw.
 
     A table with a key twice, and a version that is gone, are refused with the way out."""

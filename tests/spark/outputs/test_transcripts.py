@@ -137,8 +137,8 @@ def put(platform: Platform, told: Story, step: Step, number: int) -> None:
         for n, record in enumerate(step.records)
     ]
     path = platform.put(f"{told.name}/{step.source}" if step.source else told.name, f"{number:03}.jsonl", records)
-    if step.packed:
-        targets.pack(path, step.packed, cut_short=step.cut_short)
+    if step.compressed:
+        targets.pack(path, step.compressed, cut_short=step.cut_short)
 
 
 def expected_of(declared: Declared, steps: list[Step]) -> Outcome:

@@ -151,9 +151,9 @@ def test_lines_of_one_layout_have_the_records_of_sparks_parser(
         }
         values["id"] = f'"{number}"' if chance.random() < 0.9 else values["id"]
         lines.append(("{" + ", ".join(f'"{name}": {values[name]}' for name in names) + "}").encode())
-    alike = fast_json.read_alike(pa.array(lines, pa.binary()).cast(pa.string()), KINDS)
-    assert alike is not None
-    assert len(alike.rows) > 1500
+    lines_of_template = fast_json.read_by_template(pa.array(lines, pa.binary()).cast(pa.string()), KINDS)
+    assert lines_of_template is not None
+    assert len(lines_of_template.rows) > 1500
 
     here = found(spark, lines, SCHEMA)
     row_by_row()

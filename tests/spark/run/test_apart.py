@@ -12,7 +12,7 @@ from onlyonce import settings
 from onlyonce.core.errors import Refused
 from tests.spark.run.test_long_run import quick, sales
 from tests.support import shop_oracle
-from tests.support.long_run import committed, meanwhile, turns, until
+from tests.support.long_run import committed, meanwhile, rounds, until
 from tests.support.platform import Platform, multiset
 
 pytestmark = pytest.mark.spark
@@ -35,7 +35,7 @@ def whole(platform: Platform, output: str, records: Any) -> bool:
 def test_a_drain_goes_on_with_the_other_outputs_and_ends_with_the_first_ones_error(
     shop: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first and the last fail: what lies between is drained, its late rows are folded in, and the error names both.
+    """The first and the last fail: what lies between is drained, its late rows are included, and the error names both.
 
     Mended, the same command brings them all to the same results."""
     early, late = sales(0)[::2], sales(0)[1::2]
@@ -61,7 +61,7 @@ def test_a_drain_goes_on_with_the_other_outputs_and_ends_with_the_first_ones_err
 def test_a_long_run_keeps_the_others_up_and_its_row_names_what_stands_still(
     shop: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One output fails until it is mended: turns go by, the others write what comes, the row has its error; then it is
+    """One output fails until it is mended: rounds go by, the others write what comes, the row has its error; then it is
     up again by itself under its first epoch.
 
     One that is refused stays down, and is what the run ends with."""
@@ -76,8 +76,8 @@ def test_a_long_run_keeps_the_others_up_and_its_row_names_what_stands_still(
         shop.put("shop", "sales-0.jsonl", sales(0))
         until(lambda: whole(shop, "per_shop", records), "the output that is well")
         until(lambda: down() == [{"first": "TEST_FIRST fails", "last": "TEST_LAST fails"}], "the row")
-        then = turns(shop)
-        until(lambda: turns(shop) > then + 2, "turns")
+        then = rounds(shop)
+        until(lambda: rounds(shop) > then + 2, "rounds")
         monkeypatch.delenv("TEST_FIRST")
         until(lambda: whole(shop, "first", records), "the output that was mended")
         until(lambda: down() == [{"last": "TEST_LAST fails"}], "the row")
@@ -85,7 +85,7 @@ def test_a_long_run_keeps_the_others_up_and_its_row_names_what_stands_still(
     ended: list[BaseException] = []
     with meanwhile(shop, feed):
         try:
-            shop.run("shop", "--forever", "--every", "0.2")
+            shop.run("shop", "--continuous", "--every", "0.2")
         except Refused as error:
             ended.append(error)
     assert [str(error).splitlines()[0] for error in ended] == ["TEST_LAST fails"]

@@ -31,7 +31,7 @@ def killed(platform: Platform, query: str, point: str, nth: int) -> None:
 
 @pytest.mark.whole
 def test_a_half_written_batch_without_a_checkpoint_is_withdrawn_or_finished(platform: Platform, spark: object) -> None:
-    """One unit of two of an increment; an append to Delta with one unit of two of its chain; a witness whose rows never
+    """One unit of two of an increment; an append to Delta with one unit of two of its chain; a reference unit whose rows never
     came.
 
     The increment's batch reads records and closes the windows of the batch before it, after which the driver was

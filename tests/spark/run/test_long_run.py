@@ -18,7 +18,7 @@ from onlyonce.core.errors import Refused
 from onlyonce.receive import at_least_once, loop
 from onlyonce.run import queries
 from tests.support import shop_oracle
-from tests.support.long_run import QUICK, committed, meanwhile, out_of_order, read_upto, turns, until
+from tests.support.long_run import QUICK, committed, meanwhile, out_of_order, read_upto, rounds, until
 from tests.support.platform import JOB_TIMEOUT, Platform, multiset
 
 pytestmark = pytest.mark.spark
@@ -74,13 +74,13 @@ def windows(platform: Platform) -> int:
 
 
 def at_rest(platform: Platform) -> Any:
-    """What is written once two turns in a row have written nothing: the last batches have ended, in Spark's checkpoints
+    """What is written once two rounds in a row have written nothing: the last batches have ended, in Spark's checkpoints
     too."""
     seen: list[Any] = [None]
 
     def again() -> bool:
-        then = turns(platform)
-        until(lambda: turns(platform) >= then + 2, "turns")
+        then = rounds(platform)
+        until(lambda: rounds(platform) >= then + 2, "rounds")
         seen.append(written(platform))
         return bool(seen[-1] == seen[-2])
 
@@ -90,7 +90,7 @@ def at_rest(platform: Platform) -> Any:
 
 def test_what_comes_while_it_runs_is_taken_in_and_an_idle_run_writes_nothing(quiet: Platform) -> None:
     """Three files, one after the other: each one's windows close by silence, without another run; between them some
-    turns go by with nothing.
+    rounds go by with nothing.
 
     One epoch for all of it, and the results are those of a batch computation."""
     idle: list[tuple[Any, Any]] = []
@@ -99,12 +99,12 @@ def test_what_comes_while_it_runs_is_taken_in_and_an_idle_run_writes_nothing(qui
         for block in range(3):
             quiet.put("shop", f"sales-{block}.jsonl", sales(block))
             until(lambda n=3 * (block + 1): windows(quiet) == n, "the windows of what came")  # type: ignore[misc]
-            before, then = at_rest(quiet), turns(quiet)
-            until(lambda n=then: turns(quiet) >= n + 5, "idle turns")  # type: ignore[misc]
+            before, then = at_rest(quiet), rounds(quiet)
+            until(lambda n=then: rounds(quiet) >= n + 5, "idle rounds")  # type: ignore[misc]
             idle.append((before, written(quiet)))
 
     with meanwhile(quiet, feed):
-        report = quiet.run("shop", "--forever", "--every", "0.2")
+        report = quiet.run("shop", "--continuous", "--every", "0.2")
 
     assert len(idle) == 3
     assert all(before == after for before, after in idle)
@@ -182,7 +182,7 @@ def test_an_output_begins_on_no_row_before_the_log_has_ended_its_receive_batch(
 
     quiet.put("shop", "sales-0.jsonl", sales(0))
     with meanwhile(quiet, feed):
-        quiet.run("shop", "--forever", "--every", "0.2")
+        quiet.run("shop", "--continuous", "--every", "0.2")
 
     # A batch on the empty table, from before the rows, may well have begun.
     assert [version for rows, read in held for version in read if version >= rows] == []
@@ -206,13 +206,13 @@ def test_a_close_comes_neither_within_a_receive_batch_nor_while_another_waits(
         with Held(monkeypatch, "receive.loop", "receive-after-delta", lambda: committed(quiet) == 1):
             done = len(looks)
             until(lambda: len(looks) > done + 3, "looks at the clock")
-            closes.extend(quiet.sql("SELECT count(*) AS n FROM onlyonce_private.closes")["n"])
+            closes.extend(quiet.sql("SELECT count(*) AS n FROM onlyonce_private.watermark_markers")["n"])
         until(lambda: windows(quiet) == 6, "the windows of both")
 
     for block in range(2):
         quiet.put("shop", f"sales-{block}.jsonl", sales(block))
     with meanwhile(quiet, feed):
-        quiet.run("shop", "--forever", "--every", "0.2", "--max-files", "1")
+        quiet.run("shop", "--continuous", "--every", "0.2", "--max-files", "1")
 
     assert closes == [0]
     assert out_of_order(quiet) == 0
@@ -237,7 +237,7 @@ def test_what_comes_while_a_receive_batch_is_at_work_is_one_batch(
 
     quiet.put("shop", "sales-0.jsonl", sales(0))
     with meanwhile(quiet, feed):
-        quiet.run("shop", "--forever", "--every", "0.2")
+        quiet.run("shop", "--continuous", "--every", "0.2")
 
     assert committed(quiet) == 2
     check(quiet, 4)
@@ -263,7 +263,7 @@ def test_a_stop_while_receive_and_an_output_are_at_work_tears_no_batch(
 
     quiet.put("shop", "sales-0.jsonl", sales(0))
     with meanwhile(quiet, feed):
-        quiet.run("shop", "--forever", "--every", "0.2", "--max-files", "1")
+        quiet.run("shop", "--continuous", "--every", "0.2", "--max-files", "1")
     states = quiet.sql("SELECT DISTINCT state FROM onlyonce.batches")["state"].tolist()
 
     assert (left, states, committed(quiet)) == ([2], ["committed"], 2)
@@ -290,7 +290,7 @@ def test_what_one_query_fails_of_ends_the_others_between_batches_and_is_the_runs
     with monkeypatch.context() as patch:
         patch.setattr("onlyonce.outputs.query.passing", broken)
         with pytest.raises(Refused, match="this output is broken"):
-            quiet.run("shop", "--forever", "--every", "0.2", "--max-files", "1")
+            quiet.run("shop", "--continuous", "--every", "0.2", "--max-files", "1")
     ended = quiet.sql("SELECT state, exit_code, error FROM onlyonce.long_runs").values.tolist()
 
     assert (committed(quiet), begun(quiet, "receive")) == (2, 2)
@@ -321,7 +321,7 @@ def test_late_rows_are_folded_in_while_the_queries_stay_up(
         until(lambda: windows(platform) == 6, "the windows of the next")
 
     with meanwhile(platform, feed):
-        platform.run("shop", "--forever", "--every", "0.2")
+        platform.run("shop", "--continuous", "--every", "0.2")
 
     assert platform.sql("SELECT sum(late) AS n FROM onlyonce.late")["n"].tolist() == [len(late)]
     assert platform.sql("SELECT DISTINCT epoch FROM onlyonce.batches")["epoch"].tolist() == [1]
@@ -353,7 +353,7 @@ def test_an_output_that_meets_rows_before_their_control_row_makes_the_same_of_th
 
     monkeypatch.setattr("onlyonce.receive.at_least_once._add_control", held)
     with meanwhile(platform, feed):
-        platform.run("shop", "--forever", "--every", "0.2")
+        platform.run("shop", "--continuous", "--every", "0.2")
 
     assert out_of_order(platform) == 0
     check(platform, 2)
@@ -371,7 +371,7 @@ def test_a_run_that_is_broken_off_leaves_no_query_in_its_process(
 
     monkeypatch.setattr("onlyonce.run.queries._Looks.look", look)
     with pytest.raises(KeyboardInterrupt):
-        quiet.run("shop", "--forever", "--every", "0.2")
+        quiet.run("shop", "--continuous", "--every", "0.2")
 
     until(lambda: queries.THREAD not in [thread.name for thread in threading.enumerate()], "the end of the queries")
     assert spark.streams.active == []
@@ -393,7 +393,7 @@ def test_a_stop_holds_between_two_batches_that_wait(quiet: Platform, monkeypatch
             until(lambda: signal.getsignal(signal.SIGTERM) == signal.SIG_DFL, "the signal")
 
     monkeypatch.setattr("onlyonce.receive.loop.passing", passing)
-    quiet.run("shop", "--forever", "--max-files", "1")
+    quiet.run("shop", "--continuous", "--max-files", "1")
     batches = quiet.sql("SELECT query, state FROM onlyonce.batches").values.tolist()
     ended = quiet.sql("SELECT state FROM onlyonce.long_runs")["state"].tolist()
 

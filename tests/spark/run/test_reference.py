@@ -25,7 +25,7 @@ FIRST, LAST = "2000-01-01", "2100-01-01"
 
 
 def cut(files: list[Path], size: int) -> list[list[Path]]:
-    """Files by name, `size` a batch, as the registry cuts them."""
+    """Files by name, `size` a batch, as the manifest cuts them."""
     ordered = sorted(files)
     return [ordered[n : n + size] for n in range(0, len(ordered), size)]
 

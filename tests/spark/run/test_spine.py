@@ -47,7 +47,7 @@ def test_rerun_changes_nothing(platform: Platform, spark: object) -> None:
 
 @pytest.mark.whole
 def test_runs_one_after_the_other_equal_one_run(platform: Platform, spark: object) -> None:
-    """Files that come between runs are folded in as if they had been there, with the same cut into batches."""
+    """Files that come between runs are included as if they had been there, with the same cut into batches."""
     files = shop_oracle.sales(400, 4)
     for number, records in enumerate(files):
         platform.put("shop", f"sales-{number:04}.jsonl", records)

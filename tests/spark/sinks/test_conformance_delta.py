@@ -32,7 +32,7 @@ QUICK = {suite.a_unit_written_twice_is_there_once, suite.a_fenced_driver_writes_
 
 @dataclass
 class DeltaAppend(OfLog):
-    """A table; a batch is one witness unit and one Delta commit."""
+    """A table; a batch is one reference unit and one Delta commit."""
 
     spark: ClassVar[Any]
     sink: ClassVar[Delta] = Delta()

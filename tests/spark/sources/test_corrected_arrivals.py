@@ -57,7 +57,7 @@ def test_arrival_that_was_ahead_is_corrected(
 
 
 def assert_corrected(platform: Platform, put: Put, monkeypatch: pytest.MonkeyPatch, *, by_id: bool) -> None:
-    """The registry keeps the wrong time.
+    """The manifest keeps the wrong time.
 
     After the repair a batch arrives now, and one that was registered before it, too.
     """

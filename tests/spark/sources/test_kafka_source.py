@@ -1,4 +1,4 @@
-"""The registry and the reader of a topic, on a real broker and Spark, without a platform around them."""
+"""The manifest and the reader of a topic, on a real broker and Spark, without a platform around them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Run:
         return Topic(replace(SHOP, source=source), source, self.instance, self.folder / self.instance, bounds)
 
     def batches(self, topic: Topic) -> list[Ranges]:
-        """All batches of the registry."""
+        """All batches of the manifest."""
         numbers = sorted(set(DeltaTable(str(topic.table)).to_pyarrow_table()["batch_no"].to_pylist()))
         table = self.spark.read.format("delta").load(str(topic.table))
         return [topic.listed(self.spark, table.where(f"batch_no = {number}")) for number in numbers]

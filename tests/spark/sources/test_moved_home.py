@@ -62,7 +62,7 @@ def test_a_home_that_was_moved_asks_and_then_goes_on(
 def test_what_was_registered_before_a_move_is_read_after_it(
     new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run was killed between the registry and the batch: its file is found where it is now."""
+    """A run was killed between the manifest and the batch: its file is found where it is now."""
     platform = new_platform("tests/support/placed_shop.py")
     files = shop_oracle.sales(60, 1, duplicates=0.3)
     paths: list[Path] = [platform.put("shop", "sales.jsonl", files[0])]

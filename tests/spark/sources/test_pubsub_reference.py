@@ -27,7 +27,7 @@ RUNS = ["receive-registered", "receive-after-begin", "receive-after-delta", "rec
 
 
 def batches(name: str) -> list[list[Path]]:
-    """The pulled files of each batch of receive, as the registry cut them."""
+    """The pulled files of each batch of receive, as the manifest cut them."""
     entries = DeltaTable(str(settings.data_dir(name) / "files")).to_pyarrow_table().to_pylist()
     found: dict[int, list[Path]] = {}
     for entry in sorted(entries, key=lambda one: (one["batch_no"], one["path"])):

@@ -1,4 +1,4 @@
-"""What a run has read of a registry is what the registry says, whoever has written to it since; and past entries are
+"""What a run has read of a manifest is what the manifest says, whoever has written to it since; and past entries are
 read once."""
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Registry:
-    """A registry of a source, to which drivers append; and a run's reading of it, which notes when it reads the
+    """A manifest of a source, to which drivers append; and a run's reading of it, which notes when it reads the
     whole."""
 
     def __init__(self, table: Path, source: Files | Growing) -> None:
@@ -68,7 +68,7 @@ class Registry:
         return rows
 
     def compare(self) -> None:
-        """What the run knows with what the registry says."""
+        """What the run knows with what the manifest says."""
         found, said = self.reading.look(), discovery.registered(self.table, self.pipeline)
         assert (found, found.roots) == (said, said.roots)
 
@@ -105,7 +105,7 @@ def test_where_entries_went_or_files_were_written_again_a_run_reads_the_whole(tm
 
 
 def test_of_objects_a_run_knows_the_last_mark_of_each() -> None:
-    """Some batches of a registry at a time, against all at once."""
+    """Some batches of a manifest at a time, against all at once."""
     dice, parts = random.Random(SEED), list[pa.RecordBatch]()
     schema = pa.schema([("batch_no", pa.int64()), ("path", pa.string()), ("mark", pa.string())])
     for number in range(30):

@@ -99,7 +99,7 @@ FORMS: dict[str, tuple[Any, str, Callable[[Path], Any], str]] = {
     # source, file, what writes it, the place
     "JSON lines": (Files(), "a.jsonl", lambda path: path.write_bytes(b"".join(JSON)), f"{{path}}, byte {BYTE}"),
     "CSV": (Files(format="csv"), "a.csv", lambda path: path.write_bytes(b"".join(CSV)), f"{{path}}, byte {OF_CSV}"),
-    "packed JSON": (Files(), "a.jsonl.bz2", lambda path: path.write_bytes(bz2.compress(b"".join(JSON))), f"{{path}}, byte {BYTE} of its content"),
+    "compressed JSON": (Files(), "a.jsonl.bz2", lambda path: path.write_bytes(bz2.compress(b"".join(JSON))), f"{{path}}, byte {BYTE} of its content"),
     "packed CSV": (Files(format="csv"), "a.csv.gz", lambda path: path.write_bytes(gzip.compress(b"".join(CSV))), f"{{path}}, byte {OF_CSV} of its content"),
     "growing": (Growing(), "a.log", lambda path: path.write_bytes(b"".join(JSON)), f"{{path}}, byte {BYTE}"),
     "Pub/Sub": (PUBSUB, "pubsub-1.jsonl", lambda path: path.write_bytes(b"".join(LANDED)), f"{{path}}, byte {OF_LANDED}"),

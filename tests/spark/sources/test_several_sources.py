@@ -111,7 +111,7 @@ def test_a_run_with_a_wrong_clock_registers_nothing(shop: Platform, monkeypatch:
 def test_a_clock_that_was_ahead_is_corrected_for_what_comes_next(
     shop: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The registries keep the wrong time.
+    """The manifests keep the wrong time.
 
     After the repair input arrives now, ids are known as before, and a source can be idle.
     """
@@ -144,7 +144,7 @@ def test_a_clock_that_was_ahead_is_corrected_for_what_comes_next(
 
 
 POINTS = [
-    "receive-before-turns", "receive-registered", "receive-after-begin", "table-before-commit", "receive-after-delta", "receive-after-end",
+    "receive-before-source-batches", "receive-registered", "receive-after-begin", "table-before-commit", "receive-after-delta", "receive-after-end",
     "close-after-begin", "close-after-delta", "output-after-begin", "output-after-end",
 ]  # fmt: skip
 
@@ -304,7 +304,7 @@ def test_a_topic_and_files_in_one_long_run(
         until(lambda: len(multiset(platform.table("shop/per_minute"))) >= 28, "its windows")
 
     with meanwhile(platform, feed):
-        platform.run("shop", "--forever", "--every", "0.2")
+        platform.run("shop", "--continuous", "--every", "0.2")
 
     platform.run("shop", "--close")
     check(platform, Model([], in_time=[*web, *till]))

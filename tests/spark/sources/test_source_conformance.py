@@ -65,14 +65,14 @@ def sources(folder: Path) -> dict[str, tuple[Pipeline, int]]:
     """Each with the number of its records: those of the data, and one for a bad file."""
     inbox = {name: str(folder / name) for name in ("json", "csv", "parquet", "avro", "growing")}
     custom = Custom(reader="tests.support.readers:Lines", options={"folder": inbox["json"]}, needs_dedup=False)
-    grown = Growing(inbox=inbox["growing"], packed=True, start="latest")
+    grown = Growing(inbox=inbox["growing"], compressed=True, start="latest")
     found: dict[str, tuple[Any, int, bool]] = {
         "json": (Files(inbox=inbox["json"]), 241, True), "csv": (Files(inbox=inbox["csv"], format="csv"), 120, True),
         "parquet": (Files(inbox=inbox["parquet"], format="parquet"), 121, False),
         "parquet by columns": (Files(inbox=inbox["parquet"], format="parquet"), 121, True),
         "delta": (DeltaSource(path=str(folder / "delta")), 120, False), "delta by columns": (DeltaSource(path=str(folder / "delta")), 120, True),
         "avro": (Files(inbox=inbox["avro"], format="avro"), 121, False), "growing": (grown, 240, False),
-        "growing by columns": (replace(grown, packed=False), 120, True),
+        "growing by columns": (replace(grown, compressed=False), 120, True),
         "custom": (custom, 120, False), "custom by columns": (custom, 120, True),
     }  # fmt: skip
     return {

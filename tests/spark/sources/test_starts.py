@@ -109,7 +109,7 @@ def test_a_reader_starts_behind_its_ends(spark: SparkSession, tmp_path: Path) ->
 def test_files_below_folders_are_read_once_by_the_stream_and_a_bounded_run(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that were there at the first run of a source that starts later are left out, in a folder too; the registry
+    """Those that were there at the first run of a source that starts later are left out, in a folder too; the manifest
     has the inbox."""
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
     pipeline = replace(SHOP, source=Files(recursive=True, start="latest"))

@@ -73,7 +73,7 @@ def test_a_late_row_waits_for_a_backfill_which_makes_the_next_generation() -> No
     pipeline = replace(SHOP, outputs=(
         SHOP.output("per_shop"),
         replace(SHOP.output("balance"), sink=Postgres(table="results.b", write="increment", keys=("shop",)), on_backfill="correct"),
-        replace(SHOP.output("per_shop"), name="folded", sink=Delta(path="folded"), late="recompute"),
+        replace(SHOP.output("per_shop"), name="folded", sink=Delta(path="folded"), late="backfill"),
     ))  # fmt: skip
     late = run(pipeline, [sale(1, 10)], [sale(2, 300)], [sale(3, 20)])
     folded = run(pipeline, [sale(1, 10)], [sale(2, 300)], [sale(3, 20)], backfill("per_shop"), backfill("balance"))

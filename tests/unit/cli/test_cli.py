@@ -137,7 +137,7 @@ def test_a_command_that_cannot_be_read_is_a_wrong_request() -> None:
         "commits flights",
         "sql 'select 1'",
         "run flights",
-        "run flights --forever",
+        "run flights --continuous",
         "trace flights AA 1 JFK 2013-01-31T05:15:00Z",
         "doctor",
         "pause flights",
@@ -405,7 +405,7 @@ BATCHES = [
 ]  # fmt: skip
 COMMITS = [
     {
-        "committed_at": WHEN, "unique_id": f"flights/per_carrier/1/{n}/per_carrier/0", "kind": "witness", "rows": n,
+        "committed_at": WHEN, "unique_id": f"flights/per_carrier/1/{n}/per_carrier/0", "kind": "reference", "rows": n,
         "content": "c0ffee00", "batch_state": "committed", "run_id": f"scheduled__2026-01-01T00:0{n}:00+00:00",
     }
     for n in range(3)

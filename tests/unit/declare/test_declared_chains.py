@@ -91,7 +91,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
         lambda: pipeline(minutes(), minutes(name="also", from_output="minutes", window=None), hours(from_output="also")),
         "also has no windows",
     ),
-    "late ones that never come": (lambda: pipeline(minutes(), hours(late="recompute")), "minutes leaves late records out"),
+    "late ones that never come": (lambda: pipeline(minutes(), hours(late="backfill")), "minutes leaves late records out"),
     "a watermark delay without windows of its own": (
         lambda: pipeline(minutes(), hours(window=Fixed(MINUTE), watermark_delay=MINUTE)), "has the watermark delay of minutes"),
 }  # fmt: skip
@@ -179,7 +179,7 @@ def test_what_an_output_before_decides_is_part_of_the_declaration() -> None:
 def test_the_windows_of_a_chain_know_those_before_them() -> None:
     """Their watermark delay, and whether late records come through at all."""
     made = pipeline(
-        minutes(watermark_delay=MINUTE, late="recompute"),
+        minutes(watermark_delay=MINUTE, late="backfill"),
         hours(watermark_delay=2 * MINUTE),
         hours(name="days", from_output="hours", window=Fixed(DAY)),
     )

@@ -65,7 +65,7 @@ WRONG: dict[str, tuple[Callable[[], object], str, str]] = {
     "a keyword": (lambda: lookup(name="class", table=Delta(path="c"), keys="shop"), "a parameter of that name", "another"),
     "two of one name": (lambda: output(lookups=[CITIES, CITIES]), "two lookups are named 'cities'", "rename"),
     "late sessions": (
-        lambda: output(window=Session(gap=MINUTE), late="recompute"), "may merge sessions", "--lookups now",
+        lambda: output(window=Session(gap=MINUTE), late="backfill"), "may merge sessions", "--lookups now",
     ),
     "another table under one name": (
         lambda: pipeline(

@@ -140,7 +140,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "early panes": (lambda: output(panes="early"), "gives rows as its processor does"),
     "a trigger": (lambda: output(panes=AfterRecords(3)), "gives rows as its processor does"),
     "stable input": (lambda: output(stable_input=True), "the state that of the last"),
-    "late rows folded in": (lambda: output(late="recompute"), "can't be computed again"),
+    "late rows included": (lambda: output(late="backfill"), "can't be computed again"),
     "a backfill": (lambda: output(on_backfill="skip"), "no backfill computes it"),
     "an upsert of any row": (lambda: output(sink=Delta(write="upsert", keys="device")), "nothing says which is the newest"),
     "a history": (lambda: output(sink=Postgres(table="r.t", write="history", keys="device", sequence_by="since")), "does more"),

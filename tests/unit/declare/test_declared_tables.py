@@ -39,7 +39,7 @@ def chain(name: str, reads: str, **sink: Any) -> Pipeline:
 def replaced_late() -> Pipeline:
     """A pipeline whose windows are computed anew when something is late."""
     made = chain("a", "raw")
-    return replace(made, outputs=replace(made.outputs[0], late="recompute"))
+    return replace(made, outputs=replace(made.outputs[0], late="backfill"))
 
 
 REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
@@ -68,7 +68,7 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "the appends of an upsert": (
         lambda: load.check_following([chain("a", "raw", write="upsert", keys="id"), chain("b", "a/out")]), "whose rows are replaced", "changes=True"),
     "the appends of windows that are computed anew": (
-        lambda: load.check_following([replaced_late(), chain("b", "a/out")]), "late='recompute'", "changes=True"),
+        lambda: load.check_following([replaced_late(), chain("b", "a/out")]), "late='backfill'", "changes=True"),
 }  # fmt: skip
 
 

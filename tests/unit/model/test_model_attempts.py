@@ -13,7 +13,7 @@ TRANSACTIONS = [
     *(stored_names.transaction(INCARNATION, by) for by in (stored_names.EVENTS_BY, stored_names.MARKER_BY)),
     *(
         stored_names.transaction("shop", by)
-        for by in (stored_names.FILES_BY, stored_names.RANGES_BY, stored_names.TURNS_BY)
+        for by in (stored_names.FILES_BY, stored_names.RANGES_BY, stored_names.SOURCE_BATCHES_BY)
     ),
     *(stored_names.housekeeping("shop", by) for by in (stored_names.COMPACTION_BY, stored_names.RETENTION_BY)),
 ]

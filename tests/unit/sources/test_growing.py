@@ -22,19 +22,19 @@ MUCH = 1 << 40
 
 
 class Reader:
-    """What a registry would remember, and all lines that were read: (identity, byte, line)."""
+    """What a manifest would remember, and all lines that were read: (identity, byte, line)."""
 
     def __init__(
         self, inbox: Path, most: int = MUCH, *, packed: bool = False, quoted_within: int | None = None
     ) -> None:
-        self.inbox, self.most, self.packed, self.quoted_within = inbox, most, packed, quoted_within
+        self.inbox, self.most, self.compressed, self.quoted_within = inbox, most, packed, quoted_within
         self.known: dict[str, Known] = {}
         self.read: list[tuple[str, int, bytes]] = []
         self.refused: list[str] = []
 
     def turn(self) -> list[InputFile]:
         """List once, and read what is listed."""
-        found = new_ranges(self.inbox, self.known, self.most, with_packed=self.packed, quoted_within=self.quoted_within)
+        found = new_ranges(self.inbox, self.known, self.most, with_compressed=self.compressed, quoted_within=self.quoted_within)
         for one in found:
             if one.refusal:
                 self.refused.append(one.refusal)
@@ -283,7 +283,7 @@ def test_packed_files_are_read_whole_where_they_are_asked_for(tmp_path: Path) ->
     (tmp_path / os.fsdecode(b"bad\xff.log")).write_bytes(b"x\n")
     (tmp_path / ".hidden").write_bytes(b"x\n")
     os.mkfifo(tmp_path / "pipe")
-    without, reader = Reader(tmp_path), Reader(tmp_path, packed=True)
+    without, reader = Reader(tmp_path), Reader(tmp_path, compressed=True)
     without.turn()
     for _ in range(2):
         reader.turn()

@@ -27,7 +27,7 @@ HIDDEN = (".hidden/a", "_temporary/0/part-0", "dt=1/.part-1", "dt=1/_SUCCESS", "
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home for inboxes and registries."""
+    """A home for inboxes and manifests."""
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path / "home"))
     (tmp_path / "home" / "data" / "shop").mkdir(parents=True)
     return tmp_path / "home"
@@ -89,7 +89,7 @@ def test_a_recursive_inbox_has_the_files_of_all_folders(tmp_path: Path) -> None:
 
 
 def test_a_recursive_inbox_that_was_moved_keeps_the_names_of_its_files(tmp_path: Path) -> None:
-    """Also if no file is directly in it: its name is in the registry, and is not guessed from a path."""
+    """Also if no file is directly in it: its name is in the manifest, and is not guessed from a path."""
     old, source = put(tmp_path / "old", *NAMES[1:]), Files(recursive=True)
     files, _ = look(source, old)
     there = Registered({one.path: (one.size, one.modified_ns) for one in files}, {}, roots=(str(old),))

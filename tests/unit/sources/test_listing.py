@@ -38,7 +38,7 @@ def found(inbox: Path, known: Known | None = None) -> dict[str, InputFile]:
 
 
 def known_of(files: dict[str, InputFile]) -> Known:
-    """What the registry remembers of them."""
+    """What the manifest remembers of them."""
     return {file.path: (file.size, file.modified_ns) for file in files.values()}
 
 

@@ -49,7 +49,7 @@ def test_what_cannot_work_is_refused_with_the_way_out(name: str) -> None:
 
 def test_what_can_work_is_taken() -> None:
     """By ids and by position; a source that needs dedup with its ids."""
-    for source in (Growing(), Growing(packed=True, start="latest"), Custom(reader="a:B", needs_dedup=False)):
+    for source in (Growing(), Growing(compressed=True, start="latest"), Custom(reader="a:B", needs_dedup=False)):
         for ids in ((), ("id",)):
             assert replace(SHOP, source=source, record_id=ids).source == source
     assert replace(SHOP, source=Custom(reader="a:B", needs_dedup=True)).source.format == "columns"

@@ -12,19 +12,19 @@ from onlyonce.sources import record_id
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home with a registry's folder."""
+    """A home with a manifest's folder."""
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
     (tmp_path / "data" / "shop").mkdir(parents=True)
     return tmp_path
 
 
 def named(folder: str, *roots: str) -> str:
-    """How the registry names it, by what was told."""
+    """How the manifest names it, by what was told."""
     return record_id.named_inbox("shop", folder, roots, record_id.moved_inboxes_of("shop"))
 
 
 def test_an_inbox_that_is_where_it_was_needs_no_word() -> None:
-    """Also the first one, and one of two that a registry from before has."""
+    """Also the first one, and one of two that a manifest from before has."""
     assert named("/a") == "/a"
     assert named("/a", "/a") == "/a"
     assert named("/a", "/a", "/b") == "/a"

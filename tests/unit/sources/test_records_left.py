@@ -1,4 +1,4 @@
-"""How many records wait in a registry: what the progress at a terminal is measured by."""
+"""How many records wait in a manifest: what the progress at a terminal is measured by."""
 
 from __future__ import annotations
 

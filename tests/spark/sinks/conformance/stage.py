@@ -26,7 +26,7 @@ from onlyonce.engine.failures import translate
 from onlyonce.outputs import query as outputs_query
 from onlyonce.outputs import results
 from onlyonce.outputs.results import Versions
-from onlyonce.sinks.registry import writer_for
+from onlyonce.sinks.targets import writer_for
 from tests.contract.conftest import Log, plan_of
 
 NUMBERS = count()

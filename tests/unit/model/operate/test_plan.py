@@ -238,7 +238,7 @@ def test_only_windows_that_an_older_declaration_made_are_recomputed() -> None:
     """One backfill from the first to the last of them; none for windows of this declaration, or of one with the same
     results."""
     old, now = parts(output()), parts(output(), source=SOURCE.replace("count", "sum"))
-    other = parts(output(late="recompute"), source=SOURCE.replace("count", "sum"))
+    other = parts(output(late="backfill"), source=SOURCE.replace("count", "sum"))
 
     def windows(hash_: str, made_under: dict[str, Any] | None, first: int, last: int) -> Made:
         return Made(hash_, made_under, START + first * MINUTE, START + last * MINUTE, START + (last + 1) * MINUTE)

@@ -27,7 +27,7 @@ from onlyonce.core.runs import (
 BEAT = timedelta(seconds=5)
 ALIVE = LongRun(
     instance="shop", attempt=3, run_id="manual__1", driver="m:7:abc", quiet=timedelta(seconds=1),
-    lost_after=lost_after(BEAT), turns=9, stop_asked=False, exit_code=None, why=None,
+    lost_after=lost_after(BEAT), rounds=9, stop_asked=False, exit_code=None, why=None,
 )  # fmt: skip
 LOST = replace(ALIVE, quiet=lost_after(BEAT))
 
@@ -106,19 +106,19 @@ def test_a_start_attaches_to_the_living_and_waits_for_one_that_is_stopping() -> 
         (ALIVE, "watch"),
         (replace(ALIVE, stop_asked=True), "watch"),
         (ended(0), "done"),
-        (ended(0, stop_asked=True, turns=0), "done"),
+        (ended(0, stop_asked=True, rounds=0), "done"),
         (ended(75, stop_asked=True), "done"),
         (replace(LOST, stop_asked=True), "done"),
         (LOST, "start"),
         (ended(75), "start"),
         (ended(69), "start"),
         (ended(1), "start"),
-        (replace(LOST, turns=0), "retry"),
-        (ended(75, turns=0), "retry"),
-        (ended(1, turns=0), "retry"),
+        (replace(LOST, rounds=0), "retry"),
+        (ended(75, rounds=0), "retry"),
+        (ended(1, rounds=0), "retry"),
         (ended(64), "fail"),
         (ended(70), "fail"),
-        (ended(64, turns=0), "fail"),
+        (ended(64, rounds=0), "fail"),
         (None, "start"),
     ],
 )
@@ -130,10 +130,10 @@ def test_a_supervisor_starts_again_what_died_and_nothing_else(known: LongRun | N
 
 def test_whatever_the_row_says_there_are_never_two() -> None:
     """Over all rows: a driver is started by nobody, supervisor or person, while one is alive."""
-    for code, quiet, stop, turns in product(
+    for code, quiet, stop, rounds in product(
         [None, 0, 1, *EXIT_CODES], [timedelta(0), BEAT * BEATS, timedelta(days=1)], [False, True], [0, 1]
     ):
-        known = replace(ALIVE, exit_code=code, quiet=quiet, stop_asked=stop, turns=turns)
+        known = replace(ALIVE, exit_code=code, quiet=quiet, stop_asked=stop, rounds=rounds)
         starts = on_start(known) == "start", on_watch(known) == "start"
         assert not (known.alive and any(starts)), known
         assert starts[0] == (not known.alive)

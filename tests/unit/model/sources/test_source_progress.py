@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from onlyonce.core.frontier import Frontier, Progress, SourceProgress, Turn, after_batch
+from onlyonce.core.frontier import Frontier, Progress, SourceProgress, SourceBatch, after_batch
 
 IDLE = {"web": timedelta(microseconds=100), "till": timedelta(microseconds=100), "slow": None}
 
@@ -49,19 +49,19 @@ def test_a_batch_wakes_its_source_and_no_history_moves_the_pipeline_back(seed: i
     for clock in range(0, 2000, 40):
         names = random.sample(sorted(IDLE), random.randint(1, 3))
         progress = progress.declared(names, clock)
-        turn = Turn(random.choice(names), clock, progress)
+        source_batch = SourceBatch(random.choice(names), clock, progress)
         largest = [random.choice([None, random.randint(0, 3000)]) for _ in range(3)]
         whole = max((one for one in largest if one is not None), default=None)
 
-        told = [after_batch(known, turn, one).max_event_time for one in largest]
-        after = after_batch(known, turn, whole)
+        told = [after_batch(known, source_batch, one).max_event_time for one in largest]
+        after = after_batch(known, source_batch, whole)
         assert after.max_event_time == max((one for one in told if one is not None), default=None)
         assert known.max_event_time is None or (
             after.max_event_time is not None and after.max_event_time >= known.max_event_time
         )
 
-        known, progress = after, turn.after(whole)
-        assert not progress.of[turn.source].idle
+        known, progress = after, source_batch.after(whole)
+        assert not progress.of[source_batch.source].idle
         assert Progress.read(progress.told()) == progress
         progress = progress.fallen_idle(clock, IDLE, ())
         known = known.after_batch(progress.least())

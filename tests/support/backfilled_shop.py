@@ -19,7 +19,7 @@ def chances(sales: DataFrame) -> DataFrame:
     return sales.select("id", F.udf(lambda _: random.SystemRandom().random(), "double")("id").alias("chance"))
 
 
-_HERE = "tests.support.recomputed_shop:chances"
+_HERE = "tests.support.backfilled_shop:chances"
 
 PIPELINES = [
     replace(

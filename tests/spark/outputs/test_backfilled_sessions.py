@@ -15,7 +15,7 @@ from onlyonce import Delta, Output, Session
 from onlyonce.core.backfill import Span
 from onlyonce.core.batch import to_micros
 from onlyonce.lookups.seen import NOTHING
-from onlyonce.outputs import recompute
+from onlyonce.outputs import backfill_windows
 from onlyonce.receive import events
 from tests.support.shop import SHOP
 
@@ -44,7 +44,7 @@ def test_a_session_that_reaches_out_of_the_span_is_whole(spark: SparkSession) ->
     reach: Any = SimpleNamespace(closed_until=lambda _: START + 3_600_000_000)
     span = Span(START, START + 1)
 
-    made = recompute.recomputed_sessions(context, OUTPUT, span, span, reach, kept)
+    made = backfill_windows.backfilled_sessions(context, OUTPUT, span, span, reach, kept)
 
     found = [(row.oo_window.start, row.oo_window.end, row.sales) for row in made.rows.collect()]
     assert [sales for _, _, sales in found] == [5]
@@ -74,7 +74,7 @@ def test_a_session_of_maps_is_compared_with_itself_before(spark: SparkSession) -
     reach: Any = SimpleNamespace(closed_until=lambda _: START + 3_600_000_000)
     span = Span(START + 15_000_000, START + 15_000_001)
 
-    made = recompute.recomputed_sessions(context, output, span, span, reach, kept)
+    made = backfill_windows.backfilled_sessions(context, output, span, span, reach, kept)
 
     assert [row.cents for row in made.rows.collect()] == [{"0": 100, "1": 100, "2": 100}]
     assert (made.counts, made.span.start) == ({"in_time": 2, "late": 1}, START)

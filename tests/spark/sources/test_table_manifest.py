@@ -1,4 +1,4 @@
-"""The registry of a Delta table as a source: whatever versions there are and however looks are cut, each row is
+"""The manifest of a Delta table as a source: whatever versions there are and however looks are cut, each row is
 registered once."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
 
 def inbox_of(pipeline: Pipeline, at: Path, most: int = 2) -> Inbox:
-    """With an empty registry."""
+    """With an empty manifest."""
     opening.make(at, session.schema_of(source_files._schema(pipeline)).json(), [], commit.KEEP_ALL)
     return Inbox("shop", at.parent, at, most, pipeline)
 
@@ -86,7 +86,7 @@ def test_each_row_is_registered_once_however_versions_come_and_looks_are_cut(
 
 
 def test_batches_are_numbered_on_and_have_so_many_files(tmp_path: Path) -> None:
-    """By the last append to the registry alone."""
+    """By the last append to the manifest alone."""
     pipeline = tables.of(tmp_path / "t")
     inbox = inbox_of(pipeline, tmp_path / "files")
     for name in ("a", "b", "c"):

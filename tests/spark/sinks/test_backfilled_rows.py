@@ -42,7 +42,7 @@ def test_no_sink_commits_rows_that_differ_from_their_unit(
     """What was held of the rows is lost between the look at them and the write, as with an executor."""
     for name, value in configured(f"sqlite:///{tmp_path}/lake.db", tmp_path).items():
         monkeypatch.setenv(name, value)
-    platform = new_platform("tests/support/recomputed_shop.py")
+    platform = new_platform("tests/support/backfilled_shop.py")
     platform.give(monkeypatch, ONLYONCE_IN_DRIVER_BYTES="0")
     platform.put("shop", "sales.jsonl", shop_oracle.sales(40, 1)[0])
     monkeypatch.setattr(results, "measured", partial(_lost, results.measured))

@@ -21,10 +21,10 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 @dataclass
 class Source:
-    """The registry of a source: (number, records, ingestion time) of each batch."""
+    """The manifest of a source: (number, records, ingestion time) of each batch."""
 
     found: list[tuple[int, int, datetime]] = field(default_factory=list)
-    registry: str = "files"
+    manifest: str = "files"
 
     def register(self, minute: int, batches: int) -> None:
         """List what is new at that time."""
@@ -35,7 +35,7 @@ class Source:
         return [one for one in self.found if number is None or one[0] > number]
 
 
-def give_turns(several: Several, table: Path) -> list[datetime]:
+def give_source_batches(several: Several, table: Path) -> list[datetime]:
     """Append the turns that a look gives; return their times."""
     names = ("batch_no", "source", "source_batch_no", "records", "known", "seen_at")
     rows = [dict(zip(names, row, strict=True)) for row in several._new()]
@@ -48,7 +48,7 @@ def give_turns(several: Several, table: Path) -> list[datetime]:
 def test_ingestion_time_of_turns_never_moves_back(seed: int, tmp_path: Path) -> None:
     """A run that was killed before it gave turns leaves batches of an earlier time to the next one, of one source or of
     both."""
-    random, table = Random(seed), tmp_path / "turns"
+    random, table = Random(seed), tmp_path / "source_batches"
     sources = {"web": Source(), "till": Source()}
     several = Several(pipeline(), "shop", table, sources)
     times: list[datetime] = []
@@ -71,8 +71,8 @@ def test_ingestion_time_of_turns_never_moves_back(seed: int, tmp_path: Path) -> 
         for source in sources.values():
             source.register(minute, random.randint(0, 3))
         if random.random() < 0.5:  # else it is killed before the turns
-            times += give_turns(several, table)
-    times += give_turns(several, table)
+            times += give_source_batches(several, table)
+    times += give_source_batches(several, table)
 
     assert len(times) == sum(len(source.found) for source in sources.values())
     assert times == sorted(times)

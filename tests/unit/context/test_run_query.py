@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from onlyonce.commitlog.incarnations import Driver, Incarnations
-from onlyonce.context import RESTARTS, Query, drain_query
+from onlyonce.context import RESTARTS, Query, run_query
 from onlyonce.core.errors import InvariantBroken, Retryable
 from onlyonce.core.runs import Stopped
 from onlyonce.database.connect import Database
@@ -64,7 +64,7 @@ def drain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None
     def drained(frame: Frame, between: Callable[[], None] = lambda: None, look: Any = lambda _: None) -> None:
         driver = Driver("shop/receive/1", 1, 1, "run")
         query = Query(driver, tmp_path, Database("postgresql://nowhere"), {}, between)
-        drain_query(query, frame, "append", lambda frame, batch: None, look)  # type: ignore[arg-type]
+        run_query(query, frame, "append", lambda frame, batch: None, look)  # type: ignore[arg-type]
 
     return drained
 

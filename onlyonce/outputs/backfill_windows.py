@@ -44,7 +44,7 @@ from onlyonce.outputs import culprit, function, results, windows
 from onlyonce.outputs import events as outputs_events
 from onlyonce.receive import events
 from onlyonce.sinks.base import held_values
-from onlyonce.sinks.registry import SinkWriter
+from onlyonce.sinks.targets import SinkWriter
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class Recomputed:
+class Backfilled:
     """The new rows of the windows that start in `span`.
 
     counts   how many (record, window) pairs in time and late the rows were made of; None: by the log, as the stream met
@@ -235,9 +235,9 @@ FURTHER = 4
 Windows = list[tuple[Micros, Micros]]
 
 
-def recomputed_sessions(
+def backfilled_sessions(
     context: RunContext, root: Output, asked: Span, span: Span, reach: Reach, kept: DataFrame
-) -> Recomputed:
+) -> Backfilled:
     """Return the sessions that start in the span, after widening it to sessions that have merged.
 
     Raise OpenWindows if a session that starts in the span asked for is still open.
@@ -257,7 +257,7 @@ def recomputed_sessions(
     last = wanted.agg(F.max(F.unix_micros(f"{OO_WINDOW}.end")).alias("end")).collect()[0].end
     if last is not None and (closed is None or last > closed):
         raise model.still_open(root.name, widened, last, closed)
-    return Recomputed(inside, widened, _counted(root, function.accepted_rows(context.pipeline, root, rows), widened))
+    return Backfilled(inside, widened, _counted(root, function.accepted_rows(context.pipeline, root, rows), widened))
 
 
 def _counted(root: Output, rows: DataFrame, span: Span) -> Counts:
@@ -321,7 +321,7 @@ def _ends(frame: DataFrame) -> tuple[Micros | None, Micros | None]:
 log = structlog.get_logger()
 
 
-def recompute(
+def backfill(
     context: RunContext, root: Output, span: Span, asked_by: AskedBy = "person", lookups: Which = "then"
 ) -> None:
     """Make the next generation of an output's windows that start in the span, and of the outputs made from it.
@@ -369,28 +369,28 @@ def recompute(
 
 def with_those_below(context: RunContext, root: Output, span: Span, lookups: Which = "then") -> None:
     """Recompute the windows, and then the closed windows that are made from them, in the order of the chain."""
-    recompute(context, root, span, lookups=lookups)
+    backfill(context, root, span, lookups=lookups)
     for output, made in outputs_events.spans_below(context.pipeline, root, span):
         closed = outputs_events.closed_part(context.database, context.instance, output, made)
         if closed:
-            recompute(context, output, closed, lookups=lookups)
+            backfill(context, output, closed, lookups=lookups)
 
 
-def fold_late(context: RunContext, root: Output) -> None:
-    """Recompute the windows of an output with late='recompute' that have late rows not folded in yet."""
+def include_late(context: RunContext, root: Output) -> None:
+    """Recompute the windows of an output with late='backfill' that have late rows not included yet."""
     for span in outputs_events.late_windows_of_stream(context.database, context.pipeline, context.instance, root):
         with suppress(model.OpenWindows):  # a late row's session may still be open: the next run folds the row in
-            recompute(context, root, span, "late rows")
+            backfill(context, root, span, "late rows")
 
 
-def _computed(context: RunContext, root: Output, asked: Span, span: Span, reach: Reach, parts: Parts) -> Recomputed:
+def _computed(context: RunContext, root: Output, asked: Span, span: Span, reach: Reach, parts: Parts) -> Backfilled:
     kept = _kept(context, root, span, reach)
     if root.join:
         made = results.applied(context, root, kept).filter(starts_in(F.col(f"{OO_WINDOW}.start"), span))
-        return Recomputed(made, span, parts=parts)
+        return Backfilled(made, span, parts=parts)
     if isinstance(root.window, Session):
         [one] = parts.parts
-        found = recomputed_sessions(replace(context, seen=one.seen), root, asked, span, reach, kept)
+        found = backfilled_sessions(replace(context, seen=one.seen), root, asked, span, reach, kept)
         return replace(found, parts=parts)
     rows = windows.assign(kept, root.window)  # type: ignore[arg-type]
     if isinstance(root.window, Chained):
@@ -398,7 +398,7 @@ def _computed(context: RunContext, root: Output, asked: Span, span: Span, reach:
     if isinstance(root.window, Sliding):
         rows = rows.filter(starts_in(F.col(f"{OO_WINDOW}.start"), span))
     made = parts.over(context, rows, lambda of_part, some: results.applied(of_part, root, some))
-    return Recomputed(made, span, parts=parts)
+    return Backfilled(made, span, parts=parts)
 
 
 def _widened(context: RunContext, root: Output, span: Span) -> Span:
@@ -449,7 +449,7 @@ def _write_span(
     chain: list[Output],
     todo: dict[str, str],
     batch: Batch,
-    made: Recomputed,
+    made: Backfilled,
     held: ExitStack,
 ) -> tuple[dict[str, pa.Table], list[SinkWriter]]:
     """Write each output of the chain.

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from onlyonce.commitlog import units
-from onlyonce.commitlog.batches import Batches, Closes
+from onlyonce.commitlog.batches import Batches, WatermarkMarkers
 from onlyonce.commitlog.health import Views
-from onlyonce.commitlog.incarnations import Driver, Turns
+from onlyonce.commitlog.incarnations import Driver, SourceBatches
 from onlyonce.commitlog.units import Units
 from onlyonce.core.batch import Batch, to_micros
 from onlyonce.core.frontier import Frontier, Progress
@@ -51,7 +51,7 @@ def whole(
 
     def end(conn: Any) -> None:
         unit = UnitId(driver.incarnation, number, "events", 0)
-        Units(conn).claim(units.Claim(unit, driver.epoch, "test", "witness"))
+        Units(conn).claim(units.Claim(unit, driver.epoch, "test", "reference"))
         Units(conn).fill(unit, Content(1, "x"), counts)
         Batches(conn).end_receive(driver, batch, 1, number + 1, bounded=False)
 
@@ -81,10 +81,10 @@ def test_the_log_is_as_far_as_the_least_source_and_a_replay_sees_what_its_batch_
     first = begin(log, driver, 2, "web")
 
     def idle(conn: Any) -> None:
-        known = Turns(conn).known("shop")
+        known = SourceBatches(conn).known("shop")
         later = Progress({**known.of, "till": replace(known.of["till"], idle=True)})
-        number, _, _ = Closes(conn).begin(driver, "idle", Frontier(max_event_time=later.least()), later)
-        Closes(conn).end(driver, number, 9)
+        number, _, _ = WatermarkMarkers(conn).begin(driver, "idle", Frontier(max_event_time=later.least()), later)
+        WatermarkMarkers(conn).end(driver, number, 9)
 
     run(log.database, idle)
     assert max_event_time(log) == micros(NOON + 9 * MINUTE)
@@ -92,9 +92,9 @@ def test_the_log_is_as_far_as_the_least_source_and_a_replay_sees_what_its_batch_
     again = begin(log, newer, 2, "web", ("web", "kiosk"))
 
     assert again.replayed
-    assert first.turn is not None
-    assert again.turn == first.turn
-    assert {name: one.max_event_time for name, one in first.turn.before.of.items()} == {
+    assert first.source_batch is not None
+    assert again.source_batch == first.turn
+    assert {name: one.max_event_time for name, one in first.source_batch.before.of.items()} == {
         "web": micros(NOON + 9 * MINUTE),
         "till": micros(NOON),
     }

@@ -84,16 +84,16 @@ def test_a_line_in_a_block_has_the_record_that_it_has_alone(seed: int, monkeypat
     Lines that are cut into their values are some hundreds of them.
     """
     chance, cut = random.Random(seed), []
-    read = fast_json.read_alike
+    read = fast_json.read_by_template
 
     def watched(*given: Any) -> Any:
         cut.append(read(*given))
         return cut[-1]
 
-    monkeypatch.setattr(fast_json, "read_alike", watched)
+    monkeypatch.setattr(fast_json, "read_by_template", watched)
     blocks = [shaped(block(chance)) for _ in range(60)]
     together = [records(lines) for lines in blocks]
-    monkeypatch.setattr(fast_json, "read_alike", lambda *given: None)
+    monkeypatch.setattr(fast_json, "read_by_template", lambda *given: None)
 
     for lines, here in zip(blocks, together, strict=True):
         for row, found in enumerate(here):
@@ -121,12 +121,12 @@ def test_an_odd_line_costs_no_other_line_its_place(odd: str) -> None:
     usual = SPACED if odd.count(" : ") == 3 and odd != SPACED else USUAL
     lines = pa.array(["x", usual, usual, odd, None, usual, usual, usual])[1:]
 
-    alike = fast_json.read_alike(lines, KINDS)
+    lines_of_template = fast_json.read_by_template(lines, KINDS)
 
-    assert alike is not None
-    assert alike.rows.tolist() == [0, 1, 4, 5, 6]
-    assert alike.texts["id"].to_pylist() == ["a"] * 5
-    assert alike.texts["user"].to_pylist() == ["5"] * 5
+    assert lines_of_template is not None
+    assert lines_of_template.rows.tolist() == [0, 1, 4, 5, 6]
+    assert lines_of_template.texts["id"].to_pylist() == ["a"] * 5
+    assert lines_of_template.texts["user"].to_pylist() == ["5"] * 5
 
 
 @pytest.mark.parametrize(
@@ -143,10 +143,10 @@ def test_bytes_that_are_no_signs_leave_their_line_to_sparks_parser(bad: bytes) -
 def test_columns_that_a_layout_has_not_or_has_as_null_are_null() -> None:
     """A program writes nothing, or null, for what it does not have."""
     lines = pa.array(['{"user":null,"id":"a"}', '{"user":null,"id":"b"}'])
-    alike = fast_json.read_alike(lines, KINDS)
+    lines_of_template = fast_json.read_by_template(lines, KINDS)
 
-    assert alike is not None
-    assert [*alike.texts] == ["id"]
+    assert lines_of_template is not None
+    assert [*lines_of_template.texts] == ["id"]
     found, columns = fast_json.read_plain(lines, {"id": "string", "user": "bigint", "yes": "boolean"})
     assert found.to_pylist() == [True, True]
     assert [column.to_pylist() for column in columns] == [["a", "b"], [None, None], [None, None]]
@@ -155,7 +155,7 @@ def test_columns_that_a_layout_has_not_or_has_as_null_are_null() -> None:
 def test_no_more_than_a_half_of_one_layout_is_left_to_the_expression() -> None:
     """Two readers of one block cost more than one."""
     other = '{"user":5}'
-    assert fast_json.read_alike(pa.array([USUAL, other, USUAL, other]), KINDS) is None
-    assert fast_json.read_alike(pa.array([USUAL, other, USUAL]), KINDS) is not None
-    assert fast_json.read_alike(pa.array([], pa.string()), KINDS) is None
-    assert fast_json.read_alike(pa.array([None, ""], pa.string()), KINDS) is None
+    assert fast_json.read_by_template(pa.array([USUAL, other, USUAL, other]), KINDS) is None
+    assert fast_json.read_by_template(pa.array([USUAL, other, USUAL]), KINDS) is not None
+    assert fast_json.read_by_template(pa.array([], pa.string()), KINDS) is None
+    assert fast_json.read_by_template(pa.array([None, ""], pa.string()), KINDS) is None
