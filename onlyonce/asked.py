@@ -112,7 +112,7 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
         _switch("--continuous", "Take in what comes, until `onlyonce stop`, SIGTERM or Ctrl-C."),
         _switch(
             "--standby",
-            "With --continuous: where a driver is at work, wait for its end with Spark started, and take its place then.",
+            "With --continuous: if a driver is at work, start Spark, wait for its end, then take its place.",
         ),
         Option(
             "--every",

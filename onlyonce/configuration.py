@@ -172,7 +172,7 @@ class Configuration(BaseSettings):
         4 << 20, ge=0, description="a batch of fewer bytes, all plain lines, needs no Spark job; 0: never"
     )
     outputs_at_once: int = Field(
-        4, ge=1, description="outputs that a run drains side by side; each holds the rows of its batch in memory"
+        4, ge=1, description="outputs that run at the same time; each holds the rows of its batch in memory"
     )
     output_batch_bytes: int = Field(
         1 << 30,

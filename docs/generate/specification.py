@@ -59,7 +59,7 @@ PROSE = (
     "backfill-computation",
     "at-least-once",
     "declaration-change",
-    "collection",
+    "catalog-gc",
     "object-store",
 )
 """The pages that are written by hand, in their order."""

@@ -103,14 +103,14 @@ HOUSEKEEPING_RETRIES = {"retries": 1, "retry_delay": timedelta(seconds=30)}
 
 
 def stream(pipeline: Pipeline, options: Options, followed: Sequence[Followed] = ()) -> DAG:
-    """Pull messages (of Pub/Sub), drain the available input, then stop; or, by the Param mode, keep a long run at work.
+    """Pull messages (of Pub/Sub), take in the available input, then stop; or keep a long run at work (Param mode).
 
     `followed`: the outputs of other pipelines whose tables it reads.
     """
     of: dict[str, Any] = {"pipeline": pipeline.name, "declarations": options.declared.names}
     with DAG(
         stream_id(pipeline.name, options.prefix),
-        description=f"Drain {pipeline.name}, exactly once",
+        description=f"Run {pipeline.name}, exactly once",
         doc_md=forms.pipeline_page(pipeline),
         # No start date: the first run waits for the next time and does not make up for the last one.
         schedule=options.schedule_behind(followed),
@@ -120,15 +120,15 @@ def stream(pipeline: Pipeline, options: Options, followed: Sequence[Followed] = 
         tags=options.all_tags(stored_names.STREAM_TAG, pipeline_tag(pipeline.name)),
         default_args=options.task_defaults(**RETRIES),
     ) as dag:
-        drain = StreamOperator(
+        run = StreamOperator(
             task_id=stored_names.RUN_TASK, workers_outlive_tasks=options.workers_outlive_tasks, **of, **options.spark
         )
         if isinstance(pipeline.source, PubSub):
-            PullOperator(task_id=stored_names.PULL_TASK, **of) >> drain
+            PullOperator(task_id=stored_names.PULL_TASK, **of) >> run
         if sends(pipeline):
-            drain >> DeliverOperator(task_id=stored_names.DELIVER_TASK, **of)
+            run >> DeliverOperator(task_id=stored_names.DELIVER_TASK, **of)
         if has_files(pipeline):
-            drain >> FinalizeOperator(task_id=stored_names.FINALIZE_TASK, **of)
+            run >> FinalizeOperator(task_id=stored_names.FINALIZE_TASK, **of)
     return dag
 
 
@@ -275,7 +275,7 @@ ALL: dict[str, tuple[Callable[[Sequence[Pipeline], Options, Any], DAG | None], s
     stored_names.CATALOG_GC_DAG: (catalog_gc, "25 * * * *"),
     stored_names.DELIVER_OUTBOX_DAG: (deliver_outbox, "*/5 * * * *"),
     stored_names.FINALIZE_FILES_DAG: (finalize_files, "10,40 * * * *"),
-    # After the collection.
+    # After the gc run.
     stored_names.COMPACT_TABLES_DAG: (compact_tables, "50 * * * *"),
 }
 """By the name that comes after the prefix, with the schedule for a DAG file that sets none."""

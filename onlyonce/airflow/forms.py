@@ -22,7 +22,7 @@ def pipeline_page(pipeline: Pipeline) -> str:
         else "never because the source is silent"
     )
     return f"""\
-Takes in the input that is there, **exactly once**, and stops. With *mode* continuous it goes on and takes in what comes.
+Takes in the available input **exactly once**, then stops. With *mode* continuous it keeps running, for new input.
 Running it again, or clearing a run, changes nothing that is committed. The end of the task's log says what was
 committed, by the commit log.
 
@@ -54,13 +54,13 @@ def pipeline_form(pipeline: Pipeline) -> dict[str, Param]:
     files = {} if pipeline.sources or isinstance(pipeline.source, Kafka) else _files(pipeline.source)
     return {
         "mode": _optional(
-            "drain",
+            "once",
             "string",
             enum=["once", "continuous"],
             title="Mode",
-            description="drain: take in what is there, then stop. continuous: a driver of its own takes in what comes, is "
-            "started again when it dies, and runs until `onlyonce stop`; this run waits for it without a worker's "
-            "slot.",
+            description="once: take in the available input, then stop. continuous: a driver of its own takes in new "
+            "input, is started again when it dies, and runs until `onlyonce stop`; this run waits for it without a "
+            "worker's slot.",
         ),
         "every": _optional(
             EVERY_SECONDS,

@@ -1,4 +1,4 @@
-"""Run a pipeline's stream from a task: drain the pipeline, or supervise a long run, as the Param `mode` asks.
+"""Run a pipeline's stream from a task: run the pipeline once, or supervise a long run, as the Param `mode` asks.
 
 The module has three parts:
 
@@ -114,13 +114,13 @@ _WATCH_SECONDS = 5.0
 
 
 class StreamOperator(SparkJobOperator):
-    """Drains a pipeline, or keeps a long run of it at work. Each stream DAG of `onlyonce.airflow.dags` has one.
+    """Runs a pipeline once, or keeps a long run of it at work. Each stream DAG of `onlyonce.airflow.dags` has one.
 
     The Param `mode` decides:
 
-    - Without `forever` the task drains the pipeline. A drain without other options is skipped while a long run is
-      alive, since the long run reads the same input.
-    - With `forever` the task supervises a long run, in one of two ways (`_outlived`):
+    - Without `continuous` the task runs the pipeline once. Such a run without other options is skipped while a long run
+      is alive, since the long run reads the same input.
+    - With `continuous` the task supervises a long run, in one of two ways (`_outlived`):
 
       1. `_start`, if workers outlive tasks: the task starts the driver as a process that outlives it, or attaches to
          the driver that is alive. Then it is deferred. The triggerer waits until no driver is alive, and Airflow calls
@@ -150,7 +150,7 @@ class StreamOperator(SparkJobOperator):
         self.workers_outlive_tasks = workers_outlive_tasks
 
     def execute(self, context: Any) -> None:
-        """Drain, or ensure that a long run is at work.
+        """Run once, or ensure that a long run is at work.
 
         Raise TaskDeferred, and the errors of `SparkJobOperator.execute`.
         """

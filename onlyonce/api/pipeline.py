@@ -263,8 +263,8 @@ def check_together(pipeline: Pipeline) -> None:
     names = [o.name for o in pipeline.outputs]
     if twice := sorted({n for n in names if names.count(n) > 1}):
         raise Refused(f"pipeline {pipeline.name}: two outputs are named {twice[0]!r}", hint="rename one of them")
-    if {"receive", "close"} & set(names):
-        raise Refused(f"pipeline {pipeline.name}: 'receive' and 'close' are the platform's own", hint="rename it")
+    if {"receive", stored_names.MARKER_BY} & set(names):
+        raise Refused(f"pipeline {pipeline.name}: 'receive' and 'marker' are the platform's names", hint="rename it")
     for adding in (o for o in pipeline.outputs if o.sink.write == "increment" and pipeline.mode == "at_least_once"):
         raise Refused(
             f"pipeline {pipeline.name} is at_least_once, and output {adding.name} increments: a batch that is written "
@@ -604,7 +604,7 @@ class Pipeline:
         return chain.in_order([o for o in self.outputs if o.made_beside is None])
 
     def queries(self) -> list[str]:
-        """Return the names of the pipeline's streaming queries, in the order in which a run drains them."""
+        """Return the names of the pipeline's streaming queries, in the order in which a run starts them."""
         return ["receive", *(root.name for root in self.roots())]
 
     def root_of(self, output: Output) -> Output:

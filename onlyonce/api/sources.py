@@ -68,8 +68,8 @@ class Growing:
     max_files_a_batch   how many files one batch reads from at most
     max_bytes_a_batch   how many bytes one batch reads at most, up to the end of a record
     format              'json': an object on each line. 'csv': the declared columns in order, as in Files
-    compressed              also read compressed files: each as a whole, as a file of its own, complete when it appears. If a
-                        rotation packs a file that was read, it is read again
+    compressed          also read compressed files: each as a whole, complete when it appears. If a rotation compresses
+                        a file that was read, it is read again
     start               'earliest', 'latest', or a time with its zone: if a file existed at the first run (and was last
                         changed before that time), only what is appended later is read. Decided once, by the
                         first run
@@ -344,8 +344,8 @@ LARGEST_MESSAGE = 10 * 1024 * 1024
 class Files:
     """An inbox of files, one record a line or row. A file is complete when it appears: write it elsewhere, then rename.
 
-    Names that end in .gz, .bz2 or .zst are compressed files. A file that is cut short or damaged is `invalid` as a file:
-    nothing of it is read.
+    Names that end in .gz, .bz2 or .zst are compressed files. A file that is cut short or damaged is `invalid` as a
+    file: nothing of it is read.
 
     inbox               the folder; by default <home>/inbox/<pipeline>. Names that begin with a dot are left alone. Or a
                         prefix of an object store, s3://bucket/prefix: the objects directly below it

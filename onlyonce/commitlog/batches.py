@@ -1,4 +1,4 @@
-"""Begin and end of a batch, the frontier, and the closes between batches.
+"""Begin and end of a batch, the frontier, and the watermark markers between batches.
 
 docs/specification/receive-batch.md, docs/specification/output-batch.md.
 """
@@ -73,7 +73,7 @@ class Batches(Transactions):
 
     @one_transaction
     def frontier(self, instance: str) -> Frontier:
-        """Return the frontier after the committed batches and closes of an instance."""
+        """Return the frontier after the committed batches and watermark markers of an instance."""
         return frontier_of(ask(self.connection, "batches", "frontier", instance=instance)[0])
 
     @one_transaction
@@ -297,7 +297,7 @@ class Batches(Transactions):
 
     @one_transaction
     def ended_versions(self, instance: str, after: int, upto: int) -> set[int]:
-        """Return the versions of `events` in (after, upto] whose receive batch or close is committed."""
+        """Return the versions of `events` in (after, upto] whose receive batch or watermark marker is committed."""
         rows = ask(self.connection, "batches", "ended_versions", instance=instance, after=after, upto=upto)
         return {row.delta_version for row in rows}
 
@@ -314,7 +314,9 @@ class Batches(Transactions):
         else:
             floor = Chunks(self.connection).floor(instance)
         stamped = self.frontier(instance) if known is None else known
-        source_batch = SourceBatches(self.connection).begun(instance, plan, sources) if sources and known is None else None
+        source_batch = (
+            SourceBatches(self.connection).begun(instance, plan, sources) if sources and known is None else None
+        )
         values = asdict(plan) | {"source_progress": json.dumps(source_batch.before.told()) if source_batch else None}
         for name in ("source_from", "source_to", "settings", "facts", "lookups"):
             values[name] = json.dumps(values[name])
@@ -354,7 +356,12 @@ def by(batch: Batch) -> dict[str, Any]:
 def _from_row(row: Any) -> Batch:
     fixed = {field.name: getattr(row, field.name) for field in fields(Plan)}
     return Batch(
-        Plan(**fixed), frontier_of(row), row.gc_floor, row.state, replayed=True, source_batch=incarnations.source_batch_of_row(row)
+        Plan(**fixed),
+        frontier_of(row),
+        row.gc_floor,
+        row.state,
+        replayed=True,
+        source_batch=incarnations.source_batch_of_row(row),
     )
 
 
@@ -370,7 +377,7 @@ def frontier_times(known: Frontier) -> dict[str, Any]:
     return {name: to_time(value) for name, value in asdict(known).items()}
 
 
-# Closes: between two batches receive writes a control row to say that an input has ended or is silent.
+# Watermark markers: between two batches receive writes a control row to say that an input has ended or is silent.
 
 
 class WatermarkMarkers(Transactions):
@@ -400,7 +407,7 @@ class WatermarkMarkers(Transactions):
 
     @one_transaction
     def is_open(self, driver: Driver) -> bool:
-        """Return whether an earlier driver began a close and did not commit it."""
+        """Return whether an earlier driver began a watermark marker and did not commit it."""
         return bool(ask(self.connection, "batches", "open_marker", incarnation=driver.incarnation))
 
     @one_transaction

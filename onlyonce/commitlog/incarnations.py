@@ -325,7 +325,7 @@ class SourceBatches(Transactions):
 
     @one_transaction
     def known(self, instance: str) -> Progress:
-        """Return the sources' progress after the last batch or close that has it; empty before the first."""
+        """Return the sources' progress after the last batch or watermark marker that has it; empty before the first."""
         rows = ask(self.connection, "batches", "source_progress", instance=instance)
         return Progress.read(rows[0].source_progress_after if rows else None)
 

@@ -281,7 +281,7 @@ class Removals(Transactions):
 # by   window. See `onlyonce/operate/compact.py`.
 # - `sums`: always, one row for each incarnation. They hold the batches older than a day, so that no query adds up a log
 # of   years.
-# - `panes`, `closes`, `backfills`: always. They say what is final by window, and are few.
+# - `panes`, `watermark_markers`, `backfills`: always. They say what is final by window, and are few.
 # - `outbox`: for ONLYONCE_KEEP_UNITS_DAYS after delivery; always if a row is not delivered or is uncertain. They answer
 #   what was sent, and when.
 # - `outbox`, held for a backfill: until it ends, or, after a killed attempt, until the same backfill begins again. A

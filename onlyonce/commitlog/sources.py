@@ -89,7 +89,7 @@ class Arrivals(Transactions):
                 "arrivals",
                 "correct",
                 instance=instance,
-                registry=registry,
+                manifest=manifest,
                 batch_no=batch_no,
                 arrival=arrival,
             )

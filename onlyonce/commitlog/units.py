@@ -36,8 +36,8 @@ FATES = ("kept", "invalid", "expired", "duplicate", "unknown_fields")
 class Claim:
     """The content of a unit's first statement: the driver that wants to commit it, and its kind.
 
-    The rows of a data unit are in the transaction; if the unit exists, they are skipped. The rows of a reference unit go
-    elsewhere; if the unit exists, they are emitted again. An existing unit of either kind is compared first.
+    The rows of a data unit are in the transaction; if the unit exists, they are skipped. The rows of a reference unit
+    go elsewhere; if the unit exists, they are emitted again. An existing unit of either kind is compared first.
     """
 
     unit: UnitId

@@ -197,8 +197,8 @@ def _lost(row: LostLongRun, declared: Collection[str]) -> Finding:
         f"the long run of {name} is lost: the heartbeat of attempt {row.attempt} on {row.driver} ended "
         f"{_long(row.quiet_seconds)} ago, and nobody has started it again"
     )
-    data = "nothing is lost or doubled; what comes waits until a long run or a drain takes it in"
-    # A drain does not end a long run, so without the stop this finding would never go away.
+    data = "nothing is lost or doubled; what comes waits until a long run or a run takes it in"
+    # A run does not end a long run, so without the stop this finding would never go away.
     command = (
         f"onlyonce run {name} --continuous, or its DAG in the mode continuous. If it is not to go on: "
         f"onlyonce stop {name} --shell, then onlyonce run {name}"
@@ -439,13 +439,13 @@ def _begun(seen: Evidence, resting: Mapping[str, LiveQuery], blocked: set[str], 
             what = f"{batch.dead} unit(s) of batch {where} are committed by epoch {batch.epochs}, whose driver is dead"
             data = _half_written(query)
             yield Finding("units of a dead epoch", where, what, data, repair)
-    for close in seen.begun.markers:
-        query = resting.get(close.incarnation)
-        if query is not None and close.quiet_seconds >= grace:
-            where = f"{close.incarnation}/close/{close.marker_no}"
-            what = f"close {where} began (run {close.run_id}) and is not in the log as done"
+    for marker in seen.begun.markers:
+        query = resting.get(marker.incarnation)
+        if query is not None and marker.quiet_seconds >= grace:
+            where = f"{marker.incarnation}/marker/{marker.marker_no}"
+            what = f"watermark marker {where} began (run {marker.run_id}) and is not in the log as done"
             data = "windows that it would close stay open; nothing is lost"
-            yield Finding("begun close", where, what, data, _run(seen, query, None, blocked))
+            yield Finding("begun watermark marker", where, what, data, _run(seen, query, None, blocked))
     for backfill in seen.begun.backfills:
         if not backfill.at_work and backfill.quiet_seconds >= grace:
             yield _backfill(seen, backfill)

@@ -20,12 +20,12 @@ MILLI: Micros = 1000
 
 @dataclass(frozen=True)
 class Frontier:
-    """What the committed batches and closes say of event time. None of these times ever moves back.
+    """What the committed batches and watermark markers say of event time. None of these times ever moves back.
 
     max_event_time         the largest event time that committed batches have kept; the max event time: the largest that
                            committed batches have kept
     ended                  the max event time when the input was last declared ended
-    silent_max_event_time  the max event time at the last close by silence
+    silent_max_event_time  the max event time at the last watermark marker by silence
     silent_clock  its bound: the clock then, less the idle time
     """
 
@@ -69,7 +69,7 @@ def closed_until(frontier: Frontier, window: Window, watermark_delay: Micros) ->
 
     - the max event time less the watermark delay;
     - if the input has ended, the end of the last window with data;
-    - after a close by silence, the end of the last window with data, but at most that close's clock bound.
+    - after a watermark marker by silence, the end of the last window with data, but at most that close's clock bound.
 
     Bounds are whole milliseconds, as Spark's watermark. An end is rounded up, so that its window does close (a session
     may end at any microsecond); other bounds are rounded down. A join's windows also wait for their reach, except at

@@ -184,7 +184,7 @@ def check_inbox(whose: str, named: str | None) -> None:
 # nothing.
 
 
-_FOLDER = re.compile(r"(\d+)-([a-z]+)-(-?\d+)-[0-9a-f]{32}")
+_FOLDER = re.compile(r"(\d+)-([a-z_]+)-(-?\d+)-[0-9a-f]{32}")
 NO_INCARNATION = "0"
 """Stands for the incarnation in the folder of a manifest, which all incarnations share. Incarnations count from 1."""
 HOUSEKEEPING = (stored_names.COMPACTION_BY, stored_names.RETENTION_BY)

@@ -145,7 +145,7 @@ def refuse_beside(known: LongRun | None, *, released: bool = False) -> None:
 
     `released`: the lock of the long run is free. So a driver that held it has ended, however young its heartbeat.
 
-    Each starting driver calls this, for a long run or a drain. If two start at the same instant, the row's lock
+    Each starting driver calls this, for a long run or a run. If two start at the same instant, the row's lock
     decides; the epoch fences any other case.
     """
     if known is not None and known.alive and not (released and known.locked):
@@ -173,7 +173,7 @@ def on_start(known: LongRun | None) -> Start:
 def on_watch(known: LongRun | None) -> Watch:
     """Return what a supervisor does with the run that it watches.
 
-    It starts a driver again that ended by itself or was lost. A driver that did not complete a single turn ends the
+    It starts a driver again that ended by itself or was lost. A driver that did not complete a single round ends the
     task's try (retry): Airflow's retries bound such a loop, and then alert a person. If a retry can't help, the task
     fails for good.
     """

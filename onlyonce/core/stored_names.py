@@ -47,7 +47,7 @@ def transactional_id(prefix: str, deliverer: str) -> str:
 # Stored as `txn.appId` in the logs of `events`, the manifests, staged rows and result tables. Read before each commit,
 # by `onlyonce reset` and by the doctor. A transaction's version is the batch, the marker or the number of the removal.
 EVENTS_BY = "events"
-MARKER_BY = "close"
+MARKER_BY = "marker"
 CONTROL_BY = "control"
 STAGED_BY = "staged"
 FILES_BY = "files"
@@ -189,8 +189,8 @@ VALID_FROM = "valid_from"
 VALID_TO = "valid_to"
 IS_CURRENT = "is_current"
 
-# Columns of the manifests of sources (`files`, `ranges`, `source_batches`), and the same as keys of `batches.source_to`.
-# Read by a replay, by `onlyonce reset`, by the archive and by views.
+# Columns of the manifests of sources (`files`, `ranges`, `source_batches`), and keys of `batches.source_to`. Read by a
+# replay, by `onlyonce reset`, by the archive and by views.
 BATCH_NO = "batch_no"
 SOURCE_BATCH_NO = "source_batch_no"
 SOURCE = "source"
@@ -205,7 +205,9 @@ RANGES_COLUMNS = (
     "batch_no long, place string, topic_id string, part int, first long, until long, refusal string, asked string, "
     "seen_at timestamp"
 )
-SOURCE_BATCHES_COLUMNS = "batch_no long, source string, source_batch_no long, records long, known string, seen_at timestamp"
+SOURCE_BATCHES_COLUMNS = (
+    "batch_no long, source string, source_batch_no long, records long, known string, seen_at timestamp"
+)
 MARK_TABLE = "table"
 MARK_AT = "at"
 MARK_SHARED = "shared"
@@ -260,7 +262,7 @@ MAINTAIN_TASK = "compact_closed_windows"
 
 
 def stream_id(pipeline: str, prefix: str | None = None) -> str:
-    """Name the DAG that drains a pipeline."""
+    """Name the DAG that runs a pipeline."""
     return f"{prefix or ''}{pipeline}_stream"
 
 

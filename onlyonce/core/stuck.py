@@ -44,7 +44,7 @@ class BegunBatch:
 
 @dataclass(frozen=True)
 class BegunMarker:
-    """A close of the input that the log does not have as done."""
+    """A watermark marker of the input that the log does not have as done."""
 
     incarnation: str
     marker_no: int

@@ -236,7 +236,7 @@ def _checked(response: httpx.Response) -> httpx.Response:
     )
 
 
-# Pause: a paused DAG starts no run and no further task. A task at work continues to its end; a drain is one task, so
+# Pause: a paused DAG starts no run and no further task. A task at work continues to its end; a run is one task, so
 # its driver ends as usual. Queued tasks, retries, and backfills that wait for open windows start when the DAG is
 # resumed. Runs at the shell are not held. Nothing is lost meanwhile: input waits in the inbox.
 
@@ -268,7 +268,7 @@ def hold_schedules(pipeline: str, *, held: bool, api: AirflowApi | None = None) 
     return Report(f"{pipeline}: {'paused' if held else 'resumed'}", "pause", facts, shown)
 
 
-# Stop: nothing is killed. A long run ends after the batch at work. A drain ends when it has taken in the available
+# Stop: nothing is killed. A long run ends after the batch at work. A run ends when it has taken in the available
 # input; it can't be asked to end sooner. Queued tasks, retries, and backfills that wait for open windows start when the
 # pipeline is resumed. A driver whose session broke is not noticed until its next statement connects again.
 

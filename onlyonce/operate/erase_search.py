@@ -300,17 +300,17 @@ def search_everything(
 ) -> list[Place]:
     """Return each file, object and table with parts that mention the condition, and each file and folder whose name
     does. The targets of outputs that are `left_out` are not asked."""
-    targets = [
+    stored = [
         (targets.stored_of(database, pipeline, output), erase_rows.window_goes(pipeline, output))
         for output in pipeline.outputs
         if output.name not in left_out
     ]
-    targets += [
+    stored += [
         (targets.stored_of_lookup(database, lookup), None) for output in pipeline.outputs for lookup in output.lookups
     ]
-    results = (replace(file, goes=goes or file.goes) for one, goes in targets for file in one.files())
+    results = (replace(file, goes=goes or file.goes) for one, goes in stored for file in one.files())
     files = {file.at: file for file in (*_files(pipeline), *results)}
-    in_tables = (replace(rows, goes=goes or rows.goes) for one, goes in targets for rows in one.rows(mentions))
+    in_tables = (replace(rows, goes=goes or rows.goes) for one, goes in stored for rows in one.rows(mentions))
     rows = chain(found_stored(database, pipeline, mentions), in_tables)
     places = [
         *(place for file in files.values() if (place := search_file(file, mentions))),

@@ -1,10 +1,10 @@
 """Remove what was kept long enough: ids older than the dedup horizon, units, staged rows, old runs, temporary files.
 
 `onlyonce gc` and the DAG `onlyonce_catalog_gc` run it each hour, without Spark. It also adds old batches up into sums
-and moves input files to an archive if one is named. It is safe while a stream or another collection runs. It may be
+and moves input files to an archive if one is named. It is safe while a stream or another gc run runs. It may be
 killed at any point and run again (docs/specification/catalog-gc.md).
 
-When another session reads the catalog for long, its buckets stay, with a warning, until the next collection.
+When another session reads the catalog for long, its buckets stay, with a warning, until the next gc run.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from onlyonce.tables import attempt_files, stores
 def fold_sums(database: Database) -> int:
     """Add to the sums of each incarnation all batches that are old enough and add up; return their number.
 
-    Totals are read from the sums, not from all batches that ever were. A kill leaves the rest for the next collection.
+    Totals are read from the sums, not from all batches that ever were. A kill leaves the rest for the next gc run.
     """
     folded = 0
     waiting = Retention(database).unfolded()
@@ -85,7 +85,7 @@ def note_final(database: Database) -> None:
 # that the next run refuses it.
 #
 # A file is first linked to its new name, then unlinked from the inbox. If the archive is on another file system, the
-# file is copied under a hidden name instead of linked. After a kill between the two steps, the next collection finds
+# file is copied under a hidden name instead of linked. After a kill between the two steps, the next gc run finds
 # both names and finishes. It overwrites nothing. In a store the object is put only if its name is free. If the
 # archive's file system has no hard links, each file stays in the inbox with a warning.
 #

@@ -28,7 +28,7 @@ log = structlog.get_logger()
 COMPARED = 100
 """How many of the last batches of each stage are compared with their units. The DAG `onlyonce_audit` compares all."""
 FRESH_SECONDS = 2.0
-"""The instruments of a collection share a snapshot, which is this old at most."""
+"""The instruments of a gc run share a snapshot, which is this old at most."""
 
 Row = Mapping[str, Any]
 

@@ -270,7 +270,7 @@ class Beside:
     after: Callable[[], None] = lambda: None
 
 
-def drain(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
+def run_once(context: RunContext, root: Output, beside: Beside = Beside()) -> None:
     """Write what an output, and the outputs made from it, owe for what `events` has."""
     query = context.open_query(root.name)
     context = lookups.versions_of_next_batch(context, query, root)

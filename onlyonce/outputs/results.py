@@ -1,7 +1,7 @@
 """Compute the rows of an output: call its function, then the functions of the outputs made from its rows.
 
-The stream of an output (`query`), its bounded run and its backfill (`backfill_windows`) share this code. One query computes
-the rows of several outputs: the *root*, which reads `events`, and the outputs made from the root's rows
+The stream of an output (`query`), its bounded run and its backfill (`backfill_windows`) share this code. One query
+computes the rows of several outputs: the *root*, which reads `events`, and the outputs made from the root's rows
 (`Pipeline.made_from`). Such an output may be a *result*: one of several frames that the root's function returns.
 Otherwise it has a function of its own, which gets the root's rows. The module has these parts, in the order of their
 use:

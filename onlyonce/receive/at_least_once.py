@@ -127,7 +127,7 @@ def _add_control(driver: Driver, batch: Batch, path: Location, reached: Frontier
 # Add the ids of at-least-once batches to the catalog, from `events`, before the first exactly-once batch after them.
 #
 # In at-least-once mode a pipeline keeps records that the catalog does not know. From the first exactly-once batch on, a
-# re-delivery of such a record must be a duplicate. Ids below the collection floor, or older than the dedup horizon, are
+# re-delivery of such a record must be a duplicate. Ids below the gc floor, or older than the dedup horizon, are
 # never looked up and are left out.
 
 

@@ -407,7 +407,9 @@ def _fails(chosen: Chosen, attempt: Attempt, trial: Trial) -> bool:
 def write_batch(context: RunContext, query: Query, batch: Batch, lines: Lines, folder: Location) -> list[Location]:
     """Write the data files of a batch and return them. Refuse a record at which the batch fails repeatedly."""
     plan = batch.plan
-    stamp = Stamp(plan.ingestion_time, plan.incarnation, plan.batch_id, batch.frontier, batch.source_batch, lines.places)
+    stamp = Stamp(
+        plan.ingestion_time, plan.incarnation, plan.batch_id, batch.frontier, batch.source_batch, lines.places
+    )
 
     def write(chosen: Chosen) -> list[Location]:
         if batch.without_catalog:

@@ -1,6 +1,6 @@
 """The table `events`: every record that receive has judged, except duplicates; and the control rows.
 
-Its rows never change. The table is append-only, with one Delta commit for each receive batch or close. It is
+Its rows never change. The table is append-only, with one Delta commit for each receive batch or watermark marker. It is
 partitioned by `oo_kind` (kept, invalid, expired, control).
 """
 
@@ -93,7 +93,7 @@ def add_control(
 ) -> int:
     """Commit one control row and return the table's version.
 
-    `number` is the batch that the row follows, or the negative number of a close.
+    `number` is the batch that the row follows, or the negative number of a watermark marker.
     """
     row = {
         OO_INGESTION_TIME: now, OO_INCARNATION: incarnation, OO_BATCH: number,

@@ -2,7 +2,7 @@
 
 docs/specification/receive-batch.md has the steps of a batch. Exactly once takes one exchange, one pass and one Delta
 commit for each batch. At-least-once mode and ids by position are in `at_least_once`. Between two batches receive merges
-the catalog, and closes the input if it has ended or is silent.
+the catalog, and watermark markers the input if it has ended or is silent.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from onlyonce.tables import commit as tables_commit
 def looked_idle(context: RunContext, database: Database) -> tuple[Frontier, Progress] | None:
     """Return the frontier and progress without idle and retired sources; None if the watermark does not advance.
 
-    A source that has had nothing for its `idle_after` is idle (`Progress.fallen_idle` decides). The close that follows
-    stores the max event time and the idle sources, so a replay of later batches sees the same.
+    A source that has had nothing for its `idle_after` is idle (`Progress.fallen_idle` decides). The watermark
+    marker that follows stores the max event time and the idle sources, so a replay of later batches sees the same.
     docs/specification/watermark-marker.md. A source may be found idle late, and holds back the watermark until then:
     the last search for new input must have found nothing from it.
     """
@@ -70,7 +70,7 @@ log = structlog.get_logger()
 def merge_catalog(database: Database, driver: Driver, instance: str, plan: Plan) -> int:
     """Merge the chunks that the committed batch of this plan has made too many; return the number of ids written again.
 
-    If the database refuses or is too busy, the next batch or the next collection merges them. While a collector works,
+    If the database refuses or is too busy, the next batch or the next gc run merges them. While a collector works,
     nothing is merged. Raise Superseded, or InvariantBroken for chunks that don't add up.
     """
     merged = 0
@@ -93,7 +93,7 @@ def merge_catalog(database: Database, driver: Driver, instance: str, plan: Plan)
     return merged
 
 
-def drain(context: RunContext) -> None:
+def run_once(context: RunContext) -> None:
     """Register new input and take it in, batch by batch."""
     begin(context)
     register(context)
@@ -101,7 +101,7 @@ def drain(context: RunContext) -> None:
 
 
 def begin(context: RunContext) -> None:
-    """Create or fit the table `events`, and end a close that was left open, before anything is registered or read."""
+    """Create or fit the table `events`, and end an open watermark marker, before anything is registered or read."""
     query = context.open_query("receive")
     if context.blocks:
         exchange.clear_blocks(context.blocks, query.driver.epoch)
@@ -287,21 +287,23 @@ def _marker_is_open(context: RunContext, query: Query) -> bool:
     return WatermarkMarkers(query.database).is_open(query.driver)
 
 
-def _write_marker(context: RunContext, query: Query, kind: str, after: Frontier, progress: Progress | None = None) -> None:
-    """Commit a close: begin it, append one control row under a transaction id of its own, end it.
+def _write_marker(
+    context: RunContext, query: Query, kind: str, after: Frontier, progress: Progress | None = None
+) -> None:
+    """Commit a watermark marker: begin it, append one control row under a transaction id of its own, end it.
 
-    docs/specification/watermark-marker.md. A close is never within a batch of receive.
+    docs/specification/watermark-marker.md. A watermark marker is never within a batch of receive.
     """
     with context.receiving:
         number, kind, after = WatermarkMarkers(query.database).begin(query.driver, kind, after, progress)
-        passing("close-after-begin")
+        passing("marker-after-begin")
         app_id = stored_names.transaction(query.incarnation, stored_names.MARKER_BY)
         commit = tables_commit.Commit(
             app_id, number, stored_names.numbered(app_id, number), query.driver.epoch, after.content
         )
         version = events.add_control(context.events, commit, query.incarnation, -number, after, datetime.now(UTC))
-        passing("close-after-delta")
+        passing("marker-after-delta")
         WatermarkMarkers(query.database).end(query.driver, number, version)
         query.log.info("input closed", unit=commit.unit, kind=kind)
-        passing("close-after-end")
+        passing("marker-after-end")
         context.receiving.notify_all()

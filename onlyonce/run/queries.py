@@ -1,4 +1,4 @@
-"""Run a pipeline's queries: once (receive, the due closes, then the outputs), or as a long run, where all stay up.
+"""Run a pipeline's queries: once (receive, due watermark markers, the outputs), or as a long run, where all stay up.
 
 An output that fails does not stop the others. If receive fails, no output begins, since the log does not vouch for what
 an unfinished batch has left in `events`.
@@ -34,8 +34,8 @@ from onlyonce.core.windows import Session, micros, own
 from onlyonce.database.connect import Database
 from onlyonce.engine import state
 from onlyonce.engine.failures import translate
-from onlyonce.outputs import events, query, results
 from onlyonce.outputs import backfill_windows as backfill
+from onlyonce.outputs import events, query, results
 from onlyonce.receive import loop
 from onlyonce.tables import opening
 
@@ -48,20 +48,20 @@ def once(context: RunContext, *, ended: bool) -> None:
     After all outputs have had their turn, raise the error of the first output that failed; it names the others.
     """
     context.spark.conf.set(state.UNLOAD, "true")
-    loop.drain(context)
+    loop.run_once(context)
     loop.idle(context)
     loop.close(context, ended=ended)
 
-    def drain(root: Output) -> None:
-        query.drain(context, root)
+    def run(root: Output) -> None:
+        query.run_once(context, root)
         backfill.include_late(context, root)
 
-    _each(context, drain)
+    _each(context, run)
 
 
 def bounded(context: RunContext) -> None:
     """Process all input as one batch, where nothing is late. Raise like `once`."""
-    loop.drain(context)
+    loop.run_once(context)
     _each(context, lambda root: query.run_bounded(context, root))
 
 
@@ -225,7 +225,7 @@ class Down:
 #
 # A run that ends does things in order. Here three rules replace that order:
 # - a batch of an output begins when the log says that the batches are ended whose versions of `events` it reads;
-# - a close happens between two batches of receive (`loop.close`);
+# - a watermark marker happens between two batches of receive (`loop.close`);
 # - late rows are included between two batches of their output, by the output's own thread.
 #
 # An output that fails does not stop the others. It stands still until it is tried again, and the run's row names it
@@ -375,7 +375,7 @@ def _stay(context: RunContext, root: Output, down: Down) -> None:
         _await_receive(context, query, versions)
         await_written(context, root, query, versions.upto, down.found)
 
-    query.drain(context, root, query.Beside(before, fold))
+    query.run_once(context, root, query.Beside(before, fold))
 
 
 def _await_receive(context: RunContext, query: Query, versions: results.Versions) -> None:
@@ -394,8 +394,8 @@ def _vouched(context: RunContext, versions: results.Versions) -> bool:
     after, upto = versions.after, versions.upto
     ended = Batches(context.database).ended_versions(context.instance, after, upto)
     compacted = Compactions(context.database).compacted(context.instance)
-    # A version that is not a batch or close of receive, such as new columns, has no end to wait for. A compacted
-    # version has ended, and Delta may have forgotten it.
+    # A version that is not a batch or watermark marker of receive, such as new columns, has no end to wait for. A
+    # compacted version has ended, and Delta may have forgotten it.
     return not any(
         str(opening.noted(context.events, version).get(stored_names.NOTE_APP_ID)).endswith(VOUCHED_FOR)
         for version in range(max(after, compacted) + 1, upto + 1)

@@ -103,7 +103,7 @@ def wait_for_turn(database: Database, instance: str, place: Place) -> bool:
 
 
 # A long run: one driver that takes in input until it is asked to stop. Its row in the log is kept here; its queries are
-# in `onlyonce.run.queries`. It polls for new input at an interval. A turn is a poll after which each query has made
+# in `onlyonce.run.queries`. It polls for new input at an interval. A round is a poll after which each query has made
 # progress, or had nothing to do. docs/specification/long-run.md.
 
 
@@ -145,7 +145,7 @@ class LongRun:
     def rounds(self, look: Callable[[], bool], every: timedelta) -> None:
         """Poll once in each interval, until `between_batches` raises.
 
-        `look` polls, and returns whether that completes a turn.
+        `look` polls, and returns whether that completes a round.
         """
         while True:
             self.between_batches()

@@ -3,12 +3,12 @@
 Every source has a manifest (`manifest`). New input is noted there and cut into batches once. A batch may be read any
 number of times, with the same input each time.
 
-If a pipeline has several sources, each has its own manifest below the instance's folder `sources`. The table `source_batches`
-has the order of all their batches: for each batch its number there, its source, and its number in that manifest.
-Receive streams `source_batches`. So a replay, a second driver and a new incarnation read the same batch of the same source. A
-look-up in the id catalog also knows which batches came before, from any source. New batches are taken alternately.
+If a pipeline has several sources, each has its own manifest below the instance's folder `sources`. The table
+`source_batches` has the order of all their batches: for each batch its number there, its source, and its number in that
+manifest. Receive streams `source_batches`. So a replay, another driver and a new incarnation read the same batch of the
+same source. A look-up in the id catalog also knows which batches came before, from any source. Sources alternate.
 
-If a crash leaves batches that are in a manifest and not in `source_batches`, the next `register` gives them source_batches.
+If a crash leaves batches that are in a manifest and not in `source_batches`, the next `register` adds them there.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from onlyonce.tables import commit
 from onlyonce.tables.commit import Own
 
 SCHEMA = stored_names.SOURCE_BATCHES_COLUMNS
-# `known`: for each source the number of its last batch in `source_batches`, so the last turn alone shows which batches are new.
+# `known`: for each source the number of its last batch in `source_batches`, so the last row alone shows which are new.
 LOOKS = 5
 
 
@@ -82,7 +82,7 @@ class Several:
         return manifest.name(self.table)
 
     def last_batch(self) -> int | None:
-        """Return the number of the last turn; None before the first."""
+        """Return the number of the last source batch; None before the first."""
         return manifest.last_batch(self.table)
 
     def records_after(self, batch_no: int | None) -> int:
@@ -105,14 +105,16 @@ class Several:
         [source_batch] = rows
         self.pipeline.of_source(source_batch.source)  # raises Refused if the source is not declared any more
         cut = self.sources[source_batch.source].batch(spark, source_batch.source_batch_no)
-        return Taken(cut, source_batch.source, source_batch.batch_no, EPOCH + timedelta(microseconds=source_batch.seen_at))
+        return Taken(
+            cut, source_batch.source, source_batch.batch_no, EPOCH + timedelta(microseconds=source_batch.seen_at)
+        )
 
     def batch(self, spark: SparkSession, batch_no: int) -> Taken:
-        """Return the batch of a turn by the turn's number."""
+        """Return a source batch by its number."""
         return self.listed(spark, manifest.batch(spark, self.table, batch_no))
 
     def _new(self, corrected: Corrections = NOTHING) -> list[tuple[Any, ...]]:
-        """Return a turn for each batch that has none."""
+        """Return a row of `source_batches` for each batch that has none."""
         last = self._last_source_batch()
         known: dict[str, int] = json.loads(last["known"]) if last else {}
         found = {name: self._of_source(name, known.get(name), corrected) for name in self.sources}
@@ -271,7 +273,9 @@ def source_of(
             )
             for name, view in views.items()
         }
-        return Several(pipeline, instance, settings.data_location(instance) / stored_names.SOURCE_BATCHES_MANIFEST, each)
+        return Several(
+            pipeline, instance, settings.data_location(instance) / stored_names.SOURCE_BATCHES_MANIFEST, each
+        )
     if isinstance(pipeline.source, Kafka):
         if max_files:
             raise Refused(

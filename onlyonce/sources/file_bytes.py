@@ -149,8 +149,8 @@ class ObjectFile(io.RawIOBase):
         return self._piece[skipped : skipped + wanted]
 
 
-# Compressed files: gzip, bzip2, Zstandard, by the ending of the name. A file may be several compressed streams in a row.
-# Damage is noticed as far as the format has checksums.
+# Compressed files: gzip, bzip2, Zstandard, by the ending of the name. A file may be several compressed streams in a
+# row. Damage is noticed as far as the format has checksums.
 
 
 LEFT_ALONE = (".deflate", ".lz4", ".snappy", ".passthrough")

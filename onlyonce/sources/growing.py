@@ -78,7 +78,9 @@ def at_start(
     folder: Path, start: Start, *, with_compressed: bool = False, links: bool = False, quoted_within: int | None = None
 ) -> list[InputFile]:
     """Return the input before the start: all whole records of each file that existed then."""
-    everything = new_ranges(folder, {}, 1 << 62, with_compressed=with_compressed, links=links, quoted_within=quoted_within)
+    everything = new_ranges(
+        folder, {}, 1 << 62, with_compressed=with_compressed, links=links, quoted_within=quoted_within
+    )
     return [one for one in everything if one.refusal is None and before_start(start, one.modified_ns)]
 
 

@@ -1,6 +1,6 @@
 """Pull messages of a Pub/Sub subscription into files of the pipeline's inbox, and acknowledge them. No Spark.
 
-A pull is a single request, and not a stream. A pull run is a drain that ends: one answer is one file and one
+A pull is a single request, and not a stream. A pull run ends: one answer is one file and one
 acknowledgement, and no thread holds messages that were not requested. The channel bounds the memory: gRPC drops a
 larger answer unread. A stream would acknowledge in the background, where no test could place a kill between the file
 and the acknowledgement.

@@ -312,7 +312,7 @@ def _range(pipeline: Pipeline, file: InputFile) -> line_reader.Range:
     else:
         path = file_bytes.place_of_file(file.place, links=source.links)
     if ending:
-        return line_reader.packed(path, key(file), ending, **asked)
+        return line_reader.compressed(path, key(file), ending, **asked)
     if file.identity:
         return line_reader.Range(
             path, key(file), file.begins, file.ends, file.ends, inode=inode(file.identity), cuts=file.cuts, **asked

@@ -1,4 +1,4 @@
--- The commit log: pipelines, incarnations, batches, closes, and what the outputs made of them.
+-- The commit log: pipelines, incarnations, batches, watermark markers, and what the outputs made of them.
 --
 -- Keys are names (incarnation, unique_id) and not the number that an incarnation has too: the same names are in the result tables, in commits to Delta and
 -- Iceberg, in messages and in logs, and a sink's own database has no table of incarnations to look a number up in. incarnation_no is short enough for the
@@ -102,7 +102,7 @@ CREATE TABLE onlyonce_private.batches (
     lookups jsonb NOT NULL DEFAULT '{}',
     -- Rows that an output's function for rejections has rejected: a fate beside in time and late. NULL: the batch's output has no such function.
     rejected bigint,
-    -- A pipeline of several sources: how far each had come in event time before a batch, and has come after it or a close:
+    -- A pipeline of several sources: how far each had come in event time before a batch, and has come after it or a watermark marker:
     -- {"shop": {"max_event_time": <microseconds, or null>, "seen": <microseconds>, "idle": false}}. Null: the pipeline has one source.
     source_progress jsonb,
     source_progress_after jsonb,
@@ -168,7 +168,7 @@ CREATE TABLE onlyonce_private.watermark_markers (
     source_progress_after jsonb,
     CONSTRAINT watermark_markers_once PRIMARY KEY (incarnation, marker_no),
     CONSTRAINT watermark_markers_committed_has_its_time CHECK ((state = 'committed') = (committed_at IS NOT NULL)),
-    -- A close by which a source that is idle, or was retired, holds the watermark back no more.
+    -- A watermark marker by which a source that is idle, or was retired, holds the watermark back no more.
     CONSTRAINT watermark_markers_kind_known CHECK (kind IN ('ended', 'silent', 'idle'))
 ) WITH (autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_scale_factor = 0.01, autovacuum_analyze_scale_factor = 0.01);
 -- What each batch, each start and each collection asks, whatever the length of the log.
@@ -464,7 +464,7 @@ CREATE TABLE onlyonce_private.unacknowledged (
     CONSTRAINT unacknowledged_lapses_later CHECK (lapses_at > pulled_at)
 );
 COMMENT ON TABLE onlyonce_private.unacknowledged IS
-    'The messages of a pulled file until their acknowledgement is known; meanwhile the collection floor stays at their bucket.';
+    'The messages of a pulled file until their acknowledgement is known; meanwhile the gc floor stays at their bucket.';
 COMMENT ON COLUMN onlyonce_private.unacknowledged.bucket IS
     'the newest bucket of the pipeline when they were pulled: their own ingestion time can''t be below it';
 COMMENT ON COLUMN onlyonce_private.unacknowledged.lapses_at IS
@@ -670,7 +670,7 @@ CREATE TABLE onlyonce_private.sums (
     written_again  bigint,
     declarations   text[] NOT NULL,
     -- Up to which batch all windows that an incarnation of an output has met in time are final: a new incarnation does not begin before that (`onlyonce reset`,
-    -- `onlyonce maintain`), and nobody looks at each window of years to know it. The hourly collection moves it on.
+    -- `onlyonce maintain`), and nobody looks at each window of years to know it. The hourly gc run moves it on.
     final_upto bigint NOT NULL DEFAULT -1,
     rejected bigint,
     CONSTRAINT sums_of_an_incarnation FOREIGN KEY (incarnation) REFERENCES onlyonce_private.incarnations ON DELETE CASCADE,

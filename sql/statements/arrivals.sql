@@ -36,7 +36,7 @@ FROM onlyonce_private.incarnations l
 WHERE l.incarnation = b.incarnation AND l.instance = :instance AND l.query = 'receive' AND b.source_progress_after <> '{}' AND b.ingestion_time > :arrival
 
 -- correct_markers --
--- Closes repeat these times, so correct them too.
+-- Watermark markers repeat these times, so correct them too.
 UPDATE onlyonce_private.watermark_markers b SET source_progress_after = (
     SELECT jsonb_object_agg(name, CASE WHEN (told->>'seen')::bigint > :micros THEN jsonb_set(told, '{seen}', to_jsonb(CAST(:micros AS bigint))) ELSE told END)
     FROM jsonb_each(b.source_progress_after) each (name, told))

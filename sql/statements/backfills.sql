@@ -96,7 +96,7 @@ LEFT JOIN LATERAL (
 WHERE l.instance = :instance AND l.query = :output AND l.state <> 'closed'
 
 -- frontier_at --
--- The frontier after the batches and closes up to a version of `events`. A batch without an id catalog writes its
+-- The frontier after the batches and watermark markers up to a version of `events`. A batch without an id catalog writes its
 -- maximum one commit after its rows, in its own control row. A stream that has read only the rows has not closed
 -- windows by this maximum yet. The values never move back, so the last rows of each incarnation suffice: one of the last two
 -- batches has an id catalog, or is before the version.

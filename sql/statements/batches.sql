@@ -1,5 +1,5 @@
 -- frontier --
--- The frontier after the committed batches and closes of an instance's receive incarnations. The values never move back, so
+-- The frontier after the committed batches and watermark markers of an instance's receive incarnations. The values never move back, so
 -- the last rows of each incarnation suffice, however long the log is.
 SELECT max(greatest(batch.max_event_time_after, marker.max_event_time)) AS max_event_time, max(marker.ended) AS ended, max(marker.silent_max_event_time) AS silent_max_event_time,
        max(marker.silent_clock) AS silent_clock
@@ -141,7 +141,7 @@ WHERE l.instance = :instance AND l.query = 'receive'
 ORDER BY l.ordinal DESC LIMIT 1
 
 -- ended_versions --
--- The versions of `events` in a range whose receive batch or close is committed.
+-- The versions of `events` in a range whose receive batch or watermark marker is committed.
 SELECT b.delta_version FROM onlyonce_private.batches b JOIN onlyonce_private.incarnations l USING (incarnation)
 WHERE l.instance = :instance AND l.query = 'receive' AND b.state = 'committed'
   AND b.delta_version > :after AND b.delta_version <= :upto
@@ -156,7 +156,7 @@ INSERT INTO onlyonce_private.watermark_markers
 VALUES (:incarnation, :marker_no, :epoch, :kind, :run_id, :max_event_time, :ended, :silent_max_event_time, :silent_clock, CAST(:source_progress_after AS jsonb))
 
 -- source_progress --
--- How far each of several sources has come, by the last batch or close, whichever is further in `events`.
+-- How far each of several sources has come, by the last batch or watermark marker, whichever is further in `events`.
 SELECT told.source_progress_after
 FROM onlyonce_private.incarnations l
 CROSS JOIN LATERAL (
@@ -168,12 +168,12 @@ CROSS JOIN LATERAL (
 WHERE l.instance = :instance AND l.query = 'receive' ORDER BY told.delta_version DESC LIMIT 1
 
 -- open_marker --
--- The close that began and did not commit, if any.
+-- The watermark marker that began and did not commit, if any.
 SELECT incarnation, marker_no, kind, max_event_time, ended, silent_max_event_time, silent_clock FROM onlyonce_private.watermark_markers
 WHERE incarnation = :incarnation AND state = 'begun'
 
 -- last_marker --
--- The number of the last close of an incarnation, 0 before the first.
+-- The number of the last watermark marker of an incarnation, 0 before the first.
 SELECT coalesce(max(marker_no), 0) AS marker_no FROM onlyonce_private.watermark_markers WHERE incarnation = :incarnation
 
 -- end_marker --

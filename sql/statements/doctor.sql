@@ -23,7 +23,7 @@ CROSS JOIN LATERAL (
 WHERE b.state = 'begun' ORDER BY b.incarnation, b.batch_id
 
 -- begun_markers --
--- Closes of the input that began and are not in the log as done.
+-- Watermark markers of the input that began and are not in the log as done.
 SELECT c.incarnation, c.marker_no, c.kind, c.run_id, c.begun_at,
        extract(epoch FROM clock_timestamp() - greatest(l.started_at, c.begun_at))::float AS quiet_seconds
 FROM onlyonce_private.watermark_markers c JOIN onlyonce_private.incarnations l USING (incarnation)

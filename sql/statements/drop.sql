@@ -74,7 +74,7 @@ DELETE FROM onlyonce_private.panes WHERE incarnation = ANY (:incarnations)
 DELETE FROM onlyonce_private.backfills WHERE incarnation = ANY (:incarnations)
 
 -- forget_markers --
--- Their closes.
+-- Their watermark markers.
 DELETE FROM onlyonce_private.watermark_markers WHERE incarnation = ANY (:incarnations)
 
 -- forget_batches --

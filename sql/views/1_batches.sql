@@ -181,8 +181,8 @@ COMMENT ON COLUMN onlyonce.long_runs.state IS 'running, stopping (asked to), sto
 COMMENT ON COLUMN onlyonce.long_runs.driver IS 'machine, process and a mark of its own';
 COMMENT ON COLUMN onlyonce.long_runs.run_id IS 'the run that started it, which its batches carry';
 COMMENT ON COLUMN onlyonce.long_runs.poll_interval IS 'how long it waits between two looks for what is new';
-COMMENT ON COLUMN onlyonce.long_runs.rounds IS 'looks after which each of its queries had ended a batch since the last turn, or had nothing to do';
-COMMENT ON COLUMN onlyonce.long_runs.round_at IS 'about when its last turn was: old beside a fresh heartbeat, one of its batches takes long or hangs';
+COMMENT ON COLUMN onlyonce.long_runs.rounds IS 'polls after which each of its queries had ended a batch since the last round, or had nothing to do';
+COMMENT ON COLUMN onlyonce.long_runs.round_at IS 'about when its last round was: if it is old and the heartbeat is fresh, a batch takes long or hangs';
 COMMENT ON COLUMN onlyonce.long_runs.started_at IS 'when it started';
 COMMENT ON COLUMN onlyonce.long_runs.heartbeat_at IS 'its last heartbeat';
 COMMENT ON COLUMN onlyonce.long_runs.stop_asked_at IS 'when it was asked to stop between two batches';

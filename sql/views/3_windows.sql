@@ -146,7 +146,7 @@ COMMENT ON VIEW onlyonce.watermark_markers IS 'When the input was declared ended
 COMMENT ON COLUMN onlyonce.watermark_markers.pipeline IS 'the declared pipeline';
 COMMENT ON COLUMN onlyonce.watermark_markers.instance IS 'the pipeline on its stream, or one bounded run of it';
 COMMENT ON COLUMN onlyonce.watermark_markers.incarnation IS 'the receive incarnation that wrote it';
-COMMENT ON COLUMN onlyonce.watermark_markers.marker_no IS 'counts the closes of an incarnation';
+COMMENT ON COLUMN onlyonce.watermark_markers.marker_no IS 'counts the watermark markers of an incarnation';
 COMMENT ON COLUMN onlyonce.watermark_markers.kind IS 'ended (the input was declared so), silent (the source was idle for idle_after)';
 COMMENT ON COLUMN onlyonce.watermark_markers.state IS 'begun, committed';
 COMMENT ON COLUMN onlyonce.watermark_markers.max_event_time IS 'the largest event time kept so far';

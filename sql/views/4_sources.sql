@@ -30,7 +30,7 @@ COMMENT ON COLUMN onlyonce.sources.instance IS 'the pipeline on its stream';
 COMMENT ON COLUMN onlyonce.sources.source IS 'the source''s name';
 COMMENT ON COLUMN onlyonce.sources.max_event_time IS 'the largest event time that was kept of it; NULL: none yet';
 COMMENT ON COLUMN onlyonce.sources.last_arrival IS 'the ingestion time of its last batch; before the first one, since when the watermark waits for it';
-COMMENT ON COLUMN onlyonce.sources.idle IS 'whether nothing has come from it for its idle_after, by the last batch or close: then it holds nothing back';
+COMMENT ON COLUMN onlyonce.sources.idle IS 'whether nothing has come from it for its idle_after, by the last batch or watermark marker: then it holds nothing back';
 COMMENT ON COLUMN onlyonce.sources.holds_watermark IS 'whether the watermark waits for it: of the sources that are not idle it is the least far, or nothing of it is kept yet';
 COMMENT ON COLUMN onlyonce.sources.pipeline_max_event_time IS 'the event time by which windows are judged: the least of the sources that are not idle; it never moves back';
 

@@ -36,7 +36,7 @@ SELECT p.pipeline, f.instance, to_timestamp(f.first_bucket * 600) AS range_start
        sum(octet_length(f.filter))::bigint AS bytes
 FROM onlyonce_private.range_filters f JOIN onlyonce_private.pipelines p USING (instance)
 GROUP BY p.pipeline, f.instance, f.first_bucket, f.last_bucket;
-COMMENT ON VIEW onlyonce.range_filters IS 'The Bloom filters over the ids of several closed buckets, which a collection makes: a look-up asks them before the filters of the chunks.';
+COMMENT ON VIEW onlyonce.range_filters IS 'The Bloom filters over the ids of several closed buckets, which a gc run makes: a look-up asks them before the filters of the chunks.';
 COMMENT ON COLUMN onlyonce.range_filters.pipeline IS 'the declared pipeline';
 COMMENT ON COLUMN onlyonce.range_filters.instance IS 'the pipeline on its stream, or one bounded run of it';
 COMMENT ON COLUMN onlyonce.range_filters.range_start IS 'the ingestion time with which the range begins';

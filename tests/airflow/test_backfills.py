@@ -24,7 +24,7 @@ from tests.support.platform import Platform, multiset
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
 
-STREAM, BACKFILL, TASK = "flights_stream", "flights_backfill", "recompute"
+STREAM, BACKFILL, TASK = "flights_stream", "flights_backfill", "backfill"
 DAYS = ["2013-01-01T00:00:00Z", "2013-01-02T00:00:00Z"]
 # What departs later than this comes with the third part of the input.
 CUT = pd.Timestamp("2013-01-03T16:00Z")
@@ -234,7 +234,7 @@ def finished(api: AirflowApi, dag: str, run: str) -> None:
 
 def job_of(api: AirflowApi, dag: str, run: str) -> dict[str, Any]:
     """The task of a run that is a Spark job; the files are finalized by another."""
-    [task] = [task for task in api.tasks(dag, run) if task["task_id"] in ("drain", TASK)]
+    [task] = [task for task in api.tasks(dag, run) if task["task_id"] in ("run", TASK)]
     return task
 
 

@@ -34,7 +34,7 @@ def run(api: AirflowApi) -> str:
     seen: set[str] = set()
     run = api.trigger(DAG, {"close": True, "max_files": 3})
     state = api.wait_for_run(DAG, run, PATIENCE, watch=lambda _: seen.update(command_lines()))
-    assert state == "success", api.task_log(DAG, run, "drain")[-3000:]
+    assert state == "success", api.task_log(DAG, run, "run")[-3000:]
     assert any("org.apache.spark.deploy.SparkSubmit" in line and run in line for line in seen)
     assert not [line for line in seen if password() in line]
     return run
@@ -43,14 +43,14 @@ def run(api: AirflowApi) -> str:
 def test_a_run_that_is_marked_failed_leaves_no_driver(api: AirflowApi, home: Path) -> None:
     run = api.trigger(DAG)
     processes.wait_until(lambda: bool(stream_processes(home)), 120, "the driver")
-    task = f"dags/{DAG}/dagRuns/{run}/taskInstances/drain"
+    task = f"dags/{DAG}/dagRuns/{run}/taskInstances/run"
     api._call("PATCH", task, json={"new_state": "failed"})
     processes.wait_until(lambda: not stream_processes(home), 60, "the end of the driver")
     assert api.wait_for_run(DAG, run, 60) == "failed"
 
 
 def test_the_log_of_the_task_says_what_was_committed(api: AirflowApi, run: str) -> None:
-    lines = api.task_log(DAG, run, "drain").splitlines()
+    lines = api.task_log(DAG, run, "run").splitlines()
     [received] = [line for line in lines if "event='fates'" in line and "query='receive'" in line]
     assert f"kept={RECORDS}" in received
     assert f"run_id='{run}'" in received
@@ -75,7 +75,7 @@ def test_the_run_left_an_event_of_each_table_that_it_wrote(api: AirflowApi, run:
 
 
 def test_no_log_holds_the_password(api: AirflowApi, home: Path, run: str) -> None:
-    assert password() not in api.task_log(DAG, run, "drain")
+    assert password() not in api.task_log(DAG, run, "run")
     logs = [path for path in [*home.glob("logs/**/*"), *home.glob("airflow/logs/**/*")] if path.is_file()]
     assert len(logs) > 4
     assert not [path for path in logs if password() in path.read_text(errors="replace")]
@@ -90,7 +90,7 @@ def test_no_row_of_airflows_own_database_has_a_value_of_a_record(api: AirflowApi
         for (row,) in rows(f"SELECT one::text FROM {table} AS one", url):
             words |= set(re.findall(r"[\w-]+", row))
 
-    assert {DAG, "drain"} <= words
+    assert {DAG, "run"} <= words
     assert words & {*records["user"], *records["event_id"]} == set()
 
 
@@ -101,7 +101,7 @@ def test_a_cleared_run_really_runs_again_and_changes_nothing(api: AirflowApi, ru
     assert api.wait_for_run(DAG, run, PATIENCE) == "success"
     [task] = api.tasks(DAG, run)
     assert task["try_number"] == 2
-    assert "event='report'" in api.task_log(DAG, run, "drain", attempt=2)
+    assert "event='report'" in api.task_log(DAG, run, "run", attempt=2)
     assert epochs_of() == {incarnation: epoch + 1 for incarnation, epoch in epochs.items()}
     assert results() == before
 

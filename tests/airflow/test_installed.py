@@ -111,7 +111,7 @@ def test_a_run_succeeds_the_page_shows_it_and_a_backfill_works(api: AirflowApi, 
     inbox.mkdir(parents=True)
     (inbox / "a.jsonl").write_text("".join(json.dumps(sale) + "\n" for sale in SALES))
     run = api.trigger("sales_stream", {"close": True})
-    assert api.wait_for_run("sales_stream", run, 600) == "success", api.task_log("sales_stream", run, "drain")[-4000:]
+    assert api.wait_for_run("sales_stream", run, 600) == "success", api.task_log("sales_stream", run, "run")[-4000:]
     assert kept(folder) == {("s0", 20), ("s1", 20), ("s2", 20)}
 
     tab = api._send("GET", "/exactly-once/runs", params={"dag_id": "sales_stream", "run_id": run}).text
@@ -124,7 +124,7 @@ def test_a_run_succeeds_the_page_shows_it_and_a_backfill_works(api: AirflowApi, 
     )
     processes.wait_until(lambda: bool(runs(api)), 120, "the backfill's run")
     [made] = runs(api)
-    log = lambda: api.task_log("sales_backfill", made["dag_run_id"], "recompute")[-4000:]  # noqa: E731
+    log = lambda: api.task_log("sales_backfill", made["dag_run_id"], "backfill")[-4000:]  # noqa: E731
     assert api.wait_for_run("sales_backfill", made["dag_run_id"], 600) == "success", log()
     assert kept(folder) == {("s0", 20), ("s1", 20), ("s2", 20)}
     tab = api._send("GET", "/exactly-once/runs", params={"dag_id": "sales_backfill", "run_id": made["dag_run_id"]}).text

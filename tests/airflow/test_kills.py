@@ -37,7 +37,7 @@ pytestmark = [
     pytest.mark.timeout(3600),
 ]
 
-DAG, TASK, PIPELINE = "user_counts_stream", "drain", "user_counts"
+DAG, TASK, PIPELINE = "user_counts_stream", "run", "user_counts"
 PATIENCE = 1200
 SUPERSEDED = 69
 FILES, LINES = 6, 100

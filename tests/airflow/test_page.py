@@ -26,7 +26,7 @@ PATIENCE = 120
 def run(api: AirflowApi) -> str:
     """A run with something to commit, whatever others have read: a bounded one takes all input."""
     run = api.trigger(DAG, {"bounded": True})
-    assert api.wait_for_run(DAG, run, 400) == "success", api.task_log(DAG, run, "drain")[-3000:]
+    assert api.wait_for_run(DAG, run, 400) == "success", api.task_log(DAG, run, "run")[-3000:]
     return run
 
 
@@ -81,7 +81,7 @@ def test_airflow_has_the_plugin_without_an_error(api: AirflowApi) -> None:
 
 def test_the_task_links_to_the_tab_of_its_run(api: AirflowApi, run: str) -> None:
     """By the link that the task has stored."""
-    links = api._call("GET", f"dags/{DAG}/dagRuns/{quote(run, safe='')}/taskInstances/drain/links")["extra_links"]
+    links = api._call("GET", f"dags/{DAG}/dagRuns/{quote(run, safe='')}/taskInstances/run/links")["extra_links"]
 
     assert links == {"Commits of this run": f"/dags/{DAG}/runs/{quote(run, safe='')}/plugin/commits"}
 

@@ -116,7 +116,7 @@ class Ours:
 
     def drain(self) -> None:
         """See Way."""
-        loop.drain(self.context())
+        loop.run_once(self.context())
 
     def result(self) -> DataFrame:
         """See Way."""

@@ -75,7 +75,7 @@ class Team:
             "env_vars": of_driver | variables,
             "archives": f"{self.archive}#environment",
         }  # fmt: skip
-        return dags(PIPELINES, housekeeping=(), schedule=None, spark=spark)[f"{name}_stream"].task_dict["drain"]
+        return dags(PIPELINES, housekeeping=(), schedule=None, spark=spark)[f"{name}_stream"].task_dict["run"]
 
     def drain(self, name: str, conf: Mapping[str, str] | None = None, **variables: str) -> None:
         """What the task does, on a worker that has none of the variables that lead this test to store and database."""

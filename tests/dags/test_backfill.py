@@ -121,9 +121,9 @@ def test_the_form_asks_which_version_of_a_lookup_is_meant_where_there_is_one(
 
 def test_a_cleared_run_runs_again_and_the_stream_comes_first(dag: DAG) -> None:
     """Of less weight than a drain."""
-    recompute = dag.get_task("recompute")
-    assert backfill_windows.retries == 2
-    assert backfill_windows.priority_weight < 1 < dag.max_active_runs
+    backfill = dag.get_task("backfill")
+    assert backfill.retries == 2
+    assert backfill.priority_weight < 1 < dag.max_active_runs
 
 
 def test_the_form_has_a_title_and_a_description_for_each_param(dag: DAG) -> None:
@@ -242,7 +242,7 @@ def run(submits: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Callabl
         look: Any = None, *, params: dict[str, Any] = NONE, interval: Any = DAY, event: Any = None, code: int = 0
     ) -> Any:
         with DAG("d"):
-            operator = BackfillOperator(task_id="recompute", pipeline="flights")
+            operator = BackfillOperator(task_id="backfill", pipeline="flights")
         run_id = "backfill__2013-01-02T00:00:00+00:00"
         context: dict[str, Any] = {"params": params, "run_id": run_id, "ti": TaskInstance("flights_backfill", run_id)}
         if interval:

@@ -75,14 +75,14 @@ def test_one_run_at_a_time_and_none_made_up_for(bag: DagBag) -> None:
 
 
 def test_a_cleared_run_runs_again_and_a_failed_one_is_retried(bag: DagBag) -> None:
-    drain = bag.dags["flights_stream"].get_task("drain")
+    drain = bag.dags["flights_stream"].get_task("run")
     assert drain.retries == 2
 
 
 def test_where_files_are_written_finalize_is_a_task_of_its_own_after_the_stream(bag: DagBag) -> None:
-    for dag, first in (("flights_stream", "drain"), ("flights_backfill", "recompute")):
+    for dag, first in (("flights_stream", "run"), ("flights_backfill", "backfill")):
         assert bag.dags[dag].get_task(first).downstream_task_ids == {"finalize"}
-    assert [task.task_id for task in bag.dags["user_counts_stream"].tasks] == ["drain"]
+    assert [task.task_id for task in bag.dags["user_counts_stream"].tasks] == ["run"]
     assert [task.task_id for task in bag.dags["onlyonce_finalize_files"].tasks] == ["finalize"]
 
 
@@ -97,8 +97,8 @@ def test_messages_are_pulled_before_the_stream_reads(tmp_path: Path, monkeypatch
 
     assert bag.import_errors == {}
     stream = bag.dags["mine_stream"]
-    assert stream.task_dict["pull"].downstream_task_ids == {"drain"}
-    assert set(bag.dags["user_counts_stream"].task_dict) == {"drain"}
+    assert stream.task_dict["pull"].downstream_task_ids == {"run"}
+    assert set(bag.dags["user_counts_stream"].task_dict) == {"run"}
     assert "Pub/Sub, `projects/p/subscriptions/s`, pulled in" in str(stream.doc_md)
 
 
@@ -187,9 +187,9 @@ def test_a_pipeline_that_sends_delivers_after_its_stream(tmp_path: Path, monkeyp
     assert bag.import_errors == {}
     deliver = bag.dags["mine_stream"].get_task("deliver")
     assert [task.task_id for task in bag.dags["onlyonce_deliver_outbox"].tasks] == ["deliver_mine"]
-    assert deliver.upstream_task_ids == {"drain"}
+    assert deliver.upstream_task_ids == {"run"}
     assert deliver.retries == 2
-    assert [task.task_id for task in bag.dags["user_counts_stream"].tasks] == ["drain"]
+    assert [task.task_id for task in bag.dags["user_counts_stream"].tasks] == ["run"]
 
 
 THREE_LINES = """
@@ -229,7 +229,7 @@ def test_three_lines_make_the_dags_of_a_teams_own_project(team: Path) -> None:
     assert set(bag.dags) == {
         "mine_stream", "onlyonce_audit", "onlyonce_catalog_gc", "onlyonce_finalize_files", "onlyonce_compact_tables"
     }  # fmt: skip
-    drain = bag.dags["mine_stream"].get_task("drain")
+    drain = bag.dags["mine_stream"].get_task("run")
     assert drain.declarations.variables() == {"ONLYONCE_PIPELINES": "my_project.pipelines"}
     assert drain.declarations.import_path()["PYTHONPATH"].split(":")[0] == str(team)
 
@@ -245,7 +245,7 @@ def test_the_keywords_reach_dags_and_tasks(team: Path) -> None:
     assert bag.import_errors == {}
     assert set(bag.dags) == {"team_mine_stream", "team_audit"}
     dag = bag.dags["team_mine_stream"]
-    drain = dag.get_task("drain")
+    drain = dag.get_task("run")
     assert dag.schedule is None
     assert {"onlyonce", "pipeline:mine", "team"} <= dag.tags
     assert (drain.pool, drain.queue, drain.owner, drain.retries) == ("spark", "big", "us", 7)

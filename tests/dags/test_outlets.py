@@ -31,7 +31,7 @@ def context() -> dict[str, Any]:
 def operator() -> SparkJobOperator:
     """The one of the stream."""
     with DAG("d"):
-        return SparkJobOperator(task_id="drain", pipeline="flights")
+        return SparkJobOperator(task_id="run", pipeline="flights")
 
 
 def test_a_run_that_has_written_tells_its_tables(submits: Submit, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ def submit(submits: Callable[..., Any]) -> Callable[..., Any]:
 
 def operator() -> SparkJobOperator:
     with DAG("d"):
-        return SparkJobOperator(task_id="drain", pipeline="flights")
+        return SparkJobOperator(task_id="run", pipeline="flights")
 
 
 @pytest.mark.parametrize("base, path", [
@@ -256,7 +256,7 @@ def test_openlineages_parent_is_among_what_is_submitted(
         lambda conf, context: conf | {"spark.openlineage.parentJobName": context["run_id"]},
     )
     with DAG("d"):
-        task = SparkJobOperator(task_id="drain", pipeline="flights", openlineage_inject_parent_job_info=True)
+        task = SparkJobOperator(task_id="run", pipeline="flights", openlineage_inject_parent_job_info=True)
     context = {"params": {}, "run_id": "manual__1", "ti": TaskInstance()}
 
     assert "spark.openlineage.parentJobName=manual__1" in submits(lambda: task.execute(context), 0).argv
@@ -294,7 +294,7 @@ def test_what_the_providers_operator_takes_is_passed_on(submits: Callable[..., A
                 "AIRFLOW_CONN_THEIRS", json.dumps({"conn_type": "spark", "host": "yarn", "extra": {"queue": "q"}})
             )
             task = SparkJobOperator(
-                task_id="drain", pipeline="flights", conn_id="theirs", packages="a:b:1", py_files="mine.zip", conf={"spark.x": "1"},
+                task_id="run", pipeline="flights", conn_id="theirs", packages="a:b:1", py_files="mine.zip", conf={"spark.x": "1"},
                 env_vars={"MINE": "2"}, properties_file=str(named), executor_cores=3,
             )  # fmt: skip
             task.execute({"params": {}, "run_id": "manual__1", "ti": TaskInstance()})
@@ -331,7 +331,7 @@ def test_the_drivers_own_settings_decide_with_which_jars_it_starts(
     monkeypatch.setenv("ONLYONCE_JARS", str(tmp_path / "jars"))
     monkeypatch.delenv("ONLYONCE_DATA", raising=False)
     with DAG("d"):
-        task = SparkJobOperator(task_id="drain", pipeline="flights", env_vars={"ONLYONCE_DATA": "s3://bucket/lake"})
+        task = SparkJobOperator(task_id="run", pipeline="flights", env_vars={"ONLYONCE_DATA": "s3://bucket/lake"})
     argv = submits(lambda: task.execute({"params": {}, "run_id": "manual__1", "ti": TaskInstance()}), 0).argv
 
     assert f"spark.driver.extraClassPath={tmp_path}/jars/*:{tmp_path}/jars-s3/*" in argv
@@ -343,7 +343,7 @@ def test_the_dag_file_for_kubernetes_is_one(monkeypatch: pytest.MonkeyPatch) -> 
     found = runpy.run_path(str(ROOT / "docker" / "kubernetes" / "dags.py"))
     told = next(line for line in found["__doc__"].splitlines() if line.strip().startswith("{"))
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_KUBERNETES", told.strip())
-    drain = found["flights_stream"].task_dict["drain"]
+    drain = found["flights_stream"].task_dict["run"]
 
     assert drain.place() == ("k8s://https://kubernetes.default.svc:443", "cluster")
     templates = [value for name, value in drain.conf.items() if name.endswith("podTemplateFile")]

@@ -31,7 +31,7 @@ CHAINS = {
     "postgres": ["postgres-unit-after-rows", "postgres-unit-after-commit"],
     "start": ["start-instance", "start-registered", "start-before-bump", "start-after-bump", "receive-registered", "receive-before-begin"],
     "begin": ["receive-after-begin", "receive-unit-before-claim", "receive-unit-after-claim", "receive-before-end"],
-    "close": ["close-after-begin", "close-after-delta", "close-after-end", "output-before-begin", "output-after-begin"],
+    "close": ["marker-after-begin", "marker-after-delta", "marker-after-end", "output-before-begin", "output-after-begin"],
     "delta": ["output-consumed", "delta-unit-before-claim", "delta-unit-after-claim", "delta-unit-after-commit", "delta-before-write"],
     "units": ["postgres-before-units", "postgres-unit-before-claim", "postgres-unit-after-claim", "postgres-unit-before-commit"],
 }  # fmt: skip

@@ -103,7 +103,9 @@ def check_log(platform: Platform, lines: int) -> None:
     assert conserved["ok"][0]
     assert conserved["lines"][0] == lines
     assert audit.examine_log(grace=0).warnings == []
-    assert platform.sql("SELECT kind, state FROM onlyonce.watermark_markers").to_numpy().tolist() == [["ended", "committed"]]
+    assert platform.sql("SELECT kind, state FROM onlyonce.watermark_markers").to_numpy().tolist() == [
+        ["ended", "committed"]
+    ]
 
 
 def results(platform: Platform, producer: Producer) -> Pairs:

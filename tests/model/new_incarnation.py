@@ -51,8 +51,8 @@ def take(at: Setting, state: State, process: Process) -> Steps:
     """Take the Delta transaction of the batch, so that no driver lands it later."""
     number = len(state.incarnations[process.incarnation].batches) - 1
     landed = at.landed(state, process.incarnation, number)
-    reference units = at.units(state, process.incarnation, number, everywhere=False) or []
-    if at.must_stay(state, reference units) and at.rules.landed_is_told_from_taken:
+    unit_rows = at.units(state, process.incarnation, number, everywhere=False) or []
+    if at.must_stay(state, unit_rows) and at.rules.landed_is_told_from_taken:
         yield ended(state, process, f"finds that batch {number} has got to the table meanwhile; it is to be run again")
         return
     if not landed:

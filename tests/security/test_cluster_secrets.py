@@ -56,7 +56,7 @@ def test_no_word_of_the_operator_holds_a_secret(given: str, monkeypatch: pytest.
         "spark.yarn.appMasterEnv.TZ": "UTC",
     }
     with DAG("d"):
-        refused = SparkJobOperator(task_id="drain", pipeline="shop", **GIVEN[given])
+        refused = SparkJobOperator(task_id="run", pipeline="shop", **GIVEN[given])
         taken = SparkJobOperator(
             task_id="taken",
             pipeline="shop",

@@ -91,8 +91,8 @@ def test_an_object_has_the_lines_of_a_file_at_their_places(
     there: dict[str, Any] = {"etag": found.mark, "bytes": found.size}
     if ending:
         mine, theirs = (
-            [line_reader.packed(found.path, 1, ending, **there)],
-            [line_reader.packed(of_file.path, 1, ending)],
+            [line_reader.compressed(found.path, 1, ending, **there)],
+            [line_reader.compressed(of_file.path, 1, ending)],
         )
     else:
         cuts = list(pairwise([0, 1, 4000, 4001, 30_000, len(content)]))

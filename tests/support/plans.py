@@ -14,7 +14,17 @@ from sqlalchemy.dialects.postgresql import asyncpg
 from onlyonce.database.connect import Database, run
 from onlyonce.database.statements import FOLDER, queries
 
-GROW = ("batches", "units", "closes", "panes", "window_counts", "window_sums", "files", "outbox", "driver_runs")
+GROW = (
+    "batches",
+    "units",
+    "watermark_markers",
+    "panes",
+    "window_counts",
+    "window_sums",
+    "files",
+    "outbox",
+    "driver_runs",
+)
 """What has rows for each batch."""
 NO_PLAN = ("COPY", "LOCK", "SET", "VACUUM", "DO")
 """Statements that PostgreSQL does not plan."""

@@ -36,7 +36,7 @@ Written = Counter[tuple[str, Bounds, int]]  # (key, window, records): how often
 Late = Counter[tuple[str, Micros, Bounds]]  # (key, time, window): how often
 
 SINKS = ("delta", "postgres", "mysql", "iceberg", "bigquery stream")
-PACKED = ("gz", "bz2", "zst")
+COMPRESSED = ("gz", "bz2", "zst")
 _UNITS = {"millisecond": 1_000, "second": 1_000_000, "minute": 60_000_000, "hour": 3_600_000_000, "day": 86_400_000_000}
 _WINDOW = re.compile(
     r"fixed (?P<size>\d+ \w+)(?: in (?P<zone>\S+))?(?: from (?P<offset>\d+ \w+))?"
@@ -89,7 +89,7 @@ class Step:
     """Something happens, and each output answers.
 
     Its clock is what the receiving machine's clock shows; `table` is what outputs look up from here on, None where it
-    stays. `compressed` is how its file is packed; one that is cut short is no record at all, and one that is invalid."""
+    stays. `compressed` is how its file is compressed; one that is cut short is no record at all, and one that is invalid."""
 
     kind: Literal["batch", "ended", "silent"]
     records: tuple[Record, ...]
@@ -98,7 +98,7 @@ class Step:
     expected: dict[str, Outcome]
     table: dict[str, str] | None = None
     source: str | None = None
-    packed: str = ""
+    compressed: str = ""
     cut_short: bool = False
 
 
@@ -280,10 +280,10 @@ def _step(told: dict[str, Any], times: _Times, clock: Micros, outputs: list[str]
     kind: Any = {"batch": "batch", "input ended": "ended", "silent until": "silent"}[kinds[0]]
     expected = {name: _outcome(told.get(name, {}), times) for name in outputs}
     table = dict(part.split() for part in _parts(told["table"])) if "table" in told else None
-    packed, _, damage = told.get("file", "").partition(", ")
-    _one_of(packed, "", *PACKED)
+    compressed, _, damage = told.get("file", "").partition(", ")
+    _one_of(compressed, "", *COMPRESSED)
     _one_of(damage, "", "cut short")
-    return Step(kind, records, clock, invalid, expected, table, told.get("of"), packed, bool(damage))
+    return Step(kind, records, clock, invalid, expected, table, told.get("of"), compressed, bool(damage))
 
 
 def _outcome(told: dict[str, Any], times: _Times) -> Outcome:

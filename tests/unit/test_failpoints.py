@@ -30,7 +30,7 @@ def in_code() -> set[str]:
     begins = {
         name
         for path in ROOT.glob("onlyonce/sinks/**/*.py")
-        for name in re.findall(r'witness\(.*"(\w+)"\)', path.read_text())
+        for name in re.findall(r'reference\(.*"(\w+)"\)', path.read_text())
     }
     return found - of_reference | {name.replace("{points}", one) for name in of_reference for one in begins}
 

@@ -294,7 +294,7 @@ class DeltaWriter:
         rewrite.change_rows(self.path, commit, self._upsert(rows), replayed=replayed, form=self._form)
 
     def _referenced(self, batch: Batch, content: Content, put: Callable[[commit.Commit], object]) -> None:
-        """Write the reference unit, then call `put` to commit. For a batch without rows, write the reference unit alone."""
+        """Write the reference unit, then call `put` to commit. Skip `put` if the batch has no rows."""
         if not batch.at_least_once:
             self._reference(self._unit(batch), content)
         if content.rows == 0:

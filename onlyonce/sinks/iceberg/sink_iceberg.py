@@ -1,4 +1,4 @@
-"""The Iceberg sink: one reference unit and one commit for each batch, which names the batch in the table's own metadata.
+"""The Iceberg sink: a reference unit and a commit for each batch, which names the batch in the table's own metadata.
 
 As with Delta the unit says what the commit must hold before it is written. Spark's tasks write the rows into data files
 by pyiceberg, without a jar, and the driver commits them (`iceberg_commits`).

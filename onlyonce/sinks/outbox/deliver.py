@@ -102,7 +102,7 @@ class RowDelivery:
     threads: ThreadPoolExecutor
     refused: Counter[int] = field(default_factory=Counter)
 
-    def drain(self) -> None:
+    def deliver_all(self) -> None:
         """Send until no row waits, or none that is due soon."""
         while True:
             sent, pause = self._pass()
@@ -286,7 +286,7 @@ class UnitDelivery:
     deliverer: Deliverer
     target: Target
 
-    def drain(self) -> None:
+    def deliver_all(self) -> None:
         """Write until no unit waits.
 
         Raise Superseded, what the target raises, or Retryable if the target gave no answer.
@@ -408,7 +408,7 @@ def deliver(database: Database, instance: str, output: Output) -> bool:
             sender_of(output.sink, f"{instance}/{output.name}") as sender,
             ThreadPoolExecutor(output.sink.at_once) as threads,
         ):
-            RowDelivery(database, deliverer, policy, output.sink, sender, threads).drain()
+            RowDelivery(database, deliverer, policy, output.sink, sender, threads).deliver_all()
     return True
 
 
@@ -426,7 +426,7 @@ def _deliver_units(database: Database, unnumbered: Deliverer, sink: UnitSink) ->
             lost = OutboxUnits(database).recover(deliverer, uncertain=target.guarantee == "at_least_once")
             if lost:
                 log.warning("attempts of an ended deliverer are unanswered", output=deliverer.name, rows=lost)
-            UnitDelivery(database, deliverer, target).drain()
+            UnitDelivery(database, deliverer, target).deliver_all()
     return True
 
 

@@ -216,7 +216,9 @@ def _read(lines: pa.Array, kinds: Kinds) -> Found:
     lines = _texts(pc.if_else(pc.less_equal(pc.binary_length(lines), LONGEST), lines, None))
     lines_of_template = read_by_template(lines, kinds)
     try:
-        columns = [_of_template(lines_of_template, name, kind) for name, kind in kinds.items()] if lines_of_template else []
+        columns = (
+            [_of_template(lines_of_template, name, kind) for name, kind in kinds.items()] if lines_of_template else []
+        )
     except pa.ArrowInvalid:
         lines_of_template = None
     if lines_of_template is None:

@@ -57,7 +57,7 @@ class Task:
     """What the operator asks of its task instance."""
 
     dag_id: str = "flights_stream"
-    task_id: str = "drain"
+    task_id: str = "run"
     run_id: str = "manual__1"
     map_index: int = -1
     try_number: int = 1
@@ -123,7 +123,7 @@ def world(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> An
 
 def operator() -> StreamOperator:
     with DAG("flights_stream"):
-        return StreamOperator(task_id="drain", pipeline="flights")
+        return StreamOperator(task_id="run", pipeline="flights")
 
 
 def execute(**params: Any) -> None:
@@ -270,12 +270,12 @@ def test_a_drain_beside_a_long_run_is_skipped(world: World) -> None:
     """The schedule goes on without red runs; what asks for more than a drain is the driver's to refuse."""
     trigger, _ = deferred(execute)
     with pytest.raises(AirflowSkipException, match="attempt 1"):
-        execute(mode="drain")
+        execute(mode="once")
     assert len(world.started()) == 1
     assert world.log(lambda conn: LongRuns(conn).ask_watched_to_stop(trigger.supervisor))
     world.drivers_end_with(69)
     with pytest.raises(AirflowFailException, match="exit code 69"):
-        execute(mode="drain", close=True)
+        execute(mode="once", close=True)
 
 
 # Where a pod ends with its task.

@@ -143,7 +143,7 @@ def test_ids_that_were_removed_far_ahead_refuse_a_correction(stream: Stream) -> 
 
 def test_a_source_is_last_heard_of_at_the_correction(log: Log, stream: Stream) -> None:
     """Of several sources: then each can be idle again."""
-    from tests.contract.commitlog.test_turns import whole
+    from tests.contract.commitlog.test_source_batches import whole
 
     driver: Driver = stream.driver
     whole(log, driver, 0, "web", datetime.now(UTC))

@@ -93,7 +93,7 @@ def test_the_log_is_as_far_as_the_least_source_and_a_replay_sees_what_its_batch_
 
     assert again.replayed
     assert first.source_batch is not None
-    assert again.source_batch == first.turn
+    assert again.source_batch == first.source_batch
     assert {name: one.max_event_time for name, one in first.source_batch.before.of.items()} == {
         "web": micros(NOON + 9 * MINUTE),
         "till": micros(NOON),

@@ -141,7 +141,9 @@ def test_each_step_of_a_batch_bears_a_lost_answer(log: Log, driver: Driver, prox
     assert log.rows("SELECT state, in_time, late FROM onlyonce_private.batches") == [("committed", 5, 1)]
     assert log.rows("SELECT in_time, late FROM onlyonce_private.window_counts") == [(5, 1)]
     assert log.rows("SELECT rows, final FROM onlyonce_private.panes") == [(2, True)]
-    assert log.rows("SELECT marker_no, state, delta_version FROM onlyonce_private.watermark_markers") == [(1, "committed", 3)]
+    assert log.rows("SELECT marker_no, state, delta_version FROM onlyonce_private.watermark_markers") == [
+        (1, "committed", 3)
+    ]
     assert log.rows("SELECT conserved FROM onlyonce.conservation") == [(True,)]
 
 

@@ -61,7 +61,7 @@ def test_a_task_at_work_is_waited_for_and_one_that_is_held_is_not(
     shop: Shop, airflow: Airflow, api: Callable[[], AirflowApi], state: str, waits: bool
 ) -> None:
     """A driver that was just submitted has no session yet."""
-    airflow.tasks = [{"task_id": "drain", "state": state}]
+    airflow.tasks = [{"task_id": "run", "state": state}]
     told: list[list[str]] = []
 
     def watch(working: list[str]) -> None:
@@ -70,7 +70,7 @@ def test_a_task_at_work_is_waited_for_and_one_that_is_held_is_not(
 
     airflow_api.stop_runs("shop", patience_seconds=60, airflow=api, watch=watch)
 
-    assert told == ([["task drain of shop_stream, scheduled__1"]] if waits else [])
+    assert told == ([["task run of shop_stream, scheduled__1"]] if waits else [])
 
 
 def test_when_the_patience_ends_the_run_goes_on(shop: Shop) -> None:

@@ -176,7 +176,7 @@ def test_begun_closes_backfills_and_reprocessings_name_the_command_that_ends_the
     )
 
     assert {one["finding"]: one["repair"] for one in examined()} == {
-        "begun close": "onlyonce run shop",
+        "begun watermark marker": "onlyonce run shop",
         "begun backfill": "onlyonce backfill shop --output per_shop --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z",
         "begun reprocessing": "onlyonce reprocess shop --invalid --yes",
     }

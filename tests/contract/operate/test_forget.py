@@ -454,7 +454,7 @@ def test_an_output_whose_target_is_away_for_good_can_be_left_out(closed: Shop, m
     monkeypatch.setattr(forget, "_compute_again", COMPUTE_AGAIN)
     monkeypatch.setattr(targets, "stored_of", stored_of)
     monkeypatch.setattr("onlyonce.engine.session.start", lambda *_: None)
-    monkeypatch.setattr("onlyonce.outputs.backfill_windows.recompute", lambda *_: None)
+    monkeypatch.setattr("onlyonce.outputs.backfill_windows.backfill", lambda *_: None)
     with pytest.raises(Refused, match="no output 'balanse'"):
         erase("--leave", "balanse")
     with pytest.raises(Retryable, match="does not answer"):

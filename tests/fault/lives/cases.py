@@ -28,7 +28,7 @@ Every second run is left whole, so that lives befall what is half done and what 
 
 STREAM = (
     "output-before-begin", "output-after-begin", "output-consumed", "output-before-end", "output-after-end",
-    "receive-after-begin", "receive-after-delta", "receive-after-end", "close-after-begin", "close-after-delta",
+    "receive-after-begin", "receive-after-delta", "receive-after-end", "marker-after-begin", "marker-after-delta",
 )  # fmt: skip
 UNITS = tuple(f"postgres-unit-{at}" for at in ("after-claim", "after-rows", "before-commit", "after-commit"))
 OF_SINK = {

@@ -91,7 +91,7 @@ def pipeline(kind: str, sink: str, life: str, *, changed: bool) -> Pipeline:
         function += "_sums"
     function = f"{ME}:{function}{'_doubled' if planned else ''}"
     of_window = {"window": window, "watermark_delay": WATERMARK_DELAY} if window else {}
-    late = {"late": "recompute"} if life == "recompute" else {}
+    late = {"late": "backfill"} if life == "recompute" else {}
     name = "root" if kind == "made" else "out"
     to = Delta() if kind == "made" else _sink(kind, sink)
     more = {"on_backfill": "refuse"} if kind == "made" else _on_backfill(kind, sink)

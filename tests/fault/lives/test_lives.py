@@ -26,7 +26,7 @@ SEED = int(os.environ.get("ONLYONCE_LIVES_SEED", "1"))
 SAMPLE = (
     "sliding-delta_upsert-recompute-run.delta-unit-after-claim.3-end.delta-after-write.1-938",
     "session-other_append-reset-run.postgres-unit-after-rows.3-end.postgres-unit-after-commit.1-702",
-    "made-other_increment-planned-run.close-after-begin.1-life.postgres-after-units.1-end.receive-after-end.2-213",
+    "made-other_increment-planned-run.marker-after-begin.1-life.postgres-after-units.1-end.receive-after-end.2-213",
     "early-files-reset-run.files-unit-after-claim.2-end.receive-after-begin.1-449",
     "raw-postgres_upsert-changed-run.postgres-unit-after-rows.1-end.output-after-begin.1-327",
 )

@@ -95,11 +95,11 @@ def main(play: Play) -> None:
     context = RunContext(session, pipeline, play.name, f"run {os.getpid()}", database)
     with _played(play):
         if play.receive:
-            loop.drain(context)
+            loop.run_once(context)
             loop.close(context, ended=True)
         for output in pipeline.outputs:
             if output.window is None:
-                query.drain(context, output)
+                query.run_once(context, output)
 
 
 def child(play: Play) -> int:

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.timeout(3600)
 
 LOOSE = [kind for kind in KINDS if kind != "added"]
 POINTS = {
-    "receive": ["receive-after-begin", "table-before-commit", "receive-after-delta", "receive-after-control", "receive-after-end", "close-after-delta"],
+    "receive": ["receive-after-begin", "table-before-commit", "receive-after-delta", "receive-after-control", "receive-after-end", "marker-after-delta"],
     "appended": ["postgres-plain-before-commit", "postgres-plain-after-commit", "postgres-after-units", "output-after-end"],
     "upserted": ["postgres-plain-after-commit", "output-before-end"],
     "filed": ["delta-before-write", "delta-after-write", "output-before-end"],

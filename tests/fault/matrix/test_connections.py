@@ -27,7 +27,7 @@ IN_TRANSACTION = {
 BETWEEN = {
     "receive": [
         "start-registered", "start-after-bump", "receive-after-begin", "receive-unit-before-claim",
-        "receive-unit-after-commit", "receive-before-end", "close-after-begin", "close-after-delta",
+        "receive-unit-after-commit", "receive-before-end", "marker-after-begin", "marker-after-delta",
     ],
     "added": ["output-after-begin", "postgres-unit-before-claim", "postgres-unit-after-commit", "output-before-end"],
     "filed": ["delta-unit-before-claim", "delta-after-write"],

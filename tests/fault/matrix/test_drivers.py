@@ -20,7 +20,7 @@ STOPS = {
     "receive": [
         "receive-registered", "receive-before-begin", "receive-after-begin", "receive-unit-before-claim",
         "receive-unit-after-claim", "receive-unit-before-commit", "receive-unit-after-commit", "receive-after-delta",
-        "receive-before-end", "receive-after-end", "close-after-begin", "close-after-delta",
+        "receive-before-end", "receive-after-end", "marker-after-begin", "marker-after-delta",
     ],
     "postgres": [
         "output-before-begin", "output-after-begin", "output-consumed", "postgres-before-units",

@@ -65,7 +65,7 @@ SAMPLE = {
         "table-before-commit",
         "receive-after-delta",
         "receive-after-end",
-        "close-after-delta",
+        "marker-after-delta",
     ],
     "appended": ["postgres-unit-after-rows"],
     "added": ["postgres-unit-after-commit", "output-after-end"],

@@ -31,7 +31,7 @@ DISK = 64 * MIB
 STRIKES = [
     ("receive", "start-after-bump"), ("receive", "receive-after-begin"), ("receive", "receive-unit-after-claim"),
     ("receive", "receive-unit-before-commit"), ("receive", "receive-unit-after-commit"),
-    ("receive", "receive-after-delta"), ("receive", "receive-before-end"), ("receive", "close-after-delta"),
+    ("receive", "receive-after-delta"), ("receive", "receive-before-end"), ("receive", "marker-after-delta"),
     ("appended", "postgres-unit-after-rows"), ("upserted", "postgres-unit-before-commit"),
     ("added", "postgres-unit-after-claim"), ("added", "postgres-unit-after-rows"), ("added", "postgres-unit-after-commit"),
     ("filed", "delta-unit-after-claim"), ("filed", "delta-after-write"), ("staged", "output-before-end"),

@@ -224,7 +224,9 @@ class Run:
         there = rows("SELECT unique_id FROM onlyonce_private.units WHERE incarnation = ANY(%s)", known)
         pairs: Pairs = {"batches": (batches, Counter(in_log)), "units": (units, Counter(unit for (unit,) in there))}
         if self.play.receive:
-            closes = rows("SELECT marker_no, state FROM onlyonce_private.watermark_markers WHERE incarnation = ANY(%s)", known)
+            closes = rows(
+                "SELECT marker_no, state FROM onlyonce_private.watermark_markers WHERE incarnation = ANY(%s)", known
+            )
             pairs["closes"] = Counter([(1, "committed")]), Counter(closes)
         return pairs
 

@@ -233,7 +233,9 @@ MUTANTS = (
         "a replay of a batch of one of several sources does not see how far they had come",
         "onlyonce/commitlog/incarnations.py",
         Replace(
-            "source_batch_of_row", "Progress.read(row.source_progress)", "Progress({}).declared([row.source_to[SOURCE]], 0)"
+            "source_batch_of_row",
+            "Progress.read(row.source_progress)",
+            "Progress({}).declared([row.source_to[SOURCE]], 0)",
         ),
         tests=(TURNS + "test_the_log_is_as_far_as_the_least_source_and_a_replay_sees_what_its_batch_saw",),
     ),

@@ -49,7 +49,7 @@ MUTANTS = (
         "one txnAppId for all that receive writes: batches, closes, incarnations",
         "onlyonce/receive/loop.py",
         Replace("_batch", "stored_names.transaction(query.incarnation, stored_names.EVENTS_BY)", '"onlyonce"'),
-        Replace("_close", "stored_names.transaction(query.incarnation, stored_names.MARKER_BY)", '"onlyonce"'),
+        Replace("_write_marker", "stored_names.transaction(query.incarnation, stored_names.MARKER_BY)", '"onlyonce"'),
         tests=(SAMPLE,),
     ),
     Mutant(
@@ -156,35 +156,35 @@ MUTANTS = (
         "onlyonce/receive/loop.py",
         Never("something_waits", "context.source().last_batch() not in (None, taken_in)"),
         Replace(
-            "_close",
+            "_write_marker",
             """
             with context.receiving:
                 number, kind, after = WatermarkMarkers(query.database).begin(query.driver, kind, after, progress)
-                passing("close-after-begin")
+                passing("marker-after-begin")
                 app_id = stored_names.transaction(query.incarnation, stored_names.MARKER_BY)
                 commit = tables_commit.Commit(app_id, number, stored_names.numbered(app_id, number), query.driver.epoch, after.content)
                 version = events.add_control(context.events, commit, query.incarnation, -number, after, datetime.now(UTC))
-                passing("close-after-delta")
+                passing("marker-after-delta")
                 WatermarkMarkers(query.database).end(query.driver, number, version)
                 query.log.info("input closed", unit=commit.unit, kind=kind)
-                passing("close-after-end")
+                passing("marker-after-end")
                 context.receiving.notify_all()
         """,
             """
             if True:
                 number, kind, after = WatermarkMarkers(query.database).begin(query.driver, kind, after, progress)
-                passing("close-after-begin")
+                passing("marker-after-begin")
                 app_id = stored_names.transaction(query.incarnation, stored_names.MARKER_BY)
                 commit = tables_commit.Commit(app_id, number, stored_names.numbered(app_id, number), query.driver.epoch, after.content)
                 version = events.add_control(context.events, commit, query.incarnation, -number, after, datetime.now(UTC))
-                passing("close-after-delta")
+                passing("marker-after-delta")
                 WatermarkMarkers(query.database).end(query.driver, number, version)
                 query.log.info("input closed", unit=commit.unit, kind=kind)
-                passing("close-after-end")
+                passing("marker-after-end")
                 context.receiving.notify_all()
         """,
         ),
-        Delete("_close", "context.receiving.notify_all()"),
+        Delete("_write_marker", "context.receiving.notify_all()"),
         tests=(LONG + "test_a_close_comes_neither_within_a_receive_batch_nor_while_another_waits",),
         spark=True,
     ),

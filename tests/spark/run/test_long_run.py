@@ -63,7 +63,10 @@ def check(platform: Platform, blocks: int) -> None:
 
 def written(platform: Platform) -> Any:
     """All that a turn could have written: batches, closes, units, and the files of the checkpoints and tables."""
-    log = [platform.sql(f"SELECT count(*) FROM onlyonce_private.{t}").iat[0, 0] for t in ("batches", "closes", "units")]
+    log = [
+        platform.sql(f"SELECT count(*) FROM onlyonce_private.{t}").iat[0, 0]
+        for t in ("batches", "watermark_markers", "units")
+    ]
     return log, sorted(str(path) for path in settings.data_dir("shop").rglob("*"))
 
 

@@ -188,7 +188,9 @@ def check_backfilled(platform: Platform, records: pd.DataFrame) -> None:
     """After it: the batch over all rows, and no late row that waits."""
     for wanted, there in backfilled(platform, records):
         assert wanted == there
-    assert platform.sql("SELECT bool_and(included) IS NOT FALSE AS ok FROM onlyonce.late WHERE output <> 'last'")["ok"][0]
+    assert platform.sql("SELECT bool_and(included) IS NOT FALSE AS ok FROM onlyonce.late WHERE output <> 'last'")["ok"][
+        0
+    ]
 
 
 def backfilled(platform: Platform, records: pd.DataFrame) -> list[tuple[Counter[Any], Counter[Any]]]:

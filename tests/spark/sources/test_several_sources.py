@@ -145,7 +145,7 @@ def test_a_clock_that_was_ahead_is_corrected_for_what_comes_next(
 
 POINTS = [
     "receive-before-source-batches", "receive-registered", "receive-after-begin", "table-before-commit", "receive-after-delta", "receive-after-end",
-    "close-after-begin", "close-after-delta", "output-after-begin", "output-after-end",
+    "marker-after-begin", "marker-after-delta", "output-after-begin", "output-after-end",
 ]  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from onlyonce.api.pipeline import DeltaSource, Pipeline
 from onlyonce.core.errors import Refused
-from tests.spark.sources.test_table_registry import entries, inbox_of, register
+from tests.spark.sources.test_table_manifest import entries, inbox_of, register
 from tests.support import tables
 from tests.support.shop import SHOP
 from tests.support.tables import rows

@@ -88,7 +88,7 @@ class FailedRun:
     """What Airflow tells of a run whose task failed at its third attempt."""
 
     def tasks(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
-        return [{"task_id": "drain", "state": "failed", "try_number": 3}]
+        return [{"task_id": "run", "state": "failed", "try_number": 3}]
 
     def task_log(self, dag_id: str, run_id: str, task_id: str, attempt: int) -> str:
         return "\n".join(f"attempt {attempt}, line {n} [red]" for n in range(100))

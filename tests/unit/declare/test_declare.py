@@ -151,8 +151,8 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
         "output sums increments: a batch that is written twice would be added twice", "mode='exactly_once'"),
     "two outputs of one name": (
         lambda: pipeline(outputs=(output(), output("b"), output())), "two outputs are named 'per_shop'", "rename"),
-    "an output named receive": (lambda: pipeline(outputs=(output("receive"),)), "'receive' and 'close'", "rename"),
-    "an output named close": (lambda: pipeline(outputs=(output("close"),)), "'receive' and 'close'", "rename"),
+    "an output named receive": (lambda: pipeline(outputs=(output("receive"),)), "'receive' and 'marker'", "rename"),
+    "an output named marker": (lambda: pipeline(outputs=(output("marker"),)), "'receive' and 'marker'", "rename"),
     "a record id that is not declared": (
         lambda: pipeline(record_id=("id", "uid")), "'uid' is not a declared column", "schema has: id, at, cents"),
     "an event time that is not declared": (

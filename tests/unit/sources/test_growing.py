@@ -25,16 +25,18 @@ class Reader:
     """What a manifest would remember, and all lines that were read: (identity, byte, line)."""
 
     def __init__(
-        self, inbox: Path, most: int = MUCH, *, packed: bool = False, quoted_within: int | None = None
+        self, inbox: Path, most: int = MUCH, *, compressed: bool = False, quoted_within: int | None = None
     ) -> None:
-        self.inbox, self.most, self.compressed, self.quoted_within = inbox, most, packed, quoted_within
+        self.inbox, self.most, self.compressed, self.quoted_within = inbox, most, compressed, quoted_within
         self.known: dict[str, Known] = {}
         self.read: list[tuple[str, int, bytes]] = []
         self.refused: list[str] = []
 
     def turn(self) -> list[InputFile]:
         """List once, and read what is listed."""
-        found = new_ranges(self.inbox, self.known, self.most, with_compressed=self.compressed, quoted_within=self.quoted_within)
+        found = new_ranges(
+            self.inbox, self.known, self.most, with_compressed=self.compressed, quoted_within=self.quoted_within
+        )
         for one in found:
             if one.refusal:
                 self.refused.append(one.refusal)
@@ -57,7 +59,7 @@ def read(one: InputFile) -> list[tuple[str, int, bytes]]:
     assert reason is None
     csv = {"quoted_within": one.quoted_within, "cuts": one.cuts}
     whole = line_reader.Range(path, 7, one.begins, one.ends, one.ends, inode=inode(one.identity), **csv)  # type: ignore[arg-type]
-    part = line_reader.packed(path, 7, ".gz") if path.endswith(".gz") else whole
+    part = line_reader.compressed(path, 7, ".gz") if path.endswith(".gz") else whole
     found = []
     for batch in (batch for each in line_reader._cut(part) for batch in line_reader.lines(each)):
         values = batch.column("oo_line").cast("binary").to_pylist()

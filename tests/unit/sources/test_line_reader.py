@@ -108,8 +108,8 @@ def test_a_packed_file_has_the_places_of_its_content(
     path = tmp_path / "file"
     path.write_bytes(compress(b"a\nbc\n") + compress(b"d"))
 
-    assert read([line_reader.packed(str(path), 7, ending)]) == [(0, b"a"), (2, b"bc"), (5, b"d")]
-    assert read([line_reader.packed(str(path), 7, ending, skipped=1)]) == [(2, b"bc"), (5, b"d")]
+    assert read([line_reader.compressed(str(path), 7, ending)]) == [(0, b"a"), (2, b"bc"), (5, b"d")]
+    assert read([line_reader.compressed(str(path), 7, ending, skipped=1)]) == [(2, b"bc"), (5, b"d")]
 
 
 def test_a_header_is_skipped_and_counts_in_the_places(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_memory_does_not_grow_with_a_line(tmp_path: Path) -> None:
         file.write(b"\nb\n")
     tracemalloc.start()
 
-    found = [row for batch in lines(line_reader.packed(str(path), 7, ".gz", most=1 << 20)) for row in rows(batch)]
+    found = [row for batch in lines(line_reader.compressed(str(path), 7, ".gz", most=1 << 20)) for row in rows(batch)]
 
     assert tracemalloc.get_traced_memory()[1] < 6 * line_reader.PIECE
     tracemalloc.stop()

@@ -95,7 +95,7 @@ def test_parts_of_a_file_have_its_records(tmp_path: Path, content: bytes, most: 
             str(path), 7, 0, plain.size, plain.size, most=most, quoted_within=plain.quoted_within, cuts=plain.cuts
         )
         parts = list(line_reader._cut(of_plain))
-        of_packed = line_reader.packed(str(compressed), 7, ".gz", most=most, quoted_within=packed.quoted_within)
+        of_packed = line_reader.compressed(str(compressed), 7, ".gz", most=most, quoted_within=packed.quoted_within)
 
         wanted = csv_oracle.records(content, most)
         assert read(parts, most) == wanted

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from onlyonce.core.frontier import Frontier, Progress, SourceProgress, SourceBatch, after_batch
+from onlyonce.core.frontier import Frontier, Progress, SourceBatch, SourceProgress, after_batch
 
 IDLE = {"web": timedelta(microseconds=100), "till": timedelta(microseconds=100), "slow": None}
 
