@@ -163,8 +163,8 @@ def _unsupported(root: Output, error: AnalysisException) -> Refused:
     return Refused(
         f"{_at(root)}output {root.name}: {root.made_by} can't run as a stream: {told}",
         data=NOTHING,
-        hint=f"a function gets its rows as they come: let it aggregate by {OO_WINDOW}, or leave that step to whoever "
-        "reads the table",
+        hint=f"a function gets its rows as they come: let it aggregate by {OO_WINDOW}, or leave that step to "
+        "the readers of the table",
     )
 
 

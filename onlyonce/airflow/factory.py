@@ -181,7 +181,7 @@ what is stuck, on disk too; the page "Exactly once" shows its findings.
 """
 CATALOG_GC = """\
 Drops the record ids that are older than each pipeline's dedup horizon, by whole buckets of ten minutes. The horizon
-follows what is committed, not the clock: nothing is dropped while a pipeline stands still. Safe beside running streams.
+follows what is committed, not the clock: nothing is dropped while a pipeline stands still. Safe while streams run.
 A bucket that can't be dropped now is left for the next hour, with a warning. Small chunks of ids are merged. Units and
 staged rows of batches that were committed long ago are removed. With `ONLYONCE_ARCHIVE` input files that every pipeline
 has committed are moved there. Temporary files of sharded outputs that no attempt can need any more are listed, and
@@ -191,7 +191,7 @@ MAINTAIN = """\
 Puts the files of a date together once the stream can write no window that starts on that date. Files that are no longer
 part of a table are removed after `ONLYONCE_VACUUM_HOURS` (a week), and later while a batch or backfill that began
 before has not ended. The small files of old batches in `events` become large ones, with the same rows, and its Delta
-log is cut. Safe beside running streams, backfills and itself: whoever comes second leaves a table for the next time,
+log is cut. Safe while streams run, backfills and itself: the second one leaves a table for the next time,
 with a warning.
 """
 FINALIZE = """\

@@ -29,7 +29,7 @@ committed, by the commit log.
 - **Source**: {_sources(pipeline)}
 - **A record** is identified by {_words(pipeline.record_id) or _place(pipeline)}; it happened at `{pipeline.event_time}`
 - **A re-delivery** {_again(pipeline)}
-- **Windows** close as the event times of the data go on, by *close* in the form, and {silence}
+- **Windows** close as the event times of the data advance, by *close* in the form, and {silence}
 
 {outputs_table(pipeline)}
 """
@@ -200,7 +200,7 @@ def backfill_page(pipeline: Pipeline) -> str:
     """Return the DAG's documentation in Markdown, from the declaration alone."""
     return f"""\
 Recomputes **closed windows** from the table `events`, late rows included, by the functions as they are now, and
-replaces the old results. The stream may go on meanwhile. The same backfill twice changes nothing that a reader can see.
+replaces the old results. The stream may run meanwhile. The same backfill twice changes nothing that a reader can see.
 Each recomputation is a row of `onlyonce.backfills`; `onlyonce.windows` has each window's generation.
 
 - **A range**: *Trigger*, then *Backfill*: one run for each data interval. Several runs at once, runs backwards, and

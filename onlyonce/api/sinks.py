@@ -369,7 +369,7 @@ class Delta:
             raise Refused(
                 f"Delta: table {self.table!r} is no name of a table in a catalog",
                 data="nothing was read or written",
-                hint="'schema.table' or 'catalog.schema.table', beside path, which is its folder",
+                hint="'schema.table' or 'catalog.schema.table', next to path, which is its folder",
             )
         _check_write("Delta", self.write, self.keys, ("append", "upsert", "history"))
         check_sink("Delta", self)

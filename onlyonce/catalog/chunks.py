@@ -230,7 +230,7 @@ class Chunks(Transactions):
         }
 
     @one_transaction
-    def mend(self, instance: str, key: ChunkKey, bloom: bytes) -> None:
+    def repair_filter(self, instance: str, key: ChunkKey, bloom: bytes) -> None:
         """Store a filter that was made again, in place of a missing or damaged one."""
         do(self.connection, "catalog", "mend_filter", filter=bloom, **_key(instance, key))
 

@@ -191,7 +191,7 @@ def _filters(
 def _made_again(database: Database, instance: str, chunk: Chunk) -> filters.Filter:
     ids = _ids(database, instance, chunk)
     made = filters.make(ids)
-    Chunks(database).mend(instance, chunk.key, made)
+    Chunks(database).repair_filter(instance, chunk.key, made)
     known = filters.read(made, len(ids[0]))
     assert known is not None
     return known

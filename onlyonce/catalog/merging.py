@@ -128,7 +128,7 @@ class Merging(Transactions):
                 f"{len(parts)} chunks of {instance}, bucket {bucket}, hold {len(ids) // filters.BYTES} ids, which is "
                 "not the number that they state",
                 data="nothing was merged; the chunks are as they were",
-                hint="did somebody change onlyonce_private.catalog_chunks by hand? The ids can be rebuilt from "
+                hint="did a person change onlyonce_private.catalog_chunks by hand? The ids can be rebuilt from "
                 "`events`",
             )
         place = catalog.Place(

@@ -160,8 +160,8 @@ def _ids(instance: str, rows: list[Any]) -> filters.Ids:
         raise InvariantBroken(
             f"a catalog chunk of {instance} holds other ids than when it was written",
             data="no filter was made of it; the chunk is as it was",
-            hint="did somebody change onlyonce_private.catalog_chunks by hand? `onlyonce doctor` makes its chunks "
-            "anew from `events`",
+            hint="did a person change onlyonce_private.catalog_chunks by hand? `onlyonce doctor` makes its chunks "
+            "again from `events`",
         )
     halves = [filters.unpack(bytes(row.ids)) for row in rows]
     return np.concatenate([high for high, _ in halves]), np.concatenate([low for _, low in halves])

@@ -298,7 +298,7 @@ class Drops(Transactions):
                 hint=f"onlyonce drop {of} --yes goes on with it",
             )
         raise Refused(
-            f"{row.place} has the rows of {of}, which was dropped: a new incarnation would write them beside the old "
+            f"{row.place} has the rows of {of}, which was dropped: a new incarnation would write them next to the old "
             "ones",
             data="nothing was read or written; the old rows are as they were",
             hint=f"name another target for the output, or remove the old rows: onlyonce drop {of} --tables --yes",

@@ -152,11 +152,11 @@ class Health(Transactions):
         return found
 
     @one_transaction
-    def mend(self, instance: str, key: catalog.ChunkKey) -> None:
+    def repair_filter(self, instance: str, key: catalog.ChunkKey) -> None:
         """Make the filter of a chunk again from its ids."""
         ids = Chunks(self.connection).ids(instance, key)
         if ids is not None:
-            Chunks(self.connection).mend(instance, key, filters.make(filters.unpack(ids)))
+            Chunks(self.connection).repair_filter(instance, key, filters.make(filters.unpack(ids)))
 
     @one_transaction
     def note(self, found: list[dict[str, str]]) -> None:

@@ -239,7 +239,7 @@ class OutboxUnits(Transactions):
             raise Refused(
                 f"unit {unit}: a part of its rows was sent in another way, before the sink was declared as it is now",
                 data="nothing of it was sent now; what is in the table stays",
-                hint="declare the sink as it was until onlyonce.outbox has nothing that waits, then declare it anew",
+                hint="declare the sink as it was until onlyonce.outbox has nothing that waits, then declare it again",
             )
         stream: str | None = found.stream
         return stream

@@ -135,14 +135,14 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
     ),
     "transform": (Need.BOTH, "open windows hold state of the old function: Spark refuses it or mixes both"),
     "made transform": (Need.BACKFILL, "windows that close from now on are of the new function"),
-    "window": (Need.BOTH, "the state has windows of the old size, which Spark would go on to write beside the new"),
+    "window": (Need.BOTH, "the state has windows of the old size, which Spark would keep writing next to the new"),
     "watermark_delay": (
         Need.INCARNATION,
         "Spark's watermark has its own memory: rows in time by the new watermark delay would be dropped",
     ),
     "panes": (
         Need.INCARNATION,
-        "what is final is another matter in early panes; a new incarnation writes what is open anew",
+        "what is final is another matter in early panes; a new incarnation writes what is open again",
     ),
     "trigger": (Need.NOTHING, "from the next batch on"),
     "session": (

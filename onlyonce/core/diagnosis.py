@@ -131,7 +131,7 @@ def shared_account(where: str, account: str) -> Finding:
 
 def other_version(where: str, what: str) -> Finding:
     """Return the finding of an installed part that does not fit another one."""
-    return Finding("versions", where, what, "runs fail, or go by what nobody has tested", Repair("make env"))
+    return Finding("versions", where, what, "runs fail, or use versions that are not tested", Repair("make env"))
 
 
 # Work that waits for a command which has not run. It is a lost long run, an output without progress, files without
@@ -195,12 +195,12 @@ def _lost(row: LostLongRun, declared: Collection[str]) -> Finding:
     name = row.instance
     what = (
         f"the long run of {name} is lost: the heartbeat of attempt {row.attempt} on {row.driver} ended "
-        f"{_long(row.quiet_seconds)} ago, and nobody has started it again"
+        f"{_long(row.quiet_seconds)} ago, and it was not started again"
     )
     data = "nothing is lost or doubled; what comes waits until a long run or a run takes it in"
     # A run does not end a long run, so without the stop this finding would never go away.
     command = (
-        f"onlyonce run {name} --continuous, or its DAG in the mode continuous. If it is not to go on: "
+        f"onlyonce run {name} --continuous, or its DAG in the mode continuous. If it must not continue: "
         f"onlyonce stop {name} --shell, then onlyonce run {name}"
     )
     return Finding("lost long run", name, what, data, _by_hand(row.pipeline, declared, command))
@@ -209,9 +209,9 @@ def _lost(row: LostLongRun, declared: Collection[str]) -> Finding:
 def _down(row: OutputDown, declared: Collection[str]) -> Finding:
     where = f"{row.instance}/{row.output}"
     what = f"output {where} of the long run stands still: {row.why}"
-    data = "nothing is lost or doubled; the other outputs go on, and what this one owes stays in `events`"
+    data = "nothing is lost or doubled; the other outputs continue, and what this one owes stays in `events`"
     command = (
-        f"mend that (the driver's log has all of the error); then onlyonce stop {row.instance}, and start it again, "
+        f"fix that (the driver's log has all of the error); then onlyonce stop {row.instance}, and start it again, "
         "unless it is up again by itself"
     )
     return Finding("output stands still", where, what, data, _by_hand(row.pipeline, declared, command))
@@ -223,7 +223,7 @@ def _files(row: WaitingFiles) -> Finding:
         f"{row.files} file(s) of {where} in {row.place} wait for their final names, the first for "
         f"{_long(row.waiting_seconds)}"
     )
-    data = "nothing is lost; their batches are committed, and whoever reads the files lacks these rows until then"
+    data = "nothing is lost; their batches are committed, and readers of the files lack these rows until then"
     name = row.pipeline
     return Finding(
         "files without final names", where, what, data, Repair(f"onlyonce finalize {name}", "finalize", (name,))
@@ -247,7 +247,7 @@ def _given_up(row: GivenUpRows, declared: Collection[str]) -> Finding:
 def _undelivered(row: UndeliveredRows, declared: Collection[str]) -> Finding:
     where, name = f"{row.instance}/{row.output}", row.instance
     what = (
-        f"{row.rows} row(s) of {where} wait in the outbox, and nobody has tried to send one for "
+        f"{row.rows} row(s) of {where} wait in the outbox, and no deliverer has tried to send one for "
         f"{_long(row.quiet_seconds)}"
     )
     data = "nothing is lost; they are not at their target yet, and are sent in order, each under its own key"
@@ -542,12 +542,12 @@ def _left(seen: Evidence, at_work: set[str]) -> Iterator[Finding]:
     for row in seen.orphans:
         where = f"{row.incarnation}/{row.batch_id}"
         what = f"{row.units} unit(s) of {where} are in the log, and no batch of them is"
-        data = "rows may be in a sink of which nobody knows what they belong to"
+        data = "rows may be in a sink, and the log does not say what they belong to"
         yield Finding("units without a batch", where, what, data, Repair("onlyonce audit; then a person must look"))
     for instance, files in seen.temporaries.items():
         if files and instance not in at_work:
             what = f"{len(files)} file(s) that a killed process left, the first: {files[0]}"
-            data = "none: nobody reads them; they take room"
+            data = "none: no reader uses them; they take room"
             repair = Repair(f"{FIX} --yes", "files", tuple(files), for_good=True)
             yield Finding("stale temporaries", instance, what, data, repair)
 
@@ -567,7 +567,7 @@ def _functions(seen: Evidence) -> Iterator[Finding]:
 def _tables(seen: Evidence) -> Iterator[Finding]:
     """Yield the tables that can't take the rows of their outputs."""
     data = (
-        "no batch of this output begins; receive and the other outputs go on, and its rows follow once the table "
+        "no batch of this output begins; receive and the other outputs continue, and its rows follow once the table "
         "can take them"
     )
     for (pipeline, output), error in seen.tables.items():

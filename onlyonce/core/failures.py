@@ -29,7 +29,7 @@ _SEED = re.compile(r"\(-?\d{12,}\)")
 """The seed that Spark chose for `rand()`."""
 _OF_DATA = re.compile(r"SQLSTATE: 22\w{3}")
 """SQLSTATE class 22 of the SQL standard: a value that an expression can't take."""
-MEND = "mend the function; a retry gives the same error"
+FIX = "fix the function; a retry gives the same error"
 
 
 def error_of_code(whose: str, error: BaseException, columns: Iterable[str], at: str | None = None) -> Refused:
@@ -50,7 +50,7 @@ def error_of_code(whose: str, error: BaseException, columns: Iterable[str], at: 
     missing, known = missing_column(text, list(columns))
     if missing is None:
         told = (text.strip().splitlines() or [""])[0][:500]
-        return Refused(f"{where}{whose} fails: {type(error).__name__}: {told}", data=data, hint=MEND)
+        return Refused(f"{where}{whose} fails: {type(error).__name__}: {told}", data=data, hint=FIX)
     close = difflib.get_close_matches(missing, known, n=1, cutoff=0.4) or known[:1]
     guess = f"did you mean {close[0]!r}? " if close else ""
     return Refused(
@@ -89,7 +89,7 @@ def fails(place: str | None, told: str) -> FunctionFails:
     return FunctionFails(
         f"{f'{place}: ' if place else ''}a function of yours fails on its rows: {told[:300]}",
         data="nothing of this batch was written; what it owes stays where it was read",
-        hint=MEND,
+        hint=FIX,
     )
 
 

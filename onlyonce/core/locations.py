@@ -171,7 +171,7 @@ def check_inbox(whose: str, named: str | None) -> None:
     check_folder(f"{whose}: inbox", named)
     if named is not None and not named.startswith("/"):
         raise Refused(
-            f"{whose}: inbox {named!r} is another folder for whoever runs it elsewhere, or as somebody else",
+            f"{whose}: inbox {named!r} is another folder if it runs elsewhere, or as another user",
             data="nothing was read or written",
             hint="write the whole path, from / on; or leave it out: <home>/inbox/<pipeline>",
         )

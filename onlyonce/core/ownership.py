@@ -202,7 +202,7 @@ def refuse_other_owner(found: str | None, platform: UUID | None, output: str, pl
     raise Refused(
         f"output {output}: {place} holds the results of another platform, whose database has the id {noted[1]}; "
         f"this is {platform}",
-        data="nothing was written: this platform's rows beside the other's would be doubled",
+        data="nothing was written: this platform's rows next to the other's would be doubled",
         hint="rename the table or folder, or drop it, or give the output another one. If the old rows are to stay "
         "among the new ones, take out the note first: "
         f"the table's comment, its property {PROPERTY} in Delta, or the file {FILE} in a folder of files "

@@ -85,5 +85,5 @@ def check_worth_it(pipeline: str, kind: Kind, lines: int, still_invalid: int, ex
         data="nothing was reprocessed",
         hint=f"correct the declaration of {pipeline} first, or choose with --batch and --reason; a record whose "
         "content is wrong "
-        "must come anew from its source",
+        "must come again from its source",
     )

@@ -114,7 +114,7 @@ _KNOWN: list[tuple[str, type[errors.OnlyonceError], str, str]] = [
         errors.Refused,
         "Spark has no jar with which it writes checkpoints into the store (spark-hadoop-cloud): the folder of "
         "S3's jars is older than this version",
-        "`make .venv/.made/s3` in a checkout brings it; in an image make the folder beside that of ONLYONCE_JARS "
+        "`make .venv/.made/s3` in a checkout brings it; in an image make the folder next to that of ONLYONCE_JARS "
         "again. Then run the same command again",
     ),
 ]

@@ -161,7 +161,7 @@ def _of_s3(folder: Path) -> Path:
         raise Refused(
             f"the jars with which Spark reaches S3 are not in {beside}",
             data="nothing was started",
-            hint="`make .venv/.made/s3` in a checkout brings them (12 MB); in an image put them beside the folder "
+            hint="`make .venv/.made/s3` in a checkout brings them (12 MB); in an image put them next to the folder "
             "of ONLYONCE_JARS",
         )
     return beside
@@ -195,7 +195,7 @@ def coordinates_of_s3() -> list[str]:
         raise Refused(
             "which Hadoop the installed pyspark brings can't be told: it has no jar hadoop-client-api",
             data="nothing was started",
-            hint="name a folder with the jars: ONLYONCE_JARS, and beside it one with those of S3",
+            hint="name a folder with the jars: ONLYONCE_JARS, and next to it one with those of S3",
         )
     hadoop = found[0].stem.rpartition("-")[2]
     parts = [f"software.amazon.awssdk:{part}:{SDK}" for part in ("s3", "s3-transfer-manager", "sts")]

@@ -306,7 +306,7 @@ def stop_runs(
                 f"{pipeline} is still at work after {patience_seconds:.0f} s: {'; '.join(working)}",
                 data="it was not killed, and goes on to its end; "
                 + ("its schedules are held" if held else "no schedule was held"),
-                hint="run the same command again to go on waiting; `onlyonce resume` lets the schedules go on",
+                hint="run the same command again to keep waiting; `onlyonce resume` lets the schedules continue",
             )
         time.sleep(LOOK_EVERY_SECONDS)
     facts = {

@@ -98,7 +98,7 @@ def own_url() -> str:
 def named() -> tuple[str, str] | None:
     """Return the variable that names another Airflow than this home's own, and its address; None if none does.
 
-    Beside another platform's database, Airflow is that platform's too, whatever its address.
+    With another platform's database, Airflow is that platform's too, whatever its address.
     """
     given = {
         "ONLYONCE_AIRFLOW_URL": settings.airflow_login().url,

@@ -282,7 +282,7 @@ def _watch(api: AirflowApi, watched: list[Watched], out: Console) -> None:
             if time.monotonic() > end:
                 raise Retryable(
                     f"The runs have not ended in {_PATIENCE_SECONDS / 60:.0f} minutes.",
-                    data="they go on; what they have committed stays",
+                    data="they continue; what they have committed stays",
                     hint=f"look at {api.base_url}, or run the same command again",
                 )
             time.sleep(1)
@@ -342,7 +342,7 @@ def _check(api: AirflowApi, one: Watched, out: Console) -> None:
     raise OnlyonceError(
         f"The run {one.run_id} of {one.dag_id} failed; the lines above say why.",
         data="what it committed stays; what it did not commit is not there at all",
-        hint="mend what the lines name, then run the same command again",
+        hint="fix what the lines name, then run the same command again",
     )
 
 

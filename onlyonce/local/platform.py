@@ -129,7 +129,7 @@ def _require_machine() -> None:
     problems = [prerequisites.java_problem(), prerequisites.disk_problem(home, prerequisites.DISK_TO_RUN)]
     for problem in filter(None, problems):
         what, _, hint = problem.partition(" Get it: ")
-        raise Refused(what, data="nothing was started", hint=hint or "mend it, then run the same command again")
+        raise Refused(what, data="nothing was started", hint=hint or "fix it, then run the same command again")
 
 
 def _tables(progress: Callable[[str], None]) -> None:

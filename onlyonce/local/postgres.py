@@ -218,7 +218,7 @@ def create_cluster(folder: Path, account: Account, binaries: Path) -> None:
         raise Refused(
             f"PostgreSQL's initdb failed: {done.stderr.strip()}",
             data="there was no database before, and there is none now",
-            hint=f"mend what it names (often: disk space, or the rights of {folder}), then run it again",
+            hint=f"fix what it names (often: disk space, or the rights of {folder}), then run it again",
         )
     unfinished.rename(data)
 
@@ -298,7 +298,7 @@ def _passwords(folder: Path) -> dict[str, str]:
     path = folder / "passwords.json"
     if (folder / "data").exists() and not path.exists():
         raise InvariantBroken(
-            f"{path} is gone: nobody can log in to this database.",
+            f"{path} is gone: no one can log in to this database.",
             data=f"the data in {folder / 'data'} is whole",
             hint="bring the file back from a copy, or set new passwords in PostgreSQL's single-user mode",
         )

@@ -57,7 +57,7 @@ def refuse_gone(lookup: Lookup, version: Version) -> None:
     path, number = folder(lookup), version[stored_names.LOOKUP_VERSION]
     now = newest(lookup)
     if now[stored_names.LOOKUP_TABLE] != version[stored_names.LOOKUP_TABLE]:
-        raise gone(lookup, version, f"the table at {path} was made anew since, as another one")
+        raise gone(lookup, version, f"the table at {path} was made again since, as another one")
     try:
         files = opening.table(path, version=number).file_uris()
     except DeltaError as error:

@@ -366,7 +366,7 @@ def carry_out(database: Database, finding: Finding, asked: argparse.Namespace) -
     elif by == "filter":
         instance, *keys = arguments
         for key in keys:
-            Health(database).mend(instance, key)
+            Health(database).repair_filter(instance, key)
     elif by == "arrivals":
         DriverClock(database).check()  # the next arrival is taken from this clock
         Arrivals(database).correct(arguments[0], lambda: manifest.last_batches(arguments[0]))

@@ -279,7 +279,7 @@ def apply(database: Database, pipeline: Pipeline, plan: Plan, asked: Namespace) 
         raise Refused(
             f"{names[0].part} of {pipeline.name} can't change under this name",
             data="nothing was done",
-            hint=f"{names[0].why}. Put it back, or declare the new one beside it",
+            hint=f"{names[0].why}. Put it back, or declare the new one next to it",
         )
     if plan.half_written:
         raise Refused(plan.half_written[0], data="nothing was done; the committed units stay", hint=HINT)

@@ -210,6 +210,6 @@ def _read(events: Location, group: list[KeptBatch]) -> dict[int, filters.Ids]:
                 f"batch {incarnation}/{batch.batch_id} has kept {batch.kept} records by the log, but {events} has "
                 f"{here.sum()}",
                 data="the ids of that batch are not in the catalog, and no batch was begun",
-                hint="rows of `events` were removed by hand? Restore the table; or go on with mode='at_least_once'",
+                hint="rows of `events` were removed by hand? Restore the table; or continue with mode='at_least_once'",
             )
     return found

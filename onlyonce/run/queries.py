@@ -137,7 +137,7 @@ def await_written(context: RunContext, root: Output, query: Query, upto: int, do
             if before.name in down:
                 raise Retryable(
                     f"output {root.name}: {before.name}, from whose windows it is made, stands still",
-                    hint=f"mend {before.name}; this goes on by itself",
+                    hint=f"fix {before.name}; this continues by itself",
                 )
             query.between_batches()
             with context.receiving:
@@ -201,7 +201,7 @@ class Down:
             self._pauses[name] = min(2 * pause, LONGEST_PAUSE)
             return pause
 
-    def mended(self, name: str) -> None:
+    def recovered(self, name: str) -> None:
         """Note that an output is up again."""
         with self._lock:
             if self.found.pop(name, None):
@@ -346,7 +346,7 @@ class _Looks:
         queries = {name: active[incarnation] for name, incarnation in incarnations.items() if incarnation in active}
         done = {name: _last_batch(query) for name, query in queries.items()}
         for name in [name for name in list(self._down.found) if done.get(name, -1) >= 0 or _rests(queries.get(name))]:
-            self._down.mended(name)
+            self._down.recovered(name)
         got_on = [name for name in done if done[name] != self._done.get(name, -1) or _rests(queries[name])]
         if {"receive", *self._down.up} - set(got_on):
             return False

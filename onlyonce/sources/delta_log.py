@@ -126,7 +126,7 @@ def check_table_there(pipeline: Pipeline, file: InputFile) -> None:
             f"{pipeline.name}: the data file {file.path} had {file.size} bytes and has {there.bytes}; Delta never "
             "changes a file",
             data="nothing of its batch is committed",
-            hint="somebody wrote into the table's folder: put the file back as it was",
+            hint="a program wrote into the table's folder: put the file back as it was",
         )
 
 

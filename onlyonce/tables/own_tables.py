@@ -187,7 +187,7 @@ def tries(path: Location) -> Iterator[tenacity.AttemptManager]:
         raise Retryable(
             f"{path}: a commit was tried {BETWEEN} times, and others committed to the table each time ({error})",
             data="nothing of this commit is in the table",
-            hint="run the same command again; it happens beside a writer that never pauses",
+            hint="run the same command again; it happens with a writer that never pauses",
         ) from error
     except DeltaError:
         # Some errors of delta-rs leave out the store's message. A listing raises it again if the store denies access or

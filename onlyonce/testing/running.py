@@ -137,7 +137,7 @@ def _backfill(play: Play, step: Backfill) -> None:
     roots = play.pipeline.roots() if step.output is None else [play.pipeline.output(step.output)]
     for root in roots:
         if root.window is None and step.output is not None:
-            raise Refused(f"output {root.name} has no windows of its own", hint="a backfill computes windows anew")
+            raise Refused(f"output {root.name} has no windows of its own", hint="a backfill computes windows again")
         if root.window is not None:
             play.backfill(root)
 

@@ -14,7 +14,7 @@ CREATE TABLE onlyonce_private.pipelines (
     pipeline    text NOT NULL,
     gc_floor    bigint NOT NULL DEFAULT 0,
     created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
-    -- Up to which version of `events` its files may have been rewritten (`onlyonce maintain`): whoever wants the rows of those commits asks the table
+    -- Up to which version of `events` its files may have been rewritten (`onlyonce maintain`): a reader of the rows of those commits asks the table
     -- as it is now, and not the files that the commits name.
     events_compacted bigint NOT NULL DEFAULT -1,
     -- What was removed from `events` for good. `onlyonce maintain` removes whole days (keep_events of a pipeline). The numbers stay, by batch and fate, so
@@ -100,7 +100,7 @@ CREATE TABLE onlyonce_private.batches (
     false_positives bigint,
     -- Which version of each lookup a batch of an output sees: {"customers": {"version": 17, "table": "<the id of the Delta table>"}}.
     lookups jsonb NOT NULL DEFAULT '{}',
-    -- Rows that an output's function for rejections has rejected: a fate beside in time and late. NULL: the batch's output has no such function.
+    -- Rows that an output's function for rejections has rejected: a fate next to in time and late. NULL: the batch's output has no such function.
     rejected bigint,
     -- A pipeline of several sources: how far each had come in event time before a batch, and has come after it or a watermark marker:
     -- {"shop": {"max_event_time": <microseconds, or null>, "seen": <microseconds>, "idle": false}}. Null: the pipeline has one source.
@@ -377,7 +377,7 @@ CREATE TABLE onlyonce_private.files (
     CONSTRAINT files_name_has_its_pane CHECK ((pane IS NULL) = (position('{pane}' IN name) > 0)),
     CONSTRAINT files_only_a_pane_is_final CHECK (finalized_at IS NULL OR pane IS NOT NULL)
 ) WITH (autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_scale_factor = 0.01, autovacuum_analyze_scale_factor = 0.01);
--- One winner for each shard of each pane, and one file for each final name, whoever asks.
+-- One winner for each shard of each pane, and one file for each final name.
 CREATE UNIQUE INDEX files_one_winner ON onlyonce_private.files (instance, output, window_start, window_end, pane, shard)
     NULLS NOT DISTINCT WHERE pane IS NOT NULL;
 CREATE UNIQUE INDEX files_one_of_a_name ON onlyonce_private.files (place, name) WHERE pane IS NOT NULL;
@@ -413,7 +413,7 @@ CREATE TABLE onlyonce_private.outbox (
     begun_at            timestamptz,
     first_unanswered_at timestamptz,
     answered_at         timestamptz,
-    -- The write stream of BigQuery that a unit's rows go to: noted before the first of them is sent, so that whoever comes after goes on with it.
+    -- The write stream of BigQuery that a unit's rows go to: noted before the first of them is sent, so that a later driver continues with it.
     stream text,
     CONSTRAINT outbox_order PRIMARY KEY (row_no),
     CONSTRAINT outbox_row_is_once UNIQUE (unit, seq),
@@ -470,7 +470,7 @@ COMMENT ON COLUMN onlyonce_private.unacknowledged.bucket IS
 COMMENT ON COLUMN onlyonce_private.unacknowledged.lapses_at IS
     'when the subscription''s retention has passed: it can''t deliver them again after that';
 
--- What a drop has still to remove or leaves to its readers; and the alerts that somebody was told of.
+-- What a drop has still to remove or leaves to its readers; and the alerts that were sent.
 CREATE TABLE onlyonce_private.leftovers (
     place      text PRIMARY KEY,
     instance   text NOT NULL,
@@ -514,7 +514,7 @@ CREATE TABLE onlyonce_private.long_runs (
     exit_code     int DEFAULT 0,
     why           text,
     supervisor    text,
-    -- Which outputs of a long run stand still, and by what: the others stay up beside them.
+    -- Which outputs of a long run stand still, and by what: the others stay up.
     down jsonb NOT NULL DEFAULT '{}',
     -- A driver that runs long holds a lock by a session of its own, so that its end is known at once.
     locked boolean NOT NULL DEFAULT false,
@@ -525,7 +525,7 @@ COMMENT ON TABLE onlyonce_private.long_runs IS
     'The last long run of each pipeline: its driver, its heartbeat and how it ended. Attempt 0: there was none yet.';
 COMMENT ON COLUMN onlyonce_private.long_runs.locked IS 'Whether its driver holds the lock of the pipeline''s long run for as long as it lives';
 
--- What the doctor's last look has found, for the page and for whoever reads by SQL: it looks at disks too, which no view can.
+-- What the doctor's last look has found, for the page and for SQL readers: it looks at disks too, which no view can.
 CREATE TABLE onlyonce_private.looks (
     last      boolean PRIMARY KEY DEFAULT true,
     looked_at timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -535,7 +535,7 @@ CREATE TABLE onlyonce_private.looks (
 );
 COMMENT ON TABLE onlyonce_private.looks IS 'The last look of the doctor: one row, and none before the first.';
 
--- Where units of an incarnation may be beside the platform's own database.
+-- Where units of an incarnation may be outside the platform's own database.
 CREATE TABLE onlyonce_private.authorities (
     incarnation     text NOT NULL REFERENCES onlyonce_private.incarnations,
     authority   text NOT NULL,
@@ -653,7 +653,7 @@ CREATE TABLE onlyonce_private.erasures (
 COMMENT ON TABLE onlyonce_private.erasures IS
     'The receipt of each erasure: which columns were asked for, never their values; and, while it is under way, the places that it has still to clear.';
 
--- What the batches of each incarnation came to, up to one: so nobody adds up the log of a year to say how much was received. A collection folds in
+-- What the batches of each incarnation came to, up to one: so no query adds up the log of a year to say how much was received. A collection folds in
 -- batches that were committed long ago, after it has compared each with its units and windows.
 CREATE TABLE onlyonce_private.sums (
     incarnation        text   NOT NULL CONSTRAINT sums_once PRIMARY KEY,
@@ -670,7 +670,7 @@ CREATE TABLE onlyonce_private.sums (
     written_again  bigint,
     declarations   text[] NOT NULL,
     -- Up to which batch all windows that an incarnation of an output has met in time are final: a new incarnation does not begin before that (`onlyonce reset`,
-    -- `onlyonce maintain`), and nobody looks at each window of years to know it. The hourly gc run moves it on.
+    -- `onlyonce maintain`), and no query reads each window of years to know it. The hourly gc run moves it on.
     final_upto bigint NOT NULL DEFAULT -1,
     rejected bigint,
     CONSTRAINT sums_of_an_incarnation FOREIGN KEY (incarnation) REFERENCES onlyonce_private.incarnations ON DELETE CASCADE,

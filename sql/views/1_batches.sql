@@ -104,7 +104,7 @@ COMMENT ON COLUMN onlyonce.lookups.incarnation IS 'instance/query/ordinal';
 COMMENT ON COLUMN onlyonce.lookups.batch IS 'the batch';
 COMMENT ON COLUMN onlyonce.lookups.lookup IS 'the lookup''s name';
 COMMENT ON COLUMN onlyonce.lookups.version IS 'the version of the Delta table; of a PostgreSQL table the number of a copy';
-COMMENT ON COLUMN onlyonce.lookups.table_id IS 'the id that the Delta table was made with: a table that is made anew at the same path has another; of a PostgreSQL table the hash of what is in the copy';
+COMMENT ON COLUMN onlyonce.lookups.table_id IS 'the id that the Delta table was made with: a table that is made again at the same path has another; of a PostgreSQL table the hash of what is in the copy';
 COMMENT ON COLUMN onlyonce.lookups.state IS 'of the batch: begun, committed';
 COMMENT ON COLUMN onlyonce.lookups.run_id IS 'the run (Airflow''s run id, or one of the shell)';
 COMMENT ON COLUMN onlyonce.lookups.begun_at IS 'when the batch was first begun';

@@ -82,7 +82,7 @@ CROSS JOIN LATERAL (
     -- With an upper bound the planner sees a small range, and uses an index.
     WHERE b.incarnation = l.incarnation AND b.batch_id > coalesce(s.upto, -1) AND b.batch_id <= last.batch_id AND b.state = 'committed') since
 WHERE l.kind = 'stream';
-COMMENT ON VIEW onlyonce.totals IS 'What the committed batches of each incarnation of each query came to, quick beside a log of any length: a gc run folds what is older than a day into sums.';
+COMMENT ON VIEW onlyonce.totals IS 'What the committed batches of each incarnation of each query came to, quick for a log of any length: a gc run folds what is older than a day into sums.';
 COMMENT ON COLUMN onlyonce.totals.pipeline IS 'the declared pipeline';
 COMMENT ON COLUMN onlyonce.totals.instance IS 'the pipeline on its stream, or one bounded run of it';
 COMMENT ON COLUMN onlyonce.totals.query IS 'receive, or the output';

@@ -62,7 +62,7 @@ def computed(row: dict[str, Any], sampled: int) -> dict[str, dict[str, Any]]:
         ),
         "cold_worker_bytes_fetched": (
             IDS * kept / partitions,
-            "the filters of its partition, once when it starts; later those that a collection has made anew",
+            "the filters of its partition, once when it starts; later those that a collection has made again",
         ),
     }
     return {name: {"value": round(value), "formula": formula} for name, (value, formula) in figures.items()}

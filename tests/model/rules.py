@@ -13,7 +13,7 @@ class Rules:
     found_unit_is_skipped                 a data unit that is there is compared and not written again
     older_sessions_are_ended              who raises an epoch ends the older drivers' sessions in that database first
     table_is_looked_at_first              a transaction that the Delta table has is not committed again
-    begin_asks_all                        a batch begins anew when no database has a unit of it
+    begin_asks_all                        a batch begins again when no database has a unit of it
     reset_asks_all                  a batch is withdrawn when no database has a unit of it
     fence_raised_in_all_before_relied_on  `onlyonce reset` raises the epoch in each database before it asks
     away_is_refusal                       a database that can't be asked is no "no"

@@ -27,7 +27,7 @@ def last(sales: DataFrame) -> DataFrame:
 
 def _unless(variable: str, sales: DataFrame) -> DataFrame:
     if kind := os.environ.get(variable):
-        raise getattr(errors, kind)(f"{variable} fails", hint="mend it")
+        raise getattr(errors, kind)(f"{variable} fails", hint="fix it")
     return per_shop(sales)
 
 

@@ -82,7 +82,7 @@ def check(winner: Winner, where: object, there: tuple[int, str]) -> None:
             f"(sha256 {there[1][:16]}…)",
             data=f"pane {winner.pane} of {winner.instance}, output {winner.output}, is not final; nothing was "
             "overwritten",
-            hint="somebody else has written there. Move that file away if it is not yours, then: onlyonce finalize",
+            hint="another program has written there. Move that file away if it is not yours, then: onlyonce finalize",
         )
 
 
@@ -92,7 +92,7 @@ def missing(winner: Winner, where: object) -> InvariantBroken:
         f"{where} is not there, and neither is {winner.name}: {winner.rows} rows of {winner.instance}, output "
         f"{winner.output}",
         data="the log says that they were written; the pane is not final",
-        hint="put the file back from a backup of the same moment; or, for a window: onlyonce backfill makes it anew",
+        hint="put the file back from a backup of the same moment; or, for a window: onlyonce backfill makes it again",
     )
 
 

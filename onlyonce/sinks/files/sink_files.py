@@ -438,7 +438,7 @@ class FilesWriter:
                 f"output {self._output.name}: format='text' writes one column of text, but there is "
                 f"{', '.join(field.simpleString() for field in lines)}",
                 data="nothing was written",
-                hint=f"let the transform give one text beside {OO_WINDOW}, or choose jsonl or csv",
+                hint=f"let the transform give one string column next to {OO_WINDOW}, or choose jsonl or csv",
             )
         return lines[0].name
 

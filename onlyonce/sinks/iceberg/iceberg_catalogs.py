@@ -80,7 +80,7 @@ def answering(where: str) -> Iterator[None]:
         yield
     except DENIED as error:
         raise Refused(
-            f"the Iceberg catalog lets nobody in to {where}: {_first(error)}",
+            f"the Iceberg catalog refuses each login to {where}: {_first(error)}",
             data="nothing of this was read or written",
             hint="see the credentials in pyiceberg's configuration, and what they may do",
         ) from error

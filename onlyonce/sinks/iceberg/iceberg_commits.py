@@ -241,7 +241,7 @@ def _put(table: Table, commit: Commit, written: Sequence[DataFile], instead_of: 
     specs = {file.spec_id for file in written} - {table.spec().spec_id}
     if specs:
         raise Retryable(
-            f"{table.location()} was partitioned anew while a batch was written",
+            f"{table.location()} was partitioned again while a batch was written",
             data="nothing of it is in the table",
             hint="run the same command again",
         )

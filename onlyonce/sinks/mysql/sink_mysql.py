@@ -188,7 +188,7 @@ class StoredInMySQL(Stored):
         return (
             "InnoDB purges replaced rows by itself; pages, the redo log and the binary log have them until they "
             "are written over (binlog_expire_logs_seconds); "
-            "statistics that ANALYZE TABLE keeps of columns (histograms) have values until it makes them anew"
+            "statistics that ANALYZE TABLE keeps of columns (histograms) have values until it makes them again"
         )
 
 

@@ -301,7 +301,7 @@ class BigQueryStreamTarget:
             self._new(unit)
             raise Unsent(
                 f"unit {unit}: its stream has {counted} rows of {number}",
-                hint="nothing to do: it is sent anew, in another stream; onlyonce deliver",
+                hint="nothing to do: it is sent again, in another stream; onlyonce deliver",
                 **WAITS,
             )
         self._commit(unit, name)
@@ -383,7 +383,7 @@ class BigQueryStreamTarget:
             )
         if not answer.commit_time and not answer.stream_errors:
             raise Retryable(
-                f"unit {unit}: nobody said when its stream was committed", data="its rows wait", hint="onlyonce deliver"
+                f"unit {unit}: the server names no commit time", data="its rows wait", hint="onlyonce deliver"
             )
 
     def _ask(self, request: Callable[[], T], unit: str, there: frozenset[str] = frozenset()) -> Any:

@@ -374,7 +374,7 @@ def raise_if_final(error: Exception, sink: KafkaSink) -> None:
         raise Refused(
             f"Kafka refuses what is sent to topic {sink.topic}: {told(str(error))}",
             data="the transaction was undone; its rows wait in the outbox, and all after them",
-            hint="mend the topic (is it there? may it be written? max.message.bytes?), then: onlyonce deliver",
+            hint="fix the topic (is it there? may it be written? max.message.bytes?), then: onlyonce deliver",
         ) from error
 
 

@@ -251,7 +251,7 @@ class SinkTable:
         added = [f for f in schema.fields if f.name not in self._sink.keys and f.name not in self._left_out()]
         if self._sink.write == "increment" and not added:
             raise Refused(
-                f"output {self._output.name}: beside its keys it has no number to add",
+                f"output {self._output.name}: apart from its keys it has no number to add",
                 hint="increment adds numbers to the row of their keys; for rows without any use write='upsert'",
             )
         if self._sink.write == "increment" and (

@@ -240,7 +240,7 @@ def new_incarnation(log: Log, driver: Driver) -> None:
 
 
 def anew(log: Log, driver: Driver) -> None:
-    """A batch that begins anew under a declaration that has no such sink any more."""
+    """A batch that begins again under a declaration that has no such sink any more."""
     begin(log, log.restart(driver), declaration_hash="d2")
 
 

@@ -186,7 +186,7 @@ def test_replaced_views_keep_a_teams_views_and_grants(log: Log, files: Path, dep
 def test_view_that_cannot_be_replaced_is_refused_with_its_dependents(
     log: Log, files: Path, depended_on: list[str]
 ) -> None:
-    """Nothing changes. Without them it is made anew, with our own views on it."""
+    """Nothing changes. Without them it is made again, with our own views on it."""
     before = Counter(log.rows(KEPT))
     path = files / "views" / "7_operation.sql"
     path.write_text(

@@ -40,7 +40,7 @@ def forgotten(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("lose", "says"),
-    [(vacuumed, "removed \\(VACUUM\\)"), (made_anew, "made anew"), (forgotten, "does not have it any more")],
+    [(vacuumed, "removed \\(VACUUM\\)"), (made_anew, "made again"), (forgotten, "does not have it any more")],
 )
 def test_a_version_is_there_until_it_is_lost_and_then_it_is_said_how(
     tmp_path: Path, lose: Callable[[Path], None], says: str

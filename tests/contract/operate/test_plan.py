@@ -137,7 +137,7 @@ def test_a_plan_that_was_carried_out_half_way_says_what_is_left(
 def test_a_batch_that_is_half_written_ends_as_it_was_declared_before_anything_is_done(
     log: Log, planned: Callable[[Pipeline], plan.Plan]
 ) -> None:
-    """Without a unit it begins anew; a new incarnation withdraws it, unless readers have seen of it; what has not changed has
+    """Without a unit it begins again; a new incarnation withdraws it, unless readers have seen of it; what has not changed has
     nothing to end."""
     ran(log, SHOP, "per_shop")
     ran(log, SHOP, "balance")

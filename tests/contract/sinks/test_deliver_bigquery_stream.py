@@ -170,7 +170,7 @@ def test_a_stream_with_a_part_of_the_rows_is_not_committed(box: Outbox, monkeypa
     """Requests of one attempt end within those of the next, as of another version: what lies over is refused as a
     whole.
 
-    It is sent anew.
+    It is sent again.
     """
     rows = sales(20)
     box.put(rows)

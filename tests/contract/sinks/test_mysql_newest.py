@@ -198,7 +198,7 @@ def test_two_versions_at_one_position_are_refused(there: There) -> None:  # noqa
 
 
 def test_a_table_of_that_name_that_is_somebody_elses_is_neither_written_nor_dropped(there: There) -> None:  # noqa: F811
-    """What the platform has made goes with the table beside it."""
+    """What the platform has made goes with the table next to it it."""
     there.rows("CREATE TABLE kept_deleted (k int)")
     with pytest.raises(Refused, match="there is a table kept_deleted, which is not the platform's"):
         Table(there, UPSERT).prepare()

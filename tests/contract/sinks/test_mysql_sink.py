@@ -197,7 +197,7 @@ def test_statistics_of_columns_keep_values_until_they_are_made_anew(there: There
 
     assert ["u17-secret" in one for one in (before, deleted, kept())] == [True, True, False]
     stays = StoredInMySQL(there.log.database, MySQL(table="kept", connection=VARIABLE)).stays()
-    assert "statistics that ANALYZE TABLE keeps of columns (histograms) have values until it makes them anew" in stays
+    assert "statistics that ANALYZE TABLE keeps of columns (histograms) have values until it makes them again" in stays
 
 
 def test_two_rows_with_the_same_keys_stop_an_upsert(there: There) -> None:

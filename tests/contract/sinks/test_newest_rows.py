@@ -168,7 +168,7 @@ def test_a_stored_row_with_a_null_in_its_order_is_the_older_of_equal_ones(log: L
 
 
 def test_a_table_of_that_name_that_is_somebody_elses_is_neither_written_nor_dropped(log: Log) -> None:
-    """What the platform has made goes with the table beside it."""
+    """What the platform has made goes with the table next to it it."""
     log.rows("CREATE SCHEMA results")
     log.rows("CREATE TABLE results.customers_deleted (key text)")
     with pytest.raises(Refused, match=r"there is a table results\.customers_deleted, which is not the platform's"):

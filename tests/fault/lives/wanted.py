@@ -24,7 +24,7 @@ NUMBERS = ("cents", "sales")
 def batches(case: Case) -> tuple[list[Records], Records]:
     """The files of a case, one batch each; and records that are invalid, until a reprocessing takes them in."""
     files = shop_oracle.sales(90, 3, seed=case.seed)
-    if case.life == "planned":  # whether late rows are in is a matter of when each window was made anew
+    if case.life == "planned":  # whether late rows are in is a matter of when each window was made again
         files = [[record for record in records if _near(record)] for records in files]
     if case.life != "reprocess":
         return files, []

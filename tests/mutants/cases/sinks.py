@@ -713,7 +713,7 @@ MUTANTS = (
     ),
     Mutant(
         "deleted-table-made-again",
-        "a table that was deleted is made anew, with the newest rows only",
+        "a table that was deleted is made again, with the newest rows only",
         "onlyonce/sinks/targets.py",
         Never("claimed", "made.at is not None and not _is_there(place)"),
         tests=(TARGETS + "test_a_table_that_was_deleted_is_not_made_again_without_a_word",),

@@ -1,4 +1,4 @@
-"""`events` compacted under real streams: whoever reads on, begins anew or computes again has each row once."""
+"""`events` compacted under real streams: whoever reads on, begins again or computes again has each row once."""
 
 from __future__ import annotations
 

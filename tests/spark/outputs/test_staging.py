@@ -17,7 +17,7 @@ OUTPUT = Output(name="picked", transform="a:b", sink=Delta(), stable_input=True)
 
 
 def test_rows_are_staged_again_if_the_function_has_changed(spark: SparkSession, tmp_path: Path) -> None:
-    """A batch without a unit begins anew under the changed declaration, with a new column and another type.
+    """A batch without a unit begins again under the changed declaration, with a new column and another type.
 
     Under one declaration the first rows stay.
     """

@@ -61,7 +61,7 @@ def test_a_drain_goes_on_with_the_other_outputs_and_ends_with_the_first_ones_err
 def test_a_long_run_keeps_the_others_up_and_its_row_names_what_stands_still(
     shop: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One output fails until it is mended: rounds go by, the others write what comes, the row has its error; then it is
+    """One output fails until it is fixed: rounds go by, the others write what comes, the row has its error; then it is
     up again by itself under its first epoch.
 
     One that is refused stays down, and is what the run ends with."""

@@ -47,7 +47,7 @@ def opened(log: Log, spark: Any) -> Table:
 
 
 def remembered(table: Table) -> dict[str, str]:
-    """What the table beside has, by key."""
+    """What the table next to it has, by key."""
     rows = DeltaTable(str(beside(table.path()))).to_pyarrow_table().to_pylist()
     found = {one["id"]: one["position"] for one in rows}
     assert len(found) == len(rows), "one row a key"

@@ -74,12 +74,12 @@ def test_sigterm_stops_it_also_where_ctrl_c_is_ignored(monkeypatch: pytest.Monke
 def test_after_a_failure_the_ui_stays_unless_exit_was_asked_for(
     options: list[str], times: int, monkeypatch: pytest.MonkeyPatch, stopped: list[str]
 ) -> None:
-    happens(monkeypatch, OnlyonceError("the run failed", hint="mend it"))
+    happens(monkeypatch, OnlyonceError("the run failed", hint="fix it"))
 
     result = CliRunner().invoke(app, options)
 
     assert result.exit_code == 1
-    assert result.stderr.splitlines() == ["the run failed", "  next: mend it"]
+    assert result.stderr.splitlines() == ["the run failed", "  next: fix it"]
     assert stopped == ["down"] * times
     assert ("still up: http://there" in result.stdout) == (times == 0)
 

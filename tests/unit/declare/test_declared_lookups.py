@@ -114,7 +114,7 @@ def test_a_pipeline_without_lookups_is_as_it_was_and_with_one_it_is_another() ->
 
 
 def test_another_table_is_a_change_that_needs_nothing() -> None:
-    """It needs nothing: what is written saw the old table, and a backfill makes it anew."""
+    """It needs nothing: what is written saw the old table, and a backfill makes it again."""
     before, after = (output_parts(pipeline(output(lookups=given)), "sums", {"sums": "f"}) for given in ((), CITIES))
     found = changes("sums", before, after)
     assert [(change.part, change.need) for change in found] == [("lookups of output sums", Need.NOTHING)]

@@ -70,7 +70,7 @@ def test_offsets_are_compared_by_the_hash_of_the_whole_file() -> None:
 
 @pytest.mark.parametrize("units", [0, 1, 4])
 def test_an_unchanged_declaration_goes_on(units: int) -> None:
-    """However many units have committed, nothing begins anew."""
+    """However many units have committed, nothing begins again."""
     assert check_declaration(PLAN, PLAN, units) is False
 
 

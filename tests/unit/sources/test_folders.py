@@ -79,7 +79,7 @@ def test_a_url_is_no_folder_of_the_state(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("path", ["in", "./in", "~/in", ""])
 def test_an_inbox_is_the_same_for_whoever_runs_it(where: str, path: str) -> None:
     """A relative one would be another for a DAG than for a person."""
-    with pytest.raises(Refused, match="is another folder for whoever runs it elsewhere"):
+    with pytest.raises(Refused, match="is another folder if it runs elsewhere"):
         TAKES[where](path)
 
 

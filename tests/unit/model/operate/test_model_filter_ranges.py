@@ -95,7 +95,7 @@ def test_a_block_is_made_again_when_it_has_a_chunk_that_is_not_in_its_filter(
 
 
 def test_a_block_that_the_floor_has_reached_is_not_made_again_and_goes_on_answering() -> None:
-    """Else each collection would make it anew."""
+    """Else each collection would make it again."""
     chunks = {bucket: {bucket: 5} for bucket in range(64)}
     known = collected(chunks, {}, 0, 64)
     assert known.keys() == {(0, 63)}
