@@ -225,7 +225,7 @@ def check_from_start(where: str, output: Output) -> None:
         return
     raise Refused(
         f"{where} has a state of its own, and a new incarnation would compute it from the start: what "
-        f"{type(output.sink).__name__} has of it can't be taken back",
+        f"{type(output.sink).__name__} has of it can't be withdrawn",
         data="nothing was changed; the rows that are written stay",
         hint="put its checkpoint back from a backup; or declare the output under another name, with a target of "
         "its own: it reads `events` from the start",
@@ -315,7 +315,7 @@ class Output:
     stable_input  stage the rows before they are written: for functions that are not deterministic
     late          'keep': late rows wait in `events` for a backfill. 'backfill': at the end of each run their windows
                   are recomputed with them, as by a backfill
-    on_backfill   what a backfill does if the sink's rows don't have their window and so can't be taken back: 'refuse'
+    on_backfill   what a backfill does if the sink's rows don't have their window and so can't be withdrawn: 'refuse'
                   the backfill, 'skip' this sink, 'resend' the new rows (an upsert overwrites the old rows; an external
                   sink receives the new rows under new keys), or 'correct' an increment: a second table keeps what each
                   window added, and the difference is added
@@ -633,7 +633,7 @@ def what_to_do(output: Output) -> str:
         return "replace"
     if output.on_backfill == "refuse":
         raise Refused(
-            f"output {output.name}: what it has {sink.write}ed can't be taken back, since its rows don't say their "
+            f"output {output.name}: what it has {sink.write}ed can't be withdrawn, since its rows don't say their "
             "window",
             data="nothing was written",
             hint="put window_start among the keys (of a new table), or declare what a backfill does: "
@@ -648,10 +648,10 @@ def what_to_do(output: Output) -> str:
 
 
 def _of_sent(output: Output) -> str:
-    """Return what a backfill does with an external sink, whose rows can't be taken back. Raise Refused."""
+    """Return what a backfill does with an external sink, whose rows can't be withdrawn. Raise Refused."""
     if output.on_backfill == "refuse":
         raise Refused(
-            f"output {output.name}: what it has sent ({output.sink.write}) can't be taken back",
+            f"output {output.name}: what it has sent ({output.sink.write}) can't be withdrawn",
             data="nothing was written or sent",
             hint="declare on_backfill='skip' to leave this sink as it is: it keeps the results of the stream; or "
             "'resend' to "

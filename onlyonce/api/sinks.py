@@ -315,7 +315,7 @@ class CustomSink:
 UnitSink = KafkaSink | CustomSink | BigQueryStream
 """The sinks behind the outbox that take whole units."""
 Sent = Webhook | BigQuery | BigQueryStream | KafkaSink | CustomSink
-"""The sinks behind the outbox: rows that were sent there can't be taken back."""
+"""The sinks behind the outbox: rows that were sent there can't be withdrawn."""
 
 
 def _check_table(kind: str, table: str) -> None:

@@ -161,7 +161,7 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
     ),
     "state, sent": (
         Need.NAME,
-        "Spark keeps the state and the timers of the processor as it was, and what is sent can't be taken back: a "
+        "Spark keeps the state and the timers of the processor as it was, and what is sent can't be withdrawn: a "
         "new output reads `events` from the start",
     ),
     "state or none": (

@@ -303,7 +303,7 @@ def _erase(
     if erasure.ids is not None:
         ids = erasure.ids
         Erasures(database).forget_ids(instance, ids)
-    passing("forget-after-beside")
+    passing("forget-after-copies")
     failed = []
     if erasure.spans:
         failed = _compute_again(database, pipeline, erasure, asked)

@@ -313,7 +313,7 @@ def test_a_wait_in_vain_fails_for_good_with_the_reason(run: Callable[..., Any]) 
 
 @pytest.mark.parametrize(
     "look, params, message",
-    [(Refused("can't be taken back"), NONE, "can't be taken back"), (None, TWO, "its Params name windows too")],
+    [(Refused("can't be withdrawn"), NONE, "can't be withdrawn"), (None, TWO, "its Params name windows too")],
 )
 def test_a_refusal_is_final_and_told_in_the_log(
     run: Callable[..., Any], look: Any, params: dict[str, Any], message: str, capfd: pytest.CaptureFixture[str]

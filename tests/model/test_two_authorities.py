@@ -175,7 +175,7 @@ def test_no_rule_can_be_left_out(rule: str) -> None:
 
 
 def test_a_failure_that_repeats_after_a_data_unit_of_another_sink_is_still_a_dead_end() -> None:
-    """What the rules of now leave open: the unit can't be taken back, and the rest of its batch can't be written."""
+    """What the rules of now leave open: the unit can't be withdrawn, and the rest of its batch can't be written."""
     found = explore(World((LOG, HERE), at_once=1, unfit=("here", 0)), NOW)
 
     assert_told(found, DEAD_END, "driver 1: commit unit 0/log/")

@@ -118,7 +118,7 @@ class OutboxWriter:
         return False
 
     def replace(self, batch: Batch, rows: DataFrame, content_of_rows: Content, span: Span) -> None:
-        """Raise InvariantBroken: what was sent can't be taken back.
+        """Raise InvariantBroken: what was sent can't be withdrawn.
 
         This is never called, since `what_to_do` refuses such a backfill, skips the sink, or lets it write new rows.
         """

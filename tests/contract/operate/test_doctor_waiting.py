@@ -147,7 +147,7 @@ OLD = "UPDATE onlyonce_private.outbox SET committed_at = committed_at - interval
 
 
 def test_rows_that_nobody_delivers_are_sent_with_yes_alone(platform: Log, endpoint: Endpoint) -> None:
-    """Sending can't be taken back. A row whose deliverer died between request and record waits like the others."""
+    """Sending can't be withdrawn. A row whose deliverer died between request and record waits like the others."""
     box, rows = Outbox(platform), sales(4)
     box.put(rows)
     fresh = waits()

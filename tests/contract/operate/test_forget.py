@@ -195,7 +195,7 @@ def reach(shop: Shop) -> backfills.Reach:  # noqa: F811
 
 POINTS = [
     "forget-after-begin", "forget-after-count", "remove-before-commit", "remove-after-commit", "forget-before-sweep", "forget-after-records",
-    "forget-before-file", "forget-after-files", "forget-after-beside", "forget-after-state", "forget-after-leftovers", "forget-before-end",
+    "forget-before-file", "forget-after-files", "forget-after-copies", "forget-after-state", "forget-after-leftovers", "forget-before-end",
 ]  # fmt: skip
 
 

@@ -15,7 +15,7 @@ FORGET = ("shop", "--where", f"shop = '{WHO}'", "--yes", "--master", "local[2]")
 FORGETTING = (
     "forget-after-begin", "forget-after-count", "remove-before-commit", "remove-after-commit", "forget-before-sweep", "forget-after-records",
     "forget-before-file", "forget-after-files", "backfill-after-begin", "delta-before-replace", "delta-after-replace", "backfill-before-end",
-    "backfill-after-end", "forget-after-beside", "forget-after-state", "forget-after-leftovers", "forget-before-end",
+    "backfill-after-end", "forget-after-copies", "forget-after-state", "forget-after-leftovers", "forget-before-end",
 )  # fmt: skip
 SHOPS = ("window_start", "shop", "sales", "cents")
 

@@ -53,7 +53,7 @@ def test_results_are_those_of_the_input_without_the_records_that_were_forgotten(
     platform.end_sessions()
 
     with monkeypatch.context() as armed:
-        armed.setattr(forget, "passing", _killed("forget-after-beside"))
+        armed.setattr(forget, "passing", _killed("forget-after-copies"))
         with pytest.raises(FailPoint):
             _forget()
     report = _forget()

@@ -94,7 +94,7 @@ def test_a_backfill_makes_stream_and_batch_equal_and_only_in_its_windows(
 
 def test_what_cannot_be_taken_back_is_refused_before_anything_is_written(platform: Platform) -> None:
     """An increment does not say its window: the whole backfill is refused, with the option that decides."""
-    with pytest.raises(Refused, match="can't be taken back") as refused:
+    with pytest.raises(Refused, match="can't be withdrawn") as refused:
         platform.backfill("shop", "--from", FIRST, "--to", LAST)
 
     assert "on_backfill='skip'" in refused.value.hint

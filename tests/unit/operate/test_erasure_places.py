@@ -65,7 +65,7 @@ def test_a_receipt_says_why_a_place_can_not_be_searched() -> None:
 def test_state_that_no_new_incarnation_replaces_has_its_own_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A key of a `Stateful` output to a target whose rows can't be taken back stays for as long as its processor keeps
+    """A key of a `Stateful` output to a target whose rows can't be withdrawn stays for as long as its processor keeps
     it."""
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
     state = Stateful(processor="m:P", keys="id", schema="id string", timers_within=timedelta(minutes=1))

@@ -122,12 +122,12 @@ def test_windows_that_touch_are_recomputed_together() -> None:
     ],
 )
 def test_rows_that_say_their_window_are_replaced_the_others_refused(sink: Delta | Postgres, does: str) -> None:
-    """What can't be taken back is refused, unless the declaration says what to do."""
+    """What can't be withdrawn is refused, unless the declaration says what to do."""
     plain = output(Fixed(timedelta(minutes=1)), sink=sink)
     if does == "replace":
         assert what_to_do(plain) == does
         return
-    with pytest.raises(Refused, match="can't be taken back"):
+    with pytest.raises(Refused, match="can't be withdrawn"):
         what_to_do(plain)
     assert what_to_do(output(Fixed(timedelta(minutes=1)), sink=sink, on_backfill="skip")) == "skip"
 

@@ -117,8 +117,8 @@ def test_what_cannot_work_is_refused_with_a_reason(declare: Callable[[], Any], w
 
 @pytest.mark.parametrize("sink", [HOOK, TABLE])
 def test_a_backfill_of_what_was_sent_is_refused_unless_it_is_declared(sink: Sent) -> None:
-    """Whatever its keys: it can't be taken back."""
-    with pytest.raises(Refused, match="can't be taken back") as refusal:
+    """Whatever its keys: it can't be withdrawn."""
+    with pytest.raises(Refused, match="can't be withdrawn") as refusal:
         what_to_do(output(sink))
 
     assert "on_backfill='skip'" in refusal.value.hint
@@ -134,7 +134,7 @@ def test_what_was_sent_is_sent_again_where_the_declaration_says_so(sink: Sent) -
 
 def test_window_keys_make_a_webhook_no_table() -> None:
     """Its rows say their window, and still are out of reach."""
-    with pytest.raises(Refused, match="can't be taken back"):
+    with pytest.raises(Refused, match="can't be withdrawn"):
         what_to_do(output(Webhook(url="https://a", keys=("window_start", "window_end"))))
 
 
