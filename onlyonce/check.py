@@ -341,8 +341,7 @@ class Checked:
 
     asked_spark   whether Spark had to be asked, and so was started
     wrong         output with a query of its own -> why its table, or the table of an output made from it, can't take
-                  its
-                  rows, or why one of its lookups can't be read. The others can run.
+                  its rows, or why one of its lookups can't be read. The others can run.
     """
 
     asked_spark: bool

@@ -91,11 +91,9 @@ class WorkingCopy:
     as Spark has written it. The store has the checkpoint; the copy is made again at each start, for this driver only.
 
     - `offsets/<n>` is put on condition that there is none, before the batch begins in the log: a replay by any driver
-      finds
-      the plan that the batch row rests on.
+      finds the plan that the batch row rests on.
     - `commits/<n>` is put after the batch has ended, and before the offsets of the next one. A driver that is killed
-      before
-      has left the log one batch ahead, as it may be (docs/specification/object-store.md).
+      before has left the log one batch ahead, as it may be (docs/specification/object-store.md).
 
     Only the last KEPT batches are kept, and up to AT_ONCE more for a while.
     """

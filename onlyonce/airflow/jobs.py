@@ -1,6 +1,6 @@
 """Run jobs that need no Spark as tasks, and decide what an error means for a task.
 
-An error means success, another try, or failure for good. The job runs in the worker's own process, and its report is
+Each error means another try or failure for good. The job runs in the worker's own process, and its report is
 written to the task's log. The DAGs of `onlyonce.airflow.dags` use these operators, and a team may use them in its own
 DAGs.
 """

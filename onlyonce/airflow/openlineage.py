@@ -50,7 +50,7 @@ def events_of_task(pipeline: Pipeline) -> Any:
 def places(pipeline: Pipeline) -> tuple[list[Place], list[Place]]:
     """Return the places that a pipeline reads, and the places that its outputs write.
 
-    Pure but for the home's folder.
+    Read only the settings and the environment variables that the sinks name.
     """
     views = [pipeline.of_source(name) for name in pipeline.sources] or [pipeline]
     return [place for view in views for place in _source(view)], [

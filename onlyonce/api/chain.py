@@ -94,7 +94,9 @@ def refuse_as_they_come(where: str, before: Output) -> None:
 
 
 def _of(made: Output, before: Output) -> Output:
-    """Return an output with its windows as a chain's, if it has its own windows."""
+    """Return the output with chained windows, if its windows differ from the upstream output's.
+
+    Equal windows need no chain: the output is made in the batches of the upstream output."""
     window = made.window.own if isinstance(made.window, Chained) else made.window
     if window is None or window == _plain(before.window):
         return made if window is made.window else _with(made, window)

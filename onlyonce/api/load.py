@@ -60,7 +60,7 @@ def check_following(pipelines: Sequence[Pipeline]) -> None:
             if name == one.name:
                 raise Refused(
                     f"{declared_at(one)}pipeline {one.name} reads what it writes, by way of "
-                    f"{', '.join(sorted(seen)) or 'nobody else'}",
+                    f"{', '.join(sorted(seen)) or 'no one else'}",
                     data="nothing was read or written",
                     hint="each of its runs would be the reason of the next: let one of them write elsewhere",
                 )
@@ -286,7 +286,7 @@ def parts(pipeline: Pipeline, query: str) -> dict[str, Any]:
 
 
 def _upstream(output: Output) -> str:
-    """Return what an output decides about the outputs made from its closed windows, except their windows."""
+    """Return the name and the functions' source of an upstream output; the chained window describes its windows."""
     return "\n".join(
         [output.name, *map(_source, functions(output)), *([_source(reject(output))] if output.reject else [])]
     )
@@ -318,7 +318,8 @@ def _file_of(named: Path) -> Path | None:
 
 
 def _import(path: Path) -> ModuleType:
-    # A user's transforms are in the folder of their declarations, or in the package that both belong to.
+    # A user's transforms are in the folder of their declarations, or in the package that both belong to. The
+    # reference pipelines are part of a package that is on the path already.
     for folder in {path.parent, _above_package(path)} if path.parent != settings.ROOT / "jobs" else ():
         if str(folder) not in sys.path:
             sys.path.insert(0, str(folder))
@@ -337,7 +338,7 @@ def _import(path: Path) -> ModuleType:
         ) from error
     except Exception as error:
         what = f"{errors.origin_in_file(error, path)}: {path.name} can't be loaded: {type(error).__name__}: {error}"
-        raise Refused(what, data=NOTHING_DONE, hint=_mend(error, path)) from error
+        raise Refused(what, data=NOTHING_DONE, hint=_hint(error, path)) from error
     finally:
         sys.modules.pop(spec.name, None)
     return module
@@ -354,8 +355,8 @@ def _above_package(path: Path) -> Path:
     return next(folder for folder in path.parents if not (folder / "__init__.py").is_file())
 
 
-def _mend(error: Exception, path: Path) -> str:
-    # If there is no folder `jobs`, the module that is not found is `jobs` itself.
+def _hint(error: Exception, path: Path) -> str:
+    # Only the first part is compared: without a folder `jobs` the error names `jobs`.
     old = isinstance(error, ModuleNotFoundError) and str(error.name).partition(".")[0] == "jobs"
     if old and "jobs.model" in path.read_text():
         return "declarations import the package now: from onlyonce import Pipeline, Output, Files, Delta, Fixed, …"

@@ -352,9 +352,8 @@ class Delta:
                catalog has this table under that name, and registers it if the name is free. A bounded run's table has
                no name
     delete_when    a boolean column of the rows, which is not stored: if it is true, the row of those keys is removed.
-                   The
-               key and its sequence_by stay in a second table, <path>_deleted, committed before the rows, so that no
-               older row comes back
+                   The key and its sequence_by stay in a second table, <path>_deleted, committed before the rows, so
+                   that no older row comes back
     """
 
     path: str | None = None
@@ -396,9 +395,8 @@ class Postgres:
                 position in a database's log. An older row that comes later changes nothing. For a history, the order
                 of the versions: a late version is inserted at its place
     delete_when     a boolean column of the rows, which is not stored: if it is true, the row with these keys is
-                    removed; in
-                a history its last version ends. The key and its sequence_by stay in <table>_deleted, in the same
-                transaction, so that no older row comes back
+                    removed; in a history its last version ends. The key and its sequence_by stay in <table>_deleted,
+                    in the same transaction, so that no older row comes back
     connection  the environment variable that holds the database's URL; by default the platform's database. An
                 incarnation that has written to one database is refused if the variable names another one later
     """

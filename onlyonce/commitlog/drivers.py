@@ -158,19 +158,19 @@ class LongRuns(Transactions):
         *,
         every: timedelta,
         beat: timedelta,
-        released: bool = False,
+        lock_is_free: bool = False,
     ) -> Taken:
         """Become the driver of the pipeline. If several drivers start at the same instant, one succeeds.
 
         `driver` is a name that no other driver has, so this driver recognises its own row after a lost answer.
-        Supersede a driver whose heartbeat has ended, or whose lock is `released`. Raise Superseded if another driver is
-        alive.
+        Supersede a driver whose heartbeat has ended, or that held the lock if `lock_is_free`. Raise Superseded if
+        another driver is alive.
         """
         do(self.connection, "long_runs", "add", instance=instance)
         known = LongRun(*tuple(ask(self.connection, "long_runs", "look_and_lock", instance=instance)[0]))
         if known.driver == driver:
             return Taken(instance, known.attempt)
-        refuse_beside(known, released=released)
+        refuse_beside(known, lock_is_free=lock_is_free)
         row = ask(
             self.connection, "long_runs", "take", instance=instance, run_id=run_id, driver=driver, every=every,
             lost_after=lost_after(beat),

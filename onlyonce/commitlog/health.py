@@ -109,13 +109,14 @@ class Health(Transactions):
                 continue
             epochs = {*filter(None, (batch.epochs or "").split(", ")), *(str(unit.epoch) for unit in there)}
             number, known = len(there), ", ".join(sorted(epochs, key=int)) or None
+            # Units in a sink's database don't say whether their driver lives: they count as those of ended drivers.
             found.append(replace(batch, epochs=known, units=batch.units + number, dead=batch.dead + number))
         return found, away
 
     @one_transaction
     def waits(self) -> Waits:
-        """Return what waits: lost long runs, outputs that are down, files, rows of the outbox, acknowledgements, real
-        time.
+        """Return what waits: lost long runs, outputs that are down, files, rows of the outbox, open subscriptions, and
+        input that a clock ahead of the time has registered.
         """
         return Waits(
             [LostLongRun(**row._mapping) for row in ask(self.connection, "doctor", "lost_long_runs")],

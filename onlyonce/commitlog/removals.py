@@ -260,7 +260,7 @@ class Removals(Transactions):
             raise Retryable(
                 f"old records of {instance} were removed from `events` meanwhile (keep_events)",
                 data="nothing of this reprocessing was begun",
-                hint="run the same command again: it reprocessings what is left",
+                hint="run the same command again: it reprocesses the remaining rows",
             )
 
     @one_transaction

@@ -45,7 +45,7 @@ class Reprocessings(Transactions):
 
     @one_transaction
     def committed(self, instance: str) -> dict[tuple[str, int], dict[str, str]]:
-        """Return the committed receive batches of an instance, each with the files that it could not read."""
+        """Return the receive batches whose rows may be reprocessed, each with the files that it could not read."""
         rows = ask(self.connection, "reprocess", "committed", instance=instance)
         return {(row.incarnation, row.batch_id): row.facts for row in rows}
 
@@ -83,12 +83,12 @@ class Reprocessings(Transactions):
             found = self.begun(instance)
             assert found is not None
             return found
-        gone = self.reprocessed(instance, kind)
-        if there or any(one.key in gone for one in sets):
+        claimed = self.reprocessed(instance, kind)
+        if there or any(one.key in claimed for one in sets):
             raise Retryable(
-                f"another release of {instance} came between",
-                data="nothing of this one was begun; the other's rows go in once, by the other",
-                hint="run the same command again: it reprocessings what is left",
+                f"another reprocessing of {instance} started first",
+                data="this reprocessing has claimed nothing; the other one puts its rows into the inbox once",
+                hint="run the same command again: it reprocesses the remaining rows",
             )
         Removals(self.connection).refuse_changed(instance, events_version)
         row = ask(
@@ -116,6 +116,7 @@ class Reprocessings(Transactions):
         done = put()
         passing("reprocess-after-put")
         do(self.connection, "reprocess", "end", reprocessing_no=reprocessing.number, **vars(done))
+        # A reason may quote a record that is erased later, so only its hash stays.
         do(self.connection, "reprocess", "hash_reasons", reprocessing_no=reprocessing.number)
         return True
 

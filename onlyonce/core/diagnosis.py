@@ -197,8 +197,8 @@ def _lost(row: LostLongRun, declared: Collection[str]) -> Finding:
         f"the long run of {name} is lost: the heartbeat of attempt {row.attempt} on {row.driver} ended "
         f"{_long(row.quiet_seconds)} ago, and it was not started again"
     )
-    data = "nothing is lost or doubled; what comes waits until a long run or a run takes it in"
-    # A run does not end a long run, so without the stop this finding would never go away.
+    data = "nothing is lost or doubled; what comes waits until a long run or a run once takes it in"
+    # A run once does not end a long run, so without the stop this finding would never go away.
     command = (
         f"onlyonce run {name} --continuous, or its DAG in the mode continuous. If it must not continue: "
         f"onlyonce stop {name} --shell, then onlyonce run {name}"

@@ -107,7 +107,7 @@ SHUT_OUT = (
     "ExpiredToken",
     "InvalidToken",
 )
-"""Error codes for a bucket or key that a store does not know (any more), whatever HTTP status comes with them."""
+"""Error codes of a missing bucket, an unknown key or a denied access, whatever their HTTP status."""
 AWAY = (
     "SlowDown",
     "ServiceUnavailable",

@@ -69,7 +69,7 @@ def closed_until(frontier: Frontier, window: Window, watermark_delay: Micros) ->
 
     - the max event time less the watermark delay;
     - if the input has ended, the end of the last window with data;
-    - after a watermark marker by silence, the end of the last window with data, but at most that close's clock bound.
+    - after a watermark marker by silence, the end of the last window with data, but at most that marker's clock bound.
 
     Bounds are whole milliseconds, as Spark's watermark. An end is rounded up, so that its window does close (a session
     may end at any microsecond); other bounds are rounded down. A join's windows also wait for their reach, except at

@@ -93,7 +93,7 @@ def first_cause(failures: Sequence[BaseException]) -> BaseException:
 class LongRun:
     """The last long run of a pipeline as the log has it.
 
-    `attempt` counts the drivers that took the row; `locked`: its driver holds a lock as long as it lives.
+    `attempt` counts the drivers that took the row; `uses_lock`: its driver took a lock that ends with its process.
     """
 
     instance: str
@@ -106,7 +106,7 @@ class LongRun:
     stop_asked: bool
     exit_code: int | None
     why: str | None
-    locked: bool = False
+    uses_lock: bool = False
 
     @property
     def alive(self) -> bool:
@@ -140,15 +140,16 @@ def refuse_with(**asked: bool) -> None:
         )
 
 
-def refuse_beside(known: LongRun | None, *, released: bool = False) -> None:
+def refuse_beside(known: LongRun | None, *, lock_is_free: bool = False) -> None:
     """Raise Superseded if a pipeline's long run is alive: no other driver may run the pipeline then.
 
-    `released`: the lock of the long run is free. So a driver that held it has ended, however young its heartbeat.
+    `lock_is_free`: no process holds the lock of the long run now. So a driver that took it has ended, however young
+    its heartbeat.
 
-    Each starting driver calls this, for a long run or a run. If two start at the same instant, the row's lock
+    Each starting driver calls this, for a long run or a run once. If two start at the same instant, the row's lock
     decides; the epoch fences any other case.
     """
-    if known is not None and known.alive and not (released and known.locked):
+    if known is not None and known.alive and not (lock_is_free and known.uses_lock):
         raise Superseded(
             f"{known.instance}: a long run is at work (attempt {known.attempt}, run {known.run_id}, on {known.driver})",
             data="nothing was started; what is in the inbox, and what comes, is taken in by that one",
@@ -191,7 +192,7 @@ def on_watch(known: LongRun | None) -> Watch:
 StandBy = Literal["wait", "take", "leave"]
 
 
-def standing_by(seen: LongRun | None, now: LongRun | None, *, released: bool) -> StandBy:
+def standing_by(seen: LongRun | None, now: LongRun | None, *, lock_is_free: bool) -> StandBy:
     """Return what a standby driver does. `seen`: the long run as it was when this driver started.
 
     It takes the place of a driver that has ended by itself, was killed or is lost. It leaves if a person has since
@@ -203,9 +204,9 @@ def standing_by(seen: LongRun | None, now: LongRun | None, *, released: bool) ->
     asked_before = (
         now.attempt == seen.attempt and seen.stop_asked
     )  # starting a driver while another one is stopping is intended
-    if (now.stopped or (released and now.stop_asked)) and not asked_before:
+    if (now.stopped or (lock_is_free and now.stop_asked)) and not asked_before:
         return "leave"
-    return "take" if not now.alive or (released and now.locked) else "wait"
+    return "take" if not now.alive or (lock_is_free and now.uses_lock) else "wait"
 
 
 def ending(known: LongRun) -> str:

@@ -18,7 +18,7 @@ from onlyonce.core.locations import Location
 from onlyonce.engine import callers, temporary
 from onlyonce.engine.options import options, spark_defaults, with_retries
 
-TOLD_BY_US = (
+SILENCED_LOGGERS = (
     "org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager", "org.apache.spark.util.Utils",
     "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution", "org.apache.spark.api.python.PythonRunner",
     "org.apache.spark.util.SparkUncaughtExceptionHandler",
@@ -37,20 +37,21 @@ def start(name: str, master: str | None = None) -> SparkSession:
         builder = builder.master(chosen)
     for key, value in _options(chosen).items():
         builder = builder.config(key, value)
+    # Other users of the machine can't connect to the ports of this driver's Python.
     callers.guard_accumulators()
     session = builder.getOrCreate()
     callers.guard(session.sparkContext._gateway)
     if level := session.conf.get("spark.log.level", None):
         session.sparkContext.setLogLevel(level)
     if settings.spark().spark_log is None:
-        _tell_once(session)
+        _silence_repeated(session)
     return session
 
 
 def _options(master: str) -> dict[str, str]:
     theirs = _theirs()
     ours = options(master, theirs)
-    if SparkContext._active_spark_context is None:  # otherwise this driver has its folder
+    if SparkContext._active_spark_context is None:  # later a folder for temporary files has no effect
         ours = temporary.added(master, ours, theirs)
         temporary.hold({**theirs, **ours})
     return ours
@@ -63,13 +64,13 @@ def _submitted() -> bool:
     return environment.variable("PYSPARK_GATEWAY_PORT") is not None
 
 
-def _tell_once(session: SparkSession) -> None:
+def _silence_repeated(session: SparkSession) -> None:
     """Silence Spark's own reports of errors: we report each once. With ONLYONCE_SPARK_LOG Spark reports them too."""
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger", "py4j.clientserver"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_news)
     log4j = session._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
-    for name in TOLD_BY_US:
+    for name in SILENCED_LOGGERS:
         log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
 
 

@@ -2,7 +2,7 @@
 unpacks, and copies of checkpoints.
 
 Each driver has its own folder below `<home>/tmp`, and holds a lock of the operating system on it for as long as its
-process incarnations. A killed driver loses its lock at that instant and leaves its folder. So each driver that starts
+process lives. A killed driver loses its lock at that instant and leaves its folder. So each driver that starts
 tries each folder's lock, and deletes a folder whose lock it gets. Age and process id don't matter.
 
 On a file system without locks, folders are never deleted.

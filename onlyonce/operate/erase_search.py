@@ -81,7 +81,8 @@ def rewrite_stored(database: Database) -> None:
     """Write the platform's tables from which an erasure deletes into new files.
 
     PostgreSQL leaves deleted rows on the pages of a table and of its indexes; VACUUM FULL makes new files without them.
-    Columns that have values of records have no statistics. Raise Retryable while an older transaction sees the rows.
+    Columns with values of records have no statistics, so only the tables are rewritten. Raise Retryable while an
+    older transaction sees the rows.
     """
     session = Session(database)
     try:
@@ -105,7 +106,7 @@ def _rewritten(connection: Connection) -> None:
 
 # The decoders: how each format is known, and what counts as a part that mentions a condition.
 #
-# - Parquet, known by `PAR1`: a part is a row, so also what its footer says of the rows.
+# - Parquet, known by `PAR1`: a part is a row. Least and largest values in its footer are values of rows.
 # - Avro, known by `Obj\x01`: a part is a record.
 # - Spark's state (changelog, delta, snapshot), known by `LZ4Block` or Zstandard: a part is the decompressed file.
 # - a snapshot of RocksDB, known as zip: a part is a file in it.
@@ -215,7 +216,7 @@ def _text(content: bytes, mentions: Mentions) -> int:
     is_text = line_values.is_utf8(string)
     if is_text and b"\0" in string:
         return _opaque(content, mentions)
-    # A line of any other text is a record by the rule of CSV too.
+    # Other files are split by the rule of CSV: without quotes, a record is a line.
     each = (one for _, one in file_bytes.count_records(io.BytesIO(string), records.DEFAULT))
     if is_text:
         return sum(mentions.in_string(one.decode()) for one in each)
@@ -262,16 +263,16 @@ NAME = (
     "a name is not ours to change, since the log of batches knows the file by it: rename or delete the file or folder"
 )
 STATE_STAYS = (
-    "the live state of a Stateful output. A new incarnation would write its rows to such a target again, so it stays "
-    "for as long as the processor keeps the key. Declare the output under another name with a target of its own, run "
-    "it, then delete this folder"
+    "the live state of a Stateful output. A new incarnation would write its rows to the output's target again, so it "
+    "stays for as long as the processor keeps the key. Declare the output under another name with a target of its own, "
+    "run it, then delete this folder"
 )
 OURS = {
     "checkpoints": "Spark deletes it once 100 later batches of this output have ended",
     "events": "the records are of other persons, or are in files of an attempt that may still be committed, which "
     "onlyonce gc deletes",
 }
-"""When a file in a folder of a pipeline's data is removed."""
+"""Why values stay in a folder of a pipeline's data, or when a file there is removed."""
 
 
 @dataclass(frozen=True)
@@ -391,8 +392,7 @@ def _no_link(file: File) -> File:
 # files, lines of logs.
 #
 # - Spark's state of an output: a new incarnation begins, which reads `events` without the records; checkpoints of
-#   closed
-#   incarnations are deleted.
+#   closed incarnations are deleted.
 # - Delta tables of outputs, and `events`: VACUUM removes all old versions of outputs at once; least and largest values
 #   are removed from the log.
 # - temporaries of a FileSink (`.pending`): deleted, unless an attempt may still commit them.
@@ -412,6 +412,7 @@ def refuse_leftovers(database: Database, pipeline: Pipeline, mentions: Mentions)
     """Raise Refused, with the date, if an output needs a new incarnation and `events` no longer reaches back to its
     start."""
     for output in _renewed(database, pipeline, mentions):
+        # Without `yes` it only checks.
         reset.new(f"{pipeline.name}/{output.name}", start=_start(output))
 
 
@@ -420,6 +421,7 @@ def remove_leftovers(
 ) -> None:
     """Remove everything that the section above lists, but nothing in the targets of outputs that are `left_out`."""
     for output in _renewed(database, pipeline, mentions):
+        # Without `yes` it only checks.
         reset.new(f"{pipeline.name}/{output.name}", yes=True, start=_start(output))
     passing("forget-after-state")
     _closed_checkpoints(database, pipeline, mentions)

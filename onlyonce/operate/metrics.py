@@ -28,7 +28,7 @@ log = structlog.get_logger()
 COMPARED = 100
 """How many of the last batches of each stage are compared with their units. The DAG `onlyonce_audit` compares all."""
 FRESH_SECONDS = 2.0
-"""The instruments of a gc run share a snapshot, which is this old at most."""
+"""All instruments of one collection of metrics share a snapshot, which is at most this old."""
 
 Row = Mapping[str, Any]
 
@@ -37,7 +37,7 @@ Row = Mapping[str, Any]
 class Metric:
     """An instrument, and the columns of a query of `sql/statements/metrics.sql` that are its values.
 
-    The row's own attributes are its labels.
+    Label each value with the LABELS columns of its row.
 
     columns    column → the attributes that it adds to the row's labels
     """

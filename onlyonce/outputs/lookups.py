@@ -46,6 +46,7 @@ def versions_of_next_batch(context: RunContext, query: Query, root: Output) -> R
     seen = tables.as_of(context.spark, lookups, versions)
     before = rows.get(number - 1)
     checked = before.lookups if before and before.declaration_hash == hash else fixed
+    # Keys of versions that the batch before has seen were checked then.
     tables.check_keys({name: lookups[name] for name in lookups if checked.get(name) != versions[name]}, seen)
     query.log.info(
         "lookups",

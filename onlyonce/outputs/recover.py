@@ -40,8 +40,8 @@ from onlyonce.outputs import query as outputs_query
 from onlyonce.outputs.results import Versions
 from onlyonce.receive import events as receive_events
 
-ANY_LIFE = ""
-"""Is the name of no incarnation. So `restart_without` leaves out the final windows of every incarnation."""
+NO_INCARNATION = ""
+"""Exclude no incarnation: `restart_without` then leaves out the final windows of all of them."""
 
 
 def finish(context: RunContext, query: Query, root: Output, number: int) -> None:
@@ -60,6 +60,7 @@ def finish(context: RunContext, query: Query, root: Output, number: int) -> None
             "change it",
         )
     plan = batch.plan
+    # Without an earlier batch, the incarnation's own start counts; -1: from the first version.
     between = closes_between(plan, _earlier(query, number), int(query.start_from.get(CLOSED_BY, -1)))
     context = lookups.versions_as_begun(context, query, root, plan.lookups, number)
     after = read_upto(plan.source_from) if plan.source_from else int(query.start_from.get(COUNTED_UPTO, -1))
@@ -145,7 +146,7 @@ def _closing(context: RunContext, query: Query, root: Output, kept: DataFrame, b
         # record still has a session of its own.
         inside = (end <= F.lit(closed)) if opened is None else (end <= F.lit(closed)) & (end > F.lit(opened))
         return result.filter(F.coalesce(F.when(F.spark_partition_id() >= 0, inside), F.lit(False)))
-    kept = events.restart_without(context, query, root, kept, ANY_LIFE)
+    kept = events.restart_without(context, query, root, kept, NO_INCARNATION)
     return results.applied(context, root, kept.filter(end <= F.lit(closed)))
 
 

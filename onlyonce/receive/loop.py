@@ -2,7 +2,7 @@
 
 docs/specification/receive-batch.md has the steps of a batch. Exactly once takes one exchange, one pass and one Delta
 commit for each batch. At-least-once mode and ids by position are in `at_least_once`. Between two batches receive merges
-the catalog, and watermark markers the input if it has ended or is silent.
+the id catalog. If the input has ended or is silent, it writes a watermark marker.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ log = structlog.get_logger()
 
 
 def merge_catalog(database: Database, driver: Driver, instance: str, plan: Plan) -> int:
-    """Merge the chunks that the committed batch of this plan has made too many; return the number of ids written again.
+    """Merge the levels that have too many chunks after this plan's committed batch; return the number of ids rewritten.
 
-    If the database refuses or is too busy, the next batch or the next gc run merges them. While a collector works,
+    If the database refuses or is too busy, the next batch or the next gc run merges them. While a gc run works,
     nothing is merged. Raise Superseded, or InvariantBroken for chunks that don't add up.
     """
     merged = 0
@@ -107,7 +107,7 @@ def begin(context: RunContext) -> None:
         exchange.clear_blocks(context.blocks, query.driver.epoch)
     events.make(context.spark, context.events, context.pipeline)
     if _marker_is_open(context, query):
-        _write_marker(context, query, "silent", Frontier())  # the log has the frontier of this close already
+        _write_marker(context, query, "silent", Frontier())  # the log has the marker's own frontier
 
 
 def register(context: RunContext) -> int:
@@ -160,7 +160,7 @@ def idle(context: RunContext) -> None:
     query = context.open_query("receive")
     if not context.pipeline.sources or looked_idle(context, query.database) is None:
         return
-    with context.receiving:  # no batch comes between the check and its close
+    with context.receiving:  # no batch comes between the check and its marker
         after = looked_idle(context, query.database)
         if after is not None:
             _write_marker(context, query, "idle", *after)
@@ -193,6 +193,7 @@ def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: i
     plan = _plan(
         context, query, batch_id, listed, context.corrected.of(source.manifest, listed.batch_no, listed.seen_at)
     )
+    # Rows of a bounded run get an empty frontier, so none is late; otherwise they get the committed one.
     known = Frontier() if context.bounded else None
     if plan.mode == EXACTLY_ONCE:
         at_least_once.catch_up_catalog(query.database, query.driver, context.instance, context.events, context.pipeline)
@@ -208,7 +209,7 @@ def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: i
     if listed.empty or listed.batch_no <= query.start_from.get(AFTER_BATCH_NO, NO_BATCH):
         _skip(query, batch)
         return None
-    lines, must = listed.lines(batch.plan.facts)
+    lines, expected_reads = listed.lines(batch.plan.facts)
     commit = tables_commit.Commit(
         stored_names.transaction(query.incarnation, stored_names.EVENTS_BY), batch_id,
         stored_names.receive_note(query.incarnation, batch_id), query.driver.epoch,
@@ -219,7 +220,7 @@ def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: i
     )
     version = own_tables.exactly(context.events, written)
     passing("receive-after-delta")
-    _end(context, query, batch, must, version)
+    _end(context, query, batch, expected_reads, version)
     passing("receive-after-end")
     return None if batch.without_catalog else batch.plan
 
@@ -249,14 +250,14 @@ def _plan(context: RunContext, query: Query, batch_id: int, listed: all_sources.
     )
 
 
-def _end(context: RunContext, query: Query, batch: Batch, must: Callable[[int], int], version: int) -> None:
+def _end(context: RunContext, query: Query, batch: Batch, expected_reads: Callable[[int], int], version: int) -> None:
     passing("receive-before-end")
     if batch.without_catalog:
         total = at_least_once.end(
-            query.database, query.driver, batch, context.events, must, version, bounded=context.bounded
+            query.database, query.driver, batch, context.events, expected_reads, version, bounded=context.bounded
         )
     else:
-        read = must(Batches(query.database).fated(batch.plan))
+        read = expected_reads(Batches(query.database).fated(batch.plan))
         total = Batches(query.database).end_receive(query.driver, batch, read, version, bounded=context.bounded)
     unit = f"{query.incarnation}/{batch.plan.batch_id}"
     query.log.info("batch committed", unit=unit, **total)
@@ -272,6 +273,7 @@ def _silence(context: RunContext, now: Frontier) -> Frontier | None:
 
 
 def _closes_more(context: RunContext, now: Frontier, after: Frontier, reached: Micros | None) -> bool:
+    """Return whether the marker closes a window that may have records; `limit` is the end of the last such window."""
     for output in context.pipeline.roots():
         if output.window is not None and reached is not None:
             watermark_delay = micros(output.watermark_delay)
@@ -295,12 +297,14 @@ def _write_marker(
     docs/specification/watermark-marker.md. A watermark marker is never within a batch of receive.
     """
     with context.receiving:
+        # An open marker of an earlier driver is finished first: its values replace the arguments.
         number, kind, after = WatermarkMarkers(query.database).begin(query.driver, kind, after, progress)
         passing("marker-after-begin")
         app_id = stored_names.transaction(query.incarnation, stored_names.MARKER_BY)
         commit = tables_commit.Commit(
             app_id, number, stored_names.numbered(app_id, number), query.driver.epoch, after.content
         )
+        # Control rows of a marker have a negative number, so they differ from those of each batch.
         version = events.add_control(context.events, commit, query.incarnation, -number, after, datetime.now(UTC))
         passing("marker-after-delta")
         WatermarkMarkers(query.database).end(query.driver, number, version)

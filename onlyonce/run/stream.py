@@ -88,9 +88,9 @@ def wait_for_turn(database: Database, instance: str, place: Place) -> bool:
     seen = LongRuns(database).look(instance)
     told = False
     while True:
-        released = place.ours()
+        lock_is_free = place.ours()
         now = LongRuns(database).look(instance)
-        what = standing_by(seen, now, released=released)
+        what = standing_by(seen, now, lock_is_free=lock_is_free)
         if what != "wait":
             log.info("stood by", then=what)
             if what == "leave":
@@ -189,8 +189,8 @@ def held_long_run(
     name = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:6]}"
     beat = timedelta(seconds=settings.heartbeat_seconds())
     place = place or Place(database, instance)
-    released = place.ours()
-    taken = LongRuns(database).take(instance, run_id, name, every=every, beat=beat, released=released)
+    lock_is_free = place.ours()
+    taken = LongRuns(database).take(instance, run_id, name, every=every, beat=beat, lock_is_free=lock_is_free)
     mine = LongRun(database, taken, place)
     mine.start()
     log.info("long run begun", attempt=taken.attempt, driver=name)

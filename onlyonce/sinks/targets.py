@@ -84,6 +84,7 @@ def claimed(context: RunContext, output: Output) -> Iterator[None]:
 
 
 def _database(variable: str | None) -> str:
+    """Return the identity of the database that a variable names, whatever its address."""
     return Targets(Database(units.url_of(variable))).database()
 
 
@@ -113,8 +114,8 @@ def _is_there(place: Place) -> bool:
 def _table_id(place: Place) -> str | None:
     """Return the id that a Delta or Iceberg table got when it was made; None for other places.
 
-    A database's table has no lasting id: if its owner rewrites or restores the table, the oid changes. Its units are in
-    the same database, and an existing unit is never written again, whatever happened to the rows.
+    A database's table has no lasting id: a rewrite or restore changes its oid. Its units are in the same database
+    and are never written again, so none is needed.
     """
     if place.kind == "delta":
         at = settings.table_location(place.where)
@@ -195,8 +196,8 @@ class SinkWriter(Protocol):
     def write(self, batch: Batch, rows: DataFrame, content: Content) -> int:
         """Commit the rows of a batch as units. Rows that are already written are compared, not written again.
 
-        Write the rows of an at-least-once batch plainly, and return how many the target now has once more than it
-        should.
+        Write the rows of an at-least-once batch without units, and return how many rows the target has one time too
+        often.
         """
 
     def landed(self, plan: Plan) -> bool:

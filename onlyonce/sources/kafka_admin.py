@@ -153,7 +153,7 @@ def _told(source: Kafka, error: Py4JJavaError) -> Refused | Retryable:
         causes.append(causes[-1].getCause())
     kinds = [cause.getClass().getSimpleName() for cause in causes]
     message = str(causes[-1].getMessage())
-    # A certificate without a trusted issuer is reported by the layers below, in their own words.
+    # A TLS layer may report an untrusted certificate in its own words, so all causes are searched.
     refused = [kind for kind in kinds if any(mark in kind for mark in ("Authentication", "Authorization", "Config"))]
     if refused:
         return Refused(
@@ -224,18 +224,17 @@ def read_values(spark: SparkSession, source: Kafka, ranges: list[Range]) -> Data
     stays whole; `source_kafka` takes it apart. A message is `invalid` if a declared key or header is not UTF-8.
     """
     files = F.create_map(*[F.lit(x) for one in ranges for x in (one.part, record_id.of_file(one.place))])
-    packed = {"value": VALUE, "key": KEY}
-    packed = {part: name for part, name in packed.items() if part in source.schema_ids}
+    with_schema = {part: name for part, name in (("value", VALUE), ("key", KEY)) if part in source.schema_ids}
     # Some producers end a value with a line feed.
     value = F.rtrim(F.col("value").cast("string"), F.lit("\r\n"))
     beside = {name: _header(name) for name in source.headers}
     if isinstance(source.key, str):
         beside = {source.key: F.col("key").cast("string"), **beside}
-    sized = [F.col("value"), *([F.col("key")] if "key" in packed else []), *beside.values()]
+    sized = [F.col("value"), *([F.col("key")] if "key" in with_schema else []), *beside.values()]
     size: Column = sum((F.coalesce(F.octet_length(text), F.lit(0)) for text in sized), F.lit(0))
     over = size > source.max_record_bytes
     bad = F.when(over, _too_large(source, size)).when(F.col("value").isNull(), F.lit(TOMBSTONE))
-    if "value" in packed:
+    if "value" in with_schema:
         value = F.when(over, F.hex(F.substring("value", 1, core_records.BEGINNING // 2))).otherwise(F.lit(""))
     else:
         value = F.when(over, F.substring(value, 1, core_records.BEGINNING)).otherwise(value)
@@ -250,7 +249,7 @@ def read_values(spark: SparkSession, source: Kafka, ranges: list[Range]) -> Data
         files[F.col("partition")].alias("oo_file"),
         F.col("offset").alias("oo_position"),
         *[F.when(~over, beside[name]).alias(f"{BESIDE}{name}") for name in source.beside if name in beside],
-        *[F.when(~over, F.col(part)).alias(name) for part, name in packed.items()],
+        *[F.when(~over, F.col(part)).alias(name) for part, name in with_schema.items()],
     )
 
 

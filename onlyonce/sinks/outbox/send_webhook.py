@@ -101,8 +101,9 @@ class _Stream(httpcore.NetworkStream):
 
 
 AHEAD = 1000
+"""The least number of rows that are read from the outbox at once."""
 WAVES = 4
-"""The least number of rows begun for each running request.
+"""For each open request at least this many rows are begun.
 
 More rows save statements, but a crash leaves more unanswered.
 """
@@ -122,6 +123,7 @@ class WebhookSender:
     def __init__(self, sink: Webhook, output: str, url: str, client: httpx.Client, secret: bytes | None = None) -> None:
         self._url, self._client, self._output, self._secret = httpx.URL(url), client, output, secret
         self._seconds = sink.timeout.total_seconds()
+        # How many requests may be begun whose answers are not in the log yet.
         self.under_way = sink.at_once * -(-WAVES // sink.batch)
         self.ahead = max(AHEAD, WAVES * self.under_way * sink.batch)
         self.room = Room(sink.batch, REQUEST_BYTES)

@@ -41,7 +41,7 @@ from onlyonce.sinks.postgres import postgres_rows
 
 RESULT = "partition int, rows long"
 AT_A_TIME = 1 << 20
-"""Bytes that COPY requests; psycopg2's 8,192 are a call for some thirty rows."""
+"""Bytes that COPY requests at a time; the default of 8,192 holds about thirty rows."""
 
 UPDATES = {
     "upsert": "{column} = excluded.{column}",
@@ -143,7 +143,7 @@ def _settle(work: Work, tally: Tally) -> None:
 
 
 def put_rows(connection: Connection, work: Work, batches: Batches) -> None:
-    """Write rows as the sink declares it, in the caller's transaction: a unit, or plainly (`sink_postgres.write_rows`).
+    """Write rows as the sink declares it, in the caller's transaction, with or without a unit.
 
     Raise Refused for rows that the table can't hold, and InvariantBroken for two rows of the same keys.
     """
@@ -155,13 +155,14 @@ def put_rows(connection: Connection, work: Work, batches: Batches) -> None:
         raise Refused(
             f"unit {work.unit}: {work.schema}.{work.table} can't hold its rows: {connect.first_line(error)}",
             data="nothing of this unit was written",
-            hint="make the transform's rows fit the table (a null key, a number out of range, a NUL sign in a "
-            "text, a key too long), "
+            hint="make the transform's rows fit the table (a null key, a number out of range, a NUL character in a "
+            "string, a key too long), "
             "or change the table, its constraints or its triggers; the committed units of this batch wait for the rest",
         ) from error
 
 
 def _write(connection: Connection, work: Work, batches: Batches) -> None:
+    """Write rows by the sink's `write`: sums by window, replaced windows, appends, a history, upserts or increments."""
     cursor = connection.connection.cursor()
     first = next(batches, None)
     if work.by_window:
@@ -186,11 +187,11 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
         _fill(cursor, work, names["target"], first, batches)
         passing("postgres-unit-after-rows")
         return
-    versions = work.write == sinks.HISTORY
-    needed = (*work.keys, stored_names.VALID_FROM) if versions else ()
+    is_history = work.write == sinks.HISTORY
+    needed = (*work.keys, stored_names.VALID_FROM) if is_history else ()
     postgres_rows.stage_newest(cursor, names["target"], columns, work.keys, work.sequence_by, work.delete_when, *needed)
     arrived = _fill(cursor, work, sql.Identifier("arriving"), first, batches)
-    if versions:
+    if is_history:
         with postgres_rows.one_a_place(work.unit, (*work.keys, *work.sequence_by)):
             dropped = postgres_rows.write_history(
                 cursor, (work.schema, work.table), columns, work.keys, work.sequence_by, work.delete_when, types
@@ -226,9 +227,10 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
                 ),
             )
         cursor.execute(merge)
+    # Each row that PostgreSQL did not write must be explained by a newer row, an existing row or a sum.
     if (written := cursor.rowcount) != arrived:
         order = work.sequence_by or ((WINDOW_END, WINDOW_START) if later else ())
-        if order or not updates:  # a row that is older, or that exists already, is left out
+        if order or not updates:  # an older or existing row is left out
             _refuse_dropped(
                 work, postgres_rows.unwritten_keys(cursor, names["target"], work.keys, order, work.delete_when, types)
             )
@@ -363,7 +365,7 @@ class PinnedUnits:
         passing("postgres-after-units")
 
     def end(self, scope: Scope, batch: Batch, authority: str) -> None:
-        """Copy another authority's units to the platform's log, and check that all partitions are there."""
+        """Copy the units of a sink's own database to the platform's log, and check that all partitions are there."""
         plan = batch.plan
         if authority != "platform":
             for unit in Units(self.database).of_batch(plan.incarnation, plan.batch_id):

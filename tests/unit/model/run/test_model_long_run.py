@@ -54,16 +54,16 @@ def test_nothing_drives_beside_a_living_one() -> None:
 
 def test_a_driver_whose_lock_is_released_stops_nobody_however_young_its_heartbeat() -> None:
     """One of an older version has no lock, so only its heartbeat says that it has ended."""
-    refuse_beside(replace(ALIVE, locked=True), released=True)
+    refuse_beside(replace(ALIVE, uses_lock=True), lock_is_free=True)
     with pytest.raises(Superseded):
-        refuse_beside(replace(ALIVE, locked=False), released=True)
+        refuse_beside(replace(ALIVE, uses_lock=False), lock_is_free=True)
 
 
-HELD = replace(ALIVE, locked=True)
+HELD = replace(ALIVE, uses_lock=True)
 
 
 @pytest.mark.parametrize(
-    "seen, now, released, does",
+    "seen, now, lock_is_free, does",
     [
         (None, None, True, "take"),
         (LOST, LOST, False, "take"),
@@ -71,9 +71,9 @@ HELD = replace(ALIVE, locked=True)
         (HELD, HELD, False, "wait"),
         (HELD, replace(HELD, stop_asked=True), False, "wait"),
         (HELD, HELD, True, "take"),  # killed
-        (HELD, ended(75, locked=True), True, "take"),
+        (HELD, ended(75, uses_lock=True), True, "take"),
         (HELD, replace(HELD, quiet=lost_after(BEAT)), False, "take"),  # it hangs, and holds its lock
-        (HELD, ended(0, locked=True), True, "leave"),
+        (HELD, ended(0, uses_lock=True), True, "leave"),
         (HELD, replace(HELD, stop_asked=True), True, "leave"),  # killed while it was stopping
         (HELD, replace(HELD, attempt=4), False, "wait"),  # another was quicker
         (HELD, ended(0, attempt=4), True, "leave"),  # whichever was at work meanwhile
@@ -82,9 +82,9 @@ HELD = replace(ALIVE, locked=True)
     ],
 )
 def test_a_driver_that_stands_by_takes_the_place_of_one_that_nobody_stopped(
-    seen: LongRun | None, now: LongRun | None, released: bool, does: str
+    seen: LongRun | None, now: LongRun | None, lock_is_free: bool, does: str
 ) -> None:
-    assert standing_by(seen, now, released=released) == does
+    assert standing_by(seen, now, lock_is_free=lock_is_free) == does
 
 
 @pytest.mark.parametrize("known", [None, LOST, ended(0), ended(75), ended(64), replace(LOST, stop_asked=True)])
