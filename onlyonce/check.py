@@ -15,37 +15,54 @@ import difflib
 import hashlib
 import json
 import os
+import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import structlog
 from deltalake.exceptions import DeltaError
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from onlyonce import settings
 from onlyonce.api import functions, identity, load, sinks
 from onlyonce.api.declaration import declared_at
 from onlyonce.api.outputs import check_rows
-from onlyonce.api.pipeline import Delta, Iceberg, MySQL, Output, Pipeline, Postgres, target
+from onlyonce.api.pipeline import (
+    BigQuery,
+    BigQueryStream,
+    CustomSink,
+    Delta,
+    Iceberg,
+    KafkaSink,
+    MySQL,
+    Output,
+    Pipeline,
+    Postgres,
+    Sent,
+    target,
+)
+from onlyonce.api.resolve import named_variables
 from onlyonce.commitlog import units
 from onlyonce.commitlog.batches import Batches, Received
 from onlyonce.commitlog.removals import Removals
 from onlyonce.core import column_types, errors, retention, stored_names
 from onlyonce.core.errors import OnlyonceError, Refused
 from onlyonce.core.ownership import Place
-from onlyonce.core.runs import Report
+from onlyonce.core.runs import Report, first_line
 from onlyonce.core.stored_names import OO_WINDOW
 from onlyonce.database.connect import Database
 from onlyonce.engine import driver_rows, session
 from onlyonce.engine.failures import translate
+from onlyonce.environment import variable
 from onlyonce.failpoints import passing
 from onlyonce.lookups import tables
 from onlyonce.outputs import function, query, results, windows
@@ -54,6 +71,7 @@ from onlyonce.sinks.delta import sink_delta
 from onlyonce.sinks.mysql.mysql_table import MySQLTable, database_of
 from onlyonce.sinks.postgres.postgres_table import SinkTable
 from onlyonce.tables import opening
+from onlyonce.unexpected import extra_of
 
 NOTHING = "nothing was read or written"
 
@@ -71,6 +89,48 @@ def check_keys(output: Output, columns: list[str]) -> None:
                 data=NOTHING,
                 hint=f"{guess}choose one of: {', '.join(columns)}",
             )
+
+
+NOT_IN_DELTA = re.compile(r"[ ,;{}()\n\t=]")
+
+
+def check_column_names(output: Output, schema: StructType) -> None:
+    """Raise Refused for a column, or a field of a struct, with a name that no Delta table can have."""
+    wrong = next(filter(NOT_IN_DELTA.search, _names(schema)), None) if isinstance(output.sink, Delta) else None
+    if wrong is not None:
+        raise Refused(
+            f"{declared_at(output.sink) or declared_at(output)}output {output.name}: {output.made_by} gives the column "
+            f"{wrong!r}, and a Delta table can't have the character {NOT_IN_DELTA.search(wrong)[0]!r} in a name",  # type: ignore[index]
+            data=NOTHING,
+            hint="give it another name: F.count('*').alias('records'), or withColumnRenamed",
+        )
+
+
+def _names(kind: DataType) -> Iterator[str]:
+    if isinstance(kind, StructType):
+        for field in kind.fields:
+            yield field.name
+            yield from _names(field.dataType)
+    elif isinstance(kind, ArrayType):
+        yield from _names(kind.elementType)
+    elif isinstance(kind, MapType):
+        yield from _names(kind.keyType)
+        yield from _names(kind.valueType)
+
+
+def check_schemas(pipeline: Pipeline) -> None:
+    """Raise Refused, at the declaration, for a schema that Spark can't read. It needs a session."""
+    for one in (pipeline, *map(pipeline.of_source, pipeline.sources)):
+        try:
+            session.schema_of(one.schema)
+        except PySparkException as error:
+            source = f", source {one.part.name}" if one.part else ""
+            raise Refused(
+                f"{declared_at(pipeline)}pipeline {pipeline.name}{source}: Spark can't read the schema: "
+                f"{first_line(error)}",
+                data=NOTHING,
+                hint="correct the schema; a name with other characters than a-z, 0-9 and _ needs `…` around it",
+            ) from error
 
 
 # The columns that a query's functions return: each is called on frames without rows, once as in a backfill, once as in
@@ -372,11 +432,49 @@ def check_pipeline(pipeline: Pipeline, session: Callable[[], SparkSession]) -> C
     outputs = [output for output in pipeline.outputs if output.name in schemas]
     for output in outputs:
         check_keys(output, schemas[output.name].names)
+        check_column_names(output, schemas[output.name])
         check_rows(output, {field.name: field.dataType.simpleString() for field in schemas[output.name].fields})
     wrong = wrong_tables(pipeline, schemas) | wrong
     if known is None and len(outputs) == len(pipeline.outputs):
         keep_check(pipeline, key_of_check(pipeline), {name: schema.jsonValue() for name, schema in schemas.items()})
     return Checked(known is None, wrong)
+
+
+SENT_BY: dict[type, str] = {
+    KafkaSink: "confluent_kafka",
+    BigQuery: "google.cloud.bigquery",
+    BigQueryStream: "google.cloud.bigquery_storage_v1",
+}
+"""The package with which `onlyonce deliver` sends to a sink."""
+
+
+def undeliverable(pipeline: Pipeline) -> list[str]:
+    """Return what a delivery of the pipeline's outbox would lack here: packages and variables.
+
+    No mistake, since `onlyonce deliver` may run on another machine.
+    """
+    found = []
+    for output in pipeline.outputs:
+        sink = output.sink
+        if not isinstance(sink, Sent) or isinstance(sink, CustomSink):
+            continue
+        lacking = [f"the variable {name} is not set" for name in sorted(named_variables(sink)) if not variable(name)]
+        module = SENT_BY.get(type(sink))
+        if module and not _is_installed(module):
+            lacking.append(f"the package {module} is not installed (pip install '{extra_of(module)}')")
+        found += [
+            f"{declared_at(sink)}output {output.name}: {one}: its rows wait in the outbox until `onlyonce deliver` "
+            "runs where it is"
+            for one in lacking
+        ]
+    return found
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # a package above it
+        return False
 
 
 def wrong_tables(pipeline: Pipeline, schemas: Mapping[str, StructType]) -> dict[str, BaseException]:
@@ -395,6 +493,7 @@ def _asked(pipeline: Pipeline, spark: SparkSession) -> tuple[dict[str, StructTyp
     from onlyonce.lookups import tables as of_lookups
     from onlyonce.sources.values import parse
 
+    check_schemas(pipeline)
     for name in pipeline.sources:
         parse.check_mapping(spark, pipeline.of_source(name))
     found, wrong = dict[str, StructType](), dict[str, BaseException]()

@@ -49,14 +49,20 @@ def missing_extra(error: ModuleNotFoundError) -> Refused | None:
     Then the missing module is a bug, or the user's own.
     """
     name = error.name or ""
-    extra = next((extra for module, extra in BROUGHT_BY.items() if f"{name}.".startswith(f"{module}.")), None)
+    extra = extra_of(name)
     if extra is None:
         return None
     return Refused(
         f"the package {name} is not installed here",
         data="nothing was read or written",
-        hint=f"pip install '{DISTRIBUTION}[{extra}]'",
+        hint=f"pip install '{extra}'",
     )
+
+
+def extra_of(name: str) -> str | None:
+    """Return the distribution with the extra that installs a module; None if no extra has it."""
+    extra = next((extra for module, extra in BROUGHT_BY.items() if f"{name}.".startswith(f"{module}.")), None)
+    return extra and f"{DISTRIBUTION}[{extra}]"
 
 
 USAGE = 2

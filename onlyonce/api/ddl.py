@@ -67,6 +67,10 @@ OTHER_NAMES = {
 """The names of types in other systems."""
 SAME_TYPE = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint", "real": "float"}
 _QUOTED = re.compile(r"\s*`((?:[^`]|``)+)`\s*:?\s*(.*?)\s*", re.DOTALL)
+_COLUMN = re.compile(r"\s*`?(\w+)`?[\s:]+(\w+)")
+"""What looks like the next column."""
+AFTER_A_TYPE = ("not", "comment", "collate", "default")
+"""The words that may stand behind a type."""
 _TYPE = re.compile(r"\s*(\w+)\s*(?:([<(])(.*)[>)])?(.*)", re.DOTALL)
 
 
@@ -111,6 +115,12 @@ def _check(column: str, kind: str) -> None:
             f"{column} has the type {kind.strip()!r}, which Spark does not have",
             data="nothing was read or written",
             hint=f"{guess}choose one of: {', '.join(TYPES)}",
+        )
+    if (more := _COLUMN.match(found[4])) and more[2].lower() in TYPES and more[1].lower() not in AFTER_A_TYPE:
+        raise Refused(
+            f"{column} is followed by {more[0].strip()!r} without a comma",
+            data="nothing was read or written",
+            hint=f"put a comma before {more[1]}",
         )
     if found[2] == "<":
         for inner in split(found[3]):

@@ -58,9 +58,18 @@ def check(
     """
     chosen = [declared(pipeline)] if pipeline else list(load.load().values())
     asked = checked(chosen, master)
+    from onlyonce import check as onlyonce_check  # imports Spark's modules
+
+    warnings = [warning for one in chosen for warning in onlyonce_check.undeliverable(one)]
     rows = [{"pipeline": one.name, "outputs": len(one.outputs), "asked Spark": one.name in asked} for one in chosen]
     give(
-        Report("all that can be known before a run is right", "check", {"pipelines": len(rows)}, {"checked": rows}),
+        Report(
+            "all that can be known before a run is right",
+            "check",
+            {"pipelines": len(rows)},
+            {"checked": rows},
+            warnings,
+        ),
         as_json,
     )
 

@@ -34,23 +34,28 @@ def init(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make a project in a new folder: a declaration, a transform, its test, sample input, DAGs, a compose file.
+    """Make a project in a new or empty folder: declaration, transform, its test, sample input, DAGs, a compose file.
 
-    With a sample, its columns and types are declared, and guesses of record id and event time are commented with their
-    reason.
+    With a sample, its columns and types are declared, and guesses of record id, event time and watermark delay are
+    commented with their reason. The sample is copied into the project's inbox, so the first run takes it in.
     """
     from onlyonce.scaffold import project  # imports pyarrow, which no help needs
 
-    written = project.make(name, Path.cwd(), source)
+    written, remarks = project.make(name, Path.cwd(), source)
     if as_json:
         found = Report(
-            f"{name}: made", "", {"folder": str(Path.cwd() / name)}, {"files": [{"file": str(f)} for f in written]}
+            f"{name}: made",
+            "",
+            {"folder": str(Path.cwd() / name)},
+            {"files": [{"file": str(f)} for f in written], "remarks": [{"remark": remark} for remark in remarks]},
         )
         typer.echo(console.as_json(found))
         return
     out = console.console()
     for path in written:
         out.print(f"  {path.relative_to(Path.cwd())}", style="dim", markup=False)
+    for remark in remarks:
+        out.print(remark, markup=False)
     out.print(f"{name}: made. Next: cd {name} && onlyonce run {name}", style="bold", markup=False)
 
 

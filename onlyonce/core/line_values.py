@@ -194,6 +194,15 @@ def shown(value: str) -> str:
     return f"{short}…" if len(value) > SHOWN else short
 
 
+def not_convertible(what: str, kind: str, value: str | None = None, why: str = "") -> str:
+    """Return the reason for a value that exists and has no meaning as its type; only a null counts as missing.
+
+    `value`: how the value is written, if the reason may show it.
+    """
+    beginning = "" if value is None else f": {shown(value)}"
+    return f"{what} is no {kind}{beginning}{f' ({why})' if why else ''}"
+
+
 def _given(cell: Cell | None, column: Column) -> Cell | None:
     """Return a CSV value as its type takes it.
 
@@ -210,9 +219,8 @@ def _converted(columns: Sequence[Column], given: Sequence[Any], more: More) -> l
         try:
             found.append(None if value is None else column.convert(value, more))
         except Unfit as why:
-            because = f" ({why})" if str(why) else ""
             raise Invalid(
-                f"column {column.name} is no {column.kind}: {shown(conversions.text(value))}{because}"
+                not_convertible(f"column {column.name}", column.kind, conversions.text(value), str(why))
             ) from None
     return found
 
@@ -413,34 +421,50 @@ def _is_unavailable(value: Any, placeholder: str) -> bool:
 
 def _position(source: dict[str, Any]) -> str:
     if source["connector"] == "postgresql":
-        return _digits(source.get("lsn"), 20)
-    name = source.get("file")
+        return _digits("lsn", source.get("lsn"), 20)
+    name, row = source.get("file"), source.get("row")
     file = FILE.search(name) if conversions.is_string(name) else None
-    row = source.get("row")
+    if name is not None and file is None:
+        raise Invalid(
+            not_convertible("source.file", "name of a binlog file, which ends in digits", conversions.text(name))
+        )
     return (
-        _digits(Number(int(file[1])) if file else None, 10)
-        + _digits(source.get("pos"), 20)
-        + _digits(Number("0") if row is None else row, 10)
+        _digits("file", Number(int(file[1])) if file else None, 10)
+        + _digits("pos", source.get("pos"), 20)
+        + _digits("row", Number("0") if row is None else row, 10)
     )
 
 
-def _digits(value: Any, width: int) -> str:
+def _digits(field: str, value: Any, width: int) -> str:
+    if value is None:
+        raise Invalid(NO_PLACE)
     try:
         number = POSITION(value, [])
     except Unfit:
-        raise Invalid(NO_PLACE) from None
+        number = -1
     if number < 0 or len(str(number)) > width:
-        raise Invalid(NO_PLACE)
+        raise Invalid(
+            not_convertible(f"source.{field}", f"whole number of at most {width} digits", conversions.text(value))
+        ) from None
     return f"{number:0{width}}"
 
 
 def _time(envelope: dict[str, Any]) -> datetime | None:
-    """Return when the database made the change; None if the envelope has no time from year 1 to 9999."""
+    """Return when the database made the change; None if the envelope has no time.
+
+    Raise Invalid for a time that is no number of milliseconds from year 1 to 9999.
+    """
     value = envelope["source"].get("ts_ms")
+    value = envelope.get("ts_ms") if value is None else value
     try:
-        return EPOCH + timedelta(milliseconds=POSITION(envelope.get("ts_ms") if value is None else value, []))
-    except (Unfit, OverflowError):
-        return None
+        return None if value is None else EPOCH + timedelta(milliseconds=POSITION(value, []))
+    except (Unfit, OverflowError) as why:
+        because = str(why) if isinstance(why, Unfit) else "its year is not in 1 to 9999"
+        raise Invalid(
+            not_convertible(
+                "the time of the change (ts_ms)", "number of milliseconds since 1970", conversions.text(value), because
+            )
+        ) from None
 
 
 # The string of a value in a record's id: one form for each type, whatever format the value came in.

@@ -6,21 +6,25 @@ import json
 import keyword
 import os
 import shutil
+from collections.abc import Mapping
 from datetime import timedelta
 from importlib import metadata
 from importlib.resources import as_file, files
 from importlib.util import find_spec
 from pathlib import Path
 from string import Template
+from typing import NamedTuple
 
 from onlyonce import settings
 from onlyonce.api.declaration import check_name
 from onlyonce.api.pipeline import Files, Output, Pipeline
 from onlyonce.api.sinks import Postgres
+from onlyonce.core import durations
 from onlyonce.core.errors import Refused
 from onlyonce.core.windows import Fixed
 from onlyonce.scaffold import sample as scaffold_sample
-from onlyonce.scaffold.sample import NOT_READ, Sample, read_sample
+from onlyonce.scaffold.dialect import NOT_READ
+from onlyonce.scaffold.sample import Sample, read_sample
 
 TEMPLATES = files("onlyonce.scaffold") / "templates"
 PLACES = {
@@ -38,6 +42,13 @@ PLACES = {
 """Where each template is written, below the project's folder."""
 SAMPLE = "sales.jsonl"
 """The input of a project that is made without a sample."""
+DECLARATIONS = "pipelines.py"
+SHOWN = 5
+"""How many files of a folder an error names."""
+COMMA = (
+    "its numbers have a decimal comma and stay strings. In the function: "
+    'F.translate("{column}", ",. \\u00a0\\u202f", ".").cast("decimal(18,2)")'
+)
 UNITS = {timedelta(days=1): "day", timedelta(hours=1): "hour", timedelta(minutes=1): "minute"}
 
 
@@ -46,17 +57,71 @@ class _Text(Template):
     delimiter = "§"
 
 
-def make(name: str, folder: Path, source: Path | None) -> list[Path]:
-    """Write the project `name` into a folder of that name below `folder`; return the files.
+class Made(NamedTuple):
+    """The files of a new project, and what its user should know of them."""
+
+    files: list[Path]
+    remarks: list[str]
+
+
+def make(name: str, folder: Path, source: Path | None) -> Made:
+    """Write the project `name` into a folder of that name below `folder`.
 
     `source`: a sample of its input. Raise Refused, with nothing written, for a name that can't be one, a sample that
-    can't be read, and a file that exists.
+    can't be read, a folder that is not empty, and a folder of another project.
     """
     _check_name(name)
+    _check_folder(folder, name)
     if source is not None:
-        return _write(folder / name, _texts(name, read_sample(source)), source)
+        return _made(name, folder / name, source)
     with as_file(TEMPLATES / SAMPLE) as shipped:
-        return _write(folder / name, _texts(name, read_sample(shipped)), shipped)
+        return _made(name, folder / name, shipped)
+
+
+def _made(name: str, folder: Path, source: Path) -> Made:
+    sample = read_sample(source)
+    words = _words(name, sample)
+    return Made(_write(folder, _texts(name, words), source), _remarks(name, sample, words))
+
+
+def _check_folder(folder: Path, name: str) -> None:
+    """Raise Refused for a folder in a project, and for a new folder that has files. Hidden files may be there."""
+    for above in (folder, *folder.parents):
+        own = [above / DECLARATIONS]
+        own += above.glob(f"*/{DECLARATIONS}") if (above / "pyproject.toml").is_file() else []
+        if found := next((file for file in own if file.is_file()), None):
+            raise Refused(
+                f"{folder} is in a project of onlyonce: {found}",
+                data=NOT_READ,
+                hint=f"leave the project's folder ({above}), then run onlyonce init {name} again; a further pipeline "
+                f"of this project is declared in {found}",
+            )
+    new = folder / name
+    if os.path.lexists(new) and not new.is_dir():
+        raise Refused(f"{new} is there already, and is no folder", data=NOT_READ, hint="choose another name")
+    names = sorted(path.name for path in new.iterdir() if not path.name.startswith(".")) if new.is_dir() else []
+    if names:
+        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        raise Refused(
+            f"{new} is not empty: {', '.join(names[:SHOWN])}{more}",
+            data=f"{NOT_READ}; no file is ever replaced",
+            hint="choose another name, or move these files away",
+        )
+
+
+def _remarks(name: str, sample: Sample, words: Mapping[str, str]) -> list[str]:
+    times = sample.times(words["event_time"])
+    window = scaffold_sample.window(times)
+    found = [f"inbox/{sample.name.lstrip('.')} is a copy of the sample: the first run takes it in"]
+    if sample.aliases:
+        names = ", ".join(f"{named!r} as {column}" for column, named in sample.aliases.items())
+        found.append(f"declared under other names (aliases): {names}")
+    if scaffold_sample.span(times) <= (int(words["delay"]) + 1) * window:
+        found.append(
+            f"no window of the sample closes by itself within watermark_delay: onlyonce run {name} --close writes them"
+        )
+    found += [f"{column}: {COMMA.format(column=column)}" for column in scaffold_sample.decimal_commas(sample)]
+    return found
 
 
 def _check_name(name: str) -> None:
@@ -75,8 +140,7 @@ def _check_name(name: str) -> None:
         )
 
 
-def _texts(name: str, sample: Sample) -> dict[str, str]:
-    words = _words(name, sample)
+def _texts(name: str, words: Mapping[str, str]) -> dict[str, str]:
     texts = {
         place.format(name=name): _Text((TEMPLATES / f"{template}.template").read_text("utf-8")).substitute(words)
         for template, place in PLACES.items()
@@ -92,7 +156,9 @@ def _texts(name: str, sample: Sample) -> dict[str, str]:
 
 def _words(name: str, sample: Sample) -> dict[str, str]:
     time, record = scaffold_sample.event_time(sample), scaffold_sample.record_id(sample)
-    unit = UNITS[scaffold_sample.window(sample.times(time.columns[0]))]
+    window = scaffold_sample.window(sample.times(time.columns[0]))
+    unit, behind = UNITS[window], scaffold_sample.disorder(sample.once().times(time.columns[0]))
+    delay = max(1, -(-behind // window))
     columns = [f"{column} {kind}" for column, kind in sample.columns.items()]
     _refuse_what_no_declaration_takes(name, sample, columns, record.columns, time.columns[0])
     options = f', format="{sample.format}"' if sample.format != "json" else ""
@@ -100,6 +166,14 @@ def _words(name: str, sample: Sample) -> dict[str, str]:
         "name": name,
         "upper": name.upper(),
         "unit": unit,
+        "delay": str(delay),
+        "far": str(delay + 8),
+        "delay_reason": f"no record of the sample is more than {durations.in_words(behind)} older than one before it"
+        if behind
+        else "the sample is in the order of its times",
+        "commas": "".join(
+            f"    # {column}: {COMMA.format(column=column)}\n" for column in scaffold_sample.decimal_commas(sample)
+        ),
         "version": metadata.version("onlyonce-pipelines"),
         "options": options + (", header=True" if sample.header else ""),
         "schema": "\n".join(f'        "{column}"' for column in [*(f"{one}, " for one in columns[:-1]), columns[-1]]),
@@ -173,7 +247,7 @@ def _in_containers(name: str) -> dict[str, str]:
 def _write(folder: Path, texts: dict[str, str], sample: Path) -> list[Path]:
     inbox = folder / "inbox" / sample.name.lstrip(".")
     wanted = [*(folder / place for place in texts), inbox]
-    if there := [path for path in wanted if os.path.lexists(path)]:
+    if there := [path for path in wanted if os.path.lexists(path)]:  # a hidden file, or a link to nothing
         raise Refused(
             f"{there[0]} is there already",
             data="nothing was written; no file is ever replaced",

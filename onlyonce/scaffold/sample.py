@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from itertools import combinations, count, product
+from itertools import accumulate, combinations, count, product
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from onlyonce.api.pipeline import PREFIX
 from onlyonce.core import conversions, line_values, records
 from onlyonce.core.conversions import Cell, Number, Unfit
 from onlyonce.core.errors import Refused
+from onlyonce.scaffold import dialect
+from onlyonce.scaffold.dialect import NOT_READ
 from onlyonce.sources import avro_files, file_bytes, typed_files
 from onlyonce.sources.listing import FileAt, opened
 
@@ -187,7 +190,7 @@ def _of_texts(texts: Sequence[str]) -> str:
 
 def _struct(objects: Sequence[dict[str, Any]]) -> str:
     names = list(dict.fromkeys(name for one in objects for name in one))
-    if not names or not all(re.fullmatch(r"\w+", name) for name in names):
+    if not names or not all(map(COLUMN.fullmatch, names)):
         return "string"
     return f"struct<{','.join(f'{name}:{types_of_json([one.get(name) for one in objects])}' for name in names)}>"
 
@@ -201,9 +204,8 @@ BYTES = 1 << 24
 FORMATS = {
     ".jsonl": "json", ".json": "json", ".ndjson": "json", ".csv": "csv", ".parquet": "parquet", ".avro": "avro",
 }  # fmt: skip
-NOT_READ = "nothing was written"
-OTHER_DELIMITERS = (";", "\t", "|")
-"""Other separators of values in files that are called CSV."""
+COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+"""The names that Spark takes without quotes."""
 
 
 @dataclass(frozen=True)
@@ -226,6 +228,10 @@ class Sample:
     aliases: Mapping[str, str]
     formats: Mapping[str, str] = field(default_factory=dict)
     unsure: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def once(self) -> Sample:
+        """Return the sample without records that are there twice, unchanged: they were delivered twice."""
+        return replace(self, rows=list({repr(sorted(row.items())): row for row in self.rows}.values()))
 
     def values(self, column: str) -> list[Any]:
         """Return the values of a column; None if a record has none."""
@@ -305,15 +311,8 @@ def _csv(path: Path) -> tuple[bool, dict[str, str], list[dict[str, Any]]]:
         raise _unreadable(path, "its lines are no CSV with commas and double quotes (RFC 4180)")
     if not lines:
         return False, {}, []
-    if other := _other_delimiter(lines):
-        raise Refused(
-            f"{path} can't be read: its values are separated by {other!r}, and CSV is read with commas (RFC 4180)",
-            data=NOT_READ,
-            hint="export it with commas (Excel: 'CSV UTF-8 (comma delimited)' under a locale with a decimal "
-            "point); its times as 2026-03-01T12:00:00Z",
-        )
     first = lines[0]
-    header = _is_header(first, lines[1:])
+    header = _is_header(path, first, lines[1:])
     names = [name.strip() for name in first] if header else [f"column_{number}" for number in range(1, len(first) + 1)]
     rows = [
         {name: text or None for name, text in zip(names, line, strict=True)}
@@ -343,10 +342,14 @@ READERS = {"json": _json, "csv": _csv, "parquet": _parquet, "avro": _avro}
 
 
 def _records(path: Path, quoted_within: int | None) -> Iterator[str]:
-    """Yield the first records, without a record that is cut off at the end of the sample."""
-    found, begin = file_bytes.record_end_reader(quoted_within), 0
-    with opened(FileAt(str(path)), file_bytes.compression_of(path.name)) as file:
+    """Yield the first records, without a record that is cut off at the end of the sample.
+
+    Raise Refused for a file that is written otherwise than a source reads it.
+    """
+    found, begin, compressed = file_bytes.record_end_reader(quoted_within), 0, file_bytes.compression_of(path.name)
+    with opened(FileAt(str(path)), compressed) as file:
         content = file.read(BYTES)
+        dialect.check(path, content, is_csv=quoted_within is not None, compressed=compressed is not None)
         ends = found.add(content).tolist() + ([] if file.read(1) else found.finish().tolist())
     for end in ends[:ROWS]:
         if content[begin:end].strip():
@@ -354,36 +357,59 @@ def _records(path: Path, quoted_within: int | None) -> Iterator[str]:
         begin = end
 
 
-def _other_delimiter(lines: list[list[str]]) -> str | None:
-    """Return what separates the values if it is no comma; else None.
-
-    Then the first line has no comma, and each line has the same number of the other separator.
-    """
-    counts = {one: {sum(cell.count(one) for cell in line) for line in lines} for one in OTHER_DELIMITERS}
-    return next((one for one, found in counts.items() if len(lines[0]) == 1 and len(found) == 1 and found != {0}), None)
-
-
-def _is_header(first: list[str], others: list[list[str]]) -> bool:
-    """Return whether a line of CSV has names.
+def _is_header(path: Path, first: list[str], others: list[list[str]]) -> bool:
+    """Return whether a line of CSV has names. Raise Refused if nothing says so, or if the names can't be declared.
 
     They are plain names, or strings that are no values if other lines have values in the same columns.
     """
-    if len({*first}) < len(first) or not all(name.strip() for name in first):
-        return False
-    if all(re.fullmatch(r"[A-Za-z_]\w*", name) for name in first):
-        return True
-    whole = [line for line in others if len(line) == len(first)]
-    kinds = [types_of_csv(list(column)) for column in zip(*whole, strict=True)]
-    return any(kind != "string" for kind in kinds) and all(types_of_csv([name]) == "string" for name in first)
+    names = [name.strip() for name in first]
+    if not (all(map(COLUMN.fullmatch, names)) and len({*names}) == len(names)):
+        columns = [list(column) for column in zip(*[line for line in others if len(line) == len(first)], strict=True)]
+        kinds = [_values(column) for column in columns]
+        # A name is no time, so the columns of times decide; then those of numbers.
+        for some in ({"time"}, {"number"}):
+            says = {fits(name) for name, (kind, fits) in zip(names, kinds, strict=False) if kind in some and name}
+            if len(says) == 2:
+                raise _unreadable(
+                    path,
+                    "nothing says whether its first line has the columns' names: it has values and strings",
+                    "give each column a name that is no value, or delete the first line",
+                )
+            if True in says:
+                return False
+            if says:
+                break
+        else:
+            if any(_values([name])[0] for name in names):
+                return False
+    for at, name in enumerate(names, 1):
+        if not name or name in names[: at - 1]:
+            why = f"two columns of its first line are named {name!r}" if name else f"column {at} has no name"
+            raise _unreadable(path, why, "give each column a name of its own, in this file and in each later one")
+    return True
+
+
+def _values(column: list[str]) -> tuple[str | None, Callable[[str], bool]]:
+    """Return whether a column of CSV has times or numbers, and whether another value is one of them."""
+    kind = types_of_csv(column)
+    if kind == "string":
+        forms = time_form_of("", kind, [value for value in column if value])[1]
+        return ("time" if forms else None), lambda name: any(_reader(form)(name) for form in forms)
+    return (
+        "time" if kind in ("timestamp", "date") else "number",
+        lambda name: types_of_csv([*column, name]) != "string",
+    )
 
 
 def _declared(names: list[str]) -> dict[str, str]:
-    """Return the name by which each column can be declared: its own, if it has letters, digits and _ only."""
-    found, taken = dict[str, str](), {name.lower() for name in names if re.fullmatch(r"\w+", name)}
+    """Return the name by which each column can be declared: its own, if Spark takes it without quotes."""
+    found, taken = dict[str, str](), {name.lower() for name in names if COLUMN.fullmatch(name)}
     for name in names:
         plain = name
-        if not re.fullmatch(r"\w+", name):
-            words = re.sub(r"\W+", "_", name).strip("_").lower()
+        if not COLUMN.fullmatch(name):
+            # casefold makes ss of the German sharp s; the marks above letters are characters of their own in NFKD.
+            letters = unicodedata.normalize("NFKD", name.casefold()).encode("ascii", "ignore").decode()
+            words = re.sub(r"[^a-z0-9]+", "_", letters).strip("_")
             words = words if words[:1].isalpha() and not words.startswith(PREFIX) else f"column_{words}".rstrip("_")
             plain = next(
                 one for number in count(1) if (one := words if number == 1 else f"{words}_{number}") not in taken
@@ -393,8 +419,8 @@ def _declared(names: list[str]) -> dict[str, str]:
     return found
 
 
-def _unreadable(path: Path, why: str) -> Refused:
-    return Refused(f"{path} can't be read: {why}", data=NOT_READ, hint="name a file as the source will deliver it")
+def _unreadable(path: Path, why: str, hint: str = "name a file as the source will deliver it") -> Refused:
+    return Refused(f"{path} can't be read: {why}", data=NOT_READ, hint=hint)
 
 
 # Guesses: which columns identify a record, which one says when it happened, and which window is good to begin with. The
@@ -409,6 +435,8 @@ MOST_COLUMNS = 12
 DATE = re.compile(r"[0-9]{1,4}[./-][0-9]{1,2}[./-][0-9]{1,4}(?:[ T].*)?")
 """A date that people write, in any order of its parts, and a time behind it."""
 WINDOWS = (timedelta(days=1), timedelta(hours=1), timedelta(minutes=1))
+WITH_COMMA = re.compile(r"[-+]?(?:[0-9]{1,3}(?:[. \u00a0\u202f][0-9]{3})+|[0-9]+)(?:,[0-9]+)?")
+THOUSANDS = re.compile(r"[-+]?[0-9]{1,3}(?:,[0-9]{3})*")
 
 
 @dataclass(frozen=True)
@@ -469,7 +497,7 @@ def _hint(sample: Sample) -> str:
 
 def record_id(sample: Sample) -> Guess:
     """Return the columns that identify a record, or no column if its position in the file identifies it."""
-    rows = _distinct(sample)
+    rows = sample.once().rows
     keys = [
         name for name, kind in sample.columns.items() if kind in KEYS and all(row.get(name) is not None for row in rows)
     ]
@@ -494,9 +522,38 @@ def record_id(sample: Sample) -> Guess:
 
 def window(times: Sequence[Any]) -> timedelta:
     """Return a window so short that the sample holds several, so that a first run shows closed ones."""
+    return next((size for size in WINDOWS if span(times) >= 3 * size), WINDOWS[-1])
+
+
+def span(times: Sequence[Any]) -> timedelta:
+    """Return the time between the first and the last of some times."""
     found = [time for value in times if (time := _moment(value)) is not None]
-    span = max(found) - min(found) if found else timedelta(0)
-    return next((size for size in WINDOWS if span >= 3 * size), WINDOWS[-1])
+    return max(found) - min(found) if found else timedelta(0)
+
+
+def disorder(times: Sequence[Any]) -> timedelta:
+    """Return how far a record's time is behind the largest time before it, at most."""
+    found = [time for value in times if (time := _moment(value)) is not None]
+    return max(
+        (so_far - time for time, so_far in zip(found, accumulate(found, max), strict=True)), default=timedelta(0)
+    )
+
+
+def decimal_commas(sample: Sample) -> list[str]:
+    """Return the columns of strings whose values are numbers with a decimal comma, like 1.234,50.
+
+    No column whose commas may separate thousands is among them.
+    """
+    found = []
+    for name, kind in sample.columns.items():
+        values = [value for value in sample.values(name) if value] if kind == "string" else []
+        if (
+            any("," in str(value) for value in values)
+            and all(WITH_COMMA.fullmatch(str(value)) for value in values)
+            and not all(THOUSANDS.fullmatch(str(value)) for value in values)
+        ):
+            found.append(name)
+    return found
 
 
 def _moment(value: Any) -> datetime | None:
@@ -516,11 +573,6 @@ def _rank(name: str) -> int:
 
 def _says_id(name: str) -> bool:
     return bool(re.search(r"(^|_)(id|uuid|guid|key)$|[a-z]I[dD]$", name))
-
-
-def _distinct(sample: Sample) -> list[dict[str, Any]]:
-    # A record that is there twice, unchanged, was delivered twice.
-    return list({repr(sorted(row.items())): row for row in sample.rows}.values())
 
 
 def _unique(rows: Sequence[dict[str, Any]], names: tuple[str, ...]) -> bool:

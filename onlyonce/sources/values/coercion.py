@@ -18,7 +18,7 @@ from pyarrow import types
 from onlyonce.api.pipeline import split_ddl
 from onlyonce.core import conversions, records
 from onlyonce.core.errors import Refused
-from onlyonce.core.line_values import NUL, shown
+from onlyonce.core.line_values import NUL, not_convertible
 from onlyonce.core.records import Damaged
 from onlyonce.sources.values import arrow_lines
 
@@ -389,8 +389,8 @@ def cast(array: pa.Array, field: pa.Field) -> pa.Array:
     except pa.ArrowInvalid as error:
         why = str(error)[:300]
     if why:
-        value = f": {shown(str(_plain(array)))}" if len(array) == 1 else ""
-        raise Unheld(f"column {field.name} is no {field.type}{value} ({why})")
+        value = str(_plain(array)) if len(array) == 1 else None
+        raise Unheld(not_convertible(f"column {field.name}", str(field.type), value, why))
     return fitted
 
 

@@ -563,7 +563,7 @@ def _reason(asked: _Asked) -> Column:
         checks.append((F.col(quoted(column)).isNull(), F.lit(f"the record id column {column} is missing or null")))
     checks += [
         (F.col(quoted(asked.event_time)).isNull(), F.lit(f"the event time {asked.event_time} is missing or null")),
-        (time.isNull(), _no_instant(asked)),
+        (time.isNull(), _no_timestamp(asked)),
         (time > F.col(BOUND), _off(asked, time, f"more than {asked.max_ahead} ahead of the ingestion time")),
         (time < F.expr(FIRST_TIME), _off(asked, time, "before 1970")),
     ]
@@ -573,8 +573,8 @@ def _reason(asked: _Asked) -> Column:
     return chosen
 
 
-def _no_instant(asked: _Asked) -> Column:
-    what = f"the event time {asked.event_time} is no instant"
+def _no_timestamp(asked: _Asked) -> Column:
+    what = line_values.not_convertible(f"the event time {asked.event_time}", "timestamp")
     if asked.event_time in asked.beside:
         return F.lit(what)  # `oo_raw` has no header, so an erasure would not find the record by it
     return F.concat(F.lit(f"{what}: "), shown(F.col(quoted(asked.event_time))))

@@ -886,7 +886,7 @@ MUTANTS = (
         "security-3-header-in-a-reason",
         "the reason of an invalid message has the value of a header, by which no erasure finds it",
         "onlyonce/sources/values/parse.py",
-        Never("_no_instant", "asked.event_time in asked.beside"),
+        Never("_no_timestamp", "asked.event_time in asked.beside"),
         tests=("tests/spark/sources/test_shown_columns.py::test_a_reason_has_no_value_of_a_header",),
         spark=True,
     ),

@@ -72,6 +72,9 @@ D, T = "mine.py", "functions"
 MISTAKES: dict[str, Mistake] = {
     "misspelled column": Mistake('"cents").al', '"cent").al', f"{T}:10", "asks for the column 'cent'", "did you mean 'cents'? choose one of: "),
     "wrong type": Mistake("cents long", "cents itn", f"{D}:4", "type 'itn', which Spark does not have", "did you mean 'int'?"),
+    "missing comma": Mistake("shop string, at", "shop string at", f"{D}:4", "column shop is followed by 'at timestamp' without a comma", "put a comma before at"),
+    "a schema that only Spark can judge": Mistake("cents long", "cents long, size decimal(50,2)", f"{D}:4", "Spark can't read the schema", "correct the schema"),
+    "a name that Delta can't have": Mistake('.alias("cents")', '.alias("cents (sum)")', f"{D}:11", "can't have the character ' '", ".alias('records')"),
     "missing window": Mistake(
         '        window=Fixed(timedelta(minutes=1)),\n        sink=Delta(write="upsert", keys=("shop", "window_start"))', "        sink=Delta()",
         f"{T}:10", "asks for the column 'oo_window'", "choose one of: "),

@@ -56,4 +56,4 @@ def test_a_reason_has_no_value_of_a_header(spark: Any) -> None:
 
     found = parse.records(rows, sales, datetime(2026, 1, 2, tzinfo=UTC)).select("oo_reason", "oo_raw").collect()
 
-    assert [tuple(row) for row in found] == [(None, None), ("the event time at is no instant", '{"id": "b"}')]
+    assert [tuple(row) for row in found] == [(None, None), ("the event time at is no timestamp", '{"id": "b"}')]

@@ -3,6 +3,7 @@ and nested."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -241,3 +242,28 @@ def test_no_column_of_a_source_is_made_by_the_clock(spark: SparkSession) -> None
     for made, why in REFUSED.items():
         with pytest.raises(Refused, match=why):
             check(made)
+
+
+@pytest.mark.parametrize("kind", ["string", "timestamp"])
+@pytest.mark.parametrize("form", ["json", "csv", "parquet"])
+def test_an_event_time_that_is_no_time_is_not_called_missing(
+    spark: SparkSession, tmp_path: Path, form: str, kind: str
+) -> None:
+    """In each format: the reason shows the value, and only a null is missing."""
+    if form == "parquet" and kind == "timestamp":
+        pytest.skip("a file whose column is a string is refused as a whole")
+    told, path = {"a": "01.03.2026 10:05", "b": None}, tmp_path / f"a.{form}"
+    if form == "parquet":
+        parquet.write_table(pa.table({"id": [*told], "at": [*told.values()]}), path)
+    elif form == "csv":
+        path.write_text("".join(f"{name},{at or ''}\n" for name, at in told.items()))
+    else:
+        path.write_text("".join(json.dumps({"id": name, "at": at}) + "\n" for name, at in told.items()))
+    declared = replace(SHOP, schema=f"id string, at {kind}", source=Files(format=form))  # type: ignore[arg-type]
+    files = list(new_files(tmp_path, {}, discovery.layout(declared)))
+    read, _ = source_files.lines(spark, declared, files, source_files.unreadable(declared, files))
+
+    found = {row.oo_reason for row in records_of(spark, read, declared, NOW)}
+
+    what = "the event time at" if kind == "string" else "column at"
+    assert found == {f"{what} is no timestamp: 01.03.2026 10:05", "the event time at is missing or null"}

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructField, StructType
 
 from onlyonce import check
 from onlyonce.api import ddl
-from onlyonce.api.pipeline import Delta, Files, Output, Pipeline, split_ddl
+from onlyonce.api.pipeline import Delta, Files, KafkaSink, Output, Pipeline, Postgres, split_ddl
 from onlyonce.core import errors, failures
 from onlyonce.core.errors import FunctionFails, Refused
 from onlyonce.engine.failures import translate
 
 OUTPUT = Output(name="all", transform="m:f", sink=Delta(write="upsert", keys="shop"))
+NESTED = StructType([StructField("a", ArrayType(MapType(StringType(), StructType([StructField("x y", LongType())]))))])
 GOOD = (
     "id string, `odd (name), <too>` string, s struct<`x y`: int, `z:`: string>, b long",
     "a string, b decimal(10,2), c array<struct<x: int, y: map<string,array<long>>>>, d varchar(3) NOT NULL "
@@ -23,7 +27,8 @@ GOOD = (
     "a interval day to second, `b` timestamp_ntz, c struct<a int, b:string>, d STRING COLLATE UTF8_LCASE",
 )
 BAD = {"n itn": "did you mean 'int'?", "n text": "did you mean 'string'?", "a array<strin>": "did you mean 'string'?", "n": "n string",
-       "a array": "array<…>", "a map<string>": "2 types", "a struct<b: lnog>": "did you mean 'long'?"}  # fmt: skip
+       "a array": "array<…>", "a map<string>": "2 types", "a struct<b: lnog>": "did you mean 'long'?",
+       "a long b string": "put a comma before b", "a decimal(10,2) `b` int": "put a comma before b", "a struct<b: int c: int>": "put a comma before c"}  # fmt: skip
 
 
 @pytest.mark.parametrize("schema", GOOD)
@@ -99,3 +104,31 @@ def test_a_missing_column_is_named_with_the_nearest() -> None:
         found = failures.error_of_code("output all: m:f", ValueError(text), ["id", "cents"], "/team/mine.py:3")
         assert found.what == "/team/mine.py:3: output all: m:f asks for the column 'cent', which is not there"
         assert found.hint.startswith("did you mean 'cents'?")
+
+
+def test_column_that_no_delta_table_can_have_is_refused() -> None:
+    """At any depth, and for Delta only."""
+    for column, rows in {"count(1)": StructType([StructField("count(1)", LongType())]), "x y": NESTED}.items():
+        with pytest.raises(Refused, match=re.escape(f"gives the column {column!r}, and a Delta table can't have")):
+            check.check_column_names(OUTPUT, rows)
+        check.check_column_names(replace(OUTPUT, sink=Postgres(table="results.a")), rows)
+    check.check_column_names(OUTPUT, StructType([StructField("größe-1.5%", LongType())]))
+
+
+def test_check_warns_of_what_a_delivery_would_lack(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each variable that is not set, and the package with its extra; nothing where both are there."""
+    sink = KafkaSink(topic="sales", connection="MINE_BROKERS")
+    made = Pipeline(
+        name="p", source=Files(), schema="id string, at timestamp", record_id="id", event_time="at",
+        outputs=(Output(name="sent", transform="m:f", sink=sink), OUTPUT),
+    )  # fmt: skip
+    monkeypatch.delenv("MINE_BROKERS", raising=False)
+    monkeypatch.setattr(check, "find_spec", lambda _: None)
+
+    unset, missing = check.undeliverable(made)
+
+    assert "output sent: the variable MINE_BROKERS is not set: its rows wait in the outbox" in unset
+    assert "confluent_kafka is not installed (pip install 'onlyonce-pipelines[kafka]')" in missing
+    monkeypatch.setenv("MINE_BROKERS", "here:9092")
+    monkeypatch.setattr(check, "find_spec", lambda _: object())
+    assert check.undeliverable(made) == []

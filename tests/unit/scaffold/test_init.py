@@ -7,7 +7,7 @@ import gzip
 import json
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import fastavro
@@ -72,7 +72,7 @@ def test_the_project_is_found_from_its_folder_and_runs_on_its_sample(
 
 def test_every_file_is_whole(working: Path) -> None:
     """No placeholder is left, and each file is one of its kind."""
-    for path in project.make("shop", working, None):
+    for path in project.make("shop", working, None).files:
         text = path.read_text()
         assert "§" not in text, path
         if path.suffix == ".py":
@@ -230,7 +230,14 @@ def test_form_of_a_time_is_proposed_if_it_is_certain(
         ("a.csv", b"id\tat\n1\t2026-03-01\n", "separated by '\\t'"),
         ("a.csv", b"id,at\n1,3/1/2026\n2,3/2/2026 10:00\n", "column at has '3/1/2026', which no rule reads"),
         ("a.csv", b"id,at\n1,3/1/2026 10:00\n2,3/2/2026 10:00\n", "is %d/%m/%Y %H:%M or %m/%d/%Y %H:%M"),
-        ("a.jsonl", b"\xff\n", "cut short or damaged as json"),
+        ("a.jsonl", b"\xff\n", "it is not UTF-8; as cp1252 (Western Windows, a guess) it begins 'ÿ'"),
+        ("a.csv", b"PK\x03\x04...", "it is a workbook of Excel or a zip archive"),
+        ("a.csv", b"id|x,at|y\n1|x,2026-03-01|z\n", "may be separated by ',' (2 columns) or by '|' (3 columns)"),
+        ("a.csv", b"sep=,\r\nid,at\r\n1,2026-03-01T10:00:00Z\r\n", "its first line names the separator ','"),
+        ("a.csv", b"id,at,at\n1,2026-03-01T10:00Z,2026-03-01T10:00Z\n", "two columns of its first line are named 'at'"),
+        ("a.csv", b"id,at,\n1,2026-03-01T10:00Z,\n", "column 3 has no name"),
+        ("a.csv", b"id,2026-01-01,at\n1,2026-03-01,2026-03-01T10:00Z\n", "nothing says whether its first line"),
+        ("a.csv", b"Ride ID,Start Time\n1,soon\n2,later\n", "its columns are ride_id long, start_time string"),
         ("a.json.gz", b"no gzip", "cut short or damaged as json"),
         ("a.parquet", b"PAR1", "cut short or damaged as parquet"),
         ("a.avro", b"Obj\x01", "cut short or damaged as avro"),
@@ -250,16 +257,86 @@ def test_what_can_t_be_declared_is_refused_and_nothing_is_written(
     assert [path.name for path in working.iterdir()] == [name]
 
 
-def test_no_file_is_replaced(working: Path) -> None:
-    mine = working / "shop" / "Makefile"
-    mine.parent.mkdir()
-    mine.write_text("mine")
+def test_folder_with_files_is_refused_with_their_names(working: Path) -> None:
+    """Hidden files, like .git, may be there; one that init would write may not."""
+    new = working / "shop"
+    (new / ".git").mkdir(parents=True)
+    for name in ("notes.txt", *(f"{number}.csv" for number in range(6))):
+        (new / name).write_text("mine")
+
+    full = runner.invoke(app, ["init", "shop"])
+
+    assert full.exit_code == Refused.exit_code
+    assert "shop is not empty: 0.csv, 1.csv, 2.csv, 3.csv, 4.csv and 2 more" in full.stderr
+    for path in new.glob("*.*"):
+        path.unlink(missing_ok=not path.is_dir()) if path.is_file() else None
+    (new / ".gitignore").write_text("mine")
+    ours = runner.invoke(app, ["init", "shop"])
+    assert ours.exit_code == Refused.exit_code
+    assert str(new / ".gitignore") in ours.stderr
+    assert [path.read_text() for path in new.rglob("*") if path.is_file()] == ["mine"]
+    (new / ".gitignore").unlink()
+    assert runner.invoke(app, ["init", "shop"]).exit_code == 0
+
+
+def test_name_of_a_file_is_refused(working: Path) -> None:
+    """No folder can be made there."""
+    (working / "shop").write_text("mine")
 
     result = runner.invoke(app, ["init", "shop"])
 
     assert result.exit_code == Refused.exit_code
-    assert str(mine) in result.stderr
-    assert [path.read_text() for path in (working / "shop").rglob("*") if path.is_file()] == ["mine"]
+    assert "is no folder" in result.stderr
+
+
+def test_project_in_a_project_is_refused(working: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From its folder and from each one below; next to it is fine."""
+    project.make("shop", working, None)
+    before = sorted(working.rglob("*"))
+    for below in (working / "shop", working / "shop" / "shop", working / "shop" / "inbox"):
+        monkeypatch.chdir(below)
+
+        result = runner.invoke(app, ["init", "mine"])
+
+        assert result.exit_code == Refused.exit_code
+        assert f"{below} is in a project of onlyonce: {working / 'shop' / 'shop' / 'pipelines.py'}" in result.stderr
+    assert sorted(working.rglob("*")) == before
+    monkeypatch.chdir(working)
+    assert runner.invoke(app, ["init", "mine"]).exit_code == 0
+
+
+def test_watermark_delay_follows_the_disorder_of_the_sample(working: Path) -> None:
+    """In whole windows, at least one; a record that is delivered again does not count."""
+    minutes = [0, 1, 2, 11, 2, 12, 30, 0]  # the last one is the first, delivered again
+    lines = [f"{minute if at != 4 else 99},2026-03-01T10:{minute:02}:30Z" for at, minute in enumerate(minutes)]
+    in_order = sorted(lines, key=lambda line: line[-20:])
+    for name, written, minutes_behind in (
+        ("late", lines, 9),
+        ("early", in_order, 1),
+        ("newest_first", in_order[::-1], 30),
+    ):
+        (working / "a.csv").write_text("\n".join(["id,at", *written, ""]))
+        result = runner.invoke(app, ["init", name, "--from", "a.csv"])
+        assert result.exit_code == 0
+        assert declared(working, name).outputs[0].watermark_delay == timedelta(minutes=minutes_behind)
+        assert ("no window of the sample closes by itself" in result.output) == (name == "newest_first")
+
+
+def test_init_says_what_it_decided(working: Path) -> None:
+    """The copy of the sample, names that differ, and columns that stay strings."""
+    (working / "r.csv").write_text(
+        'Ride ID,Größe,At\n1,"1.234,50",2026-03-01T10:00:00Z\n2,"7,25",2026-03-01T10:01:00Z\n'
+    )
+
+    result = runner.invoke(app, ["init", "mine", "--from", "r.csv"])
+
+    assert "inbox/r.csv is a copy of the sample: the first run takes it in" in result.output
+    assert "declared under other names (aliases): 'Ride ID' as ride_id, 'Größe' as grosse" in result.output.replace(
+        "\n", " "
+    )
+    assert "grosse: its numbers have a decimal comma and stay strings" in result.output
+    assert "# grosse: its numbers have a decimal comma" in (working / "mine" / "mine" / "pipelines.py").read_text()
+    assert declared(working, "mine").schema == "ride_id long, grosse string, At timestamp"
 
 
 @pytest.mark.parametrize("name", ["json", "class", "onlyonce", "tests", "Shop", "a-b"])

@@ -58,12 +58,26 @@ def test_a_placeholder_elsewhere_refuses_no_change() -> None:
     assert other(envelope("u", None, {"id": "gone"})).reason is not None
 
 
-@pytest.mark.parametrize("source", [
-    {"lsn": None}, {"lsn": "7"}, {"lsn": 7.0}, {"lsn": -7}, {"lsn": 2**63}, {"connector": "mysql"}, {"connector": "mysql", "file": "bin.1", "pos": 1, "row": 10**10},
+@pytest.mark.parametrize(("source", "reason"), [
+    ({"lsn": None}, line_values.NO_PLACE), ({"connector": "mysql", "pos": 1}, line_values.NO_PLACE), ({"connector": "mysql", "file": "bin.1"}, line_values.NO_PLACE),
+    ({"lsn": "7"}, "source.lsn is no whole number of at most 20 digits: 7"), ({"lsn": 7.5}, "source.lsn is no whole number of at most 20 digits: 7.5"), ({"lsn": -7}, "source.lsn is no whole number of at most 20 digits: -7"),
+    ({"lsn": 2**63}, f"source.lsn is no whole number of at most 20 digits: {2**63}"), ({"connector": "mysql", "file": "bin", "pos": 1}, "source.file is no name of a binlog file, which ends in digits: bin"),
+    ({"connector": "mysql", "file": "bin.1", "pos": 1, "row": 10**10}, "source.row is no whole number of at most 10 digits: 10000000000"),
 ])  # fmt: skip
-def test_a_change_without_a_position_is_invalid(source: dict[str, Any]) -> None:
-    """A position has no digit that was cut off, and no sign."""
-    assert READ(envelope("c", None, {"id": 1}, **source)).reason == line_values.NO_PLACE
+def test_a_change_without_a_position_is_invalid(source: dict[str, Any], reason: str) -> None:
+    """A position has no digit that was cut off, and no sign; one that is there is not called missing."""
+    assert READ(envelope("c", None, {"id": 1}, **source)).reason == reason
+
+
+@pytest.mark.parametrize("time", ["01.03.2026 10:05", 1.5, 10**18, True])
+def test_time_of_a_change_that_is_no_time_is_not_called_missing(time: Any) -> None:
+    """Only a null is missing, and receive says so of the event time."""
+    said = READ(envelope("c", None, {"id": 1}, ts_ms=time)).reason
+    assert str(said).startswith("the time of the change (ts_ms) is no number of milliseconds since 1970: ")
+    assert (
+        READ(envelope("c", None, {"id": 1}, ts_ms=None)).reason,
+        READ(envelope("c", None, {"id": 1}, ts_ms=None)).time,
+    ) == (None, None)
 
 
 @pytest.mark.parametrize(

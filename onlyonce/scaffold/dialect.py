@@ -1,0 +1,154 @@
+"""Recognise the encoding and the separator of a file, and say how to convert what a source does not read. Pure.
+
+A source reads UTF-8, and CSV with commas (RFC 4180). Excel writes other separators, encodings and line ends by the
+country and the menu entry. Nothing is converted silently: the refusal names what was recognised and a command.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import re
+import shlex
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from onlyonce.core.errors import Refused, in_line
+
+UTF8 = "utf-8-sig"
+SEPARATORS = (",", ";", "\t", "|")
+ROWS = 200
+"""How many rows are compared for one separator."""
+ALIKE = 0.9
+"""The share of rows that have as many values as the first one, if a separator is the right one."""
+SEPARATOR_LINE = re.compile(r"\"?sep=(.)\"?\r?\n?")
+"""A first line of Excel's that names the separator."""
+WORKBOOK = b"PK\x03\x04"
+NOT_READ = "nothing was written"
+
+
+class Dialect(NamedTuple):
+    """How a file is written.
+
+    guessed     whether the encoding is a guess, since any bytes can be read by it
+    separator   None: not CSV
+    named       whether the first line names the separator
+    returns     whether its lines end in carriage returns alone
+    """
+
+    encoding: str
+    guessed: bool = False
+    separator: str | None = None
+    named: bool = False
+    returns: bool = False
+
+
+def check(path: Path, content: bytes, *, is_csv: bool, packed: bool) -> None:
+    """Raise Refused if a source can't read a file as it is written. `content`: its beginning, unpacked."""
+    if content.startswith(WORKBOOK):
+        raise Refused(
+            f"{path} can't be read: it is a workbook of Excel or a zip archive, whatever its name says",
+            data=NOT_READ,
+            hint="save it in Excel as 'CSV UTF-8 (Comma delimited)', and name that file",
+        )
+    encoding = _encoding(content)
+    text = codecs.getincrementaldecoder(encoding)("replace").decode(content)
+    found = Dialect(encoding, encoding == "cp1252")
+    if is_csv:
+        named = SEPARATOR_LINE.match(text)
+        found = found._replace(
+            separator=named[1] if named else _separator(path, text),
+            named=bool(named),
+            returns="\r" in text and "\n" not in text,
+        )
+    if why := _reasons(found, text):
+        raise Refused(
+            f"{path} can't be read: {' and '.join(why)}; a source reads UTF-8{' with commas' if is_csv else ''}",
+            data=NOT_READ,
+            hint=_hint(path.with_suffix("") if packed else path, found, packed),
+        )
+
+
+def _encoding(content: bytes) -> str:
+    """Return the encoding of some bytes; cp1252 is a guess for what is no Unicode."""
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    head = content[:4096]
+    for begin, encoding in ((1, "utf-16-le"), (0, "utf-16-be")):
+        if head[begin::2].count(0) > len(head) // 4:
+            return encoding
+    try:
+        codecs.getincrementaldecoder(UTF8)().decode(content)
+    except UnicodeDecodeError:
+        return "cp1252"
+    return UTF8
+
+
+def _separator(path: Path, text: str) -> str:
+    """Return what separates the values. Raise Refused if a comma and another character both do."""
+    widths = {one: width for one in SEPARATORS if (width := _width(text, one)) > 1}
+    if not widths:
+        return ","
+    best = max(widths, key=lambda one: widths[one])
+    if "," in widths and (other := next((one for one in widths if one != "," and widths[one] >= widths[","]), None)):
+        raise Refused(
+            f"{path} can't be read: its values may be separated by ',' ({widths[',']} columns) or by {other!r} "
+            f"({widths[other]} columns), and nothing says which",
+            data=NOT_READ,
+            hint=f"put each value with a comma or {other!r} in double quotes, as Excel's export does for its own "
+            "separator, or name a sample without such values",
+        )
+    return best if "," not in widths else ","
+
+
+def _width(text: str, separator: str) -> int:
+    """Return how many values most rows and the first one have; 1 if the rows differ."""
+    whole = text[: text.rfind("\n") + 1] or text
+    try:
+        rows = [row for row in islice(csv.reader(io.StringIO(whole, newline=""), delimiter=separator), ROWS) if row]
+    except csv.Error:
+        return 1
+    if not rows:
+        return 1
+    width, count = Counter(map(len, rows)).most_common(1)[0]
+    return width if len(rows[0]) == width and count >= ALIKE * len(rows) else 1
+
+
+def _reasons(found: Dialect, text: str) -> list[str]:
+    why = []
+    if found.guessed:
+        beginning = in_line(text.splitlines()[0][:60]) if text.strip() else ""
+        why.append(f"it is not UTF-8; as {found.encoding} (Western Windows, a guess) it begins {beginning!r}")
+    elif found.encoding != UTF8:
+        why.append(f"it is {found.encoding.upper()}")
+    if found.named:
+        why.append(f"its first line names the separator {found.separator!r}, and is no record")
+    elif found.separator not in (None, ","):
+        why.append(f"its values are separated by {found.separator!r}")
+    if found.returns:
+        why.append("its lines end in carriage returns alone")
+    return why
+
+
+def _hint(path: Path, found: Dialect, packed: bool) -> str:
+    new = path.with_name(f"{path.stem}.utf8{path.suffix}")
+    first = "unpack it, then convert" if packed else "convert"
+    unsure = "; if its letters come out wrong, name its encoding in place of cp1252" if found.guessed else ""
+    command = _command(path, new, found)
+    return f"{first} this file, and each later one before it goes into the inbox{unsure}: {command}"
+
+
+def _command(path: Path, new: Path, found: Dialect) -> str:
+    """Return a command of the shell that writes the file as a source reads it."""
+    if found.separator is None:
+        code = f"open(b,'w',newline='',encoding='utf-8').write(open(a,newline='',encoding='{found.encoding}').read())"
+    else:
+        code = (
+            f"r=csv.reader(open(a,newline='',encoding='{found.encoding}'),delimiter={found.separator!r}); "
+            f"{'next(r); ' if found.named else ''}"
+            "csv.writer(open(b,'w',newline='',encoding='utf-8')).writerows(r)"
+        )
+    return f'python3 -c "import csv,sys; a,b=sys.argv[1:]; {code}" {shlex.quote(str(path))} {shlex.quote(str(new))}'
