@@ -73,7 +73,8 @@ def _then_or_now(text: str) -> str:
     return text
 
 
-def _names(text: str) -> tuple[str, ...]:
+def comma_list(text: str) -> tuple[str, ...]:
+    """Return the names of a list like 'a,b'."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
@@ -94,6 +95,9 @@ MASTER = Option("--master", "Spark's master; by default ONLYONCE_MASTER or local
 RUN_ID = Option("--run-id", "The name of the run in the log; by default a new one.", own=True)
 DAG_ID = Option("--dag-id", "The DAG that this run belongs to; by default none.", own=True)
 YES = _switch("--yes", "Do it. Without this it only says what it would do.")
+"""The flag of a command that deletes or rewrites data, or starts something anew: it looks first."""
+DRY_RUN = _switch("--dry-run", "Say what would be done; change nothing.")
+"""The flag of a command that only continues what is declared: it acts at once."""
 EVERY_SECONDS = 5.0
 AUDIT_GRACE_MINUTES = 15
 DRIVER_GRACE_MINUTES = 2.0
@@ -174,11 +178,11 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
     "gc": (_any_pipeline("One pipeline with its bounded runs; by default all."), FILES),
     "maintain": (
         _any_pipeline("One pipeline; by default all."),
-        _switch("--dry-run", "Say what would be done; change nothing."),
+        DRY_RUN,
         FILES,
     ),
     "sweep": (
-        _switch("--dry-run", "List them; remove nothing."),
+        DRY_RUN,
         Option(
             "--older-than",
             "Remove files older than this; by default ONLYONCE_KEEP_TEMPORARIES_HOURS, or 24.",
@@ -200,8 +204,7 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
     ),
     "plan": (
         _any_pipeline("A declared pipeline; by default all."),
-        _switch("--apply", "Do what the changes need: new incarnations, a run, backfills."),
-        YES,
+        _switch("--yes", "Do what the changes need: new incarnations, a run, backfills."),
         MASTER,
         FILES,
         RUN_ID,
@@ -212,7 +215,6 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
         _switch("--expired", "Records from before the dedup horizon."),
         Option("--batch", "Only of this receive batch.", int, least=0),
         Option("--reason", "Only with this text in their reason."),
-        _switch("--dry-run", "Say what would be reprocessed; write nothing."),
         YES,
         MASTER,
         FILES,
@@ -232,10 +234,9 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
             "Leave out an output whose target is away for good, and name it in the receipt; several as 'a,b'.",
             default="",
             metavar="OUTPUT",
-            read=_names,
+            read=comma_list,
         ),
         _switch("--ids", "Forget the record ids too: a re-delivery is then a new record."),
-        _switch("--dry-run", "Say what would be forgotten, and what would stay; change nothing."),
         YES,
         MASTER,
         FILES,
@@ -264,7 +265,7 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
         ),
         Option("--output", "Only this output, with those made from it."),
         _switch("--tables", "The tables of its sinks too, in Delta and PostgreSQL."),
-        _switch("--yes", "Do it. Without this it only says what would be removed and what would stay."),
+        YES,
         FILES,
     ),
     "alerts": (

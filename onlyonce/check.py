@@ -399,7 +399,7 @@ log = structlog.get_logger()
 class Checked:
     """What a check has found.
 
-    asked_spark   whether Spark had to be asked, and so was started
+    asked_spark   whether Spark had to be asked
     wrong         output with a query of its own -> why its table, or the table of an output made from it, can't take
                   its rows, or why one of its lookups can't be read. The others can run.
     """
@@ -422,13 +422,16 @@ def found(pipeline: Pipeline) -> dict[str, StructType] | None:
     return {name: StructType.fromJson(schema) for name, schema in known.items()} if known is not None else None
 
 
-def check_pipeline(pipeline: Pipeline, session: Callable[[], SparkSession]) -> Checked:
-    """Check one pipeline.
+def check_pipeline(pipeline: Pipeline, session: Callable[[], SparkSession] | None) -> Checked:
+    """Check one pipeline. Without a session leave out the checks that need Spark, if its functions were not checked
+    before.
 
     Raise Refused for a mistake in its declaration or functions; what is wrong with a table is in the result.
     """
     known = found(pipeline)
-    schemas, wrong = _asked(pipeline, session()) if known is None else (known, {})
+    if known is None and session is None:
+        return Checked(True, {})
+    schemas, wrong = _asked(pipeline, session()) if known is None and session else (known or {}, {})
     outputs = [output for output in pipeline.outputs if output.name in schemas]
     for output in outputs:
         check_keys(output, schemas[output.name].names)

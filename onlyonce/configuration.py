@@ -209,7 +209,7 @@ class Configuration(BaseSettings):
 
     # Long runs, logs and alerts
     heartbeat: float = Field(5.0, gt=0, description="seconds between two heartbeats of a long run")
-    log: Literal["lines", "json"] = Field("lines", description="how log lines look")
+    log: Literal["lines", "json"] = Field("lines", description="how log lines look; json sends them through a pipe too")
     log_bytes: int = Field(
         20_000_000, ge=1000, description="bytes that the log file of a long run has before it is put aside"
     )

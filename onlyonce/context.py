@@ -60,6 +60,22 @@ kill has left."""
 KINDS = ("offsets", "commits")
 
 
+def check_declarations(database: Database, pipeline: Pipeline, instance: str) -> None:
+    """Raise Refused, before a run starts Spark, if a query can't continue as it is declared now.
+
+    Raise Refused also if it would write to what a drop has left.
+    """
+    Drops(database).refuse_left(instance, targets(pipeline, instance))
+    for query in pipeline.queries():
+        if live := Incarnations(database).live(instance, query):
+            Declarations(database).check(live, _declared(pipeline, instance, query))
+
+
+def _declared(pipeline: Pipeline, instance: str, query: str) -> Declared:
+    parts = declarations.parts(pipeline, query)
+    return Declared(instance, query, declarations.fingerprint(pipeline, query), parts)
+
+
 def working_copy_session(spark: SparkSession) -> SparkSession:
     """Return a session like the run's for a stream that works on a copy: the run's own writes checkpoints as only
     stores can."""
@@ -500,21 +516,7 @@ class RunContext:
 
     def declared(self, query: str) -> Declared:
         """Return what a query is declared as, to be kept in the log."""
-        parts = declarations.parts(self.pipeline, query)
-        return Declared(self.instance, query, self.declaration_hash(query), parts)
-
-    def check_declarations(self) -> None:
-        """Raise Refused, before a run reads anything, if a query can't continue as it is declared now.
-
-        Raise Refused also if it would write to what a drop has left.
-        """
-        places = targets(self.pipeline, self.instance)
-        Drops(self.database).refuse_left(self.instance, places)
-        for query in self.pipeline.queries():
-            live = Incarnations(self.database).live(self.instance, query)
-            if live:
-                now = self.declared(query)
-                Declarations(self.database).check(live, now)
+        return _declared(self.pipeline, self.instance, query)
 
     def kept_declaration(self, query: str) -> str:
         """Return the fingerprint of a query's declaration, which is kept in the log.

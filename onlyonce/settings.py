@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from onlyonce.core import stored_names
+from onlyonce.core.database_url import address
 from onlyonce.core.errors import Refused
 from onlyonce.core.locations import Location, check_folder, is_url, location, on_disk
 from onlyonce.environment import within
@@ -179,16 +179,10 @@ def named_database() -> tuple[str, str] | None:
 
     A container of Airflow's page has only the reader's URL.
     """
-    own = {_server_of(path.read_text().strip()) for path in home().glob("postgres/*.url")}
+    own = {address(path.read_text().strip()) for path in home().glob("postgres/*.url")}
     given = {"ONLYONCE_DATABASE_URL": given_database_url(), "ONLYONCE_READER_URL": given_reader_url()}
-    named = ((variable, _server_of(url)) for variable, url in given.items() if url)
+    named = ((variable, address(url)) for variable, url in given.items() if url)
     return next(((variable, server) for variable, server in named if server not in own), None)
-
-
-def _server_of(url: str) -> str:
-    """Return host, port and database of a URL, without its login. Pure."""
-    parts = urlsplit(url)
-    return f"{parts.hostname}:{parts.port or 5432}{parts.path}"
 
 
 def reader_url() -> str:

@@ -14,7 +14,7 @@ from onlyonce.api import ddl, sinks
 from onlyonce.api.declaration import NONE, Several, check_name, check_one_of, declaration, declared_at
 from onlyonce.api.sinks import Delta, FileSink, Postgres, Sent, Sink
 from onlyonce.core import stored_names
-from onlyonce.core.durations import in_words
+from onlyonce.core.durations import in_source, in_words
 from onlyonce.core.errors import Refused
 from onlyonce.core.stored_names import IS_CURRENT, VALID_FROM, VALID_TO, WINDOW_END, WINDOW_START
 from onlyonce.core.windows import (
@@ -64,10 +64,11 @@ class Join:
             raise Refused(f"Join: the key {twice[0]!r} is named twice", hint="name it once")
         if micros(self.within) < 0:
             raise Refused(
-                f"Join: within={self.within} is negative", hint="it counts in both directions; 0 is the same moment"
+                f"Join: within={in_source(self.within)} is negative",
+                hint="it counts in both directions; 0 is the same moment",
             )
         if self.within % timedelta(milliseconds=1):
-            raise Refused(f"Join: within={self.within} has parts of a millisecond", hint="round it")
+            raise Refused(f"Join: within={in_source(self.within)} has parts of a millisecond", hint="round it")
 
 
 # A table that an output's function gets in addition to its rows.
@@ -176,10 +177,12 @@ class Stateful:
         if twice := [column for n, column in enumerate(self.keys) if column in self.keys[:n]]:
             raise Refused(f"Stateful: the key {twice[0]!r} is named twice", hint="name it once")
         if micros(self.timers_within) < 0:
-            raise Refused(f"Stateful: timers_within={self.timers_within} is negative", hint="0 where no timers are set")
+            raise Refused(
+                f"Stateful: timers_within={in_source(self.timers_within)} is negative", hint="0 where no timers are set"
+            )
         if self.timers_within % timedelta(milliseconds=1):
             raise Refused(
-                f"Stateful: timers_within={self.timers_within} has parts of a millisecond",
+                f"Stateful: timers_within={in_source(self.timers_within)} has parts of a millisecond",
                 hint="round it: Spark's timers have none",
             )
         ddl.check("Stateful: schema", ddl.split(self.schema))

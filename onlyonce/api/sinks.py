@@ -21,6 +21,7 @@ from onlyonce.api.declaration import NONE, Several, check_one_of, declaration
 from onlyonce.api.sources import NAME
 from onlyonce.core import ownership
 from onlyonce.core import shards as model
+from onlyonce.core.durations import in_source
 from onlyonce.core.errors import Refused
 from onlyonce.core.locations import check_folder, is_url, location
 from onlyonce.core.ownership import Place
@@ -216,7 +217,7 @@ class BigQueryStream:
     def __post_init__(self) -> None:
         _check_table("BigQueryStream", self.table)
         if self.timeout <= timedelta(0):
-            raise Refused(f"BigQueryStream: timeout={self.timeout}", hint="give a length of time")
+            raise Refused(f"BigQueryStream: timeout={in_source(self.timeout)}", hint="give a length of time")
 
     @property
     def write(self) -> Literal["stream"]:
@@ -266,7 +267,9 @@ class KafkaSink:
                 "KafkaSink: units_topic is the topic itself", hint="units need a compacted topic of their own"
             )
         if self.timeout < timedelta(seconds=1):
-            raise Refused(f"KafkaSink: timeout={self.timeout}", hint="a second or more; brokers take up to 15 minutes")
+            raise Refused(
+                f"KafkaSink: timeout={in_source(self.timeout)}", hint="a second or more; brokers take up to 15 minutes"
+            )
 
     @property
     def units(self) -> str:

@@ -18,17 +18,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from posixpath import normpath
-from urllib.parse import urlsplit
 
 from onlyonce import environment, settings
 from onlyonce.api.declaration import declared_at
 from onlyonce.api.pipeline import Output, Pipeline, target
 from onlyonce.core import ownership
+from onlyonce.core.database_url import address
 from onlyonce.core.errors import Refused
 from onlyonce.core.locations import Url
 from onlyonce.core.ownership import TABLES, Place, suffix_of
-
-PORTS = {"mysql": 3306, "mariadb": 3306}
 
 
 def targets(pipeline: Pipeline, instance: str) -> list[str]:
@@ -64,12 +62,10 @@ def by_address(variable: str | None) -> str:
     url = environment.variable(variable) if variable else settings.given_database_url()
     if not url:
         return variable or "platform"
-    parts = urlsplit(url)
     try:
-        port = parts.port or PORTS.get(parts.scheme.partition("+")[0], 5432)
+        return address(url)
     except ValueError:  # no URL: opening it is refused later, for its output alone
         return variable or "platform"
-    return f"{parts.hostname or parts.query}:{port}{parts.path}"
 
 
 def refuse_own_tables(pipelines: Iterable[Pipeline]) -> None:

@@ -25,7 +25,7 @@ Start with [bold]onlyonce demo[/bold], or your own: [bold]init[/bold] and [bold]
 Exit codes: 0 done; 1 the audit, the doctor, the crash test or the conformance suite \
 found something, or no such record \
 was seen; 64 the request is wrong; 69 another driver is at work; \
-70 a person must look; 75 run the same command again.
+70 a person must look; 75 run the same command again; 130 Ctrl-C.
 """
 
 app = typer.Typer(

@@ -5,16 +5,17 @@ The first are check, replay, conform and crashtest; the others plan and reproces
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from onlyonce import console, logs, settings
 from onlyonce.api import load
 from onlyonce.api.pipeline import Pipeline
+from onlyonce.asked import comma_list
 from onlyonce.cli.shell import (
     InstanceName,
     Json,
@@ -28,9 +29,12 @@ from onlyonce.cli.shell import (
     progress,
     there,
 )
-from onlyonce.cli.work import quiet
+from onlyonce.cli.work import quiet, watched
 from onlyonce.core.errors import Refused
 from onlyonce.core.runs import Report, refusal
+
+if TYPE_CHECKING:
+    from onlyonce.check import Checked
 
 PANEL = "Change"
 Master = Annotated[
@@ -79,6 +83,7 @@ def checked(chosen: list[Pipeline], master: str | None = None) -> list[str]:
     from onlyonce import check as onlyonce_check  # imports Spark's modules and the database's driver
 
     logs.configure(job="check")
+    untried = unchecked(chosen)
     with quiet("checks declarations and functions") as say:
 
         def session() -> Any:
@@ -87,11 +92,26 @@ def checked(chosen: list[Pipeline], master: str | None = None) -> list[str]:
             say("starts Spark: a function or declaration has changed")
             return sessions.start("onlyonce check", master or "local[1]")
 
-        found = {one.name: onlyonce_check.check_pipeline(one, session) for one in chosen}
-    for one in found.values():
+        _refuse_wrong([onlyonce_check.check_pipeline(one, session) for one in untried])
+    return [one.name for one in untried]
+
+
+def unchecked(chosen: list[Pipeline]) -> list[Pipeline]:
+    """Check pipelines as far as that needs no Spark. Return the pipelines whose functions only Spark can check.
+
+    Raise Refused for the first that is wrong, before Spark starts for any of them.
+    """
+    from onlyonce import check as onlyonce_check  # imports Spark's modules and the database's driver
+
+    found = {one.name: onlyonce_check.check_pipeline(one, None) for one in chosen}
+    _refuse_wrong(found.values())
+    return [one for one in chosen if found[one.name].asked_spark]
+
+
+def _refuse_wrong(found: Iterable[Checked]) -> None:
+    for one in found:
         if one.wrong:
             raise refusal(one.wrong)
-    return [name for name, one in found.items() if one.asked_spark]
 
 
 def replay(
@@ -131,15 +151,20 @@ def plan(given: Any, words: list[str], as_json: bool) -> None:
     if given.pipeline:
         declared(given.pipeline)
     there(settings.database_url)
-    if not given.apply:  # --apply starts runs, which check themselves
-        known = load.load()
-        checked([known[given.pipeline]] if given.pipeline else list(known.values()))
-
     from onlyonce.operate import plan as planner  # imports the declared functions, and Spark's modules
 
-    # --apply starts runs, which show their own progress.
-    with nullcontext() if given.apply else progress("compares what is declared with what has run"):
-        report = planner.main(words)
+    if given.yes:  # the runs that it starts check themselves
+        with watched(f"plan-{given.pipeline}"):
+            report = planner.main(words)
+    else:
+        known = load.load()
+        with progress("compares what is declared with what has run"):
+            left = unchecked([known[given.pipeline]] if given.pipeline else list(known.values()))
+            report = planner.main(words)
+        report.warnings.extend(
+            f"the functions of {one.name} are not checked yet: `onlyonce check {one.name}` starts Spark for it"
+            for one in left
+        )
     give(report, as_json)
 
 
@@ -153,7 +178,9 @@ def reprocess(given: Any, words: list[str], as_json: bool) -> None:
 
     from onlyonce.outputs import reprocess as reprocesser  # imports Spark
 
-    give(reprocesser.main(words), as_json)
+    with watched(f"reprocess-{given.pipeline}"):
+        report = reprocesser.main(words)
+    give(report, as_json)
 
 
 # The commands that test a pipeline: `crashtest` kills its runs at every step, `conform` tests its source.
@@ -178,7 +205,8 @@ def conform(given: Any, words: list[str], as_json: bool) -> None:
 
     from onlyonce.testing import conformance as job  # imports Spark
 
-    found = job.main(words)
+    with watched(f"conform-{given.pipeline}"):
+        found = job.main(words)
     give(found, as_json)
     if found.warnings:
         raise typer.Exit(1)
@@ -230,7 +258,7 @@ def crashtest(
     from onlyonce.testing import crash_results  # imports Delta and the database's driver
     from onlyonce.testing import crashtest as testing_crashtest
 
-    named = [part for text in points or [] for part in text.split(",") if part]
+    named = [part for text in points or [] for part in comma_list(text)]
     asked = crash_results.Asked(
         pipeline, folder, [file.resolve() for file in pipelines or []], named, sample, seed, chain, every, max_files,
         leave_out or [], master, keep,

@@ -7,7 +7,6 @@ commits, batches, files, trace, late, rejected, invalid and expired.
 from __future__ import annotations
 
 import threading
-from contextlib import nullcontext
 from typing import Annotated, Any
 
 import typer
@@ -31,6 +30,7 @@ from onlyonce.cli.shell import (
     rows_of,
     there,
 )
+from onlyonce.cli.work import watched
 from onlyonce.core.errors import InvariantBroken, Refused
 from onlyonce.core.runs import Report
 
@@ -50,8 +50,7 @@ def doctor(given: Any, words: list[str], as_json: bool) -> None:
 
     from onlyonce.operate import doctor as doctoring  # imports Delta and the database's driver
 
-    # A repair may be a run, which shows its own progress.
-    with nullcontext() if given.fix else progress("looks at the log, the checkpoints and the tables, twice"):
+    with watched("doctor") if given.fix else progress("looks at the log, the checkpoints and the tables, twice"):
         report = doctoring.main(words)
     if as_json:
         give(report, as_json)
@@ -157,7 +156,8 @@ def forget(given: Any, words: list[str], as_json: bool) -> None:
 
     from onlyonce.operate import forget as forgetting
 
-    report = forgetting.main(words)
+    with watched(f"forget-{given.pipeline}"):
+        report = forgetting.main(words)
     give(report, as_json)
     if not forgetting.complete(report):
         raise typer.Exit(1)

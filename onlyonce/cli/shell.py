@@ -19,8 +19,9 @@ from typer.core import TyperGroup
 
 from onlyonce import asked, console, settings
 from onlyonce.api.pipeline import Pipeline, unknown
+from onlyonce.core.database_url import address
 from onlyonce.core.errors import OnlyonceError, Refused
-from onlyonce.core.runs import Report
+from onlyonce.core.runs import Interrupted, Report
 from onlyonce.engine.failures import ended_with
 
 if TYPE_CHECKING:
@@ -92,6 +93,8 @@ UNREADABLE.exit_code = Refused.exit_code
 
 OUTPUT_CLOSED = 141
 """The exit code of a program whose reader has ended, as shells know it: 128 and SIGPIPE."""
+INTERRUPTED = 130
+"""The exit code of a command that Ctrl-C has ended, as shells know it: 128 and SIGINT."""
 AS_JSON = "onlyonce.as_json"
 """Where a command's context says whether it was given --json."""
 ANY_FORMAT = ("down", "stop")
@@ -126,6 +129,12 @@ class PlatformGroup(TyperGroup):
             return found
         except (typer.Exit, typer.Abort, *UNREADABLE.__mro__[:2]):
             raise
+        except KeyboardInterrupt as end:
+            if isinstance(end, Interrupted):
+                give(end.report, bool(ctx.meta.get(AS_JSON)))
+            else:
+                note("stopped by Ctrl-C: what is committed stays, and the same command continues")
+            raise typer.Exit(INTERRUPTED) from None
         except Exception as raised:
             if isinstance(raised, BrokenPipeError) and _nobody_reads():
                 _write_nowhere()
@@ -284,10 +293,7 @@ def read(work: Callable[[Views], list[console.Row]], by: Callable[[], str] = set
 
 def database_of_log() -> str:
     """Return host, port and name of the database that commands read, without its login."""
-    from sqlalchemy.engine import make_url
-
-    url = make_url(there(settings.reading_url))
-    return f"{url.host or url.query.get('host', 'localhost')}:{url.port or 5432}/{url.database}"
+    return address(there(settings.reading_url))
 
 
 def there(url: Callable[[], str]) -> str:

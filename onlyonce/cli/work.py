@@ -1,8 +1,8 @@
 """The commands that change or judge the data: run, pull, deliver, backfill, finalize, audit, gc, maintain, sweep,
 incarnation; and how they show long work.
 
-A terminal shows progress bars, and log lines are written to a file. The bars follow the log lines of the work itself,
-so nothing is counted twice and no batch waits for them. Without a terminal the log lines are shown.
+Log lines and what Spark prints are written to a file: the first lines that a person reads are the work's progress
+(`onlyonce.cli.bars`), its report or the three lines of its error.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,11 +19,12 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from onlyonce import asked, logs, settings
 from onlyonce import console as onlyonce_console
 from onlyonce.api.sources import PubSub
+from onlyonce.cli import bars
 from onlyonce.cli.shell import (
     Json,
     OnlyOfFiles,
@@ -41,51 +41,28 @@ from onlyonce.cli.shell import (
 
 NO_JVM = "JAVA_GATEWAY_EXITED"
 """Spark's name for a JVM that ends as it starts. Only the JVM's own output has the cause."""
-RECEIVE = "taken in"
-WINDOWS = "windows written"
-FATES = ("kept", "invalid", "expired", "duplicate")
-
-
-@dataclass(frozen=True)
-class Step:
-    """The progress in a log line: how many more of what a bar counts are done, or how many there are to do."""
-
-    bar: str
-    done: int = 0
-    total: int | None = None
-
-
-def step_of(event: Mapping[str, Any]) -> Step | None:
-    """Return what a log line adds; None if it has no progress. Pure."""
-    name = event.get("event")
-    if name == "to take in":
-        return Step(RECEIVE, total=int(event["records"]))
-    if name == "batch committed" and "windows" in event:
-        return Step(WINDOWS, done=int(event["windows"]))
-    if name == "batch committed":
-        return Step(RECEIVE, done=sum(int(event.get(fate, 0)) for fate in FATES))
-    if name == "backfill begun":
-        return Step(WINDOWS)
-    if name == "backfill committed":
-        return Step(WINDOWS, done=int(event.get("windows", 0)))
-    if name == "pulled":
-        return Step("messages pulled", done=int(event["messages"]))
-    return None
 
 
 @contextmanager
 def watched(name: str) -> Iterator[None]:
-    """Show progress at a terminal, and write standard error to a file, whose name is printed.
+    """Show progress, and write standard error to a file, whose name is printed.
 
-    `name` is the work's, like run-flights. What a process writes that was started before is not redirected.
+    `name` is the work's, like run-flights. A terminal shows bars, a pipe a line for each step. In a pipe
+    ONLYONCE_SPARK_LOG or ONLYONCE_LOG=json lets all that is logged through instead. What a process writes that was
+    started before is not redirected.
     """
-    if not onlyonce_console.console(stderr=True).is_terminal:
+    terminal = onlyonce_console.console(stderr=True).is_terminal
+    if not terminal and (settings.spark().spark_log is not None or settings.log_format() == "json"):
         yield
         return
-    file = settings.inside_home(settings.home(), "logs") / f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%S}.log"
+    file = _spark_log(name)
     with _to_file(file) as screen:
         _name(file, screen)
-        with _bars(screen) as show, logs.heard_by(show):
+        if not terminal:
+            with logs.heard_by(bars.lines(screen)):
+                yield
+            return
+        with bars.bars(screen) as show, logs.heard_by(show):
             yield
 
 
@@ -102,7 +79,7 @@ def quiet(text: str) -> Iterator[Callable[[str], None]]:
             yield say
         return
     file = _spark_log()
-    with _to_file(file) as screen, logs.heard_by(lambda event: _warn(screen, event)):
+    with _to_file(file) as screen, logs.heard_by(lambda event: bars.warn(screen, event)):
         try:
             if terminal:
                 with _spinner(screen) as line:
@@ -126,18 +103,13 @@ def _name(log: Path, screen: Console) -> None:
     screen.print(f"log: {log}", style="dim", markup=False, soft_wrap=True)
 
 
-def _warn(screen: Console, event: Mapping[str, Any]) -> None:
-    if event.get("level") == "warning":
-        rest = ", ".join(f"{event[name]}" for name in ("output", "what") if name in event)
-        screen.print(f"! {event['event']}: {rest}", style="yellow", markup=False, soft_wrap=True)
-
-
-def _spark_log() -> Path:
+def _spark_log(name: str | None = None) -> Path:
     try:
         folder = settings.inside_home(settings.home(), "logs")
     except OSError:  # a check needs no home
         folder = Path(tempfile.mkdtemp(prefix="onlyonce-"))  # with a name that can't be guessed, for this user only
-    return folder / f"spark-{datetime.now(UTC):%Y%m%d}.log"
+    now = datetime.now(UTC)
+    return folder / (f"{name}-{now:%Y%m%dT%H%M%S}.log" if name else f"spark-{now:%Y%m%d}.log")
 
 
 @contextmanager
@@ -153,43 +125,6 @@ def _to_file(path: Path) -> Iterator[Console]:
         finally:
             sys.stderr.flush()
             os.dup2(terminal, 2)
-
-
-@contextmanager
-def _bars(screen: Console) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    progress = Progress(
-        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[told]}"),
-        TimeElapsedColumn(), TimeRemainingColumn(), console=screen, refresh_per_second=4, redirect_stderr=False,
-        redirect_stdout=False,
-    )  # fmt: skip
-    bars: dict[str, TaskID] = {}
-    starting = progress.add_task("Spark starts", total=None, told="")
-
-    def show(event: Mapping[str, Any]) -> None:
-        if (step := step_of(event)) is None:
-            return
-        progress.update(starting, visible=False)
-        bar = bars.get(step.bar)
-        if bar is None:
-            bar = bars[step.bar] = progress.add_task(step.bar, total=None, told="")
-        if step.total is not None:
-            progress.update(bar, total=step.total)
-        progress.advance(bar, step.done)
-        task = next(task for task in progress.tasks if task.id == bar)
-        progress.update(bar, told=_told(task.completed, task.total, task.elapsed))
-
-    with progress:
-        yield show
-        for task in progress.tasks:
-            # Complete the bars whose length was not known.
-            progress.update(task.id, total=task.total or task.completed, visible=task.id != starting)
-
-
-def _told(done: float, total: float | None, seconds: float | None) -> str:
-    speed = done / seconds if seconds else 0.0
-    rate = f", {speed:,.{0 if speed >= 10 else 1}f} a second" if speed >= 0.05 else ""
-    left = f", {total - done:,.0f} left" if total is not None and total > done else ""
-    return f"{done:,.0f}{rate}{left}"
 
 
 PANEL = "Work"

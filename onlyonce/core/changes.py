@@ -252,7 +252,7 @@ def check_goes_on(query: str, incarnation: str, found: list[Change]) -> None:
         data=f"nothing was read or written. {first.why}",
         hint=f"put it back and choose another name for what is new, as `onlyonce plan {pipeline}` says"
         if any(change.need is Need.NAME for change in stops)
-        else f"`onlyonce plan {pipeline}` says what it needs; with --apply --yes it does it",
+        else f"`onlyonce plan {pipeline}` says what it needs; with --yes it does it",
     )
 
 

@@ -1,8 +1,12 @@
-"""URLs of PostgreSQL: every spelling that people use means the driver that is installed. Pure."""
+"""URLs of databases: every spelling of PostgreSQL's that people use means the driver that is installed. Pure."""
 
 from __future__ import annotations
 
+from urllib.parse import parse_qs, urlsplit
+
 SCHEMES = ("postgresql", "postgres", "postgresql+psycopg2")
+PORTS = {"mysql": 3306, "mariadb": 3306}
+"""The ports of databases other than PostgreSQL."""
 EXAMPLE = "postgresql://user:password@host:5432/database"
 
 
@@ -20,3 +24,15 @@ def is_postgres(url: str) -> bool:
     """Return whether a text begins as a URL of PostgreSQL does."""
     scheme, found, rest = url.partition("://")
     return bool(found and rest) and scheme.lower() in SCHEMES
+
+
+def address(url: str) -> str:
+    """Return host, port and database of a URL, without its login. Raise ValueError for a text that is no URL.
+
+    A host without TCP is the folder of its socket, which libpq takes from the query.
+    """
+    parts = urlsplit(url)
+    asked = parse_qs(parts.query)
+    host = parts.hostname or asked.get("host", ["localhost"])[0]
+    port = parts.port or asked.get("port", [PORTS.get(parts.scheme.partition("+")[0], 5432)])[0]
+    return f"{host}:{port}{parts.path}"

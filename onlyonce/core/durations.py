@@ -29,6 +29,16 @@ def in_words(length: timedelta) -> str:
     return ("-" if length < _NOTHING_GIVEN else "") + (" ".join(parts) or "0 seconds")
 
 
+def in_source(length: timedelta) -> str:
+    """Return a length of time as a person writes it in Python: `timedelta(hours=1, minutes=30)`."""
+    left, parts = abs(length), []
+    for word in _WORDS:
+        count, left = divmod(left, timedelta(**{f"{word}s": 1}))
+        if count:
+            parts.append(f"{word}s={count}")
+    return f"{'-' if length < timedelta(0) else ''}timedelta({', '.join(parts) or '0'})"
+
+
 def stored_in_words(text: str) -> str:
     """Return a stored length of time in words, and any other string as it is."""
     if not (found := _STORED.fullmatch(text)):

@@ -86,6 +86,16 @@ def closed_until(frontier: Frontier, window: Window, watermark_delay: Micros) ->
     return max(bounds, default=None)
 
 
+def newest_open(
+    frontier: Frontier, window: Window, watermark_delay: Micros, reached: Micros
+) -> tuple[Micros, Micros] | None:
+    """Return the end of the last window up to the event time `reached`, and the event time that closes it.
+
+    Return None if it is closed."""
+    end, closed = window.last_end(reached), closed_until(frontier, window, watermark_delay)
+    return (end, end + watermark_delay + waits(window)) if closed is None or closed < end else None
+
+
 def is_late(frontier: Frontier, window: Window, watermark_delay: Micros, time: Micros, end: Micros) -> bool:
     """Return whether a record at `time` is late: whether its window, which ends at `end`, was closed when it came.
 

@@ -27,6 +27,14 @@ class Report:
         return asdict(self)
 
 
+class Interrupted(KeyboardInterrupt):
+    """A run that Ctrl-C has ended, with the report of what it has committed."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(report.title)
+        self.report = report
+
+
 # An output that fails does not stop the others: which error a run then ends with.
 
 

@@ -11,22 +11,24 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from onlyonce.core.durations import refuse_other_types
+from onlyonce.core.durations import in_source, refuse_other_types
 from onlyonce.core.errors import Refused
 
 
 def positive(kind: str, name: str, value: timedelta) -> None:
     """Raise Refused unless a length is positive."""
     if value <= timedelta(0):
-        raise Refused(f"{kind}({name}={value}): must be longer than zero", hint=f"give {name} as a positive timedelta")
+        raise Refused(
+            f"{kind}({name}={in_source(value)}): must be longer than zero", hint=f"give {name} as a positive timedelta"
+        )
 
 
 def within(kind: str, offset: timedelta, name: str, step: timedelta) -> None:
     """Raise Refused unless an offset is at least zero and less than a step."""
     if not timedelta(0) <= offset < step:
         raise Refused(
-            f"{kind}(offset={offset}): must be from zero to less than the {name} of {step}",
-            hint=f"offset={offset % step!r} gives the same windows",
+            f"{kind}(offset={in_source(offset)}): must be from zero to less than the {name}, {in_source(step)}",
+            hint=f"offset={in_source(offset % step)} gives the same windows",
         )
 
 
@@ -84,7 +86,8 @@ class Fixed:
             return
         if self.size % DAY:
             raise Refused(
-                f"Fixed(size={self.size}, timezone={self.timezone!r}): the size is not a whole number of days",
+                f"Fixed(size={in_source(self.size)}, timezone={self.timezone!r}): "
+                "the size is not a whole number of days",
                 hint="only windows of whole days can follow a local clock; shift shorter windows by offset=",
             )
         known_zone(self.timezone)
@@ -198,7 +201,8 @@ class Sliding:
         within("Sliding", self.offset, "slide", self.slide)
         if micros(self.size) % micros(self.slide):
             raise Refused(
-                f"Sliding(size={self.size}, slide={self.slide}): the size is not a multiple of the slide",
+                f"Sliding(size={in_source(self.size)}, slide={in_source(self.slide)}): "
+                "the size is not a multiple of the slide",
                 hint="choose a slide that divides the size, so that each record is in the same number of windows",
             )
 

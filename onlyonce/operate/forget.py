@@ -260,7 +260,7 @@ def main(argv: list[str]) -> Report:
         refuse_in_use(database, pipeline, found)
         erase_search.refuse_leftovers(database, pipeline, mentions)
         todo = _meant(database, pipeline, found, ids=asked.ids)
-        erases = asked.yes and not asked.dry_run
+        erases = asked.yes
         # With --yes the search at the end is enough, unless the records themselves are removed and only copies may be
         # left.
         places = (

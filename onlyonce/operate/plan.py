@@ -1,7 +1,7 @@
 """Compare what is declared with what has run, and list what each difference needs before anything runs: `onlyonce
 plan`.
 
-It reads the log, but no data, and needs no Spark. The declared functions are imported for their source. With --apply it
+It reads the log, but no data, and needs no Spark. The declared functions are imported for their source. With --yes it
 does what is needed, in order: new incarnations, one run, backfills. Each step is a command of its own that may be
 killed and run again. A new plan then lists what is left.
 """
@@ -160,7 +160,7 @@ def reset_step(
         start = {FIRST_WINDOW: last_start + 1}
     target = f"{instance}/{root.name}"
     by_hand = f"onlyonce reset {target} --yes"
-    command = f"onlyonce plan {instance} --apply --yes   (a new incarnation of {target})" if start else by_hand
+    command = f"onlyonce plan {instance} --yes   (a new incarnation of {target})" if start else by_hand
     return Step("incarnation", command, (target,), start)
 
 
@@ -226,20 +226,16 @@ class Plan:
 
 
 def main(argv: list[str]) -> Report:
-    """Plan one pipeline or all; with --apply --yes do what one needs. Raise the platform's errors."""
+    """Plan one pipeline or all; with --yes do what one needs. Raise the platform's errors."""
     asked = parse("plan", argv)
+    if asked.yes and not asked.pipeline:
+        raise Refused("plan --yes is for one pipeline", hint="name it: onlyonce plan PIPELINE --yes")
     known = declarations.load(asked.pipelines)
     chosen = [declarations.one(asked.pipeline, asked.pipelines)] if asked.pipeline else list(known.values())
     database = Database(settings.database_url())
     migrate(database.url)
     plans = [made(database, pipeline) for pipeline in chosen]
-    if not asked.apply:
-        return report(plans)
-    if not asked.pipeline:
-        raise Refused("--apply is for one pipeline", hint="name it: onlyonce plan PIPELINE --apply --yes")
-    if not asked.yes:
-        return report(plans, ["nothing was done yet: add --yes"] if plans[0].todo else [])
-    return apply(database, chosen[0], plans[0], asked)
+    return apply(database, chosen[0], plans[0], asked) if asked.yes else report(plans)
 
 
 def made(database: Database, pipeline: Pipeline) -> Plan:
@@ -301,13 +297,14 @@ def apply(database: Database, pipeline: Pipeline, plan: Plan, asked: Namespace) 
     return Report(f"{pipeline.name}: the plan is carried out", asked.run_id, {"steps": len(done)}, tables, warnings)
 
 
-def report(plans: list[Plan], warnings: list[str] | None = None) -> Report:
+def report(plans: list[Plan]) -> Report:
     """Report changes and steps as tables."""
     facts = {"pipelines": len(plans), "changes": sum(len(p.found) for p in plans)}
     facts["steps"] = sum(len(p.todo) for p in plans)
     unknown = [text for plan in plans for text in plan.unknown]
     unknown += [f"{text}: {HINT}" for plan in plans for text in plan.half_written]
-    return Report("what the changed declarations need", "plan", facts, _rows(plans), unknown + (warnings or []))
+    title = "what the changed declarations need" + (" (add --yes)" if len(plans) == 1 and facts["steps"] else "")
+    return Report(title, "plan", facts, _rows(plans), unknown)
 
 
 def _changes(pipeline: Pipeline, last: Ran, unknown: list[str]) -> list[Change]:

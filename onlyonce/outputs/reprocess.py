@@ -206,7 +206,7 @@ def main(argv: list[str]) -> Report:
     database = units.database_of(None)
     migrate(database.url)
     left = Reprocessings(database).begun(pipeline.name)
-    sure = asked.yes and not asked.dry_run
+    sure = asked.yes
     finished = [_put(database, pipeline, left, asked)] if left and sure else []
     sets, version = waiting(database, pipeline.name, asked.kind, asked.batch, asked.reason)
     whole = not isinstance(pipeline.source, Growing)

@@ -53,7 +53,9 @@ def once(context: RunContext, *, ended: bool) -> None:
     loop.close(context, ended=ended)
 
     def run(root: Output) -> None:
+        context.between_batches()
         query.run_once(context, root)
+        context.between_batches()
         backfill.include_late(context, root)
 
     _each(context, run)
@@ -104,8 +106,8 @@ class _Failures:
         self._by_output: dict[str, BaseException] = {}
 
     def add(self, output: str, error: BaseException) -> None:
-        # Superseded: to continue would take the next output away from the driver that is live.
-        if isinstance(error, Superseded) or not isinstance(error, Exception):
+        # Superseded: to continue would take the next output away from the driver that is live. Stopped: by a person.
+        if isinstance(error, Superseded | Stopped) or not isinstance(error, Exception):
             self.last_word = self.last_word or error
             return
         self._by_output[output] = known = translate(error)

@@ -13,9 +13,8 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import timedelta
-from types import FrameType
-from typing import TYPE_CHECKING
+from datetime import UTC, timedelta
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import structlog
@@ -25,18 +24,33 @@ from onlyonce.api import load as declarations
 from onlyonce.api.pipeline import Kafka, Pipeline
 from onlyonce.asked import parse
 from onlyonce.commitlog import drivers, units
+from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.drivers import LongRuns
 from onlyonce.commitlog.health import Views
-from onlyonce.commitlog.incarnations import Incarnations
+from onlyonce.commitlog.incarnations import Incarnations, Turns
 from onlyonce.commitlog.units import Authorities
 from onlyonce.core import stored_names
+from onlyonce.core.batch import to_time
 from onlyonce.core.errors import DatabaseAway, OnlyonceError, Refused, Superseded
-from onlyonce.core.runs import Report, Stopped, first_line, for_good, refusal, refuse_beside, refuse_with, standing_by
+from onlyonce.core.frontier import closed_until, newest_open
+from onlyonce.core.runs import (
+    Interrupted,
+    Report,
+    Stopped,
+    first_line,
+    for_good,
+    refusal,
+    refuse_beside,
+    refuse_with,
+    standing_by,
+)
+from onlyonce.core.windows import micros
 from onlyonce.database import locks
 from onlyonce.database.connect import Database, Session
 from onlyonce.database.migrate import migrate
 from onlyonce.engine import failures
 from onlyonce.failpoints import passing
+from onlyonce.run.interrupts import Interrupts
 from onlyonce.sources import folders
 from onlyonce.tables import claims
 
@@ -123,6 +137,7 @@ class LongRun:
         self._overtaken: Superseded | None = None
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
         self._done = threading.Event()
+        self.signals = Interrupts(self.stop, signal.SIGTERM, signal.SIGINT)
 
     def between_batches(self) -> None:
         """Raise Stopped if the run is to stop, or Superseded if another driver took its place.
@@ -195,7 +210,7 @@ def held_long_run(
     mine.start()
     log.info("long run begun", attempt=taken.attempt, driver=name)
     try:
-        with _stopped_by_signals(mine), suppress(Stopped):
+        with suppress(Stopped), mine.signals:
             yield mine
     except BaseException as error:
         with suppress(OnlyonceError):  # if the log is away, its missing heartbeat shows the same
@@ -208,28 +223,11 @@ def held_long_run(
         place.leave()
 
 
-@contextmanager
-def _stopped_by_signals(mine: LongRun) -> Iterator[None]:
-    before = {which: signal.getsignal(which) for which in (signal.SIGTERM, signal.SIGINT)}
-
-    def put_back() -> None:
-        for which, handler in before.items():
-            signal.signal(which, handler)
-
-    def ask(_: int, __: FrameType | None) -> None:
-        mine.stop()
-        put_back()  # a second signal ends the driver at once
-
-    for which in before:
-        signal.signal(which, ask)
-    try:
-        yield
-    finally:
-        put_back()
-
-
 def main(argv: list[str]) -> Report:
-    """Run one pipeline once, and return the report of what is committed. Raise the platform's errors."""
+    """Run one pipeline once, and return the report of what is committed.
+
+    Raise the platform's errors, and Interrupted if Ctrl-C has ended the run.
+    """
     asked = arguments(argv)
     logs.configure(pipeline=asked.pipeline, run_id=asked.run_id)
     pipeline = declarations.one(asked.pipeline, asked.pipelines)
@@ -246,8 +244,16 @@ def main(argv: list[str]) -> Report:
     instance = _instance(database, pipeline, asked.bounded)
     Incarnations(database).add_instance(instance, pipeline.name)
     passing("start-instance")
-    with drivers.noted_run(database, asked.dag_id, asked.run_id, pipeline.name):
-        skipped = (_run_long if asked.continuous else _drain)(pipeline, instance, database, asked)
+    try:
+        with drivers.noted_run(database, asked.dag_id, asked.run_id, pipeline.name):
+            skipped = (_run_long if asked.continuous else _drain)(pipeline, instance, database, asked)
+    except (Stopped, KeyboardInterrupt):
+        found = report(database, pipeline, instance, asked.run_id)
+        found.warnings.append(
+            f"stopped by Ctrl-C; batches of receive committed before: {found.facts['batches']}. "
+            f"`onlyonce run {pipeline.name}` continues after them"
+        )
+        raise Interrupted(found) from None
     return report(database, pipeline, instance, asked.run_id, skipped)
 
 
@@ -267,20 +273,58 @@ def report(database: Database, pipeline: Pipeline, instance: str, run_id: str, s
     fates = Views(database).rows("run_fates", run_id=run_id)
     commits = Views(database).rows("run_commits", run_id=run_id)
     facts = {"pipeline": pipeline.name, "instance": instance, "batches": sum(f["batches"] for f in fates)}
-    title = f"committed by {run_id}" if fates or commits else "nothing new to commit"
-    return Report(f"{pipeline.name}: {title}", run_id, facts, {"fates": fates, "commits": commits}, warnings)
+    tables = {"fates": fates, "commits": commits}
+    if windows := _open_windows(database, pipeline) if instance == pipeline.name else []:
+        tables["open_windows"] = windows
+    title = f"committed by {run_id}" if fates or commits else f"nothing new{_since(database, instance)}"
+    return Report(f"{pipeline.name}: {title}", run_id, facts, tables, warnings)
+
+
+def _since(database: Database, instance: str) -> str:
+    last = next((row["last_commit"] for row in Views(database).rows("status") if row["pipeline"] == instance), None)
+    return f" since {last.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z" if last else ""
+
+
+def _open_windows(database: Database, pipeline: Pipeline) -> list[dict[str, Any]]:
+    """Return how far each output's windows are closed, and when the newest of its open windows closes."""
+    frontier = Batches(database).frontier(pipeline.name)
+    furthest = Turns(database).known(pipeline.name).furthest() if pipeline.sources else None
+    reached = furthest if furthest is not None else frontier.max_event_time
+    rows = []
+    for root in pipeline.roots():
+        if root.window is None or reached is None:
+            continue
+        delay = micros(root.watermark_delay)
+        if found := newest_open(frontier, root.window, delay, reached):
+            closed = closed_until(frontier, root.window, delay)
+            rows.append(
+                {
+                    "output": root.name, "closed_until": None if closed is None else to_time(closed),
+                    "newest_window_ends": to_time(found[0]), "closes_at_event_time": to_time(found[1]),
+                }
+            )  # fmt: skip
+    return rows
 
 
 def _drain(pipeline: Pipeline, instance: str, database: Database, asked: Namespace) -> set[str]:
-    from onlyonce.run import queries
+    asked_to_stop = threading.Event()
 
-    refuse_beside(LongRuns(database).look(instance))  # before Spark starts
-    context = _context(pipeline, instance, database, asked)
-    if context.bounded:
-        queries.bounded(context)
-        Incarnations(database).close_instance(instance)
-    else:
-        queries.once(context, ended=asked.close)
+    def between_batches() -> None:
+        if asked_to_stop.is_set():
+            raise Stopped
+
+    # Not SIGTERM: Airflow's ends a task within a minute, whatever a batch takes.
+    with Interrupts(asked_to_stop.set, signal.SIGINT) as signals:
+        from onlyonce.run import queries
+
+        refuse_beside(LongRuns(database).look(instance))  # before Spark starts
+        context = _context(pipeline, instance, database, asked, signals.started)
+        context.between_batches = between_batches
+        if context.bounded:
+            queries.bounded(context)
+            Incarnations(database).close_instance(instance)
+        else:
+            queries.once(context, ended=asked.close)
     return context.skipped
 
 
@@ -293,7 +337,8 @@ def _run_long(pipeline: Pipeline, instance: str, database: Database, asked: Name
     with held_long_run(database, instance, asked.run_id, every, place) as mine:
         from onlyonce.run import queries
 
-        context = warm or _context(pipeline, instance, database, asked)
+        context = warm or _context(pipeline, instance, database, asked, mine.signals.started)
+        mine.signals.started()
         context.between_batches, context.trigger = mine.between_batches, queries.trigger(every)
         with queries.up(context, mine.stop, mine.tell_down) as look:
             mine.rounds(look, every)
@@ -309,19 +354,46 @@ def _stand_by(
     return context if wait_for_turn(database, instance, place) else None
 
 
-def _context(pipeline: Pipeline, instance: str, database: Database, asked: Namespace) -> RunContext:
+def _context(
+    pipeline: Pipeline,
+    instance: str,
+    database: Database,
+    asked: Namespace,
+    started: Callable[[], None] = lambda: None,
+) -> RunContext:
     from onlyonce import check
+    from onlyonce import context as contexts
     from onlyonce.context import RunContext
     from onlyonce.engine import session, worker
     from onlyonce.sources.source_kafka import Bounds
 
+    refused = _before_spark(pipeline, instance, database)
     spark = session.start(f"onlyonce {instance}", asked.master)
+    started()
+    if refused is None:
+        contexts.check_declarations(database, pipeline, instance)
+        refused = _refused(pipeline, check.check_pipeline(pipeline, lambda: spark).wrong)
     bounds = Bounds(asked.start, asked.end)
     context = RunContext(spark, pipeline, instance, asked.run_id, database, asked.max_files, bounds=bounds)
-    context.check_declarations()
-    context.refused = _refused(pipeline, check.check_pipeline(pipeline, lambda: spark).wrong)
+    context.refused = refused
     worker.leave_out_what_is_here()
     return context
+
+
+def _before_spark(pipeline: Pipeline, instance: str, database: Database) -> dict[str, OnlyonceError] | None:
+    """Return the outputs that can't run; None if only Spark can check their functions. Raise Refused."""
+    from onlyonce import check
+    from onlyonce import context as contexts
+
+    try:
+        contexts.check_declarations(database, pipeline, instance)
+        found = check.check_pipeline(pipeline, None)
+    except Refused as error:
+        # A module that makes Columns as it is imported needs a session for that.
+        if isinstance(error.__cause__, AssertionError | RuntimeError):
+            return None
+        raise
+    return None if found.asked_spark else _refused(pipeline, found.wrong)
 
 
 def _refused(pipeline: Pipeline, wrong: Mapping[str, BaseException]) -> dict[str, OnlyonceError]:

@@ -204,7 +204,11 @@ def test_a_driver_that_is_asked_to_stop_does_so_between_two_batches(log: Log, ho
             os.kill(os.getpid(), signal.SIGTERM if how == "SIGTERM" else signal.SIGINT)
         return True
 
-    hold(lambda mine: mine.rounds(turn, timedelta(seconds=PATIENCE)))
+    def run(mine: stream.LongRun) -> None:
+        mine.signals.started()
+        mine.rounds(turn, timedelta(seconds=PATIENCE))
+
+    hold(run)
 
     assert batches == [0]
     assert [(row[1], row[3:]) for row in states(log)] == [("stopped", (1, 0, None))]

@@ -23,7 +23,7 @@ from onlyonce.api import load as declarations
 from onlyonce.cli import app
 from onlyonce.commitlog import incarnations
 from onlyonce.commitlog.incarnations import Declarations, Incarnations
-from onlyonce.context import RunContext
+from onlyonce.context import check_declarations
 from onlyonce.core.errors import Refused, Retryable
 from onlyonce.database.migrate import migrate_authority
 from onlyonce.operate import doctor, drop
@@ -111,8 +111,7 @@ def refuse_left(log: Log) -> None:
     It needs no session for that.
     """
     pipeline = declarations.load([Path(SHOP)])["shop"]
-    no_session: Any = None
-    RunContext(no_session, pipeline, "shop", "run", log.database).check_declarations()
+    check_declarations(log.database, pipeline, "shop")
 
 
 def test_what_is_declared_is_not_dropped(lived: Shop, declare: Callable[[str], None]) -> None:

@@ -21,7 +21,7 @@ SINKS = (
 )  # fmt: skip
 """latest: an upsert whose keys have no window. other: a database that is not the platform's."""
 LIVES = ("none", "reset", "receive new", "changed", "planned", "backfill", "recompute", "reprocess")
-"""changed: a declaration that needs nothing. planned: another function, by `onlyonce plan --apply`."""
+"""changed: a declaration that needs nothing. planned: another function, by `onlyonce plan --yes`."""
 STEPS = ("run", "life", "end")
 """Where a case is struck: in the run before its life, which is then left as it is; in what befalls it; in the last run.
 Every second run is left whole, so that lives befall what is half done and what is done."""

@@ -145,11 +145,11 @@ class Life:
     def _apply(self) -> None:
         """A plan is refused likewise, before its first step."""
         try:
-            plan.main(["shop", "--apply", "--yes", *LOCAL])
+            plan.main(["shop", "--yes", *LOCAL])
         except Refused as error:
             if error.hint != HINT:
                 raise
             self._declare(changed=False)
             self.platform.run("shop")
             self._declare(changed=True)
-            plan.main(["shop", "--apply", "--yes", *LOCAL])
+            plan.main(["shop", "--yes", *LOCAL])

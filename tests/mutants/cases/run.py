@@ -177,7 +177,7 @@ MUTANTS = (
         "one-output-stops-all",
         "a drain ends at the first output that can't go on",
         "onlyonce/run/queries.py",
-        Always("_Failures.add", "isinstance(error, Superseded) or not isinstance(error, Exception)"),
+        Always("_Failures.add", "isinstance(error, Superseded | Stopped) or not isinstance(error, Exception)"),
         tests=(
             "tests/spark/run/test_apart.py::test_a_drain_goes_on_with_the_other_outputs_and_ends_with_the_first_ones_error",
         ),

@@ -39,8 +39,8 @@ def steps() -> list[str]:
 
 
 def apply() -> Any:
-    """`onlyonce plan shop --apply --yes`."""
-    return plan.main(["shop", "--apply", "--yes", *LOCAL])
+    """`onlyonce plan shop --yes`."""
+    return plan.main(["shop", "--yes", *LOCAL])
 
 
 def test_a_new_column_and_a_changed_function_are_refused_planned_and_done(
@@ -60,7 +60,7 @@ def test_a_new_column_and_a_changed_function_are_refused_planned_and_done(
     assert len(platform.events().query("oo_kind == 'kept'")) == len(FIRST)
     needs = {row["what"]: row["needs"] for row in plan.main(["shop"]).tables["changes"]}
     assert needs["source of output sums"] == "a new incarnation, a backfill"
-    assert [command.split()[1] for command in steps()] == ["incarnation", "run", "backfill"]
+    assert [command.split()[1] for command in steps()] == ["reset", "run", "backfill"]
 
     report = apply()
     assert report.warnings == []
@@ -104,7 +104,7 @@ def test_windows_of_another_size_take_the_place_of_the_old_ones(
 def test_a_changed_type_is_refused_before_anything_is_read(
     platform: Platform, spark: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`events` has one type for a column: the run and the plan's --apply refuse, and say to take another name."""
+    """`events` has one type for a column: the run and the plan's --yes refuse, and say to take another name."""
     started(platform, monkeypatch, output("sums"))
     platform.put("shop", "b.jsonl", SECOND)
     declare(platform.home, output("sums"), SCHEMA.replace("weight double", "weight string"))

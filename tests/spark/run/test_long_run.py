@@ -15,6 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from onlyonce import settings
 from onlyonce.core.errors import Refused
+from onlyonce.core.runs import Interrupted
 from onlyonce.receive import at_least_once, loop
 from onlyonce.run import queries
 from tests.support import shop_oracle
@@ -138,6 +139,30 @@ class Held:
 
     def __exit__(self, *_: object) -> None:
         self.let_go.set()
+
+
+def test_ctrl_c_ends_a_run_after_the_batch_at_work(quiet: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The batch is committed, the report says so, and the next run goes on from there to the same results."""
+    receiving = Held(monkeypatch, "receive.loop", "receive-after-begin", lambda: True)
+    before = signal.getsignal(signal.SIGINT)
+
+    def press() -> None:
+        with receiving:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            until(lambda: signal.getsignal(signal.SIGINT) == before, "the signal")
+
+    for block in range(2):
+        quiet.put("shop", f"sales-{block}.jsonl", sales(block))
+    pressing = threading.Thread(target=press)
+    pressing.start()
+    with pytest.raises(Interrupted) as ended:
+        quiet.run("shop", "--max-files", "1")
+    pressing.join()
+
+    assert (ended.value.report.facts["batches"], committed(quiet), begun(quiet, "per_shop")) == (1, 1, 0)
+    assert signal.getsignal(signal.SIGINT) == before
+    quiet.run("shop", "--close")
+    check(quiet, 2)
 
 
 def begun(platform: Platform, query: str) -> int:

@@ -244,6 +244,25 @@ def test_each_command_about_pipelines_takes_their_file() -> None:
     assert {name for name in about if "pipelines" not in options[name]} == set()
 
 
+def test_each_command_acts_or_looks_by_one_convention() -> None:
+    """As docs/reference/commands.md lists them: `--yes` if it looks first, `--dry-run` if it acts at once."""
+    page = Path(console.__file__).parents[1] / "docs" / "reference" / "commands.md"
+    rows = page.read_text().partition("| what a command does |")[2].partition("\n\n")[0].splitlines()[2:]
+    listed = [(name, row.split("|")[1]) for row in rows for name in row.split("|")[2].replace("`", " ").split()]
+    flags = {
+        name: {option for one in command.params for option in one.opts}
+        for name, command in get_command(app).commands.items()  # type: ignore[attr-defined]
+    }
+    others = {"--apply", "--confirm", "--do-it", "--execute", "--force", "--no-dry-run"}
+
+    assert sorted(name for name, _ in listed) == sorted(flags)
+    assert {name for name, has in flags.items() if "--yes" in has} == {n for n, what in listed if "--yes" in what}
+    assert {name for name, has in flags.items() if "--dry-run" in has} == {
+        n for n, what in listed if "--dry-run" in what
+    }
+    assert {name for name, has in flags.items() if has & others} == set()
+
+
 @pytest.mark.parametrize(
     ("command", "column"), [("status", "pipeline"), ("lag", "pipeline"), ("incarnations", "incarnation")]
 )

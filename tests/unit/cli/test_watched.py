@@ -1,4 +1,4 @@
-"""Progress at a terminal: which log lines move which bar, and that log lines go to a file there and nowhere else."""
+"""Progress: which log lines move which bar, what a pipe shows, and that log lines go to a file and nowhere else."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from typing import Any
 
 import pytest
 import structlog
+from typer.main import get_command
 
 from onlyonce import logs
-from onlyonce.cli.work import RECEIVE, WINDOWS, Step, quiet, step_of
+from onlyonce.cli import app, checking, operate, shell, work
+from onlyonce.cli.bars import RECEIVE, WINDOWS, Step, Tasks, guessed, step_of, told
+from onlyonce.cli.work import quiet
+from onlyonce.core.errors import Refused
 
 
 @pytest.mark.parametrize(
@@ -81,15 +85,110 @@ def test_a_terminal_shows_bars_and_the_log_is_in_the_file_that_is_told(tmp_path:
     assert "event='to take in'" in written
 
 
-def test_without_a_terminal_the_log_lines_are_what_is_shown(tmp_path: Path) -> None:
-    environment = os.environ | {"ONLYONCE_HOME": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", WORK], capture_output=True, text=True, env=environment, check=True)
+def test_a_pipe_shows_a_line_for_each_step_and_no_log_line(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WORK], capture_output=True, text=True, env=of_home(tmp_path), check=True
+    )
 
-    assert [line.split(" event=")[-1].split(" ")[0] for line in done.stderr.splitlines() if "event=" in line] == [
-        "'to", "'batch", "'batch"
+    [log] = (tmp_path / "logs").iterdir()
+    assert done.stderr.splitlines() == [
+        f"log: {log}", "taken in: 0 of 40", "taken in: 31 of 40", "windows written: 4", "after"
     ]  # fmt: skip
+    assert "Spark speaks" in log.read_text()
+    assert "event='to take in'" in log.read_text()
+
+
+@pytest.mark.parametrize("asked", [{"ONLYONCE_LOG": "json"}, {"ONLYONCE_SPARK_LOG": "WARN"}])
+def test_a_pipe_shows_all_that_is_logged_if_that_is_asked_for(asked: dict[str, str], tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WORK], capture_output=True, text=True, env=of_home(tmp_path) | asked, check=True
+    )
+
     assert "Spark speaks" in done.stderr
+    assert "batch committed" in done.stderr
     assert not (tmp_path / "logs").exists()
+
+
+def of_home(home: Path) -> dict[str, str]:
+    left = {name: value for name, value in os.environ.items() if name not in ("ONLYONCE_LOG", "ONLYONCE_SPARK_LOG")}
+    return left | {"ONLYONCE_HOME": str(home)}
+
+
+STARTS_SPARK = {
+    "run": ("onlyonce.run.stream", ["flights"]),
+    "backfill": ("onlyonce.outputs.backfill", ["flights", "--from", "2013-01-01", "--to", "2013-01-02"]),
+    "plan": ("onlyonce.operate.plan", ["flights", "--yes"]),
+    "reprocess": ("onlyonce.outputs.reprocess", ["flights", "--invalid", "--yes"]),
+    "forget": ("onlyonce.operate.forget", ["flights", "--where", "carrier = 'AA'", "--yes"]),
+    "conform": ("onlyonce.testing.conformance", ["flights"]),
+    "doctor": ("onlyonce.operate.doctor", ["--fix"]),
+}
+"""The module and arguments of each command that may start Spark."""
+
+
+@pytest.mark.parametrize("command", STARTS_SPARK)
+def test_nothing_stands_before_the_three_lines_of_an_error(
+    command: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What Spark, Ivy and the work log is in the file that the first line names."""
+    module, words = STARTS_SPARK[command]
+
+    def fail(_: list[str]) -> None:
+        logs.configure(job=command)
+        os.write(2, b":: resolving dependencies ::\n")
+        structlog.get_logger().info("to take in", records=40)
+        raise Refused("it is wrong", data="nothing was done", hint="put it right")
+
+    for variable in ("ONLYONCE_LOG", "ONLYONCE_SPARK_LOG"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    monkeypatch.setattr(f"{module}.main", fail)
+    monkeypatch.setattr(shell, "refuse_other_format", lambda: None)
+    monkeypatch.setattr(work, "started_database", lambda: None)
+    for of_commands in (checking, operate, work):
+        monkeypatch.setattr(of_commands, "there", lambda _: "")
+
+    monkeypatch.setattr(sys, "stderr", os.fdopen(2, "w", buffering=1, closefd=False))  # pytest's is another file
+
+    with pytest.raises(SystemExit) as ended:
+        get_command(app).main([command, *words])
+
+    [log] = (tmp_path / "logs").iterdir()
+    assert ended.value.code == Refused.exit_code
+    assert capfd.readouterr().err.splitlines() == [
+        f"log: {log}", "taken in: 0 of 40", "it is wrong", "  data: nothing was done", "  next: put it right"
+    ]  # fmt: skip
+    assert "resolving dependencies" in log.read_text()
+    assert "to take in" in log.read_text()
+
+
+def test_the_tasks_of_the_batch_at_work_are_counted_anew_for_each_batch() -> None:
+    """A stage that is no longer active has ended. A batch is read in as many tasks as write it."""
+    tasks = Tasks()
+    tasks.look({0: (1, 1)})
+    assert tasks.share == 0
+    for active in ({1: (2, 0)}, {1: (2, 1)}, {2: (2, 1)}):
+        tasks.look(active)
+    assert (tasks.ended, tasks.all, tasks.share) == (4, 5, 0.75)
+
+    tasks.batch_ended()
+    tasks.look({2: (2, 2), 3: (4, 1)})
+    assert (tasks.ended, tasks.all, tasks.share) == (1, 4, 0.125)
+
+
+def test_a_bar_moves_inside_a_batch_and_never_to_its_end() -> None:
+    in_first = [guessed(0, 100, since_start=5, since_batch=5, share=share) for share in (0, 0.5, 1)]
+    later = [guessed(50, 100, since_start=10 + since, since_batch=since, share=0) for since in (0, 2, 20)]
+
+    assert in_first == [0, 50, 95]
+    assert later == [50, 60, 97.5]
+
+
+def test_a_bar_says_how_fast_and_how_long_still() -> None:
+    assert told(0, 100, 3) == "0, 100 left"
+    assert told(50_000, 400_000, 10) == "50,000, 5,000 a second, 350,000 left, about 0:01:10"
+    assert told(400_000, 400_000, 80) == "400,000, 5,000 a second"
+    assert told(7, None, 7) == "7, 1.0 a second"
 
 
 def test_what_spark_says_as_it_starts_is_not_shown_by_a_check_and_a_warning_is(

@@ -6,6 +6,7 @@ import pytest
 
 from onlyonce import settings
 from onlyonce.commitlog.units import url_of
+from onlyonce.core.database_url import address
 from onlyonce.core.errors import Refused
 from onlyonce.database.connect import Database, transaction
 
@@ -59,3 +60,16 @@ def test_a_person_reads_where_the_runs_write(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setenv("ONLYONCE_READER_URL", OURS.replace("team", "reader"))
     assert settings.reading_url() == settings.reader_url() == OURS.replace("team", "reader")
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        (OURS, "127.0.0.1:1/shop"),
+        ("postgresql://u:p@db/shop", "db:5432/shop"),
+        ("mysql+pymysql://u:p@db/shop", "db:3306/shop"),
+        ("postgresql+psycopg2://u:p@/shop?host=%2Frun%2Fpg", "/run/pg:5432/shop"),
+    ],
+)
+def test_a_database_is_named_without_its_login(url: str, told: str) -> None:
+    assert address(url) == told

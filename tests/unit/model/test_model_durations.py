@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -41,3 +42,19 @@ def test_a_length_that_may_be_missing_may_be_none() -> None:
     declared: Any = Pipeline
     with pytest.raises(Refused, match="name"):  # the next that is wrong
         declared(idle_after=None)
+
+
+@pytest.mark.parametrize(
+    ("declare", "what", "hint"),
+    [
+        (lambda: Fixed(HOUR, timezone="Europe/Rome"), "Fixed(size=timedelta(hours=1), timezone='Europe/Rome')", "offset="),
+        (lambda: Fixed(HOUR, timedelta(minutes=90)), "Fixed(offset=timedelta(hours=1, minutes=30))", "offset=timedelta(minutes=30)"),
+        (lambda: Session(-HOUR), "Session(gap=-timedelta(hours=1))", "positive"),
+        (lambda: Fixed(timedelta(0)), "Fixed(size=timedelta(0))", "positive"),
+    ],
+)  # fmt: skip
+def test_an_error_repeats_a_length_as_it_is_declared(declare: Callable[[], object], what: str, hint: str) -> None:
+    with pytest.raises(Refused) as refused:
+        declare()
+    assert refused.value.what.startswith(what)
+    assert hint in refused.value.hint

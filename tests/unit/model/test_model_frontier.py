@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onlyonce.core.frontier import MILLI, Frontier, closed_until, is_late
+from onlyonce.core.frontier import MILLI, Frontier, closed_until, is_late, newest_open
 from onlyonce.core.windows import Chained, Fixed, Joined, Session, Sliding, Window, micros, waits
 
 QUICK = settings(max_examples=50, deadline=None)
@@ -402,3 +402,24 @@ def one_number(frontier: Frontier) -> Frontier:
         if frontier.max_event_time is not None
         else None
     )
+
+
+@QUICK
+@given(windows, watermark_delayes, times, times)
+def test_the_newest_open_window_closes_at_the_time_that_is_told(
+    window: Window, delay: int, first: int, last: int
+) -> None:
+    """By the millisecond in which that time is, and not before."""
+    reached = max(first, last)
+    frontier = Frontier().after_batch(first).after_batch(last)
+    found = newest_open(frontier, window, delay, reached)
+    if found is None:
+        return
+    end, closes_at = found
+
+    def closed(time: int) -> bool:
+        bound = closed_until(frontier.after_batch(time), window, delay)
+        return bound is not None and end <= bound
+
+    assert closed(closes_at + MILLI)
+    assert not closed(closes_at - 1)

@@ -191,7 +191,7 @@ def test_a_run_stops_only_where_two_declarations_would_mix() -> None:
             continue
         with pytest.raises(Refused, match="shop/sums/1") as refused:
             check_goes_on("sums", "shop/sums/1", [change])
-        assert ("--apply" in refused.value.hint) == (need is not Need.NAME)
+        assert ("--yes" in refused.value.hint) == (need is not Need.NAME)
 
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

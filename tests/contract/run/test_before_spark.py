@@ -1,0 +1,66 @@
+"""What a run refuses before Spark starts, and what its report says when nothing was new."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onlyonce.core.errors import Refused
+from onlyonce.core.runs import Interrupted
+from onlyonce.engine import session
+from onlyonce.run import stream
+from tests.contract.shop import Shop, at, shop
+
+__all__ = ["shop"]
+
+
+@pytest.fixture(autouse=True)
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark can't start; a run that gets so far ends as by Ctrl-C."""
+
+    def start(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(session, "start", start)
+
+
+CHANGED = """
+import dataclasses
+from tests.support.shop import SHOP
+PIPELINES = [dataclasses.replace(SHOP, schema=SHOP.schema.replace("weight double", "weight string"))]
+"""
+
+
+@pytest.mark.parametrize("long", [(), ("--continuous",)])
+def test_a_changed_declaration_is_refused_before_spark_starts(
+    shop: Shop, long: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The log knows under which declaration each incarnation has run."""
+    shop.receive(("a", at(0)))
+    shop.die()
+    file = tmp_path / "changed.py"
+    file.write_text(CHANGED)
+    monkeypatch.setenv("ONLYONCE_PIPELINES", str(file))
+
+    with pytest.raises(Refused, match="column weight of"):
+        stream.main(["shop", *long])
+
+
+def test_a_run_that_is_ended_says_since_when_nothing_is_new_and_which_windows_are_open(shop: Shop) -> None:
+    shop.receive(("a", at(0)), ("b", at(5.5)))
+    shop.die()
+
+    with pytest.raises(Interrupted) as ended:
+        stream.main(["shop"])
+    report = ended.value.report
+
+    assert report.title.startswith("shop: nothing new since 20")
+    assert "stopped by Ctrl-C" in report.warnings[-1]
+    assert report.tables["open_windows"] == [
+        {
+            "output": name, "closed_until": at(4.5), "newest_window_ends": at(6), "closes_at_event_time": at(7),
+        }
+        for name in ("per_shop", "balance")
+    ]  # fmt: skip
