@@ -41,6 +41,7 @@ from onlyonce.api.pipeline import (
     BigQueryStream,
     CustomSink,
     Delta,
+    FileSink,
     Iceberg,
     KafkaSink,
     MySQL,
@@ -54,7 +55,7 @@ from onlyonce.api.resolve import named_variables
 from onlyonce.commitlog import units
 from onlyonce.commitlog.batches import Batches, Received
 from onlyonce.commitlog.removals import Removals
-from onlyonce.core import column_types, errors, retention, stored_names
+from onlyonce.core import column_types, errors, file_names, retention, stored_names
 from onlyonce.core.errors import OnlyonceError, Refused
 from onlyonce.core.ownership import Place
 from onlyonce.core.runs import Report, first_line
@@ -133,6 +134,17 @@ def check_schemas(pipeline: Pipeline) -> None:
             ) from error
 
 
+def check_names(pipeline: Pipeline, output: Output) -> None:
+    """Call the function that names an output's files for some windows, panes and shards. Raise Refused."""
+    assert isinstance(output.sink, FileSink)
+    root, sink = pipeline.root_of(output), output.sink
+    window = root.window if root.has_windows else None
+    file_names.name_files(
+        load.naming(output), load.subject_of_names(output), file_names.sample(window, sink.shards), sink.shards,
+        sink.ending, NOTHING,
+    )  # fmt: skip
+
+
 # The columns that a query's functions return: each is called on frames without rows, once as in a backfill, once as in
 # a stream. A check really calls the function, as the start of each run does; side effects happen.
 
@@ -205,7 +217,7 @@ def _check_streams(spark: SparkSession, pipeline: Pipeline, root: Output, lookup
     stream = spark.readStream.format("rate").load().select(*fields)
     result = results.of_pipeline(pipeline, root, windows.in_stream(stream, root), lookups)
     java = spark._jvm.org.apache.spark.sql  # type: ignore[union-attr]
-    mode = java.streaming.OutputMode.Update() if root.panes == "early" else java.streaming.OutputMode.Append()
+    mode = java.streaming.OutputMode.Update() if root.gives_changed_rows else java.streaming.OutputMode.Append()
     try:
         java.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(
             result._jdf.queryExecution().analyzed(),  # type: ignore[operator]
@@ -418,6 +430,8 @@ def found(pipeline: Pipeline) -> dict[str, StructType] | None:
             functions.check_parameters(output, of_output)
         if output.reject:
             functions.check_reject(output, load.reject(output))
+    for output in load.with_names(pipeline.outputs):
+        check_names(pipeline, output)
     known = kept_schemas(pipeline, key_of_check(pipeline))
     return {name: StructType.fromJson(schema) for name, schema in known.items()} if known is not None else None
 

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from onlyonce.api.pipeline import Delta, FileSink, Iceberg, MySQL, Output, Pipeline, Postgres, target
 from onlyonce.core.errors import Refused
 from onlyonce.core.ownership import Place
-from onlyonce.core.stored_names import WINDOW_START
 from onlyonce.environment import variable
 
 if TYPE_CHECKING:
@@ -219,12 +218,7 @@ class Opened:
         with Views.once(Database(_there(settings.reader_url), "onlyonce-notebook")) as views:
             known = views.rows("files_of", instance=self.instance, n=ALL)
         final = [file for file in known if file["output"] == output.name and file["state"] == "final"]
-        newest: dict[Any, int] = {}
-        for file in final:
-            newest[file[WINDOW_START]] = max(newest.get(file[WINDOW_START], 0), file["generation"])
-        places = [
-            folder_of(f["place"]) / f["name"] for f in final if f["generation"] == newest[f[WINDOW_START]] and f["rows"]
-        ]
+        places = [folder_of(file["place"]) / file["name"] for file in final if file["rows"]]
         return (
             pd.concat([readers[sink.format](place) for place in places], ignore_index=True)
             if places

@@ -39,6 +39,7 @@ VERSION = 1
 platform's format."""
 ZERO = timedelta(0)
 Parts = dict[str, Any]
+NO_NAMES: Mapping[str, str] = {}
 
 
 def digest(parts: Mapping[str, Any]) -> str:
@@ -69,7 +70,13 @@ def mode(pipeline: Pipeline) -> str:
 
 
 def output_parts(
-    pipeline: Pipeline, query: str, sources: Mapping[str, str], rejects: str = "", upstream: str = "", state: str = ""
+    pipeline: Pipeline,
+    query: str,
+    sources: Mapping[str, str],
+    rejects: str = "",
+    upstream: str = "",
+    state: str = "",
+    names: Mapping[str, str] = NO_NAMES,
 ) -> Parts:
     """Return what decides the results of an output and of the outputs made from it.
 
@@ -77,9 +84,13 @@ def output_parts(
     rejects   the text of the function by which the output rejects rows
     upstream  the text of the functions from whose closed windows the output is made
     state     the schema of its processor's state
+    names     the text of the functions that name the files of outputs
     """
     root = pipeline.output(query)
-    outputs = {one.name: _output(pipeline, one, sources[one.name]) for one in [root, *pipeline.made_from(root)]}
+    outputs = {
+        one.name: _output(pipeline, one, sources[one.name], names.get(one.name, ""))
+        for one in [root, *pipeline.made_from(root)]
+    }
     outputs[query] |= _given(
         reject=f"{root.reject}\n{rejects}" if root.reject else None, upstream=upstream or None, state=state or None
     )
@@ -87,7 +98,7 @@ def output_parts(
     return {"version": VERSION, "events": events, "outputs": outputs}
 
 
-def _output(pipeline: Pipeline, output: Output, source: str) -> Parts:
+def _output(pipeline: Pipeline, output: Output, source: str, names: str) -> Parts:
     sink = output.sink
     return _given(
         transform=output.transform,
@@ -102,6 +113,7 @@ def _output(pipeline: Pipeline, output: Output, source: str) -> Parts:
         sequence_by=list(sinks.sequence_by(sink)) or None,
         delete_when=sinks.delete_when(sink),
         files=of(sink) if isinstance(sink, FileSink) else None,
+        names=f"{sink.names}\n{names}" if isinstance(sink, FileSink) and sink.names else None,
         order_by=(list(sink.order_by) or None) if isinstance(sink, Webhook) else None,
         headers=(list(sink.headers) or None) if isinstance(sink, KafkaSink) else None,
         stable_input=output.stable_input,

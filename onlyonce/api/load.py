@@ -23,9 +23,11 @@ from onlyonce.api import pipeline as api_pipeline
 from onlyonce.api.declaration import declared_at
 from onlyonce.api.pipeline import Custom, DeltaSource, Output, Pipeline, target, unknown
 from onlyonce.api.resolve import check_written, named
+from onlyonce.api.sinks import FileSink
 from onlyonce.api.sources import Files
 from onlyonce.core import errors, stored_names
 from onlyonce.core.errors import OnlyonceError, Refused
+from onlyonce.core.file_names import Naming
 from onlyonce.core.locations import Location, Url
 from onlyonce.core.ownership import Place
 
@@ -204,6 +206,10 @@ def check_loaded() -> None:
                 check_written(name, _subject(output, name), data=NOTHING_DONE, hint=IT_IS)
             if output.reject:
                 check_written(output.reject, _subject_of_reject(output), data=NOTHING_DONE, hint=IT_IS)
+        for output in with_names(pipeline.outputs):
+            check_written(
+                names_of(output), f"{declared_at(output)}{subject_of_names(output)}", data=NOTHING_DONE, hint=IT_IS
+            )
 
 
 def with_function(outputs: Iterable[Output]) -> list[Output]:
@@ -239,6 +245,29 @@ def reject(output: Output) -> Callable[..., Any]:
     return found
 
 
+def with_names(outputs: Iterable[Output]) -> list[Output]:
+    """Return the outputs whose files are named by a user's function."""
+    return [output for output in outputs if names_of(output)]
+
+
+def names_of(output: Output) -> str:
+    """Return the 'module:function' that names an output's files; empty if there is none."""
+    return output.sink.names if isinstance(output.sink, FileSink) else ""
+
+
+def naming(output: Output) -> Naming:
+    """Return the function that names an output's files; the output must have one. Raise Refused."""
+    found: Naming = named(
+        names_of(output), f"{declared_at(output)}{subject_of_names(output)}", data=NOTHING_DONE, hint=IT_IS
+    )
+    return found
+
+
+def subject_of_names(output: Output) -> str:
+    """Return what an error calls the function that names an output's files."""
+    return f"output {output.name}: the function that names files, {names_of(output)!r},"
+
+
 def state(output: Output) -> str:
     """Return the schema of the state that an output's processor keeps; empty if it has no processor.
 
@@ -261,7 +290,8 @@ def _subject_of_reject(output: Output) -> str:
 def source_files(output: Output) -> list[str]:
     """Return the files in which an output's functions are written, if they have one."""
     found = []
-    for function in [*functions(output), *([reject(output)] if output.reject else [])]:
+    named_by = [naming(output)] if names_of(output) else []
+    for function in [*functions(output), *([reject(output)] if output.reject else []), *named_by]:
         with suppress(TypeError):
             found.append(inspect.getsourcefile(function))
     return [file for file in found if file]
@@ -281,8 +311,9 @@ def parts(pipeline: Pipeline, query: str) -> dict[str, Any]:
     sources = {o.name: "" if o.is_result else "\n".join(map(_source, functions(o))) for o in outputs}
     upstream = "\n".join(map(_upstream, pipeline.upstream(root)))
     return identity.output_parts(
-        pipeline, query, sources, _source(reject(root)) if root.reject else "", upstream, state(root)
-    )
+        pipeline, query, sources, _source(reject(root)) if root.reject else "", upstream, state(root),
+        {o.name: _source(naming(o)) for o in with_names(outputs)},
+    )  # fmt: skip
 
 
 def _upstream(output: Output) -> str:

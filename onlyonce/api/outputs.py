@@ -308,10 +308,10 @@ class Output:
     watermark_delay      how long, in event time, a window waits for stragglers after its end
     panes         'on_time': a window's rows once, when it closes; Spark keeps the state of the open ones. 'at_close':
                   the same rows, from all records of the window at once, which are read from `events` when it closes:
-                  sooner, without a state, for short windows. 'early': the state at every batch (needs upsert; files
-                  have one pane for each batch, with the rows that it changed). AfterRecords(1000),
+                  sooner, without a state, for short windows. 'early': with every batch the rows that it changed (needs
+                  upsert); in files all rows of the windows that it changed. AfterRecords(1000),
                   AfterTime(timedelta(minutes=5)): all rows of an open window, after so many more records or so much
-                  time, and when it closes (needs upsert and a window)
+                  time, and when it closes (needs a window, and upsert or files)
     from_output   make this output from the closed panes of that one, in the same batch; without a transform, from the
                   result that its function returns under this output's name. With a window of its own (Fixed): from its
                   closed windows. A closed window belongs to the window that holds its last moment
@@ -418,13 +418,23 @@ class Output:
 
     @property
     def trigger(self) -> Trigger | None:
-        """Return what triggers panes of open windows, if that is not each batch."""
+        """Return what triggers panes with all rows of an open window; None if no such panes are written.
+
+        A file is never changed. So an early pane of files has all rows of its window too, and not only changed rows.
+        """
+        if self.panes == "early" and self.window is not None and isinstance(self.sink, FileSink):
+            return AfterRecords(1)
         return self.panes if isinstance(self.panes, AfterRecords | AfterTime) else None
 
     @property
     def is_early(self) -> bool:
         """Return whether the output writes windows before they close, and writes them again."""
         return self.panes not in ("on_time", "at_close")
+
+    @property
+    def gives_changed_rows(self) -> bool:
+        """Return whether a batch gives only the rows that it has changed, which Spark's state knows."""
+        return self.panes == "early" and self.trigger is None
 
     @property
     def gets_whole_windows(self) -> bool:
@@ -528,10 +538,10 @@ def _check_trigger(output: Output) -> None:
             f"output {output.name}: {type(output.trigger).__name__} makes panes of windows, and it has none",
             hint="give it a window; panes='early' writes totals with each batch",
         )
-    if output.sink.write != "upsert":
+    if output.sink.write not in ("upsert", "files"):
         raise Refused(
             f"output {output.name}: each pane has all rows of its window again, which {output.sink.write} would add up",
-            hint="give the sink write='upsert' and keys",
+            hint="give the sink write='upsert' and keys; or write files, a new one for each pane",
         )
 
 

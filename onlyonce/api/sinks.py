@@ -521,6 +521,9 @@ class FileSink:
                 may be none
     shards      how many files each window has
     keys        rows of the same values are in the same shard; by default the hash of the whole row decides
+    names       'module:function' that returns the final name in the folder, in place of naming: def name(window, pane,
+                shard, shards) returns a relative path with the extension. It uses only its arguments. window.start and
+                window.end are times in UTC; window is None for an output without windows
     naming      the final name in the folder, made of {prefix}, {window_start}, {window_end}, {pane}, {shard}, {shards}
                 and {ext}. It may have folders
     prefix      the value of {prefix}; by default the output's name
@@ -536,6 +539,7 @@ class FileSink:
     prefix: str | None = None
     extension: str | None = None
     skip_empty: bool = False
+    names: str = ""
 
     def __post_init__(self) -> None:
         if ":" in self.format and not re.fullmatch(r"[\w.]+:\w+", self.format):
@@ -547,6 +551,13 @@ class FileSink:
         if not 1 <= self.shards <= model.MOST:
             raise Refused(f"FileSink: shards={self.shards}", hint=f"from 1 to {model.MOST}; 10 is the default")
         model.check_naming(self.naming, self.prefix, self.extension)
+        if self.names and not re.fullmatch(r"[\w.]+:\w+", self.names):
+            raise Refused(f"FileSink: names {self.names!r} is not of the form 'module:function'")
+        if self.names and (self.naming != model.NAMING or self.prefix is not None):
+            raise Refused(
+                "FileSink: names with naming or prefix: two ways to name one file",
+                hint="leave naming and prefix out, and let the function return the whole name",
+            )
         if "://" not in (self.path or "") or (self.path or "").startswith("file:"):
             check_folder("FileSink: path", self.path)
 
@@ -564,15 +575,16 @@ class FileSink:
         return Place(target).of_run(suffix).where
 
     def name(self, output: str, shard: model.Shard) -> str:
-        """Return the final name of a shard; {pane} stays in it, since the end of its batch numbers the panes."""
-        return model.name(self.naming, self.prefix or output, self._extension, shard)
+        """Return the final name of a shard by the template; {pane} stays in it until the end of its batch."""
+        return model.name(self.naming, self.prefix or output, self.ending, shard)
 
     def check_length(self, output: str) -> None:
         """Raise Refused if a file of an output can have a name that is too long."""
-        model.check_length(self.naming, output, self.prefix or output, self._extension)
+        model.check_length(self.naming, output, self.prefix or output, self.ending)
 
     @property
-    def _extension(self) -> str:
+    def ending(self) -> str:
+        """Return the extension of its files."""
         return self.extension or model.EXTENSIONS[self.format]
 
 

@@ -6,14 +6,18 @@ The log says which files must exist; it does not check that they do.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import datetime
 
 from onlyonce.core.backfill import Span
+from onlyonce.core.file_names import FileKey
 from onlyonce.core.shards import Standing, Temporary, Winner, Written
 from onlyonce.core.units import UnitId
 from onlyonce.database.connect import Transactions, ask, do, one_transaction
+
+Times = tuple[datetime | None, datetime | None]
+"""The start and end of a window; None for an output without windows."""
 
 
 class Files(Transactions):
@@ -50,6 +54,30 @@ class Files(Transactions):
         self.connection.exec_driver_sql("SET LOCAL enable_nestloop TO DEFAULT")
 
     @one_transaction
+    def next_panes(self, instance: str, output: str, windows: Iterable[Times]) -> dict[Times, int]:
+        """Return the number of the next pane of each window, as `give_panes` will give it."""
+        as_json = json.dumps([{"window_start": s, "window_end": e} for s, e in windows], default=datetime.isoformat)
+        rows = ask(self.connection, "files", "next_panes", instance=instance, output=output, windows=as_json)
+        return {(row.window_start, row.window_end): row.pane for row in rows}
+
+    @one_transaction
+    def unnamed(self, incarnation: str, batch_id: int, output: str) -> dict[FileKey, int]:
+        """Return the numbers of a batch's files that a function must name, once `give_panes` has numbered the panes."""
+        rows = ask(self.connection, "files", "unnamed", incarnation=incarnation, batch_id=batch_id, output=output)
+        return {FileKey(row.window_start, row.window_end, row.pane, row.shard): row.file_no for row in rows}
+
+    @one_transaction
+    def named(self, place: str, names: Iterable[str]) -> list[tuple[str, FileKey]]:
+        """Return the files of a place that have one of these names or will get it."""
+        rows = ask(self.connection, "files", "named", place=place, names=list(names))
+        return [(row.name, FileKey(row.window_start, row.window_end, row.pane, row.shard)) for row in rows]
+
+    @one_transaction
+    def give_names(self, names: Mapping[int, str]) -> None:
+        """Note the final names of files by their numbers, in the transaction that ends the batch."""
+        do(self.connection, "files", "give_names", numbers=[*names], names=[*names.values()])
+
+    @one_transaction
     def windows_in(self, instance: str, output: str, span: Span) -> set[tuple[datetime, datetime]]:
         """Return the windows of an output that have files and start in the span."""
         start, stop = span.times
@@ -60,7 +88,7 @@ class Files(Transactions):
 
     @one_transaction
     def current(self, instance: str, output: str) -> list[Winner]:
-        """Return the files of each window's newest generation, whether or not they have their final names."""
+        """Return the files of each window's newest pane, whether or not they have their final names."""
         rows = ask(self.connection, "files", "current", instance=instance, output=output)
         return [Winner(**row._mapping) for row in rows]
 

@@ -189,6 +189,7 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
     "target": (Need.BACKFILL, "the new target gets windows from now on; a backfill puts those closed before there too"),
     "target, no window": (Need.NAME, "the new target would have rows from now on only: a new output reads all"),
     "sink": (Need.NAME, "the rows that are there were written another way: name a new table, or a new output"),
+    "names": (Need.NOTHING, "from the next batch on; files that have their names keep them"),
     "stable_input": (Need.NOTHING, "from the next batch on"),
     "late": (Need.NOTHING, "from the end of the next run on"),
     "on_backfill": (Need.NOTHING, "from the next backfill on"),
@@ -391,6 +392,8 @@ def _kinds(old: Parts, new: Parts, *, root: bool, stateless: bool) -> Iterator[t
             yield part, "on_backfill, correct" if kept and old["target"] == new["target"] else part
     if old.get("lookups") != new.get("lookups"):
         yield "lookups", "lookups"
+    if not same_code(old.get("names", ""), new.get("names", "")):
+        yield "names", "names"
     if not same_code(old.get("reject", ""), new.get("reject", "")):
         yield "reject", _of_transform(root=root, stateless=stateless, none=none, session=session)
 
@@ -425,7 +428,7 @@ def _of_transform(*, root: bool, stateless: bool, none: bool, session: bool) -> 
 
 
 def _change(query: str, part: str, before: str | None, after: str | None, kind: str) -> Change:
-    if part.startswith(("source of", "reject of", "upstream of")):
+    if part.startswith(("source of", "reject of", "upstream of", "names of")):
         return Change(query, part, None, None, *CONSEQUENCES[kind], _diff(before, after))
     return Change(query, part, before, after, *CONSEQUENCES[kind])
 

@@ -157,7 +157,7 @@ def check_naming(naming: str, prefix: str | None, extension: str | None) -> None
             hint=f"the default is {NAMING!r}",
         )
     example = naming.format_map(dict.fromkeys(KNOWN, "x") | {"prefix": prefix or "x", "ext": extension or "x"})
-    if not _LITERAL.fullmatch(example) or not all(_plain(part) for part in example.split("/")):
+    if not is_readable(example):
         raise Refused(
             f"FileSink: names like {example!r}",
             hint="letters, digits and . _ = + - , folders by '/'; no part may begin with '.' or '_', which "
@@ -188,8 +188,9 @@ def name(naming: str, prefix: str, extension: str, shard: Shard) -> str:
     )  # fmt: skip
 
 
-def _plain(part: str) -> bool:
-    return bool(part) and part[0] not in "._"
+def is_readable(name: str) -> bool:
+    """Return whether a name is a relative path that stays in its folder, and that all readers find."""
+    return bool(_LITERAL.fullmatch(name)) and all(part and part[0] not in "._" for part in name.split("/"))
 
 
 def _time(time: datetime | None) -> str:

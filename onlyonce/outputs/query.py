@@ -52,7 +52,7 @@ from onlyonce.outputs.results import Step, Versions
 from onlyonce.outputs.window_log import Fired
 from onlyonce.receive import events
 from onlyonce.sinks.base import content, held_values
-from onlyonce.sinks.targets import WritesInDriver
+from onlyonce.sinks.targets import WritesInDriver, WritesPanes
 from onlyonce.tables import commit as tables_commit
 
 MOST = 10_000
@@ -287,7 +287,7 @@ def run_once(context: RunContext, root: Output, beside: Beside = Beside()) -> No
         context, query, root, window_log.trigger_shape(context, root) if root.gets_whole_windows else result
     )
     clear_target(query, root, steps)
-    mode = "update" if root.panes == "early" else "append"
+    mode = "update" if root.gives_changed_rows else "append"
     met: list[Versions] = []
 
     def on_batch(context: RunContext, query: Query, part: Part | None, frame: DataFrame, batch_id: int) -> None:
@@ -428,12 +428,14 @@ def commit(
         return results.rows_held(held, output, of_root, context.seen.frames)
 
     for step, made in results.rows_of_steps(context, query, batch, steps, rows, held, of_output):
-        windows[step.output.name], more_again = _write(query, step, batch, made)
+        windows[step.output.name], more_again = _write(query, steps, step, batch, made, fired)
         again += more_again
     _end(context, query, steps, batch, versions, windows, again, fired)
 
 
-def _write(query: Query, step: results.Step, batch: Batch, rows: DataFrame) -> tuple[pa.Table, int]:
+def _write(
+    query: Query, steps: list[results.Step], step: results.Step, batch: Batch, rows: DataFrame, fired: Fired | None
+) -> tuple[pa.Table, int]:
     """Write one output's rows.
 
     Return the number of rows of each window, and how many rows were written once more than they should be.
@@ -441,8 +443,16 @@ def _write(query: Query, step: results.Step, batch: Batch, rows: DataFrame) -> t
     lengths = step.writer.lengths()
     found = results.measured(rows, step.output.sink, lengths)
     passing("output-consumed")
+    if step is steps[0]:
+        starts, ends = (found.windows.column(name).cast(pa.int64()).to_pylist() for name in results.WINDOW)
+        for writer in [one.writer for one in steps[1:] if isinstance(one.writer, WritesPanes)]:
+            writer.check_panes(list(zip(starts, ends, strict=True)))
     with held_values.named(step.output, found.rows, lengths, outside=found.outside):
-        again = step.writer.write(batch, found.rows, found.content)
+        if fired and isinstance(step.writer, WritesPanes):
+            emptied = step.writer.write_panes(batch, found.rows, found.content, fired.windows)
+            found, again = found.without_rows_of(emptied), 0
+        else:
+            again = step.writer.write(batch, found.rows, found.content)
     _tell(query, batch, step.output, found.content.rows, again)
     return found.windows, again
 

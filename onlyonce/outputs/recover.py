@@ -94,7 +94,7 @@ def _rows(
         return events.closing_stream(context, query, root, versions, batch.plan.batch_id)
     if stateless:
         return _as_read(context, query, root, versions)
-    if root.window is None or root.panes == "early":
+    if root.window is None or root.gives_changed_rows:
         raise Refused(
             f"batch {batch.plan.incarnation}/{batch.plan.batch_id} is half written, and what it wrote depends on the "
             "state of its stream",

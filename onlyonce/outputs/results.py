@@ -17,9 +17,9 @@ use:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -48,7 +48,7 @@ from onlyonce.core.stored_names import (
     WINDOW_START,
 )
 from onlyonce.core.units import Content
-from onlyonce.core.windows import Chained
+from onlyonce.core.windows import Bounds, Chained
 from onlyonce.engine.session import quoted
 from onlyonce.failpoints import passing
 from onlyonce.outputs import function, state, stateless, windows
@@ -248,6 +248,12 @@ class Measured:
     content: Content
     windows: pa.Table
     outside: bool
+
+    def without_rows_of(self, emptied: Collection[Bounds]) -> Measured:
+        """Return the same with windows added that were written without rows."""
+        starts, ends = ([window[at] for window in emptied] for at in range(2))
+        none = pa.table([pa.array(starts, pa.int64()), pa.array(ends, pa.int64()), [0] * len(starts)], WRITTEN.names)
+        return replace(self, windows=pa.concat_tables([self.windows, none.cast(WRITTEN)]))
 
 
 def measured(rows: DataFrame, sink: Sink | None = None, lengths: Lengths = NO_LENGTHS) -> Measured:

@@ -205,12 +205,14 @@ def _of_incarnation(query: Query, counts: pa.Table) -> pa.Table:
 class Fired:
     """What a batch of an output with a trigger writes.
 
-    rows   of the function, over the windows that fire or close
-    met    what the batch has met
-    held   what it leaves of each window that it has changed (`HELD`)
+    rows      of the function, over the windows that fire or close
+    windows   the windows that get a pane with the batch, even if the function gives no rows for them
+    met       what the batch has met
+    held      what it leaves of each window that it has changed (`HELD`)
     """
 
     rows: DataFrame
+    windows: list[Bounds]
     met: Met
     held: pa.Table
 
@@ -228,7 +230,10 @@ def fired_panes(context: RunContext, query: Query, root: Output, batch: Batch, v
     due, left = core_windows.decide_panes(root.trigger, before, in_time, closed, _micros(batch.plan.ingestion_time))
     query.log.info("panes", unit=f"{batch.plan.incarnation}/{batch.plan.batch_id}/{root.name}", fired=len(due))
     rows = outputs_events.closing_stream(context, query, root, versions, batch.plan.batch_id, due)
-    return Fired(rows, met, pa.Table.from_pylist([_row(window, held) for window, held in left.items()], backfills.HELD))
+    fired = [window for window, held in left.items() if held is None]
+    return Fired(
+        rows, fired, met, pa.Table.from_pylist([_row(window, held) for window, held in left.items()], backfills.HELD)
+    )
 
 
 def trigger_shape(context: RunContext, root: Output) -> DataFrame:

@@ -6,7 +6,7 @@ table or folder (`ownership`). External sinks are not claimed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from typing import Protocol, runtime_checkable
 
@@ -29,6 +29,7 @@ from onlyonce.core.batch import Batch, Plan
 from onlyonce.core.errors import Refused, Retryable
 from onlyonce.core.ownership import TABLES, Place
 from onlyonce.core.units import Content
+from onlyonce.core.windows import Bounds
 from onlyonce.database import mysql
 from onlyonce.database.connect import Database, Scope, run
 from onlyonce.sinks.base.held_values import Lengths
@@ -222,6 +223,27 @@ class WritesInDriver(Protocol):
 
     def write(self, batch: Batch, rows: DataFrame | pa.Table, content: Content) -> int:
         """Write like every sink. `rows` are a frame from the function, or the rows of `exported` in memory."""
+
+
+@runtime_checkable
+class WritesPanes(Protocol):
+    """A sink that never changes what it has of a window: each pane is written next to the panes before it."""
+
+    def check_panes(self, windows: Collection[Bounds]) -> None:
+        """Raise Refused if the sink can't take the next panes of these windows.
+
+        The sinks of outputs that are made from a root's rows are asked before the rows of the root are written. Else
+        a batch would stay half written.
+        """
+
+    def write_panes(
+        self, batch: Batch, rows: DataFrame, content: Content, fired: Collection[Bounds]
+    ) -> Collection[Bounds]:
+        """Commit the rows of a batch as panes of the windows that have fired.
+
+        If the function gives no rows for a fired window that has an earlier pane, write an empty pane. Else a reader
+        would take the earlier pane for the newest. Return the windows of these empty panes.
+        """
 
 
 def writer_for(context: RunContext, query: Query, output: Output) -> SinkWriter:

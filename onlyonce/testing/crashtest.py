@@ -22,10 +22,11 @@ import pyarrow as pa
 
 from onlyonce import settings
 from onlyonce.api import load as declarations
-from onlyonce.api.pipeline import Delta, Files, FileSink, Iceberg, MySQL, Pipeline, Postgres, unknown
+from onlyonce.api.pipeline import Delta, Files, FileSink, Iceberg, MySQL, Output, Pipeline, Postgres, unknown
 from onlyonce.core.errors import InvariantBroken, OnlyonceError, Refused, Retryable
 from onlyonce.core.locations import Url
 from onlyonce.core.runs import Report
+from onlyonce.core.windows import AfterRecords, AfterTime
 from onlyonce.environment import variable
 from onlyonce.sources import folders
 from onlyonce.tables import stores
@@ -45,12 +46,21 @@ def pipeline(name: str, files: Sequence[str], inbox: str) -> Pipeline:
     """
     found = declarations.one(name, [Path(file) for file in files])
     check_redirected(found)
-    outputs = tuple(
-        replace(output, sink=replace(output.sink, path=None)) if isinstance(output.sink, Delta | FileSink) else output
-        for output in found.outputs
-    )
+    outputs = tuple(map(_redirected, found.outputs))
     assert isinstance(found.source, Files)  # others are refused
     return replace(found, source=replace(found.source, inbox=inbox), outputs=outputs)
+
+
+def _redirected(output: Output) -> Output:
+    """Return the output with its default place. Panes of files come with each batch if they would come by the clock.
+
+    Two runs begin their batches at other times. So by the clock they would write other panes, and each of them a file.
+    """
+    if isinstance(output.sink, FileSink) and isinstance(output.panes, AfterTime):
+        output = replace(output, panes=AfterRecords(1))
+    return (
+        replace(output, sink=replace(output.sink, path=None)) if isinstance(output.sink, Delta | FileSink) else output
+    )
 
 
 def check_redirected(found: Pipeline) -> None:

@@ -444,6 +444,7 @@ class Play:
     _events: list[DataFrame] = field(default_factory=list)
     _early: dict[str, list[Row]] = field(default_factory=dict)
     _held: dict[str, dict[Bounds, Held]] = field(default_factory=dict)
+    _fired_now: set[tuple[Any, ...]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.targets = {output.name: Target(output) for output in self.pipeline.outputs}
@@ -519,16 +520,19 @@ class Play:
             return
         for output, made in self._chain(root, rows):
             there = _plain(made)
-            if root.panes == "early":
+            if root.gives_changed_rows:
                 there = self._changed(root, there)
-            self.targets[output.name].write(there)
+            if root.trigger is not None and output.sink.write == "files":  # a reader takes the newest pane of a window
+                self.targets[output.name].replace(there, {*self._fired_now, *map(window_of, there)})
+            else:
+                self.targets[output.name].write(there)
             self._note(output, there)
 
     def _written(self, root: Output, before: Frontier, came: DataFrame | None) -> DataFrame | None:
         """Return the rows of the function that a batch writes; None if it has nothing to do."""
         if root.trigger is not None:
             return self._fired(root, root.trigger, before, came)
-        if root.panes == "early":
+        if root.gives_changed_rows:
             return None if came is None else self._of(root, self._all())
         if self.comes[root.name]:
             return None if came is None else self._of(root, came)
@@ -548,6 +552,7 @@ class Play:
             held.pop(window, None)
             if left is not None:
                 held[window] = left
+        self._fired_now = {(to_time(start), to_time(stop)) for (start, stop), left in after.items() if left is None}
         was, end = self._closed(root, before), F.unix_micros(f"{OO_WINDOW}.end")
         written = (
             F.lit(False) if closed is None else (end <= F.lit(closed)) & (end > F.lit(was if was is not None else -1))

@@ -43,6 +43,37 @@ FROM next
 WHERE f.incarnation = :incarnation AND f.batch_id = :batch_id AND f.output = :output AND f.pane IS NULL
   AND coalesce(f.window_start, '-infinity') = next.window_start AND coalesce(f.window_end, '-infinity') = next.window_end
 
+-- next_panes --
+-- The number that each window's next pane gets by give_panes.
+SELECT w.window_start, w.window_end, coalesce(k.pane + 1, 0) AS pane
+FROM jsonb_to_recordset(CAST(:windows AS jsonb)) AS w (window_start timestamptz, window_end timestamptz)
+CROSS JOIN LATERAL (
+    SELECT max(known.pane) AS pane
+    FROM (SELECT f.pane FROM onlyonce_private.files f
+          WHERE f.pane IS NOT NULL AND (f.instance, f.output, f.window_start, f.window_end)
+                = (:instance, :output, w.window_start, w.window_end)
+          UNION ALL
+          (SELECT f.pane FROM onlyonce_private.files f
+           WHERE f.pane IS NOT NULL AND (f.instance, f.output) = (:instance, :output)
+             AND f.window_start IS NULL AND f.window_end IS NULL AND w.window_start IS NULL
+           ORDER BY f.pane DESC LIMIT 1)) known) k
+
+-- unnamed --
+-- The files of a batch that have their panes, and no name by a function yet.
+SELECT f.file_no, f.window_start, f.window_end, f.pane, f.shard FROM onlyonce_private.files f
+WHERE f.incarnation = :incarnation AND f.batch_id = :batch_id AND f.output = :output AND f.name = f.pane || '/' || f.temporary
+
+-- named --
+-- The files of a place with some names. A name belongs to one file for ever, also if a later pane has replaced the file.
+SELECT f.name, f.window_start, f.window_end, f.pane, f.shard FROM onlyonce_private.files f
+WHERE f.pane IS NOT NULL AND f.place = :place AND f.name = ANY(:names) ORDER BY f.name
+
+-- give_names --
+-- The names of files by a function, in the transaction that ends the batch.
+UPDATE onlyonce_private.files f SET name = given.name
+FROM unnest(CAST(:numbers AS bigint[]), CAST(:names AS text[])) AS given (file_no, name)
+WHERE f.file_no = given.file_no
+
 -- windows_in --
 -- The windows of an output that have files and start in a span. A backfill must mark the windows that are empty now.
 SELECT DISTINCT window_start, window_end FROM onlyonce_private.files
@@ -50,12 +81,12 @@ WHERE instance = :instance AND output = :output AND pane IS NOT NULL
   AND window_start >= :window_from AND window_start < :window_to
 
 -- current --
--- What a reader of an output must see: the files of each window's newest generation.
+-- What a reader of an output must see: the files of each window's newest pane. Without windows a pane replaces none.
 SELECT f.file_no, f.instance, f.output, f.window_start, f.window_end, f.generation, f.pane, f.shard, f.shards, f.place,
        f.temporary, f.name, f.rows, f.bytes, f.checksum, f.finalized_at
-FROM (SELECT *, max(generation) OVER (PARTITION BY window_start, window_end) AS newest FROM onlyonce_private.files
+FROM (SELECT *, max(pane) OVER (PARTITION BY window_start, window_end) AS newest FROM onlyonce_private.files
       WHERE instance = :instance AND output = :output AND pane IS NOT NULL) AS f
-WHERE f.generation = f.newest ORDER BY f.file_no
+WHERE f.pane = f.newest OR f.window_start IS NULL ORDER BY f.file_no
 
 -- waiting --
 -- The panes, oldest first, with files that have no final name yet, and all files of each. A pane is known only when

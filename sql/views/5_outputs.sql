@@ -61,14 +61,14 @@ COMMENT ON COLUMN onlyonce.state.seen_at IS 'when that was told';
 CREATE OR REPLACE VIEW onlyonce.output_files AS
 SELECT p.pipeline, f.instance, f.output, f.window_start, f.window_end, f.generation, f.pane, f.shard, f.shards,
        CASE WHEN b.state = 'replaced' THEN 'given up' WHEN f.pane IS NULL THEN 'begun'
-            WHEN f.finalized_at IS NULL THEN 'waiting' WHEN f.generation < newest.generation THEN 'replaced' ELSE 'final' END AS state,
+            WHEN f.finalized_at IS NULL THEN 'waiting' WHEN f.pane < newest.pane THEN 'replaced' ELSE 'final' END AS state,
        f.place, CASE WHEN f.finalized_at IS NOT NULL THEN f.name END AS name, f.rows, f.bytes, f.checksum,
        f.incarnation || '/' || f.batch_id || '/' || f.output || '/' || f.partition AS unique_id, f.incarnation, f.batch_id AS batch,
        f.temporary, f.recorded_at, f.finalized_at
 FROM onlyonce_private.files f JOIN onlyonce_private.pipelines p USING (instance)
 LEFT JOIN onlyonce_private.backfills b ON (b.incarnation, b.batch_id) = (f.incarnation, f.batch_id)
 LEFT JOIN LATERAL (
-    SELECT max(x.generation) AS generation FROM onlyonce_private.files x
+    SELECT max(x.pane) AS pane FROM onlyonce_private.files x
     WHERE x.pane IS NOT NULL AND x.finalized_at IS NOT NULL AND (x.instance, x.output) = (f.instance, f.output)
       AND (x.window_start, x.window_end) = (f.window_start, f.window_end)) newest ON true;
 COMMENT ON VIEW onlyonce.output_files IS 'Each file of a sharded output that counts: its window, pane and shard, what is in it, and whether it has its final name. What is not in here is nobody''s.';
@@ -77,11 +77,11 @@ COMMENT ON COLUMN onlyonce.output_files.instance IS 'the pipeline on its stream,
 COMMENT ON COLUMN onlyonce.output_files.output IS 'the output';
 COMMENT ON COLUMN onlyonce.output_files.window_start IS 'the window; none for an output without windows';
 COMMENT ON COLUMN onlyonce.output_files.window_end IS 'its end';
-COMMENT ON COLUMN onlyonce.output_files.generation IS '0: written by the stream; then one for each backfill. A window is all files of its newest generation';
-COMMENT ON COLUMN onlyonce.output_files.pane IS 'counts the panes of the window; none while its batch is not committed';
+COMMENT ON COLUMN onlyonce.output_files.generation IS '0: written by the stream; then one for each backfill';
+COMMENT ON COLUMN onlyonce.output_files.pane IS 'counts the panes of the window; none while its batch is not committed. A window is all files of its newest pane';
 COMMENT ON COLUMN onlyonce.output_files.shard IS 'which of the shards, from 0';
 COMMENT ON COLUMN onlyonce.output_files.shards IS 'how many each window has';
-COMMENT ON COLUMN onlyonce.output_files.state IS 'begun: its batch is not committed. waiting: for finalize. final: to be read. replaced: final, but a backfill has made the window anew. given up: of a backfill that was begun again';
+COMMENT ON COLUMN onlyonce.output_files.state IS 'begun: its batch is not committed. waiting: for finalize. final: to be read. replaced: final, but a later pane has all rows of the window. given up: of a backfill that was begun again';
 COMMENT ON COLUMN onlyonce.output_files.place IS 'the folder or URL; one that is neither absolute nor a URL is in the folder files of the platform';
 COMMENT ON COLUMN onlyonce.output_files.name IS 'the final name in that place, once it has it; in an object store the name is in the manifest''s list, and the object is the temporary';
 COMMENT ON COLUMN onlyonce.output_files.rows IS 'how many rows';

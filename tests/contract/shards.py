@@ -14,16 +14,18 @@ from unittest import mock
 import pyarrow as pa
 import pyspark
 
+from onlyonce.api.pipeline import Output
 from onlyonce.api.sinks import FileSink
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.files import Files
 from onlyonce.commitlog.incarnations import Driver
 from onlyonce.core.batch import Outcome, to_micros
 from onlyonce.core.units import UnitId
+from onlyonce.core.windows import Fixed
 from onlyonce.database.connect import run
 from onlyonce.sinks.base.content import HASH
 from onlyonce.sinks.base.pinned import PARTITION
-from onlyonce.sinks.files import sink_files
+from onlyonce.sinks.files import pane_names, sink_files
 from onlyonce.sinks.files.file_stores import folder_of, store_of
 from onlyonce.testing.suite import Context, hash_of
 from tests.contract.conftest import NOON, Log, plan_of
@@ -53,6 +55,11 @@ class Shards:
     def folder(self) -> Path:
         """Where the files are."""
         return folder_of(self.place)
+
+    @property
+    def output(self) -> Output:
+        """The output as it is declared."""
+        return Output(name="sales", transform="a:b", window=Fixed(MINUTE), sink=self.sink)
 
     def begin(self, number: int = 0) -> None:
         """The batch row."""
@@ -102,7 +109,7 @@ class Shards:
         plan = plan_of(self.driver, number, partitions=self.partitions)
 
         def work(conn: Any) -> None:
-            Files(conn).give_panes(self.driver.incarnation, number, "sales")
+            pane_names.give(Files(conn), self.output, self.place, self.driver.incarnation, number)
             batch = Batches(conn).find_begun(plan.incarnation, number)
             Batches(conn).end(self.driver, batch, Outcome(in_time=0, late=0))
 

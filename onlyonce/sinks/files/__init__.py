@@ -1,4 +1,5 @@
 """Sharded file sinks: their formats and writer (`sink_files`), their stores (`file_stores`), and their clean-up.
 
-`finalize` gives files their final names, and `sweep` removes temporary files that no attempt needs.
+`pane_names` decides the names of a pane's files, `finalize` gives them, and `sweep` removes temporary files that no
+attempt needs.
 """

@@ -140,10 +140,13 @@ class LocalStore:
         (self.folder / PENDING / temporary).unlink(missing_ok=True)
 
     def publish(self, pane: list[Winner]) -> None:
-        """Give the files of a pane their final names, one after the other."""
-        for winner in pane:
-            if winner.finalized_at is None:
-                self._publish(winner)
+        """Give the files of a pane their final names, one after the other. No file moves if a name is taken."""
+        waiting = [winner for winner in pane if winner.finalized_at is None]
+        for winner in waiting:
+            with suppress(FileNotFoundError):
+                _check(winner, self.folder / winner.name)
+        for winner in waiting:
+            self._publish(winner)
 
     def published(self, winners: list[Winner]) -> None:
         """Fsync the final names."""

@@ -9,7 +9,7 @@ writes a valid empty file. JSON lines and text get one column of finished lines,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, groupby, pairwise
 from typing import Any, BinaryIO
@@ -25,6 +25,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
+from onlyonce.api import load
 from onlyonce.api.pipeline import Output, target
 from onlyonce.api.resolve import named
 from onlyonce.api.sinks import FileSink
@@ -32,6 +33,7 @@ from onlyonce.commitlog import units
 from onlyonce.commitlog.files import Files
 from onlyonce.commitlog.units import Units
 from onlyonce.context import Query, RunContext
+from onlyonce.core import file_names
 from onlyonce.core.backfill import Span
 from onlyonce.core.batch import Batch, Plan, to_micros, to_time
 from onlyonce.core.erasure import Mentions
@@ -39,6 +41,7 @@ from onlyonce.core.errors import CommitStateUnknown, InvariantBroken, Refused, R
 from onlyonce.core.shards import Shard, Temporary, Written, may_go, read_temporary
 from onlyonce.core.stored_names import OO_WINDOW, WINDOW_END, WINDOW_START
 from onlyonce.core.units import Content, UnitId, compare
+from onlyonce.core.windows import Bounds
 from onlyonce.database.connect import Database, Scope
 from onlyonce.engine import encoding, worker
 from onlyonce.engine.session import quoted
@@ -49,7 +52,7 @@ from onlyonce.sinks.base.content import HASH, Tally
 from onlyonce.sinks.base.held_values import Lengths
 from onlyonce.sinks.base.pinned import PARTITION, Batches, check_replay, commit_nothing, counted, pin
 from onlyonce.sinks.base.stored import File, Mentioned, Stored
-from onlyonce.sinks.files import file_stores
+from onlyonce.sinks.files import file_stores, pane_names
 from onlyonce.sinks.files.file_stores import Store, store_of
 from onlyonce.tables import arrow_files
 
@@ -272,6 +275,8 @@ def _file(work: Work, attempt: Temporary, key: Key, batches: Batches, begun: lis
     shard = Shard(to_time(start), to_time(end), number, work.sink.shards)
     name = work.sink.name(work.unit.sink, shard)
     temporary = attempt.file(len(begun), name.rsplit(".", 1)[-1])
+    if work.sink.names:  # a function gets the number of the pane, which the end of the batch gives
+        name = file_names.unnamed(temporary)
     rows = 0
 
     def passed() -> Batches:
@@ -333,6 +338,8 @@ class FilesWriter:
                 hint="the keys of a FileSink decide the shard of a row",
             )
         format_of(self._sink.format)
+        if self._sink.names:
+            load.naming(self._output)
         _, arrow = self._body(schema)
         if self._sink.format == "avro":
             for field in arrow:
@@ -351,24 +358,48 @@ class FilesWriter:
         self._commit(batch, rows, content_of_rows, windows, () if self._sink.skip_empty else windows)
         return 0
 
+    def write_panes(
+        self, batch: Batch, rows: DataFrame, content_of_rows: Content, fired: Collection[Bounds]
+    ) -> Collection[Bounds]:
+        """See `WritesPanes`."""
+        if not fired:
+            self.write(batch, rows, content_of_rows)
+            return ()
+        first, last = min(start for start, _ in fired), max(start for start, _ in fired)
+        emptied = self._replace(batch, rows, content_of_rows, Span(first, last + 1), {*fired})
+        return [(start, end) for start, end in emptied if start is not None and end is not None]
+
+    def check_panes(self, windows: Collection[Window]) -> None:
+        """See `WritesPanes`."""
+        times = [(to_time(start), to_time(end)) for start, end in sorted(windows, key=str)]
+        database, instance = self._query.database, self._context.instance
+        pane_names.check_next(Files(database), self._output, self.place, instance, times)
+
     def landed(self, plan: Plan) -> bool:
         """Return False: what is written is in units, which the log counts itself."""
         return False
 
     def replace(self, batch: Batch, rows: DataFrame, content_of_rows: Content, span: Span) -> None:
         """Write a new pane for each window, and an empty one for windows that had files and have no rows any more."""
-        windows = _windows(rows) if content_of_rows.rows else set()
-        known = Files(self._query.database).windows_in(self._context.instance, self._output.name, span)
-        had: set[Window] = {(to_micros(start), to_micros(end)) for start, end in known}
-        gone = had - windows
-        self._commit(batch, rows, content_of_rows, windows | gone, gone if self._sink.skip_empty else windows | gone)
+        self._replace(batch, rows, content_of_rows, span, None)
 
     def end(self, scope: Scope, batch: Batch) -> None:
         """Check that all units are in the log, and make their files panes of their windows."""
         plan = batch.plan
         there = Units(scope).of_batch(plan.incarnation, plan.batch_id)
         units.expect(there, self._output.name, plan.partitions, plan.incarnation, plan.batch_id)
-        Files(scope).give_panes(plan.incarnation, plan.batch_id, self._output.name)
+        pane_names.give(Files(scope), self._output, self.place, plan.incarnation, plan.batch_id)
+
+    def _replace(
+        self, batch: Batch, rows: DataFrame, content_of_rows: Content, span: Span, among: set[Bounds] | None
+    ) -> set[Window]:
+        """Write the panes, and return the windows that get an empty one. They start in the span, and are in `among`."""
+        windows = _windows(rows) if content_of_rows.rows else set()
+        known = Files(self._query.database).windows_in(self._context.instance, self._output.name, span)
+        had: set[Window] = {(to_micros(start), to_micros(end)) for start, end in known}
+        gone = (had if among is None else had & among) - windows
+        self._commit(batch, rows, content_of_rows, windows | gone, gone if self._sink.skip_empty else windows | gone)
+        return gone
 
     def _commit(
         self,
@@ -385,6 +416,7 @@ class FilesWriter:
             commit_nothing(database, driver.epoch, batch, self._output.name, content_of_rows)
             passing("files-after-units")
             return
+        self.check_panes(windows)
         shard = F.pmod(self._key(schema), F.lit(self._sink.shards))
         pinned = pin(rows, schema, F.pmod(shard, F.lit(plan.partitions)).cast("int"), plan.partitions)
         if batch.replayed and not batch.at_least_once:

@@ -3,6 +3,7 @@ log."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -40,6 +41,8 @@ OF_OUTPUT = OF_RECEIVE | {
     "closed_until": END - timedelta(minutes=2), "after": END - timedelta(minutes=5), "partition": 0, "instances": ["shop"],
     "window_from": END - timedelta(minutes=10), "window_to": END, "window_start": END - timedelta(minutes=3),
     "window_end": END - timedelta(minutes=2), "everything": False, "panes": 10,
+    "windows": json.dumps([{"window_start": f"{END - timedelta(minutes=n + 1)}", "window_end": f"{END - timedelta(minutes=n)}"} for n in range(9)]),
+    "place": "/data/files", "names": [f"file-{STREAM}{LAST}"],
 }  # fmt: skip
 OF_CUT = OF_OUTPUT | {
     "incarnation": OLD_STREAM, "after": 5000, "upto": BATCHES, "limit": END, "read_upto": BATCHES, "sessions": [], "first": None, "at_once": 500, "dry_run": False,
@@ -59,7 +62,7 @@ ASKED = [
     (OF_OUTPUT, "batches", "close_panes"), (OF_OUTPUT, "plan", "last_final"),
     (OF_OUTPUT, "new_incarnations", "begun"), (OF_OUTPUT, "new_incarnations", "final_windows"), (OF_OUTPUT, "new_incarnations", "read_again"),
     (OF_CUT, "gc", "unsettled"), (OF_CUT, "gc", "note_final"), (OF_CUT, "keep_log", "incarnations"), (OF_CUT, "keep_log", "cut"),
-    *((OF_OUTPUT, "files", name) for name in ("of_unit", "give_panes", "windows_in", "waiting")),
+    *((OF_OUTPUT, "files", name) for name in ("of_unit", "give_panes", "next_panes", "unnamed", "named", "windows_in", "waiting")),
 ]  # fmt: skip
 GROW = {*plans.GROW} - {"outbox", "driver_runs"}
 

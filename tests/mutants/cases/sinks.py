@@ -25,6 +25,7 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.operators import Always, Delete, Never, Replace
 
 CONFORMANCE = "tests/spark/sinks/conformance/test_conformance.py::"
+PANE_NAMES = "tests/contract/sinks/test_pane_names.py::"
 TEAM = "tests/contract/sinks/test_team_tables.py::"
 
 MUTANTS = (
@@ -39,6 +40,45 @@ MUTANTS = (
             "broken[first.of_pane] = next(iter(away.values()))\nreturn False",
         ),
         tests=("tests/contract/sinks/test_files.py::test_folder_that_is_away_keeps_no_other_waiting",),
+    ),
+    Mutant(
+        "name-of-two-files-of-a-batch",
+        "a user's function gives one name to two files of a batch",
+        "onlyonce/core/file_names.py",
+        Never("name_files", "(other := of_name.setdefault(name, key)) != key"),
+        tests=(
+            "tests/unit/model/sinks/test_file_names.py::test_function_that_cannot_name_files_is_refused_by_the_check"
+            "[without_shard-gives two files the name]",
+        ),
+    ),
+    Mutant(
+        "name-of-an-earlier-file",
+        "a user's function gives a file the name that an earlier file has, and that is known before the file is written",
+        "onlyonce/core/file_names.py",
+        Delete("refuse_taken", "raise collision(subject, name, key, of_name[name], data)"),
+        tests=(PANE_NAMES + "test_name_of_an_earlier_file_is_refused_before_anything_moves[disk-without_pane]",),
+    ),
+    Mutant(
+        "part-of-a-pane-moves",
+        "files of a pane get their names although the name of another file of the pane is taken",
+        "onlyonce/sinks/files/file_stores.py",
+        Delete(
+            "LocalStore.publish",
+            "for winner in waiting:\n    with suppress(FileNotFoundError):\n"
+            "        _check(winner, self.folder / winner.name)",
+        ),
+        tests=(PANE_NAMES + "test_foreign_file_under_a_name_stops_the_whole_pane[disk]",),
+    ),
+    Mutant(
+        "pane-without-rows-is-left-out",
+        "a window that has fired has no rows any more, and readers take its earlier pane for the newest",
+        "onlyonce/sinks/files/sink_files.py",
+        Replace(
+            "FilesWriter._replace",
+            "(had if among is None else had & among) - windows",
+            "(had if among is None else set()) - windows",
+        ),
+        tests=("tests/spark/sinks/test_file_panes.py::test_each_firing_writes_whole_windows_to_new_files",),
     ),
     Mutant(
         "maintenance-ends-at-a-table",

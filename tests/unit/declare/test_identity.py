@@ -45,7 +45,7 @@ DECIDES_NOTHING: list[tuple[Any, set[str]]] = [
     (JsonSchema(registry=REGISTRY), {"registry", "options"}),
     (Debezium(), {"op", "position", "time"}),  # Kafka has them, as `envelope`
     (Lookup(name="shops", table=Delta(path="a"), keys="id"), {"refresh"}),
-    (FileSink(), {"path", "keys"}),  # the output has them, as `target` and `keys`
+    (FileSink(), {"path", "keys", "names"}),  # the output has them, as `target`, `keys` and `names`
     (Join(left="m:a", right="m:b", on="id", within=MINUTE), set()),
     (Stateful(processor="m:P", keys="id", schema="id string", timers_within=MINUTE), set()),
     (Fixed(MINUTE), set()),
