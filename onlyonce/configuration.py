@@ -135,6 +135,12 @@ class Configuration(BaseSettings):
     executor_memory: str | None = Field(
         None, pattern=r"^\d+[kmgtKMGT]$", description="memory of each executor's JVM; by default Spark's, 1g"
     )
+    executor_patience: float = Field(
+        300.0,
+        ge=1,
+        description="seconds that a run on a cluster waits for an executor after it lost all of them, or after Spark's "
+        "standalone master has forgotten it; then it ends with exit code 75",
+    )
     shuffle_partitions: int | None = Field(
         None,
         ge=1,

@@ -1,4 +1,5 @@
-"""Decide which alerts are due: records that do not add up, lag over a bound, duplicates near the dedup horizon. Pure.
+"""Decide which alerts are due: records that do not add up, lag over a bound, a batch without progress, duplicates near
+the dedup horizon. Pure.
 
 A cause is one thing that is wrong (`kind`, `subject`). It is reported once, and again only after it has cleared.
 """
@@ -8,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from onlyonce.core.diagnosis import progress_of, without_progress
 from onlyonce.core.errors import OnlyonceError
 from onlyonce.core.gc import NearHorizon
+from onlyonce.core.stuck import BegunBatch, LiveQuery
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,10 @@ MEANING = {
         "nothing is lost; results come late",
         "onlyonce lag names the slow stage, onlyonce doctor what is stuck",
     ),
+    "no progress": (
+        "nothing is lost or doubled; what the batch read is in no result yet, and what comes after it waits",
+        "onlyonce doctor says what to look at; then end the run and start it again",
+    ),
     "near horizon": (
         "none was counted twice yet; a re-delivery that comes a little later would be",
         "lengthen dedup_horizon of the pipeline; onlyonce gc shows how near they came",
@@ -58,7 +65,12 @@ MEANING = {
 
 
 def causes(
-    broken: Iterable[tuple[str, str]], lag: Iterable[Lag], near: Iterable[NearHorizon], lag_seconds: float
+    broken: Iterable[tuple[str, str]],
+    lag: Iterable[Lag],
+    near: Iterable[NearHorizon],
+    lag_seconds: float,
+    queries: Iterable[LiveQuery] = (),
+    begun: Iterable[BegunBatch] = (),
 ) -> Iterator[Cause]:
     """Yield all that is wrong now, from the audit's findings and rows of the views.
 
@@ -77,6 +89,8 @@ def causes(
                 f"(bound: {_minutes(lag_seconds)}), {stage.batches_waiting} batches"
             )
             yield Cause("lag", f"{stage.pipeline}/{stage.stage}", what)
+    for batch in without_progress(queries, begun):
+        yield Cause("no progress", f"{batch.incarnation}/{batch.batch_id}", progress_of(batch))
     for row in near:
         what = (
             f"{row.near_the_edge} of {row.duplicate} duplicates of {row.pipeline} were caught in the "

@@ -349,6 +349,7 @@ def findings(seen: Evidence, grace_seconds: float) -> list[Finding]:
     blocked = {finding.where for finding in first}
     later = [
         *_begun(seen, resting, blocked, grace_seconds),
+        *_without_progress(seen),
         *_catalog(seen),
         *_left(seen, at_work),
         *_skipped(seen),
@@ -452,6 +453,43 @@ def _begun(seen: Evidence, resting: Mapping[str, LiveQuery], blocked: set[str], 
     for reprocessing in seen.begun.reprocessings:
         if reprocessing.quiet_seconds >= grace:
             yield _reprocessing(seen, reprocessing)
+
+
+QUARTER, AS_USUAL = timedelta(minutes=15).total_seconds(), 10
+
+
+def without_progress(queries: Iterable[LiveQuery], batches: Iterable[BegunBatch]) -> Iterator[BegunBatch]:
+    """Yield the begun batches whose driver is at work, and of which nothing was committed for too long.
+
+    Too long is ten times what the incarnation's last batches took, and a quarter of an hour at least; an hour if there
+    was no earlier batch.
+    """
+    at_work = {query.incarnation for query in queries if query.at_work}
+    for batch in batches:
+        bound = HOUR if batch.usual_seconds is None else max(QUARTER, AS_USUAL * batch.usual_seconds)
+        if batch.incarnation in at_work and batch.quiet_seconds >= bound:
+            yield batch
+
+
+def progress_of(batch: BegunBatch) -> str:
+    """Return what is known of a batch without progress."""
+    before = "it is the first" if batch.usual_seconds is None else f"the last ones took {_long(batch.usual_seconds)}"
+    return (
+        f"batch {batch.incarnation}/{batch.batch_id} (run {batch.run_id}) has a driver at work, and nothing of it was "
+        f"committed for {_long(batch.quiet_seconds)} ({before})"
+    )
+
+
+def _without_progress(seen: Evidence) -> Iterator[Finding]:
+    """Yield what began, did not end, and has a running driver that does not get on."""
+    data = "nothing is lost or doubled, but what it read is in no result yet, and what comes after it waits"
+    for batch in without_progress(seen.queries, seen.begun.batches):
+        where = f"{batch.incarnation}/{batch.batch_id}"
+        repair = Repair(
+            "see in the driver's log, and on the cluster's page, whether it has executors and its tasks run. If not, "
+            f"end its task or process, then run it again: onlyonce run {where.split('/')[0]}"
+        )
+        yield Finding("no progress", where, progress_of(batch), data, repair)
 
 
 def _half_written(query: LiveQuery) -> str:

@@ -29,7 +29,11 @@ class LiveQuery:
 
 @dataclass(frozen=True)
 class BegunBatch:
-    """A batch that did not commit. `dead`: how many of its units are of ended drivers; `epochs`: all their epochs."""
+    """A batch that did not commit. `dead`: how many of its units are of ended drivers; `epochs`: all their epochs.
+
+    `quiet_seconds`: since it began, its last unit, and the start of its driver. `usual_seconds`: what its incarnation's
+    last batches took.
+    """
 
     incarnation: str
     batch_id: int
@@ -40,6 +44,7 @@ class BegunBatch:
     dead: int
     epochs: str | None
     quiet_seconds: float
+    usual_seconds: float | None = None
 
 
 @dataclass(frozen=True)

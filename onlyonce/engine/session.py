@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from onlyonce import environment, settings
 from onlyonce.core import locations
 from onlyonce.core.locations import Location
-from onlyonce.engine import callers, temporary
+from onlyonce.engine import callers, executors, temporary
 from onlyonce.engine.options import options, spark_defaults, with_retries
 
 SILENCED_LOGGERS = (
@@ -45,6 +45,7 @@ def start(name: str, master: str | None = None) -> SparkSession:
         session.sparkContext.setLogLevel(level)
     if settings.spark().spark_log is None:
         _silence_repeated(session)
+    executors.watch(session.sparkContext)
     return session
 
 

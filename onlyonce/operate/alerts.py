@@ -23,7 +23,7 @@ from onlyonce.api import load as declarations
 from onlyonce.api.resolve import named
 from onlyonce.asked import parse
 from onlyonce.catalog.expiry import Collector
-from onlyonce.commitlog.health import Alerts, Views
+from onlyonce.commitlog.health import Alerts, Health, Views
 from onlyonce.core.alerting import Cause, Lag, causes
 from onlyonce.core.errors import Retryable
 from onlyonce.core.runs import Report
@@ -97,7 +97,9 @@ def _look(database: Database, lag_seconds: float, files: list[Path] | None) -> l
     seen = audit.gather(database)
     near = Collector(database).near_horizon()
     lag = [Lag(**{name: row[name] for name in Lag.__dataclass_fields__}) for row in Views(database).rows("lag")]
-    return list(causes(audit.unconserved(seen, declarations.load(files)), lag, near, lag_seconds))
+    with Health.at_one_moment(database) as health:
+        queries, begun = health.queries(), health.begun().batches
+    return list(causes(audit.unconserved(seen, declarations.load(files)), lag, near, lag_seconds, queries, begun))
 
 
 def _tell_all(database: Database, tell: Hook) -> tuple[int, list[str]]:

@@ -11,15 +11,23 @@ CROSS JOIN LATERAL (
 WHERE l.state <> 'closed' AND l.kind = 'stream' ORDER BY l.instance, l.query = 'receive' DESC, l.query
 
 -- begun_batches --
--- Batches that began and did not commit, their units, and for how long nothing of them has changed.
+-- Batches that began and did not commit, their units, for how long nothing of them has changed, not even their driver,
+-- and how long the last batches took (median).
 SELECT b.incarnation, b.batch_id, b.run_id, b.begun_at, b.declaration_hash, u.units, u.dead, u.epochs,
-       extract(epoch FROM clock_timestamp() - greatest(l.started_at, b.begun_at, u.last))::float AS quiet_seconds
+       extract(epoch FROM clock_timestamp() - greatest(l.started_at, b.begun_at, u.last, d.since))::float AS quiet_seconds, t.usual_seconds
 FROM onlyonce_private.batches b JOIN onlyonce_private.incarnations l USING (incarnation)
 LEFT JOIN onlyonce_private.epochs e USING (incarnation)
 CROSS JOIN LATERAL (
     SELECT count(*) AS units, count(*) FILTER (WHERE x.epoch < e.epoch OR NOT onlyonce_private.at_work(l.incarnation_no, x.epoch)) AS dead,
            string_agg(DISTINCT x.epoch::text, ', ') AS epochs, max(x.committed_at) AS last
     FROM onlyonce_private.units x WHERE (x.incarnation, x.batch_id) = (b.incarnation, b.batch_id)) u
+CROSS JOIN LATERAL (
+    SELECT min(a.backend_start) AS since FROM pg_catalog.pg_stat_activity a
+    WHERE a.datname = current_database() AND a.application_name = 'onlyonce/' || l.incarnation_no || '/' || e.epoch) d
+CROSS JOIN LATERAL (
+    SELECT (percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM x.committed_at - x.begun_at)))::float AS usual_seconds
+    FROM (SELECT y.begun_at, y.committed_at FROM onlyonce_private.batches y
+          WHERE y.incarnation = b.incarnation AND y.state = 'committed' ORDER BY y.batch_id DESC LIMIT 10) x) t
 WHERE b.state = 'begun' ORDER BY b.incarnation, b.batch_id
 
 -- begun_markers --

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,11 +31,17 @@ class Cluster:
     port: int = field(default_factory=free_port)
     ui: int = field(default_factory=free_port)
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    masters: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
     def master(self) -> str:
         """The URL that a driver is given."""
         return f"spark://127.0.0.1:{self.port}"
+
+    @property
+    def settings(self) -> str:
+        """The settings that docker-compose.yml mounts, with the secret: those of a driver go after them."""
+        return (self.folder / "spark-defaults.conf").read_text()
 
     def says(self) -> dict[str, Any]:
         """The master's own word on workers and runs."""
@@ -59,6 +65,17 @@ class Cluster:
         assert process.poll() is None, processes.last_line(Path(log.name))
         return process
 
+    def start_master(self, *options: str) -> subprocess.Popen[bytes]:
+        """Start the master, also after `kill_master`, at the same port."""
+        given = ("-Dspark.deploy.defaultCores=2", "-Dspark.master.rest.enabled=false", *options)
+        self.masters.append(self.start("spark-master", self.ui, SPARK_MASTER_OPTS=" ".join(given)))
+        return self.masters[-1]
+
+    def kill_master(self) -> None:
+        """Kill the running master (SIGKILL)."""
+        self.masters[-1].kill()
+        self.masters[-1].wait(60)
+
     def stop(self) -> None:
         """End what was started, workers first."""
         for process in reversed(self.started):
@@ -72,8 +89,8 @@ class Cluster:
 
 
 @contextmanager
-def cluster(folder: Path, workers: int = 1) -> Iterator[Cluster]:
-    """Run a master and healthy workers.
+def cluster(folder: Path, workers: int = 1, options: Sequence[str] = ()) -> Iterator[Cluster]:
+    """Run a master, with more options if given, and healthy workers.
 
     Inside, drivers too find the settings and the secret that docker-compose.yml mounts.
     """
@@ -81,11 +98,7 @@ def cluster(folder: Path, workers: int = 1) -> Iterator[Cluster]:
     (folder / "spark-defaults.conf").write_text(composed.filled(composed.load()["configs"]["spark"]["content"]))
     with environment.within({"SPARK_CONF_DIR": str(folder)}):
         try:
-            made.start(
-                "spark-master",
-                made.ui,
-                SPARK_MASTER_OPTS="-Dspark.deploy.defaultCores=2 -Dspark.master.rest.enabled=false",
-            )
+            made.start_master(*options)
             for _ in range(workers):
                 made.start("spark-worker", free_port(), SPARK_WORKER_CORES="2", SPARK_WORKER_MEMORY="1g")
             yield made

@@ -67,7 +67,7 @@ def start(platform: Platform, spark: Cluster, **configured: str) -> subprocess.P
     folder = platform.home / "conf"
     folder.mkdir()
     (folder / "spark-defaults.conf").write_text(
-        "".join(f"{name} {value}\n" for name, value in (BOTH | configured).items())
+        spark.settings + "".join(f"{name} {value}\n" for name, value in (BOTH | configured).items())
     )
     return platform.start(
         "shop", "--close", master=spark.master, SPARK_CONF_DIR=str(folder), SPARK_EXECUTOR_MEMORY="512m",

@@ -128,7 +128,7 @@ def runs_as_a_user(image: Image) -> Iterator[str]:
     runs = " ".join(rest for word, rest in last if word == "RUN")
     if users[-1:] != ["onlyonce"] or "useradd" not in runs:
         yield f"ends as {users[-1:] or 'root'}"
-    if "/var/lib/onlyonce" not in runs or "/var/lib/airflow" not in runs:
+    if any(f"/var/lib/{folder}" not in runs for folder in ("onlyonce", "airflow", "spark")):
         yield "a new volume takes its owner from the image's folder, which is not made"
     if any("--chown" in rest for word, rest in last if word == "COPY"):
         yield "the user could change the code that it runs"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from graphlib import CycleError, TopologicalSorter
+from importlib import metadata
 from pathlib import PurePosixPath
 
 from check_jsonschema.builtin_schemas import get_builtin_schema
@@ -212,11 +213,24 @@ def commands_reach_airflow(compose: Compose) -> Iterator[str]:
         yield "airflow-scheduler: no login for Airflow"
 
 
+def master_keeps_its_state(compose: Compose) -> Iterator[str]:
+    """Spark's master keeps what it knows of runs on a volume, in a folder of the installed version of Spark."""
+    service = compose["services"]["spark-master"]
+    options = dict(re.findall(r"-D(\S+?)=(\S+)", filled(str(environment(service)["SPARK_MASTER_OPTS"]))))
+    if options.get("spark.deploy.recoveryMode") != "FILESYSTEM":
+        yield "spark-master: a master that is started again does not know its runs"
+    folder = PurePosixPath(options.get("spark.deploy.recoveryDirectory", "."))
+    if folder.name != metadata.version("pyspark"):
+        yield f"spark-master: {folder} would be read by another version of Spark"
+    if str(folder.parent) not in (target for _, target in mounts(service)):
+        yield f"spark-master: {folder} is on no volume"
+
+
 RULES: dict[str, Callable[[Compose], Iterator[str]]] = {
     rule.__name__: rule
     for rule in (
         follows_the_schema, variables_are_known, has_no_literal_secret, mounts_exist, drivers_and_executors_share_the_data,
         ports_are_distinct_and_local, are_healthy_or_end, run_without_rights, root_is_read_only, wait_for_what_can_come, images_are_pinned,
-        names_resolve, commands_reach_airflow,
+        names_resolve, commands_reach_airflow, master_keeps_its_state,
     )
 }  # fmt: skip

@@ -116,6 +116,9 @@ MISTAKES: list[tuple[str, str, Mistake]] = [
     ("postgres_is_as_the_embedded", "another version", _replaced("postgres", "image", "postgres:18.", "postgres:17.")),
     ("postgres_is_as_the_embedded", "jobs as superuser", _environment("setup", ONLYONCE_DATABASE_URL="postgresql+psycopg2://onlyonce_admin:x@postgres:5432/onlyonce")),
     ("airflow_is_as_the_embedded", "another setting", _environment("airflow-scheduler", AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL="600")),
+    ("master_keeps_its_state", "no state", _replaced_variable("spark-master", "SPARK_MASTER_OPTS", "FILESYSTEM", "NONE")),
+    ("master_keeps_its_state", "a state of another Spark", _replaced_variable("spark-master", "SPARK_MASTER_OPTS", "4.2.0", "4.1.0")),
+    ("master_keeps_its_state", "a state in the container", _without("spark-master", "volumes")),
     ("connections_are_the_urls", "another master", _environment("airflow-scheduler", ONLYONCE_MASTER="local[*]")),
     ("connections_are_the_urls", "TLS for the shell only", _replaced_variable("airflow-scheduler", "ONLYONCE_DATABASE_URL", "prefer", "require")),
 ]  # fmt: skip

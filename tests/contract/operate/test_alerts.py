@@ -23,6 +23,7 @@ from tests.contract.shop import Shop, at, shop
 
 __all__ = ["shop"]
 Message = dict[str, str]
+NO_LAG = ["--lag-minutes=99999999"]
 
 
 @pytest.fixture
@@ -110,6 +111,23 @@ def test_lag_over_the_bound_is_told_by_stage(shop: Shop, told: list[Message]) ->
 
     assert kinds(told) == [("lag", "shop/balance")]
     assert "90 min (bound: 60 min), 1 batches" in told[0]["what"]
+
+
+def test_a_batch_without_progress_is_told_while_its_driver_is_at_work(shop: Shop, told: list[Message]) -> None:
+    """Its heartbeat does not show that it hangs. Its bound is an hour, since there is no earlier batch to compare."""
+    name = shop.receive(("a", at(0)), upto="begin")
+    shop.work()
+    # No session is as old as the test needs, so the session that there is becomes that of another epoch.
+    shop.log.rows("UPDATE onlyonce_private.epochs SET epoch = epoch + 1")
+    alerts.main(NO_LAG)
+    assert told == []
+    for table, column in (("incarnations", "started_at"), ("batches", "begun_at")):
+        shop.log.rows(f"UPDATE onlyonce_private.{table} SET {column} = {column} - interval '61 minutes'")
+
+    alerts.main(NO_LAG)
+    alerts.main(NO_LAG)
+
+    assert kinds(told) == [("no progress", name)]
 
 
 def test_duplicates_near_the_horizon_are_told(shop: Shop, told: list[Message]) -> None:

@@ -96,6 +96,30 @@ def test_a_driver_at_work_is_left_alone(shop: Shop, upto: str) -> None:
     assert examined() == []
 
 
+def aged(shop: Shop, minutes: int) -> None:
+    """As if all that is in the log, and the driver's session, had been there for so long."""
+    late = f"- interval '{minutes} minutes'"
+    shop.log.rows(f"UPDATE onlyonce_private.incarnations SET started_at = started_at {late}")
+    shop.log.rows(f"UPDATE onlyonce_private.units SET committed_at = committed_at {late}")
+    shop.log.rows(f"UPDATE onlyonce_private.batches SET begun_at = begun_at {late}, committed_at = committed_at {late}")
+
+
+@pytest.mark.parametrize("upto", ["begin", "units"])
+def test_a_batch_without_progress_is_found_once_its_driver_is_as_old(shop: Shop, upto: str) -> None:
+    """A driver that has just begun to replay an old batch is left alone; one that hangs as long is found."""
+    shop.receive(("a", at(0)))
+    name = shop.receive(("b", at(0)), upto=upto)
+    shop.work()
+    aged(shop, 16)
+    assert examined() == []
+
+    # No session is as old as the test needs, so the session that there is becomes that of another epoch.
+    shop.log.rows("UPDATE onlyonce_private.epochs SET epoch = epoch + 1")
+
+    finding = only(examined())
+    assert (finding["finding"], finding["where"], finding["fix"]) == ("no progress", name, "no")
+
+
 def test_a_driver_that_was_heard_of_a_moment_ago_is_not_dead(shop: Shop) -> None:
     """Its session may have broken while it computes: the grace time runs first."""
     shop.receive(("a", at(0)), upto="units")

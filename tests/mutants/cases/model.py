@@ -599,4 +599,18 @@ MUTANTS = (
         Replace("", "import base64", "import base64, json"),
         tests=(ENVELOPES + "test_a_row_keeps_its_characters",),
     ),
+    Mutant(
+        "queued-run-is-lost",
+        "a run that waits in the cluster's queue is ended as if its executors were lost",
+        "onlyonce/core/executors.py",
+        Replace("Watched.after", "now.registered and not self.had_executors", "False"),
+        tests=("tests/unit/model/run/test_model_executors.py::test_a_run_is_given_up[in the queue]",),
+    ),
+    Mutant(
+        "forgotten-by-its-master",
+        "a run that Spark's master does not know waits as if it were in the queue",
+        "onlyonce/core/executors.py",
+        Replace("Watched.after", "now.registered and not self.had_executors", "not self.had_executors"),
+        tests=("tests/unit/model/run/test_model_executors.py::test_a_run_is_given_up[a master that never knew it]",),
+    ),
 )

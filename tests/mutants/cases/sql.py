@@ -212,4 +212,13 @@ MUTANTS = (
             "tests/contract/commitlog/test_states.py::test_rows_are_not_known_where_a_batch_is_missing_and_never_of_what_spark_does_not_count",
         ),
     ),
+    Mutant(
+        "replay-without-progress",
+        "a driver that begins to replay an old batch is reported at once as one that hangs",
+        "sql/statements/doctor.sql",
+        ReplaceSql("begun_batches", "u.last, d.since", "u.last"),
+        tests=(
+            "tests/contract/operate/test_doctor.py::test_a_batch_without_progress_is_found_once_its_driver_is_as_old[begin]",
+        ),
+    ),
 )
