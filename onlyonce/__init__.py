@@ -34,7 +34,8 @@ from onlyonce.api.pipeline import (
     Webhook,
 )
 from onlyonce.core.errors import InvariantBroken, OnlyonceError, Refused, Retryable, Superseded
-from onlyonce.core.windows import AfterRecords, AfterTime, Fixed, Session, Sliding
+from onlyonce.core.triggers import AfterRecords, AfterTime
+from onlyonce.core.windows import Fixed, Session, Sliding
 
 if TYPE_CHECKING:
     from onlyonce.notebook import open as open  # not in __all__: a star import must leave Python's own alone

@@ -72,9 +72,9 @@ def check_chain(made: Output, before: Output) -> None:
                 f"{where}: {one.name} has lookups, and {again}: the tables may be others then",
                 hint="look up where the table is read",
             )
-    if made.late == "backfill" and before.late != "backfill":
+    if made.late_trigger and not before.late_trigger:
         raise Refused(
-            f"{where}: late='backfill', and {before.name} leaves late records out, so that none ever comes here",
+            f"{where}: late={made.late!r}, and {before.name} leaves late records out, so that none ever comes here",
             hint=f"late='backfill' at {before.name} too; or leave it out here: a backfill of {before.name} makes "
             "both again",
         )

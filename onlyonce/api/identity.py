@@ -32,7 +32,8 @@ from onlyonce.core.batch import BY_POSITION
 from onlyonce.core.changes import PLACE
 from onlyonce.core.errors import InvariantBroken, Refused
 from onlyonce.core.shards import NAMING
-from onlyonce.core.windows import AfterRecords, AfterTime, Chained, Fixed, Joined, Session, Sliding, Timed
+from onlyonce.core.triggers import AfterAny, AfterRecords, AfterTime
+from onlyonce.core.windows import Chained, Fixed, Joined, Session, Sliding, Timed
 
 VERSION = 1
 """The version of the parts. Another version changes the identity of each declaration, so it changes only with the
@@ -117,7 +118,7 @@ def _output(pipeline: Pipeline, output: Output, source: str, names: str) -> Part
         order_by=(list(sink.order_by) or None) if isinstance(sink, Webhook) else None,
         headers=(list(sink.headers) or None) if isinstance(sink, KafkaSink) else None,
         stable_input=output.stable_input,
-        late=output.late,
+        late=output.late if isinstance(output.late, str) else of(output.late),
         on_backfill=output.on_backfill,
         lookups=[of(one) for one in output.lookups] or None,
         join=_of(output.join),
@@ -211,6 +212,11 @@ def _(trigger: AfterRecords) -> Parts:
 @of.register
 def _(trigger: AfterTime) -> Parts:
     return _given(kind="after_time", time=str(trigger.time))
+
+
+@of.register
+def _(trigger: AfterAny) -> Parts:
+    return _given(kind="after_any", records=trigger.records, time=str(trigger.time))
 
 
 def _fixed(window: Fixed) -> Parts:

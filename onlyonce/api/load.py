@@ -86,8 +86,8 @@ def _check_appends(pipeline: Pipeline, other: Pipeline, output: str) -> None:
     replaced = (
         str(written.sink.write)
         if written.sink.write != "append"
-        else "late='backfill'"
-        if other.root_of(written).late == "backfill"
+        else f"late={other.root_of(written).late!r}"
+        if other.root_of(written).late_trigger
         else None
     )
     if replaced and not source.changes:

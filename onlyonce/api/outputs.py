@@ -17,18 +17,8 @@ from onlyonce.core import stored_names
 from onlyonce.core.durations import in_source, in_words
 from onlyonce.core.errors import Refused
 from onlyonce.core.stored_names import IS_CURRENT, VALID_FROM, VALID_TO, WINDOW_END, WINDOW_START
-from onlyonce.core.windows import (
-    AfterRecords,
-    AfterTime,
-    Chained,
-    Fixed,
-    Joined,
-    Session,
-    Timed,
-    Trigger,
-    Window,
-    micros,
-)
+from onlyonce.core.triggers import AfterRecords, Trigger
+from onlyonce.core.windows import Chained, Fixed, Joined, Session, Timed, Window, micros
 
 KINDS = ("inner", "left", "right", "full")
 
@@ -311,13 +301,15 @@ class Output:
                   sooner, without a state, for short windows. 'early': with every batch the rows that it changed (needs
                   upsert); in files all rows of the windows that it changed. AfterRecords(1000),
                   AfterTime(timedelta(minutes=5)): all rows of an open window, after so many more records or so much
-                  time, and when it closes (needs a window, and upsert or files)
+                  time, and when it closes (needs a window, and upsert or files). AfterRecords(…) | AfterTime(…): by
+                  whichever is first
     from_output   make this output from the closed panes of that one, in the same batch; without a transform, from the
                   result that its function returns under this output's name. With a window of its own (Fixed): from its
                   closed windows. A closed window belongs to the window that holds its last moment
     stable_input  stage the rows before they are written: for functions that are not deterministic
     late          'keep': late rows wait in `events` for a backfill. 'backfill': at the end of each run their windows
-                  are recomputed with them, as by a backfill
+                  are recomputed with them, as by a backfill. AfterRecords(100) | AfterTime(timedelta(hours=1)): only
+                  the windows with so many late records, or with one that waits for so long
     on_backfill   what a backfill does if the sink's rows don't have their window and so can't be withdrawn: 'refuse'
                   the backfill, 'skip' this sink, 'resend' the new rows (an upsert overwrites the old rows; an external
                   sink receives the new rows under new keys), or 'correct' an increment: a second table keeps what each
@@ -339,10 +331,10 @@ class Output:
     sink: Sink
     window: Window | None = None
     watermark_delay: timedelta = timedelta(0)
-    panes: Literal["on_time", "at_close", "early"] | AfterRecords | AfterTime = "on_time"
+    panes: Literal["on_time", "at_close", "early"] | Trigger = "on_time"
     from_output: str | None = None
     stable_input: bool = False
-    late: Literal["keep", "backfill"] = "keep"
+    late: Literal["keep", "backfill"] | Trigger = "keep"
     on_backfill: Literal["refuse", "skip", "resend", "correct"] = "refuse"
     lookups: Several[Lookup] = NONE
     reject: str = ""
@@ -353,7 +345,8 @@ class Output:
         check_name("output", self.name)
         if isinstance(self.sink, FileSink):
             self.sink.check_length(self.name)
-        check_one_of(f"output {self.name}", "late", self.late, ("keep", "backfill"))
+        if not isinstance(self.late, Trigger):
+            check_one_of(f"output {self.name}", "late", self.late, ("keep", "backfill"))
         check_one_of(f"output {self.name}", "on_backfill", self.on_backfill, ("refuse", "skip", "resend", "correct"))
         if self.on_backfill == "resend" and not (self.sink.write == "upsert" or isinstance(self.sink, Sent)):
             raise Refused(
@@ -375,8 +368,8 @@ class Output:
         if self.stateful:
             check_output(self, self.window)
             object.__setattr__(self, "window", Timed.of(self.window or HOUR, self.stateful.timers_within))  # type: ignore[arg-type]
-        if self.late == "backfill" and self.window is None:
-            raise Refused(f"output {self.name}: late='backfill' needs windows of its own", hint="leave it out here")
+        if self.late_trigger and self.window is None:
+            raise Refused(f"output {self.name}: late={self.late!r} needs windows of its own", hint="leave it out here")
         if not self.functions and not self.from_output:
             raise Refused(
                 f"output {self.name} has no transform",
@@ -400,7 +393,7 @@ class Output:
         if self.trigger is None and self.panes not in ("on_time", "at_close", "early"):
             raise Refused(
                 f"output {self.name}: panes {self.panes!r}",
-                hint="'on_time', 'at_close', 'early', AfterRecords(…) or AfterTime(…)",
+                hint="'on_time', 'at_close', 'early', AfterRecords(…), AfterTime(…), or both joined by |",
             )
         _check_trigger(self)
         _check_at_close(self)
@@ -424,7 +417,12 @@ class Output:
         """
         if self.panes == "early" and self.window is not None and isinstance(self.sink, FileSink):
             return AfterRecords(1)
-        return self.panes if isinstance(self.panes, AfterRecords | AfterTime) else None
+        return self.panes if isinstance(self.panes, Trigger) else None
+
+    @property
+    def late_trigger(self) -> Trigger | None:
+        """Return when a window is recomputed with its late records at the end of a run; None: never."""
+        return AfterRecords(1) if self.late == "backfill" else None if self.late == "keep" else self.late
 
     @property
     def is_early(self) -> bool:
@@ -522,9 +520,9 @@ def _check_lookups(output: Output) -> None:
             f"output {output.name}: lookups, and no function that gets them",
             hint="declare them at the output that has the function",
         )
-    if names and output.late == "backfill" and isinstance(output.window, Session):
+    if names and output.late_trigger and isinstance(output.window, Session):
         raise Refused(
-            f"output {output.name}: late='backfill' of sessions with lookups: a late row may merge sessions that "
+            f"output {output.name}: late={output.late!r} of sessions with lookups: a late row may merge sessions that "
             "saw different versions",
             hint="late='keep', and fold late rows in by hand: onlyonce backfill … --lookups now",
         )

@@ -315,7 +315,7 @@ def _check_made_from(pipeline: Pipeline, made: Output) -> None:
             )
     if made.watermark_delay:
         raise Refused(f"{where}: has the watermark delay of {root.name}", hint="leave it out here")
-    if made.late == "backfill":
+    if made.late_trigger:
         raise Refused(f"{where}: its late records are those of {root.name}", hint="leave late out here")
 
 

@@ -35,11 +35,14 @@ from onlyonce.core.batch import Batch, read_upto, to_micros, to_time
 from onlyonce.core.errors import Refused, Retryable
 from onlyonce.core.frontier import Frontier, closed_until
 from onlyonce.core.stored_names import CLOSED_BY, COUNTED_UPTO
-from onlyonce.core.windows import Bounds, Held, Session, micros
+from onlyonce.core.triggers import AfterRecords, Held, Trigger, is_due
+from onlyonce.core.windows import Bounds, Session, micros
 from onlyonce.database.connect import Database, Scope, Transactions, ask, do, one_transaction, run
 from onlyonce.database.locks import INSTANT, do_rows
 
 AskedBy = Literal["person", "late rows"]
+ANY = AfterRecords(1)
+"""Includes late records as soon as there are any."""
 Counts = dict[str, int]
 """Counts of a backfill, by the names of the log's columns: in_time, late, windows, rows."""
 MADE = batches.WRITTEN.append(pa.field("lookups", pa.string()))
@@ -286,9 +289,12 @@ class Backfills(Transactions):
         return [dict(row._mapping) for row in rows]
 
     @one_transaction
-    def late_windows(self, instance: str, output: str) -> list[tuple[int, int]]:
+    def late_windows(self, instance: str, output: str, trigger: Trigger = ANY) -> list[tuple[int, int]]:
         """Return the windows (start, end) of an output with late records that no backfill has included, in
         microseconds.
+
+        Return only windows for which the trigger is due by the output's newest batch, or which an ended driver has
+        begun to compute again: a sink may have their new rows already.
 
         A late record is in no session yet, so the log has the first and the last event time of the late records of an
         hour. They become the two entries (first, last) and (last, last). `core.backfill.spans` makes a span of the
@@ -296,6 +302,9 @@ class Backfills(Transactions):
         """
         found: list[tuple[int, int]] = []
         for row in ask(self.connection, "backfills", "late_not_included", instance=instance, output=output):
+            since = to_micros(row.since) or 0
+            if not row.begun and not is_due(trigger, Held(row.late, since), to_micros(row.now) or since):
+                continue
             if row.late_from is None:
                 found.append((to_micros(row.window_start) or 0, to_micros(row.window_end) or 0))
             else:

@@ -1,4 +1,4 @@
-"""Windows over event time (fixed, sliding, sessions, chained), their options, and when early panes are due. Pure.
+"""Windows over event time (fixed, sliding, sessions, chained) and their options. Pure.
 
 Times are whole microseconds since 1970, UTC.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import zoneinfo
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -295,86 +295,7 @@ def any_ends(window: Fixed | Sliding, after: Micros, upto: Micros) -> bool:
     return window.assign(after)[0][1] <= upto
 
 
-# When an output writes a pane of a window that is still open: Beam's `AfterCount` and `AfterProcessingTime`, repeated,
-# accumulating.
-#
-# A pane has all records of its window so far. The records that came since the last pane are *held*: counted, and in no
-# pane yet.
-
-
 Bounds = tuple[Micros, Micros]
-
-
-@dataclass(frozen=True)
-class AfterRecords:
-    """Emit a pane once a window has `records` more records than its last pane had."""
-
-    records: int
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.records, int) or self.records < 1:
-            raise Refused(
-                f"AfterRecords({self.records!r}): not a number of records",
-                hint="AfterRecords(1000); panes='early' writes one with each batch",
-            )
-
-
-@dataclass(frozen=True)
-class AfterTime:
-    """Emit a pane with the first batch that begins `time` after the batch of the first record that is in no pane."""
-
-    time: timedelta
-
-    def __post_init__(self) -> None:
-        refuse_other_types(AfterTime, vars(self))
-        if self.time <= timedelta(0):
-            raise Refused(
-                f"AfterTime({self.time!r}): not a length of time",
-                hint="AfterTime(timedelta(minutes=5)); panes='early' writes one with each batch",
-            )
-
-
-Trigger = AfterRecords | AfterTime
-
-
-@dataclass(frozen=True)
-class Held:
-    """How many records of a window are in no pane, and when the batch of the first of them began."""
-
-    records: int
-    since: Micros
-
-
-def decide_panes(
-    trigger: Trigger, before: Mapping[Bounds, Held], met: Mapping[Bounds, int], closed: Micros | None, now: Micros
-) -> tuple[list[Bounds], dict[Bounds, Held | None]]:
-    """Return the open windows whose pane a batch writes, and the new `Held` of each window that changes.
-
-    `Held` is None if all records of the window are in a pane.
-
-    before   the `Held` of each window after the batches before
-    met      how many records in time the batch has, by window
-    closed   up to where windows are closed with the batch: they have their last pane, and hold nothing
-    now      when the batch began, by its row
-    """
-    fired, after = [], dict[Bounds, Held | None]()
-    for window in sorted({*before, *(window for window, records in met.items() if records)}):
-        known = before.get(window, Held(0, now))
-        held = Held(known.records + met.get(window, 0), known.since)
-        if closed is not None and window[1] <= closed:
-            after[window] = None
-        elif _is_due(trigger, held, now):
-            fired.append(window)
-            after[window] = None
-        elif held != before.get(window):
-            after[window] = held
-    return fired, after
-
-
-def _is_due(trigger: Trigger, held: Held, now: Micros) -> bool:
-    if isinstance(trigger, AfterRecords):
-        return held.records >= trigger.records
-    return now - held.since >= micros(trigger.time)
 
 
 # The windows of an output that is made from another output's closed windows.

@@ -377,7 +377,7 @@ def with_those_below(context: RunContext, root: Output, span: Span, lookups: Whi
 
 
 def include_late(context: RunContext, root: Output) -> None:
-    """Recompute the windows of an output with late='backfill' that have late rows not included yet."""
+    """Recompute the windows whose late rows the output's declaration includes now."""
     for span in outputs_events.late_windows_of_stream(context.database, context.pipeline, context.instance, root):
         with suppress(model.OpenWindows):  # a late row's session may still be open: the next run folds the row in
             backfill(context, root, span, "late rows")

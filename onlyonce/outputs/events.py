@@ -40,6 +40,7 @@ from onlyonce.core.stored_names import (
     OO_WINDOW,
     RESERVOIR_VERSION,
 )
+from onlyonce.core.triggers import Trigger
 from onlyonce.core.windows import Bounds, Chained, Session
 from onlyonce.database.connect import Database
 from onlyonce.outputs import at_close, results, windows
@@ -103,16 +104,24 @@ def late_spans(
 
 
 def late_windows_of_stream(database: Database, pipeline: Pipeline, instance: str, root: Output) -> list[Span]:
-    """Return the spans that the stream itself recomputes, for an output with late='backfill'."""
-    return late_spans(database, pipeline, instance, root) if root.late == "backfill" else []
+    """Return the spans that the stream itself recomputes now: none with late='keep'."""
+    if root.late_trigger is None:
+        return []
+    return model.spans(
+        _ready(database, pipeline, instance, root, late_windows(database, instance, root, root.late_trigger))
+    )
 
 
-def late_windows(database: Database, instance: str, root: Output) -> list[tuple[int, int]]:
+def late_windows(
+    database: Database, instance: str, root: Output, trigger: Trigger = backfills.ANY
+) -> list[tuple[int, int]]:
     """Return the (start, end) of the windows with late records that no backfill has included, in microseconds.
 
-    Windows whose other records `keep_events` has removed are left out, and a warning says how many.
+    Windows whose other records `keep_events` has removed are left out, and a warning says how many. `trigger`: only
+    windows for which it is due.
     """
-    found, kept = Backfills(database).late_windows(instance, root.name), Removals(database).kept_from(instance)
+    found = Backfills(database).late_windows(instance, root.name, trigger)
+    kept = Removals(database).kept_from(instance)
     first = 0 if kept is None else retention.first_moment(kept, root.window)
     gone = sum(start < first for start, _ in found)
     if gone:

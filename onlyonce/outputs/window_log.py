@@ -29,12 +29,12 @@ from onlyonce.commitlog.batches import COUNTED, Batches, Received
 from onlyonce.commitlog.ends import Windows
 from onlyonce.commitlog.removals import REJECTED
 from onlyonce.context import Query, RunContext
-from onlyonce.core import stored_names
-from onlyonce.core import windows as core_windows
+from onlyonce.core import stored_names, triggers
 from onlyonce.core.batch import Batch, to_micros
 from onlyonce.core.locations import Location
 from onlyonce.core.stored_names import COUNTED_UPTO, OO_EVENT_TIME, OO_FRONTIER, WINDOW_END, WINDOW_START
-from onlyonce.core.windows import Bounds, Fixed, Held, Session, Window, micros
+from onlyonce.core.triggers import Held
+from onlyonce.core.windows import Bounds, Fixed, Session, Window, micros
 from onlyonce.engine import session
 from onlyonce.outputs import at_close, function, results, windows
 from onlyonce.outputs import events as outputs_events
@@ -227,7 +227,7 @@ def fired_panes(context: RunContext, query: Query, root: Output, batch: Batch, v
     )
     in_time = dict(zip(zip(starts, ends, strict=True), records, strict=True))
     closed = at_close.closed_at(context, root, versions.upto)
-    due, left = core_windows.decide_panes(root.trigger, before, in_time, closed, _micros(batch.plan.ingestion_time))
+    due, left = triggers.decide_panes(root.trigger, before, in_time, closed, _micros(batch.plan.ingestion_time))
     query.log.info("panes", unit=f"{batch.plan.incarnation}/{batch.plan.batch_id}/{root.name}", fired=len(due))
     rows = outputs_events.closing_stream(context, query, root, versions, batch.plan.batch_id, due)
     fired = [window for window, held in left.items() if held is None]

@@ -27,7 +27,7 @@ from onlyonce.commitlog import drivers, units
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.drivers import LongRuns
 from onlyonce.commitlog.health import Views
-from onlyonce.commitlog.incarnations import Incarnations, Turns
+from onlyonce.commitlog.incarnations import Incarnations, SourceBatches
 from onlyonce.commitlog.units import Authorities
 from onlyonce.core import stored_names
 from onlyonce.core.batch import to_time
@@ -288,7 +288,7 @@ def _since(database: Database, instance: str) -> str:
 def _open_windows(database: Database, pipeline: Pipeline) -> list[dict[str, Any]]:
     """Return how far each output's windows are closed, and when the newest of its open windows closes."""
     frontier = Batches(database).frontier(pipeline.name)
-    furthest = Turns(database).known(pipeline.name).furthest() if pipeline.sources else None
+    furthest = SourceBatches(database).known(pipeline.name).furthest() if pipeline.sources else None
     reached = furthest if furthest is not None else frontier.max_event_time
     rows = []
     for root in pipeline.roots():

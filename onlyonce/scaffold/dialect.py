@@ -46,8 +46,8 @@ class Dialect(NamedTuple):
     returns: bool = False
 
 
-def check(path: Path, content: bytes, *, is_csv: bool, packed: bool) -> None:
-    """Raise Refused if a source can't read a file as it is written. `content`: its beginning, unpacked."""
+def check(path: Path, content: bytes, *, is_csv: bool, compressed: bool) -> None:
+    """Raise Refused if a source can't read a file as it is written. `content`: its beginning, decompressed."""
     if content.startswith(WORKBOOK):
         raise Refused(
             f"{path} can't be read: it is a workbook of Excel or a zip archive, whatever its name says",
@@ -68,7 +68,7 @@ def check(path: Path, content: bytes, *, is_csv: bool, packed: bool) -> None:
         raise Refused(
             f"{path} can't be read: {' and '.join(why)}; a source reads UTF-8{' with commas' if is_csv else ''}",
             data=NOT_READ,
-            hint=_hint(path.with_suffix("") if packed else path, found, packed),
+            hint=_hint(path.with_suffix("") if compressed else path, found, compressed),
         )
 
 
@@ -133,9 +133,9 @@ def _reasons(found: Dialect, text: str) -> list[str]:
     return why
 
 
-def _hint(path: Path, found: Dialect, packed: bool) -> str:
+def _hint(path: Path, found: Dialect, compressed: bool) -> str:
     new = path.with_name(f"{path.stem}.utf8{path.suffix}")
-    first = "unpack it, then convert" if packed else "convert"
+    first = "decompress it, then convert" if compressed else "convert"
     unsure = "; if its letters come out wrong, name its encoding in place of cp1252" if found.guessed else ""
     command = _command(path, new, found)
     return f"{first} this file, and each later one before it goes into the inbox{unsure}: {command}"

@@ -26,7 +26,7 @@ from onlyonce.api.pipeline import Delta, Files, FileSink, Iceberg, MySQL, Output
 from onlyonce.core.errors import InvariantBroken, OnlyonceError, Refused, Retryable
 from onlyonce.core.locations import Url
 from onlyonce.core.runs import Report
-from onlyonce.core.windows import AfterRecords, AfterTime
+from onlyonce.core.triggers import AfterAny, AfterRecords, AfterTime
 from onlyonce.environment import variable
 from onlyonce.sources import folders
 from onlyonce.tables import stores
@@ -56,7 +56,7 @@ def _redirected(output: Output) -> Output:
 
     Two runs begin their batches at other times. So by the clock they would write other panes, and each of them a file.
     """
-    if isinstance(output.sink, FileSink) and isinstance(output.panes, AfterTime):
+    if isinstance(output.sink, FileSink) and isinstance(output.panes, AfterTime | AfterAny):
         output = replace(output, panes=AfterRecords(1))
     return (
         replace(output, sink=replace(output.sink, path=None)) if isinstance(output.sink, Delta | FileSink) else output

@@ -26,7 +26,7 @@ from onlyonce.api.sinks import HISTORY, delete_when, later_window_wins, sequence
 from onlyonce.catalog.chunks import LookUps
 from onlyonce.catalog.filters import Ids
 from onlyonce.catalog.look_up import Seen
-from onlyonce.core import windows as core_windows
+from onlyonce.core import triggers
 from onlyonce.core.batch import to_micros, to_time
 from onlyonce.core.errors import Refused
 from onlyonce.core.frontier import Frontier, closed_until
@@ -48,9 +48,11 @@ from onlyonce.core.stored_names import (
     WINDOW_END,
     WINDOW_START,
 )
-from onlyonce.core.windows import Bounds, Held, Session, Trigger, micros
+from onlyonce.core.triggers import Held, Trigger, is_due
+from onlyonce.core.windows import Bounds, Session, micros
 from onlyonce.engine import session
 from onlyonce.outputs import at_close, function, query, results, stateless, windows
+from onlyonce.outputs.window_log import HOUR
 from onlyonce.receive import events
 from onlyonce.receive.unit import CANDIDATE, DUPLICATE, INVALID, KEPT, Records, fates_of
 from onlyonce.records import left_out
@@ -445,6 +447,7 @@ class Play:
     _early: dict[str, list[Row]] = field(default_factory=dict)
     _held: dict[str, dict[Bounds, Held]] = field(default_factory=dict)
     _fired_now: set[tuple[Any, ...]] = field(default_factory=set)
+    _late_held: dict[str, dict[Bounds, Held]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.targets = {output.name: Target(output) for output in self.pipeline.outputs}
@@ -481,11 +484,14 @@ class Play:
             self._write(root, before, None)
 
     def include_late(self) -> None:
-        """Fold in the late rows of outputs that are declared so, as the end of a run does."""
+        """Fold in the late rows that the outputs' declarations include now, as the end of a run does."""
         for root in self.pipeline.roots():
-            late = {window_of(row) for row in self.late[root.name]}
-            if root.late == "backfill" and late:
-                self.backfill(root, None if isinstance(root.window, Session) else late)
+            now = to_micros(self._last) or 0
+            waiting = self._late_held.get(root.name, {}).items()
+            late = {bounds for bounds, held in waiting if root.late_trigger and is_due(root.late_trigger, held, now)}
+            if late:
+                of_windows = {(to_time(start), to_time(end)) for start, end in late}
+                self.backfill(root, None if isinstance(root.window, Session) else of_windows)
 
     def backfill(self, root: Output, only: set[Window] | None = None) -> None:
         """Compute closed windows of an output again, with their late rows.
@@ -513,6 +519,7 @@ class Play:
                 self.targets[output.name].replace(there, gone)
             self._note(output, there, backfilled=True)
         self.rejected[root.name].again(self._all(), closed, only)
+        self._late_held.pop(root.name, None)
 
     def _write(self, root: Output, before: Frontier, came: DataFrame | None) -> None:
         rows = self._written(root, before, came)
@@ -547,7 +554,7 @@ class Play:
         """Return the windows that close with a batch, and the windows that get a pane from the batch."""
         held, closed = self._held.setdefault(root.name, {}), self._closed(root, self.frontier)
         met = {} if came is None else self._met(root, came)
-        due, after = core_windows.decide_panes(trigger, held, met, closed, to_micros(self._last) or 0)
+        due, after = triggers.decide_panes(trigger, held, met, closed, to_micros(self._last) or 0)
         for window, left in after.items():
             held.pop(window, None)
             if left is not None:
@@ -604,8 +611,14 @@ class Play:
         part = taken.kept.combine_chunks().to_batches()[0]
         frontiers = pa.repeat(pa.scalar(known, events.FRONTIER_ROW), part.num_rows)
         judged = pa.RecordBatch.from_arrays([part.column(OO_EVENT_TIME), frontiers], [OO_EVENT_TIME, OO_FRONTIER])
+        waiting, now = self._late_held.setdefault(root.name, {}), to_micros(taken.ingestion_time) or 0
         for starts, ends, positions in left_out.late_pairs(judged, root):
             for at in positions.tolist():
+                key = int(starts[at]), int(ends[at])
+                if isinstance(root.window, Session):
+                    [key] = HOUR.assign(int(left_out.whole_micros(judged.column(OO_EVENT_TIME))[at]))
+                known_late = waiting.get(key, Held(0, now))
+                waiting[key] = Held(known_late.records + 1, known_late.since)
                 window = (None, None) if isinstance(root.window, Session) else (starts[at], ends[at])
                 record = part.slice(at, 1).select(self.pipeline.columns()).to_pylist()[0]
                 record = {name: _in_utc(value) for name, value in record.items()}

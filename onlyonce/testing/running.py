@@ -48,7 +48,7 @@ def run(pipeline: Pipeline, *steps: Step, close: bool = False, lookups: Mapping[
     """Return what becomes of these rows: `run(PIPELINE, [row, …], then([row, …]), close=True)`.
 
     Each list of rows is a batch. `close`: the input has ended, so every window closes, as by `onlyonce run --close`.
-    Late rows of an output with late='backfill' are included at the end. `lookups`: the tables of the pipeline's
+    Late rows of an output whose `late` includes them are included at the end. `lookups`: the tables of the pipeline's
     lookups by name, each a list of rows or a DataFrame; every batch sees the same. Raise the platform's errors: Refused
     for a declaration or function that can't work.
     """

@@ -144,7 +144,20 @@ WHERE instance = :instance AND output = :output AND state = 'committed' AND wind
 GROUP BY window_from, window_to ORDER BY window_from, window_to
 
 -- late_not_included --
--- Windows of an output with late rows that no backfill has included. For sessions: where in the hour the late rows
--- are.
-SELECT DISTINCT window_start, window_end, late_from, late_to FROM onlyonce_private.met_windows
-WHERE instance = :instance AND output = :output AND late > 0 AND NOT included ORDER BY window_start
+-- Windows of an output with late rows that no backfill has included: how many rows, since the begin of which batch,
+-- whether an ended driver has begun a backfill of them, and when the output's newest batch began. For sessions: where
+-- in the hour the late rows are.
+SELECT DISTINCT w.window_start, w.window_end, w.late_from, w.late_to, sum(w.late) OVER same_window::bigint AS late,
+       min(w.ingestion_time) OVER same_window AS since, newest.ingestion_time AS now,
+       EXISTS (SELECT 1 FROM onlyonce_private.backfills f
+               WHERE (f.instance, f.output, f.state, f.asked_by) = (w.instance, w.output, 'begun', 'late rows')
+                 AND coalesce(w.late_from, w.window_start) >= f.window_from
+                 AND coalesce(w.late_from, w.window_start) < f.window_to) AS begun
+FROM onlyonce_private.met_windows w
+LEFT JOIN LATERAL (
+    SELECT b.ingestion_time FROM onlyonce_private.incarnations l JOIN onlyonce_private.batches b USING (incarnation)
+    WHERE l.instance = w.instance AND l.query = w.output AND l.state <> 'closed' AND b.state = 'committed'
+    ORDER BY b.batch_id DESC LIMIT 1) newest ON true
+WHERE w.instance = :instance AND w.output = :output AND w.late > 0 AND NOT w.folded
+WINDOW same_window AS (PARTITION BY w.window_start, w.window_end)
+ORDER BY w.window_start

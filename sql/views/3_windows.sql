@@ -8,7 +8,7 @@ SELECT w.incarnation, w.batch_id, w.output, w.window_start, w.window_end, w.in_t
                  AND coalesce(w.late_to, w.window_start) < f.window_to
                  AND f.events_version >= (b.source_to->>'reservoirVersion')::bigint
                      - CASE WHEN coalesce((b.source_to->>'index')::bigint, 0) < 0 THEN 1 ELSE 0 END) AS included,
-       w.late_from, w.late_to, w.rejected
+       w.late_from, w.late_to, w.rejected, b.ingestion_time
 FROM onlyonce_private.window_counts w JOIN onlyonce_private.batches b USING (incarnation, batch_id)
 JOIN onlyonce_private.incarnations l USING (incarnation);
 COMMENT ON VIEW onlyonce_private.met_windows IS

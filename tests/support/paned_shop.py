@@ -1,6 +1,6 @@
 """A pipeline with panes by triggers, of fixed and of sliding windows.
 
-The environment says after how many seconds one is due.
+The environment says after how many seconds one of `timed` is due, if no 30 records came before.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SHOP = Pipeline(
             sink=Postgres(table="results.counted", write="upsert", keys=KEYS),
         ),
         Output(
-            name="timed", transform=f"{HERE}:per_shop", window=Sliding(4 * MINUTE, 2 * MINUTE), panes=AfterTime(timedelta(seconds=int(os.environ.get("PANED_SECONDS", "60")))),
+            name="timed", transform=f"{HERE}:per_shop", window=Sliding(4 * MINUTE, 2 * MINUTE), panes=AfterRecords(30) | AfterTime(timedelta(seconds=int(os.environ.get("PANED_SECONDS", "60")))),
             sink=Delta(write="upsert", keys=KEYS),
         ),
     ),

@@ -10,7 +10,8 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 
 from onlyonce.core.frontier import Frontier, closed_until, is_late
-from onlyonce.core.windows import AfterRecords, AfterTime, Joined, Micros, Session, Trigger, micros, reach
+from onlyonce.core.triggers import AfterRecords, AfterTime, Trigger
+from onlyonce.core.windows import Joined, Micros, Session, micros, reach
 from tests.transcripts.story import Bounds, Declared, Late, Outcome, Record, Step, Story, Written
 
 NOTHING = Outcome(Counter(), Counter())
@@ -117,7 +118,7 @@ class OutputModel:
         return None if window is None else closed_until(after, window, micros(self.declared.watermark_delay))
 
     def _writes(self, came: list[tuple[Record, Bounds]], closed: Micros | None, clock: Micros) -> Written:
-        if isinstance(self.declared.panes, AfterRecords | AfterTime):
+        if isinstance(self.declared.panes, Trigger):
             return self._panes(self.declared.panes, came, closed, clock)
         if self.declared.panes == "early":
             touched = {(record.key, bounds) for record, bounds in came}
@@ -140,11 +141,8 @@ class OutputModel:
         due = {
             bounds
             for bounds, times in self.waiting.items()
-            if (
-                len(times) >= trigger.records
-                if isinstance(trigger, AfterRecords)
-                else clock - times[0] >= micros(trigger.time)
-            )
+            if (not isinstance(trigger, AfterTime) and len(times) >= trigger.records)
+            or (not isinstance(trigger, AfterRecords) and clock - times[0] >= micros(trigger.time))
         }
         written = counted([one for one in self.held if one[1] in done | due])
         self.held = [one for one in self.held if one[1] not in done]

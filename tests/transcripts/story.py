@@ -16,19 +16,8 @@ from typing import Any, Literal
 import yaml
 
 from onlyonce.core.batch import to_micros
-from onlyonce.core.windows import (
-    AfterRecords,
-    AfterTime,
-    Chained,
-    Fixed,
-    Joined,
-    Micros,
-    Session,
-    Sliding,
-    Timed,
-    Trigger,
-    Window,
-)
+from onlyonce.core.triggers import AfterRecords, AfterTime, Trigger
+from onlyonce.core.windows import Chained, Fixed, Joined, Micros, Session, Sliding, Timed, Window
 
 FOLDER = Path(__file__).parent
 Bounds = tuple[Micros, Micros] | None
@@ -235,10 +224,12 @@ def _silent(name: str, told: dict[str, str]) -> Declared:
 
 
 def _panes(told: str) -> Literal["on_time", "early"] | Trigger:
-    """'on time', 'early', 'after 3 records', 'after 5 minutes'."""
+    """'on time', 'early', 'after 3 records', 'after 5 minutes', 'after 3 records or 5 minutes'."""
     if told.startswith("after "):
-        number, _, unit = told.removeprefix("after ").partition(" ")
-        return AfterRecords(int(number)) if unit == "records" else AfterTime(span(f"{number} {unit}"))
+        first, _, second = told.removeprefix("after ").partition(" or ")
+        number, _, unit = first.partition(" ")
+        trigger = AfterRecords(int(number)) if unit == "records" else AfterTime(span(first))
+        return trigger | AfterTime(span(second)) if second else trigger  # type: ignore[operator]
     _one_of(told, "on time", "early")
     return "early" if told == "early" else "on_time"
 

@@ -101,7 +101,7 @@ FORGETS = "delta.setTransactionRetentionDuration"
 def check_table(table: DeltaTable, path: Location, output: Output) -> None:
     """Raise Refused for a table with unsupported features, or one that forgets its transactions."""
     assert isinstance(output.sink, Delta)
-    delta_rows.refuse_features(table, path, changes=output.sink.write != "append" or output.late == "backfill")
+    delta_rows.refuse_features(table, path, changes=output.sink.write != "append" or output.late_trigger is not None)
     kept = table.metadata().configuration.get(FORGETS)
     if kept is not None:
         raise Refused(

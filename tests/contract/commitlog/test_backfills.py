@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,12 +19,15 @@ from onlyonce.core import backfill as model
 from onlyonce.core.backfill import Span
 from onlyonce.core.batch import Outcome
 from onlyonce.core.errors import Refused, Retryable, Superseded
+from onlyonce.core.triggers import AfterRecords, AfterTime, Trigger
 from onlyonce.core.units import Content, UnitId
+from onlyonce.core.windows import micros
 from onlyonce.database.connect import run
 from tests.contract.conftest import Log, plan_of
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def hours(first: int, last: int) -> Span:
@@ -314,3 +318,60 @@ def test_late_rows_of_sessions_are_folded_by_a_backfill_that_holds_them_all(log:
     assert folded == [(False,), (False,), (False,), (True,)]
     assert asked.times == (hour + 37 * minute, hour + 50 * minute + timedelta(microseconds=1))
     assert Backfills(log.database).late_windows("shop", "per_shop") == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_late_windows_are_due_as_a_list_of_waiting_records_says(log: Log, seed: int) -> None:
+    """By records, by time since the batch of the first, or by either, after backfills too. A window that an ended driver
+    has begun to compute again is due whatever the trigger says."""
+    chance = random.Random(seed)
+    either = AfterRecords(9) | AfterTime(5 * HOUR)
+    triggers: list[Trigger] = [backfills.ANY, AfterRecords(9), AfterTime(5 * HOUR), either]
+    waiting: dict[int, list[datetime]] = {}
+    now = DAY + 30 * HOUR
+    for number in range(12):
+        output = log.start("shop", "per_shop")
+        now += HOUR * chance.choice([0.5, 1, 3])
+        met = {hour: chance.randrange(1, 6) for hour in chance.sample(range(4), 2)}
+        plan = plan_of(output, number, source_to={"reservoirVersion": number + 1, "index": -1}, ingestion_time=now)
+        late = [
+            {"window_start": DAY + hour * HOUR, "window_end": DAY + (hour + 1) * HOUR, "in_time": 0, "late": count}
+            for hour, count in met.items()
+        ]
+
+        def work(conn: Any, output: Any = output, plan: Any = plan, late: Any = late) -> None:
+            batch = Batches(conn).begin(output, "shop", plan, None)
+            Batches(conn).count_windows(batch, "per_shop", pa.Table.from_pylist(late, batches.COUNTED))
+            Batches(conn).end(output, batch, Outcome(in_time=0, late=sum(one["late"] for one in late)))
+
+        run(log.database, work)
+        for hour, count in met.items():
+            waiting.setdefault(hour, []).extend([now] * count)
+        for trigger in triggers:
+            due = [
+                hour
+                for hour, times in sorted(waiting.items())
+                if (isinstance(trigger, AfterRecords) and len(times) >= trigger.records)
+                or (isinstance(trigger, AfterTime) and now - times[0] >= trigger.time)
+                or (trigger is either and (len(times) >= 9 or now - times[0] >= 5 * HOUR))
+            ]
+            assert late_hours(log, trigger) == due, trigger
+        if due and chance.random() < 0.5:
+            asked = request(hours(due[0], due[0] + 1), "late rows")
+            driver = opened(log, asked)
+            mine = Backfills(driver.session(log.database)).begin(driver, asked, number)
+            del waiting[due[0]]
+            end(log, driver, asked, mine, due[0])
+
+    rare = AfterRecords(1_000_000)
+    assert late_hours(log, rare) == []
+    left = max(waiting)
+    asked = request(hours(left, left + 1), "late rows")
+    begin(log, opened(log, asked), asked)
+    assert late_hours(log, rare) == [left]
+
+
+def late_hours(log: Log, trigger: Trigger) -> list[int]:
+    """The hours of the windows that are due."""
+    found = Backfills(log.database).late_windows("shop", "per_shop", trigger)
+    return [(start - micros(DAY - EPOCH)) // micros(HOUR) for start, _ in found]

@@ -218,6 +218,31 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "late-pane-each-time",
+        "late records change their window at the end of each run, whatever trigger is declared",
+        "onlyonce/commitlog/backfills.py",
+        Never(
+            "Backfills.late_windows",
+            "not row.begun and not is_due(trigger, Held(row.late, since), to_micros(row.now) or since)",
+        ),
+        tests=(
+            "tests/contract/commitlog/test_backfills.py::test_late_windows_are_due_as_a_list_of_waiting_records_says[0]",
+        ),
+    ),
+    Mutant(
+        "late-pane-half-written",
+        "a window that a killed run has begun to compute again with its late records waits for its trigger",
+        "onlyonce/commitlog/backfills.py",
+        Replace(
+            "Backfills.late_windows",
+            "not row.begun and not is_due(trigger, Held(row.late, since), to_micros(row.now) or since)",
+            "not is_due(trigger, Held(row.late, since), to_micros(row.now) or since)",
+        ),
+        tests=(
+            "tests/contract/commitlog/test_backfills.py::test_late_windows_are_due_as_a_list_of_waiting_records_says[0]",
+        ),
+    ),
+    Mutant(
         "rejections-of-before-stay",
         "a backfill leaves what was rejected of its windows before",
         "onlyonce/commitlog/removals.py",

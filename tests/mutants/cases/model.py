@@ -373,8 +373,17 @@ MUTANTS = (
     Mutant(
         "pane-forgets-what-waits",
         "a trigger counts the records of one batch alone",
-        "onlyonce/core/windows.py",
+        "onlyonce/core/triggers.py",
         Replace("decide_panes", "known.records + met.get(window, 0)", "met.get(window, 0)"),
+        tests=(
+            "tests/unit/model/test_triggers.py::test_a_pane_comes_with_the_batch_that_makes_it_due_and_none_of_a_closed_window",
+        ),
+    ),
+    Mutant(
+        "pane-after-both",
+        "of two triggers joined by | both must be due",
+        "onlyonce/core/triggers.py",
+        Replace("is_due", "by_records or by_time", "by_records and by_time"),
         tests=(
             "tests/unit/model/test_triggers.py::test_a_pane_comes_with_the_batch_that_makes_it_due_and_none_of_a_closed_window",
         ),

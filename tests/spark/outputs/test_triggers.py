@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from onlyonce import AfterRecords
+from onlyonce import AfterRecords, AfterTime
 from onlyonce.operate import audit
 from onlyonce.outputs import query as outputs_query
 from onlyonce.run import reset
@@ -88,7 +88,8 @@ def by_the_log(platform: Platform, name: str) -> tuple[Windows, set[Any]]:
             waits[window] += [now] * row.in_time
         for window, since in waits.items():
             if since and (
-                len(since) >= trigger.records if isinstance(trigger, AfterRecords) else now - since[0] >= trigger.time  # type: ignore[union-attr]
+                (not isinstance(trigger, AfterTime) and len(since) >= trigger.records)  # type: ignore[union-attr]
+                or (not isinstance(trigger, AfterRecords) and now - since[0] >= trigger.time)  # type: ignore[union-attr]
             ):
                 written[window] = seen[window]
                 waits[window] = []
@@ -150,4 +151,31 @@ def test_panes_are_those_that_the_log_decides_and_the_last_is_that_of_a_batch(
     assert multiset(platform.table("shop/timed"), "window_start", "shop", "sales", "cents") == wanted(records, "timed")
     assert platform.sql("SELECT * FROM onlyonce.panes WHERE NOT final OR held IS NOT NULL").empty
     assert platform.sql("SELECT * FROM onlyonce.conservation WHERE conserved IS NOT TRUE").empty
+    assert audit.main(["--data"]).warnings == []
+
+
+def test_late_records_change_a_window_once_enough_wait_or_one_for_long(
+    new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three late records for the window of minute 0, then two hours for that of minute 5. A kill leaves no trace."""
+    platform = new_platform("tests/support/late_shop.py")
+    monkeypatch.setattr(Clock, "chance", random.Random(1), raising=False)
+    monkeypatch.setattr(Clock, "shows", START)
+    monkeypatch.setattr(outputs_query, "datetime", Clock)
+    found = []
+    for number, minutes in enumerate(([0, 1, 5, 40], [2, 3, 6, 41], [4, 42], [43], [44])):
+        lines = [
+            {"id": f"{minute}", "shop": "a", "at": (START + minute * MINUTE).isoformat(), "cents": 1, "weight": 1.0}
+            for minute in minutes
+        ]
+        platform.put("shop", f"{number}.jsonl", lines)
+        if number == 2:
+            assert ended_at(platform, monkeypatch, "backfill-before-end")
+        if number == 4:
+            monkeypatch.setattr(Clock, "shows", Clock.shows + timedelta(hours=2))
+        platform.run("shop")
+        rows = platform.table("shop/rare").itertuples() if number else []
+        found.append({(row.window_start - START) // MINUTE: row.sales for row in rows})
+
+    assert found[1:] == [{0: 2, 5: 1}, {0: 5, 5: 1}, {0: 5, 5: 1}, {0: 5, 5: 2}]
     assert audit.main(["--data"]).warnings == []

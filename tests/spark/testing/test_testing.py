@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from onlyonce import Delta, FileSink, Output, Pipeline, Postgres, Refused
+from onlyonce import AfterRecords, Delta, FileSink, Output, Pipeline, Postgres, Refused
 from onlyonce.testing import NotTheSame, backfill, ended, holds, rows_at, run, silent, then
 from tests.spark.outputs.test_transcripts import at, bounds, expected_of, micros_of
 from tests.support.shop import MINUTE, SHOP, WATERMARK_DELAY
@@ -74,6 +74,7 @@ def test_a_late_row_waits_for_a_backfill_which_makes_the_next_generation() -> No
         SHOP.output("per_shop"),
         replace(SHOP.output("balance"), sink=Postgres(table="results.b", write="increment", keys=("shop",)), on_backfill="correct"),
         replace(SHOP.output("per_shop"), name="folded", sink=Delta(path="folded"), late="backfill"),
+        replace(SHOP.output("per_shop"), name="rare", sink=Delta(path="rare"), late=AfterRecords(2)),
     ))  # fmt: skip
     late = run(pipeline, [sale(1, 10)], [sale(2, 300)], [sale(3, 20)])
     folded = run(pipeline, [sale(1, 10)], [sale(2, 300)], [sale(3, 20)], backfill("per_shop"), backfill("balance"))
@@ -82,6 +83,10 @@ def test_a_late_row_waits_for_a_backfill_which_makes_the_next_generation() -> No
     assert [row["sales"] for row in late.output("per_shop")] == [1]
     assert [row["cents"] for row in late.output("balance")] == [100]
     assert [row["sales"] for row in late.output("folded")] == [2]
+    assert [row["sales"] for row in late.output("rare")] == [1]
+    assert [
+        row["sales"] for row in run(pipeline, [sale(1, 10)], [sale(2, 300)], [sale(3, 20), sale(4, 21)]).output("rare")
+    ] == [3]
     assert [pane.generation for pane in late.panes("folded")] == [0, 1]
     assert [row["sales"] for row in folded.output("per_shop")] == [2]
     assert [row["cents"] for row in folded.output("balance")] == [200]

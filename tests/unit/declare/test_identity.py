@@ -28,7 +28,8 @@ from onlyonce.api.sinks import (
 from onlyonce.api.sources import Custom, DeltaSource, Files, Growing, PubSub
 from onlyonce.core.errors import InvariantBroken, Refused
 from onlyonce.core.frontier import Frontier
-from onlyonce.core.windows import AfterRecords, AfterTime, Chained, Fixed, Joined, Session, Sliding, Timed
+from onlyonce.core.triggers import AfterAny, AfterRecords, AfterTime
+from onlyonce.core.windows import Chained, Fixed, Joined, Session, Sliding, Timed
 from tests.support.shop import SHOP
 
 MINUTE = timedelta(minutes=1)
@@ -56,6 +57,7 @@ DECIDES_NOTHING: list[tuple[Any, set[str]]] = [
     (Session(MINUTE), set()),
     (AfterRecords(1), set()),
     (AfterTime(MINUTE), set()),
+    (AfterAny(1, MINUTE), set()),
 ]  # fmt: skip
 
 

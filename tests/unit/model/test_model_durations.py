@@ -12,7 +12,8 @@ from onlyonce.api.outputs import Output
 from onlyonce.api.pipeline import Pipeline
 from onlyonce.api.sinks import Webhook
 from onlyonce.core.errors import Refused
-from onlyonce.core.windows import AfterTime, Fixed, Session, Sliding
+from onlyonce.core.triggers import AfterTime
+from onlyonce.core.windows import Fixed, Session, Sliding
 
 HOUR = timedelta(hours=1)
 

@@ -14,14 +14,21 @@ from onlyonce.api import load
 from onlyonce.api.pipeline import Delta, Files, Join, Output, Pipeline
 from onlyonce.core.changes import Need, changes
 from onlyonce.core.errors import Refused
-from onlyonce.core.windows import AfterRecords, AfterTime, Bounds, Fixed, Held, Session, Trigger, decide_panes, micros
+from onlyonce.core.triggers import AfterRecords, AfterTime, Held, Trigger, decide_panes
+from onlyonce.core.windows import Bounds, Fixed, Session, micros
 
 MINUTE = timedelta(minutes=1)
 
 
 @pytest.mark.parametrize(
     "trigger",
-    [AfterRecords(1), AfterRecords(7), AfterTime(timedelta(microseconds=1)), AfterTime(timedelta(microseconds=30))],
+    [
+        AfterRecords(1),
+        AfterRecords(7),
+        AfterTime(timedelta(microseconds=1)),
+        AfterTime(timedelta(microseconds=30)),
+        AfterRecords(7) | AfterTime(timedelta(microseconds=30)),
+    ],
 )
 @pytest.mark.parametrize("seed", range(20))
 def test_a_pane_comes_with_the_batch_that_makes_it_due_and_none_of_a_closed_window(trigger: Trigger, seed: int) -> None:
@@ -40,7 +47,8 @@ def test_a_pane_comes_with_the_batch_that_makes_it_due_and_none_of_a_closed_wind
         open_ones = {window: times for window, times in waiting.items() if window[1] > closed and times}
         due = sorted(
             window for window, times in open_ones.items()
-            if (len(times) >= trigger.records if isinstance(trigger, AfterRecords) else now - times[0] >= micros(trigger.time))
+            if (not isinstance(trigger, AfterTime) and len(times) >= trigger.records)
+            or (not isinstance(trigger, AfterRecords) and now - times[0] >= micros(trigger.time))
         )  # fmt: skip
         waiting = {window: times for window, times in open_ones.items() if window not in due}
 
@@ -74,10 +82,16 @@ def pipeline(*outputs: Output) -> Pipeline:
 WRONG: dict[str, tuple[Callable[[], object], str, str]] = {
     "no records": (lambda: AfterRecords(0), "not a number of records", "panes='early'"),
     "no time": (lambda: AfterTime(timedelta(0)), "not a length of time", "timedelta"),
+    "two numbers": (lambda: AfterRecords(5) | AfterRecords(7), "not a number of records and a length of time", "whichever comes first"),  # type: ignore[operator]
+    "three of them": (lambda: AfterTime(MINUTE) | AfterRecords(7) | AfterTime(MINUTE), "not a number of records and", "whichever comes first"),
     "a number of seconds": (lambda: AfterTime(30), "must be a timedelta", "timedelta"),  # type: ignore[arg-type]
     "no window": (lambda: output(window=None), "makes panes of windows, and it has none", "panes='early'"),
     "an append": (lambda: output(sink=Delta()), "append would add up", "write='upsert'"),
     "sessions": (lambda: output(window=Session(MINUTE)), "sessions can't be upserted", ""),
+    "late records without a window": (lambda: Output(name="all", transform="m:f", sink=Delta(), late=BY_COUNT), r"late=AfterRecords\(records=1000\) needs windows", "leave it out"),
+    "late records by a number": (lambda: output(late=3), "late=3", "keep, recompute"),
+    "late records that never come": (
+        lambda: pipeline(output(panes="on_time"), output(name="hours", from_output="sums", window=Fixed(60 * MINUTE), panes="on_time", late=BY_COUNT)), "leaves late records out", "at sums too"),
     "a session at its close": (lambda: output(panes="at_close", window=Session(MINUTE)), "known only once they are merged", "Fixed"),
     "no window to close": (lambda: output(panes="at_close", window=None), "has no window", "Fixed"),
     "a join at its close": (
@@ -99,13 +113,16 @@ def test_what_can_not_work_is_refused_with_the_way_out(case: str) -> None:
 
 def test_a_plan_tells_of_a_trigger() -> None:
     """Another one holds from the next batch on; to have one needs a new incarnation, since Spark keeps no state then."""
-    on_time, by_count, by_time = (
-        load.parts(pipeline(output(panes)), "sums") for panes in ("on_time", AfterRecords(1000), AfterTime(MINUTE))
+    by_time = AfterTime(MINUTE)
+    on_time, by_count, by_either = (
+        load.parts(pipeline(output(panes)), "sums")
+        for panes in ("on_time", AfterRecords(1000), AfterRecords(5) | by_time)
     )
+    assert by_either == load.parts(pipeline(output(by_time | AfterRecords(5))), "sums")
     assert [change.need for change in changes("sums", on_time, by_count)] == [Need.INCARNATION]
-    [change] = changes("sums", by_count, by_time)
+    [change] = changes("sums", by_count, by_either)
     assert (change.before, change.after, change.need) == (
         "after_records(records=1000)",
-        "after_time(time=1 minute)",
+        "after_any(records=5, time=1 minute)",
         Need.NOTHING,
     )

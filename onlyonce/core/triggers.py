@@ -1,0 +1,119 @@
+"""When an output writes a pane of an open window, and when late records change a closed one. Pure.
+
+Beam's `AfterCount`, `AfterProcessingTime` and `AfterAny`, repeated, accumulating. A pane has all records of its window
+so far. The records that came since the last pane are *held*: counted, and in no pane yet.
+
+No decision looks at the clock. The time of a decision is when its batch began, which the batch row stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from onlyonce.core.durations import refuse_other_types
+from onlyonce.core.errors import Refused
+from onlyonce.core.windows import Bounds, Micros, micros
+
+
+@dataclass(frozen=True)
+class AfterRecords:
+    """Emit a pane once a window has `records` more records than its last pane had."""
+
+    records: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.records, int) or self.records < 1:
+            raise Refused(
+                f"AfterRecords({self.records!r}): not a number of records",
+                hint="AfterRecords(1000); panes='early' writes one with each batch",
+            )
+
+    def __or__(self, other: AfterTime) -> AfterAny:
+        """Return the trigger that emits a pane as soon as one of the two does."""
+        return _either(self, other)
+
+
+@dataclass(frozen=True)
+class AfterTime:
+    """Emit a pane with the first batch that begins `time` after the batch of the first record that is in no pane."""
+
+    time: timedelta
+
+    def __post_init__(self) -> None:
+        refuse_other_types(AfterTime, vars(self))
+        if self.time <= timedelta(0):
+            raise Refused(
+                f"AfterTime({self.time!r}): not a length of time",
+                hint="AfterTime(timedelta(minutes=5)); panes='early' writes one with each batch",
+            )
+
+    def __or__(self, other: AfterRecords) -> AfterAny:
+        """Return the trigger that emits a pane as soon as one of the two does."""
+        return _either(other, self)
+
+
+@dataclass(frozen=True)
+class AfterAny:
+    """Emit a pane as soon as one of two triggers does: `AfterRecords(1000) | AfterTime(timedelta(minutes=5))`."""
+
+    records: int
+    time: timedelta
+
+    def __or__(self, other: object) -> AfterAny:
+        """Refuse a third trigger: the smaller of two numbers, or of two lengths of time, says the same."""
+        return _either(self, other)
+
+
+Trigger = AfterRecords | AfterTime | AfterAny
+
+
+def _either(first: object, second: object) -> AfterAny:
+    if isinstance(first, AfterRecords) and isinstance(second, AfterTime):
+        return AfterAny(first.records, second.time)
+    raise Refused(
+        f"{first!r} | {second!r}: not a number of records and a length of time",
+        hint="AfterRecords(1000) | AfterTime(timedelta(minutes=5)): whichever comes first",
+    )
+
+
+@dataclass(frozen=True)
+class Held:
+    """How many records of a window are in no pane, and when the batch of the first of them began."""
+
+    records: int
+    since: Micros
+
+
+def is_due(trigger: Trigger, held: Held, now: Micros) -> bool:
+    """Return whether held records make a pane due. `now`: when the batch that decides began, by its row."""
+    by_records = not isinstance(trigger, AfterTime) and held.records >= trigger.records
+    by_time = not isinstance(trigger, AfterRecords) and now - held.since >= micros(trigger.time)
+    return by_records or by_time
+
+
+def decide_panes(
+    trigger: Trigger, before: Mapping[Bounds, Held], met: Mapping[Bounds, int], closed: Micros | None, now: Micros
+) -> tuple[list[Bounds], dict[Bounds, Held | None]]:
+    """Return the open windows whose pane a batch writes, and the new `Held` of each window that changes.
+
+    `Held` is None if all records of the window are in a pane.
+
+    before   the `Held` of each window after the batches before
+    met      how many records in time the batch has, by window
+    closed   up to where windows are closed with the batch: they have their last pane, and hold nothing
+    now      when the batch began, by its row
+    """
+    fired, after = [], dict[Bounds, Held | None]()
+    for window in sorted({*before, *(window for window, records in met.items() if records)}):
+        known = before.get(window, Held(0, now))
+        held = Held(known.records + met.get(window, 0), known.since)
+        if closed is not None and window[1] <= closed:
+            after[window] = None
+        elif is_due(trigger, held, now):
+            fired.append(window)
+            after[window] = None
+        elif held != before.get(window):
+            after[window] = held
+    return fired, after
