@@ -2,7 +2,7 @@
 
 - the declaration and its types: checked when it is made
 - each function exists: needs its module
-- what it returns for frames without rows: needs Spark, unless it has passed before (`kept_schemas`)
+- what it returns for frames without rows: needs Spark, unless it has passed before (`kept_check`)
 - its result fits the sink's keys and existing table: needs the sink's database, if it has one
 
 Refused names the user's own file and line. Errors that only data causes are not found. `replay` runs the functions over
@@ -19,7 +19,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -55,11 +55,13 @@ from onlyonce.api.resolve import named_variables
 from onlyonce.commitlog import units
 from onlyonce.commitlog.batches import Batches, Received
 from onlyonce.commitlog.removals import Removals
-from onlyonce.core import column_types, errors, file_names, retention, stored_names
+from onlyonce.core import column_types, errors, file_names, retention, stored_names, unrepeatable
 from onlyonce.core.errors import OnlyonceError, Refused
 from onlyonce.core.ownership import Place
 from onlyonce.core.runs import Report, first_line
 from onlyonce.core.stored_names import OO_WINDOW
+from onlyonce.core.unrepeatable import Kind
+from onlyonce.core.windows import Chained
 from onlyonce.database.connect import Database
 from onlyonce.engine import driver_rows, session
 from onlyonce.engine.failures import translate
@@ -67,6 +69,7 @@ from onlyonce.environment import variable
 from onlyonce.failpoints import passing
 from onlyonce.lookups import tables
 from onlyonce.outputs import function, query, results, windows
+from onlyonce.outputs.unrepeatable import found_in, shared
 from onlyonce.receive import events
 from onlyonce.sinks.delta import sink_delta
 from onlyonce.sinks.mysql.mysql_table import MySQLTable, database_of
@@ -149,66 +152,103 @@ def check_names(pipeline: Pipeline, output: Output) -> None:
 # a stream. A check really calls the function, as the start of each run does; side effects happen.
 
 
-def function_schemas(
+@dataclass(frozen=True)
+class Shapes:
+    """What the functions of an output, and of the outputs made from it, return.
+
+    schemas   output -> the columns that it sends to its sink
+    staged    output -> why its rows are stored before they are written; the others are not
+    """
+
+    schemas: dict[str, StructType]
+    staged: dict[str, str]
+
+
+def function_shapes(
     spark: SparkSession, pipeline: Pipeline, root: Output, seen: results.Frames = results.NO_LOOKUPS
-) -> dict[str, StructType]:
-    """Return the columns that an output, and each made from it, sends to its sink. Raise Refused at a function's line.
+) -> Shapes:
+    """Return what an output's functions return. Raise Refused at a function's line.
 
     `seen`: the tables of its lookups.
     """
     kept = spark.createDataFrame([], events.schema(pipeline))
     function.check_reject(pipeline, root, kept)
     result = results.of_pipeline(pipeline, root, windows.in_batch(kept, root), seen)
-    _check_repeats(pipeline, root, result)
+    shapes = Shapes({}, {})
+    _stage(pipeline, root, result, shapes)
     if not root.gets_whole_windows:  # otherwise its function gets whole windows, and no stream
         _check_streams(spark, pipeline, root, seen)
     empty = spark.createDataFrame([], result.schema)
-    found = {root.name: results.flat(results.rows_of(root, empty, seen)).schema}
+    shapes.schemas[root.name] = results.flat(results.rows_of(root, empty, seen)).schema
     for output in pipeline.made_from(root):
         made = results.rows_of(output, empty, seen)
-        _check_repeats(pipeline, output, made)
-        found[output.name] = results.flat(made).schema
-    return found
+        _stage(pipeline, output, made, shapes)
+        shapes.schemas[output.name] = results.flat(made).schema
+    return shapes
 
 
-def _check_repeats(pipeline: Pipeline, output: Output, result: DataFrame) -> None:
-    """Raise Refused for what would give other rows at a replay, as far as Spark knows it: not of Python functions."""
-    if function.results_are_united(result):
-        _check_apart(output, result)
-    if (
-        output.stable_input
-        or pipeline.mode != "exactly_once"
-        or (output.is_result and _root(pipeline, output).stable_input)
-    ):
+def _stage(pipeline: Pipeline, output: Output, result: DataFrame, shapes: Shapes) -> None:
+    """Note why an output's rows are staged. Raise Refused if staging is not enough, or is declared off.
+
+    Nothing is known of Python functions: the hash of the rows finds them at a replay.
+    """
+    exactly_once = pipeline.mode == "exactly_once"
+    if why := results.why_staged(pipeline, output, result, exactly_once=exactly_once):
+        shapes.staged[output.name] = why
+    chance = unrepeatable.of_kind(found := found_in(result), Kind.CHANCE)
+    if chance is None:
         return
-    if not _deterministic(result):
+    if function.results_are_united(result):
+        _check_apart(output, result, found)
+    if output.join and any(one.decides for one in found):
         raise Refused(
-            f"{_at(output)}output {output.name}: {output.made_by} is not deterministic: called again on the same "
-            "rows it gives "
-            "others (rand, uuid, monotonically_increasing_id, …)",
+            f"{_at(output)}output {output.name}: a join of {output.made_by}, and {chance}, which decides which rows a "
+            "side has",
+            data=f"{NOTHING}; a batch that is tried again after a crash would keep other rows of a side for later "
+            "partners, whether its rows are staged or not",
+            hint=f"choose rows by {chance.listed.instead}",
+        )
+    if isinstance(output.window, Chained) and (before := _drawn_before(pipeline, output, result)):
+        raise Refused(
+            f"{_at(output)}output {output.name} is made from the closed windows of {before.name}, and {chance} there",
+            data=f"{NOTHING}; the function of {before.name} is called again on the records of each window that is made "
+            "from its windows, and would give other rows than its table has",
+            hint=f"let {before.made_by} use {chance.listed.instead}",
+        )
+    if exactly_once and output.name not in shapes.staged and not output.is_result:
+        raise Refused(
+            f"{_at(output)}output {output.name}: {output.made_by} is not deterministic "
+            f"({chance}), and stable_input=False",
             data=f"{NOTHING}; a batch that is tried again after a crash would be stopped, half written",
-            hint="take that out of the function; or stable_input=True, which stores its rows before they are written",
+            hint="take stable_input out: its rows are then stored before they are written; or use "
+            f"{chance.listed.instead}",
         )
 
 
-def _check_apart(root: Output, result: DataFrame) -> None:
+def _check_apart(root: Output, result: DataFrame, found: list[unrepeatable.Found]) -> None:
     """Raise Refused for several results that chance separates, stored or not: Spark computes each of them by itself."""
-    if not _deterministic(result):
+    chance = next((one for one in found if one.decides), None) or shared(result)
+    if chance:
         raise Refused(
-            f"{_at(root)}output {root.name}: the results of {root.made_by} are not deterministic (rand, uuid, …): "
-            "Spark computes each by "
-            "itself, so a record could be in two of them or in none",
+            f"{_at(root)}output {root.name}: the results of {root.made_by} are not deterministic, and {chance}: Spark "
+            "computes each result by itself, so a record could be in two of them or in none",
             data=NOTHING,
             hint="choose by a column of the record: a hash of its id for a sample",
         )
 
 
-def _deterministic(result: DataFrame) -> bool:
-    return bool(result._jdf.queryExecution().analyzed().deterministic())  # type: ignore[operator]
+def _drawn_before(pipeline: Pipeline, output: Output, result: DataFrame) -> Output | None:
+    """Return an output before in the chain whose function draws by chance, or None.
 
-
-def _root(pipeline: Pipeline, output: Output) -> Output:
-    return pipeline.output(str(output.made_beside))
+    The plan of `result` has the functions of the whole chain.
+    """
+    spark = result.sparkSession
+    for before in pipeline.upstream(output):
+        kept = spark.createDataFrame([], events.schema(pipeline))
+        made = results.of_pipeline(pipeline, before, windows.in_batch(kept, before))
+        if unrepeatable.of_kind(found_in(made), Kind.CHANCE):
+            return before
+    return None
 
 
 def _check_streams(spark: SparkSession, pipeline: Pipeline, root: Output, lookups: results.Frames) -> None:
@@ -262,6 +302,7 @@ def key_of_check(pipeline: Pipeline) -> str:
     It imports the functions. Raise Refused for a function that does not exist.
     """
     declared = [identity.mode(pipeline), *(load.fingerprint(pipeline, query) for query in pipeline.queries())]
+    declared += [f"{output.name} stable_input={output.stable_input}" for output in pipeline.outputs]
     parts = [*declared, *(metadata.version(name) for name in ("onlyonce-pipelines", "pyspark")), sys.version]
     found = hashlib.sha256("\n".join(parts).encode())
     for file in _modules(pipeline):
@@ -269,16 +310,30 @@ def key_of_check(pipeline: Pipeline) -> str:
     return found.hexdigest()
 
 
-def kept_schemas(pipeline: Pipeline, wanted: str) -> Schemas | None:
+@dataclass(frozen=True)
+class Kept:
+    """What a check has found: the columns of each output, and why the rows of some are staged (`Shapes`)."""
+
+    schemas: Schemas
+    staged: Mapping[str, str]
+
+
+def kept_check(pipeline: Pipeline, wanted: str) -> Kept | None:
     """Return what was found under that key; None if nothing was."""
     with suppress(FileNotFoundError, ValueError):
         there = json.loads(_file(pipeline).read_text())
         if there.get("key") == wanted:
-            return dict(there["schemas"])
+            return Kept(there["schemas"], there["staged"])
     return None
 
 
-def keep_check(pipeline: Pipeline, under: str, found: Schemas) -> None:
+def kept_staged(pipeline: Pipeline) -> Mapping[str, str]:
+    """Return why an output's rows are staged, by output, as the last check has found it; empty if nothing is kept."""
+    kept = kept_check(pipeline, key_of_check(pipeline))
+    return kept.staged if kept else {}
+
+
+def keep_check(pipeline: Pipeline, under: str, found: Kept) -> None:
     """Keep what was found. If it can't be written, the next run checks again."""
     file = _file(pipeline)
     with suppress(OSError):
@@ -286,7 +341,7 @@ def keep_check(pipeline: Pipeline, under: str, found: Schemas) -> None:
         for left in file.parent.glob(f".{file.name}.*"):  # by a run that was killed; a run at work then keeps nothing
             left.unlink(missing_ok=True)
         partial = file.with_name(f".{file.name}.{os.getpid()}")
-        partial.write_text(json.dumps({"key": under, "schemas": found}))
+        partial.write_text(json.dumps({"key": under, **asdict(found)}))
         passing("check-before-keep")
         partial.replace(file)
         passing("check-after-keep")
@@ -414,14 +469,16 @@ class Checked:
     asked_spark   whether Spark had to be asked
     wrong         output with a query of its own -> why its table, or the table of an output made from it, can't take
                   its rows, or why one of its lookups can't be read. The others can run.
+    staged        output -> why its rows are stored before they are written
     """
 
     asked_spark: bool
     wrong: Mapping[str, BaseException]
+    staged: Mapping[str, str]
 
 
-def found(pipeline: Pipeline) -> dict[str, StructType] | None:
-    """Return what each function gives, if that is kept; None if Spark must be asked.
+def found(pipeline: Pipeline) -> Shapes | None:
+    """Return what the functions give, if that is kept; None if Spark must be asked.
 
     Raise Refused for a function that does not exist.
     """
@@ -432,8 +489,10 @@ def found(pipeline: Pipeline) -> dict[str, StructType] | None:
             functions.check_reject(output, load.reject(output))
     for output in load.with_names(pipeline.outputs):
         check_names(pipeline, output)
-    known = kept_schemas(pipeline, key_of_check(pipeline))
-    return {name: StructType.fromJson(schema) for name, schema in known.items()} if known is not None else None
+    known = kept_check(pipeline, key_of_check(pipeline))
+    if known is None:
+        return None
+    return Shapes({name: StructType.fromJson(one) for name, one in known.schemas.items()}, dict(known.staged))
 
 
 def check_pipeline(pipeline: Pipeline, session: Callable[[], SparkSession] | None) -> Checked:
@@ -444,8 +503,9 @@ def check_pipeline(pipeline: Pipeline, session: Callable[[], SparkSession] | Non
     """
     known = found(pipeline)
     if known is None and session is None:
-        return Checked(True, {})
-    schemas, wrong = _asked(pipeline, session()) if known is None and session else (known or {}, {})
+        return Checked(True, {}, {})
+    shapes, wrong = _asked(pipeline, session()) if known is None and session else (known or Shapes({}, {}), {})
+    schemas = shapes.schemas
     outputs = [output for output in pipeline.outputs if output.name in schemas]
     for output in outputs:
         check_keys(output, schemas[output.name].names)
@@ -453,8 +513,9 @@ def check_pipeline(pipeline: Pipeline, session: Callable[[], SparkSession] | Non
         check_rows(output, {field.name: field.dataType.simpleString() for field in schemas[output.name].fields})
     wrong = wrong_tables(pipeline, schemas) | wrong
     if known is None and len(outputs) == len(pipeline.outputs):
-        keep_check(pipeline, key_of_check(pipeline), {name: schema.jsonValue() for name, schema in schemas.items()})
-    return Checked(known is None, wrong)
+        as_json = {name: schema.jsonValue() for name, schema in schemas.items()}
+        keep_check(pipeline, key_of_check(pipeline), Kept(as_json, shapes.staged))
+    return Checked(known is None, wrong, shapes.staged)
 
 
 SENT_BY: dict[type, str] = {
@@ -506,14 +567,14 @@ def wrong_tables(pipeline: Pipeline, schemas: Mapping[str, StructType]) -> dict[
     return wrong
 
 
-def _asked(pipeline: Pipeline, spark: SparkSession) -> tuple[dict[str, StructType], dict[str, BaseException]]:
+def _asked(pipeline: Pipeline, spark: SparkSession) -> tuple[Shapes, dict[str, BaseException]]:
     from onlyonce.lookups import tables as of_lookups
     from onlyonce.sources.values import parse
 
     check_schemas(pipeline)
     for name in pipeline.sources:
         parse.check_mapping(spark, pipeline.of_source(name))
-    found, wrong = dict[str, StructType](), dict[str, BaseException]()
+    found, wrong = Shapes({}, {}), dict[str, BaseException]()
     for root in pipeline.roots():
         lookups = pipeline.lookups(root)
         try:
@@ -522,7 +583,9 @@ def _asked(pipeline: Pipeline, spark: SparkSession) -> tuple[dict[str, StructTyp
             wrong[root.name] = translate(error)
             continue
         try:
-            found |= function_schemas(spark, pipeline, root, seen)
+            of_root = function_shapes(spark, pipeline, root, seen)
+            found.schemas.update(of_root.schemas)
+            found.staged.update(of_root.staged)
         except Exception as error:
             if isinstance(error, OnlyonceError) and not errors.raised_by_user(error):
                 raise

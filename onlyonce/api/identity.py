@@ -117,7 +117,6 @@ def _output(pipeline: Pipeline, output: Output, source: str, names: str) -> Part
         names=f"{sink.names}\n{names}" if isinstance(sink, FileSink) and sink.names else None,
         order_by=(list(sink.order_by) or None) if isinstance(sink, Webhook) else None,
         headers=(list(sink.headers) or None) if isinstance(sink, KafkaSink) else None,
-        stable_input=output.stable_input,
         late=output.late if isinstance(output.late, str) else of(output.late),
         on_backfill=output.on_backfill,
         lookups=[of(one) for one in output.lookups] or None,

@@ -248,11 +248,6 @@ def check_output(output: Output, window: object) -> None:
         )
     if output.is_early:
         raise Refused(f"{where} gives rows as its processor does", hint="leave panes out")
-    if output.stable_input:
-        raise Refused(
-            f"{where} and stable_input: the rows would be those of the first try, and the state that of the last",
-            hint="leave stable_input out, and let the processor give the same rows and state for the same records",
-        )
     if output.late != "keep":
         raise Refused(
             f"{where} and late={output.late!r}: its rows are not by windows, so a window can't be computed again",
@@ -306,7 +301,11 @@ class Output:
     from_output   make this output from the closed panes of that one, in the same batch; without a transform, from the
                   result that its function returns under this output's name. With a window of its own (Fixed): from its
                   closed windows. A closed window belongs to the window that holds its last moment
-    stable_input  stage the rows before they are written: for functions that are not deterministic
+    stable_input  whether rows are stored (staged) before they are written, so that a replay writes the same rows. None:
+                  they are if Spark's plan of the function has an expression of another value at each run, such as
+                  rand(); `onlyonce check` says so. Of a Python function nothing is known: True if it is not
+                  deterministic. False: never. A processor's state (stateful) must be the same for the same records
+                  in any case
     late          'keep': late rows wait in `events` for a backfill. 'backfill': at the end of each run their windows
                   are recomputed with them, as by a backfill. AfterRecords(100) | AfterTime(timedelta(hours=1)): only
                   the windows with so many late records, or with one that waits for so long
@@ -333,7 +332,7 @@ class Output:
     watermark_delay: timedelta = timedelta(0)
     panes: Literal["on_time", "at_close", "early"] | Trigger = "on_time"
     from_output: str | None = None
-    stable_input: bool = False
+    stable_input: bool | None = None
     late: Literal["keep", "backfill"] | Trigger = "keep"
     on_backfill: Literal["refuse", "skip", "resend", "correct"] = "refuse"
     lookups: Several[Lookup] = NONE

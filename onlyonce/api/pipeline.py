@@ -320,10 +320,6 @@ def _check_made_from(pipeline: Pipeline, made: Output) -> None:
 
 
 def _check_result(root: Output, made: Output, where: str) -> None:
-    if made.stable_input:
-        raise Refused(
-            f"{where}: its rows are stored with those of {root.name}", hint=f"set stable_input on {root.name}"
-        )
     if made.on_backfill == "correct" and root.window is None:
         raise Refused(f"{where}: {root.name} has no windows, so nothing is recomputed", hint="leave on_backfill out")
 

@@ -32,6 +32,7 @@ from onlyonce.cli.shell import (
 from onlyonce.cli.work import quiet, watched
 from onlyonce.core.errors import Refused
 from onlyonce.core.runs import Report, refusal
+from onlyonce.core.unrepeatable import staged_rows
 
 if TYPE_CHECKING:
     from onlyonce.check import Checked
@@ -61,29 +62,26 @@ def check(
     Starts a local Spark only where something has changed.
     """
     chosen = [declared(pipeline)] if pipeline else list(load.load().values())
-    asked = checked(chosen, master)
+    found = checked(chosen, master)
     from onlyonce import check as onlyonce_check  # imports Spark's modules
 
+    rows = [
+        {"pipeline": one.name, "outputs": len(one.outputs), "asked Spark": found[one.name].asked_spark}
+        for one in chosen
+    ]
+    tables = {"checked": rows} | staged_rows({name: one.staged for name, one in found.items()})
     warnings = [warning for one in chosen for warning in onlyonce_check.undeliverable(one)]
-    rows = [{"pipeline": one.name, "outputs": len(one.outputs), "asked Spark": one.name in asked} for one in chosen]
-    give(
-        Report(
-            "all that can be known before a run is right",
-            "check",
-            {"pipelines": len(rows)},
-            {"checked": rows},
-            warnings,
-        ),
-        as_json,
-    )
+    title = "all that can be known before a run is right"
+    give(Report(title, "check", {"pipelines": len(rows)}, tables, warnings), as_json)
 
 
-def checked(chosen: list[Pipeline], master: str | None = None) -> list[str]:
-    """Check pipelines. Return the pipelines for which Spark was asked. Raise Refused for the first that is wrong."""
+def checked(chosen: list[Pipeline], master: str | None = None) -> dict[str, Checked]:
+    """Check pipelines. Return what was found of each, by name. Raise Refused for the first that is wrong."""
     from onlyonce import check as onlyonce_check  # imports Spark's modules and the database's driver
 
     logs.configure(job="check")
-    untried = unchecked(chosen)
+    found = _without_spark(chosen)
+    untried = [one for one in chosen if found[one.name].asked_spark]
     with quiet("checks declarations and functions") as say:
 
         def session() -> Any:
@@ -92,20 +90,24 @@ def checked(chosen: list[Pipeline], master: str | None = None) -> list[str]:
             say("starts Spark: a function or declaration has changed")
             return sessions.start("onlyonce check", master or "local[1]")
 
-        _refuse_wrong([onlyonce_check.check_pipeline(one, session) for one in untried])
-    return [one.name for one in untried]
+        found |= {one.name: onlyonce_check.check_pipeline(one, session) for one in untried}
+    _refuse_wrong(found.values())
+    return found
 
 
 def unchecked(chosen: list[Pipeline]) -> list[Pipeline]:
-    """Check pipelines as far as that needs no Spark. Return the pipelines whose functions only Spark can check.
+    """Check pipelines as far as that needs no Spark. Return the pipelines whose functions only Spark can check."""
+    found = _without_spark(chosen)
+    return [one for one in chosen if found[one.name].asked_spark]
 
-    Raise Refused for the first that is wrong, before Spark starts for any of them.
-    """
+
+def _without_spark(chosen: list[Pipeline]) -> dict[str, Checked]:
+    """Return what a check without Spark found, by pipeline. Raise Refused for the first that is wrong."""
     from onlyonce import check as onlyonce_check  # imports Spark's modules and the database's driver
 
     found = {one.name: onlyonce_check.check_pipeline(one, None) for one in chosen}
     _refuse_wrong(found.values())
-    return [one for one in chosen if found[one.name].asked_spark]
+    return found
 
 
 def _refuse_wrong(found: Iterable[Checked]) -> None:

@@ -190,7 +190,6 @@ CONSEQUENCES: dict[str, tuple[Need, str]] = {
     "target, no window": (Need.NAME, "the new target would have rows from now on only: a new output reads all"),
     "sink": (Need.NAME, "the rows that are there were written another way: name a new table, or a new output"),
     "names": (Need.NOTHING, "from the next batch on; files that have their names keep them"),
-    "stable_input": (Need.NOTHING, "from the next batch on"),
     "late": (Need.NOTHING, "from the end of the next run on"),
     "on_backfill": (Need.NOTHING, "from the next backfill on"),
     "lookups": (
@@ -386,7 +385,7 @@ def _kinds(old: Parts, new: Parts, *, root: bool, stateless: bool) -> Iterator[t
         for part in ("write", "keys", "sequence_by", "delete_when", "files"):
             if old.get(part) != new.get(part):
                 yield part, "sink"
-    for part in ("stable_input", "late", "on_backfill"):
+    for part in ("late", "on_backfill"):
         if old[part] != new[part]:
             kept = part == "on_backfill" and "correct" in (old[part], new[part])
             yield part, "on_backfill, correct" if kept and old["target"] == new["target"] else part

@@ -45,7 +45,7 @@ def error_of_code(whose: str, error: BaseException, columns: Iterable[str], at: 
             f"{where}{whose} uses {_SEED.sub('()', unrepeatable[1])}, whose value differs at each run",
             data="nothing was written; a batch that is run again after a crash would write other rows",
             hint="use a value of the record, such as a hash of its id. Or make a column of the random value first "
-            "(withColumn), and declare stable_input=True on the output, which stores its rows before they are written",
+            "(withColumn): the output's rows are then stored before they are written (stable_input)",
         )
     missing, known = missing_column(text, list(columns))
     if missing is None:

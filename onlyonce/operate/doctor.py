@@ -550,7 +550,8 @@ def _refused(
     tables, functions = dict[tuple[str, str], OnlyonceError](), dict[str, OnlyonceError]()
     for name, pipeline in pipelines.items():
         try:
-            wrong = check.wrong_tables(pipeline, check.found(pipeline) or {})
+            shapes = check.found(pipeline)
+            wrong = check.wrong_tables(pipeline, shapes.schemas if shapes else {})
         except OnlyonceError as error:
             functions[name] = error
         else:

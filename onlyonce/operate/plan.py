@@ -9,12 +9,12 @@ killed and run again. A new plan then lists what is left.
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from onlyonce import logs, settings
+from onlyonce import check, logs, settings
 from onlyonce.api import identity
 from onlyonce.api import load as declarations
 from onlyonce.api.outputs import what_to_do
@@ -34,6 +34,7 @@ from onlyonce.core.durations import in_words
 from onlyonce.core.errors import OnlyonceError, Refused
 from onlyonce.core.runs import Report
 from onlyonce.core.stored_names import FIRST_WINDOW
+from onlyonce.core.unrepeatable import staged_rows
 from onlyonce.core.windows import Fixed, Micros, first_start
 from onlyonce.database.connect import Database
 from onlyonce.database.migrate import migrate
@@ -216,6 +217,7 @@ class Plan:
     todo           the steps, in order
     unknown        what can't be compared, and what only a new incarnation changes
     half_written   the batches that must end before anything is done
+    staged         output -> why its rows are stored before they are written
     """
 
     pipeline: str
@@ -223,6 +225,7 @@ class Plan:
     todo: list[Step]
     unknown: list[str]
     half_written: list[str]
+    staged: Mapping[str, str] = field(default_factory=dict)
 
 
 def main(argv: list[str]) -> Report:
@@ -263,7 +266,8 @@ def made(database: Database, pipeline: Pipeline) -> Plan:
     going_on = [last for last in ran.values() if last.query in roots]
     half = half_written_told(database, pipeline, going_on, begun_from_start)
     unknown += kept_state_told(pipeline.name, [last for last in going_on if last.query not in begun_from_start])
-    return Plan(pipeline.name, found, _todo(database, pipeline, incarnations, found, waiting), unknown, half)
+    todo = _todo(database, pipeline, incarnations, found, waiting)
+    return Plan(pipeline.name, found, todo, unknown, half, check.kept_staged(pipeline))
 
 
 def apply(database: Database, pipeline: Pipeline, plan: Plan, asked: Namespace) -> Report:
@@ -304,7 +308,8 @@ def report(plans: list[Plan]) -> Report:
     unknown = [text for plan in plans for text in plan.unknown]
     unknown += [f"{text}: {HINT}" for plan in plans for text in plan.half_written]
     title = "what the changed declarations need" + (" (add --yes)" if len(plans) == 1 and facts["steps"] else "")
-    return Report(title, "plan", facts, _rows(plans), unknown)
+    tables = _rows(plans) | staged_rows({plan.pipeline: plan.staged for plan in plans})
+    return Report(title, "plan", facts, tables, unknown)
 
 
 def _changes(pipeline: Pipeline, last: Ran, unknown: list[str]) -> list[Change]:

@@ -458,6 +458,7 @@ def _write_span(
     """
     panes, writers = {}, []
     steps = results.steps_of(context, query, chain[0], made.rows)
+    batch = replace(batch, plan=replace(batch.plan, facts=results.facts_of(steps)))
 
     def of_output(output: Output, of_root: DataFrame) -> DataFrame:
         return _rows_of(context, held, output, of_root, made.parts)

@@ -37,6 +37,7 @@ from onlyonce.core.stored_names import (
 from onlyonce.core.windows import Session, micros
 from onlyonce.engine.session import quoted
 from onlyonce.outputs import windows
+from onlyonce.outputs.unrepeatable import found_in
 
 CODE_ERRORS = (
     AnalysisException,
@@ -108,8 +109,6 @@ REASON = "oo_rejected"
 PLACED = (OO_EVENT_TIME, OO_FRONTIER, OO_HIGH, OO_LOW, OO_INCARNATION, OO_BATCH)
 LONGEST = 500
 """The number of characters of a reason that are stored."""
-MOVING = ("current_timestamp(", "current_date(", "current_time(", "localtimestamp(", "now(")
-"""Spark's expressions that have another value in each query although Spark counts them as deterministic."""
 
 
 def accepted_rows(pipeline: Pipeline, output: Output, rows: DataFrame) -> DataFrame:
@@ -142,15 +141,14 @@ def rejection_reason(pipeline: Pipeline, output: Output, rows: DataFrame) -> Col
 
 
 def check_reject(pipeline: Pipeline, output: Output, rows: DataFrame) -> None:
-    """Raise Refused if Spark knows that a function may decide differently about the same record."""
+    """Raise Refused if Spark's plan shows that a function may decide differently about the same record."""
     if not output.reject:
         return
-    plan: Any = rows.select(rejection_reason(pipeline, output, rows).alias(REASON))._jdf.queryExecution().analyzed()  # type: ignore[operator]
-    told = plan.expressions().toString()
-    if not plan.deterministic() or any(name in told for name in MOVING):
+    found = found_in(rows.select(rejection_reason(pipeline, output, rows).alias(REASON)))
+    if found:
         raise _refused(
             output,
-            "is not deterministic (rand, uuid, the time now, …): a record could be neither rejected nor used",
+            f"is not deterministic: {found[0]}, so a record could be neither rejected nor used",
             f"decide by the record's own columns; {OO_INGESTION_TIME} is when it came",
         )
 

@@ -91,7 +91,7 @@ def written_in_driver(
     step = steps[0]
     if len(steps) > 1 or not isinstance(step.writer, WritesInDriver):
         return None
-    records = _records(context, query, step, batch, versions)
+    records = None if results.is_staged(batch, step.output) else _records(context, query, batch, versions)
     if records is None or not driver_rows.are_few(records):
         return None
     bounded = not step.adds_no_rows
@@ -126,13 +126,12 @@ def _content(plain: DataFrame, rows: pa.Table) -> Content:
     return tally.content()
 
 
-def _records(context: RunContext, query: Query, step: results.Step, batch: Batch, versions: Versions) -> int | None:
+def _records(context: RunContext, query: Query, batch: Batch, versions: Versions) -> int | None:
     """Return how many records a batch has.
 
     Return None if the log does not count them by batch, or if the batch's rows are not for the driver.
     """
-    root = step.output
-    if context.bounded or root.stable_input:
+    if context.bounded:
         return None
     if batch.plan.source_from is None and query.start_from:
         return None  # a new incarnation reads again what an earlier one has counted
@@ -296,7 +295,8 @@ def run_once(context: RunContext, root: Output, beside: Beside = Beside()) -> No
         beside.before(query, versions)
         if raw:  # the stream keeps no state, so its own frame need not be read
             frame = outputs_events.closing_stream(context, query, root, versions, batch_id)
-        _batch(context, query, steps, frame, replace(plan, facts={stored_names.STATELESS: plain}), versions)
+        facts = {stored_names.STATELESS: plain} | results.facts_of(steps)
+        _batch(context, query, steps, frame, replace(plan, facts=facts), versions)
         beside.after()
 
     def turn(query: Query, files: int, part: Part | None) -> None:
@@ -340,7 +340,7 @@ def run_bounded(context: RunContext, root: Output) -> None:
     with culprit.searched(context, root, lambda: rows.filter(f"{OO_KIND} = '{KEPT}'")):
         versions = Versions(-1, upto)
         plan = _plan_of(context, query, root, 0, versions, None, {RESERVOIR_VERSION: upto}, f"events@{upto}")
-        _batch(context, query, steps, result, plan, versions)
+        _batch(context, query, steps, result, replace(plan, facts=results.facts_of(steps)), versions)
 
 
 def _plan(context: RunContext, query: Query, root: Output, batch_id: int, part: Part | None) -> tuple[Versions, Plan]:

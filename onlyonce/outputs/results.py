@@ -10,7 +10,7 @@ use:
 2. `steps_of` prepares the sinks of all these outputs.
 3. `rows_of` returns the rows of one of the outputs. `hold` caches rows that are read more than once.
 4. `measured` counts and hashes an output's rows before they are written.
-5. `rows_of_steps` yields each output with its rows. It stores them first if the output has `stable_input`.
+5. `rows_of_steps` yields each output with its rows. It stores them first if the batch has begun so (`is_staged`).
 6. `results_of` computes all outputs over given records and writes nothing.
 """
 
@@ -33,8 +33,8 @@ from onlyonce.api.pipeline import Output, Pipeline
 from onlyonce.api.sinks import Sink, later_window_wins, sequence_by
 from onlyonce.commitlog.batches import WRITTEN, Received
 from onlyonce.context import Query, RunContext
-from onlyonce.core import errors, stored_names
-from onlyonce.core.batch import Batch
+from onlyonce.core import errors, stored_names, unrepeatable
+from onlyonce.core.batch import EXACTLY_ONCE, Batch
 from onlyonce.core.errors import Refused
 from onlyonce.core.locations import Location
 from onlyonce.core.stored_names import (
@@ -53,6 +53,7 @@ from onlyonce.engine.session import quoted
 from onlyonce.failpoints import passing
 from onlyonce.outputs import function, state, stateless, windows
 from onlyonce.outputs.function import calling
+from onlyonce.outputs.unrepeatable import found_in
 from onlyonce.receive import events
 from onlyonce.sinks import targets
 from onlyonce.sinks.base import content, held_values
@@ -74,11 +75,13 @@ class Step:
 
     writer         writes its rows to its sink
     adds_no_rows   whether its function is known to return at most one row for each record
+    staged         whether a batch that begins now stores its rows before they are written
     """
 
     output: Output
     writer: SinkWriter
     adds_no_rows: bool
+    staged: bool
 
 
 def applied(context: RunContext, output: Output, rows: DataFrame) -> DataFrame:
@@ -186,12 +189,41 @@ def steps_of(context: RunContext, query: Query, root: Output, result: DataFrame)
     """Return the root and the outputs made from it, each with its prepared sink. Raise Refused."""
     steps, empty = [], context.spark.createDataFrame([], result.schema)
     for output in [root, *context.pipeline.made_from(root)]:
+        of_function = result if output is root else rows_of(output, empty, context.seen.frames)
         schema = flat(rows_of(output, empty, context.seen.frames)).schema
-        step = Step(output, writer_for(context, query, output), output is root and stateless.adds_no_rows(result))
+        step = Step(
+            output,
+            writer_for(context, query, output),
+            adds_no_rows=output is root and stateless.adds_no_rows(result),
+            staged=bool(why_staged(context.pipeline, output, of_function, exactly_once=context.mode == EXACTLY_ONCE)),
+        )
         with targets.claimed(context, output):
             step.writer.prepare(_nullable(schema))
         steps.append(step)
     return steps
+
+
+def why_staged(pipeline: Pipeline, output: Output, result: DataFrame, *, exactly_once: bool) -> str | None:
+    """Return why an output's rows are staged, by the result of its function; None if they are not.
+
+    Several results of one function are staged together, as the root's rows.
+    """
+    if output.is_result:
+        return None
+    results = [output, *(made for made in pipeline.made_from(output) if made.is_result)]
+    declared = unrepeatable.declared_of(one.stable_input for one in results)
+    found = [] if declared is not None else found_in(result)
+    return unrepeatable.because(declared, found, exactly_once=exactly_once)
+
+
+def facts_of(steps: Sequence[Step]) -> dict[str, Any]:
+    """Return the outputs that a batch stages, for its row in the log. So each attempt at the batch stages the same."""
+    return {stored_names.STAGED: [step.output.name for step in steps if step.staged]}
+
+
+def is_staged(batch: Batch, output: Output) -> bool:
+    """Return whether a batch has begun with an output's rows staged, whatever is declared now."""
+    return output.name in batch.plan.facts.get(stored_names.STAGED, ())
 
 
 def hold(held: ExitStack, frame: DataFrame) -> DataFrame:
@@ -325,9 +357,9 @@ def _nullable(schema: StructType) -> StructType:
 
 # The outputs of a batch with their rows; and stable input: the rows are stored once, before any sink gets them.
 #
-# With `stable_input` each batch is one Delta commit to a staged table. A replay reads the rows that the first attempt
+# With stable input each batch is one Delta commit to a staged table. A replay reads the rows that the first attempt
 # has stored, and does not use the result of the user's function again (Beam: @RequiresStableInput; Dataflow stores a
-# step's output before it sends it on).
+# step's output before it sends it on). `why_staged` decides when a batch begins, and the batch's row keeps it.
 
 
 BATCH, INCARNATION = OO_BATCH, OO_INCARNATION
@@ -347,15 +379,15 @@ def rows_of_steps(
     rows   the result of the root's function
     made   returns an output's rows, given the output and the root's rows (`rows_held`)
 
-    The rows of an output with `stable_input` are stored, and then read from storage. If the root has `stable_input`,
-    its rows are stored first, and all other outputs are made from the stored rows.
+    The rows of a staged output are stored, and then read from storage. If the root is staged, its rows are stored
+    first, and all other outputs are made from the stored rows.
     """
 
     def stable(output: Output, some: DataFrame) -> DataFrame:
-        return hold(held, staged(context, query, output, batch, some)) if output.stable_input else some
+        return hold(held, staged(context, query, output, batch, some)) if is_staged(batch, output) else some
 
     rows = hold(held, rows)
-    if steps[0].output.stable_input:
+    if is_staged(batch, steps[0].output):
         rows.count()
     rows = stable(steps[0].output, rows)
     for step in steps:

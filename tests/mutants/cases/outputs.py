@@ -119,6 +119,27 @@ MUTANTS = (
         spark=True,
     ),
     Mutant(
+        "outputs-staged-by-sparks-flag",
+        "the clock and aggregates that depend on the order of rows are not staged, since Spark does not flag them",
+        "onlyonce/core/unrepeatable.py",
+        Replace(
+            "listed", "LISTED.get(name) or (None if deterministic else _UNKNOWN)", "None if deterministic else _UNKNOWN"
+        ),
+        tests=(
+            "tests/unit/model/outputs/test_model_unrepeatable.py::test_sparks_flag_counts_only_for_what_the_list_lacks",
+        ),
+    ),
+    Mutant(
+        "outputs-staged-as-declared-now",
+        "a batch that began staged is finished by what is declared now, and computes its rows again",
+        "onlyonce/outputs/results.py",
+        Replace(
+            "is_staged", "output.name in batch.plan.facts.get(stored_names.STAGED, ())", "bool(output.stable_input)"
+        ),
+        tests=("tests/spark/outputs/test_determinism.py::test_a_batch_that_began_staged_ends_staged",),
+        spark=True,
+    ),
+    Mutant(
         "outputs-16-before-the-year-1",
         "a span may begin before the first time that there is, and ends in an error of Python",
         "onlyonce/core/backfill.py",

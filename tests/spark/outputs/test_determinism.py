@@ -1,4 +1,7 @@
-"""Code that is not deterministic: right at every kill with stable input, stopped by the content hash without."""
+"""Code that is not deterministic: right at every kill with stable input, stopped by the content hash without.
+
+What Spark's plan shows is staged without a declaration.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from deltalake import DeltaTable
 from onlyonce.core.errors import InvariantBroken
 from tests.support import shop_oracle
 from tests.support.ended_runs import ended_at
-from tests.support.platform import Platform, multiset
+from tests.support.platform import ROOT, Platform, multiset
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
 
@@ -115,7 +118,8 @@ def test_a_backfill_of_an_output_made_from_another_is_stored(restless: Platform,
 def test_without_it_a_replay_is_stopped_and_told_the_option(
     restless: Platform, monkeypatch: pytest.MonkeyPatch, spark: object, point: str, sink: str, written: int
 ) -> None:
-    """A replay that gives other rows stops its output before any task writes, and the message names stable_input.
+    """A replay that gives other rows stops its output before any task writes, and the message names stable_input. Of a
+    Python function nothing is known before.
 
     (The other output is innocent and has its turn.)"""
     assert ended_at(restless, monkeypatch, point, pipeline="restless")
@@ -126,3 +130,65 @@ def test_without_it_a_replay_is_stopped_and_told_the_option(
 
     assert (before.total() > 0) == bool(written)
     assert _committed(restless)[sink] == before
+
+
+TOLD = ("--pipelines", str(ROOT / "tests/support/restless_told.py"))
+
+
+def test_a_batch_that_began_staged_ends_staged(
+    restless: Platform, monkeypatch: pytest.MonkeyPatch, spark: object
+) -> None:
+    """Also if stable input is declared no more. Only a unit of the rows is there, and a replay that computes other
+    rows would be stopped."""
+    assert ended_at(restless, monkeypatch, "delta-unit-after-commit", 1, *TOLD, pipeline="restless")
+    stored = restless.sql("SELECT rows FROM onlyonce.commits WHERE sink = 'picked'")["rows"].sum()
+
+    restless.run("restless")
+
+    assert len(restless.table("restless/picked")) == stored > 0
+    facts = restless.sql(
+        "SELECT facts->'staged' AS staged FROM onlyonce_private.batches WHERE incarnation LIKE '%/picked/%'"
+    )
+    assert facts["staged"].tolist() == [["picked"]]
+
+
+def test_a_batch_that_began_unstaged_ends_unstaged(
+    restless: Platform, monkeypatch: pytest.MonkeyPatch, spark: object
+) -> None:
+    """Also if stable input is declared since: it is stopped by the hash of its rows, and stores none."""
+    assert ended_at(restless, monkeypatch, "delta-unit-after-commit", pipeline="restless")
+
+    with pytest.raises(InvariantBroken, match="stable_input"):
+        restless.run("restless", *TOLD)
+
+    assert not (restless.home / "data" / "restless" / "staged" / "picked").exists()
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "output", "column"),
+    [("results", "dear", "mark"), ("joined", "pairs", "number"), ("numbered", "drawn", "chance")],
+)
+def test_further_results_joins_and_processors_are_staged(
+    restless: Platform, monkeypatch: pytest.MonkeyPatch, spark: object, pipeline: str, output: str, column: str
+) -> None:
+    """A run that is lost after the unit, and another: each row is written once, with the value that was stored."""
+    files = shop_oracle.sales(50, 2, duplicates=0)
+    for name, records in enumerate(files):
+        restless.put(pipeline, f"{name}.jsonl", records)
+    nth = 2 if pipeline == "results" else 1
+    assert ended_at(restless, monkeypatch, "delta-unit-after-commit", nth, "--close", pipeline=pipeline)
+
+    restless.run(pipeline, "--close")
+
+    rows = restless.table(f"{pipeline}/{output}")
+    [folder] = (restless.home / "data" / pipeline / "staged").glob("*/*")
+    stored = DeltaTable(str(folder)).to_pandas()
+    stored.columns = [name.removeprefix(f"{output}:") for name in stored.columns]
+    sales = [sale for records in files for sale in records]
+    assert rows["id"].is_unique
+    assert set(rows["id"]) == {sale["id"] for sale in sales if pipeline != "results" or sale["cents"] > 100}
+    if pipeline == "numbered":  # its state goes on where the last batch has left it
+        of_shop = pd.Series({sale["id"]: sale["shop"] for sale in sales})
+        numbers = rows.groupby(of_shop.loc[rows["id"]].to_numpy())["number"]
+        assert all(sorted(own) == list(range(len(own))) for _, own in numbers)
+    assert multiset(rows, "id", column) == multiset(stored.dropna(subset=[column]), "id", column)

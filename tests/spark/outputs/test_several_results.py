@@ -181,7 +181,7 @@ def test_results_that_cannot_be_written_are_refused_before_anything_is_read(
     monkeypatch.setattr(load, "transform", lambda _: given)
 
     with pytest.raises(Refused, match=told):
-        check.function_schemas(spark, pipeline, pipeline.output("sales"))
+        check.function_shapes(spark, pipeline, pipeline.output("sales"))
 
 
 def test_a_result_that_no_output_takes_is_refused(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +197,7 @@ def test_a_result_that_no_output_takes_is_refused(spark: Any, monkeypatch: pytes
     )
 
     with pytest.raises(Refused, match="gives a result 'odd', and no output takes it") as refused:
-        check.function_schemas(spark, pipeline, pipeline.output("sales"))
+        check.function_shapes(spark, pipeline, pipeline.output("sales"))
     assert "Output(name='odd', from_output='sales', sink=…)" in refused.value.hint
 
 

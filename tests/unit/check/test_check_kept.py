@@ -10,7 +10,9 @@ from onlyonce import check, failpoints
 from onlyonce.failpoints import FailPoint
 from tests.support.shop import SHOP
 
-BEFORE, AFTER = ({"per_shop": {"type": "struct", "fields": [name]}} for name in ("before", "after"))
+BEFORE, AFTER = (
+    check.Kept({"per_shop": {"type": "struct", "fields": [name]}}, {"per_shop": name}) for name in ("before", "after")
+)
 
 
 @pytest.mark.parametrize("point", ["check-before-keep", "check-after-keep"])
@@ -24,12 +26,12 @@ def test_a_kill_while_a_check_is_kept_leaves_all_of_it_or_what_was_there(
     monkeypatch.setattr(failpoints, "_POINTS", {point: (1, "raise")})
     with pytest.raises(FailPoint):
         check.keep_check(SHOP, "b", AFTER)
-    assert (check.kept_schemas(SHOP, "a"), check.kept_schemas(SHOP, "b")) == (
+    assert (check.kept_check(SHOP, "a"), check.kept_check(SHOP, "b")) == (
         (BEFORE, None) if point == "check-before-keep" else (None, AFTER)
     )
 
     monkeypatch.setattr("os.getpid", lambda: 1)
     check.keep_check(SHOP, "c", AFTER)
 
-    assert check.kept_schemas(SHOP, "c") == AFTER
+    assert check.kept_check(SHOP, "c") == AFTER
     assert [path.name for path in (tmp_path / "checks").iterdir()] == ["shop.json"]

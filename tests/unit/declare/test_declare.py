@@ -196,9 +196,6 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
         lambda: output(transform=""), "output per_shop has no transform", "from_output names that output"),
     "a result of early panes": (
         lambda: pipeline(outputs=(output(panes="early", sink=UPSERT), made(transform=""))), "early panes change", "on_time"),
-    "a result that is stored by itself": (
-        lambda: pipeline(outputs=(output(), made(transform="", stable_input=True))), "stored with those of per_shop",
-        "set stable_input on per_shop"),
     "a result without windows that a backfill corrects": (
         lambda: pipeline(outputs=(output(window=None), made(
             transform="", on_backfill="correct", sink=Postgres(table="a.b", write="increment", keys=("shop",))))),

@@ -139,7 +139,6 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "sessions": (lambda: output(window=Session(MINUTE)), "not Session"),
     "early panes": (lambda: output(panes="early"), "gives rows as its processor does"),
     "a trigger": (lambda: output(panes=AfterRecords(3)), "gives rows as its processor does"),
-    "stable input": (lambda: output(stable_input=True), "the state that of the last"),
     "late rows included": (lambda: output(late="backfill"), "can't be computed again"),
     "a backfill": (lambda: output(on_backfill="skip"), "no backfill computes it"),
     "an upsert of any row": (lambda: output(sink=Delta(write="upsert", keys="device")), "nothing says which is the newest"),

@@ -87,7 +87,7 @@ class Stage:
             begun = Batches(session).begin(self.driver, self.name, plan, None)
             try:
                 with ExitStack() as held:
-                    step = results.Step(pipeline.outputs[0], writer, adds_no_rows=True)
+                    step = results.Step(pipeline.outputs[0], writer, adds_no_rows=True, staged=False)
                     outputs_query.commit(context, query, [step], begun, NOTHING_RECEIVED, frame, held)
             except Exception as error:
                 raise translate(error) from error

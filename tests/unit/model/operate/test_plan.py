@@ -105,8 +105,8 @@ def test_a_switch_to_exactly_once_says_that_the_catalog_is_made_first() -> None:
         ({}, {"sink": Delta(path="elsewhere")}, [("target of output sums", Need.BACKFILL)]),
         ({}, {"sink": Postgres(table="a.b", write="upsert", keys=("window_start",))}, [("target of output sums", Need.BACKFILL)]),
         ({}, {"sink": UPSERT}, [("write of output sums", Need.NAME), ("keys of output sums", Need.NAME)]),
-        ({}, {"stable_input": True, "late": "backfill", "on_backfill": "skip"}, [
-            ("stable_input of output sums", Need.NOTHING), ("late of output sums", Need.NOTHING), ("on_backfill of output sums", Need.NOTHING),
+        ({}, {"late": "backfill", "on_backfill": "skip"}, [
+            ("late of output sums", Need.NOTHING), ("on_backfill of output sums", Need.NOTHING),
         ]),
         ({"sink": SUMS, "on_backfill": "skip"}, {"sink": SUMS, "on_backfill": "correct"}, [("on_backfill of output sums", Need.NAME)]),
         ({}, {"transform": "other:g"}, []),

@@ -1,0 +1,66 @@
+"""Which rows are staged, and why. Pure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onlyonce.core.unrepeatable import LISTED, Found, Kind, because, declared_of, listed, staged_rows
+
+PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "stable-input.md"
+RAND = Found("rand()", "rand(1)", LISTED["Rand"])
+NOW = Found("now()", "now()", LISTED["Now"])
+
+
+@pytest.mark.parametrize(
+    ("declared", "found", "exactly_once", "why"),
+    [
+        (None, [], True, None),
+        (None, [RAND, NOW], True, "rand() draws a new value at each run"),
+        (None, [NOW], True, "now() is the time of the run"),
+        (None, [RAND], False, None),
+        (False, [RAND], True, None),
+        (True, [], True, "stable_input=True is declared"),
+        (True, [RAND], False, "stable_input=True is declared"),
+    ],
+)
+def test_the_plan_decides_unless_it_is_declared(
+    declared: bool | None, found: list[Found], exactly_once: bool, why: str | None
+) -> None:
+    """At least once, only a declaration stages."""
+    assert because(declared, found, exactly_once=exactly_once) == why
+
+
+@pytest.mark.parametrize(
+    ("options", "whole"),
+    [([None, None], None), ([None, False], False), ([False, True], True), ([None, True], True)],
+)
+def test_the_results_of_a_function_are_staged_together(options: list[bool | None], whole: bool | None) -> None:
+    """If one of them is declared to be, all are."""
+    assert declared_of(options) is whole
+
+
+def test_sparks_flag_counts_only_for_what_the_list_lacks() -> None:
+    """The clock is staged although Spark calls it deterministic."""
+    now, unknown = listed("Now", deterministic=True), listed("OfTomorrow", deterministic=False)
+    assert now is not None
+    assert now.kind is Kind.CLOCK
+    assert unknown is not None
+    assert unknown.kind is Kind.CHANCE
+    assert listed("Add", deterministic=True) is None
+
+
+def test_a_report_has_no_table_of_nothing() -> None:
+    """Its rows name the pipeline, the output and the reason."""
+    assert staged_rows({"shop": {}}) == {}
+    [[row]] = staged_rows({"shop": {"sums": "rand() draws"}}).values()
+    assert list(row.values()) == ["shop", "sums", "rand() draws"]
+
+
+def test_each_reason_of_the_list_is_on_its_page() -> None:
+    """With what to write in its place."""
+    text = PAGE.read_text()
+    for one in LISTED.values():
+        assert one.reason in text
+        assert one.instead in text
