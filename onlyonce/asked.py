@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -277,6 +277,7 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
         ),
         FILES,
     ),
+    "ask_sources": (replace(FILES, own=True),),
     "conform": (_pipeline(), MASTER, FILES),
 }
 

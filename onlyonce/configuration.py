@@ -225,6 +225,9 @@ class Configuration(BaseSettings):
         description="who gets alerts: 'module:function', or a webhook's URL; by default alerts are only kept",
     )
     alert_lag_minutes: NotNegative = Field(60.0, description="input that waits for longer is an alert")
+    ask_sources_minutes: int = Field(
+        5, ge=1, le=30, description="minutes between requests to sources for unread input, for alerts and metrics"
+    )
 
     # What is kept, and for how long
     keep_units_days: Days = Field(90, description="days that the log keeps the units of committed batches")

@@ -365,6 +365,11 @@ def alert_lag_minutes() -> float:
     return _current().alert_lag_minutes
 
 
+def ask_sources_minutes() -> int:
+    """Return how many minutes lie between two requests to a source whose answers are stored."""
+    return _current().ask_sources_minutes
+
+
 def keep_temporaries_hours() -> float:
     """Return how many hours temporaries of sharded files stay, once no attempt can need them any more."""
     return _current().keep_temporaries_hours

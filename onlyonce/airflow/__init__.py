@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from onlyonce.airflow.backfill_job import BackfillOperator
     from onlyonce.airflow.factory import (
+        ask_sources_dag,
         audit_dag,
         backfill_dags,
         catalog_gc_dag,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     )
     from onlyonce.airflow.jobs import (
         AlertsOperator,
+        AskSourcesOperator,
         AuditOperator,
         DeliverOperator,
         DoctorOperator,
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from onlyonce.airflow.timetable import IntervalsByHand
 
 _PLACES = {
+    "ask_sources_dag": "factory",
     "audit_dag": "factory",
     "backfill_dags": "factory",
     "catalog_gc_dag": "factory",
@@ -51,6 +54,7 @@ _PLACES = {
     "StreamOperator": "stream_job",
     "BackfillOperator": "backfill_job",
     "AlertsOperator": "jobs",
+    "AskSourcesOperator": "jobs",
     "AuditOperator": "jobs",
     "GcOperator": "jobs",
     "DeliverOperator": "jobs",
@@ -63,6 +67,7 @@ _PLACES = {
 
 __all__ = [
     "AlertsOperator",
+    "AskSourcesOperator",
     "AuditOperator",
     "BackfillOperator",
     "DeliverOperator",
@@ -73,6 +78,7 @@ __all__ = [
     "MaintainOperator",
     "PullOperator",
     "StreamOperator",
+    "ask_sources_dag",
     "audit_dag",
     "backfill_dags",
     "catalog_gc_dag",

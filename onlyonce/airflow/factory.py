@@ -17,6 +17,7 @@ from onlyonce.airflow.declared import Declared
 from onlyonce.airflow.forms import has_windows
 from onlyonce.airflow.jobs import (
     AlertsOperator,
+    AskSourcesOperator,
     AuditOperator,
     DeliverOperator,
     DoctorOperator,
@@ -203,6 +204,13 @@ final names. It overwrites nothing and may run at any time. The streams and back
 the same at once; this DAG is for files that a killed task has left, and for runs at the shell. It fails if a file is
 missing, or if another file has its name; the task's log says which.
 """
+ASK_SOURCES = """\
+Asks each source how much input no committed batch has read: the files and bytes of an inbox, the messages of a topic,
+the versions of a table. It reads no record, and needs no run: input shows while a stream is held or its driver is down.
+The answers are in the view `onlyonce.backlog`; alerts, metrics and the page take them from there. An answer that is
+older than three intervals counts no more. A source that does not answer within two seconds has that as its answer; the
+task's log says why.
+"""
 DELIVER = """\
 Rows for webhooks and BigQuery are committed first and sent afterwards, under keys that never change. The streams have a
 task of their own that sends at once; this DAG is for long runs, for rows that wait for their next attempt, and for rows
@@ -256,6 +264,15 @@ def deliver_outbox(pipelines: Sequence[Pipeline], options: Options, schedule: An
     return dag
 
 
+def ask_sources(_: Sequence[Pipeline], options: Options, schedule: Any) -> DAG:
+    """Ask each source for its unread input, at the interval of the settings if the schedule says so."""
+    asked = f"*/{settings.ask_sources_minutes()} * * * *" if schedule is FROM_SETTINGS else schedule
+    what = "Ask each source how much input no run has read"
+    with _dag(stored_names.ASK_SOURCES_DAG, asked, what, ASK_SOURCES, options, retries=0) as dag:
+        AskSourcesOperator(task_id=stored_names.ASK_TASK, declarations=options.declared.names)
+    return dag
+
+
 def _dag(name: str, schedule: Any, what: str, doc: str, options: Options, **defaults: object) -> DAG:
     return DAG(
         housekeeping_id(name, options.prefix),
@@ -277,6 +294,7 @@ ALL: dict[str, tuple[Callable[[Sequence[Pipeline], Options, Any], DAG | None], s
     stored_names.FINALIZE_FILES_DAG: (finalize_files, "10,40 * * * *"),
     # After the gc run.
     stored_names.COMPACT_TABLES_DAG: (compact_tables, "50 * * * *"),
+    stored_names.ASK_SOURCES_DAG: (ask_sources, FROM_SETTINGS),
 }
 """By the name that comes after the prefix, with the schedule for a DAG file that sets none."""
 
@@ -368,6 +386,13 @@ def compact_tables_dag(*, schedule: Any = ALL["compact_tables"][1], **common: Un
     return _keeping("compact_tables", schedule, common)
 
 
+def ask_sources_dag(*, schedule: Any = ALL["ask_sources"][1], **common: Unpack[Common]) -> DAG | None:
+    """Return the DAG `onlyonce_ask_sources`: ask each source how much input no run has read, by default every five
+    minutes.
+    """
+    return _keeping("ask_sources", schedule, common)
+
+
 def dags(
     declarations: str | Path | Sequence[str | Path] | None = None,
     *,
@@ -386,9 +411,9 @@ def dags(
 
     It takes the keywords of the functions above.
 
-    housekeeping    which of "audit", "catalog_gc", "deliver_outbox", "finalize_files", "compact_tables" are wanted. One
-                    Airflow needs each of them once for a database: if there are several DAG files, only one should have
-                    them
+    housekeeping    which of "audit", "catalog_gc", "deliver_outbox", "finalize_files", "compact_tables", "ask_sources"
+                    are wanted. One Airflow needs each of them once for a database: if there are several DAG files, only
+                    one should have them
 
     Raise Refused: Airflow shows it as the import error of the DAG file.
     """

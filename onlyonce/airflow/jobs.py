@@ -163,6 +163,12 @@ class AlertsOperator(JobOperator):
     module = "operate.alerts"
 
 
+class AskSourcesOperator(JobOperator):
+    """Ask each source for its unread input, and store the answers. A source without an answer does not fail it."""
+
+    module = "operate.ask_sources"
+
+
 class DoctorOperator(JobOperator):
     """Look for what is stuck, for the page "Exactly once". It repairs nothing, and findings do not fail it."""
 

@@ -256,6 +256,8 @@ class Kafka:
     on_loss              'stop': a run is refused if the broker has lost messages before they were read (retention, a
                          topic that was deleted and created again). 'skip': it continues after them, and each lost
                          range becomes one `invalid` record that names its offsets
+    consumer_group       the group to which the offsets of each committed batch are written, so that Kafka's own tools
+                         show its lag. Reading never depends on it; no other consumer may use the group. None: no group
     options              for Kafka's Java client, such as {'security.protocol': 'SASL_SSL'}. A value 'env:NAME' is the
                          value of the variable NAME where the driver runs; passwords are given only so
     max_record_bytes     a message whose value, key and declared headers have more is `invalid`, with its place, its
@@ -272,6 +274,7 @@ class Kafka:
     headers: Several[str] = NONE
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
     on_loss: Literal["stop", "skip"] = "stop"
+    consumer_group: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     max_record_bytes: int = records.DEFAULT
 
@@ -287,6 +290,8 @@ class Kafka:
                 raise Refused(f"Kafka: start {self.start} has no time zone", hint="datetime(…, tzinfo=UTC)")
         else:
             check_one_of("Kafka", "start", self.start, ("earliest", "latest"))
+        if self.consumer_group is not None and not self.consumer_group.strip():
+            raise Refused("Kafka: consumer_group is empty", hint="the name of a group, or leave it out")
         if self.max_offsets_a_batch < 1:
             raise Refused("Kafka: max_offsets_a_batch must be at least 1", hint="1,000,000 is the default")
         records.check_record_size("Kafka", self.max_record_bytes)

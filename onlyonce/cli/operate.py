@@ -31,7 +31,7 @@ from onlyonce.cli.shell import (
     there,
 )
 from onlyonce.cli.work import watched
-from onlyonce.core.errors import InvariantBroken, Refused
+from onlyonce.core.errors import InvariantBroken, OnlyonceError, Refused
 from onlyonce.core.runs import Report
 
 PANEL = "When something is stuck"
@@ -271,22 +271,42 @@ def sql(
 
 
 def status(pipelines: OnlyOfFiles = None, as_json: Json = False) -> None:
-    """Show one row for each pipeline and bounded run: last batch, max event time, conservation, epoch."""
+    """Show one row for each pipeline and bounded run: last batch, max event time, conservation, epoch, unread input.
 
-    rows = only_declared(read(lambda views: views.rows("status")), pipelines)
+    Each source is asked what no run has read yet. It has two seconds to answer.
+    """
+    runs, taken_in = read(lambda views: views.rows("status")), read(lambda views: views.rows("taken_in"))
+    rows = only_declared(_unread().of_pipelines(runs, taken_in, _declarations()), pipelines)
     if not as_json:
         note(f"the commit log in {database_of_log()}")
     give(rows, as_json, empty="no pipeline has run yet")
 
 
 def lag(pipelines: OnlyOfFiles = None, as_json: Json = False) -> None:
-    """Show how far each stage of each pipeline is behind.
+    """Show how far each stage of each pipeline is behind, and ask each source what no run has read yet.
 
-    The rows have the age of its oldest waiting input, and of what it has committed.
+    The rows have the age of its oldest waiting input, and of what it has committed. A source has two seconds to answer.
     """
+    stages, taken_in = read(lambda views: views.rows("lag")), read(lambda views: views.rows("taken_in"))
+    rows = only_declared(_unread().with_backlog(stages, taken_in, _declarations()), pipelines)
+    give(rows, as_json, empty="no pipeline has run yet, and none is declared")
 
-    rows = only_declared(read(lambda views: views.rows("lag")), pipelines)
-    give(rows, as_json, empty="no pipeline has run yet")
+
+def _unread() -> Any:
+    from onlyonce.operate import unread  # imports Delta and Spark's modules
+
+    return unread
+
+
+def _declarations() -> dict[str, Any]:
+    """Return what is declared, to ask its sources; nothing if a file can't be loaded, and say why."""
+    from onlyonce.api import load as declarations
+
+    try:
+        return declarations.load()
+    except OnlyonceError as error:
+        note(f"no source is asked: {error.what}")
+        return {}
 
 
 def commits(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:

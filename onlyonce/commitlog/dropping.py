@@ -317,6 +317,7 @@ class Drops(Transactions):
         do(self.connection, "drop", "forget_chunk_list", instances=names)
         do(self.connection, "drop", "forget_unacknowledged", instances=names)
         do(self.connection, "drop", "forget_subscriptions", instances=names)
+        do(self.connection, "drop", "forget_answers", instances=names)
         do(self.connection, "drop", "forget_deliverers", instances=names)
         do(self.connection, "drop", "forget_instances", instances=names)
 

@@ -25,7 +25,7 @@ stays the maximum, because a watermark never moves back.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -36,7 +36,7 @@ from onlyonce.core.batch import EPOCH, Corrections, to_micros
 from onlyonce.core.bisect import Place
 from onlyonce.core.errors import Refused, Retryable
 from onlyonce.core.gc import BUCKET
-from onlyonce.database.connect import Transactions, ask, do, one_transaction
+from onlyonce.database.connect import Transactions, ask, do, do_many, one_transaction
 from onlyonce.failpoints import passing
 
 MOST = timedelta(minutes=15)
@@ -267,3 +267,17 @@ class Subscriptions(Transactions):
     def unacknowledged(self, subscription: str) -> int:
         """Return how many pulled messages are not known to be acknowledged."""
         return int(ask(self.connection, "pubsub", "open", subscription=subscription)[0].messages)
+
+
+# What sources answered when they were asked for unread input, for alerts, metrics and the page.
+
+
+class SourceAnswers(Transactions):
+    """The last answer of each source."""
+
+    @one_transaction
+    def store(self, answers: Sequence[Mapping[str, Any]], every: timedelta) -> None:
+        """Store answers, given as rows of `source_answers`, and remove those that no request renews any more."""
+        rows = [{**row, "detail": json.dumps(row["detail"]), "asked_every": every} for row in answers]
+        do_many(self.connection, "source_answers", "store", rows)
+        do(self.connection, "source_answers", "forget_old")

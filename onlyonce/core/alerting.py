@@ -1,5 +1,6 @@
-"""Decide which alerts are due: records that do not add up, lag over a bound, a batch without progress, duplicates near
-the dedup horizon. Pure.
+"""Decide which alerts are due. Pure.
+
+They are: records that do not add up, lag, unread input, a batch without progress, duplicates near the dedup horizon.
 
 A cause is one thing that is wrong (`kind`, `subject`). It is reported once, and again only after it has cleared.
 """
@@ -23,6 +24,20 @@ class Lag:
     stage: str
     system_lag_seconds: float
     batches_waiting: int
+
+
+@dataclass(frozen=True)
+class Unread:
+    """What a source said when it was asked last; None: not known. An answer is current for three intervals."""
+
+    pipeline: str
+    stage: str
+    is_current: bool
+    answered: bool
+    backlog_bytes: int | None
+    backlog_records: int | None
+    waiting_seconds: float | None
+    why_unknown: str | None
 
 
 @dataclass(frozen=True)
@@ -57,6 +72,14 @@ MEANING = {
         "nothing is lost or doubled; what the batch read is in no result yet, and what comes after it waits",
         "onlyonce doctor says what to look at; then end the run and start it again",
     ),
+    "unread input": (
+        "nothing is lost as long as the source keeps it; it is in no result until a run reads it",
+        "onlyonce doctor says whether a driver is at work; onlyonce lag shows how much waits",
+    ),
+    "source away": (
+        "nothing is lost; it is not known how much input waits, and no run can read it until then",
+        "look at the source; onlyonce lag asks it again",
+    ),
     "near horizon": (
         "none was counted twice yet; a re-delivery that comes a little later would be",
         "lengthen dedup_horizon of the pipeline; onlyonce gc shows how near they came",
@@ -71,6 +94,7 @@ def causes(
     lag_seconds: float,
     queries: Iterable[LiveQuery] = (),
     begun: Iterable[BegunBatch] = (),
+    unread: Iterable[Unread] = (),
 ) -> Iterator[Cause]:
     """Yield all that is wrong now, from the audit's findings and rows of the views.
 
@@ -91,6 +115,8 @@ def causes(
             yield Cause("lag", f"{stage.pipeline}/{stage.stage}", what)
     for batch in without_progress(queries, begun):
         yield Cause("no progress", f"{batch.incarnation}/{batch.batch_id}", progress_of(batch))
+    for source in unread:
+        yield from _of_source(source, lag_seconds)
     for row in near:
         what = (
             f"{row.near_the_edge} of {row.duplicate} duplicates of {row.pipeline} were caught in the "
@@ -98,6 +124,25 @@ def causes(
             "its dedup horizon"
         )
         yield Cause("near horizon", row.pipeline, what)
+
+
+def _of_source(source: Unread, lag_seconds: float) -> Iterator[Cause]:
+    subject = f"{source.pipeline}/{source.stage}"
+    if not source.is_current:
+        return  # its numbers are too old to say anything
+    if not source.answered:
+        yield Cause("source away", subject, f"the source of {subject} did not answer: {source.why_unknown}")
+    elif (source.waiting_seconds or 0) > lag_seconds:
+        amount = [
+            f"{number:,} {unit}"
+            for number, unit in ((source.backlog_records, "records"), (source.backlog_bytes, "bytes"))
+            if number is not None
+        ]
+        what = (
+            f"{' and '.join(amount) or 'input'} of the source of {subject} are unread, the oldest for "
+            f"{_minutes(source.waiting_seconds or 0)} (bound: {_minutes(lag_seconds)})"
+        )
+        yield Cause("unread input", subject, what)
 
 
 def _minutes(seconds: float) -> str:

@@ -27,6 +27,7 @@ from onlyonce.core.stuck import (
     SinkAway,
     UndeliveredRows,
     UnevenBucket,
+    UnreadInput,
     WaitingFiles,
     Waits,
 )
@@ -170,6 +171,9 @@ def waiting(
             yield _held(subscription, declared)
     for ahead in rows.ahead:
         yield _ahead(ahead)
+    for unread in rows.unread:
+        if unread.pipeline not in at_work and (found := _unread(unread)):
+            yield found
     for away in rows.away:
         if away.batch.incarnation.rsplit("/", 2)[0] not in at_work and away.batch.quiet_seconds >= grace_seconds:
             yield _not_asked(away)
@@ -189,6 +193,21 @@ def _ahead(row: InputAhead) -> Finding:
         "that an accepted event time has moved does not move back"
     )
     return Finding("ingestion time ahead", name, what, data, Repair(f"{FIX} --yes", "arrivals", (name,), for_good=True))
+
+
+def _unread(row: UnreadInput) -> Finding | None:
+    where, name = f"{row.pipeline}/{row.stage}", row.pipeline
+    if row.no_answer is not None:
+        what = f"the source of {where} did not answer: {row.no_answer}"
+        data = "nothing is lost; it is not known how much of its input is unread, and no run can read it until then"
+        return Finding("source away", where, what, data, Repair(f"when it answers again: onlyonce run {name}"))
+    if row.waiting_seconds <= row.bound_seconds:
+        return None
+    since = "" if row.waiting_seconds == float("inf") else f", the oldest for {_long(row.waiting_seconds)}"
+    what = f"{row.amount} of the source of {where} are unread{since}, and no driver of {name} is at work"
+    data = "nothing is lost as long as the source keeps it; it is in no result until a run reads it"
+    command = f"onlyonce run {name}, or onlyonce resume {name} if its schedule is held"
+    return Finding("unread input", where, what, data, Repair(command))
 
 
 def _lost(row: LostLongRun, declared: Collection[str]) -> Finding:

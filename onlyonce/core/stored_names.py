@@ -251,6 +251,7 @@ CATALOG_GC_DAG = "catalog_gc"
 DELIVER_OUTBOX_DAG = "deliver_outbox"
 FINALIZE_FILES_DAG = "finalize_files"
 COMPACT_TABLES_DAG = "compact_tables"
+ASK_SOURCES_DAG = "ask_sources"
 RUN_TASK = "run"
 PULL_TASK = "pull"
 DELIVER_TASK = "deliver"
@@ -261,6 +262,7 @@ ALERTS_TASK = "alerts"
 DOCTOR_TASK = "doctor"
 GC_TASK = "drop_old_ids"
 MAINTAIN_TASK = "compact_closed_windows"
+ASK_TASK = "ask"
 
 
 def stream_id(pipeline: str, prefix: str | None = None) -> str:

@@ -179,6 +179,24 @@ class InputAhead:
 
 
 @dataclass(frozen=True)
+class UnreadInput:
+    """A source with input that no committed batch has read, or that did not answer.
+
+    amount           how much waits, in words
+    waiting_seconds  the age of the oldest of it; of a source that does not know it, since when nothing was committed
+    bound_seconds    how long input may wait
+    no_answer        why the source did not answer
+    """
+
+    pipeline: str
+    stage: str
+    amount: str
+    waiting_seconds: float
+    bound_seconds: float
+    no_answer: str | None = None
+
+
+@dataclass(frozen=True)
 class SinkAway:
     """A begun batch whose sink's own database can't be reached."""
 
@@ -198,6 +216,7 @@ class Waits:
     subscriptions: Sequence[OpenSubscription] = ()
     ahead: Sequence[InputAhead] = ()
     away: Sequence[SinkAway] = ()
+    unread: Sequence[UnreadInput] = ()
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ other files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import json
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -112,6 +113,19 @@ def beside(file: DataFile, types: Mapping[str, str], committed: int | None) -> l
     time = datetime.fromtimestamp(committed / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     kind = [(CHANGE_TYPE, file.change, CHANGE_COLUMNS[CHANGE_TYPE])] if file.change != BY_ROW else []
     return [*shared, *kind, (COMMIT_VERSION, str(file.version), "bigint"), (COMMIT_TIMESTAMP, time, "timestamp")]
+
+
+def sizes(actions: Actions, paths: Container[str]) -> list[tuple[int, int | None]]:
+    """Return (bytes, rows) of each file of a version that is among these paths; None: the entry does not say how many.
+
+    A file of changes has no statistics, and an older writer has written none.
+    """
+    entries = [action[kind] for action in actions for kind in ("add", "cdc", "remove") if kind in action]
+    return [
+        (int(entry.get("size") or 0), json.loads(entry.get("stats") or "{}").get("numRecords"))
+        for entry in entries
+        if unquote(entry["path"]) in paths
+    ]
 
 
 def _changing(actions: Actions, kind: str) -> list[Mapping[str, Any]]:

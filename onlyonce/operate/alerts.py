@@ -24,7 +24,7 @@ from onlyonce.api.resolve import named
 from onlyonce.asked import parse
 from onlyonce.catalog.expiry import Collector
 from onlyonce.commitlog.health import Alerts, Health, Views
-from onlyonce.core.alerting import Cause, Lag, causes
+from onlyonce.core.alerting import Cause, Lag, Unread, causes
 from onlyonce.core.errors import Retryable
 from onlyonce.core.runs import Report
 from onlyonce.database.connect import Database
@@ -99,7 +99,9 @@ def _look(database: Database, lag_seconds: float, files: list[Path] | None) -> l
     lag = [Lag(**{name: row[name] for name in Lag.__dataclass_fields__}) for row in Views(database).rows("lag")]
     with Health.at_one_moment(database) as health:
         queries, begun = health.queries(), health.begun().batches
-    return list(causes(audit.unconserved(seen, declarations.load(files)), lag, near, lag_seconds, queries, begun))
+    unread = [Unread(**row) for row in Views(database).rows("backlog")]
+    broken = audit.unconserved(seen, declarations.load(files))
+    return list(causes(broken, lag, near, lag_seconds, queries, begun, unread))
 
 
 def _tell_all(database: Database, tell: Hook) -> tuple[int, list[str]]:

@@ -34,7 +34,7 @@ from onlyonce.catalog.expiry import Collector
 from onlyonce.commitlog import incarnations
 from onlyonce.commitlog.drivers import DriverClock
 from onlyonce.commitlog.dropping import Drops
-from onlyonce.commitlog.health import Health, damaged_filters
+from onlyonce.commitlog.health import Health, Views, damaged_filters
 from onlyonce.commitlog.incarnations import Declarations, Incarnations
 from onlyonce.commitlog.sources import Arrivals
 from onlyonce.commitlog.units import Authorities
@@ -57,7 +57,7 @@ from onlyonce.core.stuck import BegunBatch, LiveQuery
 from onlyonce.database.connect import Database, Scope
 from onlyonce.database.migrate import migrate, missing
 from onlyonce.engine.options import jar_folder
-from onlyonce.operate import in_use
+from onlyonce.operate import in_use, unread
 from onlyonce.receive import at_least_once
 from onlyonce.sources import folders, manifest
 from onlyonce.tables import checkpoint, opening, stores
@@ -494,7 +494,10 @@ def gather(platform: Platform, dropped: Collection[str]) -> Evidence:
         begun = replace(begun, batches=batches)
         orphans, uneven, vouched = health.orphans(), health.uneven(), health.vouched()
         waits = replace(health.waits(), away=away)
+        taken_in = Views(health.scope).rows("taken_in")
         changed = dict(_changed(health.scope, pipelines, queries))
+    answers = unread.ask(pipelines.values(), taken_in)
+    waits = replace(waits, unread=unread.waiting(answers, settings.alert_lag_minutes() * 60))
     refused_tables, refused_functions = _refused(pipelines)
     return Evidence(
         frozenset(pipelines),

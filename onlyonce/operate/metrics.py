@@ -105,6 +105,24 @@ METRICS = [
     Metric("onlyonce.records.waiting", "gauge", "", "stages", _one("records_waiting"), "The records in them"),
     Metric("onlyonce.batches.begun", "gauge", "", "stages", _one("batches_begun"), "Batches begun and not committed"),
     Metric(
+        "onlyonce.backlog.size",
+        "gauge",
+        "By",
+        "backlog",
+        _one("backlog_bytes"),
+        "Bytes of the source that no batch has read, by its last answer",
+    ),
+    Metric("onlyonce.backlog.records", "gauge", "", "backlog", _one("backlog_records"), "The records in them"),
+    Metric("onlyonce.backlog.age", "gauge", "s", "backlog", _one("age"), "The age of the oldest of them"),
+    Metric(
+        "onlyonce.backlog.answered",
+        "gauge",
+        "",
+        "backlog",
+        _one("answered"),
+        "1: the source has answered; 0: it did not; missing: it was not asked for three intervals",
+    ),
+    Metric(
         "onlyonce.batches.not_conserved",
         "gauge",
         "",
@@ -189,6 +207,7 @@ def read(database: Database) -> dict[str, list[Row]]:
             "not_conserved": _rows(ask(connection, "metrics", "not_conserved", n=COMPARED)),
             "look_ups": _rows(ask(connection, "metrics", "look_ups", n=COMPARED)),
             "catalog": _rows(ask(connection, "metrics", "catalog")),
+            "backlog": _rows(ask(connection, "metrics", "backlog")),
             "alerts": _rows(ask(connection, "metrics", "alerts")),
         }
 

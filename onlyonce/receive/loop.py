@@ -222,6 +222,7 @@ def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: i
     passing("receive-after-delta")
     _end(context, query, batch, expected_reads, version)
     passing("receive-after-end")
+    listed.committed()
     return None if batch.without_catalog else batch.plan
 
 

@@ -187,6 +187,11 @@ class Taken:
         found: tuple[Lines, Callable[[int], int]] = self.cut.lines(facts)
         return found
 
+    def committed(self) -> None:
+        """Tell systems outside that the batch is committed."""
+        if self.cut is not None:
+            self.cut.committed()
+
 
 # The interface between receive and a source.
 
@@ -220,6 +225,9 @@ class Cut(Protocol):
 
     def lines(self, facts: dict[str, Any]) -> tuple[Lines, Callable[[int], int]]:
         """Return the batch's lines, and a function that maps the number of judged records to the number expected."""
+
+    def committed(self) -> None:
+        """Tell systems outside that the batch is committed, if the declaration asks for it. Raise nothing."""
 
 
 class Source(Protocol):
@@ -356,6 +364,9 @@ class _Listed:
         return (
             said | delta_log.read_versions(self.found.files) if isinstance(self.pipeline.source, DeltaSource) else said
         )
+
+    def committed(self) -> None:
+        """Do nothing: files have no consumers to tell."""
 
     def unreadable(self) -> dict[str, Any]:
         return source_files.unreadable(self.pipeline, self.found.files)

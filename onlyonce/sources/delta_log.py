@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,8 @@ from onlyonce import settings
 from onlyonce.api.declaration import declared_at
 from onlyonce.api.pipeline import Pipeline
 from onlyonce.api.sources import EARLIEST, DeltaSource
-from onlyonce.core import locations, stored_names, table_versions
+from onlyonce.core import backlog, locations, stored_names, table_versions
+from onlyonce.core.backlog import Backlog
 from onlyonce.core.errors import Refused
 from onlyonce.core.locations import Location, is_url, location
 from onlyonce.core.records import Damaged
@@ -153,6 +154,8 @@ IDLE_MS = 86_400_000
 """Versions without rows that span this long are registered as an empty batch: their entries may be removed from the log
 one day."""
 AT_ONCE = 4
+MOST_UNREAD = 1000
+"""For more unread versions only their number is reported, and when the first was committed."""
 
 
 def log_location(source: DeltaSource) -> Location:
@@ -172,6 +175,26 @@ def log_pages(pipeline: Pipeline, at: Location, there: Read) -> Iterator[list[In
         if found:
             yield table.entries(found, until)
         begin = until
+
+
+def unread_versions(pipeline: Pipeline, at: Location, there: Read) -> Backlog:
+    """Return what the unread versions have, by their entries in the log. No data file is opened.
+
+    Raise Refused if one of them can't be read.
+    """
+    table = _Table.opened(pipeline, at, there)
+    files, versions = list[tuple[int, int, int | None]](), table.end - table.begin
+    for version in range(table.begin, min(table.end, table.begin + MOST_UNREAD)):
+        actions = table.actions(version)
+        committed_ms = table_versions.committed_ms(actions)
+        found = table_versions.sizes(actions, {file.path for file in table.files(version, actions)})
+        files += [(size, committed_ms * 1_000_000, records) for size, records in found]
+    whole = backlog.of_files(files)
+    if not files:
+        return Backlog()
+    if versions > MOST_UNREAD:
+        return Backlog(None, None, whole.oldest, {"versions": versions}, f"more than {MOST_UNREAD:,} versions wait")
+    return replace(whole, detail={"versions": versions, **whole.detail})
 
 
 @dataclass(frozen=True)
@@ -222,8 +245,8 @@ class _Table:
         first_ms = last_ms = 0
         for version in range(begin, min(begin + PAGE, self.end)):
             try:
-                actions = self._actions(version)
-                files = self._files(version, actions)
+                actions = self.actions(version)
+                files = self.files(version, actions)
             except Refused:
                 if found:
                     return found, version
@@ -241,7 +264,8 @@ class _Table:
         with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
             return list(pool.map(lambda one: self._entry(one[0], one[1], until), found))
 
-    def _files(self, version: int, actions: list[dict[str, Any]]) -> list[DataFile]:
+    def files(self, version: int, actions: list[dict[str, Any]]) -> list[DataFile]:
+        """Return the files of a version that are read. Raise Refused if it can't be read without losing rows."""
         source, name = self.pipeline.source, str(self.at)
         assert isinstance(source, DeltaSource)
         set_to = table_versions.table_id(actions)
@@ -261,7 +285,8 @@ class _Table:
         told = opening.table(self.at, version).metadata().configuration.get(table_versions.FEED, "false")
         return bool(told == "true")
 
-    def _actions(self, version: int) -> list[dict[str, Any]]:
+    def actions(self, version: int) -> list[dict[str, Any]]:
+        """Return the actions of a version. Raise Refused if the log has lost its entry."""
         try:
             return opening.actions(self.at, version)
         except FileNotFoundError:

@@ -249,13 +249,15 @@ def batched_files(files: list[InputFile], size: int) -> Iterator[list[InputFile]
         yield files[start : start + size]
 
 
+def known_marks(inbox: Inbox, there: Registered) -> dict[str, tuple[int, int]]:
+    """Return the last (size, mtime) of each registered file, by where the file is now."""
+    if not inbox.moved:
+        return there.marks
+    return {record_id.place_in_inbox(path, inbox.moved): mark for path, mark in there.marks.items()}
+
+
 def _new_files(inbox: Inbox, there: Registered) -> list[InputFile]:
-    pipeline = inbox.pipeline
-    known = (
-        {record_id.place_in_inbox(path, inbox.moved): mark for path, mark in there.marks.items()}
-        if inbox.moved
-        else there.marks
-    )
+    pipeline, known = inbox.pipeline, known_marks(inbox, there)
     return _as_named(
         inbox,
         there,

@@ -84,6 +84,24 @@ def at_start(
     return [one for one in everything if one.refusal is None and before_start(start, one.modified_ns)]
 
 
+def unread(
+    folder: Path, known: Mapping[str, Known], *, with_compressed: bool, links: bool, folders: Folders
+) -> Iterator[tuple[int, int]]:
+    """Yield (unread bytes, mtime in ns) of each file that has any; the first line of a new file is read.
+
+    Bytes after the last whole record are included: whether a record ends there is not looked at.
+    """
+    for one in _there(folder, with_compressed, links=links, folders=folders):
+        with suppress(OSError):
+            if one.kind:
+                continue
+            with opened(one.place) as file:
+                size, who = os.fstat(file).st_size, of_open(file, one.path)
+            seen = Known(0, "") if who is None else known.get(who, Known(0, ""))
+            if not seen.refused and size > seen.ends:
+                yield size - seen.ends, one.modified_ns
+
+
 def batched(ranges: Iterable[InputFile], most_bytes: int, most_files: int) -> Iterator[list[InputFile]]:
     """Yield groups of ranges, each of about `most_bytes` (a record may exceed it), and with no file twice."""
     group: list[InputFile] = []

@@ -28,6 +28,8 @@ from onlyonce.sources.values.parse import BESIDE
 
 ANSWER_MS = "30000"
 """How long the brokers may take to answer, unless the declaration sets default.api.timeout.ms."""
+COMMIT_MS = "2000"
+"""How long a commit to a consumer group may hold up the next batch."""
 NONE_SO_LATE = -1
 
 
@@ -91,6 +93,19 @@ def configuration(spark: SparkSession, source: Kafka) -> dict[str, str]:
         return asking.configuration()
 
 
+def commit_to_group(spark: SparkSession, source: Kafka, group: str, offsets: dict[int, int]) -> str | None:
+    """Write offsets to a consumer group, for people's own tools. Return None, or why that failed.
+
+    Nothing depends on it, so a failure is returned and not raised.
+    """
+    try:
+        with _admin(spark, source, COMMIT_MS) as asking:
+            asking.commit(group, offsets)
+    except (Refused, Retryable) as error:
+        return error.what
+    return None
+
+
 class _Asking:
     def __init__(self, jvm: Any, gateway: Any, source: Kafka, admin: Any) -> None:
         self._jvm, self._gateway, self._source, self._admin = jvm, gateway, source, admin
@@ -116,6 +131,14 @@ class _Asking:
         )  # py4j can't iterate over a Java collection that is no list
         return {str(entry.name()): str(entry.value()) for entry in entries}
 
+    def commit(self, group: str, offsets: dict[int, int]) -> None:
+        kafka = self._jvm.org.apache.kafka
+        wanted = self._jvm.java.util.HashMap()
+        for part, offset in offsets.items():
+            place = kafka.common.TopicPartition(self._source.topic, part)
+            wanted.put(place, kafka.clients.consumer.OffsetAndMetadata(offset))
+        self._admin.alterConsumerGroupOffsets(group, wanted).all().get()
+
     def offsets(self, parts: list[int], which: str, *argument: int) -> dict[int, int]:
         kafka = self._jvm.org.apache.kafka
         isolation = getattr(kafka.common.IsolationLevel, self._source.isolation.upper())
@@ -128,12 +151,12 @@ class _Asking:
 
 
 @contextmanager
-def _admin(spark: SparkSession, source: Kafka) -> Iterator[_Asking]:
+def _admin(spark: SparkSession, source: Kafka, answer_ms: str = ANSWER_MS) -> Iterator[_Asking]:
     context: Any = spark.sparkContext
     jvm, gateway = context._jvm, context._gateway
     properties = jvm.java.util.Properties()
     for name, value in (
-        {"default.api.timeout.ms": ANSWER_MS, "request.timeout.ms": ANSWER_MS} | options(source)
+        {"default.api.timeout.ms": answer_ms, "request.timeout.ms": answer_ms} | options(source)
     ).items():
         properties.setProperty(name, value)
     admin = None

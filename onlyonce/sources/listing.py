@@ -132,12 +132,13 @@ def new_files(
     with ThreadPoolExecutor(max_workers=4) as pool:
         fresh = [
             pool.submit(_accepted, one, layout) if one.size > PIECE else _accepted(one, layout)
-            for one in _fresh(folder, known, links, folders or Folders())
+            for one in unlisted(folder, known, links, folders or Folders())
         ]
         yield from (entry if isinstance(entry, InputFile) else entry.result() for entry in fresh)
 
 
-def _fresh(folder: Path, known: dict[str, tuple[int, int]], links: bool, folders: Folders) -> list[_Found]:
+def unlisted(folder: Path, known: dict[str, tuple[int, int]], links: bool, folders: Folders) -> list[_Found]:
+    """Return the entries of the inbox that are not `known` with this size and mtime, by path. No file is opened."""
     found = []
     for entry in folders.entries(str(folder), links=links):
         # It may vanish meanwhile: then there is no file.
@@ -376,7 +377,7 @@ def new_objects(
     `named`: the prefix as the manifest has it.
     """
     with ThreadPoolExecutor(max_workers=DECODED_AT_ONCE if callable(layout) else AT_ONCE) as pool:
-        for some in _parts(_fresh_objects(prefix, named, there, folders or Folders()), most):
+        for some in _parts(unlisted_objects(prefix, named, there, folders or Folders()), most):
             accepted = pool.map(
                 partial(_accepted_objects, prefix, named, layout), sorted(some, key=lambda one: str(one[0].at))
             )
@@ -408,8 +409,8 @@ def object_pages(prefix: Url, folders: Folders) -> Iterator[list[Entry]]:
         log.info("listed", prefix=str(prefix), objects=listed)
 
 
-def _fresh_objects(prefix: Url, named: str, there: Known, folders: Folders) -> Iterator[tuple[Entry, bool]]:
-    """Yield the new objects, each with whether its name is known."""
+def unlisted_objects(prefix: Url, named: str, there: Known, folders: Folders) -> Iterator[tuple[Entry, bool]]:
+    """Yield the new objects, each with whether its name is known. No object is read."""
     for entries in object_pages(prefix, folders):
         names = _hashes([_name(prefix, named, one) for one in entries])
         is_known, marks = there.look(names)

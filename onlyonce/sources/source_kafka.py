@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import structlog
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.functions import arrow_udf
@@ -37,6 +38,7 @@ from onlyonce.sources.lines import LINE_COLUMN, Lines
 from onlyonce.sources.values.parse import BESIDE, NOT_UTF8
 from onlyonce.tables import commit, opening
 
+log = structlog.get_logger()
 READ = "oo_change"
 INSTANT = pa.timestamp("us", "UTC")
 KINDS = {
@@ -105,6 +107,7 @@ class Ranges:
     ranges: list[Range]
     batch_no: int
     seen_at: datetime
+    group: str | None = None
     _named: dict[tuple[Range, ...], kafka_messages.Ids] = field(default_factory=dict, repr=False, compare=False)
     _gone: list[dict[str, Any]] = field(default_factory=list, repr=False, compare=False)
 
@@ -146,6 +149,16 @@ class Ranges:
         if not self.source.registered or (self._lost_now() and self.source.on_loss == "stop"):
             return {}
         return self._schemas(readable(self.ranges, self._lost_now()))
+
+    def committed(self) -> None:
+        """Write the end of the batch to the declared consumer group. Not for a bounded run, which reads again."""
+        if self.group is None:
+            return
+        ends: dict[int, int] = {}
+        for one in self.ranges:
+            ends[one.part] = max(one.until, ends.get(one.part, 0))
+        if ends and (why := kafka_admin.commit_to_group(self.spark, self.source, self.group, ends)):
+            log.warning("consumer group not written", group=self.group, problem=why)
 
     def lines(self, facts: dict[str, Any]) -> tuple[Lines, Callable[[int], int]]:
         """Return the messages as (oo_line, oo_refused, oo_file, oo_position) with key and headers, and a function.
@@ -257,11 +270,7 @@ class Topic:
         and if the bounds differ from the unfinished bounded run's bounds.
         """
         commit.make(self.table, session.schema_of(SCHEMA), spark, [], commit.KEEP_ALL)
-        reading = readings.reading_of(
-            self.readings,
-            self.table,
-            lambda: readings.Reading(self.table, _entries, session.schema_of(SCHEMA).names, _more),
-        )
+        reading = _reading(self)
         for _ in range(LOOKS):
             # Both values come from one read of the manifest. If another driver adds ranges after it, the transaction's
             # number is taken.
@@ -283,6 +292,21 @@ class Topic:
             f"{self.table}: another driver registers the same topic, {LOOKS} times in a row",
             data="each range is registered once, by whichever driver was first",
             hint="nothing to do while the other one runs",
+        )
+
+    def read_up_to(self, batch_no: int | None) -> Known | None:
+        """Return where the batches up to `batch_no` end; of a partition without any, where its first batch begins.
+
+        Return None if nothing is registered.
+        """
+        entries = _reading(self).look() if commit.exists(self.table) else None
+        known = _known(entries) if entries is not None else None
+        if entries is None or known is None:
+            return None
+        current = entries.filter(pc.equal(entries["topic_id"], known.topic_id))
+        read = current.filter(pc.less_equal(current[BATCH_NO], NO_BATCH if batch_no is None else batch_no))
+        return Known(
+            known.first_id, known.topic_id, {**_by_part(current, "first", "min"), **_by_part(read, "until", "max")}
         )
 
     @property
@@ -321,9 +345,9 @@ class Topic:
         ranges = [Range(r.place, r.topic_id, r.part, r.first, r.until, r.refusal) for r in rows]
         if not rows:
             return Ranges(self.pipeline, self.source, spark, [], NO_BATCH, datetime.now(UTC))
-        return Ranges(
-            self.pipeline, self.source, spark, ranges, rows[0].batch_no, EPOCH + timedelta(microseconds=rows[0].seen_at)
-        )
+        seen_at = EPOCH + timedelta(microseconds=rows[0].seen_at)
+        group = self.source.consumer_group if self.instance == self.pipeline.name else None
+        return Ranges(self.pipeline, self.source, spark, ranges, rows[0].batch_no, seen_at, group)
 
     def batch(self, spark: SparkSession, batch_no: int) -> Ranges:
         """Return a registered batch by its number."""
@@ -366,6 +390,13 @@ def topic_of(
     )
 
 
+def _reading(topic: Topic) -> readings.Reading[pa.Table]:
+    columns = session.schema_of(SCHEMA).names
+    return readings.reading_of(
+        topic.readings, topic.table, lambda: readings.Reading(topic.table, _entries, columns, _more)
+    )
+
+
 def _entries(table: Location) -> pa.Table:
     return _in_order(pa.table(opening.table(table).to_pyarrow_table(columns=session.schema_of(SCHEMA).names)))
 
@@ -382,9 +413,13 @@ def _known(entries: pa.Table) -> Known | None:
     if not entries.num_rows:
         return None
     first_id, last_id = entries["topic_id"][0].as_py(), entries["topic_id"][-1].as_py()
-    of_last = entries.filter(pc.equal(entries["topic_id"], last_id)).group_by("part").aggregate([("until", "max")])
-    goes_on = dict(zip(of_last["part"].to_pylist(), of_last["until_max"].to_pylist(), strict=True))
-    return Known(first_id, last_id, goes_on)
+    of_last = entries.filter(pc.equal(entries["topic_id"], last_id))
+    return Known(first_id, last_id, _by_part(of_last, "until", "max"))
+
+
+def _by_part(entries: pa.Table, column: str, how: str) -> dict[int, int]:
+    found = entries.group_by("part").aggregate([(column, how)])
+    return dict(zip(found["part"].to_pylist(), found[f"{column}_{how}"].to_pylist(), strict=True))
 
 
 def _rows(last: int | None, batches: list[list[Range]], asked: str, now: datetime) -> list[tuple[Any, ...]]:

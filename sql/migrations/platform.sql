@@ -496,6 +496,24 @@ CREATE TABLE onlyonce_private.alerts (
 COMMENT ON TABLE onlyonce_private.alerts IS
     'The causes of alerts that have not cleared. told_at: when the hook took the alert; NULL: it has failed, and is called again.';
 
+-- What sources answered when they were last asked for unread input. No reference to pipelines: a pipeline that has never run is asked too.
+CREATE TABLE onlyonce_private.source_answers (
+    pipeline         text NOT NULL,
+    source           text NOT NULL,
+    asked_at         timestamptz NOT NULL,
+    asked_every      interval NOT NULL,
+    answered         boolean NOT NULL,
+    records          bigint,
+    bytes            bigint,
+    oldest_unread_at timestamptz,
+    detail           jsonb NOT NULL DEFAULT '{}',
+    why_unknown      text,
+    CONSTRAINT source_answers_once PRIMARY KEY (pipeline, source)
+);
+COMMENT ON TABLE onlyonce_private.source_answers IS 'The last answer of each source about its unread input, current for three intervals.';
+COMMENT ON COLUMN onlyonce_private.source_answers.source IS 'one of several sources; empty: the pipeline has one';
+COMMENT ON COLUMN onlyonce_private.source_answers.asked_every IS 'the interval at which sources were asked then';
+
 -- The long-running mode: who drives a pipeline without end, whether it is alive, and whether it was asked to stop. A table
 -- of its own: commits hold the rows of epochs and pipelines FOR SHARE, and a heartbeat must not wait for them.
 CREATE TABLE onlyonce_private.long_runs (

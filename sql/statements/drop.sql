@@ -114,6 +114,10 @@ DELETE FROM onlyonce_private.chunk_list WHERE instance = ANY (:instances)
 -- What their subscriptions may deliver again.
 DELETE FROM onlyonce_private.unacknowledged WHERE pipeline = ANY (:instances)
 
+-- forget_answers --
+-- What their sources answered.
+DELETE FROM onlyonce_private.source_answers WHERE pipeline = ANY (:instances)
+
 -- forget_subscriptions --
 -- Whose the subscriptions were.
 DELETE FROM onlyonce_private.subscriptions WHERE pipeline = ANY (:instances)

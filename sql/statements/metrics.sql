@@ -45,6 +45,12 @@ SELECT instance AS pipeline, sum(ids)::bigint AS ids, sum(chunks)::bigint AS chu
        sum(bytes - 16 * ids)::bigint AS filter_bytes
 FROM onlyonce.record_ids GROUP BY 1 ORDER BY 1
 
+-- backlog --
+-- What each source said that no batch has read; null once the answer is too old.
+SELECT pipeline, stage, backlog_bytes, backlog_records, extract(epoch FROM oldest_unread_age)::float AS age,
+       CASE WHEN is_current THEN answered::int END AS answered
+FROM onlyonce.backlog ORDER BY pipeline, stage
+
 -- alerts --
 -- The causes of alerts that have not cleared, by kind.
 SELECT kind, count(*) AS alerts FROM onlyonce.alerts GROUP BY 1 ORDER BY 1

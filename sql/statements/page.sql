@@ -46,10 +46,12 @@ ORDER BY l.instance, c.incarnation, c.batch
 
 -- lag --
 -- How far each stage is behind.
-SELECT instance, stage, incarnation, extract(epoch FROM system_lag)::float AS system_lag, slowest, batches_waiting, records_waiting,
-       last_batch, last_committed_at, max_event_time, idle, holds_watermark
-FROM onlyonce.lag WHERE CAST(:instance AS text) IS NULL OR instance = :instance
-ORDER BY instance, stage = 'receive' DESC, starts_with(stage, 'receive/') DESC, stage
+SELECT g.instance, g.stage, g.incarnation, extract(epoch FROM g.system_lag)::float AS system_lag, g.slowest, g.batches_waiting, g.records_waiting,
+       g.last_batch, g.last_committed_at, g.max_event_time, g.idle, g.holds_watermark, b.backlog_bytes, b.backlog_records, b.oldest_unread_at,
+       b.is_current AND NOT b.answered AS no_answer, b.asked_at
+FROM onlyonce.lag g LEFT JOIN onlyonce.backlog b ON (b.pipeline, b.stage) = (g.instance, g.stage)
+WHERE CAST(:instance AS text) IS NULL OR g.instance = :instance
+ORDER BY g.instance, g.stage = 'receive' DESC, starts_with(g.stage, 'receive/') DESC, g.stage
 
 -- catalog --
 -- What the record catalog holds, by bucket of ingestion time.

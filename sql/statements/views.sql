@@ -152,12 +152,29 @@ FROM onlyonce.totals WHERE batches > 0 AND instance = ANY(:instances) GROUP BY 1
 ORDER BY 1, query = 'receive' DESC, 2
 
 -- lag --
--- How far each stage is behind, in seconds, the slowest first.
-SELECT instance AS pipeline, stage, round(extract(epoch FROM system_lag)::numeric, 1) AS system_lag_seconds, slowest,
-       batches_waiting, records_waiting, batches_begun, last_batch, last_committed_at, max_event_time,
-       round(extract(epoch FROM freshness)::numeric, 1) AS freshness_seconds, idle, holds_watermark, incarnation,
-       (SELECT r.state FROM onlyonce.long_runs r WHERE r.instance = lag.instance) AS long_run
-FROM onlyonce.lag ORDER BY instance, stage = 'receive' DESC, starts_with(stage, 'receive/') DESC, stage
+-- How far each stage is behind, in seconds, the slowest first. The backlog of receive is what its source answers.
+SELECT g.instance AS pipeline, g.stage, round(extract(epoch FROM g.system_lag)::numeric, 1) AS system_lag_seconds, g.slowest,
+       g.batches_waiting, g.records_waiting, g.batches_begun, g.last_batch, g.last_committed_at, g.max_event_time,
+       round(extract(epoch FROM g.freshness)::numeric, 1) AS freshness_seconds, g.idle, g.holds_watermark, g.incarnation,
+       (SELECT r.state FROM onlyonce.long_runs r WHERE r.instance = g.instance) AS long_run,
+       CAST(NULL AS bigint) AS backlog_bytes, CASE WHEN NOT starts_with(g.stage, 'receive') THEN g.records_waiting END AS backlog_records,
+       CASE WHEN NOT starts_with(g.stage, 'receive') AND g.system_lag > interval '0' THEN clock_timestamp() - g.system_lag END AS oldest_unread_at,
+       round(extract(epoch FROM g.freshness + d.watermark_delay)::numeric, 1) AS watermark_lag_seconds
+FROM onlyonce.lag g
+LEFT JOIN LATERAL (
+    SELECT (x.parts->'outputs'->g.stage->>'watermark_delay')::interval AS watermark_delay FROM onlyonce.declarations x
+    WHERE (x.instance, x.query) = (g.instance, g.stage) ORDER BY x.first_seen_at DESC LIMIT 1) d ON true
+ORDER BY g.instance, g.stage = 'receive' DESC, starts_with(g.stage, 'receive/') DESC, g.stage
+
+-- taken_in --
+-- Up to which batch of its manifest each pipeline has committed its input, and how fast its last batches read.
+SELECT instance, batch_no, committed_at, records_per_second FROM onlyonce.taken_in WHERE instance = pipeline ORDER BY instance
+
+-- backlog --
+-- What sources answered when they were last asked, with the last answers that are too old.
+SELECT pipeline, stage, is_current, answered, backlog_bytes, backlog_records,
+       extract(epoch FROM oldest_unread_age)::float AS waiting_seconds, why_unknown
+FROM onlyonce.backlog ORDER BY pipeline, stage
 
 -- run_outputs --
 -- What a run has committed to each output's sink, by the log: its last batch with rows, and all rows. An at-least-once batch

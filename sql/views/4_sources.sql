@@ -152,3 +152,49 @@ COMMENT ON COLUMN onlyonce.subscriptions.unacknowledged IS 'messages that are pu
 COMMENT ON COLUMN onlyonce.subscriptions.oldest_pulled_at IS 'when the oldest of them was pulled';
 COMMENT ON COLUMN onlyonce.subscriptions.holds_from IS 'while they are there no record id first seen from then on is collected';
 COMMENT ON COLUMN onlyonce.subscriptions.lapses_at IS 'when the subscription itself will have thrown the last of them away';
+
+CREATE OR REPLACE VIEW onlyonce.taken_in AS
+SELECT p.pipeline, last.instance, last.batch_no, last.committed_at, rate.records / nullif(rate.seconds, 0) AS records_per_second
+FROM (
+    SELECT DISTINCT ON (l.instance) l.instance, l.incarnation, b.batch_no, b.committed_at FROM onlyonce_private.incarnations l
+    CROSS JOIN LATERAL (
+        SELECT (x.source_to->>'batch_no')::bigint AS batch_no, x.committed_at FROM onlyonce_private.batches x
+        WHERE x.incarnation = l.incarnation AND x.state = 'committed' ORDER BY x.batch_id DESC LIMIT 1) b
+    WHERE l.query = 'receive' ORDER BY l.instance, l.ordinal DESC) last
+JOIN onlyonce_private.pipelines p USING (instance)
+CROSS JOIN LATERAL (
+    SELECT sum(x.read)::float AS records, sum(extract(epoch FROM x.committed_at - x.begun_at))::float AS seconds
+    FROM (SELECT b.read, b.begun_at, b.committed_at FROM onlyonce_private.batches b
+          WHERE b.incarnation = last.incarnation AND b.state = 'committed' ORDER BY b.batch_id DESC LIMIT 20) x) rate;
+COMMENT ON VIEW onlyonce.taken_in IS 'Up to which batch of its manifest each pipeline and bounded run has committed its input, and how fast its last batches read.';
+COMMENT ON COLUMN onlyonce.taken_in.pipeline IS 'the declared pipeline';
+COMMENT ON COLUMN onlyonce.taken_in.instance IS 'the pipeline on its stream, or one bounded run of it';
+COMMENT ON COLUMN onlyonce.taken_in.batch_no IS 'the number of the last committed batch in the manifest of the source; of several sources in their common order';
+COMMENT ON COLUMN onlyonce.taken_in.committed_at IS 'when that batch was committed';
+COMMENT ON COLUMN onlyonce.taken_in.records_per_second IS 'records in a second of the last 20 batches, from the begin of each to its commit';
+
+CREATE OR REPLACE VIEW onlyonce.backlog AS
+SELECT a.pipeline, nullif(a.source, '') AS source, CASE WHEN a.source = '' THEN 'receive' ELSE 'receive/' || a.source END AS stage,
+       a.asked_at, now.is_current, a.answered,
+       CASE WHEN now.is_current THEN a.bytes END AS backlog_bytes, CASE WHEN now.is_current THEN a.records END AS backlog_records,
+       CASE WHEN now.is_current THEN a.oldest_unread_at END AS oldest_unread_at,
+       CASE WHEN now.is_current THEN clock_timestamp() - a.oldest_unread_at END AS oldest_unread_age,
+       CASE WHEN now.is_current AND a.records = 0 THEN interval '0'
+            WHEN now.is_current AND t.records_per_second > 0 THEN a.records / t.records_per_second * interval '1 second' END AS catch_up,
+       CASE WHEN now.is_current THEN a.detail END AS detail, a.why_unknown
+FROM onlyonce_private.source_answers a LEFT JOIN onlyonce.taken_in t ON t.instance = a.pipeline
+CROSS JOIN LATERAL (SELECT a.asked_at >= clock_timestamp() - 3 * a.asked_every AS is_current) now;
+COMMENT ON VIEW onlyonce.backlog IS 'What each source said that no committed batch has read, when the DAG onlyonce_ask_sources asked it last. onlyonce lag asks now.';
+COMMENT ON COLUMN onlyonce.backlog.pipeline IS 'the declared pipeline';
+COMMENT ON COLUMN onlyonce.backlog.source IS 'one of several sources; NULL: the pipeline has one';
+COMMENT ON COLUMN onlyonce.backlog.stage IS 'receive, or receive/source, as in the view lag';
+COMMENT ON COLUMN onlyonce.backlog.asked_at IS 'when it was asked';
+COMMENT ON COLUMN onlyonce.backlog.is_current IS 'whether the answer is not older than three intervals; the values of an older one are NULL';
+COMMENT ON COLUMN onlyonce.backlog.answered IS 'whether it answered; if not, no value is known';
+COMMENT ON COLUMN onlyonce.backlog.backlog_bytes IS 'bytes that are not read; NULL: not known';
+COMMENT ON COLUMN onlyonce.backlog.backlog_records IS 'records that are not read; NULL: not known, as of files that no run has listed';
+COMMENT ON COLUMN onlyonce.backlog.oldest_unread_at IS 'when the oldest of them came, by the source';
+COMMENT ON COLUMN onlyonce.backlog.oldest_unread_age IS 'the age of it';
+COMMENT ON COLUMN onlyonce.backlog.catch_up IS 'how long these records take at the rate of the last 20 batches';
+COMMENT ON COLUMN onlyonce.backlog.detail IS 'how they are divided: files, versions of a table, or by partition of a topic records and seconds';
+COMMENT ON COLUMN onlyonce.backlog.why_unknown IS 'why it did not answer, or why a value is not known';

@@ -46,6 +46,7 @@ IDS = {
     "onlyonce_catalog_gc",
     "onlyonce_finalize_files",
     "onlyonce_compact_tables",
+    "onlyonce_ask_sources",
 }
 SALES = [{"sale": n, "shop": f"s{n % 3}", "at": f"2026-03-01T{n // 10:02d}:30:00Z", "cents": n} for n in range(60)]
 

@@ -59,7 +59,7 @@ def test_dag_files_import_neither_spark_nor_a_database() -> None:
 def test_there_is_a_dag_for_each_pipeline(bag: DagBag) -> None:
     assert bag.import_errors == {}
     assert set(bag.dags) == {
-        "onlyonce_audit", "onlyonce_catalog_gc", "onlyonce_finalize_files", "onlyonce_compact_tables", "flights_stream", "user_counts_stream", "flights_backfill", "user_counts_backfill"
+        "onlyonce_audit", "onlyonce_catalog_gc", "onlyonce_finalize_files", "onlyonce_compact_tables", "onlyonce_ask_sources", "flights_stream", "user_counts_stream", "flights_backfill", "user_counts_backfill"
     }  # fmt: skip
 
 
@@ -168,6 +168,7 @@ def test_a_broken_file_is_an_import_error_and_the_others_go_on(monkeypatch: pyte
         "onlyonce_catalog_gc",
         "onlyonce_finalize_files",
         "onlyonce_compact_tables",
+        "onlyonce_ask_sources",
         "mine_stream",
     }
     [message] = bag.import_errors.values()
@@ -227,7 +228,7 @@ def test_three_lines_make_the_dags_of_a_teams_own_project(team: Path) -> None:
 
     assert bag.import_errors == {}
     assert set(bag.dags) == {
-        "mine_stream", "onlyonce_audit", "onlyonce_catalog_gc", "onlyonce_finalize_files", "onlyonce_compact_tables"
+        "mine_stream", "onlyonce_audit", "onlyonce_catalog_gc", "onlyonce_finalize_files", "onlyonce_compact_tables", "onlyonce_ask_sources"
     }  # fmt: skip
     drain = bag.dags["mine_stream"].get_task("run")
     assert drain.declarations.variables() == {"ONLYONCE_PIPELINES": "my_project.pipelines"}

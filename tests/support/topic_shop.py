@@ -22,6 +22,7 @@ TOPIC = Kafka(
     topic=os.environ.get("SHOP_TOPIC", "shop"),
     servers=os.environ.get("SHOP_SERVERS", "localhost:9092"),
     max_offsets_a_batch=int(os.environ.get("SHOP_OFFSETS", "100")),
+    consumer_group=os.environ.get("SHOP_GROUP"),
     on_loss="skip" if os.environ.get("SHOP_ON_LOSS") == "skip" else "stop",
     **_options,
 )

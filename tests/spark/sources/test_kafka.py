@@ -20,7 +20,7 @@ from onlyonce.receive import batch_files
 from onlyonce.records import trace as tracing
 from onlyonce.sources.record_id import asked
 from tests.support import shop_oracle
-from tests.support.broker import CLEANABLE, Broker
+from tests.support.broker import CLEANABLE, PATIENCE, Broker
 from tests.support.check_shop import check
 from tests.support.platform import Platform, multiset
 from tests.support.topics import Shop, ids
@@ -273,3 +273,34 @@ def test_by_a_column_the_results_are_those_of_files(
     platform.run("shop", "--close")
 
     check(platform, shop.batches(platform))
+
+
+def committed_to_group(broker: Broker, group: str) -> dict[int, int]:
+    """The offsets of a consumer group by partition, as Kafka's own tools show them."""
+    from confluent_kafka import ConsumerGroupTopicPartitions
+
+    found = broker.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(PATIENCE)
+    return {place.partition: place.offset for place in found.topic_partitions}
+
+
+def test_offsets_are_committed_to_declared_group(
+    new_platform: Callable[..., Platform], spark: object, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With each committed batch of the stream, and not by a bounded run, which reads all of it again."""
+    platform = new_platform(SHOP)
+    shop = Shop(broker, broker.topic("shop", partitions=2))
+    group = shop.topic
+    shop.name(platform, monkeypatch, SHOP_BY="place", SHOP_GROUP=group)
+    assert committed_to_group(broker, group) == {}  # this makes the broker's own topic of groups, which takes seconds
+    shop.send(0, *(sale(number) for number in range(5)))
+    shop.send(1, *(sale(number) for number in range(5, 8)))
+
+    platform.run("shop")
+    first = committed_to_group(broker, group)
+    shop.send(1, sale(8))
+    platform.run("shop", "--bounded")
+    bounded = committed_to_group(broker, group)
+    platform.run("shop")
+
+    assert first == bounded == {0: 5, 1: 3}
+    assert committed_to_group(broker, group) == {0: 5, 1: 4}

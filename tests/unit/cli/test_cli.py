@@ -263,6 +263,12 @@ def test_each_command_acts_or_looks_by_one_convention() -> None:
     assert {name for name, has in flags.items() if has & others} == set()
 
 
+def asks_no_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows of the log are shown as they are."""
+    monkeypatch.setattr("onlyonce.operate.unread.with_backlog", lambda rows, *_: rows)
+    monkeypatch.setattr("onlyonce.operate.unread.of_pipelines", lambda rows, *_: rows)
+
+
 @pytest.mark.parametrize(
     ("command", "column"), [("status", "pipeline"), ("lag", "pipeline"), ("incarnations", "incarnation")]
 )
@@ -275,6 +281,7 @@ def test_status_shows_only_the_pipelines_of_a_given_file(
     names = ["mine", "mine@1", "yours"]
     rows = [{column: name if column == "pipeline" else f"{name}/receive/1"} for name in names]
     answers(monkeypatch, rows)
+    asks_no_source(monkeypatch)
     monkeypatch.setattr(work, "read", lambda _: rows)
 
     shown = json.loads(runner.invoke(app, [*command.split(), "--json", "--pipelines", str(file)]).stdout)
@@ -408,6 +415,7 @@ def test_rows_as_json_keep_their_types(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_rows_as_a_table_group_counts_and_leave_ids_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     answers(monkeypatch, [{"batch": 1234, "kept": 5678, "conserved": True, "late": None, "[raw]": "[b]x"}])
+    asks_no_source(monkeypatch)
 
     shown = runner.invoke(app, ["status"]).stdout
 

@@ -22,7 +22,7 @@ from tests.support.platform import ROOT
 NO_COLUMNS = ("OO_PREFIX", "OO_BYTES")
 BASELINE = ROOT / "sql" / "migrations"
 COLUMNS = Path(__file__).with_name("stored_columns.txt")
-DIGEST = "c13e1dd2d081fd21"
+DIGEST = "5d3a635ae787eef3"
 TABLE = re.compile(r"^CREATE TABLE (?:IF NOT EXISTS )?([\w.`]+) \((.*?)^\)", re.MULTILINE | re.DOTALL)
 COLUMN = re.compile(r"^ {4}`?([a-z_]+)`? +[a-zA-Z]", re.MULTILINE)
 

@@ -38,6 +38,7 @@ KNOWN: dict[str, set[str]] = {
         "operate/erase_inputs",
         "sources/discovery",
         "sources/avro_files",
+        "sources/backlog",
         "sources/folders",
         "sources/growing",
         "sources/listing",

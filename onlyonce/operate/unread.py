@@ -1,0 +1,137 @@
+"""Show how far each stage is behind, with what its sources have that was never read: for lag, status and the doctor.
+
+The log knows what was registered and committed. The sources themselves are asked for the rest (`sources.backlog`), so
+unread input shows whether or not a driver runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from onlyonce.api.pipeline import Pipeline
+from onlyonce.core import backlog
+from onlyonce.core.backlog import Backlog
+from onlyonce.core.stored_names import BATCH_NO
+from onlyonce.core.stuck import UnreadInput
+from onlyonce.sources.backlog import ASKER
+
+Row = dict[str, Any]
+NOT_DECLARED = "no declaration of this pipeline is loaded, so its source can't be asked"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one source of a pipeline answered, when, and at which rate the pipeline's last batches read."""
+
+    pipeline: str
+    source: str | None
+    asked_at: datetime
+    backlog: Backlog
+    records_per_second: float | None = None
+    committed_at: datetime | None = None
+
+    @property
+    def stage(self) -> str:
+        """Return the stage that reads the source, as the view `lag` names it."""
+        return f"receive/{self.source}" if self.source else "receive"
+
+    def row(self) -> Row:
+        """Return the answer as columns of a stage."""
+        found = self.backlog
+        return {
+            "backlog_bytes": found.bytes,
+            "backlog_records": found.records,
+            "oldest_unread_at": found.oldest,
+            "catch_up_seconds": backlog.catch_up_seconds(found.records, self.records_per_second),
+            "asked_at": self.asked_at,
+            "source_answered": not found.failed,
+            "backlog_detail": dict(found.detail) or None,
+            "backlog_unknown": found.why,
+        }
+
+
+def ask(pipelines: Iterable[Pipeline], taken_in: Sequence[Mapping[str, Any]]) -> list[Answer]:
+    """Ask the sources of some pipelines, all at once. `taken_in`: the rows of the query of that name."""
+    known = {row["instance"]: row for row in taken_in}
+    answers = ASKER.ask(pipelines, {name: row[BATCH_NO] for name, row in known.items()})
+    return [
+        Answer(name, source, asked_at, answer, *(known[name][part] for part in ("records_per_second", "committed_at")))
+        if name in known
+        else Answer(name, source, asked_at, answer)
+        for (name, source), (asked_at, answer) in answers.items()
+    ]
+
+
+def waiting(answers: Iterable[Answer], bound_seconds: float) -> list[UnreadInput]:
+    """Return the sources with unread input for the doctor, and the sources of earlier runs that did not answer."""
+    found = []
+    for one in answers:
+        told, now = one.backlog, one.asked_at
+        since = told.oldest or one.committed_at
+        age = max((now - since).total_seconds(), 0) if since else float("inf")
+        if told.failed and one.committed_at is not None:
+            found.append(UnreadInput(one.pipeline, one.stage, "", age, bound_seconds, told.why))
+        elif told.waits:
+            found.append(UnreadInput(one.pipeline, one.stage, told.amount(), age, bound_seconds))
+    return found
+
+
+def with_backlog(
+    stages: Sequence[Row], taken_in: Sequence[Mapping[str, Any]], pipelines: Mapping[str, Pipeline]
+) -> list[Row]:
+    """Return the rows of the query `lag` with what the sources answer; also for pipelines that no run has read."""
+    rows, answers = list(stages), by_stage(ask(pipelines.values(), taken_in))
+    empty = dict.fromkeys(Answer("", None, datetime.max, Backlog()).row())
+    columns = list(rows[0]) if rows else ["pipeline", "stage"]
+    there = {(row["pipeline"], row["stage"]) for row in rows}
+    rows += [
+        dict.fromkeys(columns) | {"pipeline": name, "stage": stage}
+        for name, stage in answers
+        if (name, stage) not in there
+    ]
+    return [
+        {**empty, **row, **_of_stage(row, answers, pipelines)}
+        for row in sorted(rows, key=lambda row: (row["pipeline"], row["stage"] != "receive"))
+    ]
+
+
+def of_pipelines(
+    runs: Sequence[Row], taken_in: Sequence[Mapping[str, Any]], pipelines: Mapping[str, Pipeline]
+) -> list[Row]:
+    """Return the rows of the query `status` with the unread input of each pipeline, also of one that has not run."""
+    answers = by_stage(ask(pipelines.values(), taken_in))
+    shown = ("backlog_bytes", "backlog_records", "oldest_unread_at", "source_answered")
+    there = {row["pipeline"] for row in runs}
+    columns = list(runs[0]) if runs else ["pipeline", "state"]
+    new = [dict.fromkeys(columns) | {"pipeline": name, "state": "new"} for name in pipelines if name not in there]
+    unknown = dict.fromkeys(shown)
+    found = [
+        {**row, **unknown, **{name: answers.get((row["pipeline"], "receive"), unknown)[name] for name in shown}}
+        for row in [*runs, *new]
+    ]
+    return sorted(found, key=lambda row: str(row["pipeline"]))
+
+
+def by_stage(answers: Iterable[Answer]) -> dict[tuple[str, str], Row]:
+    """Return the columns of each stage that reads a source, and of `receive` as a whole if it has several."""
+    found: dict[tuple[str, str], Row] = {}
+    several: dict[str, list[Answer]] = {}
+    for one in answers:
+        found[one.pipeline, one.stage] = one.row()
+        if one.source:
+            several.setdefault(one.pipeline, []).append(one)
+    for name, parts in several.items():
+        whole = backlog.together(part.backlog for part in parts)
+        first = min(part.asked_at for part in parts)
+        found[name, "receive"] = Answer(name, None, first, whole, parts[0].records_per_second).row()
+    return found
+
+
+def _of_stage(row: Row, answers: Mapping[tuple[str, str], Row], pipelines: Mapping[str, Pipeline]) -> Mapping[str, Any]:
+    if (row["pipeline"], row["stage"]) in answers:
+        return answers[row["pipeline"], row["stage"]]
+    undeclared = row["stage"] == "receive" and "@" not in row["pipeline"] and row["pipeline"] not in pipelines
+    return {"backlog_unknown": NOT_DECLARED} if undeclared else {}

@@ -1,0 +1,233 @@
+"""Ask sources how much input no committed batch has read. Without a Spark session, and whether or not a driver runs.
+
+A source has unread input in two places: input that no run has registered, which the source itself knows, and input
+that is registered in the manifest and not yet committed.
+
+A request takes PATIENCE_SECONDS at most: after that the answer is that the source did not answer. Its thread goes on,
+and no second request to the same source begins before it ends. An answer is kept for KEPT_SECONDS.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from onlyonce import settings
+from onlyonce.api import pipeline as api_pipeline
+from onlyonce.api.pipeline import Custom, DeltaSource, Growing, Kafka, Pipeline, PubSub
+from onlyonce.api.sources import before_start
+from onlyonce.core import backlog, stored_names
+from onlyonce.core.backlog import Backlog
+from onlyonce.core.errors import OnlyonceError, Refused
+from onlyonce.core.locations import Location, Url, is_url, location, on_disk
+from onlyonce.core.stored_names import BATCH_NO
+from onlyonce.sources import (
+    backlog_topic,
+    custom,
+    delta_log,
+    discovery,
+    growing,
+    listing,
+    manifest,
+    record_id,
+    source_files,
+)
+from onlyonce.sources.discovery import Inbox, Registered
+from onlyonce.tables import opening
+
+PATIENCE_SECONDS = 2.0
+KEPT_SECONDS = 15.0
+NO_COUNT = "Pub/Sub says only to Google's monitoring how many messages wait (num_undelivered_messages)"
+NO_METHOD = "the reader has no method backlog(read): bytes and the age of the oldest record are not known"
+Key = tuple[str, str | None]
+"""A pipeline, and which of its several sources; None if it has one."""
+
+
+@dataclass
+class _Request:
+    taken_in: int | None
+    asked_at: datetime
+    began: float
+    thread: threading.Thread | None = None
+    answer: Backlog | None = None
+
+    def is_kept(self, taken_in: int | None) -> bool:
+        """Return whether this request stands for one that would begin now."""
+        if self.thread is not None and self.thread.is_alive():
+            return True
+        return self.taken_in == taken_in and time.monotonic() - self.began < KEPT_SECONDS
+
+
+@dataclass
+class Asker:
+    """Asks sources, all at once, and keeps their answers. A process has one (`ASKER`)."""
+
+    requests: dict[Key, _Request] = field(default_factory=dict)
+    readings: manifest.Readings = field(default_factory=dict)
+    turn: threading.Lock = field(default_factory=threading.Lock)
+
+    def ask(
+        self, pipelines: Iterable[Pipeline], taken_in: Mapping[str, int | None]
+    ) -> dict[Key, tuple[datetime, Backlog]]:
+        """Return when each source of some pipelines was asked, and its answer.
+
+        `taken_in`: the number of the last batch that each pipeline has committed, in its manifest (`last_taken_in`).
+        """
+        with self.turn:
+            asked = {
+                (view.name, view.part.name if view.part else None): self._request(view, taken_in.get(view.name))
+                for pipeline in pipelines
+                for view in api_pipeline.each_input(pipeline)
+            }
+        return {key: (one.asked_at, _waited_for(one)) for key, one in asked.items()}
+
+    def _request(self, view: Pipeline, taken_in: int | None) -> _Request:
+        key = (view.name, view.part.name if view.part else None)
+        if (last := self.requests.get(key)) is not None and last.is_kept(taken_in):
+            return last
+        made = _Request(taken_in, datetime.now(UTC), time.monotonic())
+
+        def work() -> None:
+            made.answer = _answered(view, taken_in, self.readings)
+
+        # A daemon: a process does not wait at its end for a source that does not answer.
+        made.thread = threading.Thread(target=work, name=f"backlog-{view.name}", daemon=True)
+        made.thread.start()
+        self.requests[key] = made
+        return made
+
+
+ASKER = Asker()
+
+
+def _waited_for(request: _Request) -> Backlog:
+    if request.thread is not None:
+        request.thread.join(max(0.0, request.began + PATIENCE_SECONDS - time.monotonic()))
+    return request.answer or backlog.no_answer(f"no answer within {PATIENCE_SECONDS:g} s")
+
+
+def _answered(view: Pipeline, taken_in: int | None, readings: manifest.Readings) -> Backlog:
+    try:
+        return unread(view, _of_source(view, taken_in), readings)
+    except OnlyonceError as error:
+        return backlog.no_answer(error.what)
+    except Exception as error:
+        # The text of an error of the user's class may repeat values of a record.
+        text = "" if isinstance(view.source, Custom) else f": {(str(error).splitlines() or [''])[0][:200]}"
+        return backlog.no_answer(f"{type(error).__name__}{text}")
+
+
+def _of_source(view: Pipeline, taken_in: int | None) -> int | None:
+    """Return the number of the source's own last batch that is committed, given the number of the last turn."""
+    if view.part is None or taken_in is None:
+        return taken_in
+    source_batches = settings.data_location(view.name) / stored_names.SOURCE_BATCHES_MANIFEST
+    found = (
+        opening.table(source_batches)
+        .to_pyarrow_table(columns=["known"], filters=[(BATCH_NO, "=", taken_in)])
+        .to_pylist()
+    )
+    known: dict[str, int] = json.loads(found[0]["known"]) if found else {}
+    return known.get(view.part.name)
+
+
+def unread(view: Pipeline, taken_in: int | None, readings: manifest.Readings) -> Backlog:
+    """Return what one source has and no committed batch has read. Raise what its store or server raises."""
+    if isinstance(view.source, Kafka):
+        return backlog_topic.unread(view, taken_in, readings, PATIENCE_SECONDS)
+    inbox = source_files.inbox_of(view, view.name, None)
+    there, registered = Registered({}, {}), Backlog()
+    if opening.any_in(inbox.table):
+        there = manifest.reading_of(readings, inbox.table, lambda: discovery.reading(inbox.table, view)).look()
+        registered = Backlog() if isinstance(view.source, Custom) else _registered(inbox, taken_in)
+    if isinstance(view.source, Custom):
+        return _of_reader(view.source, inbox, there, taken_in)
+    if isinstance(view.source, DeltaSource):
+        at = _place_of_table(view.source, there)
+        return backlog.together([registered, delta_log.unread_versions(view, at, there.of_table)])
+    return backlog.together([registered, _in_inbox(inbox, there)])
+
+
+def _registered(inbox: Inbox, taken_in: int | None) -> Backlog:
+    columns = ["size", "modified_ns", "lines", "refusal"]
+    if of_ranges := discovery.in_ranges(inbox.pipeline):
+        columns += ["begins", "ends"]
+    rows = manifest.after(inbox.table, taken_in, columns).to_pylist()
+    return backlog.of_files(
+        (
+            (row["ends"] - row["begins"] or row["size"]) if of_ranges else row["size"],
+            row["modified_ns"],
+            1 if row["refusal"] else row["lines"],
+        )
+        for row in rows
+    )
+
+
+def _place_of_table(source: DeltaSource, there: Registered) -> Location:
+    if source.path is not None:
+        return delta_log.log_location(source)
+    if there.of_table.at is None:
+        raise Refused(f"only Spark's catalog knows where {source.table} is, until a run has read it")
+    return location(there.of_table.at) if is_url(there.of_table.at) else Path(there.of_table.at)
+
+
+def _in_inbox(inbox: Inbox, there: Registered) -> Backlog:
+    source = inbox.pipeline.source
+    if isinstance(inbox.folder, Path) and not inbox.folder.is_dir():
+        if there.empty and (source.inbox is None or isinstance(source, PubSub)):
+            return _as_told(source, Backlog())
+        raise Refused(f"the inbox of {inbox.pipeline.name}, {inbox.folder}, is not a folder")
+    # Raises Refused if only a person knows whether the inbox was moved.
+    named = record_id.named_inbox(inbox.pipeline.name, str(inbox.folder), there.roots, inbox.moved)
+    found = _unlisted(inbox, there, named)
+    if not isinstance(source, DeltaSource) and discovery.undecided(inbox, there):
+        found = (one for one in found if not before_start(source.start, one[1]))
+    # No run has counted their records, and to count them would be to read them.
+    return _as_told(source, backlog.of_files((size, modified_ns, None) for size, modified_ns in found))
+
+
+def _unlisted(inbox: Inbox, there: Registered, named: str) -> Iterator[tuple[int, int]]:
+    source = inbox.pipeline.source
+    if isinstance(inbox.folder, Url):
+        for entry, _ in listing.unlisted_objects(inbox.folder, named, there.objects, inbox.folders):
+            yield entry.bytes, round(entry.modified * 1_000_000_000)
+    elif isinstance(source, Growing):
+        yield from growing.unread(
+            on_disk(inbox.folder),
+            there.known,
+            with_compressed=source.compressed,
+            links=source.links,
+            folders=inbox.folders,
+        )
+    else:
+        known = discovery.known_marks(inbox, there)
+        for one in listing.unlisted(on_disk(inbox.folder), known, source.links, inbox.folders):
+            yield one.size, one.modified_ns
+
+
+def _as_told(source: Any, pulled: Backlog) -> Backlog:
+    """Return the answer of a subscription: its messages outside the inbox can't be counted."""
+    if not isinstance(source, PubSub):
+        return pulled
+    return Backlog(None, None, pulled.oldest, {f"pulled_{name}": n for name, n in pulled.detail.items()}, NO_COUNT)
+
+
+def _of_reader(source: Custom, inbox: Inbox, there: Registered, taken_in: int | None) -> Backlog:
+    if discovery.undecided(inbox, there):
+        return Backlog()  # it starts at 'latest', so all that is there now is before its start
+    read = {part: one.ends for part, one in there.known.items()}
+    if not there.empty:
+        for row in manifest.after(inbox.table, taken_in, ["path", "begins"]).to_pylist():
+            read[row["path"]] = min(read[row["path"]], row["begins"])
+    reader = custom.factory(source)()
+    if not hasattr(reader, "backlog"):
+        records = sum(max(end - read.get(part, 0), 0) for part, end in custom.ends(source).items())
+        return Backlog(records, None if records else 0, why=NO_METHOD if records else None)
+    told: Mapping[str, Any] = reader.backlog(read)
+    return Backlog(told.get("records"), told.get("bytes"), told.get("oldest"))

@@ -1,0 +1,160 @@
+"""`onlyonce lag` asks the sources themselves: input that no run has read shows while no driver runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import structlog
+
+from onlyonce.cli import operate
+from onlyonce.core import backlog as model
+from onlyonce.database.connect import Database
+from onlyonce.database.migrate import migrate
+from onlyonce.operate import alerts, ask_sources, doctor, metrics
+from onlyonce.sources import backlog
+from tests.support.platform import Platform
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def five_files(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> Platform:
+    """A platform whose pipeline has never run, and five files in its inbox, each an hour older than the next."""
+    monkeypatch.setattr("onlyonce.operate.unread.ASKER", backlog.Asker())
+    migrate(platform.environment["ONLYONCE_DATABASE_URL"])
+    for number in range(5):
+        put(platform, f"{number}.jsonl", NOON + timedelta(hours=number))
+    return platform
+
+
+def put(platform: Platform, name: str, changed_at: datetime) -> None:
+    """Put a file of one record, 30 bytes, that was last changed at a time."""
+    path = platform.put("shop", name, ["x" * 29])
+    os.utime(path, (changed_at.timestamp(),) * 2)
+
+
+def told(capsys: pytest.CaptureFixture[str], stage: str = "receive") -> dict[str, Any]:
+    """The row of a stage of the shop, as a script reads it."""
+    operate.lag(as_json=True)
+    rows = json.loads(capsys.readouterr().out)
+    [row] = [row for row in rows if (row["pipeline"], row["stage"]) == ("shop", stage)]
+    return dict(row)
+
+
+def test_files_that_no_run_has_read_wait(five_files: Platform, capsys: pytest.CaptureFixture[str]) -> None:
+    """With their bytes and the time of the oldest. No run has counted their records: null, not 0."""
+    row = told(capsys)
+
+    assert (row["backlog_bytes"], row["backlog_records"], row["source_answered"]) == (150, None, True)
+    assert datetime.fromisoformat(row["oldest_unread_at"]) == NOON
+    assert row["backlog_detail"] == {"files": 5}
+
+
+def test_source_without_answer_is_no_zero(
+    five_files: Platform, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that hangs is waited for once and for so long; its answer is the next one, if it comes."""
+    monkeypatch.setattr(backlog, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(backlog, "ASKER", asker := backlog.Asker())
+    monkeypatch.setattr("onlyonce.operate.unread.ASKER", asker)
+    may_end, begun = threading.Event(), list[int]()
+    whole = backlog.unread
+
+    def slow(*of: Any) -> model.Backlog:
+        begun.append(1)
+        assert may_end.wait(60)
+        return whole(*of)
+
+    monkeypatch.setattr(backlog, "unread", slow)
+    rows = [told(capsys), told(capsys)]
+    may_end.set()
+    [request] = asker.requests.values()
+    assert request.thread is not None
+    request.thread.join(60)
+    late = told(capsys)
+
+    for row in rows:
+        assert (row["source_answered"], row["backlog_bytes"], row["backlog_records"]) == (False, None, None)
+        assert row["backlog_unknown"] == "no answer within 0.01 s"
+    assert (late["source_answered"], late["backlog_bytes"], len(begun)) == (True, 150, 1)
+
+
+def test_answer_is_kept_for_seconds(
+    five_files: Platform, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page that is loaded again and again asks a source once in that time."""
+    first = told(capsys)
+    put(five_files, "5.jsonl", NOON)
+    kept = told(capsys)
+    monkeypatch.setattr(backlog, "KEPT_SECONDS", 0)
+    fresh = told(capsys)
+
+    assert [row["backlog_bytes"] for row in (first, kept, fresh)] == [150, 150, 180]
+    assert first["asked_at"] == kept["asked_at"] < fresh["asked_at"]
+
+
+def test_doctor_finds_unread_input_without_driver(five_files: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once the oldest waits longer than the bound. A source that does not know the age counts from the last commit."""
+    monkeypatch.setattr(doctor, "SECOND_LOOK_SECONDS", 0.0)
+    [found] = doctor.main(["--grace=0"]).tables["findings"]
+    five_files.give(monkeypatch, ONLYONCE_ALERT_LAG_MINUTES=str(60 * 24 * 365 * 10))
+    patient = doctor.main(["--grace=0"]).tables["findings"]
+    structlog.reset_defaults()
+
+    assert (found["finding"], found["where"]) == ("unread input", "shop/receive")
+    assert found["what"].startswith("5 files, 150 bytes of the source of shop/receive are unread, the oldest for ")
+    assert found["repair"].startswith("onlyonce run shop")
+    assert patient == []
+
+
+def test_status_shows_unread_input(five_files: Platform, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also of a pipeline that has not run."""
+    operate.status(as_json=True)
+
+    [row] = json.loads(capsys.readouterr().out)
+    assert (row["pipeline"], row["state"], row["backlog_bytes"], row["backlog_records"]) == ("shop", "new", 150, None)
+
+
+@pytest.fixture
+def stored(five_files: Platform) -> Platform:
+    """The platform, once its sources were asked for alerts and metrics."""
+    ask_sources.main([])
+    return five_files
+
+
+def views(platform: Platform) -> dict[str, Any]:
+    """What each way to look shows of the unread input of the shop."""
+    [row] = platform.sql("SELECT backlog_bytes, backlog_records, oldest_unread_at FROM onlyonce.backlog").to_dict(
+        "records"
+    )
+    figures = metrics.table(metrics.Figures(Database(platform.environment["ONLYONCE_READER_URL"], "test")))
+    named = {row["metric"]: row["value"] for row in figures if row["metric"].startswith("onlyonce_backlog")}
+    raised = [row["kind"] for row in alerts.main([]).tables["alerts"]]
+    return {"bytes": row["backlog_bytes"], "metrics": named.keys(), "alerts": raised}
+
+
+def test_stored_answer_reaches_views_metrics_and_alerts(stored: Platform) -> None:
+    """Until it is older than three intervals: then it is null everywhere, and never the old number."""
+    fresh = views(stored)
+    stored.sql("UPDATE onlyonce_private.source_answers SET asked_at = asked_at - 3 * asked_every RETURNING 1")
+    old = views(stored)
+
+    size, age, answered = (f"onlyonce_backlog_{name}" for name in ("size_bytes", "age_seconds", "answered"))
+    assert fresh == {"bytes": 150, "metrics": {size, age, answered}, "alerts": ["unread input"]}
+    assert old == {"bytes": None, "metrics": set(), "alerts": []}
+
+
+def test_failed_request_replaces_the_numbers(stored: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are not known to be right any more."""
+    monkeypatch.setattr("onlyonce.operate.unread.ASKER", backlog.Asker())
+    monkeypatch.setattr(backlog, "unread", lambda *_: (_ for _ in ()).throw(OSError("the mount is stale")))
+    report = ask_sources.main([])
+    now = views(stored)
+
+    assert report.facts["without an answer"] == 1
+    assert now == {"bytes": None, "metrics": {"onlyonce_backlog_answered"}, "alerts": ["source away"]}
