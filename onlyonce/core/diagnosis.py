@@ -478,7 +478,7 @@ QUARTER, AS_USUAL = timedelta(minutes=15).total_seconds(), 10
 
 
 def without_progress(queries: Iterable[LiveQuery], batches: Iterable[BegunBatch]) -> Iterator[BegunBatch]:
-    """Yield the begun batches whose driver is at work, and of which nothing was committed for too long.
+    """Yield the begun batches whose driver is at work and has committed nothing of them for too long.
 
     Too long is ten times what the incarnation's last batches took, and a quarter of an hour at least; an hour if there
     was no earlier batch.

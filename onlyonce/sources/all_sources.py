@@ -188,7 +188,7 @@ class Taken:
         return found
 
     def committed(self) -> None:
-        """Tell systems outside that the batch is committed."""
+        """Report the committed batch to systems outside."""
         if self.cut is not None:
             self.cut.committed()
 
@@ -227,7 +227,7 @@ class Cut(Protocol):
         """Return the batch's lines, and a function that maps the number of judged records to the number expected."""
 
     def committed(self) -> None:
-        """Tell systems outside that the batch is committed, if the declaration asks for it. Raise nothing."""
+        """Report the committed batch to systems outside, if the declaration asks for it. Raise nothing."""
 
 
 class Source(Protocol):
@@ -366,7 +366,7 @@ class _Listed:
         )
 
     def committed(self) -> None:
-        """Do nothing: files have no consumers to tell."""
+        """Do nothing: files have no consumers to inform."""
 
     def unreadable(self) -> dict[str, Any]:
         return source_files.unreadable(self.pipeline, self.found.files)

@@ -128,11 +128,8 @@ def _of_source(view: Pipeline, taken_in: int | None) -> int | None:
     if view.part is None or taken_in is None:
         return taken_in
     source_batches = settings.data_location(view.name) / stored_names.SOURCE_BATCHES_MANIFEST
-    found = (
-        opening.table(source_batches)
-        .to_pyarrow_table(columns=["known"], filters=[(BATCH_NO, "=", taken_in)])
-        .to_pylist()
-    )
+    table = opening.table(source_batches)
+    found = table.to_pyarrow_table(columns=["known"], filters=[(BATCH_NO, "=", taken_in)]).to_pylist()
     known: dict[str, int] = json.loads(found[0]["known"]) if found else {}
     return known.get(view.part.name)
 

@@ -218,7 +218,7 @@ MUTANTS = (
         "free-lock-of-an-older-driver",
         "a driver that has no lock counts as dead, since nobody holds its lock",
         "onlyonce/core/runs.py",
-        Replace("standing_by", "released and now.locked", "released"),
+        Replace("standing_by", "lock_is_free and now.uses_lock", "lock_is_free"),
         tests=(
             "tests/unit/model/run/test_model_long_run.py::test_a_driver_that_stands_by_takes_the_place_of_one_that_nobody_stopped",
         ),

@@ -419,7 +419,7 @@ MUTANTS = (
         "object-by-its-key",
         "an object is known by its key alone, whatever its ETag is",
         "onlyonce/sources/listing.py",
-        Replace("_fresh_objects", "is_known & (marks == _hashes([one.etag for one in entries]))", "is_known"),
+        Replace("unlisted_objects", "is_known & (marks == _hashes([one.etag for one in entries]))", "is_known"),
         tests=("tests/storage/test_object_inbox.py::test_an_object_is_known_by_its_key_and_its_etag[versitygw]",),
     ),
     Mutant(

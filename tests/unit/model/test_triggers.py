@@ -89,7 +89,7 @@ WRONG: dict[str, tuple[Callable[[], object], str, str]] = {
     "an append": (lambda: output(sink=Delta()), "append would add up", "write='upsert'"),
     "sessions": (lambda: output(window=Session(MINUTE)), "sessions can't be upserted", ""),
     "late records without a window": (lambda: Output(name="all", transform="m:f", sink=Delta(), late=BY_COUNT), r"late=AfterRecords\(records=1000\) needs windows", "leave it out"),
-    "late records by a number": (lambda: output(late=3), "late=3", "keep, recompute"),
+    "late records by a number": (lambda: output(late=3), "late=3", "keep, backfill"),
     "late records that never come": (
         lambda: pipeline(output(panes="on_time"), output(name="hours", from_output="sums", window=Fixed(60 * MINUTE), panes="on_time", late=BY_COUNT)), "leaves late records out", "at sums too"),
     "a session at its close": (lambda: output(panes="at_close", window=Session(MINUTE)), "known only once they are merged", "Fixed"),
