@@ -54,5 +54,10 @@ def _stored(one: Answer) -> Row:
     }
 
 
-if __name__ == "__main__":
+def cli() -> None:
+    """Run as a program."""
     job_main.run(main)
+
+
+if __name__ == "__main__":
+    cli()

@@ -158,6 +158,6 @@ LEFT JOIN LATERAL (
     SELECT b.ingestion_time FROM onlyonce_private.incarnations l JOIN onlyonce_private.batches b USING (incarnation)
     WHERE l.instance = w.instance AND l.query = w.output AND l.state <> 'closed' AND b.state = 'committed'
     ORDER BY b.batch_id DESC LIMIT 1) newest ON true
-WHERE w.instance = :instance AND w.output = :output AND w.late > 0 AND NOT w.folded
+WHERE w.instance = :instance AND w.output = :output AND w.late > 0 AND NOT w.included
 WINDOW same_window AS (PARTITION BY w.window_start, w.window_end)
 ORDER BY w.window_start

@@ -313,7 +313,7 @@ def test_late_rows_of_sessions_are_folded_by_a_backfill_that_holds_them_all(log:
     for span in (Span(first_half.start, first_half.start + 1), first_half, Span.of(hour, hour + 50 * minute), asked):
         driver = opened(log, request(span))
         end(log, driver, request(span), begin(log, driver, request(span)))
-        folded += log.rows("SELECT folded FROM onlyonce.late")
+        folded += log.rows("SELECT included FROM onlyonce.late")
 
     assert folded == [(False,), (False,), (False,), (True,)]
     assert asked.times == (hour + 37 * minute, hour + 50 * minute + timedelta(microseconds=1))

@@ -18,9 +18,9 @@ from onlyonce.database.statements import queries
 from tests.contract.conftest import NOON, Log, ask, plan_of
 
 VIEWS = {
-    "alerts", "backfills", "batches", "commits", "conservation", "declarations", "driver_runs", "findings", "formats", "id_chunks", "inputs", "invalid", "lag",
+    "alerts", "backfills", "backlog", "batches", "commits", "conservation", "declarations", "driver_runs", "findings", "formats", "id_chunks", "inputs", "invalid", "lag",
     "late", "incarnations", "long_runs", "lookups", "outbox", "output_files", "outputs", "panes", "range_filters", "reasons", "record_ids", "rejected", "reprocessings", "expired", "removals",
-    "sources", "state", "subscriptions",
+    "sources", "state", "subscriptions", "taken_in",
     "totals", "watermark_markers", "windows",
 }  # fmt: skip
 

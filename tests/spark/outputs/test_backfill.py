@@ -80,7 +80,7 @@ def test_a_backfill_makes_stream_and_batch_equal_and_only_in_its_windows(
     assert report.tables["backfills"][0]["late"] == records["late"].sum()
     assert report.tables["backfills"][0]["in_time"] == (~records["late"]).sum()
     late = ended.sql("SELECT * FROM onlyonce.late WHERE output = 'per_shop'")
-    assert late["folded"].all()
+    assert late["included"].all()
     ended.backfill("shop", "--from", FIRST, "--to", LAST, "--output", "per_shop")
     assert seen(ended) == wanted(records)
     generations = ended.sql(

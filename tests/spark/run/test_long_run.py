@@ -337,7 +337,7 @@ def test_late_rows_are_folded_in_while_the_queries_stay_up(
     early, late = sales(0)[::2], sales(0)[1::2]
 
     def folded() -> bool:
-        found = platform.sql("SELECT folded FROM onlyonce.late WHERE late > 0")["folded"]
+        found = platform.sql("SELECT included FROM onlyonce.late WHERE late > 0")["included"]
         return len(found) > 0 and bool(found.all())
 
     def feed() -> None:
