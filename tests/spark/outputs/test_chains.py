@@ -15,7 +15,7 @@ import pytest
 from onlyonce.core.backfill import OpenWindows
 from onlyonce.failpoints import FailPoint
 from onlyonce.operate import audit
-from onlyonce.outputs import query, recompute
+from onlyonce.outputs import backfill_windows, query
 from onlyonce.run import queries
 from tests.support.chained_oracle import Sums, best, in_delta, in_postgres, per_shop, rows
 from tests.support.chained_shop import WATERMARK_DELAY
@@ -57,7 +57,7 @@ def run_to(platform: Platform, monkeypatch: pytest.MonkeyPatch, number: int) -> 
     with monkeypatch.context() as armed:
         armed.setattr(query, "passing", ended)
         armed.setattr(query, "passing", ended)
-        armed.setattr(recompute, "passing", ended)
+        armed.setattr(backfill_windows, "passing", ended)
         with pytest.raises(FailPoint):
             platform.run("shop")
 
