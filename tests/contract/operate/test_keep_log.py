@@ -139,7 +139,16 @@ def numbers(log: Log) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for file, name in asked:
         rows = run(log.database, lambda conn, f=file, n=name: ask(conn, f, n, **values))  # type: ignore[misc]
-        moving = {"system_lag", "freshness", "system_lag_seconds", "freshness_seconds", "quiet_seconds", "ago"}
+        moving = {
+            "system_lag",
+            "freshness",
+            "system_lag_seconds",
+            "freshness_seconds",
+            "quiet_seconds",
+            "ago",
+            "oldest_unread_at",
+            "watermark_lag_seconds",
+        }
         # Which incarnation has read a record is told, by a later batch of it.
         moving |= (
             {"batch_id", "run_id", "committed_at"}

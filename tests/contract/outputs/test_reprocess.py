@@ -214,7 +214,7 @@ def test_what_another_reprocessing_has_taken_meanwhile_is_not_taken_again(
         return _lines(*arguments)
 
     monkeypatch.setattr(reprocess, "_lines", look_then_lose)
-    with pytest.raises(Retryable, match="came between"):
+    with pytest.raises(Retryable, match="started first"):
         shop.reprocess()
 
     shop.reprocess()
