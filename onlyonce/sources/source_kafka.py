@@ -134,7 +134,7 @@ class Ranges:
         return {**said, "schemas": named} if named else said
 
     def unreadable(self) -> dict[str, Any]:
-        """Return what is lost when the batch begins, and which schemas the manifest does not have.
+        """Return what is lost when the batch begins, and which schemas the schema registry does not have.
 
         The batch row keeps this, so that a replay decides the same."""
         return self._lost_now() | kafka_messages.unknown_schemas(self.source, self._schemas_now())

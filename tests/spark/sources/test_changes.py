@@ -61,7 +61,7 @@ CASES: list[tuple[bytes | str, str | None, str, tuple[str, str] | None]] = [
     (text(envelope("u", {"key": "x"}, {"key": "a"}, PG), schema=True), '{"key":"a"}', "", ("u", f"{LSN}1")),
     (exact("u", connector="mysql", lsn=None, file="bin.log.000007", pos=154, row=2), READ, "", ("u", f"{MYSQL}1")),
     (exact("c", lsn=None), None, "the change has no place in the log of the database", None),
-    (exact("c", connector="mysql", lsn=None, file="binlog", pos=1), None, "the change has no place in the log of the database", None),
+    (exact("c", connector="mysql", lsn=None, file="binlog", pos=1), None, "source.file is no name of a binlog file", None),
     (exact("c", connector="oracle", scn="1"), None, "the order of changes by this connector is not known: oracle", None),
     (exact("c", connector=None), None, "the order of changes by this connector is not known: null", None),
     (exact("t", None, None), None, "the table was truncated", None),
@@ -74,7 +74,7 @@ CASES: list[tuple[bytes | str, str | None, str, tuple[str, str] | None]] = [
     ('{"key": "a", "value": 1}', None, "the message is no envelope of Debezium", None),
     ('{"schema": {}, "payload": {"key": "a"}}', None, "the message is no envelope of Debezium", None),
     ("no JSON", None, "the message is no envelope of Debezium", None),
-    (exact("c").replace("24023128", '"x"'), None, "the change has no place in the log of the database", None),
+    (exact("c").replace("24023128", '"x"'), None, "source.lsn is no whole number of at most 20 digits", None),
     (exact("c").replace("\\u00e9", "\\ud800"), None, "a string has half of a surrogate pair", None),
     (exact("c").encode().replace(b"\\u00e9", b"\xff"), None, "the line is not UTF-8", None),
 ]  # fmt: skip
