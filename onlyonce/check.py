@@ -501,10 +501,12 @@ def check_pipeline(pipeline: Pipeline, session: Callable[[], SparkSession] | Non
 
     Raise Refused for a mistake in its declaration or functions; what is wrong with a table is in the result.
     """
-    known = found(pipeline)
-    if known is None and session is None:
-        return Checked(True, {}, {})
-    shapes, wrong = _asked(pipeline, session()) if known is None and session else (known or Shapes({}, {}), {})
+    shapes, wrong = found(pipeline), dict[str, BaseException]()
+    asks_spark = shapes is None
+    if shapes is None:
+        if session is None:
+            return Checked(True, {}, {})
+        shapes, wrong = _asked(pipeline, session())
     schemas = shapes.schemas
     outputs = [output for output in pipeline.outputs if output.name in schemas]
     for output in outputs:
@@ -512,10 +514,10 @@ def check_pipeline(pipeline: Pipeline, session: Callable[[], SparkSession] | Non
         check_column_names(output, schemas[output.name])
         check_rows(output, {field.name: field.dataType.simpleString() for field in schemas[output.name].fields})
     wrong = wrong_tables(pipeline, schemas) | wrong
-    if known is None and len(outputs) == len(pipeline.outputs):
+    if asks_spark and len(outputs) == len(pipeline.outputs):
         as_json = {name: schema.jsonValue() for name, schema in schemas.items()}
         keep_check(pipeline, key_of_check(pipeline), Kept(as_json, shapes.staged))
-    return Checked(known is None, wrong, shapes.staged)
+    return Checked(asks_spark, wrong, shapes.staged)
 
 
 SENT_BY: dict[type, str] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from datetime import timedelta
 from functools import cache
@@ -21,22 +21,23 @@ _STORED = re.compile(r"(?:(-?\d+) days?, )?(\d+):(\d\d):(\d\d)(?:\.(\d{6}))?")
 
 def in_words(length: timedelta) -> str:
     """Return a length of time in words: `1 hour 30 minutes`."""
-    left, parts = abs(length), []
-    for word in _WORDS:
-        count, left = divmod(left, timedelta(**{f"{word}s": 1}))
-        if count:
-            parts.append(f"{count} {word}{'s' if count > 1 else ''}")
+    parts = [f"{count} {word}{'s' if count > 1 else ''}" for word, count in _counts(length)]
     return ("-" if length < _NOTHING_GIVEN else "") + (" ".join(parts) or "0 seconds")
 
 
 def in_source(length: timedelta) -> str:
     """Return a length of time as a person writes it in Python: `timedelta(hours=1, minutes=30)`."""
-    left, parts = abs(length), []
+    parts = [f"{word}s={count}" for word, count in _counts(length)]
+    return f"{'-' if length < _NOTHING_GIVEN else ''}timedelta({', '.join(parts) or '0'})"
+
+
+def _counts(length: timedelta) -> Iterator[tuple[str, int]]:
+    """Yield each unit that a length of time has, with how many of it, the longest unit first."""
+    left = abs(length)
     for word in _WORDS:
         count, left = divmod(left, timedelta(**{f"{word}s": 1}))
         if count:
-            parts.append(f"{word}s={count}")
-    return f"{'-' if length < timedelta(0) else ''}timedelta({', '.join(parts) or '0'})"
+            yield word, count
 
 
 def stored_in_words(text: str) -> str:

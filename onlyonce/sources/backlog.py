@@ -124,7 +124,7 @@ def _answered(view: Pipeline, taken_in: int | None, readings: manifest.Readings)
 
 
 def _of_source(view: Pipeline, taken_in: int | None) -> int | None:
-    """Return the number of the source's own last batch that is committed, given the number of the last turn."""
+    """Return the number of the source's own last batch that is committed, given the number of the last source batch."""
     if view.part is None or taken_in is None:
         return taken_in
     source_batches = settings.data_location(view.name) / stored_names.SOURCE_BATCHES_MANIFEST

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from onlyonce.api.messages import FROM_ENVIRONMENT, Kafka
+from onlyonce.api.messages import Kafka
 from onlyonce.core.batch import to_micros
 from onlyonce.core.errors import Refused, Retryable
-from onlyonce.environment import variable
+from onlyonce.sources import kafka_admin
 from onlyonce.sources.kafka_offsets import Seen
 
 SAME = (
@@ -44,7 +44,7 @@ def librdkafka_options(source: Kafka) -> dict[str, str]:
 
     Raise Refused for an option that has no counterpart, or that names a variable which is not set.
     """
-    given = {name.removeprefix("kafka."): _resolved(name, value) for name, value in source.options.items()}
+    given = {name.removeprefix("kafka."): kafka_admin.resolved(name, value) for name, value in source.options.items()}
     found = {"bootstrap.servers": source.servers}
     found |= {name: value for name, value in given.items() if name in SAME}
     found |= {RENAMED[name]: value for name, value in given.items() if name in RENAMED}
@@ -62,17 +62,6 @@ def librdkafka_options(source: Kafka) -> dict[str, str]:
     if strange := sorted(name for name in given if name.startswith(("sasl.", "ssl.")) and name not in known):
         raise _no_counterpart(strange[0])
     return found
-
-
-def _resolved(name: str, value: str) -> str:
-    if not value.startswith(FROM_ENVIRONMENT):
-        return value
-    held = variable(value.removeprefix(FROM_ENVIRONMENT))
-    if held is None:
-        raise Refused(
-            f"the environment variable {value.removeprefix(FROM_ENVIRONMENT)} of the option {name} is not set here"
-        )
-    return held
 
 
 def _refuse_store(given: Mapping[str, str], store: str, kind: str) -> None:
