@@ -267,9 +267,10 @@ def _on_the_way_to(host: str, port: int) -> str | None:
 PACKAGE = Path(__file__)
 JAVA = "spark.driver.extraJavaOptions"
 _CATALOG = "spark.sql.catalog.spark_catalog"
-_ALWAYS = frozenset({"spark.sql.session.timeZone", "spark.sql.parquet.outputTimestampType", SETTING})
+COLUMNAR_INPUT = "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled"
+_ALWAYS = frozenset({"spark.sql.session.timeZone", "spark.sql.parquet.outputTimestampType", COLUMNAR_INPUT, SETTING})
 """Options that the team's settings don't override. Time zone and type decide what is written, in our own session only.
-The redaction includes the team's own.
+The redaction includes the team's own. With columnar input a Python function hangs (`_ours`).
 """
 _MERGED = {
     "spark.sql.extensions": ",",
@@ -346,6 +347,9 @@ def _ours(master: str, mode: str, theirs: Mapping[str, str]) -> dict[str, str]:
         # values.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+        # Spark 4.2.0 has it on, and then a Python function that reads a Parquet file's columns waits for ever for bytes
+        # that Spark has sent in another place (SPARK-58241, fixed after 4.2.0).
+        COLUMNAR_INPUT: "false",
         # A row may be a block of some thousand records.
         "spark.sql.execution.arrow.maxBytesPerBatch": str(1 << 26),
         "spark.sql.streaming.numRecentProgressUpdates": "1000",

@@ -260,3 +260,10 @@ def test_the_drivers_address_is_one_that_its_executors_reach(
     assert chosen == host or (master.startswith("spark://127.0.0.2") and chosen in ("127.0.0.1", "127.0.0.2"))
     monkeypatch.setenv("ONLYONCE_DRIVER_HOST", "by-name")
     assert spark_options.options(master)["spark.driver.host"] == "by-name"
+
+
+@pytest.mark.parametrize("theirs", [{}, {spark_options.COLUMNAR_INPUT: "true"}])
+def test_python_functions_get_no_columnar_input(jars: Path, theirs: dict[str, str]) -> None:
+    """With it they wait for ever on Spark 4.2.0, whoever has set it."""
+    assert spark_options.options("local[2]", theirs)[spark_options.COLUMNAR_INPUT] == "false"
+    assert spark_options.options("spark://host:7077", theirs)[spark_options.COLUMNAR_INPUT] == "false"

@@ -17,6 +17,13 @@ MUTANTS = (
         tests=(CONTENT + "test_a_frame_planned_once_is_the_same_and_its_session_as_it_was",),
     ),
     Mutant(
+        "columnar-input",
+        "a team's setting lets Spark send columns to Python functions, which then wait for ever",
+        "onlyonce/engine/options.py",
+        Replace("added", "key in _ALWAYS or key not in theirs", "key not in theirs"),
+        tests=("tests/unit/test_spark_options.py::test_python_functions_get_no_columnar_input",),
+    ),
+    Mutant(
         "one-archive-for-all",
         "Spark is given the archive of classes of another class path, which the JVM ignores",
         "onlyonce/engine/options.py",
