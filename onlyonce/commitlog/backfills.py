@@ -312,6 +312,12 @@ class Backfills(Transactions):
                 found += [(first, last), (last, last)]
         return found
 
+    @one_transaction
+    def begun_of_late(self, instance: str, output: str) -> list[Span]:
+        """Return the span of the backfill for late rows that is begun: none or one. A sink may have its new rows."""
+        rows = ask(self.connection, "backfills", "begun_of_late", instance=instance, output=output)
+        return [Span(to_micros(row.window_from) or 0, to_micros(row.window_to) or 0) for row in rows]
+
     def _has_open_rows(self, instance: str, root: Output, span: Span, closed: int | None) -> bool:
         """Return whether open windows of the span have records in time. `closed`: up to where windows are closed.
 

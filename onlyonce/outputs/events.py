@@ -104,9 +104,13 @@ def late_spans(
 
 
 def late_windows_of_stream(database: Database, pipeline: Pipeline, instance: str, root: Output) -> list[Span]:
-    """Return the spans that the stream itself recomputes now: none with late='keep'."""
+    """Return the spans that the stream itself recomputes now.
+
+    With late='keep' that is only a backfill that was begun under an earlier declaration: a person's backfill of its
+    windows is refused until it is finished.
+    """
     if root.late_trigger is None:
-        return []
+        return Backfills(database).begun_of_late(instance, root.name) if root.window else []
     return model.spans(
         _ready(database, pipeline, instance, root, late_windows(database, instance, root, root.late_trigger))
     )

@@ -143,6 +143,11 @@ SELECT window_from, window_to, max(events_version) AS events_version FROM onlyon
 WHERE instance = :instance AND output = :output AND state = 'committed' AND window_from < :window_to AND window_to > :window_from
 GROUP BY window_from, window_to ORDER BY window_from, window_to
 
+-- begun_of_late --
+-- The windows of the backfill for late rows that is begun: one at most, since they share an incarnation.
+SELECT window_from, window_to FROM onlyonce_private.backfills
+WHERE (instance, output, state, asked_by) = (:instance, :output, 'begun', 'late rows')
+
 -- late_not_included --
 -- Windows of an output with late rows that no backfill has included: how many rows, since the begin of which batch,
 -- whether an ended driver has begun a backfill of them, and when the output's newest batch began. For sessions: where

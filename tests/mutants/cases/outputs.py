@@ -11,6 +11,20 @@ from tests.mutants.operators import Always, Delete, Never, Replace
 
 MUTANTS = (
     Mutant(
+        "begun-late-backfill-waits",
+        "a backfill of late records that was killed is finished by nobody once they are to wait",
+        "onlyonce/outputs/events.py",
+        Replace(
+            "late_windows_of_stream",
+            "Backfills(database).begun_of_late(instance, root.name) if root.window else []",
+            "[]",
+        ),
+        tests=(
+            "tests/spark/outputs/test_triggers.py::test_a_begun_backfill_of_late_records_is_finished_also_if_they_are_to_wait_now",
+        ),
+        spark=True,
+    ),
+    Mutant(
         "outputs-2-staged-by-another-function",
         "a changed function's batch is written with the rows that the old function has staged",
         "onlyonce/outputs/results.py",

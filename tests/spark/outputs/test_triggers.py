@@ -17,7 +17,7 @@ from onlyonce.outputs import query as outputs_query
 from onlyonce.run import reset
 from tests.support.ended_runs import ended_at
 from tests.support.paned_shop import SHOP
-from tests.support.platform import Platform, multiset
+from tests.support.platform import ROOT, Platform, multiset
 
 pytestmark = pytest.mark.spark
 
@@ -179,3 +179,31 @@ def test_late_records_change_a_window_once_enough_wait_or_one_for_long(
 
     assert found[1:] == [{0: 2, 5: 1}, {0: 5, 5: 1}, {0: 5, 5: 1}, {0: 5, 5: 2}]
     assert audit.main(["--data"]).warnings == []
+
+
+def test_a_begun_backfill_of_late_records_is_finished_also_if_they_are_to_wait_now(
+    new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sink has its rows already, and nobody else may change the windows before its end. Other windows wait."""
+    platform = new_platform("tests/support/late_shop.py")
+
+    def put(number: int, *minutes: int) -> None:
+        lines = [
+            {"id": f"{minute}", "shop": "a", "at": (START + minute * MINUTE).isoformat(), "cents": 1, "weight": 1.0}
+            for minute in minutes
+        ]
+        platform.put("shop", f"{number}.jsonl", lines)
+
+    for number, minutes in enumerate(([0, 5, 40], [41], [1, 2, 3, 42])):
+        put(number, *minutes)
+        if number < 2:
+            platform.run("shop")
+    assert ended_at(platform, monkeypatch, "backfill-before-end")
+    put(3, 6, 7, 8, 43)
+
+    platform.run("shop", "--pipelines", str(ROOT / "tests/support/late_kept_shop.py"))
+
+    states = platform.sql("SELECT state FROM onlyonce.backfills ORDER BY batch")["state"]
+    assert states.tolist() == ["replaced", "committed"]
+    found = {(row.window_start - START) // MINUTE: row.sales for row in platform.table("shop/rare").itertuples()}
+    assert found == {0: 4, 5: 1}
