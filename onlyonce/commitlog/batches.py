@@ -422,3 +422,34 @@ class WatermarkMarkers(Transactions):
             marker_no=number,
             delta_version=delta_version,
         )
+
+
+# Spark's figures about the state of an output: how large it is, and what its last batch has added and removed.
+#
+# They are for people; no decision depends on them. A driver that is killed after a batch loses the batch's figures.
+
+
+@dataclass(frozen=True)
+class State:
+    """One stateful operator in one batch. Bytes are Spark's; None if the operator or the state store does not
+    report them.
+    """
+
+    operator: int
+    kind: str
+    rows_in: int
+    rows_out: int
+    timers_set: int | None
+    timers_ended: int | None
+    disk_bytes: int | None
+    memory_bytes: int
+
+
+class States(Transactions):
+    """The state of outputs, as Spark reports it."""
+
+    @one_transaction
+    def note(self, incarnation: str, batch_id: int, states: list[State]) -> None:
+        """Store the figures of a batch in place of the previous batch's."""
+        rows = pa.Table.from_pylist([asdict(state) for state in states])
+        do_rows(self.connection, "states", "note", rows, incarnation=incarnation, batch_id=batch_id)

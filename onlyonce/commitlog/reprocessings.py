@@ -7,16 +7,13 @@ A reprocessing that was killed in between is finished by the next reprocessing o
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
-
-import pyarrow as pa
 
 from onlyonce.commitlog.removals import Removals
 from onlyonce.core.errors import Refused, Retryable
 from onlyonce.core.reprocess import Kind, RowSet
 from onlyonce.database.connect import Transactions, ask, do, do_many, one_transaction
-from onlyonce.database.locks import do_rows
 from onlyonce.failpoints import passing
 
 
@@ -119,34 +116,3 @@ class Reprocessings(Transactions):
         # A reason may quote a record that is erased later, so only its hash stays.
         do(self.connection, "reprocess", "hash_reasons", reprocessing_no=reprocessing.number)
         return True
-
-
-# Spark's figures about the state of an output: how large it is, and what its last batch has added and removed.
-#
-# They are for people; no decision depends on them. A driver that is killed after a batch loses the batch's figures.
-
-
-@dataclass(frozen=True)
-class State:
-    """One stateful operator in one batch. Bytes are Spark's; None if the operator or the state store does not
-    report them.
-    """
-
-    operator: int
-    kind: str
-    rows_in: int
-    rows_out: int
-    timers_set: int | None
-    timers_ended: int | None
-    disk_bytes: int | None
-    memory_bytes: int
-
-
-class States(Transactions):
-    """The state of outputs, as Spark reports it."""
-
-    @one_transaction
-    def note(self, incarnation: str, batch_id: int, states: list[State]) -> None:
-        """Store the figures of a batch in place of the previous batch's."""
-        told = pa.Table.from_pylist([asdict(state) for state in states])
-        do_rows(self.connection, "states", "note", told, incarnation=incarnation, batch_id=batch_id)

@@ -22,10 +22,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from onlyonce import context as onlyonce_context
 from onlyonce.api.outputs import FROM_START, check_from_start
 from onlyonce.api.pipeline import Output
-from onlyonce.commitlog.batches import WRITTEN, Batches
+from onlyonce.commitlog.batches import WRITTEN, Batches, State, States
 from onlyonce.commitlog.ends import Counted, OutputEnds
 from onlyonce.commitlog.incarnations import Incarnations
-from onlyonce.commitlog.reprocessings import State, States
 from onlyonce.context import Query, RunContext, run_query
 from onlyonce.core import batch, stored_names
 from onlyonce.core.batch import Batch, Outcome, Plan, check_output, read_upto
