@@ -406,9 +406,9 @@ class WatermarkMarkers(Transactions):
         return number, kind, after
 
     @one_transaction
-    def is_open(self, driver: Driver) -> bool:
+    def is_open(self, incarnation: str) -> bool:
         """Return whether an earlier driver began a watermark marker and did not commit it."""
-        return bool(ask(self.connection, "batches", "open_marker", incarnation=driver.incarnation))
+        return bool(ask(self.connection, "batches", "open_marker", incarnation=incarnation))
 
     @one_transaction
     def end(self, driver: Driver, number: int, delta_version: int) -> None:

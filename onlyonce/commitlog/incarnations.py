@@ -120,6 +120,11 @@ class Incarnations(Transactions):
         return Driver(incarnation.incarnation, incarnation.number, epoch, run_id)
 
     @one_transaction
+    def note_started(self, incarnation: Incarnation) -> None:
+        """Note the start of a driver that has nothing to do, and so takes no epoch."""
+        do(self.connection, "incarnations", "started", incarnation=incarnation.incarnation)
+
+    @one_transaction
     def adopt(self, driver: Driver) -> None:
         """Store the epoch in a sink's own database, after the sessions of older drivers there were ended.
 
@@ -274,13 +279,16 @@ class Declarations(Transactions):
         """Return the queries of an instance with a committed or begun batch in their live incarnation, receive
         first.
         """
-        found = []
-        for row in ask(self.connection, "plan", "queries", instance=instance):
-            for last in ask(self.connection, "plan", "ran_under", incarnation=row.incarnation):
-                found.append(
-                    Ran(row.query, row.incarnation, last.declaration_hash, _parts(row.query, last), last.stateless)
-                )
-        return found
+        rows = ask(self.connection, "plan", "queries", instance=instance)
+        return [ran for row in rows if (ran := self.ran_under(row.query, row.incarnation))]
+
+    @one_transaction
+    def ran_under(self, query: str, incarnation: str) -> Ran | None:
+        """Return a query's incarnation with the declaration of its last batch; None before the first."""
+        rows = ask(self.connection, "plan", "ran_under", incarnation=incarnation)
+        if not rows:
+            return None
+        return Ran(query, incarnation, rows[0].declaration_hash, _parts(query, rows[0]), rows[0].stateless)
 
     @one_transaction
     def starts(self, instance: str) -> dict[str, dict[str, Any]]:

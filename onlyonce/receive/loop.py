@@ -15,6 +15,7 @@ import structlog
 from pyspark.sql import DataFrame
 
 from onlyonce import context as onlyonce_context
+from onlyonce.api.pipeline import Pipeline
 from onlyonce.catalog import chunks as catalog
 from onlyonce.catalog.merging import Merging
 from onlyonce.commitlog.batches import Batches, WatermarkMarkers
@@ -35,22 +36,25 @@ from onlyonce.tables import checkpoint, own_tables
 from onlyonce.tables import commit as tables_commit
 
 
-def looked_idle(context: RunContext, database: Database) -> tuple[Frontier, Progress] | None:
+def looked_idle(
+    database: Database, pipeline: Pipeline, source: all_sources.Source, looked_at: datetime | None
+) -> tuple[Frontier, Progress] | None:
     """Return the frontier and progress without idle and retired sources; None if the watermark does not advance.
+
+    `looked_at`: when the last search for new input began.
 
     A source that has had nothing for its `idle_after` is idle (`Progress.fallen_idle` decides). The watermark
     marker that follows stores the max event time and the idle sources, so a replay of later batches sees the same.
     docs/specification/watermark-marker.md. A source may be found idle late, and holds back the watermark until then:
     the last search for new input must have found nothing from it.
     """
-    now, known, taken_in = Batches(database).standing(context.instance)
-    if not known.of or context.looked_at is None:
+    now, known, taken_in = Batches(database).standing(pipeline.name)
+    if not pipeline.sources or not known.of or looked_at is None:
         return None
     # Not the present time: input since the last search is not known yet.
-    clock = to_micros(context.looked_at)
-    assert clock is not None
-    idle_after = {name: one.idle_after for name, one in context.pipeline.inputs.items()}
-    progress = known.declared(idle_after, clock).fallen_idle(clock, idle_after, context.source().behind(taken_in))
+    clock = to_micros(looked_at)
+    idle_after = {name: one.idle_after for name, one in pipeline.inputs.items()}
+    progress = known.declared(idle_after, clock).fallen_idle(clock, idle_after, source.behind(taken_in))
     least = progress.least()
     if least is None or (now.max_event_time is not None and least <= now.max_event_time):
         return None
@@ -157,11 +161,11 @@ def idle(context: RunContext) -> None:
 
     This does not happen within a batch; registered batches may wait.
     """
-    query = context.open_query("receive")
-    if not context.pipeline.sources or looked_idle(context, query.database) is None:
+    query, pipeline, source = context.open_query("receive"), context.pipeline, context.source()
+    if looked_idle(query.database, pipeline, source, context.looked_at) is None:
         return
     with context.receiving:  # no batch comes between the check and its marker
-        after = looked_idle(context, query.database)
+        after = looked_idle(query.database, pipeline, source, context.looked_at)
         if after is not None:
             _write_marker(context, query, "idle", *after)
 
@@ -175,15 +179,24 @@ def close(context: RunContext, *, ended: bool) -> None:
     query = context.open_query("receive")
     if not ended and (context.pipeline.idle_after is None or something_waits(context)):
         return
-    now = Batches(query.database).frontier(context.instance)
-    progress = SourceBatches(query.database).known(context.instance) if context.pipeline.sources else None
+    due = due_close(query.database, context.pipeline, ended=ended)
+    if due is not None:
+        _write_marker(context, query, "ended" if ended else "silent", *due)
+
+
+def due_close(database: Database, pipeline: Pipeline, *, ended: bool) -> tuple[Frontier, Progress | None] | None:
+    """Return the frontier and progress that close the input, since it has ended or is silent; None if no window closes.
+
+    Only if all registered input is committed.
+    """
+    now = Batches(database).frontier(pipeline.name)
+    progress = SourceBatches(database).known(pipeline.name) if pipeline.sources else None
     # If there are several sources, one may be ahead of the pipeline's max_event_time: what it has sent is closed too.
     reached = now.after_batch(progress.furthest()) if progress else now
-    after = reached.declared_ended() if ended else _silence(context, reached)
-    if after is not None and _closes_more(context, now, after, reached.max_event_time):
-        _write_marker(
-            context, query, "ended" if ended else "silent", replace(after, max_event_time=now.max_event_time), progress
-        )
+    after = reached.declared_ended() if ended else _silence(database, pipeline, reached)
+    if after is None or not _closes_more(pipeline, now, after, reached.max_event_time):
+        return None
+    return replace(after, max_event_time=now.max_event_time), progress
 
 
 def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: int) -> Plan | None:
@@ -264,18 +277,18 @@ def _end(context: RunContext, query: Query, batch: Batch, expected_reads: Callab
     query.log.info("batch committed", unit=unit, **total)
 
 
-def _silence(context: RunContext, now: Frontier) -> Frontier | None:
-    idle = context.pipeline.idle_after
-    last = Batches(context.database).last_arrival(context.instance)
+def _silence(database: Database, pipeline: Pipeline, now: Frontier) -> Frontier | None:
+    idle = pipeline.idle_after
+    last = Batches(database).last_arrival(pipeline.name)
     clock = datetime.now(UTC)
     if idle is None or last is None or clock - last < idle:
         return None
     return now.fallen_silent(int(clock.timestamp() * 1_000_000), micros(idle))
 
 
-def _closes_more(context: RunContext, now: Frontier, after: Frontier, reached: Micros | None) -> bool:
+def _closes_more(pipeline: Pipeline, now: Frontier, after: Frontier, reached: Micros | None) -> bool:
     """Return whether the marker closes a window that may have records; `limit` is the end of the last such window."""
-    for output in context.pipeline.roots():
+    for output in pipeline.roots():
         if output.window is not None and reached is not None:
             watermark_delay = micros(output.watermark_delay)
             before = closed_until(now, output.window, watermark_delay)
@@ -287,7 +300,7 @@ def _closes_more(context: RunContext, now: Frontier, after: Frontier, reached: M
 
 
 def _marker_is_open(context: RunContext, query: Query) -> bool:
-    return WatermarkMarkers(query.database).is_open(query.driver)
+    return WatermarkMarkers(query.database).is_open(query.incarnation)
 
 
 def _write_marker(

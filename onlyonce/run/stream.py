@@ -316,9 +316,19 @@ def _drain(pipeline: Pipeline, instance: str, database: Database, asked: Namespa
     # Not SIGTERM: Airflow's ends a task within a minute, whatever a batch takes.
     with Interrupts(asked_to_stop.set, signal.SIGINT) as signals:
         from onlyonce.run import queries
+        from onlyonce.sources import all_sources
 
         refuse_beside(LongRuns(database).look(instance))  # before Spark starts
-        context = _context(pipeline, instance, database, asked, signals.started)
+        refused = _before_spark(pipeline, instance, database)
+        if refused == {} and instance == pipeline.name:
+            from onlyonce.run import idle
+
+            skipped: set[str] = set()
+            source = all_sources.source_of(pipeline, instance, asked.max_files, skipped=skipped)
+            if idle.why_spark(database, pipeline, source, ended=asked.close) is None:
+                idle.note(database, pipeline)
+                return skipped
+        context = _with_spark(pipeline, instance, database, asked, refused, signals.started)
         context.between_batches = between_batches
         if context.bounded:
             queries.bounded(context)
@@ -361,13 +371,24 @@ def _context(
     asked: Namespace,
     started: Callable[[], None] = lambda: None,
 ) -> RunContext:
+    return _with_spark(pipeline, instance, database, asked, _before_spark(pipeline, instance, database), started)
+
+
+def _with_spark(
+    pipeline: Pipeline,
+    instance: str,
+    database: Database,
+    asked: Namespace,
+    refused: Mapping[str, OnlyonceError] | None,
+    started: Callable[[], None],
+) -> RunContext:
+    """Start Spark, and check with it what `_before_spark` could not."""
     from onlyonce import check
     from onlyonce import context as contexts
     from onlyonce.context import RunContext
     from onlyonce.engine import session, worker
     from onlyonce.sources.source_kafka import Bounds
 
-    refused = _before_spark(pipeline, instance, database)
     spark = session.start(f"onlyonce {instance}", asked.master)
     started()
     if refused is None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import Any, Protocol
@@ -75,6 +75,10 @@ class Several:
             data="each batch has one source batch, by whichever driver was first",
             hint="nothing to do while the other one runs",
         )
+
+    def waits(self) -> bool:
+        """Return whether `register` would add anything."""
+        return not commit.exists(self.table) or any(one.waits() for one in self.sources.values()) or bool(self._new())
 
     @property
     def manifest(self) -> str:
@@ -240,6 +244,12 @@ class Source(Protocol):
     def register(self, spark: SparkSession, driver: Driver, now: datetime, corrected: Corrections = NOTHING) -> int:
         """Note new input, and return the number of new entries. `corrected`: when earlier entries have arrived."""
 
+    def waits(self) -> bool:
+        """Return whether `register` would add anything, also if that is not certain. Asked now, and without Spark.
+
+        Raise what the source's store or server raises, and what `register` refuses.
+        """
+
     def last_batch(self) -> int | None:
         """Return the number of the last registered batch; None before the first."""
 
@@ -306,6 +316,18 @@ class _Files:
 
     def register(self, spark: SparkSession, driver: Driver, now: datetime, corrected: Corrections = NOTHING) -> int:
         return source_files.register(spark, self.inbox, driver, now, self._reading(), corrected)
+
+    def waits(self) -> bool:
+        source = self.pipeline.source
+        # Only Spark's catalog knows where a table of a name is now.
+        if not commit.exists(self.inbox.table) or (isinstance(source, DeltaSource) and source.table):
+            return True
+        inbox = (
+            replace(self.inbox, folder=delta_log.log_location(source))
+            if isinstance(source, DeltaSource)
+            else self.inbox
+        )
+        return discovery.any_new(inbox, self._reading().look())
 
     def _reading(self) -> Reading[Registered]:
         return manifest.reading_of(

@@ -169,12 +169,13 @@ def log_pages(pipeline: Pipeline, at: Location, there: Read) -> Iterator[list[In
     `at`: where the table is now.
     """
     table = _Table.opened(pipeline, at, there)
-    begin = table.begin
-    while begin < table.end:
-        found, until = table.page(begin)
-        if found:
-            yield table.entries(found, until)
-        begin = until
+    for found, until in table.pages():
+        yield table.entries(found, until)
+
+
+def any_page(pipeline: Pipeline, at: Location, there: Read) -> bool:
+    """Return whether there is a page of unread versions. No data file is opened."""
+    return next(_Table.opened(pipeline, at, there).pages(), None) is not None
 
 
 def unread_versions(pipeline: Pipeline, at: Location, there: Read) -> Backlog:
@@ -236,6 +237,15 @@ class _Table:
                 hint=f"start={end} begins with the next one",
             )
         return cls(pipeline, at, table_id, _types(now), begin, end)
+
+    def pages(self) -> Iterator[tuple[list[tuple[DataFile, int]], int]]:
+        """Yield the files of the unread versions, page by page, each with the version after it; no page is empty."""
+        begin = self.begin
+        while begin < self.end:
+            found, until = self.page(begin)
+            if found:
+                yield found, until
+            begin = until
 
     def page(self, begin: int) -> tuple[list[tuple[DataFile, int]], int]:
         """Return the files (with their commit's time) of a page of versions, and the version after it.

@@ -169,6 +169,23 @@ def looks(inbox: Inbox, there: Registered) -> Iterator[list[list[InputFile]]]:
         yield found
 
 
+def any_new(inbox: Inbox, there: Registered) -> bool:
+    """Return whether a run would register anything. No new file or object is opened, except of an inbox that grows."""
+    source = inbox.pipeline.source
+    look_for_folder(inbox, there)
+    if undecided(inbox, there):
+        return True
+    if isinstance(source, DeltaSource):
+        return delta_log.any_page(inbox.pipeline, inbox.folder, there.of_table)
+    if isinstance(source, Custom | Growing):
+        return bool(groups(inbox, there))
+    # Raises Refused if only a person knows whether the inbox was moved.
+    named = record_id.named_inbox(inbox.pipeline.name, str(inbox.folder), there.roots, inbox.moved)
+    if isinstance(inbox.folder, Url):
+        return next(listing.unlisted_objects(inbox.folder, named, there.objects, inbox.folders), None) is not None
+    return bool(listing.unlisted(on_disk(inbox.folder), known_marks(inbox, there), source.links, inbox.folders))
+
+
 def groups(inbox: Inbox, there: Registered) -> list[list[InputFile]]:
     """Return a folder's new input, cut into batches.
 

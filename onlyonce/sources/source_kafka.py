@@ -31,7 +31,7 @@ from onlyonce.core.locations import Location
 from onlyonce.core.records import RecordPlaces
 from onlyonce.core.stored_names import BATCH_NO, SEEN_AT
 from onlyonce.engine import session
-from onlyonce.sources import kafka_admin, kafka_messages, record_id
+from onlyonce.sources import kafka_admin, kafka_client, kafka_messages, record_id
 from onlyonce.sources import manifest as readings
 from onlyonce.sources.kafka_offsets import Known, Range, Seen, cut, lost_since, new_ranges, readable, refuse_lost
 from onlyonce.sources.lines import LINE_COLUMN, Lines
@@ -235,6 +235,8 @@ class Ranges:
 
 SCHEMA = stored_names.RANGES_COLUMNS
 LOOKS = 5
+PATIENCE_SECONDS = 2.0
+"""How long a broker may take to say whether anything waits; after that a run starts Spark."""
 NO_BATCH = -1
 
 
@@ -293,6 +295,14 @@ class Topic:
             data="each range is registered once, by whichever driver was first",
             hint="nothing to do while the other one runs",
         )
+
+    def waits(self) -> bool:
+        """Return whether `register` would add anything, by a broker that is asked without Spark."""
+        known = _known(_reading(self).look()) if commit.exists(self.table) else None
+        if known is None:
+            return True
+        with kafka_client.asking(self.source, PATIENCE_SECONDS) as asked:
+            return bool(new_ranges(self.source, known, asked.seen(), {}))
 
     def read_up_to(self, batch_no: int | None) -> Known | None:
         """Return where the batches up to `batch_no` end; of a partition without any, where its first batch begins.

@@ -181,6 +181,16 @@ def state_of(folder: Location) -> State | None:
     return State(conf[_PROVIDER], int(conf[_PARTITIONS]))
 
 
+def watermark_moved(folder: Location) -> bool:
+    """Return whether the last batch has ended with a newer watermark than it began with.
+
+    Then Spark runs a query that keeps a state once more, without rows.
+    """
+    number = last(folder, "commits")
+    begun = json.loads(_text(folder / "offsets" / str(number)).splitlines()[1])["batchWatermarkMs"]
+    return bool(json.loads(_text(folder / "commits" / str(number)).splitlines()[1])["nextBatchWatermarkMs"] != begun)
+
+
 # Read the keys and values of a RocksDB table (`.sst`), in which Spark's snapshots keep state.
 #
 # Blocks are compressed, and a key has only what differs from the key before it.

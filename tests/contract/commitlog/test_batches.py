@@ -286,7 +286,7 @@ def test_a_close_that_is_only_begun_closes_nothing_and_is_finished_first(log: Lo
     first = WatermarkMarkers(log.database).begin(driver, "ended", meant)
     before = frontier(log)
     newer = log.restart(driver)
-    left = WatermarkMarkers(log.database).is_open(newer)
+    left = WatermarkMarkers(log.database).is_open(newer.incarnation)
     second = WatermarkMarkers(log.database).begin(newer, "silent", Frontier(max_event_time=1))
     WatermarkMarkers(log.database).end(newer, second[0], 9)
 
@@ -294,7 +294,7 @@ def test_a_close_that_is_only_begun_closes_nothing_and_is_finished_first(log: Lo
     assert left
     assert before == Frontier(max_event_time=to_micros(NOON))
     assert frontier(log) == meant
-    assert not WatermarkMarkers(log.database).is_open(newer)
+    assert not WatermarkMarkers(log.database).is_open(newer.incarnation)
 
 
 def test_a_close_that_has_ended_stays_as_it_ended(log: Log, driver: Driver) -> None:

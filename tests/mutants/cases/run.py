@@ -9,6 +9,9 @@ from tests.mutants.cases.paths import (
 from tests.mutants.mutant import Mutant
 from tests.mutants.operators import Always, Delete, Never, Replace
 
+IDLE_DECISION = "tests/unit/model/test_idle_decision.py"
+IDLE_RUN = "tests/spark/run/test_idle_runs.py::test_run_with_nothing_to_do_starts_no_spark"
+
 MUTANTS = (
     Mutant(
         "unknown-error-ends-the-run",
@@ -316,5 +319,73 @@ MUTANTS = (
         tests=(
             "tests/unit/local/test_another_platform.py::test_up_is_refused_if_another_platform_is_named[ONLYONCE_DATABASE_URL]",
         ),
+    ),
+    *(
+        Mutant(
+            f"idle-in-spite-of-{reason}",
+            f"a run ends without Spark although {broken}",
+            "onlyonce/core/idle.py",
+            operator,
+            tests=(IDLE_DECISION,),
+        )
+        for reason, broken, operator in (
+            (
+                "a-damaged-incarnation",
+                "an incarnation is damaged",
+                Never("of_query", 'query.live is not None and query.live != "live"'),
+            ),
+            ("a-begun-batch", "a batch is begun", Never("of_query", "query.begun != query.committed")),
+            (
+                "a-planned-batch",
+                "the checkpoint has a batch that the log has not",
+                Never("of_query", "not query.planned == query.ended == query.committed"),
+            ),
+            ("another-declaration", "the declaration has changed", Never("of_query", "not query.same_declaration")),
+            ("a-watermark", "a query with a state has a newer watermark", Never("of_query", "query.watermark_moved")),
+            ("a-marker", "a watermark marker is begun", Never("of_run", "run.marker_begun")),
+            (
+                "registered-input",
+                "registered input is not committed",
+                Never("of_run", "run.registered != run.taken_in"),
+            ),
+            ("unread-events", "an output has not read all of events", Never("of_run", "run.unread")),
+            ("late-records", "late records are due", Never("of_run", "run.late")),
+            ("a-close", "a window closes", Never("of_run", "run.closes")),
+            ("an-idle-source", "the watermark moves without an idle source", Never("of_run", "run.idle_source")),
+        )
+    ),
+    Mutant(
+        "idle-in-spite-of-new-input",
+        "a run ends without Spark although the source has input",
+        "onlyonce/run/idle.py",
+        Never("why_spark", "found is None and source.waits()"),
+        tests=(IDLE_RUN,),
+        spark=True,
+    ),
+    Mutant(
+        "idle-by-an-error",
+        "a run ends without Spark if its source can't be asked",
+        "onlyonce/run/idle.py",
+        Replace("why_spark", "return Reason.UNKNOWN", "return None"),
+        tests=("tests/spark/run/test_idle_runs.py::test_source_that_cannot_be_asked_starts_spark",),
+        spark=True,
+    ),
+    Mutant(
+        "idle-run-unnoted",
+        "a run without Spark notes no start, so that its pipeline looks as if it did not run",
+        "onlyonce/run/stream.py",
+        Delete("_drain", "idle.note(database, pipeline)"),
+        tests=(IDLE_RUN,),
+        spark=True,
+    ),
+    Mutant(
+        "idle-in-spite-of-a-cut-file",
+        "a growing file that was cut short does not wait",
+        "onlyonce/sources/discovery.py",
+        Replace("any_new", "bool(groups(inbox, there))", "False"),
+        tests=(
+            "tests/spark/sources/test_unread.py::test_source_waits_for_refusals_and_not_for_what_no_run_reads[cut short]",
+        ),
+        spark=True,
     ),
 )

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from onlyonce.api.messages import Kafka
 from onlyonce.api.pipeline import Custom, DeltaSource, Files, Growing, Pipeline
@@ -130,6 +130,63 @@ def test_unread_input(
     assert unread(committed) == Backlog()
     kind.put(1, second)
     waits(kind, unread(committed), len(second), listed=False)
+
+
+@pytest.mark.parametrize("name", ["files", "growing", "table", "reader", "topic"])
+def test_source_waits_as_long_as_a_run_would_register(
+    name: str, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """Asked without Spark: before the first run, after it not, and again once something has come."""
+    monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path / "home"))
+    kind = kinds(tmp_path, request.getfixturevalue("broker") if name == "topic" else None)[name]
+    source = source_of(replace(SHOP, source=kind.source, record_id=()), "shop", None)
+    first, second = shop_oracle.sales(20, 2, duplicates=0)
+    kind.put(0, first)
+    before = source.waits()
+    source.register(spark, DRIVER, NOON)
+    registered = source.waits()
+
+    kind.put(1, second)
+
+    assert (before, registered, source.waits()) == (True, False, True)
+    assert source.register(spark, DRIVER, NOON)
+    assert not source.waits()
+
+
+@pytest.mark.parametrize("change", ["replaced", "cut short", "half a record", "compacted", "by name"])
+def test_source_waits_for_refusals_and_not_for_what_no_run_reads(
+    change: str, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that was replaced or cut short is a record without a content; a half record and a compaction are none."""
+    monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path / "home"))
+    name, reads = CHANGES[change]
+    kind, inbox = kinds(tmp_path, None)[name], tmp_path / "inbox"
+    pipeline = replace(SHOP, source=kind.source, record_id=())
+    [first] = shop_oracle.sales(20, 1, duplicates=0)
+    kind.put(0, first)
+    source_of(pipeline, "shop", None).register(spark, DRIVER, NOON)
+
+    if change == "replaced":
+        kind.put(0, first[1:])
+    elif change == "cut short":
+        (inbox / "one.log").write_bytes(lines(first[1:]))
+    elif change == "half a record":
+        with (inbox / "one.log").open("ab") as grown:
+            grown.write(b'{"half')
+    elif change == "compacted":
+        kind.put(1, first)
+        source_of(pipeline, "shop", None).register(spark, DRIVER, NOON)
+        assert DeltaTable(str(tmp_path / "table")).optimize.compact()["numFilesRemoved"] > 1
+    else:
+        pipeline = replace(pipeline, source=DeltaSource(table="shop.sales"))
+
+    assert source_of(pipeline, "shop", None).waits() is reads
+
+
+CHANGES = {
+    "replaced": ("files", True), "cut short": ("growing", True), "half a record": ("growing", False),
+    "compacted": ("table", False), "by name": ("table", True),
+}  # fmt: skip
 
 
 def test_start_leaves_out_earlier_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,219 @@
+"""A run with nothing to do starts no Spark and reports what it would report with Spark; each reason starts it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from onlyonce.core.errors import Retryable
+from onlyonce.core.idle import Reason
+from onlyonce.core.runs import Report
+from onlyonce.engine import session
+from onlyonce.run import idle
+from onlyonce.sources import discovery
+from tests.support import shop_oracle
+from tests.support.check_shop import check
+from tests.support.ended_runs import ended_at
+from tests.support.platform import Platform
+
+pytestmark = pytest.mark.spark
+
+OLD = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@dataclass
+class Starts:
+    """The reasons for which runs were asked to start Spark, and how often they started it."""
+
+    spark: int = 0
+    why: list[Reason | None] = field(default_factory=list)
+
+    def last(self) -> tuple[Reason | None, bool]:
+        """Return the reason of the last run, and whether a run has started Spark since the last call."""
+        found = self.why[-1] if self.why else None, self.spark > 0
+        self.why, self.spark = [], 0
+        return found
+
+
+@pytest.fixture
+def starts(monkeypatch: pytest.MonkeyPatch, spark: object) -> Starts:
+    """Note each start of Spark, and why."""
+    found, start, why = Starts(), session.start, idle.why_spark
+
+    def counted(*arguments: Any) -> Any:
+        found.spark += 1
+        return start(*arguments)
+
+    def noted(*arguments: Any, **more: Any) -> Reason | None:
+        found.why.append(why(*arguments, **more))
+        return found.why[-1]
+
+    monkeypatch.setattr(session, "start", counted)
+    monkeypatch.setattr(idle, "why_spark", noted)
+    return found
+
+
+def sale(name: str, at: datetime) -> dict[str, Any]:
+    """A record."""
+    return {"id": name, "shop": "a", "at": at.isoformat(), "cents": 1, "weight": 1.0}
+
+
+def told(report: Report) -> tuple[Any, ...]:
+    """Return what a report says, without the name of its run."""
+    return report.title, report.facts, report.tables, report.warnings
+
+
+def test_run_with_nothing_to_do_starts_no_spark(
+    platform: Platform, starts: Starts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its report, what it notes of its start, and every table are as with Spark; the next file is read."""
+    files = shop_oracle.sales(200, 2)
+    platform.put("shop", "sales-0.jsonl", files[0])
+    platform.run("shop")
+    assert starts.last() == (None, True)  # only Spark can check functions that no run has checked
+    begun = platform.sql("SELECT count(*) AS n, max(epoch) AS epoch FROM onlyonce.incarnations")
+    since = platform.sql("SELECT min(started_at) AS at FROM onlyonce.incarnations")["at"][0]
+
+    without = platform.run("shop", "--dag-id", "shop_stream", "--run-id", "idle")
+
+    assert starts.last() == (None, False)
+    assert platform.sql("SELECT count(*) AS n, max(epoch) AS epoch FROM onlyonce.incarnations").equals(begun)
+    assert platform.sql("SELECT min(started_at) AS at FROM onlyonce.incarnations")["at"][0] > since
+    assert platform.sql("SELECT exit_code FROM onlyonce.driver_runs WHERE run_id = 'idle'")["exit_code"].tolist() == [0]
+    with monkeypatch.context() as forced:
+        forced.setattr(idle, "why_spark", lambda *_, **__: Reason.UNKNOWN)
+        with_spark = platform.run("shop")
+    assert starts.spark == 1
+    assert told(without) == told(with_spark)
+    assert without.tables["open_windows"]
+    starts.last()
+
+    platform.put("shop", "sales-1.jsonl", files[1])
+    platform.run("shop")
+    assert starts.last() == (Reason.SOURCE, True)
+    platform.run("shop", "--close")
+    assert starts.last() == (Reason.CLOSE, True)
+    platform.run("shop", "--close")
+    assert starts.last() == (None, False)
+    check(platform, files)
+
+
+POINTS = {
+    "receive-after-begin": Reason.BEGUN,
+    "receive-after-end": Reason.PLANNED,
+    "output-after-begin": Reason.BEGUN,
+    "output-after-end": Reason.PLANNED,
+    "receive-registered": Reason.REGISTERED,
+    "marker-after-begin": Reason.MARKER,
+}
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_run_after_a_lost_driver_starts_spark(
+    platform: Platform, starts: Starts, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    """The second driver is lost with its batch; the third ends it, and the fourth has nothing to do."""
+    files = shop_oracle.sales(200, 2)
+    platform.put("shop", "sales-0.jsonl", files[0])
+    platform.run("shop")
+    platform.put("shop", "sales-1.jsonl", files[1])
+    assert ended_at(platform, monkeypatch, point, 1, "--close")
+    starts.last()
+
+    platform.run("shop")
+
+    assert starts.last() == (POINTS[point], True)
+    platform.run("shop", "--close")
+    starts.last()
+    platform.run("shop", "--close")
+    assert starts.last() == (None, False)
+    check(platform, files)
+
+
+def test_unread_events_start_spark(platform: Platform, starts: Starts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Receive has committed a batch, and no output has planned one of it."""
+    files = shop_oracle.sales(200, 2)
+    platform.put("shop", "sales-0.jsonl", files[0])
+    platform.run("shop")
+    platform.put("shop", "sales-1.jsonl", files[1])
+    with monkeypatch.context() as broken:
+        broken.setattr("onlyonce.outputs.query.run_once", _away)
+        with pytest.raises(Retryable):
+            platform.run("shop")
+    starts.last()
+
+    platform.run("shop", "--close")
+
+    assert starts.last() == (Reason.UNREAD, True)
+    check(platform, files)
+
+
+def _away(*_: object) -> None:
+    raise Retryable("the output can't begin", hint="run the same command again")
+
+
+def test_window_that_the_clock_closes_starts_spark(
+    new_platform: Callable[..., Platform], starts: Starts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By silence the window of a time ahead closes once the clock has passed its end."""
+    platform = new_platform("tests/support/quiet.py")
+    ahead = datetime.now(UTC) + timedelta(hours=2)
+    platform.put("shop", "a.jsonl", [sale("old", OLD), sale("running", ahead)])
+    platform.run("shop")
+    starts.last()
+    platform.run("shop")
+    assert starts.last() == (None, False)
+
+    monkeypatch.setattr("onlyonce.receive.loop.datetime", _DaysLater)
+    platform.run("shop")
+
+    assert starts.last() == (Reason.CLOSE, True)
+    assert sorted(platform.table("shop/per_shop")["sales"]) == [1, 1]
+    platform.run("shop")
+    assert starts.last() == (None, False)
+
+
+class _DaysLater(datetime):
+    """The clock of receive, two days later."""
+
+    @classmethod
+    def now(cls, tz: Any = None) -> Any:
+        return datetime.now(tz) + timedelta(days=2)
+
+
+def test_due_late_records_start_spark(
+    new_platform: Callable[..., Platform], starts: Starts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that is lost before it includes late records leaves them to the next one."""
+    platform = new_platform("tests/support/quiet_late.py")
+    platform.put("shop", "a.jsonl", [sale("first", OLD)])
+    platform.run("shop")
+    platform.put("shop", "b.jsonl", [sale("late", OLD)])
+    with monkeypatch.context() as broken:
+        broken.setattr("onlyonce.outputs.backfill_windows.include_late", _away)
+        with pytest.raises(Retryable):
+            platform.run("shop")
+    starts.last()
+
+    platform.run("shop")
+
+    assert starts.last() == (Reason.LATE, True)
+    assert platform.table("shop/per_shop")["sales"].tolist() == [2]
+    platform.run("shop")
+    assert starts.last() == (None, False)
+
+
+def test_source_that_cannot_be_asked_starts_spark(
+    platform: Platform, starts: Starts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    platform.put("shop", "sales-0.jsonl", shop_oracle.sales(100, 1)[0])
+    platform.run("shop")
+    monkeypatch.setattr(discovery, "any_new", _away)
+
+    platform.run("shop")
+
+    assert starts.last() == (Reason.UNKNOWN, True)
