@@ -65,6 +65,14 @@ def _submitted() -> bool:
     return environment.variable("PYSPARK_GATEWAY_PORT") is not None
 
 
+def must_start() -> bool:
+    """Return whether this process has to start Spark even for nothing: YARN fails an application of cluster mode that
+    has made no Spark context (exit code 13).
+    """
+    theirs = _theirs() if _submitted() else {}
+    return theirs.get("spark.master") == "yarn" and theirs.get("spark.submit.deployMode") == "cluster"
+
+
 def _silence_repeated(session: SparkSession) -> None:
     """Silence Spark's own reports of errors: we report each once. With ONLYONCE_SPARK_LOG Spark reports them too."""
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger", "py4j.clientserver"):

@@ -315,12 +315,13 @@ def _drain(pipeline: Pipeline, instance: str, database: Database, asked: Namespa
 
     # Not SIGTERM: Airflow's ends a task within a minute, whatever a batch takes.
     with Interrupts(asked_to_stop.set, signal.SIGINT) as signals:
+        from onlyonce.engine import session
         from onlyonce.run import queries
         from onlyonce.sources import all_sources
 
         refuse_beside(LongRuns(database).look(instance))  # before Spark starts
         refused = _before_spark(pipeline, instance, database)
-        if refused == {} and instance == pipeline.name:
+        if refused == {} and instance == pipeline.name and not session.must_start():
             from onlyonce.run import idle
 
             skipped: set[str] = set()

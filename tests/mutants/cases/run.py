@@ -363,6 +363,13 @@ MUTANTS = (
         spark=True,
     ),
     Mutant(
+        "idle-in-spite-of-yarn",
+        "a run in YARN's cluster mode ends without Spark, which YARN takes for a failure",
+        "onlyonce/engine/session.py",
+        Never("must_start", 'theirs.get("spark.master") == "yarn"'),
+        tests=("tests/unit/session/test_must_start.py::test_only_yarns_cluster_mode_must_start_spark",),
+    ),
+    Mutant(
         "idle-by-an-error",
         "a run ends without Spark if its source can't be asked",
         "onlyonce/run/idle.py",
