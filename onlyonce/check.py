@@ -15,7 +15,6 @@ import difflib
 import hashlib
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -33,29 +32,23 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from onlyonce import settings
-from onlyonce.api import functions, identity, load, sinks
+from onlyonce.api import functions, identity, load
 from onlyonce.api.declaration import declared_at
 from onlyonce.api.outputs import check_rows
 from onlyonce.api.pipeline import (
-    BigQuery,
-    BigQueryStream,
-    CustomSink,
     Delta,
-    FileSink,
     Iceberg,
-    KafkaSink,
     MySQL,
     Output,
     Pipeline,
     Postgres,
-    Sent,
     target,
 )
 from onlyonce.api.resolve import named_variables
 from onlyonce.commitlog import units
 from onlyonce.commitlog.batches import Batches, Received
 from onlyonce.commitlog.removals import Removals
-from onlyonce.core import column_types, errors, file_names, retention, stored_names, unrepeatable
+from onlyonce.core import column_types, errors, retention, stored_names, unrepeatable
 from onlyonce.core.errors import OnlyonceError, Refused
 from onlyonce.core.ownership import Place
 from onlyonce.core.runs import Report, first_line
@@ -82,8 +75,7 @@ NOTHING = "nothing was read or written"
 
 def check_keys(output: Output, columns: list[str]) -> None:
     """Raise Refused for a key, or a column to order by, that the rows don't have."""
-    named = [*output.sink.keys, *(getattr(output.sink, "order_by", None) or ())]
-    for key in named:
+    for key in (*output.sink.keys, *output.sink.order_by):
         if key not in columns:
             close = difflib.get_close_matches(key, columns, n=1)
             guess = f"did you mean {close[0]!r}? " if close else ""
@@ -95,16 +87,14 @@ def check_keys(output: Output, columns: list[str]) -> None:
             )
 
 
-NOT_IN_DELTA = re.compile(r"[ ,;{}()\n\t=]")
-
-
 def check_column_names(output: Output, schema: StructType) -> None:
-    """Raise Refused for a column, or a field of a struct, with a name that no Delta table can have."""
-    wrong = next(filter(NOT_IN_DELTA.search, _names(schema)), None) if isinstance(output.sink, Delta) else None
-    if wrong is not None:
+    """Raise Refused for a column, or a field of a struct, with a name that the sink can't have."""
+    refused = output.sink.not_in_names
+    bad = next(((name, char) for name in _names(schema) for char in name if char in refused), None)
+    if bad is not None:
         raise Refused(
             f"{declared_at(output.sink) or declared_at(output)}output {output.name}: {output.made_by} gives the column "
-            f"{wrong!r}, and a Delta table can't have the character {NOT_IN_DELTA.search(wrong)[0]!r} in a name",  # type: ignore[index]
+            f"{bad[0]!r}, and a {output.sink.kind} table can't have the character {bad[1]!r} in a name",
             data=NOTHING,
             hint="give it another name: F.count('*').alias('records'), or withColumnRenamed",
         )
@@ -139,13 +129,9 @@ def check_schemas(pipeline: Pipeline) -> None:
 
 def check_names(pipeline: Pipeline, output: Output) -> None:
     """Call the function that names an output's files for some windows, panes and shards. Raise Refused."""
-    assert isinstance(output.sink, FileSink)
-    root, sink = pipeline.root_of(output), output.sink
+    root = pipeline.root_of(output)
     window = root.window if root.has_windows else None
-    file_names.name_files(
-        load.naming(output), load.subject_of_names(output), file_names.sample(window, sink.shards), sink.shards,
-        sink.ending, NOTHING,
-    )  # fmt: skip
+    output.sink.try_names(load.naming(output), load.subject_of_names(output), window, NOTHING)
 
 
 # The columns that a query's functions return: each is called on frames without rows, once as in a backfill, once as in
@@ -416,7 +402,7 @@ def _delta(pipeline: Pipeline, output: Output, schema: StructType) -> Types | No
         ) from error
     sink_delta.check_table(table, path, output)
     there = StructType.fromJson(json.loads(table.schema().to_json()))
-    told = sinks.delete_when(output.sink)
+    told = output.sink.delete_when
     return {name: kind for name, kind in _simple(schema).items() if name != told}, _simple(there), str(path)
 
 
@@ -520,14 +506,6 @@ def check_pipeline(pipeline: Pipeline, session: Callable[[], SparkSession] | Non
     return Checked(asks_spark, wrong, shapes.staged)
 
 
-SENT_BY: dict[type, str] = {
-    KafkaSink: "confluent_kafka",
-    BigQuery: "google.cloud.bigquery",
-    BigQueryStream: "google.cloud.bigquery_storage_v1",
-}
-"""The package with which `onlyonce deliver` sends to a sink."""
-
-
 def undeliverable(pipeline: Pipeline) -> list[str]:
     """Return what a delivery of the pipeline's outbox would lack here: packages and variables.
 
@@ -536,12 +514,11 @@ def undeliverable(pipeline: Pipeline) -> list[str]:
     found = []
     for output in pipeline.outputs:
         sink = output.sink
-        if not isinstance(sink, Sent) or isinstance(sink, CustomSink):
+        if not sink.is_external or sink.is_own:
             continue
         lacking = [f"the variable {name} is not set" for name in sorted(named_variables(sink)) if not variable(name)]
-        module = SENT_BY.get(type(sink))
-        if module and not _is_installed(module):
-            lacking.append(f"the package {module} is not installed (pip install '{extra_of(module)}')")
+        if sink.package and not _is_installed(sink.package):
+            lacking.append(f"the package {sink.package} is not installed (pip install '{extra_of(sink.package)}')")
         found += [
             f"{declared_at(sink)}output {output.name}: {one}: its rows wait in the outbox until `onlyonce deliver` "
             "runs where it is"

@@ -63,7 +63,7 @@ class Opened:
         if isinstance(output.sink, FileSink):
             return self._files(output, output.sink)
         raise Refused(
-            f"output {name} is sent ({type(output.sink).__name__}), so its rows are where they were sent to",
+            f"output {name} is sent ({output.sink.kind}), so its rows are where they were sent to",
             data=NO_ROWS,
             hint="onlyonce outbox shows what waits and what is a dead letter",
         )

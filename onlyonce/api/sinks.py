@@ -12,61 +12,114 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import field, replace
 from datetime import timedelta
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
 from onlyonce.api.declaration import NONE, Several, check_one_of, declaration
 from onlyonce.api.sources import NAME
-from onlyonce.core import ownership
+from onlyonce.core import file_names, ownership
 from onlyonce.core import shards as model
 from onlyonce.core.durations import in_source
 from onlyonce.core.errors import Refused
+from onlyonce.core.file_names import Naming
 from onlyonce.core.locations import check_folder, is_url, location
 from onlyonce.core.ownership import Place
 from onlyonce.core.stored_names import WINDOW_END, WINDOW_START
+from onlyonce.core.windows import Window
 
 HISTORY = "history"
 ORDERED = ("string", "bigint", "int", "smallint", "tinyint", "decimal", "date", "timestamp", "timestamp_ntz")
 """Types whose values have one order, in Spark and in each sink. Strings are compared by their bytes."""
 
 
-def sequence_by(sink: Any) -> tuple[str, ...]:
-    """Return the columns that decide which row of a key is newest; empty if the last write wins."""
-    found: tuple[str, ...] = getattr(sink, "sequence_by", ())
-    return found
+class DeclaredSink:
+    """What the platform asks of every sink. A kind overrides the answers that differ.
 
+    is_external      rows are sent by way of the outbox, so they can't be withdrawn
+    is_own           the user's class does the work, and may read any variable that an option names
+    writes_files     each pane of a window is a set of files, complete when it is written, and never changed
+    starts_over      the appended or upserted rows of an output with state can be computed again from the start
+    package          the package with which `onlyonce deliver` sends; empty if it needs none beyond onlyonce's own
+    not_in_names     the characters that the name of a column can't have
+    not_in_crashtest why a crash test can't write to a copy of the target; empty if it can
+    lookup_module    the module that reads a table of this kind as a lookup; empty if no lookup can
+    keeps_versions   the table has its earlier versions itself, so a lookup needs no copies
+    """
 
-def delete_when(sink: Any) -> str | None:
-    """Return the column that marks the rows which a sink removes; None if it removes none."""
-    found: str | None = getattr(sink, "delete_when", None)
-    return found
+    is_external: ClassVar[bool] = False
+    is_own: ClassVar[bool] = False
+    writes_files: ClassVar[bool] = False
+    starts_over: ClassVar[bool] = False
+    package: ClassVar[str] = ""
+    not_in_names: ClassVar[str] = ""
+    not_in_crashtest: ClassVar[str] = ""
+    lookup_module: ClassVar[str] = ""
+    keeps_versions: ClassVar[bool] = False
+
+    # Options that only some kinds have. They decide results, as `write` and `keys` do.
+    sequence_by: Several[str] = NONE  # decides which row of a key is newest; empty: the last write wins
+    delete_when: str | None = None  # marks the rows that are removed
+    order_by: Several[str] = NONE
+    headers: Several[str] = NONE
+    names: str = ""  # the function that names files
+
+    if TYPE_CHECKING:
+
+        @property
+        def write(self) -> str:
+            """Return how rows are written."""
+
+    @property
+    def kind(self) -> str:
+        """Return the name of the kind, for a message."""
+        return type(self).__name__
+
+    @property
+    def in_words(self) -> str:
+        """Return how rows are written, for a page."""
+        return self.write
+
+    @property
+    def at_default(self) -> bool:
+        """Return whether the place follows from the names of pipeline and output."""
+        return False
+
+    def moved_to_default(self) -> Self:
+        """Return the sink at its default place; unchanged if it has none."""
+        return self
+
+    def check_length(self, output: str) -> None:
+        """Raise Refused if a name that the sink makes of an output's name can be too long."""
+
+    def try_names(self, naming: Naming, subject: str, window: Window | None, data: str) -> None:
+        """Call the function that names files for some windows, panes and shards. Raise Refused."""
 
 
 def check_sink(kind: str, sink: Any) -> None:
     """Raise Refused for options of `sequence_by`, `delete_when` and `write` that can't work together."""
-    if sequence_by(sink) and sink.write not in ("upsert", HISTORY):
+    if sink.sequence_by and sink.write not in ("upsert", HISTORY):
         raise Refused(
             f"{kind}: sequence_by with write={sink.write!r}",
             hint="sequence_by puts the rows of a key in order: write='upsert' or 'history'",
         )
-    if sink.write == HISTORY and not sequence_by(sink):
+    if sink.write == HISTORY and not sink.sequence_by:
         raise Refused(
             f"{kind}: write='history' without sequence_by",
             hint="sequence_by=… names the columns that put the versions of a key in order",
         )
-    if twice := [name for name in sequence_by(sink) if name in sink.keys]:
+    if twice := [name for name in sink.sequence_by if name in sink.keys]:
         raise Refused(f"{kind}: {twice[0]!r} is a key and in sequence_by", hint="rows of one key differ in sequence_by")
-    if delete_when(sink) and not sequence_by(sink):
+    if sink.delete_when and not sink.sequence_by:
         raise Refused(
-            f"{kind}: delete_when={delete_when(sink)!r} without sequence_by",
+            f"{kind}: delete_when={sink.delete_when!r} without sequence_by",
             data="an older change that comes later would bring a deleted row back",
             hint="sequence_by=… names the columns that put the changes of a key in order",
         )
-    if delete_when(sink) in (*sink.keys, *sequence_by(sink)):
+    if sink.delete_when in (*sink.keys, *sink.sequence_by):
         raise Refused(
-            f"{kind}: {delete_when(sink)!r} says which rows are deleted, and is a key or in sequence_by",
+            f"{kind}: {sink.delete_when!r} says which rows are deleted, and is a key or in sequence_by",
             hint="give it a column of its own, a boolean",
         )
 
@@ -91,7 +144,7 @@ def in_clear_text(url: str) -> bool:
 
 
 @declaration
-class Webhook:
+class Webhook(DeclaredSink):
     """An HTTP endpoint that is called for each row (a mail, a payment), by way of the outbox.
 
     Each row has a key that never changes.
@@ -117,6 +170,8 @@ class Webhook:
                    its id: a row whose answer was lost comes again with the same id, among other rows. It answers 2xx
                    once it has all of them
     """
+
+    is_external = True
 
     # It may hold a secret, and an error may print the declaration.
     url: str | None = field(default=None, repr=False)
@@ -165,7 +220,7 @@ class Webhook:
 
 
 @declaration
-class BigQuery:
+class BigQuery(DeclaredSink):
     """A BigQuery table, by streaming inserts (`insertAll`), by way of the outbox. Each row has its own insert id.
 
     table          'project.dataset.table'; it must exist
@@ -173,6 +228,9 @@ class BigQuery:
     attempts, pause, timeout, at_once
                    as for a Webhook; at_once counts requests of up to 500 rows
     """
+
+    is_external = True
+    package = "google.cloud.bigquery"
 
     table: str
     remembers: timedelta = timedelta(minutes=1)
@@ -201,7 +259,7 @@ class BigQuery:
 
 
 @declaration
-class BigQueryStream:
+class BigQueryStream(DeclaredSink):
     """A BigQuery table, exactly once, by the Storage Write API and the outbox.
 
     Each unit is one pending stream, whose rows have offsets and become visible together.
@@ -209,6 +267,9 @@ class BigQueryStream:
     table    'project.dataset.table'; it must exist, with the columns of the rows
     timeout  how long the answer to a request may take
     """
+
+    is_external = True
+    package = "google.cloud.bigquery_storage_v1"
 
     table: str
     # How rows are sent decides no result: it may change under a begun batch, so it is not part of the identity.
@@ -235,7 +296,7 @@ class BigQueryStream:
 
 
 @declaration
-class KafkaSink:
+class KafkaSink(DeclaredSink):
     """A Kafka topic, by way of the outbox; exactly once for readers with isolation.level=read_committed.
 
     A unit's rows are in one transaction with the unit's name, which goes to a second, compacted topic.
@@ -248,6 +309,9 @@ class KafkaSink:
     prefix        of the transactional id, <prefix>/<instance>/<output>: another one for each platform on a cluster
     timeout       how long a transaction may take
     """
+
+    is_external = True
+    package = "confluent_kafka"
 
     topic: str
     connection: str
@@ -287,7 +351,7 @@ class KafkaSink:
 
 
 @declaration
-class CustomSink:
+class CustomSink(DeclaredSink):
     """A sink of your own, by way of the outbox: whole units, in order.
 
     Its contract is docs/how-to/own-sink.md.
@@ -296,6 +360,9 @@ class CustomSink:
     where         the argument of the class: a path, a URL, the name of a variable
     keys          rows of the same values are in one unit of a batch, and in order
     """
+
+    is_external = True
+    is_own = True
 
     target_class: str
     where: str = ""
@@ -340,7 +407,7 @@ def _check_delivery(kind: str, sink: Webhook | BigQuery) -> None:
 
 
 @declaration
-class Delta:
+class Delta(DeclaredSink):
     """A Delta table at <home>/tables/<path>; exactly once by txnAppId and txnVersion.
 
     path       the folder, below <home>/tables or absolute; by default <pipeline>/<output>. Or 's3://bucket/table',
@@ -358,6 +425,11 @@ class Delta:
                    The key and its sequence_by stay in a second table, <path>_deleted, committed before the rows, so
                    that no older row comes back
     """
+
+    starts_over = True
+    not_in_names = " ,;{}()\n\t="
+    lookup_module = "onlyonce.lookups.delta_versions"
+    keeps_versions = True
 
     path: str | None = None
     write: Literal["append", "upsert", "history"] = "append"
@@ -384,9 +456,18 @@ class Delta:
         """Return where the rows go, as text: equal texts mean the same place. `default` is <pipeline>/<output>."""
         return f"delta:{self.path or default}"
 
+    @property
+    def at_default(self) -> bool:
+        """Return whether the folder follows from the names of pipeline and output."""
+        return self.path is None
+
+    def moved_to_default(self) -> Self:
+        """Return the sink with its default folder."""
+        return replace(self, path=None)
+
 
 @declaration
-class Postgres:
+class Postgres(DeclaredSink):
     """A PostgreSQL table; exactly once, since the rows and the unit commit in one transaction.
 
     table       'schema.table'; created if it is missing
@@ -403,6 +484,9 @@ class Postgres:
     connection  the environment variable that holds the database's URL; by default the platform's database. An
                 incarnation that has written to one database is refused if the variable names another one later
     """
+
+    starts_over = True
+    lookup_module = "onlyonce.lookups.postgres_versions"
 
     table: str
     write: Literal["append", "upsert", "increment", "history"] = "append"
@@ -430,7 +514,7 @@ class Postgres:
 
 
 @declaration
-class MySQL:
+class MySQL(DeclaredSink):
     """A table of MySQL or MariaDB; exactly once, since the rows and the unit commit in one transaction there.
 
     table       in the database that the URL names; created if it is missing. An existing one must be of InnoDB
@@ -441,6 +525,8 @@ class MySQL:
     sequence_by   as `Postgres` has it
     delete_when     as `Postgres` has it
     """
+
+    not_in_crashtest = "MySQL, and a crash test has no server of it"
 
     table: str
     connection: str
@@ -472,7 +558,7 @@ class MySQL:
 
 
 @declaration
-class Iceberg:
+class Iceberg(DeclaredSink):
     """A table of an Iceberg catalog; exactly once, since a batch's commit also names it in a property of the table.
 
     table     'namespace.table'; created if it is missing, and so is its namespace. An existing one may be partitioned
@@ -482,6 +568,8 @@ class Iceberg:
     write     'append'. Rows can't be replaced by key so far
     keys      only for the error message: an append has none
     """
+
+    not_in_crashtest = "an Iceberg catalog, and a crash test has none"
 
     table: str
     catalog: str = "default"
@@ -511,7 +599,7 @@ class Iceberg:
 
 
 @declaration
-class FileSink:
+class FileSink(DeclaredSink):
     """Files: `shards` of them for each window, which get their final names from `onlyonce finalize`.
 
     path        the folder; by default <home>/files/<pipeline>/<output>. Or a URL of an object store
@@ -530,6 +618,8 @@ class FileSink:
     extension   the value of {ext}; by default the format's own
     skip_empty  leave a shard without rows out; by default it is an empty, valid file, so each window has all its files
     """
+
+    writes_files = True
 
     path: str | None = None
     format: Literal["jsonl", "csv", "text", "parquet", "avro"] | str = "jsonl"
@@ -566,6 +656,20 @@ class FileSink:
         """Return how rows are written: each pane is a set of its own files, and nothing is replaced."""
         return "files"
 
+    @property
+    def in_words(self) -> str:
+        """Return how many files a window has, and their format."""
+        return f"{self.shards} a window, {self.format}"
+
+    @property
+    def at_default(self) -> bool:
+        """Return whether the folder follows from the names of pipeline and output."""
+        return self.path is None
+
+    def moved_to_default(self) -> Self:
+        """Return the sink with its default folder."""
+        return replace(self, path=None)
+
     def target(self, default: str) -> str:
         """Return where the rows go, as text, like `Delta.target`."""
         return f"files:{self.path or default}"
@@ -581,6 +685,11 @@ class FileSink:
     def check_length(self, output: str) -> None:
         """Raise Refused if a file of an output can have a name that is too long."""
         model.check_length(self.naming, output, self.prefix or output, self.ending)
+
+    def try_names(self, naming: Naming, subject: str, window: Window | None, data: str) -> None:
+        """Call the function that names files for some windows, panes and shards. Raise Refused."""
+        windows = file_names.sample(window, self.shards)
+        file_names.name_files(naming, subject, windows, self.shards, self.ending, data)
 
     @property
     def ending(self) -> str:

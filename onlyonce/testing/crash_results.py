@@ -23,7 +23,6 @@ from pyarrow import compute as pc
 from pyarrow import csv, json, parquet
 
 from onlyonce.api.pipeline import FileSink, Output, Pipeline, Postgres, unknown
-from onlyonce.api.sinks import Sent
 from onlyonce.core import stored_names
 from onlyonce.core.errors import Refused
 from onlyonce.core.runs import Report
@@ -335,7 +334,7 @@ def _output(platform: ScratchPlatform, pipeline: Pipeline, output: Output) -> pa
             output.sink.format,
             _winners(url, output),
         )
-    if isinstance(output.sink, Sent):
+    if output.sink.is_external:
         return content_of_payloads(_of_log(url, output, "requests"))
     return pa.table(
         opening.table(platform.data / stored_names.TABLES_FOLDER / pipeline.name / output.name).to_pyarrow_table()
