@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from deltalake.exceptions import DeltaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -36,21 +35,14 @@ from onlyonce.api import functions, identity, load
 from onlyonce.api.declaration import declared_at
 from onlyonce.api.outputs import check_rows
 from onlyonce.api.pipeline import (
-    Delta,
-    Iceberg,
-    MySQL,
     Output,
     Pipeline,
-    Postgres,
-    target,
 )
 from onlyonce.api.resolve import named_variables
-from onlyonce.commitlog import units
 from onlyonce.commitlog.batches import Batches, Received
 from onlyonce.commitlog.removals import Removals
 from onlyonce.core import column_types, errors, retention, stored_names, unrepeatable
 from onlyonce.core.errors import OnlyonceError, Refused
-from onlyonce.core.ownership import Place
 from onlyonce.core.runs import Report, first_line
 from onlyonce.core.stored_names import OO_WINDOW
 from onlyonce.core.unrepeatable import Kind
@@ -64,10 +56,7 @@ from onlyonce.lookups import tables
 from onlyonce.outputs import function, query, results, windows
 from onlyonce.outputs.unrepeatable import found_in, shared
 from onlyonce.receive import events
-from onlyonce.sinks.delta import sink_delta
-from onlyonce.sinks.mysql.mysql_table import MySQLTable, database_of
-from onlyonce.sinks.postgres.postgres_table import SinkTable
-from onlyonce.tables import opening
+from onlyonce.sinks.targets import implementation
 from onlyonce.unexpected import extra_of
 
 NOTHING = "nothing was read or written"
@@ -352,17 +341,13 @@ def _modules(pipeline: Pipeline) -> list[Path]:
 # The columns of the tables that outputs write to. No JVM.
 
 
-Types = tuple[dict[str, str], dict[str, str], str]
-"""The types of a function's columns as the sink has them, the types of the existing table, and where the table is."""
-
-
 def check_tables(pipeline: Pipeline, output: Output, schema: StructType) -> None:
     """Raise Refused if the rows of a function can't be written to the table as it is now.
 
     No-op if there is no table, or the sink has none. Raise DatabaseAway if a sink's database does not answer.
     """
     try:
-        found = _types(pipeline, output, schema)
+        found = implementation(output.sink).types_there(pipeline, output, schema)
     except Refused as error:  # a table that can't take the output, a variable that is not set, a wrong password
         at = declared_at(output.sink) if getattr(output.sink, "connection", None) else declared_at(output)
         named = f"output {output.name}: "
@@ -372,74 +357,8 @@ def check_tables(pipeline: Pipeline, output: Output, schema: StructType) -> None
         column_types.refuse_other(f"{declared_at(output)}output {output.name}", where, wanted, there, _simple(schema))
 
 
-def _types(pipeline: Pipeline, output: Output, schema: StructType) -> Types | None:
-    if isinstance(output.sink, Delta):
-        return _delta(pipeline, output, schema)
-    if isinstance(output.sink, Iceberg):
-        return _iceberg(pipeline, output, schema)
-    if isinstance(output.sink, Postgres | MySQL):
-        return _of_database(output, output.sink, schema)
-    return None
-
-
-def _delta(pipeline: Pipeline, output: Output, schema: StructType) -> Types | None:
-    path = settings.table_location(target(pipeline, output).split(":", 1)[1])
-    if isinstance(path, Path) and path.is_file():
-        raise Refused(
-            f"{path} is a file, and no Delta table",
-            data="nothing was written to it",
-            hint="move the file away, or name another path",
-        )
-    if not opening.any_in(path):
-        return None
-    try:
-        table = opening.table(path)
-    except DeltaError as error:
-        raise Refused(
-            f"{path} can't be read as a Delta table: {(str(error).splitlines() or [''])[0][:300]}",
-            data="nothing was written to it",
-            hint="restore the table's log from a backup, or name another path",
-        ) from error
-    sink_delta.check_table(table, path, output)
-    there = StructType.fromJson(json.loads(table.schema().to_json()))
-    told = output.sink.delete_when
-    return {name: kind for name, kind in _simple(schema).items() if name != told}, _simple(there), str(path)
-
-
-def _iceberg(pipeline: Pipeline, output: Output, schema: StructType) -> Types | None:
-    from onlyonce.sinks.iceberg import (
-        iceberg_catalogs,
-        iceberg_columns,  # imports pyiceberg, an extra
-    )
-
-    place = Place(target(pipeline, output))
-    wanted = iceberg_columns.columns_of(output, schema)
-    table = iceberg_catalogs.of_target(place)
-    if table is None:
-        return None
-    iceberg_columns.refuse_columns(output, table)
-    return iceberg_columns.kinds(wanted), iceberg_columns.kinds(table.schema()), place.where
-
-
 def _simple(schema: StructType) -> dict[str, str]:
     return {field.name: field.dataType.simpleString() for field in schema.fields}
-
-
-def _of_database(output: Output, sink: Postgres | MySQL, schema: StructType) -> Types | None:
-    try:
-        table = _table(output, sink)
-        there = table.there()
-        table.check(schema)
-    except FileNotFoundError:
-        return None  # the platform was never started, so it has no table
-    wanted = table.wanted(schema)
-    return (wanted, table.as_wanted(wanted, there), sink.table) if there else None
-
-
-def _table(output: Output, sink: Postgres | MySQL) -> SinkTable | MySQLTable:
-    if isinstance(sink, MySQL):
-        return MySQLTable(database_of(sink), output, sink, "")
-    return SinkTable(Database(units.url_of(sink.connection)), output, sink, "")
 
 
 # The check itself.

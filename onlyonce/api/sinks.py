@@ -14,17 +14,19 @@ import re
 from collections.abc import Iterable
 from dataclasses import field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
+from onlyonce import settings
 from onlyonce.api.declaration import NONE, Several, check_one_of, declaration
+from onlyonce.api.declared_sink import DeclaredSink
 from onlyonce.api.sources import NAME
 from onlyonce.core import file_names, ownership
 from onlyonce.core import shards as model
 from onlyonce.core.durations import in_source
 from onlyonce.core.errors import Refused
 from onlyonce.core.file_names import Naming
-from onlyonce.core.locations import check_folder, is_url, location
+from onlyonce.core.locations import Location, Url, check_folder, is_url, location
 from onlyonce.core.ownership import Place
 from onlyonce.core.stored_names import WINDOW_END, WINDOW_START
 from onlyonce.core.windows import Window
@@ -32,69 +34,6 @@ from onlyonce.core.windows import Window
 HISTORY = "history"
 ORDERED = ("string", "bigint", "int", "smallint", "tinyint", "decimal", "date", "timestamp", "timestamp_ntz")
 """Types whose values have one order, in Spark and in each sink. Strings are compared by their bytes."""
-
-
-class DeclaredSink:
-    """What the platform asks of every sink. A kind overrides the answers that differ.
-
-    is_external      rows are sent by way of the outbox, so they can't be withdrawn
-    is_own           the user's class does the work, and may read any variable that an option names
-    writes_files     each pane of a window is a set of files, complete when it is written, and never changed
-    starts_over      the appended or upserted rows of an output with state can be computed again from the start
-    package          the package with which `onlyonce deliver` sends; empty if it needs none beyond onlyonce's own
-    not_in_names     the characters that the name of a column can't have
-    not_in_crashtest why a crash test can't write to a copy of the target; empty if it can
-    lookup_module    the module that reads a table of this kind as a lookup; empty if no lookup can
-    keeps_versions   the table has its earlier versions itself, so a lookup needs no copies
-    """
-
-    is_external: ClassVar[bool] = False
-    is_own: ClassVar[bool] = False
-    writes_files: ClassVar[bool] = False
-    starts_over: ClassVar[bool] = False
-    package: ClassVar[str] = ""
-    not_in_names: ClassVar[str] = ""
-    not_in_crashtest: ClassVar[str] = ""
-    lookup_module: ClassVar[str] = ""
-    keeps_versions: ClassVar[bool] = False
-
-    # Options that only some kinds have. They decide results, as `write` and `keys` do.
-    sequence_by: Several[str] = NONE  # decides which row of a key is newest; empty: the last write wins
-    delete_when: str | None = None  # marks the rows that are removed
-    order_by: Several[str] = NONE
-    headers: Several[str] = NONE
-    names: str = ""  # the function that names files
-
-    if TYPE_CHECKING:
-
-        @property
-        def write(self) -> str:
-            """Return how rows are written."""
-
-    @property
-    def kind(self) -> str:
-        """Return the name of the kind, for a message."""
-        return type(self).__name__
-
-    @property
-    def in_words(self) -> str:
-        """Return how rows are written, for a page."""
-        return self.write
-
-    @property
-    def at_default(self) -> bool:
-        """Return whether the place follows from the names of pipeline and output."""
-        return False
-
-    def moved_to_default(self) -> Self:
-        """Return the sink at its default place; unchanged if it has none."""
-        return self
-
-    def check_length(self, output: str) -> None:
-        """Raise Refused if a name that the sink makes of an output's name can be too long."""
-
-    def try_names(self, naming: Naming, subject: str, window: Window | None, data: str) -> None:
-        """Call the function that names files for some windows, panes and shards. Raise Refused."""
 
 
 def check_sink(kind: str, sink: Any) -> None:
@@ -171,6 +110,7 @@ class Webhook(DeclaredSink):
                    once it has all of them
     """
 
+    module = "onlyonce.sinks.outbox.sink_outbox"
     is_external = True
 
     # It may hold a secret, and an error may print the declaration.
@@ -229,6 +169,7 @@ class BigQuery(DeclaredSink):
                    as for a Webhook; at_once counts requests of up to 500 rows
     """
 
+    module = "onlyonce.sinks.outbox.sink_outbox"
     is_external = True
     package = "google.cloud.bigquery"
 
@@ -268,6 +209,7 @@ class BigQueryStream(DeclaredSink):
     timeout  how long the answer to a request may take
     """
 
+    module = "onlyonce.sinks.outbox.sink_outbox"
     is_external = True
     package = "google.cloud.bigquery_storage_v1"
 
@@ -310,6 +252,7 @@ class KafkaSink(DeclaredSink):
     timeout       how long a transaction may take
     """
 
+    module = "onlyonce.sinks.outbox.sink_outbox"
     is_external = True
     package = "confluent_kafka"
 
@@ -361,6 +304,7 @@ class CustomSink(DeclaredSink):
     keys          rows of the same values are in one unit of a batch, and in order
     """
 
+    module = "onlyonce.sinks.outbox.sink_outbox"
     is_external = True
     is_own = True
 
@@ -426,6 +370,7 @@ class Delta(DeclaredSink):
                    that no older row comes back
     """
 
+    module = "onlyonce.sinks.delta.sink_delta"
     starts_over = True
     not_in_names = " ,;{}()\n\t="
     lookup_module = "onlyonce.lookups.delta_versions"
@@ -456,6 +401,10 @@ class Delta(DeclaredSink):
         """Return where the rows go, as text: equal texts mean the same place. `default` is <pipeline>/<output>."""
         return f"delta:{self.path or default}"
 
+    def dataset(self, place: Place, url: str | None) -> tuple[str, str]:
+        """Return the namespace and name of the table's folder in OpenLineage."""
+        return in_openlineage(settings.table_location(place.where))
+
     @property
     def at_default(self) -> bool:
         """Return whether the folder follows from the names of pipeline and output."""
@@ -485,6 +434,7 @@ class Postgres(DeclaredSink):
                 incarnation that has written to one database is refused if the variable names another one later
     """
 
+    module = "onlyonce.sinks.postgres.sink_postgres"
     starts_over = True
     lookup_module = "onlyonce.lookups.postgres_versions"
 
@@ -512,6 +462,10 @@ class Postgres(DeclaredSink):
         """Return where the rows go, as text, like `Delta.target`."""
         return f"postgres:{self.connection or ''}:{self.table}"
 
+    def dataset(self, place: Place, url: str | None) -> tuple[str, str]:
+        """Return the namespace and name of the table in OpenLineage."""
+        return _in_database("postgres", 5432, place, url)
+
 
 @declaration
 class MySQL(DeclaredSink):
@@ -526,6 +480,7 @@ class MySQL(DeclaredSink):
     delete_when     as `Postgres` has it
     """
 
+    module = "onlyonce.sinks.mysql.sink_mysql"
     not_in_crashtest = "MySQL, and a crash test has no server of it"
 
     table: str
@@ -556,6 +511,10 @@ class MySQL(DeclaredSink):
         """Return where the rows go, as text, like `Delta.target`."""
         return f"mysql:{self.connection}:{self.table}"
 
+    def dataset(self, place: Place, url: str | None) -> tuple[str, str]:
+        """Return the namespace and name of the table in OpenLineage."""
+        return _in_database("mysql", 3306, place, url)
+
 
 @declaration
 class Iceberg(DeclaredSink):
@@ -569,6 +528,7 @@ class Iceberg(DeclaredSink):
     keys      only for the error message: an append has none
     """
 
+    module = "onlyonce.sinks.iceberg.sink_iceberg"
     not_in_crashtest = "an Iceberg catalog, and a crash test has none"
 
     table: str
@@ -597,6 +557,10 @@ class Iceberg(DeclaredSink):
         """Return where the rows go, as text, like `Delta.target`."""
         return f"iceberg:{self.catalog.lower()}:{self.table}"
 
+    def dataset(self, place: Place, url: str | None) -> tuple[str, str]:
+        """Return the namespace and name of the table in OpenLineage."""
+        return f"iceberg://{self.catalog.lower()}", self.table
+
 
 @declaration
 class FileSink(DeclaredSink):
@@ -619,6 +583,7 @@ class FileSink(DeclaredSink):
     skip_empty  leave a shard without rows out; by default it is an empty, valid file, so each window has all its files
     """
 
+    module = "onlyonce.sinks.files.sink_files"
     writes_files = True
 
     path: str | None = None
@@ -674,6 +639,13 @@ class FileSink(DeclaredSink):
         """Return where the rows go, as text, like `Delta.target`."""
         return f"files:{self.path or default}"
 
+    def dataset(self, place: Place, url: str | None) -> tuple[str, str]:
+        """Return the namespace and name of the folder in OpenLineage."""
+        address = urlsplit(place.where)
+        if address.scheme:
+            return f"{address.scheme}://{address.netloc}", address.path.strip("/")
+        return "file", str(settings.files_dir() / place.where)
+
     def place(self, target: str, suffix: str) -> str:
         """Return the folder or URL of a pipeline's stream, or of a bounded run by its suffix (@1)."""
         return Place(target).of_run(suffix).where
@@ -712,3 +684,15 @@ def _check_write(kind: str, write: str, keys: tuple[str, ...], known: tuple[str,
             f"{kind}: write={write!r} with keys={keys!r}",
             hint="upsert and increment need keys, and so does history; append has none",
         )
+
+
+def in_openlineage(at: Location) -> tuple[str, str]:
+    """Return the namespace and name of a folder or prefix in OpenLineage."""
+    return (at.root, at.key) if isinstance(at, Url) else ("file", str(at))
+
+
+def _in_database(kind: str, port: int, place: Place, url: str | None) -> tuple[str, str]:
+    if url is None:
+        return kind, place.where  # known only where the driver runs
+    address = urlsplit(url)
+    return f"{kind}://{address.hostname}:{address.port or port}", f"{address.path.strip('/')}.{place.where}"

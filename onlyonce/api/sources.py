@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import field
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from onlyonce.api import ddl
 from onlyonce.api.declaration import check_one_of, declaration
@@ -128,7 +128,7 @@ class Custom:
     max_record_bytes        a larger record is `invalid`, with its place, its size and its beginning
     """
 
-    is_own: ClassVar[bool] = True
+    is_own = True  # `resolve.named_variables` asks
 
     reader: str
     needs_dedup: bool

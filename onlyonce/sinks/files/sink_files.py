@@ -26,7 +26,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from onlyonce.api import load
-from onlyonce.api.pipeline import Output, target
+from onlyonce.api.pipeline import Output, Pipeline, target
 from onlyonce.api.resolve import named
 from onlyonce.api.sinks import FileSink
 from onlyonce.commitlog import units
@@ -36,6 +36,7 @@ from onlyonce.context import Query, RunContext
 from onlyonce.core import file_names
 from onlyonce.core.backfill import Span
 from onlyonce.core.batch import Batch, Plan, to_micros, to_time
+from onlyonce.core.column_types import Types
 from onlyonce.core.erasure import Mentions
 from onlyonce.core.errors import CommitStateUnknown, InvariantBroken, Refused, Retryable
 from onlyonce.core.shards import Shard, Temporary, Written, may_go, read_temporary
@@ -527,3 +528,19 @@ class StoredInFiles(Stored):
             name = at.rpartition("/")[2]
             if name in there and may_go(there[name], known[name]) and mentioned(File(at, read, GOES)):
                 store.remove(name)
+
+
+# What `targets` asks of each kind.
+
+
+writer = FilesWriter
+
+
+def stored(database: Database, sink: FileSink, where: str) -> Stored:
+    """Return what the target stores."""
+    return StoredInFiles(database, sink.place(where, ""))
+
+
+def types_there(pipeline: Pipeline, output: Output, schema: StructType) -> Types | None:
+    """Return None: there is no table whose types could differ."""
+    return None

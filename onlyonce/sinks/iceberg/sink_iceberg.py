@@ -30,12 +30,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from onlyonce.api.pipeline import Iceberg, Output, target
+from onlyonce.api.pipeline import Iceberg, Output, Pipeline, target
 from onlyonce.commitlog.units import Units
 from onlyonce.context import Query, RunContext
 from onlyonce.core import ownership, stored_names
 from onlyonce.core.backfill import Span
 from onlyonce.core.batch import Batch, Plan
+from onlyonce.core.column_types import Types
 from onlyonce.core.errors import Refused
 from onlyonce.core.ownership import Place
 from onlyonce.core.stored_names import WINDOW_START
@@ -417,3 +418,28 @@ def _read(table: Table, path: str) -> bytes:
             with file.open() as content:
                 return bytes(content.read())
     raise FileNotFoundError(path)
+
+
+# What `targets` asks of each kind.
+
+
+writer = IcebergWriter
+
+
+def stored(database: Database, sink: Iceberg, where: str) -> Stored:
+    """Return what the table stores."""
+    return StoredInIceberg(where)
+
+
+def types_there(pipeline: Pipeline, output: Output, schema: StructType) -> Types | None:
+    """Return the types of the columns as the sink has them, and of the existing table; None if there is none.
+
+    Raise Refused if the rows can't be written to it.
+    """
+    place = Place(target(pipeline, output))
+    wanted = iceberg_columns.columns_of(output, schema)
+    table = iceberg_catalogs.of_target(place)
+    if table is None:
+        return None
+    iceberg_columns.refuse_columns(output, table)
+    return iceberg_columns.kinds(wanted), iceberg_columns.kinds(table.schema()), place.where

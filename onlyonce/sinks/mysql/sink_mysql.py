@@ -16,13 +16,14 @@ from pyspark.sql.types import StructType
 from sqlalchemy import Connection
 
 from onlyonce import environment
-from onlyonce.api.pipeline import MySQL, Output
+from onlyonce.api.pipeline import MySQL, Output, Pipeline
 from onlyonce.commitlog import units
 from onlyonce.commitlog.units import Units
 from onlyonce.context import Query, RunContext
 from onlyonce.core import ownership
 from onlyonce.core.backfill import Span
 from onlyonce.core.batch import Batch, Plan
+from onlyonce.core.column_types import Types
 from onlyonce.core.erasure import Mentions
 from onlyonce.core.units import Content, UnitId, compare
 from onlyonce.database import mysql
@@ -197,3 +198,27 @@ def _count(connection: Connection, table: str, mentions: Mentions) -> int:
         return 0
     rows = connection.exec_driver_sql(f"SELECT * FROM {mysql.quoted(connection, table)}")
     return sum(mentions.in_row(dict(row._mapping)) for row in rows)
+
+
+# What `targets` asks of each kind.
+
+
+writer = MySQLWriter
+
+
+def stored(database: Database, sink: MySQL, where: str) -> Stored:
+    """Return what the table stores."""
+    return StoredInMySQL(database, sink)
+
+
+def types_there(pipeline: Pipeline, output: Output, schema: StructType) -> Types | None:
+    """Return the types of the columns as the sink has them, and of the existing table; None if there is none.
+
+    Raise Refused if the rows can't be written to it.
+    """
+    assert isinstance(output.sink, MySQL)
+    table = MySQLTable(database_of(output.sink), output, output.sink, "")
+    there = table.there()
+    table.check(schema)
+    wanted = table.wanted(schema)
+    return (wanted, table.as_wanted(wanted, there), output.sink.table) if there else None

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from onlyonce import environment
-from onlyonce.api.pipeline import BigQuery, BigQueryStream, KafkaSink, Output, Sent, Webhook
+from onlyonce.api.pipeline import BigQuery, BigQueryStream, KafkaSink, Output, Pipeline, Sent, Webhook
 from onlyonce.commitlog import outbox, units
 from onlyonce.commitlog.outbox import OutboxRows
 from onlyonce.commitlog.units import Units
@@ -27,10 +27,11 @@ from onlyonce.context import Query, RunContext
 from onlyonce.core import erasure, stored_names
 from onlyonce.core.backfill import Span
 from onlyonce.core.batch import Batch, Plan
+from onlyonce.core.column_types import Types
 from onlyonce.core.errors import InvariantBroken, Refused
 from onlyonce.core.stored_names import OO_WINDOW, WINDOW_END, WINDOW_START
 from onlyonce.core.units import Content, UnitId
-from onlyonce.database.connect import Scope
+from onlyonce.database.connect import Database, Scope
 from onlyonce.engine import encoding
 from onlyonce.engine.session import quoted
 from onlyonce.sinks.base import content
@@ -182,3 +183,19 @@ class StoredOutside(Stored):
                 "days more"
             )
         return "ask the owner of the target to delete it"
+
+
+# What `targets` asks of each kind.
+
+
+writer = OutboxWriter
+
+
+def stored(database: Database, sink: Sent, where: str) -> Stored:
+    """Return what the target stores."""
+    return StoredOutside(sink)
+
+
+def types_there(pipeline: Pipeline, output: Output, schema: StructType) -> Types | None:
+    """Return None: there is no table whose types could differ."""
+    return None

@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from sqlalchemy import Connection
 
 from onlyonce import environment
-from onlyonce.api.pipeline import Output, Postgres
+from onlyonce.api.pipeline import Output, Pipeline, Postgres
 from onlyonce.commitlog import units
 from onlyonce.commitlog.erasures import Erasures
 from onlyonce.commitlog.incarnations import Incarnations
@@ -32,6 +32,7 @@ from onlyonce.context import Query, RunContext
 from onlyonce.core import ownership
 from onlyonce.core.backfill import Span
 from onlyonce.core.batch import Batch, Plan
+from onlyonce.core.column_types import Types
 from onlyonce.core.erasure import ESCAPES, Mentions
 from onlyonce.core.units import Content, UnitId
 from onlyonce.database.connect import Database, Scope, Session, run, transaction
@@ -311,3 +312,30 @@ def _possible(columns: Sequence[identifiers.Identifier], mentions: Mentions) -> 
 def _analyze(connection: Connection, table: tuple[str, str], mentions: Mentions) -> None:
     if in_statistics(connection, table, mentions):
         connection.connection.cursor().execute(identifiers.SQL("ANALYZE {}").format(identifiers.Identifier(*table)))
+
+
+# What `targets` asks of each kind.
+
+
+writer = PostgresWriter
+
+
+def stored(database: Database, sink: Postgres, where: str) -> Stored:
+    """Return what the table stores."""
+    return StoredInPostgres(database, sink)
+
+
+def types_there(pipeline: Pipeline, output: Output, schema: StructType) -> Types | None:
+    """Return the types of the columns as the sink has them, and of the existing table; None if there is none.
+
+    Raise Refused if the rows can't be written to it.
+    """
+    assert isinstance(output.sink, Postgres)
+    try:
+        table = SinkTable(Database(units.url_of(output.sink.connection)), output, output.sink, "")
+        there = table.there()
+        table.check(schema)
+    except FileNotFoundError:
+        return None  # the platform was never started, so it has no table
+    wanted = table.wanted(schema)
+    return (wanted, table.as_wanted(wanted, there), output.sink.table) if there else None
