@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
-from typing import Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
@@ -39,6 +39,9 @@ from onlyonce.sinks.base.held_values import Lengths
 from onlyonce.sinks.base.stored import Stored
 from onlyonce.sinks.files.file_stores import store_of
 from onlyonce.tables import commit, opening
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @contextmanager
@@ -258,6 +261,9 @@ class Implementation(Protocol):
 
         Raise Refused if the rows can't be written to it.
         """
+
+    def frame(self, pipeline: Pipeline, output: Output, instance: str) -> pd.DataFrame:
+        """Return the rows of an instance's output in memory. Raise Refused if there are none that can be read."""
 
 
 def implementation(sink: DeclaredSink) -> Implementation:

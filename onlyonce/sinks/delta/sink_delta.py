@@ -16,6 +16,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -48,7 +49,7 @@ from onlyonce.engine import session
 from onlyonce.engine.session import quoted
 from onlyonce.failpoints import passing
 from onlyonce.sinks.base import content as base_content
-from onlyonce.sinks.base import pinned
+from onlyonce.sinks.base import frames, pinned
 from onlyonce.sinks.base.content import Check
 from onlyonce.sinks.base.held_values import Lengths
 from onlyonce.sinks.base.stored import File, Mentioned, Stored, below, file_at
@@ -58,6 +59,9 @@ from onlyonce.tables import commit, opening, own_tables, rewrite, statistics, st
 from onlyonce.tables.commit import Appended
 from onlyonce.tables.own_tables import Files
 from onlyonce.tables.table_files import beside
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def append_rows(
@@ -507,3 +511,17 @@ def types_there(pipeline: Pipeline, output: Output, schema: StructType) -> Types
     there = StructType.fromJson(json.loads(table.schema().to_json()))
     wanted = {one.name: one.dataType.simpleString() for one in schema if one.name != output.sink.delete_when}
     return wanted, {one.name: one.dataType.simpleString() for one in there}, str(path)
+
+
+def frame(pipeline: Pipeline, output: Output, instance: str) -> pd.DataFrame:
+    """Return the table's rows in memory. Raise Refused."""
+    path = settings.table_location(frames.place_of(pipeline, output, instance).where)
+    if not opening.any_in(path):
+        raise frames.not_yet(pipeline, output, instance, str(path))
+    table = opening.table(path)
+    if on := opening.unreadable(table):
+        raise Refused(
+            f"{path} has {', '.join(on)}, which only Spark reads", data=frames.NO_ROWS, hint="read it by Spark"
+        )
+    found: pd.DataFrame = table.to_pandas()
+    return found

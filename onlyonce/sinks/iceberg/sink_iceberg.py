@@ -11,7 +11,7 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pyarrow as pa
@@ -46,7 +46,7 @@ from onlyonce.engine import worker
 from onlyonce.engine.session import quoted
 from onlyonce.failpoints import passing
 from onlyonce.sinks.base import content as base_content
-from onlyonce.sinks.base import pinned
+from onlyonce.sinks.base import frames, pinned
 from onlyonce.sinks.base.content import Check, Tally
 from onlyonce.sinks.base.held_values import Lengths
 from onlyonce.sinks.base.stored import File, Stored
@@ -56,6 +56,9 @@ from onlyonce.tables.checkpoint import NotDecoded
 
 Files = Callable[[Table], Sequence[DataFile]]
 """Writes the rows as data files of a table. No snapshot names the files yet."""
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -443,3 +446,11 @@ def types_there(pipeline: Pipeline, output: Output, schema: StructType) -> Types
         return None
     iceberg_columns.refuse_columns(output, table)
     return iceberg_columns.kinds(wanted), iceberg_columns.kinds(table.schema()), place.where
+
+
+def frame(pipeline: Pipeline, output: Output, instance: str) -> pd.DataFrame:
+    """Return the table's rows in memory. Raise Refused."""
+    place = frames.place_of(pipeline, output, instance).text
+    if (found := iceberg_catalogs.table_frame(place)) is None:
+        raise frames.not_yet(pipeline, output, instance, place)
+    return found

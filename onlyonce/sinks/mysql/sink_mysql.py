@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -31,7 +32,7 @@ from onlyonce.database.connect import Database, Scope, run
 from onlyonce.engine import worker
 from onlyonce.engine.session import quoted
 from onlyonce.failpoints import passing
-from onlyonce.sinks.base import content
+from onlyonce.sinks.base import content, frames
 from onlyonce.sinks.base.content import HASH
 from onlyonce.sinks.base.held_values import Lengths
 from onlyonce.sinks.base.pinned import PARTITION
@@ -40,6 +41,9 @@ from onlyonce.sinks.mysql import mysql_rows, mysql_table
 from onlyonce.sinks.mysql.mysql_table import MySQLTable, database_of
 from onlyonce.sinks.postgres import postgres_unit, sink_postgres
 from onlyonce.sinks.postgres.postgres_unit import PinnedUnits
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class MySQLWriter:
@@ -222,3 +226,17 @@ def types_there(pipeline: Pipeline, output: Output, schema: StructType) -> Types
     table.check(schema)
     wanted = table.wanted(schema)
     return (wanted, table.as_wanted(wanted, there), output.sink.table) if there else None
+
+
+def frame(pipeline: Pipeline, output: Output, instance: str) -> pd.DataFrame:
+    """Return the table's rows in memory. Raise Refused."""
+    assert isinstance(output.sink, MySQL)
+    where = frames.place_of(pipeline, output, instance).where
+
+    def rows(connection: Connection) -> pd.DataFrame:
+        if not mysql.tables(connection, where):
+            raise frames.not_yet(pipeline, output, instance, where)
+        found = connection.exec_driver_sql(f"SELECT * FROM {mysql.quoted(connection, where)}")
+        return frames.made(list(map(tuple, found)), list(found.keys()))
+
+    return frames.read(database_of(output.sink).url, rows)

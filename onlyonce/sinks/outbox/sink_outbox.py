@@ -13,6 +13,7 @@ as a Postgres sink writes a user's table (`postgres_unit`): rows and unit are co
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -34,7 +35,7 @@ from onlyonce.core.units import Content, UnitId
 from onlyonce.database.connect import Database, Scope
 from onlyonce.engine import encoding
 from onlyonce.engine.session import quoted
-from onlyonce.sinks.base import content
+from onlyonce.sinks.base import content, frames
 from onlyonce.sinks.base.content import HASH
 from onlyonce.sinks.base.held_values import Lengths
 from onlyonce.sinks.base.pinned import PARTITION
@@ -42,6 +43,9 @@ from onlyonce.sinks.base.stored import Stored
 from onlyonce.sinks.outbox import send_kafka
 from onlyonce.sinks.postgres import postgres_unit
 from onlyonce.sinks.postgres.postgres_unit import PinnedUnits
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class OutboxWriter:
@@ -199,3 +203,12 @@ def stored(database: Database, sink: Sent, where: str) -> Stored:
 def types_there(pipeline: Pipeline, output: Output, schema: StructType) -> Types | None:
     """Return None: there is no table whose types could differ."""
     return None
+
+
+def frame(pipeline: Pipeline, output: Output, instance: str) -> pd.DataFrame:
+    """Raise Refused: the rows are outside."""
+    raise Refused(
+        f"output {output.name} is sent ({output.sink.kind}), so its rows are where they were sent to",
+        data=frames.NO_ROWS,
+        hint="onlyonce outbox shows what waits and what is a dead letter",
+    )

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from psycopg2 import sql as identifiers
@@ -34,6 +34,7 @@ from onlyonce.core.backfill import Span
 from onlyonce.core.batch import Batch, Plan
 from onlyonce.core.column_types import Types
 from onlyonce.core.erasure import ESCAPES, Mentions
+from onlyonce.core.errors import Refused
 from onlyonce.core.units import Content, UnitId
 from onlyonce.database.connect import Database, Scope, Session, run, transaction
 from onlyonce.engine import encoding, worker
@@ -41,6 +42,7 @@ from onlyonce.engine.session import quoted
 from onlyonce.engine.worker import attempt_name, session_of
 from onlyonce.failpoints import passing
 from onlyonce.sinks.base import content as base_content
+from onlyonce.sinks.base import frames
 from onlyonce.sinks.base.content import HASH
 from onlyonce.sinks.base.held_values import Lengths
 from onlyonce.sinks.base.pinned import PARTITION, Batches
@@ -48,6 +50,9 @@ from onlyonce.sinks.base.stored import Mentioned, Rows, Stored
 from onlyonce.sinks.postgres import postgres_unit
 from onlyonce.sinks.postgres.postgres_table import SinkTable
 from onlyonce.sinks.postgres.postgres_unit import PinnedUnits, Put, Work
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def write_rows(work: Work, put: Put = postgres_unit.put_rows) -> Callable[[Batches], Batches]:
@@ -339,3 +344,28 @@ def types_there(pipeline: Pipeline, output: Output, schema: StructType) -> Types
         return None  # the platform was never started, so it has no table
     wanted = table.wanted(schema)
     return (wanted, table.as_wanted(wanted, there), output.sink.table) if there else None
+
+
+def frame(pipeline: Pipeline, output: Output, instance: str) -> pd.DataFrame:
+    """Return the table's rows in memory. Raise Refused."""
+    assert isinstance(output.sink, Postgres)
+    where = frames.place_of(pipeline, output, instance).where
+    schema, table = where.split(".", 1)
+    there = identifiers.Identifier(schema, table)
+    url = frames.reader_url() if output.sink.connection is None else environment.variable(output.sink.connection)
+    if not url:
+        raise Refused(
+            f"the environment variable {output.sink.connection} is not set",
+            data=frames.NO_ROWS,
+            hint="set it to the database's URL",
+        )
+
+    def rows(connection: Connection) -> pd.DataFrame:
+        cursor: Any = connection.connection.cursor()
+        cursor.execute("SELECT to_regclass(%s) IS NULL", (f'"{schema}"."{table}"',))
+        if cursor.fetchone()[0]:
+            raise frames.not_yet(pipeline, output, instance, where)
+        cursor.execute(identifiers.SQL("SELECT * FROM {}").format(there))
+        return frames.made(cursor.fetchall(), [column.name for column in cursor.description])
+
+    return frames.read(url, rows)
