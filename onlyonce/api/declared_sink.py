@@ -9,6 +9,8 @@ from onlyonce.core.file_names import Naming
 from onlyonce.core.ownership import Place
 from onlyonce.core.windows import Window
 
+HISTORY = "history"
+
 
 class DeclaredSink:
     """What the platform asks of every sink. A kind overrides the answers that differ.
@@ -49,10 +51,19 @@ class DeclaredSink:
         def write(self) -> str:
             """Return how rows are written."""
 
+        @property
+        def keys(self) -> tuple[str, ...]:
+            """Return the columns that identify a row of an upsert, or order what is sent."""
+
     @property
     def kind(self) -> str:
         """Return the name of the kind, for a message."""
         return type(self).__name__
+
+    @property
+    def row_id(self) -> tuple[str, ...]:
+        """Return the columns in which no two rows of the table agree. In a history each version of a key is a row."""
+        return (*self.keys, *(self.sequence_by if self.write == HISTORY else ()))
 
     @property
     def in_words(self) -> str:

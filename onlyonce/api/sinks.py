@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from onlyonce import settings
 from onlyonce.api.declaration import NONE, Several, check_one_of, declaration
+from onlyonce.api.declared_sink import HISTORY as HISTORY
 from onlyonce.api.declared_sink import DeclaredSink
 from onlyonce.api.sources import NAME
 from onlyonce.core import file_names, ownership
@@ -31,7 +32,6 @@ from onlyonce.core.ownership import Place
 from onlyonce.core.stored_names import WINDOW_END, WINDOW_START
 from onlyonce.core.windows import Window
 
-HISTORY = "history"
 ORDERED = ("string", "bigint", "int", "smallint", "tinyint", "decimal", "date", "timestamp", "timestamp_ntz")
 """Types whose values have one order, in Spark and in each sink. Strings are compared by their bytes."""
 

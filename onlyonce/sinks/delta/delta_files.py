@@ -343,8 +343,7 @@ def _own(table: DeltaTable, there: StructType, given: Collection[str]) -> dict[s
 
 
 def _check_keys(output: Output, rows: DataFrame) -> None:
-    identity = (*output.sink.keys, *(output.sink.sequence_by if output.sink.write == HISTORY else ()))
-    twice = rows.groupBy(*map(quoted, identity)).count().filter("count > 1").limit(1).collect()
+    twice = rows.groupBy(*map(quoted, output.sink.row_id)).count().filter("count > 1").limit(1).collect()
     if twice:
         raise InvariantBroken(
             f"output {output.name}: two rows of one batch have the keys {twice[0].asDict()}",

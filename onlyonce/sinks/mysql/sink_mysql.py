@@ -80,7 +80,7 @@ class MySQLWriter:
 
     def landed(self, plan: Plan) -> bool:
         """Return whether any rows of this batch are noted."""
-        return self._noted(plan) > 0
+        return Units(self._database).noted(plan.incarnation, plan.batch_id, self._output.name) > 0
 
     def replace(self, batch: Batch, rows: DataFrame, content_of_rows: Content, span: Span) -> None:
         """Replace the windows' rows: a batch of a backfill has one partition, so one transaction deletes and writes."""
@@ -117,7 +117,7 @@ class MySQLWriter:
         exported = placed.select(mysql_table.column_row(rows.schema).alias(mysql_rows.ROW))
         worker.mapped(exported, task, postgres_unit.RESULT).collect()
         passing("postgres-after-units")
-        return self._noted(batch.plan) - count
+        return Units(self._database).noted(batch.plan.incarnation, batch.plan.batch_id, self._output.name) - count
 
     def _commit_nothing(self, batch: Batch, nothing: Content) -> None:
         """Commit all units of a batch without rows in one driver transaction: in most batches no window closes."""
@@ -154,10 +154,6 @@ class MySQLWriter:
             sequence_by=self._sink.sequence_by,
             delete_when=self._sink.delete_when,
         )
-
-    def _noted(self, plan: Plan) -> int:
-        name = self._output.name
-        return Units(self._database).noted(plan.incarnation, plan.batch_id, name)
 
 
 def _loaded(schema: StructType) -> mysql_rows.Loaded:

@@ -140,7 +140,7 @@ class PostgresWriter:
 
     def landed(self, plan: Plan) -> bool:
         """Return whether any rows of this batch are noted."""
-        return self._noted(plan) > 0
+        return Units(self._database).noted(plan.incarnation, plan.batch_id, self._output.name) > 0
 
     def replace(self, batch: Batch, rows: DataFrame, content_of_rows: Content, span: Span) -> None:
         """Replace the windows' rows: a batch of a backfill has one partition, so one transaction deletes and writes."""
@@ -197,11 +197,7 @@ class PostgresWriter:
         exported = placed.select(*[encoding.in_copy(f) for f in schema.fields])
         worker.mapped(exported, write_rows(work), postgres_unit.RESULT).collect()
         passing("postgres-after-units")
-        return self._noted(batch.plan) - count
-
-    def _noted(self, plan: Plan) -> int:
-        name = self._output.name
-        return Units(self._database).noted(plan.incarnation, plan.batch_id, name)
+        return Units(self._database).noted(batch.plan.incarnation, batch.plan.batch_id, self._output.name) - count
 
     def clear(self, has_begun: Callable[[], bool]) -> None:
         """Delete all rows, in one transaction that checks the epoch, unless the calling incarnation has begun a
