@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from onlyonce.api.declaration import NONE, Several
+from onlyonce.core.errors import Refused
 from onlyonce.core.file_names import Naming
+from onlyonce.core.locations import Location
 from onlyonce.core.ownership import Place
 from onlyonce.core.windows import Window
 
@@ -84,8 +86,49 @@ class DeclaredSink:
         kind, _, where = place.text.partition(":")
         return kind, where
 
+    def delta_table(self, place: Place) -> Location | None:
+        """Return where the Delta table of a place is; None if the sink has no Delta table."""
+        return None
+
+    @property
+    def scratch_variable(self) -> str | None:
+        """Return the variable of a PostgreSQL database that a crash test replaces with a scratch database."""
+        return None
+
+    @property
+    def doubles_at_least_once(self) -> bool:
+        """Return whether a kill may leave rows twice in a pipeline with mode='at_least_once'."""
+        return False
+
     def check_length(self, output: str) -> None:
         """Raise Refused if a name that the sink makes of an output's name can be too long."""
 
     def try_names(self, naming: Naming, subject: str, window: Window | None, data: str) -> None:
         """Call the function that names files for some windows, panes and shards. Raise Refused."""
+
+
+def check_sink(kind: str, sink: DeclaredSink) -> None:
+    """Raise Refused for options of `sequence_by`, `delete_when` and `write` that can't work together."""
+    if sink.sequence_by and sink.write not in ("upsert", HISTORY):
+        raise Refused(
+            f"{kind}: sequence_by with write={sink.write!r}",
+            hint="sequence_by puts the rows of a key in order: write='upsert' or 'history'",
+        )
+    if sink.write == HISTORY and not sink.sequence_by:
+        raise Refused(
+            f"{kind}: write='history' without sequence_by",
+            hint="sequence_by=… names the columns that put the versions of a key in order",
+        )
+    if twice := [name for name in sink.sequence_by if name in sink.keys]:
+        raise Refused(f"{kind}: {twice[0]!r} is a key and in sequence_by", hint="rows of one key differ in sequence_by")
+    if sink.delete_when and not sink.sequence_by:
+        raise Refused(
+            f"{kind}: delete_when={sink.delete_when!r} without sequence_by",
+            data="an older change that comes later would bring a deleted row back",
+            hint="sequence_by=… names the columns that put the changes of a key in order",
+        )
+    if sink.delete_when in (*sink.keys, *sink.sequence_by):
+        raise Refused(
+            f"{kind}: {sink.delete_when!r} says which rows are deleted, and is a key or in sequence_by",
+            hint="give it a column of its own, a boolean",
+        )

@@ -14,13 +14,13 @@ import re
 from collections.abc import Iterable
 from dataclasses import field, replace
 from datetime import timedelta
-from typing import Any, Literal, Self
+from typing import Literal, Self
 from urllib.parse import urlsplit
 
 from onlyonce import settings
 from onlyonce.api.declaration import NONE, Several, check_one_of, declaration
 from onlyonce.api.declared_sink import HISTORY as HISTORY
-from onlyonce.api.declared_sink import DeclaredSink
+from onlyonce.api.declared_sink import DeclaredSink, check_sink
 from onlyonce.api.sources import NAME
 from onlyonce.core import file_names, ownership
 from onlyonce.core import shards as model
@@ -34,33 +34,6 @@ from onlyonce.core.windows import Window
 
 ORDERED = ("string", "bigint", "int", "smallint", "tinyint", "decimal", "date", "timestamp", "timestamp_ntz")
 """Types whose values have one order, in Spark and in each sink. Strings are compared by their bytes."""
-
-
-def check_sink(kind: str, sink: Any) -> None:
-    """Raise Refused for options of `sequence_by`, `delete_when` and `write` that can't work together."""
-    if sink.sequence_by and sink.write not in ("upsert", HISTORY):
-        raise Refused(
-            f"{kind}: sequence_by with write={sink.write!r}",
-            hint="sequence_by puts the rows of a key in order: write='upsert' or 'history'",
-        )
-    if sink.write == HISTORY and not sink.sequence_by:
-        raise Refused(
-            f"{kind}: write='history' without sequence_by",
-            hint="sequence_by=… names the columns that put the versions of a key in order",
-        )
-    if twice := [name for name in sink.sequence_by if name in sink.keys]:
-        raise Refused(f"{kind}: {twice[0]!r} is a key and in sequence_by", hint="rows of one key differ in sequence_by")
-    if sink.delete_when and not sink.sequence_by:
-        raise Refused(
-            f"{kind}: delete_when={sink.delete_when!r} without sequence_by",
-            data="an older change that comes later would bring a deleted row back",
-            hint="sequence_by=… names the columns that put the changes of a key in order",
-        )
-    if sink.delete_when in (*sink.keys, *sink.sequence_by):
-        raise Refused(
-            f"{kind}: {sink.delete_when!r} says which rows are deleted, and is a key or in sequence_by",
-            hint="give it a column of its own, a boolean",
-        )
 
 
 # The sinks behind the outbox.
@@ -403,7 +376,11 @@ class Delta(DeclaredSink):
 
     def dataset(self, place: Place, url: str | None) -> tuple[str, str]:
         """Return the namespace and name of the table's folder in OpenLineage."""
-        return in_openlineage(settings.table_location(place.where))
+        return in_openlineage(self.delta_table(place))
+
+    def delta_table(self, place: Place) -> Location:
+        """Return where the table is."""
+        return settings.table_location(place.where)
 
     @property
     def at_default(self) -> bool:
@@ -465,6 +442,16 @@ class Postgres(DeclaredSink):
     def dataset(self, place: Place, url: str | None) -> tuple[str, str]:
         """Return the namespace and name of the table in OpenLineage."""
         return _in_database("postgres", 5432, place, url)
+
+    @property
+    def scratch_variable(self) -> str | None:
+        """Return the variable of the table's database."""
+        return self.connection
+
+    @property
+    def doubles_at_least_once(self) -> bool:
+        """Return whether rows are appended: without units an append can't know them."""
+        return self.write == "append"
 
 
 @declaration

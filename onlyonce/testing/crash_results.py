@@ -173,7 +173,7 @@ def broken_results(pipeline: Pipeline, differences: Iterable[Difference]) -> tup
 
     With at least once, a kill may leave rows of a PostgreSQL append twice, and changes nothing else.
     """
-    allowed = {o.name for o in pipeline.outputs if pipeline.mode == "at_least_once" and _appends(o)}
+    allowed = {o.name for o in pipeline.outputs if pipeline.mode == "at_least_once" and o.sink.doubles_at_least_once}
     return tuple(d for d in differences if d.lost or (d.doubled and d.result not in allowed))
 
 
@@ -217,10 +217,6 @@ def _strike(passes: Sequence[str], point: str, nth: int) -> Strike:
 
 def _in_order(strikes: Iterable[Strike]) -> list[Strike]:
     return sorted(strikes, key=lambda strike: strike.at)
-
-
-def _appends(output: Output) -> bool:
-    return isinstance(output.sink, Postgres) and output.sink.write == "append"
 
 
 # The rows of sharded files and of requests, as Arrow tables that can be compared: floats are floats, not strings. For a

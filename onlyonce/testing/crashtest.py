@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from onlyonce import settings
 from onlyonce.api import load as declarations
-from onlyonce.api.pipeline import Files, Output, Pipeline, Postgres, unknown
+from onlyonce.api.pipeline import Files, Output, Pipeline, unknown
 from onlyonce.core.errors import InvariantBroken, OnlyonceError, Refused, Retryable
 from onlyonce.core.locations import Url
 from onlyonce.core.runs import Report
@@ -83,8 +83,7 @@ def check_redirected(found: Pipeline) -> None:
 
 def connections(found: Pipeline) -> list[str]:
     """Return the environment variables of its sinks' databases; in a crash test each names a scratch database."""
-    sinks = [output.sink for output in found.outputs]
-    return sorted({s.connection for s in sinks if isinstance(s, Postgres) and s.connection})
+    return sorted({variable for output in found.outputs if (variable := output.sink.scratch_variable)})
 
 
 def file_for_target(name: str, files: Sequence[Path], inbox: Path, folder: Path) -> Path:
