@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 from onlyonce.api.declaration import NONE, Several
 from onlyonce.core.errors import Refused
@@ -40,22 +40,14 @@ class DeclaredSink:
     lookup_module: ClassVar[str] = ""
     keeps_versions: ClassVar[bool] = False
 
-    # Options that only some kinds have. They decide results, as `write` and `keys` do.
+    # Options that some kinds have. They decide results.
+    write: str  # how rows are written
+    keys: Several[str] = NONE
     sequence_by: Several[str] = NONE  # decides which row of a key is newest; empty: the last write wins
     delete_when: str | None = None  # marks the rows that are removed
     order_by: Several[str] = NONE
     headers: Several[str] = NONE
     names: str = ""  # the function that names files
-
-    if TYPE_CHECKING:
-
-        @property
-        def write(self) -> str:
-            """Return how rows are written."""
-
-        @property
-        def keys(self) -> tuple[str, ...]:
-            """Return the columns that identify a row of an upsert, or order what is sent."""
 
     @property
     def kind(self) -> str:

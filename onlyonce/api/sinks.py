@@ -84,6 +84,7 @@ class Webhook(DeclaredSink):
     """
 
     module = "onlyonce.sinks.outbox.sink_outbox"
+    write = "post"
     is_external = True
 
     # It may hold a secret, and an error may print the declaration.
@@ -122,11 +123,6 @@ class Webhook(DeclaredSink):
             )
         _check_delivery("Webhook", self)
 
-    @property
-    def write(self) -> Literal["post"]:
-        """Return how rows are written."""
-        return "post"
-
     def target(self, default: str) -> str:
         """Return where the rows go, like `Delta.target`: the outbox. The endpoint may move, and may be a secret."""
         return f"webhook:{default}"
@@ -143,6 +139,7 @@ class BigQuery(DeclaredSink):
     """
 
     module = "onlyonce.sinks.outbox.sink_outbox"
+    write = "insert"
     is_external = True
     package = "google.cloud.bigquery"
 
@@ -156,16 +153,6 @@ class BigQuery(DeclaredSink):
     def __post_init__(self) -> None:
         _check_table("BigQuery", self.table)
         _check_delivery("BigQuery", self)
-
-    @property
-    def write(self) -> Literal["insert"]:
-        """Return how rows are written."""
-        return "insert"
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """Return no keys: rows of a table have no order."""
-        return ()
 
     def target(self, default: str) -> str:
         """Return where the rows go, as text, like `Delta.target`."""
@@ -183,6 +170,7 @@ class BigQueryStream(DeclaredSink):
     """
 
     module = "onlyonce.sinks.outbox.sink_outbox"
+    write = "stream"
     is_external = True
     package = "google.cloud.bigquery_storage_v1"
 
@@ -194,16 +182,6 @@ class BigQueryStream(DeclaredSink):
         _check_table("BigQueryStream", self.table)
         if self.timeout <= timedelta(0):
             raise Refused(f"BigQueryStream: timeout={in_source(self.timeout)}", hint="give a length of time")
-
-    @property
-    def write(self) -> Literal["stream"]:
-        """Return how rows are written."""
-        return "stream"
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """Return no keys: rows of a table have no order."""
-        return ()
 
     def target(self, default: str) -> str:
         """Return where the rows go, as text, like `Delta.target`."""
@@ -226,6 +204,7 @@ class KafkaSink(DeclaredSink):
     """
 
     module = "onlyonce.sinks.outbox.sink_outbox"
+    write = "produce"
     is_external = True
     package = "confluent_kafka"
 
@@ -256,11 +235,6 @@ class KafkaSink(DeclaredSink):
         """Return the topic of the units' names."""
         return self.units_topic or f"{self.topic}.onlyonce-units"
 
-    @property
-    def write(self) -> Literal["produce"]:
-        """Return how rows are written."""
-        return "produce"
-
     def target(self, default: str) -> str:
         """Return where the rows go, as text, like `Delta.target`."""
         return f"kafka:{self.connection}:{self.topic}"
@@ -278,6 +252,7 @@ class CustomSink(DeclaredSink):
     """
 
     module = "onlyonce.sinks.outbox.sink_outbox"
+    write = "own"
     is_external = True
     is_own = True
 
@@ -288,11 +263,6 @@ class CustomSink(DeclaredSink):
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[\w.]+:\w+", self.target_class):
             raise Refused(f"CustomSink: target_class {self.target_class!r} is not of the form 'module:Class'")
-
-    @property
-    def write(self) -> Literal["own"]:
-        """Return how rows are written."""
-        return "own"
 
     def target(self, default: str) -> str:
         """Return where the rows go, as text, like `Delta.target`."""
@@ -571,6 +541,7 @@ class FileSink(DeclaredSink):
     """
 
     module = "onlyonce.sinks.files.sink_files"
+    write = "files"
     writes_files = True
 
     path: str | None = None
@@ -602,11 +573,6 @@ class FileSink(DeclaredSink):
             )
         if "://" not in (self.path or "") or (self.path or "").startswith("file:"):
             check_folder("FileSink: path", self.path)
-
-    @property
-    def write(self) -> Literal["files"]:
-        """Return how rows are written: each pane is a set of its own files, and nothing is replaced."""
-        return "files"
 
     @property
     def in_words(self) -> str:
