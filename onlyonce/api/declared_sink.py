@@ -1,4 +1,4 @@
-"""What the platform asks of a declared sink, whatever its kind. No other module compares a sink with a class."""
+"""What the platform asks of a declared sink, whatever its kind. Ask here instead of comparing classes."""
 
 from __future__ import annotations
 
