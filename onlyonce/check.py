@@ -15,7 +15,6 @@ import difflib
 import hashlib
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -26,38 +25,24 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from deltalake.exceptions import DeltaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from onlyonce import settings
-from onlyonce.api import functions, identity, load, sinks
+from onlyonce.api import functions, identity, load
 from onlyonce.api.declaration import declared_at
 from onlyonce.api.outputs import check_rows
 from onlyonce.api.pipeline import (
-    BigQuery,
-    BigQueryStream,
-    CustomSink,
-    Delta,
-    FileSink,
-    Iceberg,
-    KafkaSink,
-    MySQL,
     Output,
     Pipeline,
-    Postgres,
-    Sent,
-    target,
 )
 from onlyonce.api.resolve import named_variables
-from onlyonce.commitlog import units
 from onlyonce.commitlog.batches import Batches, Received
 from onlyonce.commitlog.removals import Removals
-from onlyonce.core import column_types, errors, file_names, retention, stored_names, unrepeatable
+from onlyonce.core import column_types, errors, retention, stored_names, unrepeatable
 from onlyonce.core.errors import OnlyonceError, Refused
-from onlyonce.core.ownership import Place
 from onlyonce.core.runs import Report, first_line
 from onlyonce.core.stored_names import OO_WINDOW
 from onlyonce.core.unrepeatable import Kind
@@ -71,10 +56,7 @@ from onlyonce.lookups import tables
 from onlyonce.outputs import function, query, results, windows
 from onlyonce.outputs.unrepeatable import found_in, shared
 from onlyonce.receive import events
-from onlyonce.sinks.delta import sink_delta
-from onlyonce.sinks.mysql.mysql_table import MySQLTable, database_of
-from onlyonce.sinks.postgres.postgres_table import SinkTable
-from onlyonce.tables import opening
+from onlyonce.sinks.targets import implementation
 from onlyonce.unexpected import extra_of
 
 NOTHING = "nothing was read or written"
@@ -82,8 +64,7 @@ NOTHING = "nothing was read or written"
 
 def check_keys(output: Output, columns: list[str]) -> None:
     """Raise Refused for a key, or a column to order by, that the rows don't have."""
-    named = [*output.sink.keys, *(getattr(output.sink, "order_by", None) or ())]
-    for key in named:
+    for key in (*output.sink.keys, *output.sink.order_by):
         if key not in columns:
             close = difflib.get_close_matches(key, columns, n=1)
             guess = f"did you mean {close[0]!r}? " if close else ""
@@ -95,16 +76,14 @@ def check_keys(output: Output, columns: list[str]) -> None:
             )
 
 
-NOT_IN_DELTA = re.compile(r"[ ,;{}()\n\t=]")
-
-
 def check_column_names(output: Output, schema: StructType) -> None:
-    """Raise Refused for a column, or a field of a struct, with a name that no Delta table can have."""
-    wrong = next(filter(NOT_IN_DELTA.search, _names(schema)), None) if isinstance(output.sink, Delta) else None
-    if wrong is not None:
+    """Raise Refused for a column, or a field of a struct, with a name that the sink can't have."""
+    refused = output.sink.not_in_names
+    bad = next(((name, char) for name in _names(schema) for char in name if char in refused), None)
+    if bad is not None:
         raise Refused(
             f"{declared_at(output.sink) or declared_at(output)}output {output.name}: {output.made_by} gives the column "
-            f"{wrong!r}, and a Delta table can't have the character {NOT_IN_DELTA.search(wrong)[0]!r} in a name",  # type: ignore[index]
+            f"{bad[0]!r}, and a {output.sink.kind} table can't have the character {bad[1]!r} in a name",
             data=NOTHING,
             hint="give it another name: F.count('*').alias('records'), or withColumnRenamed",
         )
@@ -139,13 +118,9 @@ def check_schemas(pipeline: Pipeline) -> None:
 
 def check_names(pipeline: Pipeline, output: Output) -> None:
     """Call the function that names an output's files for some windows, panes and shards. Raise Refused."""
-    assert isinstance(output.sink, FileSink)
-    root, sink = pipeline.root_of(output), output.sink
+    root = pipeline.root_of(output)
     window = root.window if root.has_windows else None
-    file_names.name_files(
-        load.naming(output), load.subject_of_names(output), file_names.sample(window, sink.shards), sink.shards,
-        sink.ending, NOTHING,
-    )  # fmt: skip
+    output.sink.try_names(load.naming(output), load.subject_of_names(output), window, NOTHING)
 
 
 # The columns that a query's functions return: each is called on frames without rows, once as in a backfill, once as in
@@ -366,17 +341,13 @@ def _modules(pipeline: Pipeline) -> list[Path]:
 # The columns of the tables that outputs write to. No JVM.
 
 
-Types = tuple[dict[str, str], dict[str, str], str]
-"""The types of a function's columns as the sink has them, the types of the existing table, and where the table is."""
-
-
 def check_tables(pipeline: Pipeline, output: Output, schema: StructType) -> None:
     """Raise Refused if the rows of a function can't be written to the table as it is now.
 
     No-op if there is no table, or the sink has none. Raise DatabaseAway if a sink's database does not answer.
     """
     try:
-        found = _types(pipeline, output, schema)
+        found = implementation(output.sink).types_there(pipeline, output, schema)
     except Refused as error:  # a table that can't take the output, a variable that is not set, a wrong password
         at = declared_at(output.sink) if getattr(output.sink, "connection", None) else declared_at(output)
         named = f"output {output.name}: "
@@ -386,74 +357,8 @@ def check_tables(pipeline: Pipeline, output: Output, schema: StructType) -> None
         column_types.refuse_other(f"{declared_at(output)}output {output.name}", where, wanted, there, _simple(schema))
 
 
-def _types(pipeline: Pipeline, output: Output, schema: StructType) -> Types | None:
-    if isinstance(output.sink, Delta):
-        return _delta(pipeline, output, schema)
-    if isinstance(output.sink, Iceberg):
-        return _iceberg(pipeline, output, schema)
-    if isinstance(output.sink, Postgres | MySQL):
-        return _of_database(output, output.sink, schema)
-    return None
-
-
-def _delta(pipeline: Pipeline, output: Output, schema: StructType) -> Types | None:
-    path = settings.table_location(target(pipeline, output).split(":", 1)[1])
-    if isinstance(path, Path) and path.is_file():
-        raise Refused(
-            f"{path} is a file, and no Delta table",
-            data="nothing was written to it",
-            hint="move the file away, or name another path",
-        )
-    if not opening.any_in(path):
-        return None
-    try:
-        table = opening.table(path)
-    except DeltaError as error:
-        raise Refused(
-            f"{path} can't be read as a Delta table: {(str(error).splitlines() or [''])[0][:300]}",
-            data="nothing was written to it",
-            hint="restore the table's log from a backup, or name another path",
-        ) from error
-    sink_delta.check_table(table, path, output)
-    there = StructType.fromJson(json.loads(table.schema().to_json()))
-    told = sinks.delete_when(output.sink)
-    return {name: kind for name, kind in _simple(schema).items() if name != told}, _simple(there), str(path)
-
-
-def _iceberg(pipeline: Pipeline, output: Output, schema: StructType) -> Types | None:
-    from onlyonce.sinks.iceberg import (
-        iceberg_catalogs,
-        iceberg_columns,  # imports pyiceberg, an extra
-    )
-
-    place = Place(target(pipeline, output))
-    wanted = iceberg_columns.columns_of(output, schema)
-    table = iceberg_catalogs.of_target(place)
-    if table is None:
-        return None
-    iceberg_columns.refuse_columns(output, table)
-    return iceberg_columns.kinds(wanted), iceberg_columns.kinds(table.schema()), place.where
-
-
 def _simple(schema: StructType) -> dict[str, str]:
     return {field.name: field.dataType.simpleString() for field in schema.fields}
-
-
-def _of_database(output: Output, sink: Postgres | MySQL, schema: StructType) -> Types | None:
-    try:
-        table = _table(output, sink)
-        there = table.there()
-        table.check(schema)
-    except FileNotFoundError:
-        return None  # the platform was never started, so it has no table
-    wanted = table.wanted(schema)
-    return (wanted, table.as_wanted(wanted, there), sink.table) if there else None
-
-
-def _table(output: Output, sink: Postgres | MySQL) -> SinkTable | MySQLTable:
-    if isinstance(sink, MySQL):
-        return MySQLTable(database_of(sink), output, sink, "")
-    return SinkTable(Database(units.url_of(sink.connection)), output, sink, "")
 
 
 # The check itself.
@@ -520,14 +425,6 @@ def check_pipeline(pipeline: Pipeline, session: Callable[[], SparkSession] | Non
     return Checked(asks_spark, wrong, shapes.staged)
 
 
-SENT_BY: dict[type, str] = {
-    KafkaSink: "confluent_kafka",
-    BigQuery: "google.cloud.bigquery",
-    BigQueryStream: "google.cloud.bigquery_storage_v1",
-}
-"""The package with which `onlyonce deliver` sends to a sink."""
-
-
 def undeliverable(pipeline: Pipeline) -> list[str]:
     """Return what a delivery of the pipeline's outbox would lack here: packages and variables.
 
@@ -536,12 +433,11 @@ def undeliverable(pipeline: Pipeline) -> list[str]:
     found = []
     for output in pipeline.outputs:
         sink = output.sink
-        if not isinstance(sink, Sent) or isinstance(sink, CustomSink):
+        if not sink.is_external or sink.is_own:
             continue
         lacking = [f"the variable {name} is not set" for name in sorted(named_variables(sink)) if not variable(name)]
-        module = SENT_BY.get(type(sink))
-        if module and not _is_installed(module):
-            lacking.append(f"the package {module} is not installed (pip install '{extra_of(module)}')")
+        if sink.package and not _is_installed(sink.package):
+            lacking.append(f"the package {sink.package} is not installed (pip install '{extra_of(sink.package)}')")
         found += [
             f"{declared_at(sink)}output {output.name}: {one}: its rows wait in the outbox until `onlyonce deliver` "
             "runs where it is"

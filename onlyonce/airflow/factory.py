@@ -29,7 +29,7 @@ from onlyonce.airflow.jobs import (
 from onlyonce.airflow.stream_job import StreamOperator
 from onlyonce.airflow.timetable import IntervalsByHand
 from onlyonce.api.load import Followed, followed
-from onlyonce.api.pipeline import FileSink, Pipeline, PubSub, Sent
+from onlyonce.api.pipeline import Pipeline, PubSub
 from onlyonce.core import stored_names
 from onlyonce.core.errors import Refused
 from onlyonce.core.stored_names import backfill_id, housekeeping_id, pipeline_tag, stream_id
@@ -162,12 +162,12 @@ def backfill(pipeline: Pipeline, options: Options) -> DAG:
 
 def sends(pipeline: Pipeline) -> bool:
     """Return whether a pipeline has an output whose rows are sent."""
-    return any(isinstance(output.sink, Sent) for output in pipeline.outputs)
+    return any(output.sink.is_external for output in pipeline.outputs)
 
 
 def has_files(pipeline: Pipeline) -> bool:
     """Return whether any output writes sharded files."""
-    return any(isinstance(output.sink, FileSink) for output in pipeline.outputs)
+    return any(output.sink.writes_files for output in pipeline.outputs)
 
 
 # The scheduled DAGs for all pipelines: audit, collect, deliver, finalize, maintain. No Spark.

@@ -8,7 +8,7 @@ from datetime import timedelta
 from airflow.sdk import Param
 
 from onlyonce.api import identity
-from onlyonce.api.pipeline import Custom, DeltaSource, FileSink, Growing, Kafka, Output, Pipeline, PubSub, target
+from onlyonce.api.pipeline import Custom, DeltaSource, Growing, Kafka, Output, Pipeline, PubSub, target
 from onlyonce.api.sources import WithInbox
 from onlyonce.core.durations import in_words
 from onlyonce.core.windows import Fixed, Window, own
@@ -145,13 +145,8 @@ def _row(pipeline: Pipeline, output: Output) -> str:
     made_by += f", with state by {_words(output.stateful.keys)}" if output.stateful else ""
     watermark_delay = in_words(root.watermark_delay) if root.window else "never late"
     kind, _, place = target(pipeline, output).partition(":")
-    sink = f"{kind.capitalize()} `{place.lstrip(':')}` ({_how(output)})"
+    sink = f"{kind.capitalize()} `{place.lstrip(':')}` ({output.sink.in_words})"
     return f"| `{output.name}` | {made_by} | {_windows(root.window)} | {watermark_delay} | {sink} |"
-
-
-def _how(output: Output) -> str:
-    sink = output.sink
-    return f"{sink.shards} a window, {sink.format}" if isinstance(sink, FileSink) else sink.write
 
 
 def _windows(window: Window | None) -> str:

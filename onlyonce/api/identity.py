@@ -21,11 +21,11 @@ from pathlib import PurePath
 from typing import Any
 from uuid import UUID
 
-from onlyonce.api import ddl, sinks
+from onlyonce.api import ddl
 from onlyonce.api.messages import PLACEHOLDER, Avro, Debezium, JsonSchema, Kafka, Protobuf
 from onlyonce.api.outputs import Join, Lookup, Stateful
 from onlyonce.api.pipeline import Output, Pipeline, target
-from onlyonce.api.sinks import Delta, FileSink, KafkaSink, Postgres, Webhook
+from onlyonce.api.sinks import Delta, FileSink, Postgres
 from onlyonce.api.sources import MEGABYTE, PARTS_A_BATCH, Custom, DeltaSource, Files, Growing, PubSub
 from onlyonce.core import records
 from onlyonce.core.batch import BY_POSITION
@@ -111,12 +111,12 @@ def _output(pipeline: Pipeline, output: Output, source: str, names: str) -> Part
         target=target(pipeline, output),
         write=sink.write,
         keys=list(sink.keys),
-        sequence_by=list(sinks.sequence_by(sink)) or None,
-        delete_when=sinks.delete_when(sink),
-        files=of(sink) if isinstance(sink, FileSink) else None,
-        names=f"{sink.names}\n{names}" if isinstance(sink, FileSink) and sink.names else None,
-        order_by=(list(sink.order_by) or None) if isinstance(sink, Webhook) else None,
-        headers=(list(sink.headers) or None) if isinstance(sink, KafkaSink) else None,
+        sequence_by=list(sink.sequence_by) or None,
+        delete_when=sink.delete_when,
+        files=of(sink) if sink.writes_files else None,
+        names=f"{sink.names}\n{names}" if sink.names else None,
+        order_by=list(sink.order_by) or None,
+        headers=list(sink.headers) or None,
         late=output.late if isinstance(output.late, str) else of(output.late),
         on_backfill=output.on_backfill,
         lookups=[of(one) for one in output.lookups] or None,

@@ -23,7 +23,6 @@ from onlyonce.api import pipeline as api_pipeline
 from onlyonce.api.declaration import declared_at
 from onlyonce.api.pipeline import Custom, DeltaSource, Output, Pipeline, target, unknown
 from onlyonce.api.resolve import check_written, named
-from onlyonce.api.sinks import FileSink
 from onlyonce.api.sources import Files
 from onlyonce.core import errors, stored_names
 from onlyonce.core.errors import OnlyonceError, Refused
@@ -208,7 +207,7 @@ def check_loaded() -> None:
                 check_written(output.reject, _subject_of_reject(output), data=NOTHING_DONE, hint=IT_IS)
         for output in with_names(pipeline.outputs):
             check_written(
-                names_of(output), f"{declared_at(output)}{subject_of_names(output)}", data=NOTHING_DONE, hint=IT_IS
+                output.sink.names, f"{declared_at(output)}{subject_of_names(output)}", data=NOTHING_DONE, hint=IT_IS
             )
 
 
@@ -247,25 +246,20 @@ def reject(output: Output) -> Callable[..., Any]:
 
 def with_names(outputs: Iterable[Output]) -> list[Output]:
     """Return the outputs whose files are named by a user's function."""
-    return [output for output in outputs if names_of(output)]
-
-
-def names_of(output: Output) -> str:
-    """Return the 'module:function' that names an output's files; empty if there is none."""
-    return output.sink.names if isinstance(output.sink, FileSink) else ""
+    return [output for output in outputs if output.sink.names]
 
 
 def naming(output: Output) -> Naming:
     """Return the function that names an output's files; the output must have one. Raise Refused."""
     found: Naming = named(
-        names_of(output), f"{declared_at(output)}{subject_of_names(output)}", data=NOTHING_DONE, hint=IT_IS
+        output.sink.names, f"{declared_at(output)}{subject_of_names(output)}", data=NOTHING_DONE, hint=IT_IS
     )
     return found
 
 
 def subject_of_names(output: Output) -> str:
     """Return what an error calls the function that names an output's files."""
-    return f"output {output.name}: the function that names files, {names_of(output)!r},"
+    return f"output {output.name}: the function that names files, {output.sink.names!r},"
 
 
 def state(output: Output) -> str:
@@ -290,7 +284,7 @@ def _subject_of_reject(output: Output) -> str:
 def source_files(output: Output) -> list[str]:
     """Return the files in which an output's functions are written, if they have one."""
     found = []
-    named_by = [naming(output)] if names_of(output) else []
+    named_by = [naming(output)] if output.sink.names else []
     for function in [*functions(output), *([reject(output)] if output.reject else []), *named_by]:
         with suppress(TypeError):
             found.append(inspect.getsourcefile(function))

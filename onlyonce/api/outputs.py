@@ -12,7 +12,7 @@ from typing import Literal
 
 from onlyonce.api import ddl, sinks
 from onlyonce.api.declaration import NONE, Several, check_name, check_one_of, declaration, declared_at
-from onlyonce.api.sinks import Delta, FileSink, Postgres, Sent, Sink
+from onlyonce.api.sinks import Delta, Postgres, Sink
 from onlyonce.core import stored_names
 from onlyonce.core.durations import in_source, in_words
 from onlyonce.core.errors import Refused
@@ -92,18 +92,18 @@ class Lookup:
         check_name("lookup", self.name)
         if iskeyword(self.name):
             raise Refused(f"lookup {self.name}: a function can't have a parameter of that name", hint="choose another")
-        if not isinstance(self.table, Delta | Postgres):
+        if not getattr(self.table, "lookup_module", ""):
             raise Refused(
                 f"lookup {self.name}: the table is {type(self.table).__name__}",
                 hint="table=Delta(path='/lake/customers'), or Postgres(table='public.customers', "
                 "connection='SHOP_DATABASE_URL')",
             )
-        if isinstance(self.table, Postgres) and "://" in (self.table.connection or ""):
+        if "://" in (getattr(self.table, "connection", None) or ""):
             raise Refused(
                 f"lookup {self.name}: connection is a URL",
                 hint="name the environment variable that holds it: it has a password",
             )
-        if self.refresh is not None and not isinstance(self.table, Postgres):
+        if self.refresh is not None and self.table.keeps_versions:
             raise Refused(
                 f"lookup {self.name}: refresh is for a copy of a PostgreSQL table; a Delta table's newest version "
                 "is looked for before each batch",
@@ -114,8 +114,10 @@ class Lookup:
                 f"lookup {self.name}: refresh is {self.refresh}, and it is from none to a day",
                 hint="refresh=timedelta(minutes=1)",
             )
-        if isinstance(self.table, Delta) and self.table.path is None:
-            raise Refused(f"lookup {self.name}: Delta() names no table", hint="table=Delta(path='/lake/customers')")
+        if self.table.at_default:
+            raise Refused(
+                f"lookup {self.name}: {self.table.kind}() names no table", hint="table=Delta(path='/lake/customers')"
+            )
         if self.table.write != "append":
             raise Refused(
                 f"lookup {self.name}: write={self.table.write!r} is for a sink, and a lookup is only read",
@@ -214,11 +216,11 @@ def not_backfilled(output: Output) -> Refused:
 
 def check_from_start(where: str, output: Output) -> None:
     """Raise Refused for an output with state whose rows a new incarnation can't replace; `where` names it in errors."""
-    if output.sink.write in ("append", "upsert") and isinstance(output.sink, Delta | Postgres):
+    if output.sink.write in ("append", "upsert") and output.sink.starts_over:
         return
     raise Refused(
         f"{where} has a state of its own, and a new incarnation would compute it from the start: what "
-        f"{type(output.sink).__name__} has of it can't be withdrawn",
+        f"{output.sink.kind} has of it can't be withdrawn",
         data="nothing was changed; the rows that are written stay",
         hint="put its checkpoint back from a backup; or declare the output under another name, with a target of "
         "its own: it reads `events` from the start",
@@ -258,17 +260,13 @@ def check_output(output: Output, window: object) -> None:
         raise Refused(
             f"{where} and on_backfill={output.on_backfill!r}: no backfill computes it", hint="leave on_backfill out"
         )
-    if (
-        isinstance(output.sink, FileSink)
-        or output.sink.write in ("increment", sinks.HISTORY)
-        or sinks.delete_when(output.sink)
-    ):
+    if output.sink.writes_files or output.sink.write in ("increment", sinks.HISTORY) or output.sink.delete_when:
         raise Refused(
             f"{where} appends or upserts the rows that its processor gives, and "
-            f"{type(output.sink).__name__}(write={output.sink.write!r}) does more",
+            f"{output.sink.kind}(write={output.sink.write!r}) does more",
             hint="put them into a table, Delta() or Postgres(table=…), without deletes; or send them",
         )
-    if output.sink.write == "upsert" and not sinks.sequence_by(output.sink):
+    if output.sink.write == "upsert" and not output.sink.sequence_by:
         raise Refused(
             f"{where} with an upsert may give several rows of the same keys in one batch, and nothing says which "
             "is the newest",
@@ -342,12 +340,11 @@ class Output:
 
     def __post_init__(self) -> None:
         check_name("output", self.name)
-        if isinstance(self.sink, FileSink):
-            self.sink.check_length(self.name)
+        self.sink.check_length(self.name)
         if not isinstance(self.late, Trigger):
             check_one_of(f"output {self.name}", "late", self.late, ("keep", "backfill"))
         check_one_of(f"output {self.name}", "on_backfill", self.on_backfill, ("refuse", "skip", "resend", "correct"))
-        if self.on_backfill == "resend" and not (self.sink.write == "upsert" or isinstance(self.sink, Sent)):
+        if self.on_backfill == "resend" and not (self.sink.write == "upsert" or self.sink.is_external):
             raise Refused(
                 f"output {self.name}: resending would write rows again that its {self.sink.write} has written",
                 hint="'resend' is for an upsert, and for sinks that send. An append needs nothing, a backfill "
@@ -414,7 +411,7 @@ class Output:
 
         A file is never changed. So an early pane of files has all rows of its window too, and not only changed rows.
         """
-        if self.panes == "early" and self.window is not None and isinstance(self.sink, FileSink):
+        if self.panes == "early" and self.window is not None and self.sink.writes_files:
             return AfterRecords(1)
         return self.panes if isinstance(self.panes, Trigger) else None
 
@@ -502,10 +499,9 @@ def _check_join(output: Output) -> None:
         )
     if output.is_early:
         raise Refused(f"{where} gives each row once, as it finds its partner", hint="leave panes out")
-    if isinstance(output.sink, FileSink) or output.sink.write in ("upsert", "increment"):
+    if output.sink.writes_files or output.sink.write in ("upsert", "increment"):
         raise Refused(
-            f"{where} appends its rows as they come, which "
-            f"{type(output.sink).__name__}(write={output.sink.write!r}) can't take",
+            f"{where} appends its rows as they come, which {output.sink.kind}(write={output.sink.write!r}) can't take",
             hint="append them to a table, Delta() or Postgres(table=…), or send them",
         )
 
@@ -577,7 +573,7 @@ def check_rows(output: Output, types: dict[str, str]) -> None:
     """
     sink = output.sink
     where = f"{declared_at(sink) or declared_at(output)}output {output.name}"
-    for name in (*sinks.sequence_by(sink), *filter(None, [sinks.delete_when(sink)])):
+    for name in (*sink.sequence_by, *filter(None, [sink.delete_when])):
         if name not in types:
             raise Refused(
                 f"{where}: {name!r} is not a column of what {output.made_by} gives",
@@ -591,7 +587,7 @@ def check_rows(output: Output, types: dict[str, str]) -> None:
                 data="nothing was read or written",
                 hint="take the entries that make the key as columns of their own, or the map as a string: F.to_json",
             )
-    for name in sinks.sequence_by(sink):
+    for name in sink.sequence_by:
         if types[name].partition("(")[0] not in sinks.ORDERED:
             raise Refused(
                 f"{where}: sequence_by={name!r} is of type {types[name]}, which has no order that all parts agree on",
@@ -600,7 +596,7 @@ def check_rows(output: Output, types: dict[str, str]) -> None:
             )
     if sink.write == sinks.HISTORY:
         _check_history(where, types)
-    if (told := sinks.delete_when(sink)) and types[told] != "boolean":
+    if (told := sink.delete_when) and types[told] != "boolean":
         raise Refused(
             f"{where}: delete_when={told!r} is of type {types[told]}, and not a boolean",
             data="nothing was read or written",
@@ -636,7 +632,7 @@ def what_to_do(output: Output) -> str:
     sink = output.sink
     if output.stateful:
         raise not_backfilled(output)
-    if isinstance(sink, Sent):
+    if sink.is_external:
         return _of_sent(output)
     carried = {"append": True, "files": True, "upsert": {WINDOW_START, WINDOW_END} & {*sink.keys}}
     if carried.get(sink.write, WINDOW_START in sink.keys):

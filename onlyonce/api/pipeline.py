@@ -271,7 +271,7 @@ def check_together(pipeline: Pipeline) -> None:
             "twice would be added twice",
             hint="mode='exactly_once'; or let the output write totals as an upsert (panes='early')",
         )
-    for sending in (o for o in pipeline.outputs if isinstance(o.sink, Sent) and pipeline.mode == "at_least_once"):
+    for sending in (o for o in pipeline.outputs if o.sink.is_external and pipeline.mode == "at_least_once"):
         raise Refused(
             f"pipeline {pipeline.name} is at_least_once, and output {sending.name} sends its rows: a batch that is "
             "written "
@@ -327,7 +327,7 @@ def _check_result(root: Output, made: Output, where: str) -> None:
 def _check_newest(pipeline: Pipeline) -> None:
     """Raise Refused for outputs whose newest rows could not be determined."""
     for output in pipeline.outputs:
-        if not sinks.sequence_by(output.sink):
+        if not output.sink.sequence_by:
             continue
         where = f"{declared_at(output)}output {output.name}"
         if pipeline.root_of(output).has_windows:
@@ -338,7 +338,7 @@ def _check_newest(pipeline: Pipeline) -> None:
                 hint="leave the window out: without one nothing is late. Without sequence_by the row of the later "
                 "window stays",
             )
-        if pipeline.mode == AT_LEAST_ONCE and (sinks.delete_when(output.sink) or output.sink.write == sinks.HISTORY):
+        if pipeline.mode == AT_LEAST_ONCE and (output.sink.delete_when or output.sink.write == sinks.HISTORY):
             raise Refused(
                 f"{where}: {'a history' if output.sink.write == sinks.HISTORY else 'delete_when'} in "
                 "mode='at_least_once'",

@@ -18,8 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from onlyonce.api.messages import FROM_ENVIRONMENT
-from onlyonce.api.sinks import CustomSink
-from onlyonce.api.sources import Custom
 from onlyonce.core import errors
 from onlyonce.core.errors import OnlyonceError, Refused
 
@@ -125,4 +123,4 @@ def _found(value: Any, option: str = "", own: bool = False) -> Iterator[str]:
             yield from _found(inner, own=own)
     elif is_dataclass(value):
         for one in fields(value):
-            yield from _found(getattr(value, one.name), one.name, isinstance(value, Custom | CustomSink))
+            yield from _found(getattr(value, one.name), one.name, getattr(value, "is_own", False))

@@ -12,63 +12,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import field, replace
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Literal, Self
 from urllib.parse import urlsplit
 
+from onlyonce import settings
 from onlyonce.api.declaration import NONE, Several, check_one_of, declaration
+from onlyonce.api.declared_sink import HISTORY as HISTORY
+from onlyonce.api.declared_sink import DeclaredSink, check_sink
 from onlyonce.api.sources import NAME
-from onlyonce.core import ownership
+from onlyonce.core import file_names, ownership
 from onlyonce.core import shards as model
 from onlyonce.core.durations import in_source
 from onlyonce.core.errors import Refused
-from onlyonce.core.locations import check_folder, is_url, location
+from onlyonce.core.file_names import Naming
+from onlyonce.core.locations import Location, Url, check_folder, is_url, location
 from onlyonce.core.ownership import Place
 from onlyonce.core.stored_names import WINDOW_END, WINDOW_START
+from onlyonce.core.windows import Window
 
-HISTORY = "history"
 ORDERED = ("string", "bigint", "int", "smallint", "tinyint", "decimal", "date", "timestamp", "timestamp_ntz")
 """Types whose values have one order, in Spark and in each sink. Strings are compared by their bytes."""
-
-
-def sequence_by(sink: Any) -> tuple[str, ...]:
-    """Return the columns that decide which row of a key is newest; empty if the last write wins."""
-    found: tuple[str, ...] = getattr(sink, "sequence_by", ())
-    return found
-
-
-def delete_when(sink: Any) -> str | None:
-    """Return the column that marks the rows which a sink removes; None if it removes none."""
-    found: str | None = getattr(sink, "delete_when", None)
-    return found
-
-
-def check_sink(kind: str, sink: Any) -> None:
-    """Raise Refused for options of `sequence_by`, `delete_when` and `write` that can't work together."""
-    if sequence_by(sink) and sink.write not in ("upsert", HISTORY):
-        raise Refused(
-            f"{kind}: sequence_by with write={sink.write!r}",
-            hint="sequence_by puts the rows of a key in order: write='upsert' or 'history'",
-        )
-    if sink.write == HISTORY and not sequence_by(sink):
-        raise Refused(
-            f"{kind}: write='history' without sequence_by",
-            hint="sequence_by=… names the columns that put the versions of a key in order",
-        )
-    if twice := [name for name in sequence_by(sink) if name in sink.keys]:
-        raise Refused(f"{kind}: {twice[0]!r} is a key and in sequence_by", hint="rows of one key differ in sequence_by")
-    if delete_when(sink) and not sequence_by(sink):
-        raise Refused(
-            f"{kind}: delete_when={delete_when(sink)!r} without sequence_by",
-            data="an older change that comes later would bring a deleted row back",
-            hint="sequence_by=… names the columns that put the changes of a key in order",
-        )
-    if delete_when(sink) in (*sink.keys, *sequence_by(sink)):
-        raise Refused(
-            f"{kind}: {delete_when(sink)!r} says which rows are deleted, and is a key or in sequence_by",
-            hint="give it a column of its own, a boolean",
-        )
 
 
 # The sinks behind the outbox.
@@ -91,7 +56,7 @@ def in_clear_text(url: str) -> bool:
 
 
 @declaration
-class Webhook:
+class Webhook(DeclaredSink):
     """An HTTP endpoint that is called for each row (a mail, a payment), by way of the outbox.
 
     Each row has a key that never changes.
@@ -117,6 +82,10 @@ class Webhook:
                    its id: a row whose answer was lost comes again with the same id, among other rows. It answers 2xx
                    once it has all of them
     """
+
+    module = "onlyonce.sinks.outbox.sink_outbox"
+    write = "post"
+    is_external = True
 
     # It may hold a secret, and an error may print the declaration.
     url: str | None = field(default=None, repr=False)
@@ -154,18 +123,13 @@ class Webhook:
             )
         _check_delivery("Webhook", self)
 
-    @property
-    def write(self) -> Literal["post"]:
-        """Return how rows are written."""
-        return "post"
-
     def target(self, default: str) -> str:
         """Return where the rows go, like `Delta.target`: the outbox. The endpoint may move, and may be a secret."""
         return f"webhook:{default}"
 
 
 @declaration
-class BigQuery:
+class BigQuery(DeclaredSink):
     """A BigQuery table, by streaming inserts (`insertAll`), by way of the outbox. Each row has its own insert id.
 
     table          'project.dataset.table'; it must exist
@@ -173,6 +137,11 @@ class BigQuery:
     attempts, pause, timeout, at_once
                    as for a Webhook; at_once counts requests of up to 500 rows
     """
+
+    module = "onlyonce.sinks.outbox.sink_outbox"
+    write = "insert"
+    is_external = True
+    package = "google.cloud.bigquery"
 
     table: str
     remembers: timedelta = timedelta(minutes=1)
@@ -185,23 +154,13 @@ class BigQuery:
         _check_table("BigQuery", self.table)
         _check_delivery("BigQuery", self)
 
-    @property
-    def write(self) -> Literal["insert"]:
-        """Return how rows are written."""
-        return "insert"
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """Return no keys: rows of a table have no order."""
-        return ()
-
     def target(self, default: str) -> str:
         """Return where the rows go, as text, like `Delta.target`."""
         return f"bigquery:{self.table}"
 
 
 @declaration
-class BigQueryStream:
+class BigQueryStream(DeclaredSink):
     """A BigQuery table, exactly once, by the Storage Write API and the outbox.
 
     Each unit is one pending stream, whose rows have offsets and become visible together.
@@ -209,6 +168,11 @@ class BigQueryStream:
     table    'project.dataset.table'; it must exist, with the columns of the rows
     timeout  how long the answer to a request may take
     """
+
+    module = "onlyonce.sinks.outbox.sink_outbox"
+    write = "stream"
+    is_external = True
+    package = "google.cloud.bigquery_storage_v1"
 
     table: str
     # How rows are sent decides no result: it may change under a begun batch, so it is not part of the identity.
@@ -219,23 +183,13 @@ class BigQueryStream:
         if self.timeout <= timedelta(0):
             raise Refused(f"BigQueryStream: timeout={in_source(self.timeout)}", hint="give a length of time")
 
-    @property
-    def write(self) -> Literal["stream"]:
-        """Return how rows are written."""
-        return "stream"
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """Return no keys: rows of a table have no order."""
-        return ()
-
     def target(self, default: str) -> str:
         """Return where the rows go, as text, like `Delta.target`."""
         return f"bigquery:{self.table}"
 
 
 @declaration
-class KafkaSink:
+class KafkaSink(DeclaredSink):
     """A Kafka topic, by way of the outbox; exactly once for readers with isolation.level=read_committed.
 
     A unit's rows are in one transaction with the unit's name, which goes to a second, compacted topic.
@@ -248,6 +202,11 @@ class KafkaSink:
     prefix        of the transactional id, <prefix>/<instance>/<output>: another one for each platform on a cluster
     timeout       how long a transaction may take
     """
+
+    module = "onlyonce.sinks.outbox.sink_outbox"
+    write = "produce"
+    is_external = True
+    package = "confluent_kafka"
 
     topic: str
     connection: str
@@ -276,18 +235,13 @@ class KafkaSink:
         """Return the topic of the units' names."""
         return self.units_topic or f"{self.topic}.onlyonce-units"
 
-    @property
-    def write(self) -> Literal["produce"]:
-        """Return how rows are written."""
-        return "produce"
-
     def target(self, default: str) -> str:
         """Return where the rows go, as text, like `Delta.target`."""
         return f"kafka:{self.connection}:{self.topic}"
 
 
 @declaration
-class CustomSink:
+class CustomSink(DeclaredSink):
     """A sink of your own, by way of the outbox: whole units, in order.
 
     Its contract is docs/how-to/own-sink.md.
@@ -297,6 +251,11 @@ class CustomSink:
     keys          rows of the same values are in one unit of a batch, and in order
     """
 
+    module = "onlyonce.sinks.outbox.sink_outbox"
+    write = "own"
+    is_external = True
+    is_own = True
+
     target_class: str
     where: str = ""
     keys: Several[str] = NONE
@@ -304,11 +263,6 @@ class CustomSink:
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[\w.]+:\w+", self.target_class):
             raise Refused(f"CustomSink: target_class {self.target_class!r} is not of the form 'module:Class'")
-
-    @property
-    def write(self) -> Literal["own"]:
-        """Return how rows are written."""
-        return "own"
 
     def target(self, default: str) -> str:
         """Return where the rows go, as text, like `Delta.target`."""
@@ -340,7 +294,7 @@ def _check_delivery(kind: str, sink: Webhook | BigQuery) -> None:
 
 
 @declaration
-class Delta:
+class Delta(DeclaredSink):
     """A Delta table at <home>/tables/<path>; exactly once by txnAppId and txnVersion.
 
     path       the folder, below <home>/tables or absolute; by default <pipeline>/<output>. Or 's3://bucket/table',
@@ -358,6 +312,12 @@ class Delta:
                    The key and its sequence_by stay in a second table, <path>_deleted, committed before the rows, so
                    that no older row comes back
     """
+
+    module = "onlyonce.sinks.delta.sink_delta"
+    starts_over = True
+    not_in_names = " ,;{}()\n\t="
+    lookup_module = "onlyonce.lookups.delta_versions"
+    keeps_versions = True
 
     path: str | None = None
     write: Literal["append", "upsert", "history"] = "append"
@@ -384,9 +344,26 @@ class Delta:
         """Return where the rows go, as text: equal texts mean the same place. `default` is <pipeline>/<output>."""
         return f"delta:{self.path or default}"
 
+    def dataset(self, place: Place, url: str | None) -> tuple[str, str]:
+        """Return the namespace and name of the table's folder in OpenLineage."""
+        return in_openlineage(self.delta_table(place))
+
+    def delta_table(self, place: Place) -> Location:
+        """Return where the table is."""
+        return settings.table_location(place.where)
+
+    @property
+    def at_default(self) -> bool:
+        """Return whether the folder follows from the names of pipeline and output."""
+        return self.path is None
+
+    def moved_to_default(self) -> Self:
+        """Return the sink with its default folder."""
+        return replace(self, path=None)
+
 
 @declaration
-class Postgres:
+class Postgres(DeclaredSink):
     """A PostgreSQL table; exactly once, since the rows and the unit commit in one transaction.
 
     table       'schema.table'; created if it is missing
@@ -403,6 +380,10 @@ class Postgres:
     connection  the environment variable that holds the database's URL; by default the platform's database. An
                 incarnation that has written to one database is refused if the variable names another one later
     """
+
+    module = "onlyonce.sinks.postgres.sink_postgres"
+    starts_over = True
+    lookup_module = "onlyonce.lookups.postgres_versions"
 
     table: str
     write: Literal["append", "upsert", "increment", "history"] = "append"
@@ -428,9 +409,23 @@ class Postgres:
         """Return where the rows go, as text, like `Delta.target`."""
         return f"postgres:{self.connection or ''}:{self.table}"
 
+    def dataset(self, place: Place, url: str | None) -> tuple[str, str]:
+        """Return the namespace and name of the table in OpenLineage."""
+        return _in_database("postgres", 5432, place, url)
+
+    @property
+    def scratch_variable(self) -> str | None:
+        """Return the variable of the table's database."""
+        return self.connection
+
+    @property
+    def doubles_at_least_once(self) -> bool:
+        """Return whether rows are appended: without units an append can't know them."""
+        return self.write == "append"
+
 
 @declaration
-class MySQL:
+class MySQL(DeclaredSink):
     """A table of MySQL or MariaDB; exactly once, since the rows and the unit commit in one transaction there.
 
     table       in the database that the URL names; created if it is missing. An existing one must be of InnoDB
@@ -441,6 +436,9 @@ class MySQL:
     sequence_by   as `Postgres` has it
     delete_when     as `Postgres` has it
     """
+
+    module = "onlyonce.sinks.mysql.sink_mysql"
+    not_in_crashtest = "MySQL, and a crash test has no server of it"
 
     table: str
     connection: str
@@ -470,9 +468,13 @@ class MySQL:
         """Return where the rows go, as text, like `Delta.target`."""
         return f"mysql:{self.connection}:{self.table}"
 
+    def dataset(self, place: Place, url: str | None) -> tuple[str, str]:
+        """Return the namespace and name of the table in OpenLineage."""
+        return _in_database("mysql", 3306, place, url)
+
 
 @declaration
-class Iceberg:
+class Iceberg(DeclaredSink):
     """A table of an Iceberg catalog; exactly once, since a batch's commit also names it in a property of the table.
 
     table     'namespace.table'; created if it is missing, and so is its namespace. An existing one may be partitioned
@@ -482,6 +484,9 @@ class Iceberg:
     write     'append'. Rows can't be replaced by key so far
     keys      only for the error message: an append has none
     """
+
+    module = "onlyonce.sinks.iceberg.sink_iceberg"
+    not_in_crashtest = "an Iceberg catalog, and a crash test has none"
 
     table: str
     catalog: str = "default"
@@ -509,9 +514,13 @@ class Iceberg:
         """Return where the rows go, as text, like `Delta.target`."""
         return f"iceberg:{self.catalog.lower()}:{self.table}"
 
+    def dataset(self, place: Place, url: str | None) -> tuple[str, str]:
+        """Return the namespace and name of the table in OpenLineage."""
+        return f"iceberg://{self.catalog.lower()}", self.table
+
 
 @declaration
-class FileSink:
+class FileSink(DeclaredSink):
     """Files: `shards` of them for each window, which get their final names from `onlyonce finalize`.
 
     path        the folder; by default <home>/files/<pipeline>/<output>. Or a URL of an object store
@@ -530,6 +539,10 @@ class FileSink:
     extension   the value of {ext}; by default the format's own
     skip_empty  leave a shard without rows out; by default it is an empty, valid file, so each window has all its files
     """
+
+    module = "onlyonce.sinks.files.sink_files"
+    write = "files"
+    writes_files = True
 
     path: str | None = None
     format: Literal["jsonl", "csv", "text", "parquet", "avro"] | str = "jsonl"
@@ -562,13 +575,29 @@ class FileSink:
             check_folder("FileSink: path", self.path)
 
     @property
-    def write(self) -> Literal["files"]:
-        """Return how rows are written: each pane is a set of its own files, and nothing is replaced."""
-        return "files"
+    def in_words(self) -> str:
+        """Return how many files a window has, and their format."""
+        return f"{self.shards} a window, {self.format}"
+
+    @property
+    def at_default(self) -> bool:
+        """Return whether the folder follows from the names of pipeline and output."""
+        return self.path is None
+
+    def moved_to_default(self) -> Self:
+        """Return the sink with its default folder."""
+        return replace(self, path=None)
 
     def target(self, default: str) -> str:
         """Return where the rows go, as text, like `Delta.target`."""
         return f"files:{self.path or default}"
+
+    def dataset(self, place: Place, url: str | None) -> tuple[str, str]:
+        """Return the namespace and name of the folder in OpenLineage."""
+        address = urlsplit(place.where)
+        if address.scheme:
+            return f"{address.scheme}://{address.netloc}", address.path.strip("/")
+        return "file", str(settings.files_dir() / place.where)
 
     def place(self, target: str, suffix: str) -> str:
         """Return the folder or URL of a pipeline's stream, or of a bounded run by its suffix (@1)."""
@@ -581,6 +610,11 @@ class FileSink:
     def check_length(self, output: str) -> None:
         """Raise Refused if a file of an output can have a name that is too long."""
         model.check_length(self.naming, output, self.prefix or output, self.ending)
+
+    def try_names(self, naming: Naming, subject: str, window: Window | None, data: str) -> None:
+        """Call the function that names files for some windows, panes and shards. Raise Refused."""
+        windows = file_names.sample(window, self.shards)
+        file_names.name_files(naming, subject, windows, self.shards, self.ending, data)
 
     @property
     def ending(self) -> str:
@@ -603,3 +637,15 @@ def _check_write(kind: str, write: str, keys: tuple[str, ...], known: tuple[str,
             f"{kind}: write={write!r} with keys={keys!r}",
             hint="upsert and increment need keys, and so does history; append has none",
         )
+
+
+def in_openlineage(at: Location) -> tuple[str, str]:
+    """Return the namespace and name of a folder or prefix in OpenLineage."""
+    return (at.root, at.key) if isinstance(at, Url) else ("file", str(at))
+
+
+def _in_database(kind: str, port: int, place: Place, url: str | None) -> tuple[str, str]:
+    if url is None:
+        return kind, place.where  # known only where the driver runs
+    address = urlsplit(url)
+    return f"{kind}://{address.hostname}:{address.port or port}", f"{address.path.strip('/')}.{place.where}"

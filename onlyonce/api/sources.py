@@ -128,6 +128,8 @@ class Custom:
     max_record_bytes        a larger record is `invalid`, with its place, its size and its beginning
     """
 
+    is_own = True  # `resolve.named_variables` asks
+
     reader: str
     needs_dedup: bool
     options: dict[str, Any] = field(default_factory=dict)

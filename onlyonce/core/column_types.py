@@ -25,6 +25,10 @@ _BYTES = {
 """MySQL's types whose length counts bytes."""
 
 
+Types = tuple[dict[str, str], dict[str, str], str]
+"""The types of a function's columns as the sink has them, the types of the existing table, and where the table is."""
+
+
 @dataclass(frozen=True)
 class Length:
     """The longest value that a column takes: in bytes, or in characters."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from tempfile import TemporaryFile
 from threading import Lock
-from typing import Any
+from typing import Any, cast
 
 import psycopg2
 import pyarrow as pa
@@ -219,8 +219,7 @@ def _parts(file: Any, schema: pa.Schema) -> Iterable[pa.RecordBatch]:
 
 def table_of(lookup: Lookup) -> Postgres:
     """Return the table of a lookup that is known to be PostgreSQL's."""
-    assert isinstance(lookup.table, Postgres)
-    return lookup.table
+    return cast(Postgres, lookup.table)
 
 
 def _name(lookup: Lookup) -> str:

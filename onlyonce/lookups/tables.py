@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from importlib import import_module
+from typing import Protocol, cast
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from onlyonce.api.declaration import declared_at
 from onlyonce.api.outputs import Lookup
-from onlyonce.api.sinks import Postgres
 from onlyonce.core.errors import Refused
 from onlyonce.engine.session import quoted
-from onlyonce.lookups import delta_versions, postgres_versions
 from onlyonce.lookups.seen import NOTHING, Seen, Version, Versions
 
 Lookups = Mapping[str, Lookup]
@@ -29,7 +28,7 @@ class Kept(Protocol):
 
 def kept(lookup: Lookup) -> Kept:
     """Return the module for a lookup's table: a Delta table's own log keeps versions, a PostgreSQL table has copies."""
-    return postgres_versions if isinstance(lookup.table, Postgres) else delta_versions
+    return cast(Kept, import_module(lookup.table.lookup_module))
 
 
 def newest(lookups: Lookups) -> Versions:

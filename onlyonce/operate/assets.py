@@ -13,10 +13,11 @@ from deltalake.exceptions import DeltaError
 
 from onlyonce import settings
 from onlyonce.api import load as declarations
-from onlyonce.api.pipeline import Delta, Pipeline, target
+from onlyonce.api.pipeline import Pipeline, target
 from onlyonce.commitlog.health import Views
 from onlyonce.core import stored_names
 from onlyonce.core.locations import Location
+from onlyonce.core.ownership import Place
 from onlyonce.database.connect import Database
 from onlyonce.tables import opening
 
@@ -49,9 +50,7 @@ def _told(declared: Pipeline | None, row: dict[str, Any], run_id: str) -> dict[s
 
 def _table(declared: Pipeline | None, name: str) -> Location | None:
     output = next((o for o in declared.outputs if o.name == name), None) if declared else None
-    if declared is None or output is None or not isinstance(output.sink, Delta):
-        return None
-    return settings.table_location(target(declared, output).split(":", 1)[1])
+    return output.sink.delta_table(Place(target(declared, output))) if declared and output else None
 
 
 def _version(path: Location, batch: str) -> int | None:

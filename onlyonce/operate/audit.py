@@ -33,7 +33,6 @@ from sqlalchemy import Connection
 from onlyonce import console, environment, job_main, logs, settings
 from onlyonce.api import load as declarations
 from onlyonce.api.pipeline import Output, Pipeline, target
-from onlyonce.api.sinks import FileSink, Sent
 from onlyonce.asked import AUDIT_GRACE_MINUTES, parse
 from onlyonce.catalog import filters
 from onlyonce.catalog.chunks import Chunks
@@ -285,7 +284,7 @@ def _output(
         left_out.append(f"{instance}: {output.name}: a backfill left its rows as they were")
         return
     place = target(pipeline, output)
-    if isinstance(output.sink, FileSink):
+    if output.sink.writes_files:
         winners = Files(database).current(instance, output.name)
         yield from (f"{instance}: {output.name}: {what}" for what in finalize.disagreements(winners))
         there = _recorded(winners)
@@ -319,7 +318,7 @@ def _meant(database: Database, instance: str, output: Output, windowed: bool) ->
 
 def _incomparable(output: Output, state: Mapping[str, Any], windowed: bool) -> str | None:
     """Return why a table can't be compared with the log; None if it can. Pure."""
-    if isinstance(output.sink, Sent):
+    if output.sink.is_external:
         return "what was sent outside can't be counted from here; onlyonce.outbox has each answer"
     if state["begun"]:
         return "a batch or backfill is under way"

@@ -28,7 +28,7 @@ from sqlalchemy.exc import DBAPIError
 from onlyonce import logs, settings
 from onlyonce.api import load as declarations
 from onlyonce.api import pipeline as api_pipeline
-from onlyonce.api.pipeline import Delta, Iceberg, Pipeline, target
+from onlyonce.api.pipeline import Iceberg, Pipeline, target
 from onlyonce.asked import parse
 from onlyonce.catalog.expiry import Collector
 from onlyonce.commitlog import incarnations
@@ -160,12 +160,8 @@ def _written_by(
         for output in (root, *pipeline.made_from(root)):
             for path in in_use.tables(query.instance, output.name):
                 yield path, stored_names.transaction(incarnation, stored_names.STAGED_BY)
-            if isinstance(output.sink, Delta):
-                place = target(pipeline, output).split(":", 1)[1] + suffix
-                yield (
-                    settings.table_location(place),
-                    stored_names.result_transaction(platform, incarnation, output.name),
-                )
+            if table := output.sink.delta_table(Place(target(pipeline, output)).of_run(suffix)):
+                yield table, stored_names.result_transaction(platform, incarnation, output.name)
 
 
 def _in_catalogs(query: LiveQuery, declared: Mapping[str, Pipeline]) -> Iterator[tuple[Place, str]]:

@@ -31,7 +31,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BooleanType, DateType, NumericType, StringType, StructType, TimestampType
 
-from onlyonce.api.pipeline import FileSink, Output, Pipeline
+from onlyonce.api.pipeline import Output, Pipeline
 from onlyonce.commitlog.backfills import Backfills
 from onlyonce.commitlog.batches import Batches, Received
 from onlyonce.context import Query, RunContext
@@ -163,7 +163,7 @@ def as_they_come(root: Output, *, stateless: bool) -> bool:
     """
     if isinstance(root.window, Chained) or root.panes == "at_close":
         return False
-    return root.gives_as_it_comes or (stateless and not root.is_early and not isinstance(root.sink, FileSink))
+    return root.gives_as_it_comes or (stateless and not root.is_early and not root.sink.writes_files)
 
 
 def are_of(pipeline: Pipeline, root: Output, *, stateless: bool) -> bool:
@@ -175,8 +175,8 @@ def are_of(pipeline: Pipeline, root: Output, *, stateless: bool) -> bool:
         return True
     if not stateless or root.window is None or root.is_early:
         return False
-    made = [output.name for output in pipeline.made_from(root) if isinstance(output.sink, FileSink)]
-    if made and not isinstance(root.sink, FileSink):
+    made = [output.name for output in pipeline.made_from(root) if output.sink.writes_files]
+    if made and not root.sink.writes_files:
         raise Refused(
             f"output {made[0]}: {root.name} gives rows as they come, so there is no time at which a window's files "
             "are complete",
@@ -184,13 +184,13 @@ def are_of(pipeline: Pipeline, root: Output, *, stateless: bool) -> bool:
             hint="declare it as an output of its own, without from_output: then its windows are written when they "
             "close",
         )
-    if isinstance(root.sink, FileSink) and isinstance(root.window, Session):
+    if root.sink.writes_files and isinstance(root.window, Session):
         raise Refused(
             f"output {root.name}: records that are not aggregated have no session of their own",
             data="nothing was written",
             hint=f"aggregate by {OO_WINDOW}, or give the output fixed or sliding windows",
         )
-    return isinstance(root.sink, FileSink)
+    return root.sink.writes_files
 
 
 def closing_ends(context: RunContext, root: Output, after: int | None, versions: Versions) -> Ends:

@@ -30,7 +30,7 @@ from pyspark.sql.types import StructField, StructType
 
 from onlyonce.api import load as declarations
 from onlyonce.api.pipeline import Output, Pipeline
-from onlyonce.api.sinks import Sink, later_window_wins, sequence_by
+from onlyonce.api.sinks import Sink, later_window_wins
 from onlyonce.commitlog.batches import WRITTEN, Received
 from onlyonce.context import Query, RunContext
 from onlyonce.core import errors, stored_names, unrepeatable
@@ -328,7 +328,7 @@ def newer(sink: Sink, columns: list[str]) -> list[Column]:
         return [F.col(name).desc() for name in reversed(WINDOW)]
     # A null has no place in the order: it is passed to the sink, which refuses it, and is not skipped here. In a
     # history each row is a version.
-    return [F.col(quoted(name)).desc_nulls_first() for name in sequence_by(sink) if sink.write == "upsert"]
+    return [F.col(quoted(name)).desc_nulls_first() for name in sink.sequence_by if sink.write == "upsert"]
 
 
 def _newest(plain: DataFrame, keys: tuple[str, ...], newer: list[Column]) -> DataFrame:

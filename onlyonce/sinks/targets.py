@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
-from typing import Protocol, runtime_checkable
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
@@ -18,14 +19,16 @@ from sqlalchemy import Connection
 
 from onlyonce import settings
 from onlyonce.api import target_identity
+from onlyonce.api.declared_sink import DeclaredSink
 from onlyonce.api.outputs import Lookup
-from onlyonce.api.pipeline import Delta, FileSink, Iceberg, MySQL, Output, Pipeline, Postgres, Sent, target
+from onlyonce.api.pipeline import Output, Pipeline, target
 from onlyonce.commitlog import units
 from onlyonce.commitlog.dropping import Drops, Targets
 from onlyonce.context import Query, RunContext
 from onlyonce.core import ownership
 from onlyonce.core.backfill import Span
 from onlyonce.core.batch import Batch, Plan
+from onlyonce.core.column_types import Types
 from onlyonce.core.errors import Refused, Retryable
 from onlyonce.core.ownership import TABLES, Place
 from onlyonce.core.units import Content
@@ -34,13 +37,11 @@ from onlyonce.database import mysql
 from onlyonce.database.connect import Database, Scope, run
 from onlyonce.sinks.base.held_values import Lengths
 from onlyonce.sinks.base.stored import Stored
-from onlyonce.sinks.delta.sink_delta import StoredInDelta
 from onlyonce.sinks.files.file_stores import store_of
-from onlyonce.sinks.files.sink_files import StoredInFiles
-from onlyonce.sinks.mysql.sink_mysql import StoredInMySQL
-from onlyonce.sinks.outbox.sink_outbox import StoredOutside
-from onlyonce.sinks.postgres.sink_postgres import StoredInPostgres
 from onlyonce.tables import commit, opening
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @contextmanager
@@ -246,54 +247,40 @@ class WritesPanes(Protocol):
         """
 
 
+class Implementation(Protocol):
+    """What the module of a kind of sink has. The declaration names it, so it is loaded when it is first used."""
+
+    def writer(self, context: RunContext, query: Query, output: Output) -> SinkWriter:
+        """Return the writer of an output's declared sink."""
+
+    def stored(self, database: Database, sink: DeclaredSink, where: str) -> Stored:
+        """Return what a target or the table of a lookup stores; `where` is the target as text."""
+
+    def types_there(self, pipeline: Pipeline, output: Output, schema: StructType) -> Types | None:
+        """Return the types of the columns as the sink has them, and of the existing table; None if there is none.
+
+        Raise Refused if the rows can't be written to it.
+        """
+
+    def frame(self, pipeline: Pipeline, output: Output, instance: str) -> pd.DataFrame:
+        """Return the rows of an instance's output in memory. Raise Refused if there are none that can be read."""
+
+
+def implementation(sink: DeclaredSink) -> Implementation:
+    """Return the module of a sink's kind."""
+    return cast(Implementation, import_module(sink.module))
+
+
 def writer_for(context: RunContext, query: Query, output: Output) -> SinkWriter:
     """Return the writer of an output's declared sink."""
-    from onlyonce.sinks.delta.sink_delta import DeltaWriter
-    from onlyonce.sinks.files.sink_files import FilesWriter
-    from onlyonce.sinks.mysql.sink_mysql import MySQLWriter
-    from onlyonce.sinks.outbox.sink_outbox import OutboxWriter
-    from onlyonce.sinks.postgres.sink_postgres import PostgresWriter
-
-    if isinstance(output.sink, Sent):
-        return OutboxWriter(context, query, output)
-    if isinstance(output.sink, FileSink):
-        return FilesWriter(context, query, output)
-    if isinstance(output.sink, MySQL):
-        return MySQLWriter(context, query, output)
-    if isinstance(output.sink, Iceberg):
-        return _iceberg(context, query, output)
-    return (DeltaWriter if isinstance(output.sink, Delta) else PostgresWriter)(context, query, output)
-
-
-def _iceberg(context: RunContext, query: Query, output: Output) -> SinkWriter:
-    from onlyonce.sinks.iceberg.sink_iceberg import IcebergWriter  # imports pyiceberg, an extra
-
-    return IcebergWriter(context, query, output)
-
-
-# What an output's target, or a lookup's table, stores: chosen by the kind of sink.
+    return implementation(output.sink).writer(context, query, output)
 
 
 def stored_of(database: Database, pipeline: Pipeline, output: Output) -> Stored:
     """Return what the target of an output stores."""
-    sink, where = output.sink, target(pipeline, output)
-    if isinstance(sink, Delta):
-        return StoredInDelta(settings.table_location(where.partition(":")[2]))
-    if isinstance(sink, FileSink):
-        return StoredInFiles(database, sink.place(where, ""))
-    if isinstance(sink, Postgres):
-        return StoredInPostgres(database, sink)
-    if isinstance(sink, MySQL):
-        return StoredInMySQL(database, sink)
-    if isinstance(sink, Iceberg):
-        from onlyonce.sinks.iceberg.sink_iceberg import StoredInIceberg  # imports pyiceberg, an extra
-
-        return StoredInIceberg(where)
-    return StoredOutside(sink)
+    return implementation(output.sink).stored(database, output.sink, target(pipeline, output))
 
 
 def stored_of_lookup(database: Database, lookup: Lookup) -> Stored:
     """Return what the table of a lookup stores. The table is only read and never cleaned."""
-    if isinstance(lookup.table, Postgres):
-        return StoredInPostgres(database, lookup.table)
-    return StoredInDelta(settings.table_location(str(lookup.table.path)))
+    return implementation(lookup.table).stored(database, lookup.table, lookup.table.target(""))

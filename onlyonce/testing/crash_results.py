@@ -23,7 +23,6 @@ from pyarrow import compute as pc
 from pyarrow import csv, json, parquet
 
 from onlyonce.api.pipeline import FileSink, Output, Pipeline, Postgres, unknown
-from onlyonce.api.sinks import Sent
 from onlyonce.core import stored_names
 from onlyonce.core.errors import Refused
 from onlyonce.core.runs import Report
@@ -174,7 +173,7 @@ def broken_results(pipeline: Pipeline, differences: Iterable[Difference]) -> tup
 
     With at least once, a kill may leave rows of a PostgreSQL append twice, and changes nothing else.
     """
-    allowed = {o.name for o in pipeline.outputs if pipeline.mode == "at_least_once" and _appends(o)}
+    allowed = {o.name for o in pipeline.outputs if pipeline.mode == "at_least_once" and o.sink.doubles_at_least_once}
     return tuple(d for d in differences if d.lost or (d.doubled and d.result not in allowed))
 
 
@@ -218,10 +217,6 @@ def _strike(passes: Sequence[str], point: str, nth: int) -> Strike:
 
 def _in_order(strikes: Iterable[Strike]) -> list[Strike]:
     return sorted(strikes, key=lambda strike: strike.at)
-
-
-def _appends(output: Output) -> bool:
-    return isinstance(output.sink, Postgres) and output.sink.write == "append"
 
 
 # The rows of sharded files and of requests, as Arrow tables that can be compared: floats are floats, not strings. For a
@@ -335,7 +330,7 @@ def _output(platform: ScratchPlatform, pipeline: Pipeline, output: Output) -> pa
             output.sink.format,
             _winners(url, output),
         )
-    if isinstance(output.sink, Sent):
+    if output.sink.is_external:
         return content_of_payloads(_of_log(url, output, "requests"))
     return pa.table(
         opening.table(platform.data / stored_names.TABLES_FOLDER / pipeline.name / output.name).to_pyarrow_table()

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from onlyonce import settings
 from onlyonce.api import load as declarations
-from onlyonce.api.pipeline import Delta, Files, FileSink, Iceberg, MySQL, Output, Pipeline, Postgres, unknown
+from onlyonce.api.pipeline import Files, Output, Pipeline, unknown
 from onlyonce.core.errors import InvariantBroken, OnlyonceError, Refused, Retryable
 from onlyonce.core.locations import Url
 from onlyonce.core.runs import Report
@@ -56,11 +56,9 @@ def _redirected(output: Output) -> Output:
 
     Two runs begin their batches at other times. So by the clock they would write other panes, and each of them a file.
     """
-    if isinstance(output.sink, FileSink) and isinstance(output.panes, AfterTime | AfterAny):
+    if output.sink.writes_files and isinstance(output.panes, AfterTime | AfterAny):
         output = replace(output, panes=AfterRecords(1))
-    return (
-        replace(output, sink=replace(output.sink, path=None)) if isinstance(output.sink, Delta | FileSink) else output
-    )
+    return replace(output, sink=output.sink.moved_to_default())
 
 
 def check_redirected(found: Pipeline) -> None:
@@ -74,12 +72,7 @@ def check_redirected(found: Pipeline) -> None:
             hint="declare the same outputs over Files() in a file of its own, and give its input as --input",
         )
     for output in found.outputs:
-        if isinstance(output.sink, MySQL | Iceberg):
-            other = (
-                "MySQL, and a crash test has no server of it"
-                if isinstance(output.sink, MySQL)
-                else "an Iceberg catalog, and a crash test has none"
-            )
+        if other := output.sink.not_in_crashtest:
             raise Refused(
                 f"pipeline {found.name}: output {output.name} writes to {other} to write to instead",
                 data="nothing was read or written",
@@ -90,8 +83,7 @@ def check_redirected(found: Pipeline) -> None:
 
 def connections(found: Pipeline) -> list[str]:
     """Return the environment variables of its sinks' databases; in a crash test each names a scratch database."""
-    sinks = [output.sink for output in found.outputs]
-    return sorted({s.connection for s in sinks if isinstance(s, Postgres) and s.connection})
+    return sorted({variable for output in found.outputs if (variable := output.sink.scratch_variable)})
 
 
 def file_for_target(name: str, files: Sequence[Path], inbox: Path, folder: Path) -> Path:

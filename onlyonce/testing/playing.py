@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 
 from onlyonce.api.outputs import what_to_do
 from onlyonce.api.pipeline import Files, Output, Pipeline
-from onlyonce.api.sinks import HISTORY, delete_when, later_window_wins, sequence_by
+from onlyonce.api.sinks import HISTORY, later_window_wins
 from onlyonce.catalog.chunks import LookUps
 from onlyonce.catalog.filters import Ids
 from onlyonce.catalog.look_up import Seen
@@ -234,13 +234,13 @@ class Target:
         """Write what a batch of the stream writes."""
         sink = self.output.sink
         if sink.write == "upsert":
-            rows = newest_of(self._keys, sequence_by(sink), rows)
+            rows = newest_of(self._keys, sink.sequence_by, rows)
         self._refuse_twins(rows)
         if sink.write == "increment":
             self._added += rows
         elif sink.write == HISTORY:
-            self._changes |= {(self._keys(row), _position(sequence_by(sink), row)): row for row in rows}
-        elif sequence_by(sink):
+            self._changes |= {(self._keys(row), _position(sink.sequence_by, row)): row for row in rows}
+        elif sink.sequence_by:
             self._upsert_newest(rows)
         elif sink.write == "upsert":
             self._upsert(rows)
@@ -292,7 +292,7 @@ class Target:
         self._rows = list(known.values())
 
     def _upsert_newest(self, rows: list[Row]) -> None:
-        by, told = sequence_by(self.output.sink), delete_when(self.output.sink)
+        by, told = self.output.sink.sequence_by, self.output.sink.delete_when
         known = {self._keys(row): row for row in self._rows}
         for row in rows:
             key = self._keys(row)
@@ -306,7 +306,7 @@ class Target:
 
     def _versions(self) -> list[Row]:
         """Return each change of a history that is no delete, until the next change of its key."""
-        told, places = delete_when(self.output.sink), sorted(self._changes)
+        told, places = self.output.sink.delete_when, sorted(self._changes)
         found = []
         for place, after in zip(places, [*places[1:], None], strict=True):
             row = self._changes[place]

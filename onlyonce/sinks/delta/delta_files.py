@@ -30,7 +30,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
 
 from onlyonce.api.pipeline import Output
-from onlyonce.api.sinks import HISTORY, delete_when, sequence_by
+from onlyonce.api.sinks import HISTORY
 from onlyonce.core.errors import InvariantBroken, Refused
 from onlyonce.core.locations import Location
 from onlyonce.core.stored_names import OO_PARTITION, VALID_FROM
@@ -343,8 +343,7 @@ def _own(table: DeltaTable, there: StructType, given: Collection[str]) -> dict[s
 
 
 def _check_keys(output: Output, rows: DataFrame) -> None:
-    identity = (*output.sink.keys, *(sequence_by(output.sink) if output.sink.write == HISTORY else ()))
-    twice = rows.groupBy(*map(quoted, identity)).count().filter("count > 1").limit(1).collect()
+    twice = rows.groupBy(*map(quoted, output.sink.row_id)).count().filter("count > 1").limit(1).collect()
     if twice:
         raise InvariantBroken(
             f"output {output.name}: two rows of one batch have the keys {twice[0].asDict()}",
@@ -354,13 +353,13 @@ def _check_keys(output: Output, rows: DataFrame) -> None:
 
 
 def _check_order(output: Output, rows: DataFrame) -> None:
-    if (told := delete_when(output.sink)) and (wrong := rows.filter(F.col(quoted(told)).isNull()).limit(1).collect()):
+    if (told := output.sink.delete_when) and (wrong := rows.filter(F.col(quoted(told)).isNull()).limit(1).collect()):
         raise Refused(
             f"output {output.name}: {told!r}, which says whether a row is deleted, is null in {wrong[0].asDict()}",
             data="nothing of this batch was written to the table",
             hint="let the function say true or false of each row",
         )
-    for name in (*sequence_by(output.sink), *([VALID_FROM] if output.sink.write == HISTORY else [])):
+    for name in (*output.sink.sequence_by, *([VALID_FROM] if output.sink.write == HISTORY else [])):
         if wrong := rows.filter(F.col(quoted(name)).isNull()).limit(1).collect():
             raise Refused(
                 f"output {output.name}: {name!r}, by which rows are put in order, is null in {wrong[0].asDict()}",

@@ -264,7 +264,7 @@ class Deletes:
             return
         path = beside(self.path)
         passing("delta-before-deletes")
-        rewrite.change_rows(path, commit, Upsert(gone, path, self._identity, self.is_newer()), replayed=replayed)
+        rewrite.change_rows(path, commit, Upsert(gone, path, self.sink.row_id, self.is_newer()), replayed=replayed)
         passing("delta-after-deletes")
 
     def standing(self, rows: DataFrame) -> DataFrame:
@@ -280,11 +280,6 @@ class Deletes:
     def is_newer(self) -> Column:
         """Return whether an arriving row is at least as new as what the table has for its key."""
         return as_new(self.sink.sequence_by)
-
-    @property
-    def _identity(self) -> tuple[str, ...]:
-        """The columns that identify a row. In a history each delete of a key is one of its changes."""
-        return (*self.sink.keys, *(self.sink.sequence_by if self.sink.write == HISTORY else ()))
 
     @property
     def _kept(self) -> list[str]:
@@ -338,11 +333,7 @@ class History:
         return self._upsert(table, files).merged(table, files)
 
     def _upsert(self, table: DeltaTable, files: Sequence[Held]) -> Upsert:
-        return Upsert(self._moved(self._changes(table, files)), self.path, self._identity)
-
-    @property
-    def _identity(self) -> tuple[str, ...]:
-        return (*self.sink.keys, *self.sink.sequence_by)
+        return Upsert(self._moved(self._changes(table, files)), self.path, self.sink.row_id)
 
     @lru_cache(maxsize=1)  # noqa: B019 - a plan lives as long as its batch
     def _bounds(self, partitions: tuple[str, ...]) -> dict[str, Bounds]:
@@ -358,7 +349,7 @@ class History:
         )
         came = delta_rows.as_stored(came, there)
         kept = self._of_keys(delta_rows.read(self.rows.sparkSession, self.path, table, files).drop(delta_rows.FILE))
-        kept = kept.join(came.alias("s"), matched(self._identity), "left_anti")
+        kept = kept.join(came.alias("s"), matched(self.sink.row_id), "left_anti")
         found = _marked(came, new=True).unionByName(_marked(kept, new=False), allowMissingColumns=True)
         return (
             found.unionByName(_marked(self._ended(), new=False, gone=True), allowMissingColumns=True)

@@ -10,15 +10,18 @@ For a small batch this takes most of the time. And on an object store it loses c
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable
+from deltalake.exceptions import DeltaError
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -28,24 +31,25 @@ from onlyonce import settings
 from onlyonce.api import sinks
 from onlyonce.api.declaration import declared_at
 from onlyonce.api.outputs import check_rows
-from onlyonce.api.pipeline import Delta, Output, target
+from onlyonce.api.pipeline import Delta, Output, Pipeline, target
 from onlyonce.api.sinks import later_window_wins
 from onlyonce.context import Query, RunContext
 from onlyonce.core import ownership, stored_names
 from onlyonce.core.backfill import Span
 from onlyonce.core.batch import Batch, Plan
+from onlyonce.core.column_types import Types
 from onlyonce.core.erasure import Mentions
 from onlyonce.core.errors import Refused
 from onlyonce.core.locations import Location
 from onlyonce.core.ownership import Place
 from onlyonce.core.stored_names import WINDOW_DATE, WINDOW_END, WINDOW_START
 from onlyonce.core.units import Content, UnitId
-from onlyonce.database.connect import Scope
+from onlyonce.database.connect import Database, Scope
 from onlyonce.engine import session
 from onlyonce.engine.session import quoted
 from onlyonce.failpoints import passing
 from onlyonce.sinks.base import content as base_content
-from onlyonce.sinks.base import pinned
+from onlyonce.sinks.base import frames, pinned
 from onlyonce.sinks.base.content import Check
 from onlyonce.sinks.base.held_values import Lengths
 from onlyonce.sinks.base.stored import File, Mentioned, Stored, below, file_at
@@ -55,6 +59,9 @@ from onlyonce.tables import commit, opening, own_tables, rewrite, statistics, st
 from onlyonce.tables.commit import Appended
 from onlyonce.tables.own_tables import Files
 from onlyonce.tables.table_files import beside
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def append_rows(
@@ -465,3 +472,56 @@ def _remove_empty_folders(table: Location) -> None:
         with suppress(OSError):  # another writer has put a file into it
             if isinstance(at, Path) and at != table:
                 at.rmdir()
+
+
+# What `targets` asks of each kind.
+
+
+writer = DeltaWriter
+
+
+def stored(database: Database, sink: Delta, where: str) -> Stored:
+    """Return what the table stores."""
+    return StoredInDelta(settings.table_location(where.partition(":")[2]))
+
+
+def types_there(pipeline: Pipeline, output: Output, schema: StructType) -> Types | None:
+    """Return the types of the columns as the sink has them, and of the existing table; None if there is none.
+
+    Raise Refused if the rows can't be written to it.
+    """
+    path = settings.table_location(target(pipeline, output).split(":", 1)[1])
+    if isinstance(path, Path) and path.is_file():
+        raise Refused(
+            f"{path} is a file, and no Delta table",
+            data="nothing was written to it",
+            hint="move the file away, or name another path",
+        )
+    if not opening.any_in(path):
+        return None
+    try:
+        table = opening.table(path)
+    except DeltaError as error:
+        raise Refused(
+            f"{path} can't be read as a Delta table: {(str(error).splitlines() or [''])[0][:300]}",
+            data="nothing was written to it",
+            hint="restore the table's log from a backup, or name another path",
+        ) from error
+    check_table(table, path, output)
+    there = StructType.fromJson(json.loads(table.schema().to_json()))
+    wanted = {one.name: one.dataType.simpleString() for one in schema if one.name != output.sink.delete_when}
+    return wanted, {one.name: one.dataType.simpleString() for one in there}, str(path)
+
+
+def frame(pipeline: Pipeline, output: Output, instance: str) -> pd.DataFrame:
+    """Return the table's rows in memory. Raise Refused."""
+    path = settings.table_location(frames.place_of(pipeline, output, instance).where)
+    if not opening.any_in(path):
+        raise frames.not_yet(pipeline, output, instance, str(path))
+    table = opening.table(path)
+    if on := opening.unreadable(table):
+        raise Refused(
+            f"{path} has {', '.join(on)}, which only Spark reads", data=frames.NO_ROWS, hint="read it by Spark"
+        )
+    found: pd.DataFrame = table.to_pandas()
+    return found

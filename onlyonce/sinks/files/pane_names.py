@@ -19,7 +19,7 @@ from onlyonce.core.file_names import FileKey
 
 def check_next(files: Files, output: Output, place: str, instance: str, windows: Iterable[Times]) -> None:
     """Raise Refused if the next panes of these windows can't be named."""
-    if not load.names_of(output):
+    if not output.sink.names:
         return
     panes = files.next_panes(instance, output.name, windows)
     keys = [FileKey(*window, pane, shard) for window, pane in panes.items() for shard in range(_sink(output).shards)]
@@ -32,7 +32,7 @@ def give(files: Files, output: Output, place: str, incarnation: str, batch_id: i
     A repetition changes nothing.
     """
     files.give_panes(incarnation, batch_id, output.name)
-    if load.names_of(output):
+    if output.sink.names:
         numbers = files.unnamed(incarnation, batch_id, output.name)
         named = _names(files, output, place, numbers, file_names.NOT_ENDED)
         files.give_names({numbers[key]: name for key, name in named.items()})

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, groupby, pairwise
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 from uuid import uuid4
 
 import numpy as np
@@ -26,16 +26,18 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from onlyonce.api import load
-from onlyonce.api.pipeline import Output, target
+from onlyonce.api.pipeline import Output, Pipeline, target
 from onlyonce.api.resolve import named
 from onlyonce.api.sinks import FileSink
 from onlyonce.commitlog import units
 from onlyonce.commitlog.files import Files
+from onlyonce.commitlog.health import Views
 from onlyonce.commitlog.units import Units
 from onlyonce.context import Query, RunContext
 from onlyonce.core import file_names
 from onlyonce.core.backfill import Span
 from onlyonce.core.batch import Batch, Plan, to_micros, to_time
+from onlyonce.core.column_types import Types
 from onlyonce.core.erasure import Mentions
 from onlyonce.core.errors import CommitStateUnknown, InvariantBroken, Refused, Retryable
 from onlyonce.core.shards import Shard, Temporary, Written, may_go, read_temporary
@@ -47,19 +49,22 @@ from onlyonce.engine import encoding, worker
 from onlyonce.engine.session import quoted
 from onlyonce.engine.worker import attempt_name, session_of
 from onlyonce.failpoints import passing
-from onlyonce.sinks.base import content
+from onlyonce.sinks.base import content, frames
 from onlyonce.sinks.base.content import HASH, Tally
 from onlyonce.sinks.base.held_values import Lengths
 from onlyonce.sinks.base.pinned import PARTITION, Batches, check_replay, commit_nothing, counted, pin
 from onlyonce.sinks.base.stored import File, Mentioned, Stored
 from onlyonce.sinks.files import file_stores, pane_names
-from onlyonce.sinks.files.file_stores import Store, store_of
+from onlyonce.sinks.files.file_stores import Store, folder_of, store_of
 from onlyonce.tables import arrow_files
 
 RecordBatches = Iterator[pa.RecordBatch]
 Format = Callable[[BinaryIO, pa.Schema, RecordBatches], None]
 LINES = ("jsonl", "text")
 """The formats that get one column of lines."""
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def format_of(name: str) -> Format:
@@ -527,3 +532,51 @@ class StoredInFiles(Stored):
             name = at.rpartition("/")[2]
             if name in there and may_go(there[name], known[name]) and mentioned(File(at, read, GOES)):
                 store.remove(name)
+
+
+# What `targets` asks of each kind.
+
+
+writer = FilesWriter
+
+
+def stored(database: Database, sink: FileSink, where: str) -> Stored:
+    """Return what the target stores."""
+    return StoredInFiles(database, sink.place(where, ""))
+
+
+def types_there(pipeline: Pipeline, output: Output, schema: StructType) -> Types | None:
+    """Return None: there is no table whose types could differ."""
+    return None
+
+
+def frame(pipeline: Pipeline, output: Output, instance: str) -> pd.DataFrame:
+    """Return the rows of the newest final files of each window in memory. Raise Refused."""
+    assert isinstance(output.sink, FileSink)
+    import pandas as pd
+
+    readers = {
+        "jsonl": lambda place: pd.read_json(place, lines=True),
+        "csv": pd.read_csv,
+        "parquet": pd.read_parquet,
+    }
+    if "://" in (output.sink.path or ""):
+        raise Refused(
+            f"output {output.name} is in an object store, where manifests say what is final", data=frames.NO_ROWS,
+            hint="read the files that the manifests name",
+        )  # fmt: skip
+    if output.sink.format not in readers:
+        raise Refused(
+            f"output {output.name}: pandas has no reader for {output.sink.format}",
+            data=frames.NO_ROWS,
+            hint="read its files",
+        )
+    with Views.once(Database(frames.reader_url(), frames.NAME)) as views:
+        known = views.rows("files_of", instance=instance, n=frames.ALL)
+    final = [file for file in known if file["output"] == output.name and file["state"] == "final"]
+    places = [folder_of(file["place"]) / file["name"] for file in final if file["rows"]]
+    return (
+        pd.concat([readers[output.sink.format](place) for place in places], ignore_index=True)
+        if places
+        else pd.DataFrame()
+    )

@@ -11,7 +11,7 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pyarrow as pa
@@ -30,12 +30,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from onlyonce.api.pipeline import Iceberg, Output, target
+from onlyonce.api.pipeline import Iceberg, Output, Pipeline, target
 from onlyonce.commitlog.units import Units
 from onlyonce.context import Query, RunContext
 from onlyonce.core import ownership, stored_names
 from onlyonce.core.backfill import Span
 from onlyonce.core.batch import Batch, Plan
+from onlyonce.core.column_types import Types
 from onlyonce.core.errors import Refused
 from onlyonce.core.ownership import Place
 from onlyonce.core.stored_names import WINDOW_START
@@ -45,7 +46,7 @@ from onlyonce.engine import worker
 from onlyonce.engine.session import quoted
 from onlyonce.failpoints import passing
 from onlyonce.sinks.base import content as base_content
-from onlyonce.sinks.base import pinned
+from onlyonce.sinks.base import frames, pinned
 from onlyonce.sinks.base.content import Check, Tally
 from onlyonce.sinks.base.held_values import Lengths
 from onlyonce.sinks.base.stored import File, Stored
@@ -55,6 +56,9 @@ from onlyonce.tables.checkpoint import NotDecoded
 
 Files = Callable[[Table], Sequence[DataFile]]
 """Writes the rows as data files of a table. No snapshot names the files yet."""
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -417,3 +421,36 @@ def _read(table: Table, path: str) -> bytes:
             with file.open() as content:
                 return bytes(content.read())
     raise FileNotFoundError(path)
+
+
+# What `targets` asks of each kind.
+
+
+writer = IcebergWriter
+
+
+def stored(database: Database, sink: Iceberg, where: str) -> Stored:
+    """Return what the table stores."""
+    return StoredInIceberg(where)
+
+
+def types_there(pipeline: Pipeline, output: Output, schema: StructType) -> Types | None:
+    """Return the types of the columns as the sink has them, and of the existing table; None if there is none.
+
+    Raise Refused if the rows can't be written to it.
+    """
+    place = Place(target(pipeline, output))
+    wanted = iceberg_columns.columns_of(output, schema)
+    table = iceberg_catalogs.of_target(place)
+    if table is None:
+        return None
+    iceberg_columns.refuse_columns(output, table)
+    return iceberg_columns.kinds(wanted), iceberg_columns.kinds(table.schema()), place.where
+
+
+def frame(pipeline: Pipeline, output: Output, instance: str) -> pd.DataFrame:
+    """Return the table's rows in memory. Raise Refused."""
+    place = frames.place_of(pipeline, output, instance).text
+    if (found := iceberg_catalogs.table_frame(place)) is None:
+        raise frames.not_yet(pipeline, output, instance, place)
+    return found

@@ -179,7 +179,9 @@ class MySQLTable:
 
     def wanted(self, schema: StructType) -> dict[str, str]:
         """Return the columns that the table must have for an output's rows, with MySQL's types."""
-        return {f.name: type_of(f, self._identity, schema) for f in schema.fields if f.name != self._sink.delete_when}
+        return {
+            f.name: type_of(f, self._sink.row_id, schema) for f in schema.fields if f.name != self._sink.delete_when
+        }
 
     def there(self) -> dict[str, str]:
         """Return the columns that the table has now, none if there is no table. Change nothing."""
@@ -201,11 +203,6 @@ class MySQLTable:
     @property
     def _versions(self) -> bool:
         return self._sink.write == sinks.HISTORY
-
-    @property
-    def _identity(self) -> tuple[str, ...]:
-        """The columns in which no two rows agree: the primary key."""
-        return (*self._sink.keys, *(self._sink.sequence_by if self._versions else ()))
 
     def _remember(self, connection: Connection, columns: dict[str, str]) -> None:
         """Make the table of deleted keys. It is recognised by its comment."""
@@ -239,7 +236,7 @@ class MySQLTable:
     def _make(self, connection: Connection, table: str, wanted: dict[str, str], note: str) -> None:
         dialect: Any = connection.dialect
         collation = "utf8mb4_nopad_bin" if dialect.is_mariadb else "utf8mb4_0900_bin"
-        keys = self._identity
+        keys = self._sink.row_id
         parts = [
             f"{self._quoted(connection, name)} {kind} {'NOT NULL' if name in keys else 'NULL'}"
             for name, kind in wanted.items()
@@ -281,7 +278,7 @@ class MySQLTable:
                 f"ALTER TABLE {name} ENGINE = InnoDB, or name another table",
             )
         if types:
-            lacking = dict.fromkeys(self._identity, "missing")  # a key is not added to an existing table
+            lacking = dict.fromkeys(self._sink.row_id, "missing")  # a key is not added to an existing table
             found = lacking | self.as_wanted(wanted, {column: plain(one.type) for column, one in there.items()})
             column_types.refuse_other(f"output {self._output.name}", name, wanted, found, self._declared)
         for column in wanted:
@@ -290,11 +287,11 @@ class MySQLTable:
                     f"column {column} of {name} is GENERATED ALWAYS, so only the server gives its values",
                     "leave the column out of the function's result",
                 )
-        if self._identity and {*self._identity} <= there.keys():
+        if self._sink.row_id and {*self._sink.row_id} <= there.keys():
             self._check_keys(connection, name, there)
 
     def _check_keys(self, connection: Connection, table: str, there: dict[str, Any]) -> None:
-        keys = self._identity
+        keys = self._sink.row_id
         unique = self._unique(connection, table)
         if {*keys} not in unique.values():
             self._refuse(

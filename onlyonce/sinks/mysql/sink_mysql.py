@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -16,13 +17,14 @@ from pyspark.sql.types import StructType
 from sqlalchemy import Connection
 
 from onlyonce import environment
-from onlyonce.api.pipeline import MySQL, Output
+from onlyonce.api.pipeline import MySQL, Output, Pipeline
 from onlyonce.commitlog import units
 from onlyonce.commitlog.units import Units
 from onlyonce.context import Query, RunContext
 from onlyonce.core import ownership
 from onlyonce.core.backfill import Span
 from onlyonce.core.batch import Batch, Plan
+from onlyonce.core.column_types import Types
 from onlyonce.core.erasure import Mentions
 from onlyonce.core.units import Content, UnitId, compare
 from onlyonce.database import mysql
@@ -30,7 +32,7 @@ from onlyonce.database.connect import Database, Scope, run
 from onlyonce.engine import worker
 from onlyonce.engine.session import quoted
 from onlyonce.failpoints import passing
-from onlyonce.sinks.base import content
+from onlyonce.sinks.base import content, frames
 from onlyonce.sinks.base.content import HASH
 from onlyonce.sinks.base.held_values import Lengths
 from onlyonce.sinks.base.pinned import PARTITION
@@ -39,6 +41,9 @@ from onlyonce.sinks.mysql import mysql_rows, mysql_table
 from onlyonce.sinks.mysql.mysql_table import MySQLTable, database_of
 from onlyonce.sinks.postgres import postgres_unit, sink_postgres
 from onlyonce.sinks.postgres.postgres_unit import PinnedUnits
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class MySQLWriter:
@@ -75,7 +80,7 @@ class MySQLWriter:
 
     def landed(self, plan: Plan) -> bool:
         """Return whether any rows of this batch are noted."""
-        return self._noted(plan) > 0
+        return Units(self._database).noted(plan.incarnation, plan.batch_id, self._output.name) > 0
 
     def replace(self, batch: Batch, rows: DataFrame, content_of_rows: Content, span: Span) -> None:
         """Replace the windows' rows: a batch of a backfill has one partition, so one transaction deletes and writes."""
@@ -112,7 +117,7 @@ class MySQLWriter:
         exported = placed.select(mysql_table.column_row(rows.schema).alias(mysql_rows.ROW))
         worker.mapped(exported, task, postgres_unit.RESULT).collect()
         passing("postgres-after-units")
-        return self._noted(batch.plan) - count
+        return Units(self._database).noted(batch.plan.incarnation, batch.plan.batch_id, self._output.name) - count
 
     def _commit_nothing(self, batch: Batch, nothing: Content) -> None:
         """Commit all units of a batch without rows in one driver transaction: in most batches no window closes."""
@@ -149,10 +154,6 @@ class MySQLWriter:
             sequence_by=self._sink.sequence_by,
             delete_when=self._sink.delete_when,
         )
-
-    def _noted(self, plan: Plan) -> int:
-        name = self._output.name
-        return Units(self._database).noted(plan.incarnation, plan.batch_id, name)
 
 
 def _loaded(schema: StructType) -> mysql_rows.Loaded:
@@ -197,3 +198,41 @@ def _count(connection: Connection, table: str, mentions: Mentions) -> int:
         return 0
     rows = connection.exec_driver_sql(f"SELECT * FROM {mysql.quoted(connection, table)}")
     return sum(mentions.in_row(dict(row._mapping)) for row in rows)
+
+
+# What `targets` asks of each kind.
+
+
+writer = MySQLWriter
+
+
+def stored(database: Database, sink: MySQL, where: str) -> Stored:
+    """Return what the table stores."""
+    return StoredInMySQL(database, sink)
+
+
+def types_there(pipeline: Pipeline, output: Output, schema: StructType) -> Types | None:
+    """Return the types of the columns as the sink has them, and of the existing table; None if there is none.
+
+    Raise Refused if the rows can't be written to it.
+    """
+    assert isinstance(output.sink, MySQL)
+    table = MySQLTable(database_of(output.sink), output, output.sink, "")
+    there = table.there()
+    table.check(schema)
+    wanted = table.wanted(schema)
+    return (wanted, table.as_wanted(wanted, there), output.sink.table) if there else None
+
+
+def frame(pipeline: Pipeline, output: Output, instance: str) -> pd.DataFrame:
+    """Return the table's rows in memory. Raise Refused."""
+    assert isinstance(output.sink, MySQL)
+    where = frames.place_of(pipeline, output, instance).where
+
+    def rows(connection: Connection) -> pd.DataFrame:
+        if not mysql.tables(connection, where):
+            raise frames.not_yet(pipeline, output, instance, where)
+        found = connection.exec_driver_sql(f"SELECT * FROM {mysql.quoted(connection, where)}")
+        return frames.made(list(map(tuple, found)), list(found.keys()))
+
+    return frames.read(database_of(output.sink).url, rows)

@@ -13,13 +13,14 @@ as a Postgres sink writes a user's table (`postgres_unit`): rows and unit are co
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from onlyonce import environment
-from onlyonce.api.pipeline import BigQuery, BigQueryStream, KafkaSink, Output, Sent, Webhook
+from onlyonce.api.pipeline import BigQuery, BigQueryStream, KafkaSink, Output, Pipeline, Sent, Webhook
 from onlyonce.commitlog import outbox, units
 from onlyonce.commitlog.outbox import OutboxRows
 from onlyonce.commitlog.units import Units
@@ -27,13 +28,14 @@ from onlyonce.context import Query, RunContext
 from onlyonce.core import erasure, stored_names
 from onlyonce.core.backfill import Span
 from onlyonce.core.batch import Batch, Plan
+from onlyonce.core.column_types import Types
 from onlyonce.core.errors import InvariantBroken, Refused
 from onlyonce.core.stored_names import OO_WINDOW, WINDOW_END, WINDOW_START
 from onlyonce.core.units import Content, UnitId
-from onlyonce.database.connect import Scope
+from onlyonce.database.connect import Database, Scope
 from onlyonce.engine import encoding
 from onlyonce.engine.session import quoted
-from onlyonce.sinks.base import content
+from onlyonce.sinks.base import content, frames
 from onlyonce.sinks.base.content import HASH
 from onlyonce.sinks.base.held_values import Lengths
 from onlyonce.sinks.base.pinned import PARTITION
@@ -41,6 +43,9 @@ from onlyonce.sinks.base.stored import Stored
 from onlyonce.sinks.outbox import send_kafka
 from onlyonce.sinks.postgres import postgres_unit
 from onlyonce.sinks.postgres.postgres_unit import PinnedUnits
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class OutboxWriter:
@@ -182,3 +187,28 @@ class StoredOutside(Stored):
                 "days more"
             )
         return "ask the owner of the target to delete it"
+
+
+# What `targets` asks of each kind.
+
+
+writer = OutboxWriter
+
+
+def stored(database: Database, sink: Sent, where: str) -> Stored:
+    """Return what the target stores."""
+    return StoredOutside(sink)
+
+
+def types_there(pipeline: Pipeline, output: Output, schema: StructType) -> Types | None:
+    """Return None: there is no table whose types could differ."""
+    return None
+
+
+def frame(pipeline: Pipeline, output: Output, instance: str) -> pd.DataFrame:
+    """Raise Refused: the rows are outside."""
+    raise Refused(
+        f"output {output.name} is sent ({output.sink.kind}), so its rows are where they were sent to",
+        data=frames.NO_ROWS,
+        hint="onlyonce outbox shows what waits and what is a dead letter",
+    )

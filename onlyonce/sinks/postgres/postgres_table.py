@@ -81,9 +81,11 @@ class SinkTable:
                     ownership.POSTGRES.deleted(self.name),
                     stored_names.DELETED_NOTE,
                     remembered,
-                    self._identity(),
+                    self._sink.row_id,
                 )
-            self._fit(connection, self.name, columns | (postgres_rows.ENDS if self._versions else {}), self._identity())
+            self._fit(
+                connection, self.name, columns | (postgres_rows.ENDS if self._versions else {}), self._sink.row_id
+            )
 
         run(self._database, fit)
 
@@ -104,10 +106,6 @@ class SinkTable:
     @property
     def _versions(self) -> bool:
         return self._sink.write == sinks.HISTORY
-
-    def _identity(self) -> tuple[str, ...]:
-        """Return the columns in which no two rows agree."""
-        return (*self._sink.keys, *(self._sink.sequence_by if self._versions else ()))
 
     def _fit(self, connection: Connection, table: str, columns: dict[str, str], keys: tuple[str, ...]) -> None:
         self._check_table(connection, table, columns, keys)
@@ -135,7 +133,7 @@ class SinkTable:
         """Raise Refused if the output can't be written to the present table. Change nothing."""
         run(
             self._database,
-            lambda connection: self._check_table(connection, self.name, self.wanted(schema), self._identity()),
+            lambda connection: self._check_table(connection, self.name, self.wanted(schema), self._sink.row_id),
         )
 
     def _check_table(self, connection: Connection, table: str, columns: Iterable[str], keys: tuple[str, ...]) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from psycopg2 import sql as identifiers
@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from sqlalchemy import Connection
 
 from onlyonce import environment
-from onlyonce.api.pipeline import Output, Postgres
+from onlyonce.api.pipeline import Output, Pipeline, Postgres
 from onlyonce.commitlog import units
 from onlyonce.commitlog.erasures import Erasures
 from onlyonce.commitlog.incarnations import Incarnations
@@ -32,7 +32,9 @@ from onlyonce.context import Query, RunContext
 from onlyonce.core import ownership
 from onlyonce.core.backfill import Span
 from onlyonce.core.batch import Batch, Plan
+from onlyonce.core.column_types import Types
 from onlyonce.core.erasure import ESCAPES, Mentions
+from onlyonce.core.errors import Refused
 from onlyonce.core.units import Content, UnitId
 from onlyonce.database.connect import Database, Scope, Session, run, transaction
 from onlyonce.engine import encoding, worker
@@ -40,6 +42,7 @@ from onlyonce.engine.session import quoted
 from onlyonce.engine.worker import attempt_name, session_of
 from onlyonce.failpoints import passing
 from onlyonce.sinks.base import content as base_content
+from onlyonce.sinks.base import frames
 from onlyonce.sinks.base.content import HASH
 from onlyonce.sinks.base.held_values import Lengths
 from onlyonce.sinks.base.pinned import PARTITION, Batches
@@ -47,6 +50,9 @@ from onlyonce.sinks.base.stored import Mentioned, Rows, Stored
 from onlyonce.sinks.postgres import postgres_unit
 from onlyonce.sinks.postgres.postgres_table import SinkTable
 from onlyonce.sinks.postgres.postgres_unit import PinnedUnits, Put, Work
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def write_rows(work: Work, put: Put = postgres_unit.put_rows) -> Callable[[Batches], Batches]:
@@ -134,7 +140,7 @@ class PostgresWriter:
 
     def landed(self, plan: Plan) -> bool:
         """Return whether any rows of this batch are noted."""
-        return self._noted(plan) > 0
+        return Units(self._database).noted(plan.incarnation, plan.batch_id, self._output.name) > 0
 
     def replace(self, batch: Batch, rows: DataFrame, content_of_rows: Content, span: Span) -> None:
         """Replace the windows' rows: a batch of a backfill has one partition, so one transaction deletes and writes."""
@@ -191,11 +197,7 @@ class PostgresWriter:
         exported = placed.select(*[encoding.in_copy(f) for f in schema.fields])
         worker.mapped(exported, write_rows(work), postgres_unit.RESULT).collect()
         passing("postgres-after-units")
-        return self._noted(batch.plan) - count
-
-    def _noted(self, plan: Plan) -> int:
-        name = self._output.name
-        return Units(self._database).noted(plan.incarnation, plan.batch_id, name)
+        return Units(self._database).noted(batch.plan.incarnation, batch.plan.batch_id, self._output.name) - count
 
     def clear(self, has_begun: Callable[[], bool]) -> None:
         """Delete all rows, in one transaction that checks the epoch, unless the calling incarnation has begun a
@@ -311,3 +313,55 @@ def _possible(columns: Sequence[identifiers.Identifier], mentions: Mentions) -> 
 def _analyze(connection: Connection, table: tuple[str, str], mentions: Mentions) -> None:
     if in_statistics(connection, table, mentions):
         connection.connection.cursor().execute(identifiers.SQL("ANALYZE {}").format(identifiers.Identifier(*table)))
+
+
+# What `targets` asks of each kind.
+
+
+writer = PostgresWriter
+
+
+def stored(database: Database, sink: Postgres, where: str) -> Stored:
+    """Return what the table stores."""
+    return StoredInPostgres(database, sink)
+
+
+def types_there(pipeline: Pipeline, output: Output, schema: StructType) -> Types | None:
+    """Return the types of the columns as the sink has them, and of the existing table; None if there is none.
+
+    Raise Refused if the rows can't be written to it.
+    """
+    assert isinstance(output.sink, Postgres)
+    try:
+        table = SinkTable(Database(units.url_of(output.sink.connection)), output, output.sink, "")
+        there = table.there()
+        table.check(schema)
+    except FileNotFoundError:
+        return None  # the platform was never started, so it has no table
+    wanted = table.wanted(schema)
+    return (wanted, table.as_wanted(wanted, there), output.sink.table) if there else None
+
+
+def frame(pipeline: Pipeline, output: Output, instance: str) -> pd.DataFrame:
+    """Return the table's rows in memory. Raise Refused."""
+    assert isinstance(output.sink, Postgres)
+    where = frames.place_of(pipeline, output, instance).where
+    schema, table = where.split(".", 1)
+    there = identifiers.Identifier(schema, table)
+    url = frames.reader_url() if output.sink.connection is None else environment.variable(output.sink.connection)
+    if not url:
+        raise Refused(
+            f"the environment variable {output.sink.connection} is not set",
+            data=frames.NO_ROWS,
+            hint="set it to the database's URL",
+        )
+
+    def rows(connection: Connection) -> pd.DataFrame:
+        cursor: Any = connection.connection.cursor()
+        cursor.execute("SELECT to_regclass(%s) IS NULL", (f'"{schema}"."{table}"',))
+        if cursor.fetchone()[0]:
+            raise frames.not_yet(pipeline, output, instance, where)
+        cursor.execute(identifiers.SQL("SELECT * FROM {}").format(there))
+        return frames.made(cursor.fetchall(), [column.name for column in cursor.description])
+
+    return frames.read(url, rows)

@@ -110,8 +110,25 @@ MUTANTS = (
         "outputs-11-names-unchecked",
         "a declaration may have files whose names are too long for a file system",
         "onlyonce/api/outputs.py",
-        Never("Output.__post_init__", "isinstance(self.sink, FileSink)"),
+        Replace("Output.__post_init__", "self.sink.check_length(self.name)", "pass"),
         tests=("tests/unit/model/sinks/test_run_places.py::test_a_file_name_that_could_be_too_long_is_refused",),
+    ),
+    Mutant(
+        "outputs-sent-is-replaced",
+        "a backfill replaces what a webhook was sent",
+        "onlyonce/api/sinks.py",
+        Replace("Webhook", "is_external = True", "is_external = False"),
+        tests=(
+            "tests/unit/model/sinks/test_model_delivery.py::"
+            "test_a_backfill_of_what_was_sent_is_refused_unless_it_is_declared",
+        ),
+    ),
+    Mutant(
+        "outputs-a-capability-of-no-kind",
+        "a kind of sink answers a question that the platform does not ask",
+        "onlyonce/api/sinks.py",
+        Replace("FileSink", "writes_files = True", "writes_file = True"),
+        tests=("tests/unit/declare/test_declared_sinks.py::test_only_a_kind_overrides_answers_that_exist",),
     ),
     Mutant(
         "outputs-replay-computes-twice",

@@ -304,8 +304,8 @@ MUTANTS = (
     Mutant(
         "feature-unseen-by-check",
         "check passes a Delta table whose features the run then refuses",
-        "onlyonce/check.py",
-        Delete("_delta", "sink_delta.check_table(table, path, output)"),
+        "onlyonce/sinks/delta/sink_delta.py",
+        Delete("types_there", "check_table(table, path, output)"),
         tests=(
             "tests/spark/check/test_mistakes.py::test_a_table_that_cannot_take_rows_stops_its_output_only[clustered]",
         ),

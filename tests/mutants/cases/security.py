@@ -424,13 +424,6 @@ MUTANTS = (
         tests=("tests/security/test_notebook_user.py::test_no_view_shows_a_supervisor",),
     ),
     Mutant(
-        "security-15-trace-as-the-writer",
-        "a notebook traces a record by the writer's URL",
-        "onlyonce/notebook.py",
-        Replace("Opened._traced", "settings.reader_url", "settings.database_url"),
-        tests=("tests/security/test_notebook_user.py::test_a_notebook_needs_no_writer",),
-    ),
-    Mutant(
         "security-4-change-data-stays",
         "an erasure leaves the change data feed of a Delta table",
         "onlyonce/sinks/delta/sink_delta.py",
@@ -545,9 +538,9 @@ MUTANTS = (
     ),
     Mutant(
         "security-15-notebook-as-the-writer",
-        "a notebook reads rejected rows by the writer's URL",
-        "onlyonce/notebook.py",
-        Replace("Opened.rejected", "settings.reader_url", "settings.database_url"),
+        "a notebook reads by the writer's URL",
+        "onlyonce/sinks/base/frames.py",
+        Replace("reader_url", "settings.reader_url()", "settings.database_url()"),
         tests=("tests/security/test_notebook_user.py::test_a_notebook_needs_no_writer",),
     ),
     Mutant(
