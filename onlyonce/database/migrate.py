@@ -85,7 +85,7 @@ def _apply(connection: Connection, parts: list[str], *, with_views: bool) -> lis
     for part in new:
         _script(connection, statements.baseline_format(part))
         note = text("INSERT INTO onlyonce_private.formats (part, format) VALUES (:part, :format)")
-        connection.execute(note, {"part": part, "format": statements.needed_format()})
+        connection.execute(note, {"part": part, "format": statements.FORMAT})
     if with_views and _views_changed(connection):
         _replace_views(connection)
         note = text(
@@ -125,7 +125,7 @@ def _apply_mysql(connection: Connection) -> list[str]:
         for statement in filter(str.strip, statements.baseline_format(mysql.DIALECT).split(";\n")):
             connection.exec_driver_sql(statement)
         connection.exec_driver_sql(
-            "INSERT INTO onlyonce_formats (part, format) VALUES (%s, %s)", (mysql.DIALECT, statements.needed_format())
+            "INSERT INTO onlyonce_formats (part, format) VALUES (%s, %s)", (mysql.DIALECT, statements.FORMAT)
         )
         return [mysql.DIALECT]
     finally:

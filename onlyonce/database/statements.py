@@ -7,7 +7,6 @@ are data of the package; they can be read from a zip.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from functools import cache
 from importlib.resources import files
@@ -47,14 +46,15 @@ def views(folder: Traversable = FOLDER) -> str:
 # The format of what onlyonce stores. The platform's database, each sink's own database and the home folder each hold
 # it.
 #
-# A database or home of another format is refused, never converted. Views are not part of the format.
+# A database or home of another format is refused, never converted. Views are not part of the format: they only grow.
 
 
-BASELINES = ("authority", "platform", "mysql")
-STORED_NAMES = "stored_names.txt"
-"""The names outside the databases that a stored byte depends on. A test compares them with the code."""
+FORMAT = "1"
+"""The format of this version. A test holds a hash of what it describes: sql/migrations."""
 OLD = "the migrations of a version before formats"
 NO_FILE = "none (it has data, and no file named format)"
+BOTH = " and "
+"""Between the formats of a database whose parts have different ones."""
 STATE = ("data", "postgres")
 """Folders of a home that are made only after the format. Input, results and logs may be made earlier."""
 
@@ -70,29 +70,24 @@ def baseline_format(part: str) -> str:
     return (FOLDER / "migrations" / f"{part}.sql").read_text()
 
 
-@cache
-def needed_format() -> str:
-    """Return the format of this version. Until the first release it is a hash of all that it describes."""
-    return "dev-" + described(FOLDER / "migrations")
-
-
-def described(folder: Traversable) -> str:
-    """Hash the baselines and the stored names of a folder."""
-    files = [*(f"{part}.sql" for part in BASELINES), STORED_NAMES]
-    return hashlib.sha256("\0".join((folder / name).read_text() for name in files).encode()).hexdigest()[:8]
-
-
 def refuse_other_format(found: str | None, where: str) -> None:
     """Raise Refused if something was made in another format. None: it is new."""
-    if found in (None, needed_format()):
+    if found in (None, FORMAT):
         return
     raise Refused(
-        f"{where} has the format {found}, and this version needs {needed_format()}",
+        f"{where} has the format {found}, and this version needs {FORMAT}",
         data="nothing was changed; result tables stay readable, as the plain Delta and PostgreSQL tables that they are",
-        hint="use the version that made it, or start over with a new ONLYONCE_HOME, a new database and the old "
-        "result tables renamed "
-        "(docs/how-to/start-over.md)",
+        hint="a newer onlyonce made it: install that version or a later one, and all of it is as you left it "
+        "(docs/how-to/start-over.md)"
+        if _is_newer(found)
+        else "use the version that made it, or start over with a new ONLYONCE_HOME, a new database and the old "
+        "result tables renamed (docs/how-to/start-over.md)",
     )
+
+
+def _is_newer(found: str) -> bool:
+    """Return whether a later version made it. A database may have parts of several formats: `1 and 2`."""
+    return any(part.isdecimal() and int(part) > int(FORMAT) for part in found.split(BOTH))
 
 
 def format_of_database(connection: Connection) -> str | None:
@@ -136,7 +131,7 @@ def format_of_mysql_session(cursor: Any) -> str | None:
 def _stored(cursor: Any, table: str) -> str | None:
     """Return the formats that a table of formats has. Its name is one of ours."""
     cursor.execute(f"SELECT DISTINCT format FROM {table} ORDER BY format")
-    return " and ".join(found for (found,) in cursor.fetchall()) or None
+    return BOTH.join(found for (found,) in cursor.fetchall()) or None
 
 
 def of_home(home: Path) -> str | None:
@@ -160,6 +155,6 @@ def make_home() -> None:
     if not (home / stored_names.FORMAT_FILE).exists():
         settings.make_folder(home, ())
         whole = home / f".format-{uuid4().hex}"
-        whole.write_text(needed_format() + "\n")
+        whole.write_text(FORMAT + "\n")
         whole.replace(home / stored_names.FORMAT_FILE)
     settings.make_folder(home)  # after the format: a home with data and without a format is refused

@@ -12,7 +12,9 @@ SECTION = (ROOT / "docs" / "how-to" / "containers.md").read_text()
 def test_each_copy_is_of_a_volume_where_it_is_mounted() -> None:
     """Back-up and restore take each volume that holds data, by a service and at the path that it is mounted at."""
     services = load()["services"]
-    copies = re.findall(r"--entrypoint tar (\S+) -C (\S+) -(c|x)f - \.? ?[<>] backup/(\w+)\.tar", SECTION)
+    copies = re.findall(
+        r"--entrypoint tar (\S+)(?: --format=posix)? -C (\S+) -(c|x)f - \.? ?[<>] backup/(\w+)\.tar", SECTION
+    )
     assert sorted((volume, way) for _, _, way, volume in copies) == [
         ("data", "c"), ("data", "x"), ("postgres", "c"), ("postgres", "x"),
     ]  # fmt: skip

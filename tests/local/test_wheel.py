@@ -147,13 +147,13 @@ def _is_installed_by_users(wanted: Requirement) -> bool:
 
 def test_the_package_reads_its_data_from_a_zip(wheel: Path) -> None:
     """As executors do that get the wheel by `--py-files`."""
-    asked = "from onlyonce import Pipeline; from onlyonce.database import statements; print(statements.needed_format())"
+    asked = "from onlyonce import Pipeline; from onlyonce.database import statements; print(statements.FORMAT)"
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(wheel)!r}); {asked}"],
         cwd=wheel.parent, capture_output=True, text=True, check=True,
     )  # fmt: skip
 
-    assert done.stdout.strip() == statements.needed_format()
+    assert done.stdout.strip() == statements.FORMAT
 
 
 def test_a_declaration_against_the_old_names_is_told_the_new_one_where_there_is_only_the_wheel(

@@ -54,7 +54,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_new_database_gets_each_part_and_its_format(empty: str) -> None:
     """The authority first, then the platform, then the views, which are no part of the format."""
     assert migrate(empty) == [*NAMES, "views"]
-    assert Counter(ask(empty, FORMATS)) == Counter((name, statements.needed_format()) for name in NAMES)
+    assert Counter(ask(empty, FORMATS)) == Counter((name, statements.FORMAT) for name in NAMES)
     assert Counter(ask(empty, "SELECT part, format FROM onlyonce.formats")) == Counter(ask(empty, FORMATS))
 
 
@@ -105,7 +105,7 @@ def test_a_migration_waits_for_the_one_under_way(log: Log) -> None:
 
 
 @pytest.mark.parametrize("apply", [migrate, migrate_authority])
-@pytest.mark.parametrize("made", ["dev-00000000", "1", "migrations"])
+@pytest.mark.parametrize("made", ["dev-00000000", "2", "migrations"])
 def test_database_of_another_format_is_refused(log: Log, apply: Callable[[str], list[str]], made: str) -> None:
     """The platform's database or a sink's; one with migrations has no format at all. Nothing in it changes."""
     if made == "migrations":
@@ -119,7 +119,7 @@ def test_database_of_another_format_is_refused(log: Log, apply: Callable[[str], 
         module.missing(connection)
 
     assert (statements.OLD if made == "migrations" else made) in refusal.value.what
-    assert statements.needed_format() in refusal.value.what
+    assert statements.FORMAT in refusal.value.what
     assert "stay readable" in refusal.value.data
     assert "start-over.md" in refusal.value.hint
     assert Counter(log.rows(OBJECTS)) == before

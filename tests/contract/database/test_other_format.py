@@ -45,9 +45,9 @@ def homes(at: Path) -> dict[str, str]:
     """Make homes that are refused; return the beginning of each refusal."""
     for name in ("other", "bare"):
         (at / name / "data").mkdir(parents=True)
-    (at / "other" / "format").write_text("1\n")
+    (at / "other" / "format").write_text("2\n")
     return {
-        "other": f"the home {at / 'other'} has the format 1,",
+        "other": f"the home {at / 'other'} has the format 2,",
         "bare": f"the home {at / 'bare'} has the format none (it has data,",
     }
 
@@ -60,7 +60,7 @@ def other(shared: Log, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Itera
     shared.rows("UPDATE onlyonce_private.formats SET format = 'another'")
     forget_connections()
     yield shared
-    shared.rows(f"UPDATE onlyonce_private.formats SET format = '{statements.needed_format()}'")
+    shared.rows(f"UPDATE onlyonce_private.formats SET format = '{statements.FORMAT}'")
     forget_connections()
 
 
@@ -94,7 +94,7 @@ def test_command_refuses_a_database_of_another_format(other: Log, command: tuple
     """By the view, since the reader has no access to private tables."""
     code, text = told(command)
 
-    assert (f"the database has the format another, and this version needs {statements.needed_format()}" in text) is (
+    assert (f"the database has the format another, and this version needs {statements.FORMAT}" in text) is (
         command[0] not in EXEMPT
     )
     assert code == Refused.exit_code or command[0] in EXEMPT

@@ -28,7 +28,7 @@ __all__ = ["shop"]
 PAGE = (ROOT / "docs" / "how-to" / "backup-restore-upgrade.md").read_text()
 PACK = [
     "pg_dump --format=custom --file=backup/log.dump",
-    'tar -C "$ONLYONCE_HOME" -cf backup/home.tar data tables inbox',
+    'tar --format=posix -C "$ONLYONCE_HOME" -cf backup/home.tar data tables inbox format',
 ]
 UNPACK = [
     'pg_restore --exit-on-error --no-owner --dbname="$PGDATABASE" backup/log.dump',

@@ -66,6 +66,13 @@ MUTANTS = (
         tests=("tests/contract/database/test_other_format.py::test_command_refuses_a_home_of_another_format[status]",),
     ),
     Mutant(
+        "format-1-newer-is-old",
+        "a home of a newer version is refused with the advice to start over",
+        "onlyonce/database/statements.py",
+        Replace("_is_newer", "int(part) > int(FORMAT)", "int(part) < int(FORMAT)"),
+        tests=("tests/unit/database/test_formats.py::test_home_of_another_format_is_refused",),
+    ),
+    Mutant(
         "format-1-job-in-any-home",
         "a job does not ask the home for its format",
         "onlyonce/job_main.py",

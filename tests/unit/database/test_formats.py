@@ -1,4 +1,4 @@
-"""The format: a hash of all that is stored."""
+"""The format is frozen: what it describes, and the refusal of another one."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from docs.generate.views import commented
 from onlyonce import settings
 from onlyonce.core import stored_names
 from onlyonce.core.errors import Refused
 from onlyonce.core.frontier import Frontier
 from onlyonce.database import statements
 from onlyonce.receive import events
-from tests.support.platform import ROOT
+from tests.homes.frozen import BASELINE, BASELINES, HOMES, columns_of_views, described
 
 NO_COLUMNS = ("OO_PREFIX", "OO_BYTES")
-BASELINE = ROOT / "sql" / "migrations"
 COLUMNS = Path(__file__).with_name("stored_columns.txt")
 DIGEST = "5d3a635ae787eef3"
 TABLE = re.compile(r"^CREATE TABLE (?:IF NOT EXISTS )?([\w.`]+) \((.*?)^\)", re.MULTILINE | re.DOTALL)
@@ -40,8 +38,8 @@ def test_stored_names_are_those_of_the_tables() -> None:
 
 def test_columns_of_tables_and_views_equal_their_literals() -> None:
     """A rename of a column is a change of the interface, of tables and of views."""
-    found = {f"view {view}": " ".join(columns) for view, (_, columns) in sorted(_views().items())}
-    for part in statements.BASELINES:
+    found = {f"view {view}": " ".join(columns) for view, columns in columns_of_views().items()}
+    for part in BASELINES:
         for table, body in TABLE.findall((BASELINE / f"{part}.sql").read_text()):
             found[f"{part} {table}"] = " ".join(COLUMN.findall(body))
 
@@ -53,8 +51,22 @@ def test_literals_of_columns_are_those_of_before() -> None:
     assert hashlib.sha256(COLUMNS.read_bytes()).hexdigest()[:16] == DIGEST
 
 
-def _views() -> dict[str, tuple[str, dict[str, str]]]:
-    return commented("\n".join(path.read_text() for path in sorted((ROOT / "sql" / "views").glob("*.sql"))))
+def test_format_describes_what_it_was_frozen_with() -> None:
+    """Each format has a home in tests/homes, which a later version must open."""
+    frozen = (HOMES / statements.FORMAT / "described.txt").read_text().strip()
+
+    assert described() == frozen, (
+        f"sql/migrations is not what format {statements.FORMAT} was frozen with: data of before can't be read. A change is a "
+        "new format with a migration, never an edit. Before the first release: python -m tests.homes.make"
+    )
+
+
+def test_views_only_grow() -> None:
+    """A view of format 1 keeps its name and its columns in their order; new columns come after them."""
+    now = columns_of_views()
+    for line in (HOMES / "1" / "views.txt").read_text().splitlines():
+        view, columns = line.split(": ")
+        assert now[view][: len(columns.split())] == columns.split(), f"the view {view} lost or moved columns"
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in BASELINE.iterdir()))
@@ -63,7 +75,7 @@ def test_each_stored_file_changes_the_format(tmp_path: Path, name: str) -> None:
     changed = shutil.copytree(BASELINE, tmp_path / "migrations")
     (changed / name).write_text((changed / name).read_text() + "\n")
 
-    assert statements.described(changed) != statements.described(BASELINE)
+    assert described(changed) != described()
 
 
 @pytest.fixture
@@ -79,13 +91,15 @@ def test_new_home_holds_the_format(home: Path) -> None:
     statements.make_home()
     statements.make_home()
 
-    assert (home / "format").read_text().strip() == statements.needed_format()
+    assert (home / "format").read_text().strip() == statements.FORMAT
     assert {path.name for path in home.iterdir()} == {"format", "tables", *settings.FOLDERS}
 
 
-@pytest.mark.parametrize("made", ["dev-00000000", "1"])
-def test_home_of_another_format_is_refused(home: Path, made: str) -> None:
-    """Its own format stays in it."""
+@pytest.mark.parametrize(
+    ("made", "newer"), [("dev-00000000", False), ("0", False), ("2", True), ("10", True), ("1 and 2", True)]
+)
+def test_home_of_another_format_is_refused(home: Path, made: str, newer: bool) -> None:
+    """Its own format stays in it. The way on from a newer one is a newer version, not a new home."""
     (home / "data").mkdir(parents=True)
     (home / "format").write_text(made)
     with pytest.raises(Refused) as refusal:
@@ -93,7 +107,9 @@ def test_home_of_another_format_is_refused(home: Path, made: str) -> None:
 
     assert settings.home() == home
     assert made in refusal.value.what
-    assert statements.needed_format() in refusal.value.what
+    assert statements.FORMAT in refusal.value.what
     assert "stay readable" in refusal.value.data
     assert "start-over.md" in refusal.value.hint
+    assert ("a newer onlyonce made it" in refusal.value.hint) is newer
+    assert ("start over with" in refusal.value.hint) is not newer
     assert (home / "format").read_text() == made

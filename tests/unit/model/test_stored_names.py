@@ -15,12 +15,12 @@ from onlyonce.core import stored_names
 from onlyonce.core.frontier import Frontier, SourceProgress
 from onlyonce.core.locations import Attempt
 from onlyonce.core.shards import Written
-from onlyonce.database import statements
 from onlyonce.sinks.iceberg import iceberg_commits
 from onlyonce.tables.commit import Commit
+from tests.homes.frozen import STORED_NAMES
 from tests.support.platform import ROOT
 
-LITERALS = ROOT / "sql" / "migrations" / statements.STORED_NAMES
+LITERALS = ROOT / "sql" / "migrations" / STORED_NAMES
 DIGEST = "115dc5ee480fed90"
 """Of the file of literals, which a rename by script changes too."""
 MODULE = Path(stored_names.__file__)

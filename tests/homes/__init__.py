@@ -1,0 +1,1 @@
+"""Homes of each format, with what every later version must make of them."""
