@@ -318,7 +318,7 @@ def there(url: Callable[[], str]) -> str:
         raise Refused(
             f"there is no platform under {settings.home()} yet",
             data="nothing was read or written",
-            hint="`onlyonce up` makes it; ONLYONCE_HOME names one that is elsewhere",
+            hint="`onlyonce up --no-airflow` makes it (with Airflow: `onlyonce up`); ONLYONCE_HOME names one elsewhere",
         ) from error
     if found in [path.read_text().strip() for path in settings.home().glob("postgres/*.url")]:
         from onlyonce.local import postgres

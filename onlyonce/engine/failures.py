@@ -103,11 +103,9 @@ _KNOWN: list[tuple[str, type[errors.OnlyonceError], str, str]] = [
         "JAVA_GATEWAY_EXITED",
         errors.Retryable,
         "Spark's JVM ended before it answered",
-        "what the JVM said stands above, or in the log that is named above. Run the same command again. If the JVM "
-        "ends again, look at its options "
-        "(JDK_JAVA_OPTIONS, JAVA_TOOL_OPTIONS, "
-        "spark-defaults.conf), since it ends at one that it does not know, and at the memory that is free "
-        "(ONLYONCE_DRIVER_MEMORY)",
+        "the JVM's last lines in the log name the cause; `onlyonce` prints them above. Mostly it is an option that "
+        "the JVM does not know (JDK_JAVA_OPTIONS, JAVA_TOOL_OPTIONS, spark-defaults.conf) or too little free memory "
+        "(ONLYONCE_DRIVER_MEMORY). Correct it, then run the same command again",
     ),
     (
         "CANNOT_LOAD_CHECKPOINT_FILE_MANAGER",

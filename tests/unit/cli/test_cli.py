@@ -153,7 +153,7 @@ def test_without_a_platform_the_way_out_is_named(command: str) -> None:
 
     assert result.exit_code == errors.Refused.exit_code
     assert "there is no platform under" in result.stderr
-    assert "next: `onlyonce up` makes it" in result.stderr
+    assert "next: `onlyonce up --no-airflow` makes it" in result.stderr
 
 
 @pytest.mark.parametrize("command", ["run flights", "status"])
