@@ -158,7 +158,7 @@ def known_failure(error: BaseException) -> errors.OnlyonceError | None:
     for mark, of_kind, what, hint in _KNOWN:
         if mark in text:
             return of_kind(what, data=NOTHING_HALF_DONE, hint=hint)
-    return _full(text) if NO_SPACE in text else _damaged(text)
+    return _full(text) if NO_SPACE in text else _damaged(text) or _file_missing(text)
 
 
 def _full(text: str) -> errors.Retryable:
@@ -203,6 +203,20 @@ def _damaged(text: str) -> errors.Refused | None:
         hint="restore the checkpoint from a copy that is as old as the commit log, "
         "or start a new incarnation: onlyonce reset "
         f"{query}",
+    )
+
+
+def _file_missing(text: str) -> errors.Retryable | None:
+    # Python's words for a file. A newer driver may have removed it, so the same command comes before a reset.
+    place = _CHECKPOINT.search(text) if "No such file or directory" in text else None
+    if place is None:
+        return None
+    query = f"{place[1]}/{place[2]}"
+    return errors.Retryable(
+        f"a file of the checkpoint of {query} is missing: {text.strip().splitlines()[0][:300]}",
+        data="what is committed stays",
+        hint="run the same command again. If the file stays missing, restore the checkpoint from a copy that is as old "
+        f"as the commit log, or start a new incarnation: onlyonce reset {query}",
     )
 
 
