@@ -45,6 +45,7 @@ OUT_OF_MEMORY = (
     "terminated with exception: Java heap space",
     "terminated with exception: GC overhead limit exceeded",
 )
+OTHER_TABLE = "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE"
 NO_MEMORY = "Spark's memory was too small for a batch"
 MORE_MEMORY = (
     "give it more and run the same command again: ONLYONCE_DRIVER_MEMORY with a local master, where the driver "
@@ -149,6 +150,13 @@ def known_failure(error: BaseException) -> errors.OnlyonceError | None:
     if isinstance(error, errors.OnlyonceError):
         return error
     text = str(error)
+    if OTHER_TABLE in text:
+        return errors.InvariantBroken(
+            "a Delta table that an output reads was deleted, and there is another one in its place",
+            data="rows of committed batches may be missing in it, and no output reads on",
+            hint="run nothing, and ask `onlyonce doctor` which table it is. Then restore PostgreSQL, the tables and "
+            "the checkpoints from one moment",
+        )
     if found := _OURS.search(text):
         kind = getattr(errors, found[1], None)
         if isinstance(kind, type) and issubclass(kind, errors.OnlyonceError):
