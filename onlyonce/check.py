@@ -35,9 +35,13 @@ from onlyonce.api import functions, identity, load
 from onlyonce.api.declaration import declared_at
 from onlyonce.api.outputs import check_rows
 from onlyonce.api.pipeline import (
+    Files,
+    Growing,
     Output,
     Pipeline,
+    each_input,
 )
+from onlyonce.api.pipeline import folder as inbox_of
 from onlyonce.api.resolve import named_variables
 from onlyonce.commitlog.batches import Batches, Received
 from onlyonce.commitlog.removals import Removals
@@ -311,7 +315,7 @@ def kept_staged(pipeline: Pipeline) -> Mapping[str, str]:
 def keep_check(pipeline: Pipeline, under: str, found: Kept) -> None:
     """Keep what was found. If it can't be written, the next run checks again."""
     file = _file(pipeline)
-    with suppress(OSError):
+    with suppress(OSError, Refused):
         settings.inside_home(settings.home(), stored_names.CHECKS_FOLDER)
         for left in file.parent.glob(f".{file.name}.*"):  # by a run that was killed; a run at work then keeps nothing
             left.unlink(missing_ok=True)
@@ -444,6 +448,20 @@ def undeliverable(pipeline: Pipeline) -> list[str]:
             for one in lacking
         ]
     return found
+
+
+def missing_inboxes(pipeline: Pipeline) -> list[str]:
+    """Return which declared inboxes are no folders here.
+
+    No mistake, since a check may run on another machine. A run refuses such an inbox.
+    """
+    return [
+        f"{declared_at(one.source)}the inbox of {pipeline.name}, {folder}, is not a folder here: a run needs it "
+        f"(mkdir -p {folder}, or correct the name)"
+        for one in each_input(pipeline)
+        if isinstance(one.source, Files | Growing) and one.source.inbox is not None
+        if isinstance(folder := inbox_of(one), Path) and not folder.is_dir()
+    ]
 
 
 def _is_installed(module: str) -> bool:

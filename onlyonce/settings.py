@@ -415,12 +415,20 @@ OF_SERVER = ("postgres", "server")
 def make_folder(home: Path, names: Sequence[str] = FOLDERS) -> None:
     """Make private folders that are missing, and the home.
 
-    A folder that exists keeps its permissions; the doctor reports a wider one.
+    A folder that exists keeps its permissions; the doctor reports a wider one. Raise Refused if the system does not
+    let this user make one.
     """
-    home.parent.mkdir(parents=True, exist_ok=True)
-    home.mkdir(mode=ENTERED, exist_ok=True)
-    for name in names:
-        (home / name).mkdir(mode=PRIVATE, exist_ok=True)
+    try:
+        home.parent.mkdir(parents=True, exist_ok=True)
+        home.mkdir(mode=ENTERED, exist_ok=True)
+        for name in names:
+            (home / name).mkdir(mode=PRIVATE, exist_ok=True)
+    except OSError as error:
+        raise Refused(
+            f"the platform's home {home} can't be made: {error.strerror or error}",
+            data="nothing was read or written",
+            hint="let ONLYONCE_HOME name a folder in which this user may write",
+        ) from error
 
 
 def inside_home(home: Path, name: str, *below: str) -> Path:

@@ -63,7 +63,13 @@ OTHER_NAMES = {
     "int32": "int",
     "uuid": "string",
     "object": "struct",
+    "money": "decimal(18,2)",
+    "currency": "decimal(18,2)",
+    "timestamptz": "timestamp",
+    "serial": "long",
+    "blob": "binary",
 }
+"""Names of types elsewhere, with the type of Spark to choose."""
 """The names of types in other systems."""
 SAME_TYPE = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint", "real": "float"}
 _QUOTED = re.compile(r"\s*`((?:[^`]|``)+)`\s*:?\s*(.*?)\s*", re.DOTALL)

@@ -11,7 +11,7 @@ import difflib
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, dataclass_transform, overload
 
 from onlyonce.core import errors
@@ -64,6 +64,7 @@ def declaration(cls: type[T]) -> type[T]:
     made: Any = dataclass(frozen=True, kw_only=True)(cls)
     known = [f.name for f in fields(made)]
     several = [f.name for f in fields(made) if is_several(f.type)]
+    required = [f.name for f in fields(made) if f.init and f.default is MISSING and f.default_factory is MISSING]
     plain: Callable[..., None] = made.__init__
 
     def checked(self: Any, **options: Any) -> None:
@@ -74,10 +75,11 @@ def declaration(cls: type[T]) -> type[T]:
         refuse_other_types(cls, options)
         # Where the declaration is written, for later errors. It is no field, so two equal declarations stay equal.
         object.__setattr__(self, AT, errors.origin_of_caller(sys._getframe(1)))
-        try:
-            plain(self, **{name: as_tuple(value) if name in several else value for name, value in options.items()})
-        except TypeError as error:
-            raise Refused(f"{cls.__name__}: {error}", hint=f"it has: {', '.join(known)}") from error
+        if missing := [name for name in required if name not in options]:
+            whose = f" {options['name']!r}" if options.get("name") else ""
+            listed = " and ".join(f"`{name}`" for name in missing)
+            raise Refused(f"{cls.__name__}{whose} lacks {listed}", hint=f"add {missing[0]}=…, which has no default")
+        plain(self, **{name: as_tuple(value) if name in several else value for name, value in options.items()})
 
     made.__init__ = checked
     return made  # type: ignore[no-any-return]

@@ -319,16 +319,27 @@ def _upstream(output: Output) -> str:
 
 def _pipelines_of(named: Path) -> list[Pipeline]:
     path = named if named.is_file() else _file_of(named)
+    if path is None and named == settings.ROOT / "jobs" / "pipelines.py":  # nothing was named, and none was found
+        raise Refused(
+            f"{Path.cwd()} has no pipelines.py, and not exactly one of its folders has one",
+            data=NOTHING_DONE,
+            hint="run the command in the project's folder (`onlyonce init` makes one), or name the file: --pipelines "
+            "or ONLYONCE_PIPELINES",
+        )
     if path is None:
         raise Refused(
             f"no file with declarations at {named}",
             data=NOTHING_DONE,
             hint="set ONLYONCE_PIPELINES or --pipelines to files, or to modules that can be imported",
         )
-    found = getattr(_import(path), "PIPELINES", None)
+    module = _import(path)
+    found = getattr(module, "PIPELINES", None)
     if not isinstance(found, list | tuple) or not all(isinstance(p, Pipeline) for p in found):
+        made = ", ".join(name for name, value in vars(module).items() if isinstance(value, Pipeline))
         raise Refused(
-            f"{path}: has no list PIPELINES of Pipeline", data=NOTHING_DONE, hint="PIPELINES = [Pipeline(name=…, …)]"
+            f"{path} has no list PIPELINES of its pipelines",
+            data=NOTHING_DONE,
+            hint=f"PIPELINES = [{made or 'Pipeline(name=…, …)'}]",
         )
     return list(found)
 
@@ -385,6 +396,8 @@ def _hint(error: Exception, path: Path) -> str:
     old = isinstance(error, ModuleNotFoundError) and str(error.name).partition(".")[0] == "jobs"
     if old and "jobs.model" in path.read_text():
         return "declarations import the package now: from onlyonce import Pipeline, Output, Files, Delta, Fixed, …"
+    if isinstance(error, ModuleNotFoundError):
+        return f"correct the import; or install what brings {error.name} wherever onlyonce and Airflow run"
     return "correct the file"
 
 

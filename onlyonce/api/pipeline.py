@@ -6,6 +6,7 @@ of each class explains its options. An unknown option, or a value that can't wor
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -479,9 +480,11 @@ class Pipeline:
         columns = self.columns()
         for column in (*self.record_id, self.event_time):
             if column not in columns:
+                close = difflib.get_close_matches(column.lower(), columns, n=1)
+                guess = f"did you mean {close[0]!r}? " if close else ""
                 raise Refused(
                     f"pipeline {self.name}: {column!r} is not a declared column",
-                    hint=f"schema has: {', '.join(columns)}",
+                    hint=f"{guess}schema has: {', '.join(columns)}",
                 )
         kinds = ddl.types(self.schema)
         for column in self.record_id:

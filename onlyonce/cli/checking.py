@@ -70,7 +70,11 @@ def check(
         for one in chosen
     ]
     tables = {"checked": rows} | staged_rows({name: one.staged for name, one in found.items()})
-    warnings = [warning for one in chosen for warning in onlyonce_check.undeliverable(one)]
+    warnings = [
+        warning
+        for one in chosen
+        for warning in (*onlyonce_check.missing_inboxes(one), *onlyonce_check.undeliverable(one))
+    ]
     title = "all that can be known before a run is right"
     give(Report(title, "check", {"pipelines": len(rows)}, tables, warnings), as_json)
 

@@ -97,6 +97,8 @@ INTERRUPTED = 130
 """The exit code of a command that Ctrl-C has ended, as shells know it: 128 and SIGINT."""
 AS_JSON = "onlyonce.as_json"
 """Where a command's context says whether it was given --json."""
+NO_SUCH_TABLE = ("42P01", "3F000")
+"""PostgreSQL's codes for a table, a view or a schema that it does not have."""
 ANY_FORMAT = ("down", "stop")
 """The commands that end a platform of another format."""
 
@@ -318,7 +320,7 @@ def there(url: Callable[[], str]) -> str:
         raise Refused(
             f"there is no platform under {settings.home()} yet",
             data="nothing was read or written",
-            hint="`onlyonce up` makes it; ONLYONCE_HOME names one that is elsewhere",
+            hint="`onlyonce up --no-airflow` makes it (with Airflow: `onlyonce up`); ONLYONCE_HOME names one elsewhere",
         ) from error
     if found in [path.read_text().strip() for path in settings.home().glob("postgres/*.url")]:
         from onlyonce.local import postgres
@@ -383,6 +385,12 @@ def declared(instance: str) -> Pipeline:
 
 def _refused_by_database(error: Any) -> Refused:
     cause = str(error.orig).strip().splitlines()
+    if getattr(error.orig, "pgcode", None) not in NO_SUCH_TABLE:
+        return Refused(
+            f"the database refuses it: {cause[0] if cause else type(error.orig).__name__}",
+            data="nothing was changed; this role only reads",
+            hint="correct the statement; it may only read (SELECT, WITH, EXPLAIN)",
+        )
     return Refused(
         f"the database refuses it: {cause[0] if cause else type(error.orig).__name__}",
         data="nothing was changed; this role only reads",

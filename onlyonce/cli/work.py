@@ -38,9 +38,12 @@ from onlyonce.cli.shell import (
     started_database,
     there,
 )
+from onlyonce.core.errors import Refused, in_line
 
 NO_JVM = "JAVA_GATEWAY_EXITED"
 """Spark's name for a JVM that ends as it starts. Only the JVM's own output has the cause."""
+LAST_LINES = 5
+"""How many lines of the JVM are shown."""
 
 
 @contextmanager
@@ -56,7 +59,7 @@ def watched(name: str) -> Iterator[None]:
         yield
         return
     file = _spark_log(name)
-    with _to_file(file) as screen:
+    with _to_file(file) as screen, _jvm_heard(file, screen):
         _name(file, screen)
         if not terminal:
             with logs.heard_by(bars.lines(screen)):
@@ -79,18 +82,31 @@ def quiet(text: str) -> Iterator[Callable[[str], None]]:
             yield say
         return
     file = _spark_log()
-    with _to_file(file) as screen, logs.heard_by(lambda event: bars.warn(screen, event)):
-        try:
-            if terminal:
-                with _spinner(screen) as line:
-                    task = line.add_task(escape(text), total=None)
-                    yield lambda now: line.update(task, description=escape(now))
-            else:
-                yield lambda now: screen.print(now, style="dim", markup=False, soft_wrap=True)
-        except Exception as error:
-            if NO_JVM in str(error):
-                _name(file, screen)
-            raise
+    with _to_file(file) as screen, _jvm_heard(file, screen), logs.heard_by(lambda event: bars.warn(screen, event)):
+        if terminal:
+            with _spinner(screen) as line:
+                task = line.add_task(escape(text), total=None)
+                yield lambda now: line.update(task, description=escape(now))
+        else:
+            yield lambda now: screen.print(now, style="dim", markup=False, soft_wrap=True)
+
+
+@contextmanager
+def _jvm_heard(log: Path, screen: Console) -> Iterator[None]:
+    """Print the last lines of a JVM that ended as it started: only they have the cause, and they are in the log."""
+    begin = log.stat().st_size
+    try:
+        yield
+    except Exception as error:
+        if NO_JVM in str(error):
+            sys.stderr.flush()
+            with log.open("rb") as file:
+                file.seek(begin)
+                said = file.read().decode(errors="replace").splitlines()
+            for line in [line for line in said if line.strip()][-LAST_LINES:]:
+                screen.print(f"the JVM: {in_line(line)}", markup=False, soft_wrap=True)
+            _name(log, screen)
+        raise
 
 
 def _spinner(screen: Console) -> Progress:
@@ -106,7 +122,7 @@ def _name(log: Path, screen: Console) -> None:
 def _spark_log(name: str | None = None) -> Path:
     try:
         folder = settings.inside_home(settings.home(), "logs")
-    except OSError:  # a check needs no home
+    except (OSError, Refused):  # a check needs no home
         folder = Path(tempfile.mkdtemp(prefix="onlyonce-"))  # with a name that can't be guessed, for this user only
     now = datetime.now(UTC)
     return folder / (f"{name}-{now:%Y%m%dT%H%M%S}.log" if name else f"spark-{now:%Y%m%d}.log")

@@ -39,7 +39,7 @@ def error_of_code(whose: str, error: BaseException, columns: Iterable[str], at: 
     """
     place, text = errors.origin_in_python(error) or at, str(error)
     where = f"{place}: " if place else ""
-    data = "nothing of it was written; what it owes stays in `events`"
+    data = "nothing of it was written; its records stay in the table `events` until the function works"
     if unrepeatable := _UNREPEATABLE.search(text):
         return Refused(
             f"{where}{whose} uses {_SEED.sub('()', unrepeatable[1])}, whose value differs at each run",
@@ -88,7 +88,7 @@ def fails(place: str | None, told: str) -> FunctionFails:
     """Return the error of a function that fails on its rows."""
     return FunctionFails(
         f"{f'{place}: ' if place else ''}a function of yours fails on its rows: {told[:300]}",
-        data="nothing of this batch was written; what it owes stays where it was read",
+        data="nothing of this batch was written; its records stay where they were read until the function works",
         hint=FIX,
     )
 

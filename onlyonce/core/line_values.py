@@ -33,6 +33,8 @@ QUOTED, BARE = r'"[^"]*+(?:""[^"]*+)*+"', r'[^",\r\n]*+'
 """A field of CSV. Without quotes it has no quote, comma, carriage return or line feed within."""
 FIELD = re.compile(rf"({QUOTED})(,|\Z)|({BARE})(,|\Z)")
 NO_OBJECT = "the line is no JSON object of the declared types"
+PARQUET = "PAR1"
+"""The first characters of a Parquet file."""
 MORE = "there is more on the line than one JSON object"
 BLANK = "the line is blank"
 NUL = "a string has the NUL character, which PostgreSQL can't store"
@@ -134,7 +136,8 @@ def decoded(line: str) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         # A number or an array followed by something is no object either.
         whole = error.msg == "Extra data" and line.lstrip(SPACE).startswith("{")
-        raise Invalid(MORE if whole else f"{NO_OBJECT}: {shown(line)}") from None
+        parquet = ", but the beginning of a Parquet file" if line.startswith(PARQUET) else ""
+        raise Invalid(MORE if whole else f"{NO_OBJECT}{parquet}: {shown(line)}") from None
     if not isinstance(found, dict):
         raise Invalid(f"{NO_OBJECT}: {shown(line)}")
     return found

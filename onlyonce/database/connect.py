@@ -95,7 +95,8 @@ def database_away(error: Exception) -> DatabaseAway:
     return DatabaseAway(
         f"the database did not answer: {first_line(error)}",
         data="the open transaction was rolled back; nothing is half done",
-        hint="is PostgreSQL up? Then run the same command again",
+        hint="is the database up at that address? The address is in ONLYONCE_DATABASE_URL, ONLYONCE_READER_URL or the "
+        "variable that a sink names. Then run the same command again",
     )
 
 
@@ -388,8 +389,11 @@ def _roll_back(connection: Connection, begun: RootTransaction) -> None:
 
 
 def _say_again(state: RetryCallState) -> None:
+    # A warning is shown to a person, who needs it once. The log has every attempt.
     problem = state.outcome.exception() if state.outcome else None
-    log.warning("database away, trying again", attempt=state.attempt_number, problem=first_line(problem or Exception()))
+    say = log.warning if state.attempt_number == 1 else log.info
+    patience = f"trying again for {settings.database_patience():.0f} s"
+    say("the database is away", what=f"{first_line(problem or Exception())}; {patience}", attempt=state.attempt_number)
 
 
 # Statements by concern: a class for each, whose public methods are one transaction.

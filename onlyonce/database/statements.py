@@ -135,11 +135,17 @@ def _stored(cursor: Any, table: str) -> str | None:
 
 
 def of_home(home: Path) -> str | None:
-    """Return the format of a home folder; None for a new one."""
+    """Return the format of a home folder; None for a new one. Raise Refused if the home is a file."""
     try:
         return (home / stored_names.FORMAT_FILE).read_text().strip()
     except FileNotFoundError:
         return NO_FILE if any((home / name).exists() for name in STATE) else None
+    except NotADirectoryError as error:
+        raise Refused(
+            f"the platform's home {home} is a file",
+            data="nothing was read or written",
+            hint="let ONLYONCE_HOME name a folder",
+        ) from error
 
 
 def check_home() -> None:

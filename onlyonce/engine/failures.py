@@ -45,6 +45,7 @@ OUT_OF_MEMORY = (
     "terminated with exception: Java heap space",
     "terminated with exception: GC overhead limit exceeded",
 )
+OTHER_TABLE = "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE"
 NO_MEMORY = "Spark's memory was too small for a batch"
 MORE_MEMORY = (
     "give it more and run the same command again: ONLYONCE_DRIVER_MEMORY with a local master, where the driver "
@@ -103,11 +104,9 @@ _KNOWN: list[tuple[str, type[errors.OnlyonceError], str, str]] = [
         "JAVA_GATEWAY_EXITED",
         errors.Retryable,
         "Spark's JVM ended before it answered",
-        "what the JVM said stands above, or in the log that is named above. Run the same command again. If the JVM "
-        "ends again, look at its options "
-        "(JDK_JAVA_OPTIONS, JAVA_TOOL_OPTIONS, "
-        "spark-defaults.conf), since it ends at one that it does not know, and at the memory that is free "
-        "(ONLYONCE_DRIVER_MEMORY)",
+        "the JVM's last lines in the log name the cause; `onlyonce` prints them above. Mostly it is an option that "
+        "the JVM does not know (JDK_JAVA_OPTIONS, JAVA_TOOL_OPTIONS, spark-defaults.conf) or too little free memory "
+        "(ONLYONCE_DRIVER_MEMORY). Correct it, then run the same command again",
     ),
     (
         "CANNOT_LOAD_CHECKPOINT_FILE_MANAGER",
@@ -151,6 +150,13 @@ def known_failure(error: BaseException) -> errors.OnlyonceError | None:
     if isinstance(error, errors.OnlyonceError):
         return error
     text = str(error)
+    if OTHER_TABLE in text:
+        return errors.InvariantBroken(
+            "a Delta table that an output reads was deleted, and there is another one in its place",
+            data="rows of committed batches may be missing in it, and no output reads on",
+            hint="run nothing, and ask `onlyonce doctor` which table it is. Then restore PostgreSQL, the tables and "
+            "the checkpoints from one moment",
+        )
     if found := _OURS.search(text):
         kind = getattr(errors, found[1], None)
         if isinstance(kind, type) and issubclass(kind, errors.OnlyonceError):
@@ -160,7 +166,7 @@ def known_failure(error: BaseException) -> errors.OnlyonceError | None:
     for mark, of_kind, what, hint in _KNOWN:
         if mark in text:
             return of_kind(what, data=NOTHING_HALF_DONE, hint=hint)
-    return _full(text) if NO_SPACE in text else _damaged(text)
+    return _full(text) if NO_SPACE in text else _damaged(text) or _file_missing(text)
 
 
 def _full(text: str) -> errors.Retryable:
@@ -205,6 +211,20 @@ def _damaged(text: str) -> errors.Refused | None:
         hint="restore the checkpoint from a copy that is as old as the commit log, "
         "or start a new incarnation: onlyonce reset "
         f"{query}",
+    )
+
+
+def _file_missing(text: str) -> errors.Retryable | None:
+    # Python's words for a file. A newer driver may have removed it, so the same command comes before a reset.
+    place = _CHECKPOINT.search(text) if "No such file or directory" in text else None
+    if place is None:
+        return None
+    query = f"{place[1]}/{place[2]}"
+    return errors.Retryable(
+        f"a file of the checkpoint of {query} is missing: {text.strip().splitlines()[0][:300]}",
+        data="what is committed stays",
+        hint="run the same command again. If the file stays missing, restore the checkpoint from a copy that is as old "
+        f"as the commit log, or start a new incarnation: onlyonce reset {query}",
     )
 
 

@@ -102,7 +102,7 @@ def make_enterable(folder: Path) -> None:
     Existing folders keep their permissions.
     """
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
+    settings.make_folder(folder, ())
     for path in missing:
         path.chmod(0o711)
 

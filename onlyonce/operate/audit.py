@@ -383,7 +383,7 @@ def _wrong_ids(pipeline: Pipeline, rows: Any, chosen: pc.Expression) -> int:
         return 0
     wrong = 0
     for row in rows.scanner(columns=[*columns, OO_HIGH, OO_LOW], filter=chosen).head(SAMPLED_ROWS).to_pylist():
-        values = {name: _text(row[name]) for name in columns}
+        values = {name: _written(row[name]) for name in columns}
         try:
             wrong += record_id.RecordId(row[OO_HIGH], row[OO_LOW]) not in record_id.of_any_source(pipeline, values)
         except OnlyonceError:
@@ -391,7 +391,10 @@ def _wrong_ids(pipeline: Pipeline, rows: Any, chosen: pc.Expression) -> int:
     return wrong
 
 
-def _text(value: Any) -> str:
+def _written(value: Any) -> str | bytes:
+    """Return a value of an id column as a person would write it; bytes as they are."""
+    if isinstance(value, bytes):
+        return value
     if isinstance(value, bool):
         return str(value).lower()
     return value.isoformat() if isinstance(value, datetime) else str(value)

@@ -161,7 +161,9 @@ def report(database: Database, pipeline: Pipeline, span: Span, run_id: str, warn
     commits = Views(database).rows("run_commits", run_id=run_id)
     facts = {"pipeline": pipeline.name, "from": span.times[0], "to": span.times[1]}
     title, shown = f"{pipeline.name}: recomputed by {run_id}", {"backfills": done, "commits": commits}
-    return Report(title, run_id, facts, shown, list(warnings))
+    nothing = ["no record has its window between these times, so no row was written or replaced"]
+    empty = bool(done) and not any(row["windows"] for row in done)
+    return Report(title, run_id, facts, shown, [*warnings, *(nothing if empty else [])])
 
 
 def _recompute(database: Database, pipeline: Pipeline, roots: list[Output], span: Span, asked: Namespace) -> None:

@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from argparse import Namespace
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, timedelta
 from typing import TYPE_CHECKING, Any
@@ -267,10 +267,24 @@ def arguments(argv: list[str]) -> Namespace:
     return asked
 
 
+LEFT_OUT = {"invalid": "can't be read as declared", "expired": "are older than the dedup horizon", "late": "came late"}
+"""The fates of records that are in no result, in words. Each has a command of its name, which shows the records."""
+
+
+def left_out(instance: str, fates: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a warning for each fate that leaves records out of the results. Pure."""
+    numbers = {fate: sum(int(row.get(fate) or 0) for row in fates) for fate in LEFT_OUT}
+    return [
+        f"{fate}: {number:,}: they {LEFT_OUT[fate]}, and are in no result. `onlyonce {fate} {instance}` shows them"
+        for fate, number in numbers.items()
+        if number
+    ]
+
+
 def report(database: Database, pipeline: Pipeline, instance: str, run_id: str, skipped: Collection[str] = ()) -> Report:
     """Return what a run has committed, from the log, and the folders below an inbox that it has skipped."""
-    warnings = [folders.told(skipped)] if skipped else []
     fates = Views(database).rows("run_fates", run_id=run_id)
+    warnings = [*([folders.told(skipped)] if skipped else []), *left_out(instance, fates)]
     commits = Views(database).rows("run_commits", run_id=run_id)
     facts = {"pipeline": pipeline.name, "instance": instance, "batches": sum(f["batches"] for f in fates)}
     tables = {"fates": fates, "commits": commits}

@@ -247,8 +247,10 @@ def from_hex(text: str) -> RecordId:
     return RecordId(_signed(int(text[:16], 16)), _signed(int(text[16:], 16)))
 
 
-def of_values(pipeline: Pipeline, values: dict[str, str], salt: str | None = None) -> RecordId:
-    """Return the id of a record with these values, as people write them. `salt`: of one of several sources (`Part`).
+def of_values(pipeline: Pipeline, values: Mapping[str, str | bytes], salt: str | None = None) -> RecordId:
+    """Return the id of a record with these values, as people write them; those of `binary` columns may be bytes.
+
+    `salt`: of one of several sources (`Part`).
 
     Raise Refused for a value that is not of its column's type.
     """
@@ -259,7 +261,7 @@ def of_values(pipeline: Pipeline, values: dict[str, str], salt: str | None = Non
     return RecordId(_chained(texts), _chained([LOW, *texts]))
 
 
-def of_any_source(pipeline: Pipeline, values: dict[str, str]) -> list[RecordId]:
+def of_any_source(pipeline: Pipeline, values: Mapping[str, str | bytes]) -> list[RecordId]:
     """Return the ids that such a record may have: one, or one for each source with its own id space.
 
     Raise Refused.
@@ -347,8 +349,10 @@ def _plain(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _string(column: str, kind: str, value: str) -> str:
-    """Return the string of a value that a person wrote, as CSV has it."""
+def _string(column: str, kind: str, value: str | bytes) -> str:
+    """Return the string of a value that a person wrote, as CSV has it, or of bytes."""
+    if isinstance(value, bytes):
+        return line_values.octets(value)
     try:
         return line_values.FORMS[line_values.named_id_form(kind)](_convert(kind)(Cell(value), []))
     except Unfit as why:

@@ -114,4 +114,4 @@ def test_home_of_each_format_is_finished(
     assert late["n"][0] == expected["late"]
     platform.backfill("shop", "--output", "per_shop", "--from", "2025-12-31", "--to", "2026-01-02")
     assert of_table("shop/per_shop") == expected["backfilled"]
-    assert audit.main([]).warnings == []
+    assert audit.main(["--data"]).warnings == []

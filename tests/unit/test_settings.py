@@ -164,3 +164,13 @@ def test_one_module_reads_the_environment() -> None:
     }
 
     assert found == exceptions
+
+
+def test_a_home_that_can_not_be_made_is_refused(tmp_path: Path) -> None:
+    """By the setting that names it."""
+    (tmp_path / "file").touch()
+
+    with pytest.raises(Refused, match="can't be made") as refused:
+        settings.make_folder(tmp_path / "file" / "home")
+
+    assert "ONLYONCE_HOME" in refused.value.hint

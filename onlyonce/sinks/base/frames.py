@@ -52,7 +52,7 @@ def reader_url() -> str:
         raise Refused(
             f"there is no platform under {settings.home()} yet",
             data=NO_ROWS,
-            hint="`onlyonce up` makes it; ONLYONCE_HOME names one that is elsewhere",
+            hint="`onlyonce up --no-airflow` makes it (with Airflow: `onlyonce up`); ONLYONCE_HOME names one elsewhere",
         ) from error
 
 

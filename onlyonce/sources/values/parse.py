@@ -6,6 +6,7 @@ table, and maps the columns of one of several sources to the pipeline's.
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -261,7 +262,10 @@ def _written(one: Column) -> Column:
 
 
 REASON, MORE, RECORD = "reason", "more", "record"
-NOT_UTF8 = f"{line_values.NOT_UTF8}; its bytes are in hexadecimal"
+IN_HEXADECIMAL = "its bytes are in hexadecimal"
+NOT_UTF8 = f"{line_values.NOT_UTF8}; {IN_HEXADECIMAL}"
+UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+UTF16 = f"{line_values.NOT_UTF8} but UTF-16, so convert its file (iconv -f UTF-16 -t UTF-8); {IN_HEXADECIMAL}"
 
 
 class Reader(NamedTuple):
@@ -371,7 +375,7 @@ def _row(line: bytes | None, read: Callable[[str], Row]) -> Row:
     try:
         text = line.decode()
     except UnicodeDecodeError:
-        return Row(None, NOT_UTF8)
+        return Row(None, UTF16 if line.startswith(UTF16_MARKS) else NOT_UTF8)
     return read(text)
 
 

@@ -286,7 +286,7 @@ def test_a_server_killed_in_the_middle_of_copy_leaves_nothing_and_one_clear_erro
     for call in (lambda: task.run(LARGE), lambda: run(log.database, lambda conn: None)):
         with pytest.raises(Retryable, match="did not answer") as away:
             call()
-        assert "is PostgreSQL up?" in away.value.hint
+        assert "is the database up at that address?" in away.value.hint
         assert log.url.split(":")[2].split("@")[0] not in str(away.value)
     postgres.start()
     between = task.table()

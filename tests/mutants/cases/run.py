@@ -14,6 +14,20 @@ IDLE_RUN = "tests/spark/run/test_idle_runs.py::test_run_with_nothing_to_do_start
 
 MUTANTS = (
     Mutant(
+        "run-silent-about-invalid",
+        "a run does not say that records are in no result",
+        "onlyonce/run/stream.py",
+        Replace("left_out", "row.get(fate) or 0", "0"),
+        tests=("tests/unit/run/test_left_out.py",),
+    ),
+    Mutant(
+        "jvm-not-quoted",
+        "a JVM that ends as it starts is not quoted, so its cause is only in a file",
+        "onlyonce/cli/work.py",
+        Never("_jvm_heard", "NO_JVM in str(error)"),
+        tests=("tests/unit/cli/test_watched.py::test_a_jvm_that_ends_as_it_starts_is_quoted",),
+    ),
+    Mutant(
         "unknown-error-ends-the-run",
         "an error that onlyonce does not know, of one output's table, ends the whole run",
         "onlyonce/check.py",

@@ -54,7 +54,7 @@ def test_without_a_database_a_run_ends_with_one_clear_error(platform: Platform) 
     assert run.returncode == AWAY, output[-3000:]
     assert output.count("\nthe database did not answer: ") == 1
     assert "Traceback" not in output
-    assert "next: is PostgreSQL up? Then run the same command again" in output.splitlines()[-1]
+    assert "next: is the database up at that address?" in output.splitlines()[-1]
     assert not settings.data_dir("shop").exists()
 
 

@@ -26,7 +26,7 @@ GOOD = (
     "COMMENT 'x, y'",
     "a interval day to second, `b` timestamp_ntz, c struct<a int, b:string>, d STRING COLLATE UTF8_LCASE",
 )
-BAD = {"n itn": "did you mean 'int'?", "n text": "did you mean 'string'?", "a array<strin>": "did you mean 'string'?", "n": "n string",
+BAD = {"n money": "did you mean 'decimal(18,2)'?", "n itn": "did you mean 'int'?", "n text": "did you mean 'string'?", "a array<strin>": "did you mean 'string'?", "n": "n string",
        "a array": "array<…>", "a map<string>": "2 types", "a struct<b: lnog>": "did you mean 'long'?",
        "a long b string": "put a comma before b", "a decimal(10,2) `b` int": "put a comma before b", "a struct<b: int c: int>": "put a comma before c"}  # fmt: skip
 
@@ -113,6 +113,29 @@ def test_column_that_no_delta_table_can_have_is_refused() -> None:
             check.check_column_names(OUTPUT, rows)
         check.check_column_names(replace(OUTPUT, sink=Postgres(table="results.a")), rows)
     check.check_column_names(OUTPUT, StructType([StructField("größe-1.5%", LongType())]))
+
+
+def test_check_warns_of_an_inbox_that_is_not_there(tmp_path: Path) -> None:
+    """At the source, with the command that makes it; the home's own inbox is made by a run."""
+    shop = Pipeline(
+        name="p", source=Files(inbox=str(tmp_path / "inbx")), schema="id string, at timestamp", record_id="id",
+        event_time="at", outputs=OUTPUT,
+    )  # fmt: skip
+
+    [warning] = check.missing_inboxes(shop)
+
+    assert f"the inbox of p, {tmp_path}/inbx, is not a folder here" in warning
+    assert f"mkdir -p {tmp_path}/inbx" in warning
+    assert check.missing_inboxes(replace(shop, source=Files(inbox=str(tmp_path)))) == []
+    assert check.missing_inboxes(replace(shop, source=Files())) == []
+
+
+def test_a_missing_option_is_named_without_pythons_words() -> None:
+    """With the declaration's name."""
+    with pytest.raises(Refused, match=r"^Pipeline 'p' lacks `record_id` and `event_time`") as refused:
+        Pipeline(name="p", source=Files(), schema="id string, at timestamp", outputs=OUTPUT)  # type: ignore[call-arg]
+
+    assert refused.value.hint == "add record_id=…, which has no default"
 
 
 def test_check_warns_of_what_a_delivery_would_lack(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import tomllib
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -153,7 +154,7 @@ def test_without_a_platform_the_way_out_is_named(command: str) -> None:
 
     assert result.exit_code == errors.Refused.exit_code
     assert "there is no platform under" in result.stderr
-    assert "next: `onlyonce up` makes it" in result.stderr
+    assert "next: `onlyonce up --no-airflow` makes it" in result.stderr
 
 
 @pytest.mark.parametrize("command", ["run flights", "status"])
@@ -650,3 +651,16 @@ def test_a_reader_that_has_ended_is_no_error(no_platform: Path, shape: list[str]
     )
     os.close(write)
     assert (ended.returncode, ended.stderr) == (shell.OUTPUT_CLOSED, "")
+
+
+@pytest.mark.parametrize("code, way_out", [("42601", "it may only read"), ("42P01", "information_schema.tables")])
+def test_sql_that_is_refused_has_a_way_out_that_fits(code: str, way_out: str) -> None:
+    """A list of tables helps only if a table is missing."""
+
+    class Answer(Exception):
+        pgcode = code
+
+    refused = shell._refused_by_database(SimpleNamespace(orig=Answer("no luck\nLINE 1")))
+
+    assert refused.what == "the database refuses it: no luck"
+    assert way_out in refused.hint

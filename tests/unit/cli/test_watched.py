@@ -209,3 +209,27 @@ def test_what_spark_says_as_it_starts_is_not_shown_by_a_check_and_a_warning_is(
     assert shown.splitlines()[:2] == ["starts Spark", "! not checked: all, no luck"]
     [file] = (tmp_path / "logs").iterdir()
     assert "Spark speaks" in file.read_text()
+
+
+@pytest.mark.parametrize("context", [quiet, work.watched])
+def test_a_jvm_that_ends_as_it_starts_is_quoted(
+    context: Any, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its last lines are on the screen, and so is the name of the file with all of them."""
+    monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    for variable in ("ONLYONCE_LOG", "ONLYONCE_SPARK_LOG"):
+        monkeypatch.delenv(variable, raising=False)
+
+    def start() -> None:
+        os.write(2, b"".join(b"line %d\n" % number for number in range(9)) + b"Unrecognized option: -Xfoo\n\n")
+        raise RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number.")
+
+    with pytest.raises(RuntimeError), context("run-shop"):
+        start()
+
+    shown = capfd.readouterr().err.splitlines()
+    [log] = (tmp_path / "logs").iterdir()
+    assert [line for line in shown if "the JVM: " in line] == [
+        *(f"the JVM: line {number}" for number in range(5, 9)), "the JVM: Unrecognized option: -Xfoo"
+    ]  # fmt: skip
+    assert shown[-1] == f"log: {log}"

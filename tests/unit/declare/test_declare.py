@@ -89,8 +89,8 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "an unknown option of Postgres": (
         lambda: postgres(table="a.b", tabel="c.d"), "Postgres: unknown option 'tabel'", "did you mean 'table'?"),
     "an unknown option like nothing": (lambda: delta(zzz=1), "Delta: unknown option 'zzz'", "It has: path, write, keys"),
-    "a missing option": (lambda: postgres(), "Postgres: .*'table'", "it has: table, write"),
-    "a missing option of a pipeline": (lambda: bare_pipeline(name="shop"), "Pipeline: .*'schema'.*'outputs'", "it has: name"),
+    "a missing option": (lambda: postgres(), "Postgres lacks `table`", "add table=…"),
+    "a missing option of a pipeline": (lambda: bare_pipeline(name="shop"), "Pipeline 'shop' lacks `schema` and .*`outputs`", "add schema=…"),
     "an unknown write": (lambda: delta(write="upset", keys=("a",)), "Delta: write='upset'", "did you mean 'upsert'?"),
     "increment into Delta": (
         lambda: delta(write="increment", keys=("a",)), "Delta: write='increment'", "It can be: append, upsert"),

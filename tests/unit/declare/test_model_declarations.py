@@ -72,6 +72,19 @@ def test_declarations_of_a_tuple_are_declarations(write: Callable[..., Path]) ->
     assert list(declarations.load([path])) == ["t"]
 
 
+def test_a_folder_without_a_project_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """And no path among the installed packages."""
+    monkeypatch.setattr(settings, "ROOT", tmp_path / "site-packages")
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+
+    with pytest.raises(Refused, match=r"/empty has no pipelines\.py") as refused:
+        declarations.load()
+
+    assert "run the command in the project's folder" in refused.value.hint
+    assert "site-packages" not in str(refused.value)
+
+
 def test_classes_may_stand_in_a_file_with_declarations(write: Callable[..., Path]) -> None:
     """Also a dataclass, which asks for its module while it is made.
 
@@ -107,14 +120,25 @@ def test_an_unknown_pipeline_is_answered_with_the_nearest(write: Callable[..., P
     [
         ("", "has no list PIPELINES", "PIPELINES = ["),
         ("PIPELINES = 3\n", "has no list PIPELINES", "PIPELINES = ["),
-        ("PIPELINES = ['shop']\n", "has no list PIPELINES of Pipeline", "PIPELINES = ["),
+        ("PIPELINES = ['shop']\n", "has no list PIPELINES of its pipelines", "PIPELINES = ["),
+        (f"SALES = {SHOP.format(name='t').strip()}\nPIPELINE = [SALES]\n", "has no list", "PIPELINES = [SALES]"),
         ("PIPELINES = [\n", "can't be loaded: SyntaxError: .*was never closed", "correct the file"),
-        ("import not_there_at_all\n", "can't be loaded: ModuleNotFoundError: .*not_there_at_all", "correct the file"),
+        ("import not_there_at_all\n", "can't be loaded: ModuleNotFoundError: .*not_there_at_all", "correct the import"),
         ("1 / 0\n", "can't be loaded: ZeroDivisionError", "correct the file"),
         ("Delta(wirte='upsert')\n", r"mine.py:\d+: Delta: unknown option 'wirte'", "did you mean 'write'?"),
         ("Delta(write='upsert')\n", r"mine.py:\d+: Delta: write='upsert' with keys", "need keys"),
     ],
-    ids=["nothing", "a number", "texts", "syntax", "import", "any error", "unknown option", "wrong value"],
+    ids=[
+        "nothing",
+        "a number",
+        "texts",
+        "another name",
+        "syntax",
+        "import",
+        "any error",
+        "unknown option",
+        "wrong value",
+    ],
 )
 def test_a_file_that_cannot_be_loaded_is_refused_with_the_cause(
     write: Callable[..., Path], text: str, what: str, hint: str

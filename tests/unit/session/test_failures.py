@@ -33,6 +33,12 @@ TEXTS = {
         "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error\n" + PLACE, Refused, "onlyonce reset shop/per_shop"),
     "an offset that was cut short": (
         "java.lang.IllegalStateException: Incomplete log file\n" + PLACE, Refused, "onlyonce reset shop/per_shop"),
+    "a table that was deleted and made again": (
+        "[DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE] The streaming query was reading from an unexpected Delta table",
+        InvariantBroken, "onlyonce doctor"),
+    "a file of a checkpoint that vanished": (
+        "[Errno 2] No such file or directory: '/home/x/data/shop/checkpoints/per_shop/1/offsets/2'", Retryable,
+        "onlyonce reset shop/per_shop"),
     "a JVM that ends as it starts": (
         "[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number.", Retryable, "JDK_JAVA_OPTIONS"),
     "a jar of S3 that is missing": (

@@ -229,6 +229,22 @@ def test_a_time_of_a_form_of_its_own_is_what_the_table_says(name: str, form: str
     compared([*cells, *(other.strip('"').encode() for other in others)], kinds[:1], "csv", forms)
 
 
+def test_a_file_of_another_form_is_named_in_the_reason() -> None:
+    """UTF-16 with the command that converts it, Parquet by its first characters."""
+    schema = StructType([StructField("id", StringType())])
+    reader = parse.reader_of(json.dumps([("id", "id", "string", "string")]), ("id",), "json")
+    shape = to_arrow_type(StructType([
+        StructField(REASON, StringType()), StructField(MORE, BooleanType()), StructField(RECORD, schema)
+    ]))  # fmt: skip
+    lines = ['{"id":"x"}'.encode("utf-16"), b"PAR1\x15", b"\xff"]
+
+    utf16, parquet, other = (row[REASON] for row in parse.rows(pa.array(lines, pa.binary()), reader, shape).to_pylist())
+
+    assert utf16.startswith("the line is not UTF-8 but UTF-16, so convert its file (iconv -f UTF-16 -t UTF-8)")
+    assert "the beginning of a Parquet file: PAR1" in parquet
+    assert other == parse.NOT_UTF8
+
+
 @pytest.mark.parametrize("line", ["\ufeffa,7", "a\rb,7", "\ra,7", "a,7\r\r"])
 def test_a_mark_or_a_carriage_return_within_csv_is_left_to_the_table(line: str) -> None:
     """A byte order mark would become part of an id."""
