@@ -284,8 +284,8 @@ def test_each_job_of_an_operator_is_there(operator: type[JobOperator]) -> None:
 
 def test_a_task_refuses_a_home_of_another_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before its job, and not to be tried again."""
-    (tmp_path / "format").write_text("1\n")
+    (tmp_path / "format").write_text("dev-0\n")
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
 
-    with pytest.raises(AirflowFailException, match="has the format 1,"):
+    with pytest.raises(AirflowFailException, match="has the format dev-0,"):
         AuditOperator(task_id="audit").execute({"params": {}, "run_id": "one"})
