@@ -19,11 +19,13 @@ from onlyonce.api.pipeline import Pipeline
 from onlyonce.catalog import chunks as catalog
 from onlyonce.catalog.merging import Merging
 from onlyonce.commitlog.batches import Batches, WatermarkMarkers
+from onlyonce.commitlog.cuts import Compactions
 from onlyonce.commitlog.incarnations import Driver, Incarnations, SourceBatches
 from onlyonce.context import Query, RunContext, run_query
 from onlyonce.core import gc, stored_names
 from onlyonce.core.batch import BY_POSITION, EXACTLY_ONCE, Batch, Outcome, Plan, to_micros
-from onlyonce.core.errors import CommitStateUnknown, Retryable
+from onlyonce.core.diagnosis import RESTORE
+from onlyonce.core.errors import CommitStateUnknown, InvariantBroken, Retryable
 from onlyonce.core.frontier import Frontier, Progress, closed_until
 from onlyonce.core.stored_names import AFTER_BATCH_NO
 from onlyonce.core.windows import Micros, micros
@@ -105,13 +107,30 @@ def run_once(context: RunContext) -> None:
 
 
 def begin(context: RunContext) -> None:
-    """Create or fit the table `events`, and end an open watermark marker, before anything is registered or read."""
+    """Create or fit the table `events`, and end an open watermark marker, before anything is registered or read.
+
+    Raise InvariantBroken if the table lacks a version that the log vouches for.
+    """
     query = context.open_query("receive")
+    _refuse_lost(context)
     if context.blocks:
         exchange.clear_blocks(context.blocks, query.driver.epoch)
     events.make(context.spark, context.events, context.pipeline)
     if _marker_is_open(context, query):
         _write_marker(context, query, "silent", Frontier())  # the log has the marker's own frontier
+
+
+def _refuse_lost(context: RunContext) -> None:
+    """Raise if rows of committed batches can't be in `events`: a new table would hide that they are gone."""
+    vouched = Compactions(context.database).ended(context.instance)
+    there = tables_commit.latest(context.events)
+    if there < vouched:
+        raise InvariantBroken(
+            f"the log vouches for version {vouched} of {context.events}, but there is "
+            + (f"version {there}" if there >= 0 else "no table"),
+            data="rows of committed batches are not in `events`; nothing was read or written",
+            hint=f"{RESTORE}; without a backup see docs/how-to/start-over.md",
+        )
 
 
 def register(context: RunContext) -> int:

@@ -12,6 +12,14 @@ from tests.mutants.operators import Delete, Never, Replace
 
 MUTANTS = (
     Mutant(
+        "events-made-again",
+        "a table `events` that was deleted is made again, though the log vouches for its rows",
+        "onlyonce/receive/loop.py",
+        Delete("begin", "_refuse_lost(context)"),
+        tests=("tests/spark/run/test_spine.py::test_a_table_that_lacks_committed_rows_is_refused",),
+        spark=True,
+    ),
+    Mutant(
         "observed-partition",
         "receive's unit takes the partition that Spark runs, not the one that its rows carry",
         "onlyonce/receive/unit.py",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import Any
 
 import pytest
 
+from onlyonce import settings
+from onlyonce.core.errors import InvariantBroken
 from tests.support import shop_oracle
 from tests.support.check_shop import check, check_outputs
 from tests.support.platform import Platform
@@ -99,3 +102,24 @@ def test_data_after_a_close_is_judged_by_it(platform: Platform, spark: object) -
     expected.loc[expected["id"] == "behind", "late"] = True
     expected.loc[expected["id"] == "ahead", "late"] = False
     check_outputs(platform, expected[~expected["late"]])
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_a_table_that_lacks_committed_rows_is_refused(platform: Platform, spark: object, older: bool) -> None:
+    """Events deleted, or put back from before the last batch. A new table would hide that rows are gone."""
+    files = shop_oracle.sales(60, 2)
+    events = settings.data_dir("shop") / "events"
+    platform.put("shop", "0.jsonl", files[0])
+    platform.run("shop")
+    if older:
+        shutil.copytree(events, platform.home / "before")
+        platform.put("shop", "1.jsonl", files[1])
+        platform.run("shop")
+    shutil.rmtree(events)
+    if older:
+        shutil.copytree(platform.home / "before", events)
+
+    with pytest.raises(InvariantBroken, match="the log vouches for version"):
+        platform.run("shop")
+
+    assert events.exists() == older
