@@ -123,7 +123,7 @@ LINES: dict[str, Line] = {
     "a text that looks like half": kept(b'{"id":"\\\\ud800","at":"2026-01-01T00:00:00Z"}', "\\ud800"),
     "invalid UTF-8": Line(b'{"id":"\xff\xfe"}', NOT_UTF8),
     "overlong UTF-8": Line(b'{"id":"\xc0\xaf"}', NOT_UTF8),
-    "UTF-16": Line('{"id":"x"}'.encode("utf-16"), "not UTF-8 but UTF-16"),
+    "UTF-16": Line('{"id":"x"}'.encode("utf-16"), "not UTF-8: it is UTF-16"),
     "the beginning of a Parquet file": Line(b"PAR1\x15\x04", "the beginning of a Parquet file"),
     "emoji, quotes, a line separator": kept(record('🛒 \u2028 "q"'), '🛒 \u2028 "q"'),
     "byte-order mark": kept(b"\xef\xbb\xbf" + record("marked"), "marked"),

@@ -265,7 +265,7 @@ REASON, MORE, RECORD = "reason", "more", "record"
 IN_HEXADECIMAL = "its bytes are in hexadecimal"
 NOT_UTF8 = f"{line_values.NOT_UTF8}; {IN_HEXADECIMAL}"
 UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-UTF16 = f"{line_values.NOT_UTF8} but UTF-16, so convert its file (iconv -f UTF-16 -t UTF-8); {IN_HEXADECIMAL}"
+UTF16 = f"{line_values.NOT_UTF8}: it is UTF-16, so send UTF-8 (a file: iconv -f UTF-16 -t UTF-8); {IN_HEXADECIMAL}"
 
 
 class Reader(NamedTuple):

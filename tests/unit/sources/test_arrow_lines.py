@@ -240,7 +240,7 @@ def test_a_file_of_another_form_is_named_in_the_reason() -> None:
 
     utf16, parquet, other = (row[REASON] for row in parse.rows(pa.array(lines, pa.binary()), reader, shape).to_pylist())
 
-    assert utf16.startswith("the line is not UTF-8 but UTF-16, so convert its file (iconv -f UTF-16 -t UTF-8)")
+    assert utf16.startswith("the line is not UTF-8: it is UTF-16, so send UTF-8 (a file: iconv -f UTF-16 -t UTF-8)")
     assert "the beginning of a Parquet file: PAR1" in parquet
     assert other == parse.NOT_UTF8
 
