@@ -43,9 +43,9 @@ def session(name: str) -> Any:
         retry=retry_if_exception(_has_ended), stop=stop_after_attempt(STARTS), before_sleep=_tell, reraise=True
     )
     jars = jar_folder()
-    with environment.within(
-        {"ONLYONCE_DATA": ANY} if list(jars.with_name(f"{jars.name}-s3").glob("hadoop-aws-*.jar")) else {}
-    ):
+    data = {"ONLYONCE_DATA": ANY} if list(jars.with_name(f"{jars.name}-s3").glob("hadoop-aws-*.jar")) else {}
+    # Hundreds of tests use one JVM, and what Spark keeps of their plans has filled the 2 GB of a driver.
+    with environment.within({"ONLYONCE_DRIVER_MEMORY": "3g", **data}):
         session = starts(start, name, "local[2]")
     session.conf.set(stores.CHECKPOINTS, stores.ON_DISK)
     for name, value in ({} if "ONLYONCE_TEST_COMPILED" in os.environ else INTERPRETED).items():

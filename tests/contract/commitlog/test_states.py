@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from onlyonce.commitlog.reprocessings import State, States
+from onlyonce.commitlog.batches import State, States
 from tests.contract.conftest import Log
 
 SEEN = (
