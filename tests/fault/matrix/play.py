@@ -30,6 +30,7 @@ from pyspark.sql.types import StructType
 
 from onlyonce.api.pipeline import Output
 from onlyonce.commitlog.incarnations import Incarnations
+from onlyonce.commitlog.units import Units
 from onlyonce.context import OnBatch, Query, RunContext
 from onlyonce.core.batch import Batch
 from onlyonce.core.errors import OnlyonceError
@@ -330,7 +331,9 @@ def _write(tasks: Tasks, writer: Any, batch: Batch, rows: Frame, total: Content)
         task = _plain if batch.at_least_once else _unit
         tasks(lambda mine=mine, number=number, task=task: task(work, mine, number))  # type: ignore[misc]
     passing("postgres-after-units")
-    return writer._noted(plan) - total.rows if batch.at_least_once else 0
+    if not batch.at_least_once:
+        return 0
+    return Units(writer._database).noted(plan.incarnation, plan.batch_id, writer._output.name) - total.rows
 
 
 def _unit(work: postgres_unit.Work, rows: list[Row], partition: int) -> list[Row]:
