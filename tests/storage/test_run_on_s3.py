@@ -193,7 +193,7 @@ def test_a_run_whose_store_shuts_it_out_says_so_and_the_next_goes_on(
     """Once batches are under way: after so many requests that the first start has passed."""
     files = shop_oracle.sales(120, 2)
     put_all(platform, files)
-    versitygw.ill(kind, every=1, after=150)
+    versitygw.ill(kind, every=1, after=162)
     try:
         code, output = platform.run_whole("shop", "--close")
     finally:
