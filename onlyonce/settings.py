@@ -140,6 +140,11 @@ def files_dir() -> Path:
     return home() / stored_names.RESULT_FILES_FOLDER
 
 
+def root_of(folder: str) -> Location:
+    """Return where the folders of one kind are: of files below the home, of all else where the data is."""
+    return files_dir() if folder == stored_names.RESULT_FILES_FOLDER else data_root() / folder
+
+
 def database_url() -> str:
     """Return the URL of the platform's database for the writer role. It holds a password: never log it.
 

@@ -70,7 +70,7 @@ def _source(pipeline: Pipeline) -> list[Place]:
 
 def _sink(pipeline: Pipeline, output: Output) -> Place:
     place = ownership.Place(target(pipeline, output))
-    return output.sink.dataset(place, _url(place.variable) if place.kind in ownership.NAMED else None)
+    return output.sink.dataset(place, _url(place.variable) if place.is_named else None)
 
 
 def _url(variable: str | None) -> str | None:

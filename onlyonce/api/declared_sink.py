@@ -48,6 +48,7 @@ class DeclaredSink:
     order_by: Several[str] = NONE
     headers: Several[str] = NONE
     names: str = ""  # the function that names files
+    format: str = ""  # of its files
 
     @property
     def kind(self) -> str:

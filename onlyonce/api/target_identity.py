@@ -17,16 +17,16 @@ catalog look different. In these cases the note in the table itself names its ow
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from posixpath import normpath
 
 from onlyonce import environment, settings
 from onlyonce.api.declaration import declared_at
 from onlyonce.api.pipeline import Output, Pipeline, target
-from onlyonce.core import ownership
 from onlyonce.core.database_url import address
 from onlyonce.core.errors import Refused
-from onlyonce.core.locations import Url
-from onlyonce.core.ownership import TABLES, Place, suffix_of
+from onlyonce.core.locations import Location, Url, is_url
+from onlyonce.core.ownership import Place, suffix_of
 
 
 def targets(pipeline: Pipeline, instance: str) -> list[str]:
@@ -41,16 +41,19 @@ def identity(place: Place, database: Callable[[str | None], str], suffix: str = 
     suffix    what a bounded run adds to the declared name (@1)
     """
     place = place.of_run(suffix)
-    if place.kind == "postgres":
-        return f"postgres:{database(place.variable)}:{place.where}"
-    if place.kind == "mysql":
-        return f"mysql:{database(place.variable)}:{place.where}".lower()
-    if place.kind == "iceberg":
-        return place.text.lower()
-    if "://" in place.where:
-        scheme, rest = place.where.partition("?")[0].split("://", 1)
+    kind = place.of_target
+    if kind is not None and kind.folder:
+        return _folder(place.where, settings.root_of(kind.folder))
+    of_database = kind is not None and kind.in_database
+    text = f"{place.kind}:{database(place.variable)}:{place.where}" if of_database else place.text
+    return text.lower() if kind is not None and kind.ignores_case else text
+
+
+def _folder(where: str, root: Location) -> str:
+    if is_url(where):
+        scheme, rest = where.partition("?")[0].split("://", 1)
         return f"{scheme.lower().replace('s3a', 's3').replace('s3n', 's3')}://{normpath(rest)}"
-    at = settings.table_location(place.where) if place.kind == "delta" else settings.files_dir() / place.where
+    at = Path(where) if where.startswith("/") else root / where
     if isinstance(at, Url):
         return f"{at.root}/{normpath(at.key)}"
     folder, home = at.resolve(), settings.home().resolve()
@@ -74,7 +77,7 @@ def refuse_own_tables(pipelines: Iterable[Pipeline]) -> None:
         written = {
             identity(place, by_address): output.name
             for output in pipeline.outputs
-            if (place := Place(target(pipeline, output))).kind in TABLES
+            if (place := Place(target(pipeline, output))).of_target
         }
         for output in pipeline.outputs:
             for lookup in output.lookups:
@@ -99,7 +102,7 @@ def refuse_shared(pipelines: Iterable[Pipeline]) -> None:
         for pipeline in pipelines
         for output in pipeline.outputs
         for place in [Place(target(pipeline, output)), *_kept_beside(pipeline, output)]
-        if place.kind in TABLES
+        if place.of_target
     )
     # Sorted: a folder comes before all that is inside it.
     owners: dict[str, str] = {}
@@ -119,17 +122,11 @@ def refuse_shared(pipelines: Iterable[Pipeline]) -> None:
 def _kept_beside(pipeline: Pipeline, output: Output) -> list[Place]:
     """Return the tables that the platform derives from an output's table."""
     place = Place(target(pipeline, output))
-    kind = {"postgres": ownership.POSTGRES, "mysql": ownership.MYSQL, "delta": ownership.FOLDER}.get(place.kind)
-    if kind is None:
+    kind = place.of_target
+    if kind is None or kind.names is None:
         return []
-    before, name = _split(place)
-    deleted = [kind.deleted(name)] if getattr(output.sink, "delete_when", None) else []
-    by_window = [kind.by_window(name)] if place.kind == "postgres" and output.on_backfill == "correct" else []
+    _, name = kind.split(place.where.rstrip("/"))
+    before = place.text.rstrip("/").removesuffix(name)
+    deleted = [kind.names.deleted(name)] if output.sink.delete_when else []
+    by_window = [kind.names.by_window(name)] if output.on_backfill == "correct" else []
     return [Place(before + derived) for derived in deleted + by_window]
-
-
-def _split(place: Place) -> tuple[str, str]:
-    """Return a place split before its table's name: postgres:VARIABLE:schema. and the name."""
-    where = place.where.rstrip("/")
-    name = where.rsplit("." if place.kind == "postgres" else "/", 1)[-1]
-    return place.text.removesuffix("/").removesuffix(name), name

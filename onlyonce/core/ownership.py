@@ -11,7 +11,9 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any
 from uuid import UUID
 
 from onlyonce.core import stored_names
@@ -76,10 +78,66 @@ FOLDER = Names(255)
 # to no place that a begun drop has still to remove.
 
 
-Kind = Literal["data", "units", "delta", "postgres", "mysql", "iceberg", "files"]
-TABLES = ("delta", "postgres", "mysql", "iceberg", "files")
-NAMED = ("units", "postgres", "mysql", "iceberg")
-"""The kinds whose text names a variable for the database's URL, or for Iceberg the catalog."""
+@dataclass(frozen=True)
+class TargetKind:
+    """A kind of table or folder that outputs write, claim for themselves, and a drop can remove.
+
+    module        its functions (`onlyonce.sinks.target_kinds.Functions`), loaded when they are first used
+    in_words      what it is, for people
+    named         its text names a variable that holds the URL of a database, or a catalog
+    in_database   it is in a database, which also has the units of its rows
+    qualified     its name begins with a schema
+    ignores_case  names that differ in case are one table
+    folder        the folder of the home that has it, if it is a folder; empty if not
+    names         how long its names can be; None: nothing is derived from them
+    """
+
+    module: str
+    in_words: str
+    named: bool = False
+    in_database: bool = False
+    qualified: bool = False
+    ignores_case: bool = False
+    folder: str = ""
+    names: Names | None = None
+
+    @property
+    def in_catalog(self) -> bool:
+        """Return whether its text names a catalog, which says where the table is."""
+        return self.named and not self.in_database
+
+    def split(self, where: str) -> tuple[str, str]:
+        """Return where a table is, split before its own name: `schema.` and the name."""
+        at = where.find(".") + 1 if self.qualified else where.rfind("/") + 1 if self.folder else 0
+        return where[:at], where[at:]
+
+
+TARGETS: Mapping[str, TargetKind] = {
+    "delta": TargetKind(
+        "onlyonce.sinks.delta.delta_target", "Delta table", folder=stored_names.TABLES_FOLDER, names=FOLDER
+    ),
+    "postgres": TargetKind(
+        "onlyonce.sinks.postgres.postgres_target", "PostgreSQL table",
+        named=True, in_database=True, qualified=True, names=POSTGRES,
+    ),
+    "mysql": TargetKind(
+        "onlyonce.sinks.mysql.mysql_target", "MySQL table",
+        named=True, in_database=True, ignores_case=True, names=MYSQL,
+    ),
+    "iceberg": TargetKind(
+        "onlyonce.sinks.iceberg.iceberg_catalogs", "Iceberg table", named=True, ignores_case=True
+    ),
+    "files": TargetKind(
+        "onlyonce.sinks.files.file_target", "files", folder=stored_names.RESULT_FILES_FOLDER, names=FOLDER
+    ),
+}  # fmt: skip
+"""The kinds that ship, by the first word of a place's text."""
+
+
+@cache
+def target_kinds() -> Mapping[str, TargetKind]:
+    """Return the kinds that ship, and those of installed packages: their entry points in `onlyonce.targets`."""
+    return {**{one.name: one.load() for one in entry_points(group="onlyonce.targets")}, **TARGETS}
 
 
 @dataclass(frozen=True)
@@ -93,37 +151,53 @@ class Place:
 
     @property
     def kind(self) -> str:
-        """Return the kind: data, units, delta, postgres, mysql, iceberg or files."""
+        """Return the kind: data, units, or one of `target_kinds`."""
         return self.text.split(":", 1)[0]
 
     @property
+    def of_target(self) -> TargetKind | None:
+        """Return what kind of table or folder it is; None if no output writes it."""
+        return target_kinds().get(self.kind)
+
+    @property
+    def is_named(self) -> bool:
+        """Return whether its text names a variable for a database's URL, or a catalog."""
+        return self.kind == "units" or (self.of_target is not None and self.of_target.named)
+
+    @property
     def variable(self) -> str | None:
-        """Return the environment variable of the sink's connection, or None."""
-        return self.text.split(":", 2)[1] or None if self.kind in NAMED else None
+        """Return the environment variable of the sink's connection, or the name of its catalog, or None."""
+        return self.text.split(":", 2)[1] or None if self.is_named else None
 
     @property
     def where(self) -> str:
         """Return the folder, table or incarnations. A table's name is shortened to what its database takes."""
-        where = self.text.split(":", 2 if self.kind in NAMED else 1)[-1]
-        if self.kind == "postgres":
-            schema, table = where.split(".", 1)
-            return f"{schema}.{POSTGRES.table(table)}"
-        return MYSQL.table(where) if self.kind == "mysql" else where
+        where = self.text.split(":", 2 if self.is_named else 1)[-1]
+        kind = self.of_target
+        if kind is None or kind.names is None or not kind.in_database:
+            return where
+        before, name = kind.split(where)
+        return before + kind.names.table(name)
 
     def of_run(self, suffix: str) -> Place:
         """Return the place of a bounded run: its suffix (@1) is added to the name of the table or folder."""
         plain, mark, options = self.text.partition("?") if self.kind == "files" else (self.text, "", "")
         plain = plain.rstrip("/")
-        if self.kind not in ("delta", "files"):
+        if self.of_target is None or not self.of_target.folder:
             return Place(plain + suffix)  # a database's name is cut by `where`
         name = plain.rsplit("/", 1)[-1].removeprefix(f"{self.kind}:")
         return Place(plain.removesuffix(name) + FOLDER.table(name, suffix) + mark + options)
 
 
+def in_database(place: Place) -> bool:
+    """Return whether a place is in a database, which also has the units of its rows."""
+    return place.of_target is not None and place.of_target.in_database
+
+
 def written(instance: str, parts: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the places that an instance's outputs have written to, under all declarations with which they ran."""
     found = [output["target"] for one in parts for output in one.get("outputs", {}).values()]
-    ours = [text for text in found if Place(text).kind in TABLES]
+    ours = [text for text in found if Place(text).of_target]
     return list(dict.fromkeys(Place(text).of_run(suffix_of(instance)).text for text in ours))
 
 
@@ -136,9 +210,7 @@ def folders(instance: str, query: str | None, outputs: Iterable[str]) -> list[st
 
 def other_databases(instance: str, query: str | None, places: Iterable[str], known: Iterable[str]) -> list[str]:
     """Return where an instance has units in other databases than the platform's: by its places and by the log."""
-    variables = {*known, *(Place(text).variable for text in places if text.startswith(("postgres:", "mysql:")))} - {
-        None
-    }
+    variables = {*known, *(place.variable for text in places if in_database(place := Place(text)))} - {None}
     return [f"units:{variable}:{instance}" + (f"/{query}" if query else "") for variable in sorted(map(str, variables))]
 
 

@@ -31,10 +31,11 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_fi
 
 from onlyonce import console, environment, settings
 from onlyonce.api import load as declarations
-from onlyonce.api.pipeline import FileSink, Output, Pipeline, Postgres, target
+from onlyonce.api.pipeline import Output, Pipeline, target
 from onlyonce.commitlog.health import Views
 from onlyonce.core.errors import OnlyonceError, Retryable
 from onlyonce.core.locations import Location, Url
+from onlyonce.core.ownership import Place, in_database
 from onlyonce.core.stored_names import WINDOW_DATE, WINDOW_START, stream_id
 from onlyonce.database.connect import Database, run
 from onlyonce.local import feed, platform, processes
@@ -92,13 +93,14 @@ def largest(rows: list[console.Row], count: int) -> tuple[str, list[console.Row]
 
 
 def _show_output(database: Database, pipeline: Pipeline, output: Output, out: Console) -> None:
-    if isinstance(output.sink, FileSink):
+    place = Place(target(pipeline, output))
+    if output.sink.writes_files:
         _show_files(database, pipeline, output, out)
         return
-    if isinstance(output.sink, Postgres):
-        where, rows = output.sink.table, _postgres_rows(database, output.sink.table)
+    if in_database(place):
+        where, rows = place.where, _postgres_rows(database, place.where)
     else:
-        path = settings.table_location(target(pipeline, output).removeprefix("delta:"))
+        path = settings.table_location(place.where)
         where, rows = _shown_path(path), _delta_rows(path)
     if not rows:
         out.print(f"[bold]{pipeline.name}.{output.name}[/bold] has no rows yet")
@@ -118,7 +120,7 @@ def _show_files(database: Database, pipeline: Pipeline, output: Output, out: Con
     if not total:
         out.print(f"[bold]{pipeline.name}.{output.name}[/bold] has no files yet")
         return
-    place = _shown_path(folder_of(target(pipeline, output).removeprefix("files:")))
+    place = _shown_path(folder_of(Place(target(pipeline, output)).where))
     counts = ", ".join(f"{row['files']:,} {row['state']}" for row in total)
     out.print(f"\n[bold]{pipeline.name}.{output.name}[/bold] in {place}: files {counts}. Those with the most rows:")
     console.show_rows(Views(database).rows("largest_files", **mine), out)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,10 +27,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
-from psycopg2 import sql as identifiers
-from sqlalchemy import Connection
 
-from onlyonce import console, environment, job_main, logs, settings
+from onlyonce import console, job_main, logs, settings
 from onlyonce.api import load as declarations
 from onlyonce.api.pipeline import Output, Pipeline, target
 from onlyonce.asked import AUDIT_GRACE_MINUTES, parse
@@ -54,122 +52,13 @@ from onlyonce.core.stored_names import (
     OO_INCARNATION,
     OO_KIND,
     OO_LOW,
-    WINDOW_END,
-    WINDOW_START,
 )
-from onlyonce.database import mysql
-from onlyonce.database.connect import Database, Scope, run
+from onlyonce.database.connect import Database, Scope
+from onlyonce.sinks import target_kinds
 from onlyonce.sinks.files import finalize
+from onlyonce.sinks.target_kinds import Windows
 from onlyonce.sources import record_id
 from onlyonce.tables import opening, table_files
-
-WINDOW = [WINDOW_START, WINDOW_END]
-Windows = Counter[tuple[datetime | None, datetime | None]]
-
-
-def in_delta(path: Location, windowed: bool) -> Windows:
-    """Return the rows by window of a Delta table, read file by file; none if the table does not exist.
-
-    Raise Refused if only Spark can read the table.
-    """
-    found: Windows = Counter()
-    if not opening.any_in(path):
-        return found
-    table = opening.table(path)
-    if on := opening.unreadable(table):
-        raise Refused(
-            f"{path} has {', '.join(on)}: only Spark can count its rows; "
-            f"compare by hand with onlyonce.windows, or switch it off there"
-        )
-    rows = table.to_pyarrow_dataset()
-    if not windowed:
-        found[None, None] = rows.count_rows()
-        return found
-    _check(rows.schema.names, str(path))
-    return _by_window(rows.to_batches(columns=WINDOW))
-
-
-def in_iceberg(place: Place, windowed: bool) -> Windows:
-    """Return the rows by window of a table in an Iceberg catalog, read file by file; none if it does not exist."""
-    from onlyonce.sinks.iceberg import iceberg_catalogs  # imports pyiceberg, an extra
-
-    with iceberg_catalogs.open_catalog(str(place.variable)) as found, iceberg_catalogs.answering(place.where):
-        table = iceberg_catalogs.find_table(found, place.where)
-        if table is None:
-            return Counter()
-        if not windowed:
-            return Counter({(None, None): table.scan().count()})
-        _check(table.schema().column_names, place.where)
-        return _by_window(table.scan(selected_fields=(*WINDOW,)).to_arrow_batch_reader())
-
-
-def _by_window(parts: Iterable[pa.RecordBatch]) -> Windows:
-    found: Windows = Counter()
-    for part in parts:
-        for group in pa.Table.from_batches([part]).group_by(WINDOW).aggregate([([], "count_all")]).to_pylist():
-            found[_utc(group[WINDOW_START]), _utc(group[WINDOW_END])] += group["count_all"]
-    return found
-
-
-def in_postgres(place: Place, windowed: bool) -> Windows:
-    """Return the rows by window of a PostgreSQL table; none if the table does not exist."""
-    return run(Database(_url(place), "onlyonce-audit"), lambda conn: _counted(conn, place.where, windowed))
-
-
-def in_mysql(place: Place, windowed: bool) -> Windows:
-    """Return the rows by window of a MySQL table, whose times are in UTC; none if the table does not exist."""
-
-    def count(connection: Connection) -> Windows:
-        if not mysql.tables(connection, place.where):
-            return Counter()
-        table = mysql.quoted(connection, place.where)
-        if windowed:
-            _check(list(connection.exec_driver_sql(f"SELECT * FROM {table} LIMIT 0").keys()), place.where)
-        by = ", ".join(WINDOW) if windowed else "NULL, NULL"
-        rows = connection.exec_driver_sql(f"SELECT {by}, COUNT(*) FROM {table} GROUP BY 1, 2")
-        return Counter({(_in_utc(start), _in_utc(end)): number for start, end, number in rows})
-
-    return run(Database(_url(place), "onlyonce-audit"), count)
-
-
-def _url(place: Place) -> str:
-    url = settings.database_url() if place.variable is None else environment.variable(place.variable)
-    if not url:
-        raise Refused(f"the environment variable {place.variable} is not set")
-    return url
-
-
-def _counted(connection: Connection, table: str, windowed: bool) -> Windows:
-    schema, name = table.split(".")
-    cursor = connection.connection.cursor()
-    cursor.execute(
-        "SELECT a.attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid "
-        "WHERE c.relnamespace = to_regnamespace(quote_ident(%s)) AND c.relname = %s AND a.attnum > 0 AND NOT "
-        "a.attisdropped",
-        (schema, name),
-    )
-    if not (columns := [column for (column,) in cursor.fetchall()]):
-        return Counter()
-    if windowed:
-        _check(columns, table)
-    by = identifiers.SQL(", ").join(map(identifiers.Identifier, WINDOW)) if windowed else identifiers.SQL("NULL, NULL")
-    count = identifiers.SQL("SELECT {by}, count(*) FROM {table} GROUP BY 1, 2")
-    cursor.execute(count.format(by=by, table=identifiers.Identifier(schema, name)))
-    return Counter({(_utc(start), _utc(end)): rows for start, end, rows in cursor.fetchall()})
-
-
-def _check(columns: list[str], table: str) -> None:
-    if missing := [name for name in WINDOW if name not in columns]:
-        raise Refused(f"{table} has no column {missing[0]}")
-
-
-def _utc(time: Any) -> datetime | None:
-    return time.astimezone(UTC) if time is not None else None
-
-
-def _in_utc(time: datetime | None) -> datetime | None:
-    return time.replace(tzinfo=UTC) if time is not None else None
-
 
 # The audit of the data itself (`onlyonce audit --data`) compares what the tables hold with what the log says.
 #
@@ -291,7 +180,7 @@ def _output(
     else:
         [place] = written(instance, [{"outputs": {output.name: {"target": place}}}])
         try:
-            there = _count(Place(place), windowed)
+            there = target_kinds.functions(Place(place)).rows_by_window(Place(place), windowed)
         except Refused as error:
             left_out.append(f"{instance}: {output.name}: {error.what}")
             return
@@ -337,14 +226,6 @@ def _incomparable(output: Output, state: Mapping[str, Any], windowed: bool) -> s
     if output.sink.write == "upsert" and output.is_early:
         return "of an early pane the log knows only the rows that have changed last"
     return None
-
-
-def _count(place: Place, windowed: bool) -> Windows:
-    if place.kind == "delta":
-        return in_delta(settings.table_location(place.where), windowed)
-    if place.kind == "iceberg":
-        return in_iceberg(place, windowed)
-    return in_mysql(place, windowed) if place.kind == "mysql" else in_postgres(place, windowed)
 
 
 def _recorded(winners: list[Winner]) -> Windows:

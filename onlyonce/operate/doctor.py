@@ -28,7 +28,7 @@ from sqlalchemy.exc import DBAPIError
 from onlyonce import logs, settings
 from onlyonce.api import load as declarations
 from onlyonce.api import pipeline as api_pipeline
-from onlyonce.api.pipeline import Iceberg, Pipeline, target
+from onlyonce.api.pipeline import Pipeline, target
 from onlyonce.asked import parse
 from onlyonce.catalog.expiry import Collector
 from onlyonce.commitlog import incarnations
@@ -170,8 +170,9 @@ def _in_catalogs(query: LiveQuery, declared: Mapping[str, Pipeline]) -> Iterator
     if pipeline and query.query in [root.name for root in pipeline.roots()]:
         root = pipeline.output(query.query)
         for output in (root, *pipeline.made_from(root)):
-            if isinstance(output.sink, Iceberg):
-                yield Place(target(pipeline, output)).of_run(query.instance.removeprefix(pipeline.name)), output.name
+            place = Place(target(pipeline, output))
+            if place.of_target and place.of_target.in_catalog:
+                yield place.of_run(query.instance.removeprefix(pipeline.name)), output.name
 
 
 def forgotten_files(instances: list[str], queries: Sequence[LiveQuery]) -> dict[str, str]:

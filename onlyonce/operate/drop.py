@@ -10,44 +10,32 @@ but can commit nothing.
 
 from __future__ import annotations
 
-import shutil
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import structlog
 
-from onlyonce import environment, logs, settings
+from onlyonce import logs, settings
 from onlyonce.api import load as declarations
 from onlyonce.api.pipeline import Pipeline
 from onlyonce.api.target_identity import targets
 from onlyonce.asked import parse
+from onlyonce.commitlog import units
 from onlyonce.commitlog.dropping import Dropped, Drops, Left, Targets
 from onlyonce.commitlog.units import Authorities
 from onlyonce.core import stored_names
 from onlyonce.core.errors import Refused, Retryable
-from onlyonce.core.locations import Location, Url, location
-from onlyonce.core.ownership import TABLES, Place, folders, other_databases, written
+from onlyonce.core.ownership import Place, folders, in_database, other_databases, written
 from onlyonce.core.runs import Report
-from onlyonce.database import mysql
-from onlyonce.database.connect import Database, run
+from onlyonce.database.connect import Database
 from onlyonce.database.migrate import migrate
 from onlyonce.failpoints import passing
-from onlyonce.tables import opening, stores
-from onlyonce.tables.table_files import beside, is_ours
+from onlyonce.sinks import target_kinds
+from onlyonce.tables import removal
 
 log = structlog.get_logger()
-GONE = stored_names.DROPPED_PREFIX
-"""Prefix of a folder that is being removed, so that no reader takes a half-removed folder for a complete one."""
-
-
-ROOTS: dict[str, Callable[[], Location]] = {
-    "data": lambda: settings.data_root() / stored_names.DATA_FOLDER, "delta": settings.tables_location,
-    "files": settings.files_dir,
-}  # fmt: skip
-"""The root of each kind of folder."""
 
 
 def main(argv: list[str]) -> Report:
@@ -68,7 +56,8 @@ def main(argv: list[str]) -> Report:
     in_use |= {place for pipeline in declared.values() for place in targets(pipeline, pipeline.name)}
     leaves = list(_leaves(found, before, in_use, tables=asked.tables))
     for place in (Place(left.place) for left in leaves if left.state == "going"):
-        _url(place)  # refuse an unset variable before anything is removed
+        if in_database(place) or place.kind == "units":
+            units.url_of(place.variable)  # refuse an unset variable before anything is removed
     if asked.yes:
         Drops(database).begin(asked.name, asked.output, leaves)
         passing("drop-after-log")
@@ -113,7 +102,7 @@ def _leaves(found: Dropped, before: list[Left], in_use: set[str], *, tables: boo
             *places,
             *folders(instance, found.query, dict.fromkeys(outputs)),
         ):
-            becomes = state if Place(place).kind in TABLES else "going"
+            becomes = state if Place(place).of_target else "going"
             yield Left(place, instance, found.query, found.of(instance), becomes)
     for left in before:
         going = left.state == "going" or (tables and left.place not in in_use)
@@ -127,92 +116,14 @@ def _settle(database: Database, left: Left) -> None:
         return
     if place.kind == "units":
         ours = Authorities(database).identity()
-        Drops(Database(_url(place), "onlyonce-drop")).forget_units(left.incarnations, ours)
-    elif place.kind == "mysql":
-        run(Database(_url(place), "onlyonce-drop"), lambda conn: mysql.drop_table(conn, place.where))
-    elif place.kind == "iceberg":
-        from onlyonce.sinks.iceberg import iceberg_catalogs  # imports pyiceberg, an extra
-
-        iceberg_catalogs.drop_table(place)
-    elif place.kind == "postgres":
-        Drops(Database(_url(place), "onlyonce-drop")).drop_table(place.where)
+        Drops(Database(units.url_of(place.variable), "onlyonce-drop")).forget_units(left.incarnations, ours)
+    elif place.kind == "data":
+        removal.remove(removal.folder_of(place, settings.root_of(stored_names.DATA_FOLDER)))
     else:
-        folder = _folder(place)
-        # Remove what a killed removal left, too, but not a table of that name that another program made.
-        if place.kind == "delta" and (not stores.anything(beside(folder)) or is_ours(beside(folder))):
-            _remove(beside(folder))
-        _remove(folder)
+        target_kinds.functions(place).drop(place)
     passing("drop-after-place")
     Drops(database).settle(left)
     log.info("dropped", place=left.place)
-
-
-def _folder(place: Place) -> Location:
-    if "://" in place.where:
-        return _in_store(place)
-    root = ROOTS[place.kind]()
-    folder = Path(place.where) if place.where.startswith("/") else root / place.where
-    above = (root,) if isinstance(root, Url) else (root.resolve(), *root.resolve().parents)
-    if (folder.resolve() if isinstance(folder, Path) else folder) in above:
-        raise _not_its_own(place)
-    return folder
-
-
-def _in_store(place: Place) -> Location:
-    try:
-        at = location(place.where)
-    except Refused as error:  # in another library than ours, or with options of its own
-        raise Refused(
-            f"{place.text} is in a store that is not removed from here",
-            data="what is there was not removed",
-            hint="remove it with the store's own tools, then run the same command again without --tables",
-        ) from error
-    if isinstance(at, Url) and not at.key:
-        raise _not_its_own(place)
-    return at
-
-
-def _not_its_own(place: Place) -> Refused:
-    return Refused(f"{place.text} is not a folder of its own", data="it was not removed", hint="remove it by hand")
-
-
-def _remove(folder: Location) -> None:
-    if isinstance(folder, Url):
-        _remove_objects(folder)
-        return
-    gone = folder.parent / f"{GONE}{folder.name}"
-    shutil.rmtree(gone, ignore_errors=True)
-    if folder.exists():
-        folder.rename(gone)
-        passing("drop-after-rename")
-        shutil.rmtree(gone)
-
-
-def _remove_objects(folder: Url) -> None:
-    """Remove the objects of a table: first the rows, then the log, from its end.
-
-    A prefix can't be renamed atomically. In this order a reader of a half-removed table gets an error, never wrong
-    rows, and the log still shows what the prefix was.
-    """
-    store, names = stores.of(folder), folder / opening.LOG
-    for name in sorted({*store.names(folder)} - {opening.LOG}):
-        store.clear(folder / name)
-    passing("drop-after-rename")
-    for name in sorted(store.names(names), reverse=True):
-        store.clear(names / name)
-
-
-def _url(place: Place) -> str:
-    if place.variable is None or place.kind == "iceberg":
-        return settings.database_url()
-    url = environment.variable(place.variable)
-    if url is None:
-        raise Refused(
-            f"the environment variable {place.variable} of a sink's database is not set",
-            data="nothing was removed",
-            hint=f"set {place.variable} to the URL of the database that {place.text} is in",
-        )
-    return url
 
 
 def _report(asked: Namespace, found: Dropped, leaves: list[Left], known: list[str]) -> Report:
@@ -236,11 +147,11 @@ def _report(asked: Namespace, found: Dropped, leaves: list[Left], known: list[st
 
 def _told(left: Left) -> dict[str, Any]:
     place = Place(left.place)
-    if place.kind in ("data", "delta"):
-        return {"what": "folder" if place.kind == "data" else "Delta table", "where": str(_folder(place))}
-    if place.kind == "files":
-        return {"what": "files", "where": place.where if "://" in place.where else str(_folder(place))}
-    what = {"units": "units in its database", "mysql": "MySQL table", "iceberg": "Iceberg table"}.get(
-        place.kind, "PostgreSQL table"
-    )
-    return {"what": what, "where": f"{place.where}" + (f" ({place.variable})" if place.variable else "")}
+    if place.kind == "units":
+        what, where = "units in its database", place.where
+    else:
+        what, where = place.of_target.in_words if place.of_target else "folder", place.where
+        folder = place.of_target.folder if place.of_target else stored_names.DATA_FOLDER
+        if folder and "://" not in where:
+            where = str(removal.folder_of(place, settings.root_of(folder)))
+    return {"what": what, "where": where + (f" ({place.variable})" if place.variable else "")}

@@ -7,38 +7,33 @@ table or folder (`ownership`). External sinks are not claimed.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 import pyarrow as pa
-from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
-from sqlalchemy import Connection
 
-from onlyonce import settings
 from onlyonce.api import target_identity
 from onlyonce.api.declared_sink import DeclaredSink
 from onlyonce.api.outputs import Lookup
 from onlyonce.api.pipeline import Output, Pipeline, target
 from onlyonce.commitlog import units
-from onlyonce.commitlog.dropping import Drops, Targets
+from onlyonce.commitlog.dropping import Targets
 from onlyonce.context import Query, RunContext
 from onlyonce.core import ownership
 from onlyonce.core.backfill import Span
 from onlyonce.core.batch import Batch, Plan
 from onlyonce.core.column_types import Types
-from onlyonce.core.errors import Refused, Retryable
-from onlyonce.core.ownership import TABLES, Place
+from onlyonce.core.errors import Refused
+from onlyonce.core.ownership import Place
 from onlyonce.core.units import Content
 from onlyonce.core.windows import Bounds
-from onlyonce.database import mysql
-from onlyonce.database.connect import Database, Scope, run
+from onlyonce.database.connect import Database, Scope
+from onlyonce.sinks import target_kinds
 from onlyonce.sinks.base.held_values import Lengths
 from onlyonce.sinks.base.stored import Stored
-from onlyonce.sinks.files.file_stores import store_of
-from onlyonce.tables import commit, opening
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,16 +47,17 @@ def claimed(context: RunContext, output: Output) -> Iterator[None]:
     for a deleted or replaced table. Raise Retryable while the target's database or store is away.
     """
     declared, suffix = Place(target(context.pipeline, output)), context.target_suffix()
-    if declared.kind not in TABLES:
+    if declared.of_target is None:
         yield
         return
     identity, place = target_identity.identity(declared, _database, suffix), declared.of_run(suffix)
+    at = target_kinds.functions(place)
     made = Targets(context.database).claim(context.instance, output.name, place, identity)
     again = (
         "make it again from `events`: take the output out of the declaration, "
         f"onlyonce drop {context.pipeline.name} --output {output.name} --tables --yes, and declare it again"
     )
-    if made.at is not None and not _is_there(place):
+    if made.at is not None and not at.is_there(place):
         raise Refused(
             f"output {output.name}: {place.where} is gone; it was there since {made.at:%Y-%m-%d %H:%M}",
             data="nothing was written: a new table would hold the newest rows only, while the log says that all "
@@ -72,115 +68,22 @@ def claimed(context: RunContext, output: Output) -> Iterator[None]:
         ownership.refuse_replaced(
             f"output {output.name}: {place.where}",
             made.table_id,
-            _table_id(place),
+            at.table_id(place),
             f"put the old table back from a copy; or {again}, which removes this table",
         )
-    ownership.refuse_other_owner(_note(place), context.platform, output.name, place.where)
+    ownership.refuse_other_owner(at.note(place), context.platform, output.name, place.where)
     yield
     if made.at is None:
-        _put_note(place, ownership.owner_note(context.platform))
-        ownership.refuse_other_owner(
-            _note(place), context.platform, output.name, place.where
-        )  # two platforms may have written it at the same time
-        Targets(context.database).made(context.instance, output.name, _table_id(place))
+        if not at.note(place):  # a team's comment stays
+            at.put_note(place, ownership.owner_note(context.platform))
+        # Two platforms may have written it at the same time.
+        ownership.refuse_other_owner(at.note(place), context.platform, output.name, place.where)
+        Targets(context.database).made(context.instance, output.name, at.table_id(place))
 
 
 def _database(variable: str | None) -> str:
     """Return the identity of the database that a variable names, whatever its address."""
     return Targets(Database(units.url_of(variable))).database()
-
-
-def _is_there(place: Place) -> bool:
-    if place.kind == "delta":
-        return commit.exists(settings.table_location(place.where))
-    if place.kind == "files":
-        return True  # each window has files of its own, which the log names
-
-    if place.kind == "iceberg":
-        from onlyonce.sinks.iceberg import iceberg_catalogs  # imports pyiceberg, an extra
-
-        return iceberg_catalogs.of_target(place) is not None
-
-    def look(connection: Connection) -> bool:
-        if place.kind == "mysql":
-            return bool(mysql.tables(connection, place.where))
-        schema, table = place.where.split(".", 1)
-        cursor = connection.connection.cursor()
-        cursor.execute("SELECT to_regclass(format('%%I.%%I', %s, %s)) IS NOT NULL", (schema, table))
-        [(there,)] = cursor.fetchall()
-        return bool(there)
-
-    return run(_at(place), look)
-
-
-def _table_id(place: Place) -> str | None:
-    """Return the id that a Delta or Iceberg table got when it was made; None for other places.
-
-    A database's table has no lasting id: a rewrite or restore changes its oid. Its units are in the same database
-    and are never written again, so none is needed.
-    """
-    if place.kind == "delta":
-        at = settings.table_location(place.where)
-        return str(opening.table(at).metadata().id) if commit.exists(at) else None
-    if place.kind == "iceberg":
-        from onlyonce.sinks.iceberg import iceberg_catalogs  # imports pyiceberg, an extra
-
-        return iceberg_catalogs.table_id(place)
-    return None
-
-
-def _note(place: Place) -> str | None:
-    """Return the note in a target, or None: a property in Delta, a comment in a database, a file in a folder."""
-    if place.kind == "delta":
-        at = settings.table_location(place.where)
-        return opening.table(at).metadata().configuration.get(ownership.PROPERTY) if commit.exists(at) else None
-    if place.kind == "postgres":
-        schema, table = place.where.split(".", 1)
-        return Drops(_at(place)).note_of(schema, table)
-    if place.kind == "mysql":
-        there = run(_at(place), lambda connection: mysql.tables(connection, place.where))
-        return there[0].note if there else None
-    if place.kind == "files":
-        with _reached(place):
-            return store_of(place.where).note()
-    return None  # an Iceberg table names its owner by `iceberg.owners`
-
-
-def _put_note(place: Place, note: str) -> None:
-    """Put the note into a table that has none.
-
-    A team's comment stays. A table that this account or library can't alter stays without the note.
-    """
-    if _note(place):
-        return
-    if place.kind == "delta":
-        with suppress(
-            DeltaError
-        ):  # a feature that deltalake does not write: the table's transaction ids still name this platform
-            opening.set_property(settings.table_location(place.where), ownership.PROPERTY, note)
-    elif place.kind == "postgres":
-        schema, table = place.where.split(".", 1)
-        Drops(_at(place)).put_note(schema, table, note)
-    elif place.kind == "mysql":
-        run(_at(place), lambda connection: mysql.put_note(connection, place.where, note))
-    elif place.kind == "files":
-        with _reached(place):
-            store_of(place.where).put_note(note)
-
-
-@contextmanager
-def _reached(place: Place) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise Retryable(
-            f"{place.where}: {error}", data="nothing was written there",
-            hint="see that the folder or store can be reached and written, then run the same command again",
-        ) from error  # fmt: skip
-
-
-def _at(place: Place) -> Database:
-    return Database(units.url_of(place.variable))
 
 
 # The interface of a sink, and the choice of an output's sink.

@@ -22,9 +22,10 @@ from psycopg2 import sql
 from pyarrow import compute as pc
 from pyarrow import csv, json, parquet
 
-from onlyonce.api.pipeline import FileSink, Output, Pipeline, Postgres, unknown
+from onlyonce.api.pipeline import Output, Pipeline, target, unknown
 from onlyonce.core import stored_names
 from onlyonce.core.errors import Refused
+from onlyonce.core.ownership import Place, in_database
 from onlyonce.core.runs import Report
 from onlyonce.core.stored_names import CONTROL, OO_INGESTION_TIME, OO_KIND, OO_RAW, OO_REASON, OO_UNKNOWN
 from onlyonce.core.units import FLOAT_TOLERANCE
@@ -320,11 +321,12 @@ def _events(platform: ScratchPlatform, pipeline: Pipeline) -> pa.Table:
 
 def _output(platform: ScratchPlatform, pipeline: Pipeline, output: Output) -> pa.Table:
     url = platform.environment["ONLYONCE_DATABASE_URL"]
-    if isinstance(output.sink, Postgres):
-        url = platform.environment[output.sink.connection or "ONLYONCE_DATABASE_URL"]
-        name = sql.Identifier(*output.sink.table.split("."))
+    place = Place(target(pipeline, output))
+    if in_database(place):
+        url = platform.environment[place.variable or "ONLYONCE_DATABASE_URL"]
+        name = sql.Identifier(*place.where.split(".", 1))
         return _copied(url, sql.SQL("SELECT * FROM {}").format(name))
-    if isinstance(output.sink, FileSink):
+    if output.sink.writes_files:
         return content_of_files(
             platform.home / stored_names.RESULT_FILES_FOLDER / pipeline.name / output.name,
             output.sink.format,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -16,6 +17,8 @@ from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError
 from onlyonce.core.errors import Refused, Retryable
 from onlyonce.core.ownership import PROPERTY as OWNER
 from onlyonce.core.ownership import Place
+from onlyonce.sinks import target_kinds
+from onlyonce.sinks.target_kinds import Windows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -138,7 +141,35 @@ def table_frame(place: str) -> pd.DataFrame | None:
         return there.scan().to_pandas() if there else None
 
 
-def drop_table(place: Place) -> None:
+# A table as a target (`onlyonce.sinks.target_kinds.Functions`).
+
+
+def is_there(place: Place) -> bool:
+    """Return whether the catalog has the table."""
+    return of_target(place) is not None
+
+
+def note(place: Place) -> None:
+    """Return None: a table's owners have a property of their own (`claim_table`)."""
+
+
+def put_note(place: Place, note: str) -> None:
+    """Do nothing, as `note`."""
+
+
+def rows_by_window(place: Place, windowed: bool) -> Windows:
+    """Return the rows by window, read file by file."""
+    with open_catalog(str(place.variable)) as among, answering(place.where):
+        found = find_table(among, place.where)
+        if found is None:
+            return Counter()
+        if not windowed:
+            return Counter({(None, None): found.scan().count()})
+        target_kinds.check_windows(found.schema().column_names, place.where)
+        return target_kinds.by_window(found.scan(selected_fields=(*target_kinds.WINDOW,)).to_arrow_batch_reader())
+
+
+def drop(place: Place) -> None:
     """Remove a target's table from its catalog, with its files. Do nothing if it is gone."""
     gone = suppress(exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError)
     with open_catalog(str(place.variable)) as found, answering(place.where), gone:

@@ -27,6 +27,7 @@ from onlyonce.context import check_declarations
 from onlyonce.core.errors import Refused, Retryable
 from onlyonce.database.migrate import migrate_authority
 from onlyonce.operate import doctor, drop
+from onlyonce.tables import removal
 from onlyonce.tables.table_files import beside
 from tests.contract.conftest import Log, ask
 from tests.contract.shop import SHOP, Shop, at, shop
@@ -224,7 +225,7 @@ def test_what_a_delta_table_has_deleted_goes_with_it_and_nobody_elses_table_does
         deleted_keys.made(table)
     else:
         write_deltalake(str(kept), pa.table({"id": ["x"]}))
-    half = kept.with_name(f"{drop.GONE}{kept.name}")
+    half = kept.with_name(f"{removal.GONE}{kept.name}")
     if ours:
         half.mkdir()
     drop.main(["shop", "--tables", "--yes"])

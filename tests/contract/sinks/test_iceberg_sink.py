@@ -368,8 +368,8 @@ def test_a_dropped_table_is_gone_with_its_files_and_dropped_twice_is_no_error(ta
     iceberg_commits.once(table, commit(), files(A))
     [file] = [task.file.file_path for task in table.refresh().scan().plan_files()]
     assert iceberg_catalogs.of_target(PLACE)
-    iceberg_catalogs.drop_table(PLACE)
-    iceberg_catalogs.drop_table(PLACE)
+    iceberg_catalogs.drop(PLACE)
+    iceberg_catalogs.drop(PLACE)
     assert not iceberg_catalogs.of_target(PLACE)
     assert not Path(file.removeprefix("file://")).exists()
 

@@ -35,7 +35,7 @@ def here(shared: Log) -> Iterator[Log]:
     shared.rows("TRUNCATE onlyonce_private.targets")
     with configured(shared, settings.home()):
         yield shared
-        iceberg_catalogs.drop_table(PLACE)
+        iceberg_catalogs.drop(PLACE)
 
 
 def claim(log: Log, name: str, sink: Iceberg = SINK) -> RunContext:
@@ -54,7 +54,7 @@ def test_a_table_that_went_is_missed_and_one_of_another_pipeline_is_refused(here
     claim(here, "mill")
     with pytest.raises(Refused, match="belongs to mill/all"):
         claim(here, "shop", Iceberg(table="sold.all", catalog=CATALOG.upper()))
-    iceberg_catalogs.drop_table(PLACE)
+    iceberg_catalogs.drop(PLACE)
     with pytest.raises(Refused, match=r"sold\.all is gone"):
         claim(here, "mill")
     with iceberg_catalogs.open_catalog(CATALOG) as found:

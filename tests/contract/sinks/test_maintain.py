@@ -17,12 +17,13 @@ from onlyonce import settings
 from onlyonce.api.pipeline import Delta, Files, Output, Pipeline, Postgres
 from onlyonce.commitlog.batches import Batches
 from onlyonce.core.errors import Refused
+from onlyonce.core.ownership import Place
 from onlyonce.core.windows import Fixed, Session
 from onlyonce.database.statements import make_home
 from onlyonce.failpoints import FailPoint
 from onlyonce.operate import compact as operate
-from onlyonce.operate.audit import in_delta
 from onlyonce.sinks import maintain
+from onlyonce.sinks.delta.delta_target import rows_by_window
 from tests.contract.conftest import Log, plan_of
 from tests.contract.shop import Shop, at, shop  # noqa: F401 - a fixture
 
@@ -265,6 +266,6 @@ def test_what_a_team_has_switched_on_is_told_with_the_way_out_and_the_table_left
     assert DeltaTable(str(path)).version() == 6
     if reader:
         with pytest.raises(Refused, match=f"has {name}: only Spark can count"):
-            in_delta(path, windowed=False)
+            rows_by_window(Place(f"delta:{path}"), windowed=False)
     else:
-        assert in_delta(path, windowed=False)[None, None] == 6
+        assert rows_by_window(Place(f"delta:{path}"), windowed=False)[None, None] == 6

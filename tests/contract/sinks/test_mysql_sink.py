@@ -25,11 +25,10 @@ from onlyonce.core.ownership import Place
 from onlyonce.core.units import UnitId
 from onlyonce.database import connect
 from onlyonce.database.connect import Database
-from onlyonce.sinks.mysql import mysql_rows
+from onlyonce.sinks.mysql import mysql_rows, mysql_target
 from onlyonce.sinks.mysql.mysql_table import MySQLTable
 from onlyonce.sinks.mysql.sink_mysql import StoredInMySQL
 from onlyonce.sinks.postgres import postgres_unit
-from onlyonce.sinks.targets import _is_there
 from onlyonce.testing.scratch import Log
 from onlyonce.testing.suite import hashed, run_unit
 from tests.contract.conformance_mysql import VARIABLE, batch_of
@@ -325,7 +324,7 @@ def test_a_table_of_the_users_own_gets_the_columns_that_it_lacks(there: There) -
     there.write("k n new", ["a", 1, "x"], **UPSERT)
 
     assert there.rows("SELECT k, n, theirs, new FROM kept") == [("a", 1, 7, "x")]
-    assert [_is_there(Place(f"mysql:{VARIABLE}:{name}")) for name in ("kept", "other")] == [True, False]
+    assert [mysql_target.is_there(Place(f"mysql:{VARIABLE}:{name}")) for name in ("kept", "other")] == [True, False]
 
 
 def test_another_platform_does_not_write_under_the_same_name(there: There, new_log: Any) -> None:

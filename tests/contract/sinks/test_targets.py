@@ -24,7 +24,7 @@ from onlyonce.core.errors import Refused
 from onlyonce.core.ownership import Place
 from onlyonce.database.connect import run
 from onlyonce.operate import drop
-from onlyonce.sinks import targets
+from onlyonce.sinks import target_kinds, targets
 from onlyonce.sinks.files.file_stores import _open, folder_of
 from tests.contract.conftest import Log, shared
 from tests.contract.shop import SHOP
@@ -313,7 +313,8 @@ def test_a_teams_comment_on_its_table_stays(platform: Log, later: Log, sink: Any
     claim(platform, "team", sink)
     claim(later, "team", sink)
 
-    assert targets._note(Place(sink.target("team/all"))) == "ours"
+    place = Place(sink.target("team/all"))
+    assert target_kinds.functions(place).note(place) == "ours"
 
 
 def test_two_platforms_share_no_transaction_id(platform: Log, later: Log, tmp_path: Path) -> None:

@@ -360,10 +360,10 @@ MUTANTS = (
         Replace(
             "identity",
             """
-            if place.kind == "postgres":
-                return f"postgres:{database(place.variable)}:{place.where}"
+            place = place.of_run(suffix)
         """,
             """
+            place = place.of_run(suffix)
             if place.text:
                 return place.text
         """,

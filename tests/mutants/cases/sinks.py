@@ -755,21 +755,21 @@ MUTANTS = (
         "deleted-table-made-again",
         "a table that was deleted is made again, with the newest rows only",
         "onlyonce/sinks/targets.py",
-        Never("claimed", "made.at is not None and not _is_there(place)"),
+        Never("claimed", "made.at is not None and not at.is_there(place)"),
         tests=(TARGETS + "test_a_table_that_was_deleted_is_not_made_again_without_a_word",),
     ),
     Mutant(
         "format-1-no-note",
         "a result table does not say which platform writes it",
         "onlyonce/sinks/targets.py",
-        Delete("claimed", "_put_note(place, ownership.owner_note(context.platform))"),
+        Never("claimed", "not at.note(place)"),
         tests=(TARGETS + "test_results_of_another_platform_are_refused_by_name",),
     ),
     Mutant(
         "format-1-files-without-note",
         "a folder or prefix of files does not say which platform writes it",
-        "onlyonce/sinks/targets.py",
-        Delete("_put_note", "store_of(place.where).put_note(note)"),
+        "onlyonce/sinks/files/file_target.py",
+        Delete("put_note", "store_of(place.where).put_note(note)"),
         tests=(TARGETS + "test_results_of_another_platform_are_refused_by_name[FileSink results/files]",),
     ),
     Mutant(
@@ -778,9 +778,9 @@ MUTANTS = (
         "onlyonce/sinks/targets.py",
         Replace(
             "claimed",
-            "_put_note(place, ownership.owner_note(context.platform))\nownership.refuse_other_owner(_note(place), context.platform, "
-            "output.name, place.where)",
-            "_put_note(place, ownership.owner_note(context.platform))\n",
+            "ownership.refuse_other_owner(at.note(place), context.platform, output.name, place.where)\n"
+            "Targets(context.database).made(context.instance, output.name, at.table_id(place))",
+            "Targets(context.database).made(context.instance, output.name, at.table_id(place))",
         ),
         tests=(TARGETS + "test_of_two_platforms_at_once_one_gets_the_folder",),
     ),
@@ -788,7 +788,7 @@ MUTANTS = (
         "format-1-teams-comment-overwritten",
         "the note takes the place of a team's own comment on its table",
         "onlyonce/sinks/targets.py",
-        Never("_put_note", "_note(place)"),
+        Replace("claimed", "not at.note(place)", "True"),
         tests=(TARGETS + "test_a_teams_comment_on_its_table_stays",),
     ),
     Mutant(

@@ -52,7 +52,7 @@ KNOWN: dict[str, set[str]] = {
         "operate/erase_search",
         "sinks/delta/sink_delta",
     },
-    "a folder goes at once by its name": {"operate/drop"},
+    "a folder goes at once by its name": {"tables/removal"},
     "a journal in the home": {"operate/doctor"},
     "a log of a process that may append to it": {"operate/erase_search"},
     "sharded files have a store of their own so far": {"sinks/files/file_stores"},
