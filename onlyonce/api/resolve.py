@@ -14,12 +14,37 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 from onlyonce.api.messages import FROM_ENVIRONMENT
 from onlyonce.core import errors
 from onlyonce.core.errors import OnlyonceError, Refused
+
+SOURCES, SINKS = "onlyonce.sources", "onlyonce.sinks"
+"""The groups of entry points by which a package gives its readers and its sinks a name."""
+OWN = re.compile(r"[\w.]+:\w+|[\w-]+")
+"""'module:Class', or the name of an entry point."""
+
+
+def own_class(text: str, group: str, **words: str) -> str:
+    """Return the 'module:Class' that a package has registered under a name; a 'module:Class' as it is.
+
+    Raise Refused if no installed package has that name, or if two have.
+    """
+    if ":" in text:
+        return text
+    found = {one.value for one in entry_points(group=group, name=text)}
+    if len(found) == 1:
+        return found.pop()
+    known = sorted({one.name for one in entry_points(group=group)})
+    what = f"several packages have {text!r}: {', '.join(sorted(found))}" if found else f"no package has {text!r}"
+    words["hint"] = (
+        f"write 'module:Class', or a name that a package has in the entry points {group} "
+        f"({', '.join(known) or 'none is installed'})"
+    )
+    raise Refused(f"{what} among the entry points {group}", **words)
 
 
 def named(text: str, subject: str, **words: str) -> Any:

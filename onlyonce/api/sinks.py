@@ -21,6 +21,7 @@ from onlyonce import settings
 from onlyonce.api.declaration import NONE, Several, check_one_of, declaration
 from onlyonce.api.declared_sink import HISTORY as HISTORY
 from onlyonce.api.declared_sink import DeclaredSink, check_sink
+from onlyonce.api.resolve import OWN
 from onlyonce.api.sources import NAME
 from onlyonce.core import file_names, ownership
 from onlyonce.core import shards as model
@@ -246,7 +247,8 @@ class CustomSink(DeclaredSink):
 
     Its contract is docs/how-to/own-sink.md.
 
-    target_class  'module:Class', made with `where` by `onlyonce deliver`
+    target_class  'module:Class', or the name that a package has for it among its entry points `onlyonce.sinks`; made
+                  with `where` by `onlyonce deliver`
     where         the argument of the class: a path, a URL, the name of a variable
     keys          rows of the same values are in one unit of a batch, and in order
     """
@@ -261,8 +263,10 @@ class CustomSink(DeclaredSink):
     keys: Several[str] = NONE
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"[\w.]+:\w+", self.target_class):
-            raise Refused(f"CustomSink: target_class {self.target_class!r} is not of the form 'module:Class'")
+        if not OWN.fullmatch(self.target_class):
+            raise Refused(
+                f"CustomSink: target_class {self.target_class!r} is no 'module:Class', and no name of an entry point"
+            )
 
     def target(self, default: str) -> str:
         """Return where the rows go, as text, like `Delta.target`."""

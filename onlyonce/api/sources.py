@@ -10,6 +10,7 @@ from typing import Any, Literal
 from onlyonce.api import ddl
 from onlyonce.api.declaration import check_one_of, declaration
 from onlyonce.api.messages import Kafka as Kafka
+from onlyonce.api.resolve import OWN
 from onlyonce.core import records
 from onlyonce.core.errors import Refused
 from onlyonce.core.locations import check_inbox, is_url, location
@@ -118,7 +119,8 @@ class Growing:
 class Custom:
     """A source of your own: a Python class that numbers its records. Its contract is docs/how-to/own-source.md.
 
-    reader                  'module:Class'; made with `options`, it has ends() and read(part, start, end)
+    reader                  'module:Class', or the name that a package has for it among its entry points
+                            `onlyonce.sources`; made with `options`, it has ends() and read(part, start, end)
     needs_dedup             whether the same record may come under two numbers. If so, the pipeline must name record_id
                             columns; else its record_id may be (): then a record is its part and number
     options                 the arguments of the class. Never passwords: name an environment variable
@@ -138,8 +140,8 @@ class Custom:
     max_record_bytes: int = records.DEFAULT
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"[\w.]+:\w+", self.reader):
-            raise Refused(f"Custom: reader {self.reader!r} is not of the form 'module:Class'")
+        if not OWN.fullmatch(self.reader):
+            raise Refused(f"Custom: reader {self.reader!r} is no 'module:Class', and no name of an entry point")
         if not isinstance(self.needs_dedup, bool):
             raise Refused(f"Custom: needs_dedup={self.needs_dedup!r}", hint="True or False")
         check_start("Custom", self.start, times=False)

@@ -132,6 +132,8 @@ TARGETS: Mapping[str, TargetKind] = {
     ),
 }  # fmt: skip
 """The kinds that ship, by the first word of a place's text."""
+SENT = ("webhook", "bigquery", "kafka", "own")
+"""The first words of targets outside, which nothing here can claim, count or remove."""
 
 
 @cache
@@ -189,6 +191,17 @@ class Place:
         return Place(plain.removesuffix(name) + FOLDER.table(name, suffix) + mark + options)
 
 
+def _is_ours(place: Place) -> bool:
+    """Return whether an output writes a table or folder there. Raise Refused if its package is not installed here."""
+    if place.of_target is None and place.kind not in SENT:
+        raise Refused(
+            f"{place.text} is of a kind that this installation does not know",
+            data="nothing was read or written there",
+            hint="install the package with the sink that wrote it, then run the same command again",
+        )
+    return place.of_target is not None
+
+
 def in_database(place: Place) -> bool:
     """Return whether a place is in a database, which also has the units of its rows."""
     return place.of_target is not None and place.of_target.in_database
@@ -197,7 +210,7 @@ def in_database(place: Place) -> bool:
 def written(instance: str, parts: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the places that an instance's outputs have written to, under all declarations with which they ran."""
     found = [output["target"] for one in parts for output in one.get("outputs", {}).values()]
-    ours = [text for text in found if Place(text).of_target]
+    ours = [text for text in found if _is_ours(Place(text))]
     return list(dict.fromkeys(Place(text).of_run(suffix_of(instance)).text for text in ours))
 
 

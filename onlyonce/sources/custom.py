@@ -16,7 +16,7 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
 from onlyonce.api.pipeline import Pipeline
-from onlyonce.api.resolve import named
+from onlyonce.api.resolve import SOURCES, named, own_class
 from onlyonce.api.sources import Custom
 from onlyonce.core.errors import InvariantBroken, Refused
 from onlyonce.core.records import Damaged
@@ -93,12 +93,13 @@ def read(spark: SparkSession, pipeline: Pipeline, ranges: Iterable[InputFile]) -
 
 def factory(source: Custom) -> Callable[[], Any]:
     """Return a function that makes a reader. Raise Refused if its class does not exist."""
+    reader = own_class(source.reader, SOURCES, data="nothing was read")
     found = named(
-        source.reader, f"the reader {source.reader!r}",
+        reader, f"the reader {source.reader!r}",
         hint="it is 'module:Class', the module importable from the folder of the declarations or installed",
     )  # fmt: skip
     # Only the named module: modules that it imports need not be the user's own.
-    cloudpickle.register_pickle_by_value(sys.modules[source.reader.partition(":")[0]])
+    cloudpickle.register_pickle_by_value(sys.modules[reader.partition(":")[0]])
     options = dict(source.options)
     return lambda: found(**options)
 

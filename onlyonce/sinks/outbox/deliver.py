@@ -38,7 +38,7 @@ from onlyonce.api.pipeline import (
     Webhook,
     unknown,
 )
-from onlyonce.api.resolve import named
+from onlyonce.api.resolve import SINKS, named, own_class
 from onlyonce.asked import parse
 from onlyonce.commitlog import outbox
 from onlyonce.commitlog.outbox import Deliverer, OutboxRows, OutboxUnits, Policy, Streams, Unit
@@ -245,7 +245,8 @@ def target_of(
 
 def _own(sink: CustomSink) -> Any:
     kind = named(
-        sink.target_class, f"CustomSink: {sink.target_class}",
+        own_class(sink.target_class, SINKS, data="nothing was written; its rows wait in the outbox"),
+        f"CustomSink: {sink.target_class}",
         data="nothing was written; its rows wait in the outbox",
         hint="write 'module:Class' of what `onlyonce deliver` can import; see docs/how-to/own-sink.md",
     )  # fmt: skip

@@ -759,6 +759,13 @@ MUTANTS = (
         tests=(TARGETS + "test_a_table_that_was_deleted_is_not_made_again_without_a_word",),
     ),
     Mutant(
+        "target-of-a-package-that-is-gone",
+        "a drop leaves out a table whose package is not installed, without a word",
+        "onlyonce/core/ownership.py",
+        Never("_is_ours", "place.of_target is None and place.kind not in SENT"),
+        tests=("tests/unit/sinks/test_target_kinds.py::test_a_kind_whose_package_is_gone_is_refused",),
+    ),
+    Mutant(
         "format-1-no-note",
         "a result table does not say which platform writes it",
         "onlyonce/sinks/targets.py",

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from onlyonce.api.pipeline import Custom, DeltaSource, Files, Growing, Pipeline
 from onlyonce.testing import conformance
-from tests.support import shop_oracle
+from tests.support import added_package, shop_oracle
 from tests.support.shop import SHOP
 
 pytestmark = pytest.mark.spark
@@ -151,3 +151,16 @@ def test_broken_readers_are_found_out(reader: str, spark: SparkSession, tmp_path
     found = conformance.check(spark, replace(SHOP, source=source, record_id=by), tmp_path / "scratch")
 
     assert any(said in problem for problem in found.problems), found.problems
+
+
+def test_a_package_adds_a_source_by_its_entry_point_and_nothing_else(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes a module and a row of this table; no file of the platform is touched."""
+    added_package.install(tmp_path / "site", monkeypatch)
+    fill(tmp_path / "input")
+    source = Custom(reader="lines", options={"folder": str(tmp_path / "input/json")}, needs_dedup=False)
+
+    found = conformance.check(spark, replace(SHOP, source=source, record_id=()), tmp_path / "scratch")
+
+    assert (found.problems, found.records) == ([], 120)
