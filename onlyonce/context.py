@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from threading import Condition
+from threading import Condition, Event
 from typing import Any
 from uuid import UUID
 
@@ -358,6 +358,7 @@ class RunContext:
     trigger           of its queries, as Spark takes it
     receiving         held by a batch of receive and by a close, so that neither falls into the other; notified at their
                       end
+    batch_committed   set when receive has committed a batch; the thread that asks the sources clears it
     seen              the lookups that functions get, at the versions of the batch at work
     looked_at         when the driver last began to poll for new input
     refused           output with a query of its own -> why its table can't take its rows
@@ -374,6 +375,7 @@ class RunContext:
     bounds: Bounds = field(default_factory=Bounds)
     trigger: Mapping[str, Any] = field(default_factory=lambda: WHAT_IS_THERE)
     receiving: Condition = field(default_factory=Condition)
+    batch_committed: Event = field(default_factory=Event)
     seen: Seen = NOTHING
     looked_at: datetime | None = None
     refused: Mapping[str, OnlyonceError] = field(default_factory=dict)

@@ -60,6 +60,7 @@ from onlyonce.engine.options import jar_folder
 from onlyonce.operate import in_use, unread
 from onlyonce.receive import at_least_once
 from onlyonce.sources import folders, manifest
+from onlyonce.sources.answers import ask
 from onlyonce.tables import checkpoint, opening, stores
 
 STALE_SECONDS = 3600
@@ -493,7 +494,7 @@ def gather(platform: Platform, dropped: Collection[str]) -> Evidence:
         waits = replace(health.waits(), away=away)
         taken_in = Views(health.scope).rows("taken_in")
         changed = dict(_changed(health.scope, pipelines, queries))
-    answers = unread.ask(pipelines.values(), taken_in)
+    answers = ask(pipelines.values(), taken_in)
     waits = replace(waits, unread=unread.waiting(answers, settings.alert_lag_minutes() * 60))
     refused_tables, refused_functions = _refused(pipelines)
     return Evidence(

@@ -330,7 +330,7 @@ def _drain(pipeline: Pipeline, instance: str, database: Database, asked: Namespa
     # Not SIGTERM: Airflow's ends a task within a minute, whatever a batch takes.
     with Interrupts(asked_to_stop.set, signal.SIGINT) as signals:
         from onlyonce.engine import session
-        from onlyonce.run import queries
+        from onlyonce.run import queries, source_answers
         from onlyonce.sources import all_sources
 
         refuse_beside(LongRuns(database).look(instance))  # before Spark starts
@@ -349,7 +349,8 @@ def _drain(pipeline: Pipeline, instance: str, database: Database, asked: Namespa
             queries.bounded(context)
             Incarnations(database).close_instance(instance)
         else:
-            queries.once(context, ended=asked.close)
+            with source_answers.stored_after_batches(context):
+                queries.once(context, ended=asked.close)
     return context.skipped
 
 
@@ -360,12 +361,15 @@ def _run_long(pipeline: Pipeline, instance: str, database: Database, asked: Name
         return set()
     # The place is taken before Spark starts: if two are started by accident, the second costs nothing.
     with held_long_run(database, instance, asked.run_id, every, place) as mine:
-        from onlyonce.run import queries
+        from onlyonce.run import queries, source_answers
 
         context = warm or _context(pipeline, instance, database, asked, mine.signals.started)
         mine.signals.started()
         context.between_batches, context.trigger = mine.between_batches, queries.trigger(every)
-        with queries.up(context, mine.stop, mine.tell_down) as look:
+        with (
+            source_answers.stored_after_batches(context),
+            queries.up(context, mine.stop, mine.tell_down) as look,
+        ):
             mine.rounds(look, every)
     return context.skipped
 

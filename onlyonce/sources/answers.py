@@ -1,0 +1,90 @@
+"""Ask the sources of pipelines for their unread input, and store their answers in the log.
+
+The DAG `onlyonce_ask_sources` stores them at intervals, and a driver after its batches. A source that does not answer
+gets an answer that says so. Its earlier numbers are replaced: they are not known to be right any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from onlyonce import settings
+from onlyonce.api.pipeline import Pipeline
+from onlyonce.commitlog.health import Views
+from onlyonce.commitlog.sources import SourceAnswers
+from onlyonce.core import backlog
+from onlyonce.core.backlog import Backlog
+from onlyonce.core.stored_names import BATCH_NO
+from onlyonce.database.connect import Database
+from onlyonce.sources.backlog import ASKER
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one source of a pipeline answered, when, and at which rate the pipeline's last batches read."""
+
+    pipeline: str
+    source: str | None
+    asked_at: datetime
+    backlog: Backlog
+    records_per_second: float | None = None
+    committed_at: datetime | None = None
+
+    @property
+    def stage(self) -> str:
+        """Return the stage that reads the source, as the view `lag` names it."""
+        return f"receive/{self.source}" if self.source else "receive"
+
+    def row(self) -> Row:
+        """Return the answer as columns of a stage."""
+        found = self.backlog
+        return {
+            "backlog_bytes": found.bytes,
+            "backlog_records": found.records,
+            "oldest_unread_at": found.oldest,
+            "catch_up_seconds": backlog.catch_up_seconds(found.records, self.records_per_second),
+            "asked_at": self.asked_at,
+            "source_answered": not found.failed,
+            "backlog_detail": dict(found.detail) or None,
+            "backlog_unknown": found.why,
+        }
+
+    def stored(self) -> Row:
+        """Return the answer as a row of `source_answers`."""
+        found = self.backlog
+        return {
+            "pipeline": self.pipeline,
+            "source": self.source or "",
+            "asked_at": self.asked_at,
+            "answered": not found.failed,
+            "records": found.records,
+            "bytes": found.bytes,
+            "oldest_unread_at": found.oldest,
+            "detail": dict(found.detail),
+            "why_unknown": found.why,
+        }
+
+
+def ask(pipelines: Iterable[Pipeline], taken_in: Sequence[Mapping[str, Any]]) -> list[Answer]:
+    """Ask the sources of some pipelines, all at once. `taken_in`: the rows of the query of that name."""
+    known = {row["instance"]: row for row in taken_in}
+    answers = ASKER.ask(pipelines, {name: row[BATCH_NO] for name, row in known.items()})
+    return [
+        Answer(name, source, asked_at, answer, *(known[name][part] for part in ("records_per_second", "committed_at")))
+        if name in known
+        else Answer(name, source, asked_at, answer)
+        for (name, source), (asked_at, answer) in answers.items()
+    ]
+
+
+def ask_and_store(database: Database, pipelines: Iterable[Pipeline]) -> list[Answer]:
+    """Ask the sources of some pipelines and store their answers in the log. Raise Retryable if it can't be reached."""
+    answers = ask(pipelines, Views(database).rows("taken_in"))
+    every = timedelta(minutes=settings.ask_sources_minutes())
+    SourceAnswers(database).store([one.stored() for one in answers], every)
+    return answers

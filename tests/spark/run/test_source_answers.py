@@ -1,0 +1,133 @@
+"""A driver stores what its source has after its batches, by a thread that no batch waits for."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from onlyonce.cli import operate
+from onlyonce.core import backlog as model
+from onlyonce.receive import loop
+from onlyonce.run import source_answers
+from onlyonce.sources import answers, backlog
+from tests.support import shop_oracle
+from tests.support.long_run import QUICK, committed, meanwhile, until
+from tests.support.platform import JOB_TIMEOUT, Platform
+
+pytestmark = pytest.mark.spark
+
+FILES = shop_oracle.sales(200, 2)
+
+
+@pytest.fixture(autouse=True)
+def asker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No answer is kept of another test."""
+    monkeypatch.setattr(answers, "ASKER", backlog.Asker())
+
+
+def stored(platform: Platform) -> list[dict[str, Any]]:
+    """What the view shows, and whether it was asked after the last commit."""
+    rows = platform.sql("""
+        SELECT b.answered, b.backlog_records, b.backlog_bytes, b.is_current, b.why_unknown, b.asked_at > t.committed_at AS after
+        FROM onlyonce.backlog b JOIN onlyonce.taken_in t ON t.instance = b.pipeline""")
+    return [dict(row) for row in rows.astype(object).where(rows.notna(), None).to_dict("records")]
+
+
+def test_run_stores_the_answer_of_its_source(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch, spark: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file that came after the run had listed its input is unread; the next run takes it in, and nothing is."""
+    register, late = loop.register, list(FILES[1:])
+
+    def then_a_file_comes(context: Any) -> int:
+        found = register(context)
+        if late:
+            platform.put("shop", "late.jsonl", late.pop())
+        return found
+
+    monkeypatch.setattr(loop, "register", then_a_file_comes)
+    platform.put("shop", "first.jsonl", FILES[0])
+    platform.run("shop")
+    [waits] = stored(platform)
+    platform.run("shop")
+    [nothing] = stored(platform)
+
+    size = (platform.home / "inbox" / "shop" / "late.jsonl").stat().st_size
+    known = {"answered": True, "is_current": True, "why_unknown": None, "after": True}
+    assert waits == {**known, "backlog_records": None, "backlog_bytes": size}
+    assert nothing == {**known, "backlog_records": 0, "backlog_bytes": 0}
+    operate.lag(as_json=True)
+    by_stage = {row["stage"]: row for row in json.loads(capsys.readouterr().out)}
+    assert by_stage["receive"]["backlog_bytes"] == by_stage["per_shop"]["backlog_records"] == 0
+
+
+@pytest.mark.parametrize("fault", ["broken", "hangs"])
+def test_failed_request_is_stored_and_holds_up_no_batch(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch, spark: object, fault: str
+) -> None:
+    """The run takes its input in all the same, and its source's numbers are null, not 0."""
+    let_go = threading.Event()
+
+    def unread(*_: object) -> model.Backlog:
+        if fault == "hangs":
+            assert let_go.wait(JOB_TIMEOUT)
+        raise OSError("the mount is stale")
+
+    monkeypatch.setattr(backlog, "unread", unread)
+    monkeypatch.setattr(backlog, "PATIENCE_SECONDS", 0.01)
+    platform.put("shop", "first.jsonl", FILES[0])
+    platform.run("shop")
+    [row] = stored(platform)
+    let_go.set()
+
+    assert committed(platform) > 0
+    assert (row["answered"], row["backlog_records"], row["backlog_bytes"]) == (False, None, None)
+    assert row["why_unknown"] == ("no answer within 0.01 s" if fault == "hangs" else "OSError: the mount is stale")
+
+
+def test_continuous_driver_stores_answers(
+    new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object
+) -> None:
+    """While it runs, after its first batch."""
+    for name, value in QUICK.items():
+        monkeypatch.setenv(name, value)
+    platform = new_platform("tests/support/quiet.py")
+    platform.put("shop", "first.jsonl", FILES[0])
+
+    with meanwhile(
+        platform, lambda: until(lambda: committed(platform) > 0 and stored(platform) != [], "a stored answer")
+    ):
+        platform.run("shop", "--continuous", "--every", "0.2")
+
+    [row] = stored(platform)
+    assert (row["answered"], row["backlog_bytes"]) == (True, 0)
+
+
+@pytest.mark.parametrize(("bounded", "expected"), [(False, 2), (True, 0)])
+def test_quick_batches_share_an_answer(monkeypatch: pytest.MonkeyPatch, bounded: bool, expected: int) -> None:
+    """The first is followed by a request, and the last; a bounded run is not the stream."""
+    asked = threading.Semaphore(0)
+    requests: list[int] = []
+
+    def ask(*_: object) -> None:
+        requests.append(1)
+        asked.release()
+
+    monkeypatch.setattr(answers, "ask_and_store", ask)
+    context: Any = SimpleNamespace(
+        bounded=bounded, batch_committed=threading.Event(), instance="shop", pipeline=None,
+        database=SimpleNamespace(url="postgresql://nowhere/none"),
+    )  # fmt: skip
+    with source_answers.stored_after_batches(context):
+        context.batch_committed.set()
+        assert bounded or asked.acquire(timeout=JOB_TIMEOUT)
+        context.batch_committed.set()
+        assert not asked.acquire(timeout=1)
+        context.batch_committed.set()
+
+    assert len(requests) == expected
