@@ -243,6 +243,7 @@ JOBS: Mapping[str, tuple[Option, ...]] = {
         RUN_ID,
     ),
     "doctor": (
+        _any_pipeline("One pipeline with its bounded runs, and what is of no pipeline; by default all."),
         _switch("--fix", "Carry out the repairs that lose nothing."),
         _switch("--yes", "With --fix: also the repairs that can't be undone."),
         Option(

@@ -17,6 +17,7 @@ from onlyonce.cli.shell import (
     Json,
     Limit,
     OnlyOfFiles,
+    OnlyPipeline,
     PipelineFiles,
     PipelineName,
     asking,
@@ -31,6 +32,7 @@ from onlyonce.cli.shell import (
     there,
 )
 from onlyonce.cli.work import watched
+from onlyonce.console import Row
 from onlyonce.core.errors import InvariantBroken, OnlyonceError, Refused
 from onlyonce.core.runs import Report
 
@@ -45,7 +47,10 @@ def add_operate_commands(app: typer.Typer) -> None:
 
 @asking("doctor")
 def doctor(given: Any, words: list[str], as_json: bool) -> None:
-    """Find what is stuck, say what it means for the data and how it is repaired. Exit code 1 if something was found."""
+    """Find what is stuck, say what it means for the data and how it is repaired. Exit code 1 if something was found.
+
+    With PIPELINE: of this pipeline, and of what belongs to no pipeline, such as the database.
+    """
     there(settings.database_url)
 
     from onlyonce.operate import doctor as doctoring  # imports Delta and the database's driver
@@ -270,26 +275,27 @@ def sql(
     give(read(lambda views: views.free(statement), settings.reader_url), as_json)
 
 
-def status(pipelines: OnlyOfFiles = None, as_json: Json = False) -> None:
+def status(pipeline: OnlyPipeline = None, pipelines: OnlyOfFiles = None, as_json: Json = False) -> None:
     """Show one row for each pipeline and bounded run: last batch, max event time, conservation, epoch, unread input.
 
     Each source is asked what no run has read yet. It has two seconds to answer.
     """
     runs, taken_in = read(lambda views: views.rows("status")), read(lambda views: views.rows("taken_in"))
-    rows = only_declared(_unread().of_pipelines(runs, taken_in, _declarations()), pipelines)
+    rows = only_declared(_unread().of_pipelines(runs, taken_in, _asked(pipeline)), pipelines)
+    rows = _only(rows, pipeline)
     if not as_json:
         note(f"the commit log in {database_of_log()}")
     give(rows, as_json, empty="no pipeline has run yet")
 
 
-def lag(pipelines: OnlyOfFiles = None, as_json: Json = False) -> None:
+def lag(pipeline: OnlyPipeline = None, pipelines: OnlyOfFiles = None, as_json: Json = False) -> None:
     """Show how far each stage of each pipeline is behind, and ask each source what no run has read yet.
 
     The rows have the age of its oldest waiting input, and of what it has committed. A source has two seconds to answer.
     """
     stages, taken_in = read(lambda views: views.rows("lag")), read(lambda views: views.rows("taken_in"))
-    rows = only_declared(_unread().with_backlog(stages, taken_in, _declarations()), pipelines)
-    give(rows, as_json, empty="no pipeline has run yet, and none is declared")
+    rows = only_declared(_unread().with_backlog(stages, taken_in, _asked(pipeline)), pipelines)
+    give(_only(rows, pipeline), as_json, empty="no pipeline has run yet, and none is declared")
 
 
 def _unread() -> Any:
@@ -298,15 +304,32 @@ def _unread() -> Any:
     return unread
 
 
-def _declarations() -> dict[str, Any]:
-    """Return what is declared, to ask its sources; nothing if a file can't be loaded, and say why."""
+def _asked(pipeline: str | None) -> dict[str, Any]:
+    """Return the declarations whose sources are to be asked: of one pipeline, or of all.
+
+    Return nothing if a file can't be loaded, and say why.
+    """
     from onlyonce.api import load as declarations
 
     try:
-        return declarations.load()
+        known = declarations.load()
     except OnlyonceError as error:
         note(f"no source is asked: {error.what}")
         return {}
+    return known if pipeline is None else {name: one for name, one in known.items() if name == pipeline}
+
+
+def _only(rows: list[Row], pipeline: str | None) -> list[Row]:
+    """Return the rows of one pipeline and its bounded runs, or of one of these; all rows if None is given.
+
+    Raise Refused for a name that neither the log nor a declaration has.
+    """
+    if pipeline is None:
+        return rows
+    found = [row for row in rows if pipeline in (row["pipeline"], str(row["pipeline"]).partition("@")[0])]
+    if not found:
+        declared(pipeline)
+    return found
 
 
 def commits(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:

@@ -70,6 +70,14 @@ def _named_files(ctx: typer.Context, files: list[Path] | None) -> list[Path] | N
     return files
 
 
+OnlyPipeline = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[PIPELINE]",
+        help="One pipeline with its bounded runs, or one of these; by default all.",
+        autocompletion=_named,
+    ),
+]
 PipelineFiles = Annotated[
     list[Path] | None,
     typer.Option(asked.FILES.flag, metavar=asked.FILES.metavar, help=asked.FILES.help, callback=_named_files),

@@ -357,6 +357,20 @@ class Evidence:
     tables: Mapping[tuple[str, str], OnlyonceError] = field(default_factory=dict)
     functions: Mapping[str, OnlyonceError] = field(default_factory=dict)
 
+    @property
+    def pipelines(self) -> frozenset[str]:
+        """Return the pipelines that a declaration or the log knows."""
+        return self.declared | {name.partition("@")[0] for name in (*self.vouched, *(q.instance for q in self.queries))}
+
+
+def of_pipeline(found: Iterable[Finding], pipeline: str | None, known: Collection[str]) -> list[Finding]:
+    """Return the findings of a pipeline with its bounded runs, and those that no pipeline of `known` can be named for.
+
+    None stands for all pipelines.
+    """
+    others = frozenset() if pipeline is None else frozenset(known) - {pipeline}
+    return [one for one in found if one.where.partition("/")[0].partition("@")[0] not in others]
+
 
 def findings(seen: Evidence, grace_seconds: float) -> list[Finding]:
     """Return all that is stuck; what must be repaired first comes first."""

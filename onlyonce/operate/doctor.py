@@ -28,7 +28,7 @@ from sqlalchemy.exc import DBAPIError
 from onlyonce import logs, settings
 from onlyonce.api import load as declarations
 from onlyonce.api import pipeline as api_pipeline
-from onlyonce.api.pipeline import Pipeline, target
+from onlyonce.api.pipeline import Pipeline, target, unknown
 from onlyonce.asked import parse
 from onlyonce.catalog.expiry import Collector
 from onlyonce.commitlog import incarnations
@@ -44,6 +44,7 @@ from onlyonce.core.diagnosis import (
     Finding,
     findings,
     half_dropped,
+    of_pipeline,
     other_version,
     shared_account,
     views_missing,
@@ -403,11 +404,12 @@ SECOND_LOOK_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Platform:
-    """What the doctor looks at."""
+    """What the doctor looks at. `only`: the pipeline whose findings were asked for; None: of all."""
 
     database: Database
     pipelines: dict[str, Pipeline]
     grace_seconds: float
+    only: str | None = None
 
 
 def main(argv: list[str]) -> Report:
@@ -423,7 +425,8 @@ def visit(argv: list[str]) -> Report:
     """Do the same when logs are configured already, as in Airflow. The view `findings` gets what is left, too."""
     asked = parse("doctor", argv)
     pipelines = declarations.load(asked.pipelines)
-    platform = Platform(Database(settings.database_url(), "onlyonce-doctor"), pipelines, asked.grace * 60)
+    only = asked.pipeline.partition("@")[0] if asked.pipeline else None
+    platform = Platform(Database(settings.database_url(), "onlyonce-doctor"), pipelines, asked.grace * 60, only)
     found = examine(platform)
     done: list[dict[str, Any]] = []
     if asked.fix and any(may_repair(finding, asked.yes) for finding in found):
@@ -436,7 +439,8 @@ def visit(argv: list[str]) -> Report:
         ]
         found = examine(platform)
     rows = [finding.row() for finding in found]
-    warnings = _keep(platform, rows)
+    # The page shows what is stuck of all pipelines: a look at one is not kept.
+    warnings = _keep(platform, rows) if only is None else []
     facts = {"found": len(found), "repaired": sum(repair["outcome"] == "done" for repair in done)}
     shown = {"findings": rows, "repairs": done}
     title = f"doctor: {len(found)} finding(s)" if found else "doctor: nothing is stuck"
@@ -474,7 +478,10 @@ def _look(platform: Platform) -> list[Finding]:
     if lacking:
         return [views_missing(lacking), *machine]
     half = [half_dropped(*drop) for drop in drops]
-    return [*machine, *half, *findings(gather(platform, {drop[0] for drop in drops}), platform.grace_seconds)]
+    seen = gather(platform, {drop[0] for drop in drops})
+    if platform.only is not None and platform.only not in seen.pipelines:
+        raise unknown("pipeline", platform.only, sorted(seen.pipelines))
+    return [*machine, *of_pipeline([*half, *findings(seen, platform.grace_seconds)], platform.only, seen.pipelines)]
 
 
 def gather(platform: Platform, dropped: Collection[str]) -> Evidence:
@@ -494,7 +501,8 @@ def gather(platform: Platform, dropped: Collection[str]) -> Evidence:
         waits = replace(health.waits(), away=away)
         taken_in = Views(health.scope).rows("taken_in")
         changed = dict(_changed(health.scope, pipelines, queries))
-    answers = ask(pipelines.values(), taken_in)
+    # A source of another pipeline is not asked: its answer would be left out.
+    answers = ask([one for one in pipelines.values() if platform.only in (None, one.name)], taken_in)
     waits = replace(waits, unread=unread.waiting(answers, settings.alert_lag_minutes() * 60))
     refused_tables, refused_functions = _refused(pipelines)
     return Evidence(

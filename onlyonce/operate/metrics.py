@@ -103,6 +103,14 @@ METRICS = [
         "onlyonce.batches.waiting", "gauge", "", "stages", _one("batches_waiting"), "Batches that wait for this stage"
     ),
     Metric("onlyonce.records.waiting", "gauge", "", "stages", _one("records_waiting"), "The records in them"),
+    Metric(
+        "onlyonce.catch_up",
+        "gauge",
+        "s",
+        "stages",
+        _one("catch_up"),
+        "How long they take at the rate of the output's last batches",
+    ),
     Metric("onlyonce.batches.begun", "gauge", "", "stages", _one("batches_begun"), "Batches begun and not committed"),
     Metric(
         "onlyonce.backlog.size",
@@ -114,6 +122,14 @@ METRICS = [
     ),
     Metric("onlyonce.backlog.records", "gauge", "", "backlog", _one("backlog_records"), "The records in them"),
     Metric("onlyonce.backlog.age", "gauge", "s", "backlog", _one("age"), "The age of the oldest of them"),
+    Metric(
+        "onlyonce.backlog.catch_up",
+        "gauge",
+        "s",
+        "backlog",
+        _one("catch_up"),
+        "How long they take at the rate of the last batches",
+    ),
     Metric(
         "onlyonce.backlog.answered",
         "gauge",

@@ -3,7 +3,7 @@
 SELECT l.instance AS pipeline, l.query AS stage, l.state, l.epoch, l.last_batch,
        extract(epoch FROM l.last_committed_at)::float AS last_commit, extract(epoch FROM g.max_event_time)::float AS max_event_time,
        extract(epoch FROM g.freshness)::float AS freshness, extract(epoch FROM g.system_lag)::float AS system_lag,
-       g.batches_waiting, g.records_waiting, g.batches_begun,
+       g.batches_waiting, g.records_waiting, g.batches_begun, extract(epoch FROM g.catch_up)::float AS catch_up,
        extract(epoch FROM g.max_event_time - d.watermark_delay)::float AS watermark
 FROM onlyonce.incarnations l LEFT JOIN onlyonce.lag g USING (incarnation)
 LEFT JOIN LATERAL (
@@ -48,7 +48,7 @@ FROM onlyonce.record_ids GROUP BY 1 ORDER BY 1
 -- backlog --
 -- What each source said that no batch has read; null once the answer is too old.
 SELECT pipeline, stage, backlog_bytes, backlog_records, extract(epoch FROM oldest_unread_age)::float AS age,
-       CASE WHEN is_current THEN answered::int END AS answered
+       extract(epoch FROM catch_up)::float AS catch_up, CASE WHEN is_current THEN answered::int END AS answered
 FROM onlyonce.backlog ORDER BY pipeline, stage
 
 -- alerts --

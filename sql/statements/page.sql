@@ -47,7 +47,9 @@ ORDER BY l.instance, c.incarnation, c.batch
 -- lag --
 -- How far each stage is behind.
 SELECT g.instance, g.stage, g.incarnation, extract(epoch FROM g.system_lag)::float AS system_lag, g.slowest, g.batches_waiting, g.records_waiting,
-       g.last_batch, g.last_committed_at, g.max_event_time, g.idle, g.holds_watermark, b.backlog_bytes, b.backlog_records, b.oldest_unread_at,
+       g.last_batch, g.last_committed_at, g.max_event_time, g.idle, g.holds_watermark, b.backlog_bytes,
+       CASE WHEN starts_with(g.stage, 'receive') THEN b.backlog_records ELSE g.records_waiting END AS backlog_records, b.oldest_unread_at,
+       extract(epoch FROM coalesce(g.catch_up, b.catch_up))::float AS catch_up,
        b.is_current AND NOT b.answered AS no_answer, b.asked_at
 FROM onlyonce.lag g LEFT JOIN onlyonce.backlog b ON (b.pipeline, b.stage) = (g.instance, g.stage)
 WHERE CAST(:instance AS text) IS NULL OR g.instance = :instance

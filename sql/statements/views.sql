@@ -159,7 +159,8 @@ SELECT g.instance AS pipeline, g.stage, round(extract(epoch FROM g.system_lag)::
        (SELECT r.state FROM onlyonce.long_runs r WHERE r.instance = g.instance) AS long_run,
        CAST(NULL AS bigint) AS backlog_bytes, CASE WHEN NOT starts_with(g.stage, 'receive') THEN g.records_waiting END AS backlog_records,
        CASE WHEN NOT starts_with(g.stage, 'receive') AND g.system_lag > interval '0' THEN clock_timestamp() - g.system_lag END AS oldest_unread_at,
-       round(extract(epoch FROM g.freshness + d.watermark_delay)::numeric, 1) AS watermark_lag_seconds
+       round(extract(epoch FROM g.freshness + d.watermark_delay)::numeric, 1) AS watermark_lag_seconds,
+       round(extract(epoch FROM g.catch_up)::numeric, 1) AS catch_up_seconds
 FROM onlyonce.lag g
 LEFT JOIN LATERAL (
     SELECT (x.parts->'outputs'->g.stage->>'watermark_delay')::interval AS watermark_delay FROM onlyonce.declarations x

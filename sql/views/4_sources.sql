@@ -100,16 +100,16 @@ aged AS (
     SELECT pipeline, instance, query, incarnation, begun, last_batch, last_committed_at, max_event_time,
            CASE WHEN query = 'receive' THEN begun_since ELSE waiting_since END AS oldest,
            CASE WHEN query = 'receive' THEN begun ELSE waiting END AS batches_waiting,
-           CASE WHEN query = 'receive' THEN begun_lines ELSE waiting_records END AS records_waiting
+           CASE WHEN query = 'receive' THEN begun_lines ELSE waiting_records END AS records_waiting, read_upto
     FROM known
     UNION ALL
     SELECT p.pipeline, o.instance, o.output || '/deliver', o.instance || '/' || o.output || '/deliver', 0, NULL, NULL, NULL,
-           min(o.committed_at), NULL, count(*)
+           min(o.committed_at), NULL, count(*), NULL
     FROM onlyonce_private.outbox o JOIN onlyonce_private.pipelines p USING (instance)
     WHERE o.state IN ('waiting', 'sending') AND o.instance = p.pipeline GROUP BY p.pipeline, o.instance, o.output
     UNION ALL
     SELECT s.pipeline, s.instance, 'receive/' || s.source, s.instance || '/receive/' || s.source, coalesce(begun.batches, 0), NULL,
-           NULL, s.max_event_time, begun.since, coalesce(begun.batches, 0), begun.lines
+           NULL, s.max_event_time, begun.since, coalesce(begun.batches, 0), begun.lines, NULL
     FROM onlyonce.sources s
     LEFT JOIN LATERAL (
         SELECT count(*) AS batches, min(b.ingestion_time) AS since, sum((b.source_to->>'lines')::bigint) AS lines
@@ -118,8 +118,23 @@ aged AS (
 SELECT aged.pipeline, aged.instance, query AS stage, incarnation, coalesce(late.system_lag, interval '0') AS system_lag,
        late.system_lag > interval '0' AND late.system_lag = max(late.system_lag) OVER (PARTITION BY aged.instance) AS slowest,
        batches_waiting, coalesce(records_waiting, 0)::bigint AS records_waiting,
-       begun AS batches_begun, last_batch, last_committed_at, aged.max_event_time, clock_timestamp() - aged.max_event_time AS freshness, s.idle, s.holds_watermark
+       begun AS batches_begun, last_batch, last_committed_at, aged.max_event_time, clock_timestamp() - aged.max_event_time AS freshness, s.idle, s.holds_watermark,
+       CASE WHEN last_batch IS NULL OR query = 'receive' THEN NULL
+            WHEN coalesce(records_waiting, 0) = 0 THEN interval '0'
+            ELSE records_waiting / nullif(read.records, 0) * rate.seconds * interval '1 second' END AS catch_up
 FROM aged CROSS JOIN LATERAL (SELECT greatest(clock_timestamp() - oldest, interval '0') AS system_lag) late
+CROSS JOIN LATERAL (
+    SELECT min(x.read_after) AS read_after, sum(x.seconds) AS seconds
+    FROM (SELECT extract(epoch FROM b.committed_at - b.begun_at)::float AS seconds,
+                 coalesce((b.source_from->>'reservoirVersion')::bigint
+                     - CASE WHEN coalesce((b.source_from->>'index')::bigint, 0) < 0 THEN 1 ELSE 0 END, -1) AS read_after
+          FROM onlyonce_private.batches b
+          WHERE aged.query <> 'receive' AND b.incarnation = aged.incarnation AND b.state = 'committed' ORDER BY b.batch_id DESC LIMIT 20) x) rate
+-- An output counts a record once for each of its windows, so its records are counted where receive has kept them.
+CROSS JOIN LATERAL (
+    SELECT sum(b.kept)::float AS records FROM onlyonce_private.incarnations l JOIN onlyonce_private.batches b USING (incarnation)
+    WHERE rate.seconds > 0 AND records_waiting > 0 AND l.instance = aged.instance AND l.query = 'receive' AND b.state = 'committed'
+      AND b.delta_version > rate.read_after AND b.delta_version <= aged.read_upto) read
 LEFT JOIN onlyonce.sources s ON s.instance = aged.instance AND 'receive/' || s.source = aged.query;
 COMMENT ON VIEW onlyonce.lag IS 'How far each stage of each pipeline is behind, by the log: one row for receive, for each of several sources, for each output that has run, and for each delivery with rows to send. It tells the slow stage.';
 COMMENT ON COLUMN onlyonce.lag.pipeline IS 'the declared pipeline';
@@ -137,6 +152,7 @@ COMMENT ON COLUMN onlyonce.lag.max_event_time IS 'the largest event time of what
 COMMENT ON COLUMN onlyonce.lag.freshness IS 'the age of that event time';
 COMMENT ON COLUMN onlyonce.lag.idle IS 'one of several sources: whether nothing has come for its idle_after, so that it holds nothing back';
 COMMENT ON COLUMN onlyonce.lag.holds_watermark IS 'one of several sources: whether the watermark waits for it';
+COMMENT ON COLUMN onlyonce.lag.catch_up IS 'an output: how long the records that wait take at the rate of its last 20 batches; NULL: it has read no record yet. Of a source see the view backlog';
 
 CREATE OR REPLACE VIEW onlyonce.subscriptions AS
 SELECT s.pipeline, s.subscription, s.registered_at, coalesce(sum(cardinality(u.message_ids)), 0)::bigint AS unacknowledged,

@@ -81,6 +81,15 @@ def test_the_lag_of_each_stage_is_shown(log: Log, shop: Shop, client: TestClient
         assert text.removesuffix(" behind") in {age(seen[stage] - past) for past in range(120)}
 
 
+def test_time_to_catch_up_is_shown(log: Log, shop: Shop, client: TestClient) -> None:
+    """Of the output by its own rate; of receive once its source was asked."""
+    shown = dict(re.findall(r'data-catch-up="(\w+)">([^<]*)<', get(client, "/pipelines/shop")))
+    [(seconds,)] = log.rows("SELECT extract(epoch FROM catch_up)::float FROM onlyonce.lag WHERE stage = 'per_shop'")
+
+    assert seconds is not None
+    assert shown == {"receive": "–", "per_shop": age(seconds)}
+
+
 def test_the_charts_show_the_last_batches_one_bar_each(log: Log, shop: Shop, client: TestClient) -> None:
     """Kept, duplicates and late rows by batch, with the count in the title of the bar."""
     html = unescape(get(client, "/"))

@@ -14,6 +14,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from typer.testing import CliRunner
 
 from onlyonce.cli import app
+from onlyonce.commitlog.health import Views
 from onlyonce.core.errors import Refused
 from onlyonce.database.connect import Database
 from onlyonce.operate import metrics
@@ -87,6 +88,27 @@ def test_each_figure_is_that_of_the_views(worked: Shop) -> None:
     assert found["onlyonce.lookups.false_positives"] == {("shop",): 2}
     assert found["onlyonce.catalog.ids"] == {("shop",): 3}
     assert found["onlyonce.catalog.size"]["shop",] == 48 + found["onlyonce.catalog.filters.size"]["shop",]
+
+
+def test_time_to_catch_up_of_an_output(shop: Shop) -> None:
+    """Its records that wait, at the rate of its last batches; null for an output that has read none.
+
+    A record may be in several windows: it counts once.
+    """
+    shop.receive(("a", at(0)))
+    shop.output(opens=(at(0), at(1)))
+    shop.receive(("b", at(1)), ("c", at(90)))
+    shop.output(opens=(at(0), at(1), at(90)))
+    shop.log.rows(
+        "UPDATE onlyonce_private.batches SET begun_at = committed_at - interval '3 s' WHERE incarnation = 'shop/per_shop/1'"
+    )
+    nothing_waits = collected(Figures(reader(shop.log)))["onlyonce.catch_up"]
+    shop.receive(("d", at(91)), ("e", at(92)))
+    rows = {row["stage"]: row["catch_up_seconds"] for row in Views(reader(shop.log)).rows("lag")}
+
+    assert nothing_waits == {("shop", "per_shop"): 0}
+    assert collected(Figures(reader(shop.log)))["onlyonce.catch_up"] == {("shop", "per_shop"): 4}
+    assert rows == {"receive": None, "per_shop": 4, "balance": None}
 
 
 def test_a_log_that_is_away_is_told_and_breaks_nothing() -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import threading
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import structlog
 
 from onlyonce.cli import operate
 from onlyonce.core import backlog as model
+from onlyonce.core.errors import Refused
 from onlyonce.database.connect import Database
 from onlyonce.database.migrate import migrate
 from onlyonce.operate import alerts, ask_sources, doctor, metrics
@@ -158,3 +160,51 @@ def test_failed_request_replaces_the_numbers(stored: Platform, monkeypatch: pyte
 
     assert report.facts["without an answer"] == 1
     assert now == {"bytes": None, "metrics": {"onlyonce_backlog_answered"}, "alerts": ["source away"]}
+
+
+TWO = """
+from dataclasses import replace
+from tests.support.shop import SHOP
+
+PIPELINES = (SHOP, replace(SHOP, name="stall", outputs=(SHOP.output("per_shop"),)))
+"""
+
+
+@pytest.fixture
+def two_pipelines(five_files: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Platform:
+    """Another pipeline beside the shop, whose inbox has a file of its own; the asker of its process is new."""
+    file = tmp_path / "two.py"
+    file.write_text(TWO)
+    five_files.give(monkeypatch, ONLYONCE_PIPELINES=str(file))
+    five_files.put("stall", "0.jsonl", ["x" * 29])
+    os.utime(five_files.home / "inbox" / "stall" / "0.jsonl", (NOON.timestamp(),) * 2)
+    return five_files
+
+
+def test_commands_take_one_pipeline(
+    two_pipelines: Platform, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They ask its source alone; a look of the doctor at one pipeline is not kept for the page."""
+    monkeypatch.setattr(doctor, "SECOND_LOOK_SECONDS", 0.0)
+    operate.lag("stall", as_json=True)
+    lag = json.loads(capsys.readouterr().out)
+    operate.status("stall", as_json=True)
+    status = json.loads(capsys.readouterr().out)
+    found = doctor.main(["stall", "--grace=0"]).tables["findings"]
+    kept = len(two_pipelines.sql("SELECT 1 AS one FROM onlyonce.findings"))
+    every = doctor.main(["--grace=0"]).tables["findings"]
+    structlog.reset_defaults()
+
+    assert [(row["pipeline"], row["backlog_bytes"]) for row in lag] == [("stall", 30)]
+    assert [(row["pipeline"], row["backlog_bytes"]) for row in status] == [("stall", 30)]
+    assert [one["where"] for one in found] == ["stall/receive"]
+    assert kept == 0
+    assert [one["where"] for one in every] == ["shop/receive", "stall/receive"]
+
+
+@pytest.mark.parametrize("command", ["lag", "status", "doctor"])
+def test_unknown_pipeline_is_refused(five_files: Platform, command: str) -> None:
+    """With a guess."""
+    with pytest.raises(Refused, match="shopp"):
+        doctor.main(["shopp"]) if command == "doctor" else getattr(operate, command)("shopp")
+    structlog.reset_defaults()
