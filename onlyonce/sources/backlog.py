@@ -42,6 +42,8 @@ from onlyonce.sources.discovery import Inbox, Registered
 from onlyonce.tables import opening
 
 PATIENCE_SECONDS = 2.0
+OF_A_CLIENT = 0.75
+"""The part of it after which a client of a broker gives up, so that its reason is the answer."""
 KEPT_SECONDS = 15.0
 NO_COUNT = "Pub/Sub says only to Google's monitoring how many messages wait (num_undelivered_messages)"
 NO_METHOD = "the reader has no method backlog(read): bytes and the age of the oldest record are not known"
@@ -137,7 +139,7 @@ def _of_source(view: Pipeline, taken_in: int | None) -> int | None:
 def unread(view: Pipeline, taken_in: int | None, readings: manifest.Readings) -> Backlog:
     """Return what one source has and no committed batch has read. Raise what its store or server raises."""
     if isinstance(view.source, Kafka):
-        return backlog_topic.unread(view, taken_in, readings, PATIENCE_SECONDS)
+        return backlog_topic.unread(view, taken_in, readings, PATIENCE_SECONDS * OF_A_CLIENT)
     inbox = source_files.inbox_of(view, view.name, None)
     there, registered = Registered({}, {}), Backlog()
     if opening.any_in(inbox.table):

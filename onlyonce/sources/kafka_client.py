@@ -171,11 +171,22 @@ def asking(source: Kafka, patience: float) -> Iterator[Asked]:
             hint="pip install 'onlyonce-pipelines[kafka]'",
         ) from error
     options = librdkafka_options(source)
+    # A login that a broker refuses is tried again until the time is over. Only this list has the broker's reason.
+    refusals: list[Any] = []
+    admin: Any = AdminClient({**options, "error_cb": refusals.append}, logger=QUIET)
     try:
-        yield Asked(source, AdminClient(options, logger=QUIET), options, patience)
-    except KafkaException as error:
+        yield Asked(source, admin, options, patience)
+    except (KafkaException, TimeoutError) as error:
+        admin.poll(0)
+        named = error.args[0].name() if isinstance(error, KafkaException) else None
+        reason = _reason(refusals) or named
         raise Retryable(
-            f"Kafka at {source.servers} does not answer: {error.args[0].name()}", data="nothing was read"
+            f"Kafka at {source.servers} does not answer{f': {reason}' if reason else ''}", data="nothing was read"
         ) from error
-    except TimeoutError as error:
-        raise Retryable(f"Kafka at {source.servers} does not answer", data="nothing was read") from error
+
+
+def _reason(refusals: Iterable[Any]) -> str | None:
+    """Return the first reason why no broker was reached, in the words of a broker or of the network."""
+    from confluent_kafka.cimpl import KafkaError
+
+    return next((str(one.str()) for one in refusals if one.code() != KafkaError._ALL_BROKERS_DOWN), None)

@@ -208,3 +208,48 @@ def test_unknown_pipeline_is_refused(five_files: Platform, command: str) -> None
     with pytest.raises(Refused, match="shopp"):
         doctor.main(["shopp"]) if command == "doctor" else getattr(operate, command)("shopp")
     structlog.reset_defaults()
+
+
+@pytest.fixture
+def two_sources(five_files: Platform, monkeypatch: pytest.MonkeyPatch) -> Platform:
+    """A pipeline of two sources that has never run: two files of the web, one of the till."""
+    five_files.give(monkeypatch, ONLYONCE_PIPELINES="tests/support/two_sources.py")
+    for name, changed_at in (("web/0.jsonl", NOON), ("web/1.jsonl", NOON), ("till/0.csv", NOON - timedelta(hours=1))):
+        folder, file = name.split("/")
+        path = five_files.put(f"shop/{folder}", file, ["x" * 29])
+        os.utime(path, (changed_at.timestamp(),) * 2)
+    return five_files
+
+
+def test_each_of_several_sources_has_a_row(two_sources: Platform, capsys: pytest.CaptureFixture[str]) -> None:
+    """And the pipeline has their sum, with the age of the oldest. The view and the doctor have a row for each."""
+    operate.lag("shop", as_json=True)
+    rows = {row["stage"]: row for row in json.loads(capsys.readouterr().out)}
+    ask_sources.main([])
+    stored = two_sources.sql("SELECT stage, backlog_bytes FROM onlyonce.backlog ORDER BY stage").values.tolist()
+
+    assert {stage: row["backlog_bytes"] for stage, row in rows.items()} == {
+        "receive": 90, "receive/web": 60, "receive/till": 30
+    }  # fmt: skip
+    assert datetime.fromisoformat(rows["receive"]["oldest_unread_at"]) == NOON - timedelta(hours=1)
+    assert stored == [["receive/till", 30], ["receive/web", 60]]
+
+
+def test_one_of_several_sources_without_answer(
+    two_sources: Platform, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own numbers and the sum are null; the other source's are not."""
+    whole = backlog.unread
+
+    def unread(view: Any, *more: Any) -> model.Backlog:
+        if view.part.name == "till":
+            raise OSError("the mount is stale")
+        return whole(view, *more)
+
+    monkeypatch.setattr(backlog, "unread", unread)
+    operate.lag("shop", as_json=True)
+    rows = {row["stage"]: row for row in json.loads(capsys.readouterr().out)}
+
+    assert {stage: (row["source_answered"], row["backlog_bytes"]) for stage, row in rows.items()} == {
+        "receive": (False, None), "receive/web": (True, 60), "receive/till": (False, None)
+    }  # fmt: skip

@@ -131,3 +131,29 @@ def test_quick_batches_share_an_answer(monkeypatch: pytest.MonkeyPatch, bounded:
         context.batch_committed.set()
 
     assert len(requests) == expected
+
+
+def test_each_of_several_sources_is_counted_from_its_own_commit(
+    new_platform: Callable[..., Platform],
+    spark: object,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A source batch has a number of its pipeline and one of its source: unread is what the source has after its own."""
+    platform = new_platform("tests/support/two_sources.py")
+    sales = [json.dumps({"id": f"w{n}", "at": "2026-01-01T10:00:00Z", "cents": 1, "place": "web"}) for n in range(4)]
+    for number in range(3):
+        platform.put("shop/web", f"{number}.jsonl", [sales[number]])
+    platform.put("shop/till", "0.csv", ["t1,2026-01-01T10:00:00Z,2"])
+    platform.run("shop")
+    after = platform.sql("SELECT stage, answered, backlog_records FROM onlyonce.backlog ORDER BY stage").values.tolist()
+    late = platform.put("shop/web", "3.jsonl", [sales[3]])
+    monkeypatch.setattr(answers, "ASKER", backlog.Asker())  # a command is a process of its own
+    operate.lag("shop", as_json=True)
+    rows = {row["stage"]: row["backlog_bytes"] for row in json.loads(capsys.readouterr().out)}
+
+    assert after == [["receive/till", True, 0], ["receive/web", True, 0]]
+    size = late.stat().st_size
+    assert {stage: rows[stage] for stage in ("receive", "receive/till", "receive/web")} == {
+        "receive": size, "receive/till": 0, "receive/web": size
+    }  # fmt: skip
