@@ -22,7 +22,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
-from onlyonce.airflow.page import find, read
+from onlyonce.airflow.page import find, read, unread
 from onlyonce.airflow.page.read import Ask, log
 from onlyonce.catalog.filters import FALSE_POSITIVES
 from onlyonce.core.errors import OnlyonceError, Refused, visible
@@ -326,7 +326,7 @@ _templates.globals.update(
     span=span, recent=RECENT, compared=COMPARED, most=REASONS, one_in=round(1 / FALSE_POSITIVES), few=FEW
 )
 _HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; "
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-src 'self'; "
     "frame-ancestors 'self'; base-uri 'none'",
     "Cache-Control": "no-store",
 }
@@ -383,6 +383,16 @@ def pipeline(request: Request, user: GetUserDep, instance: str) -> HTMLResponse:
         withheld=withheld,
         **parts,
     )
+
+
+@app.get("/pipelines/{instance}/unread")
+def unread_input(request: Request, user: GetUserDep, instance: str) -> HTMLResponse:
+    """Show what the sources of a pipeline have that no batch has read, asked now: the frame of the pipeline's page."""
+    with log(request, user) as ask:
+        stored = ask("lag", instance=instance) or _nothing(f"no pipeline {instance} has run, or none that you may see")
+    # No snapshot of the log is held while the sources are asked. A bounded run does not read the stream's input.
+    now = [] if "@" in instance else unread.ASKER.ask(instance, read.reader_url())
+    return _page(request, "unread.html", instance=instance, rows=unread.shown(stored, now))
 
 
 @app.get("/pipelines/{instance}/batches")

@@ -140,7 +140,7 @@ def log(request: Request, user: BaseUser) -> Iterator[Sight]:
     Keep the session's role, and whether it may write, in the request's state: the foot of the page states it.
     Raise Refused if there is no platform yet, Retryable if the log is unreachable or takes too long.
     """
-    url = _url()
+    url = reader_url()
     try:
         with transaction(Database(url, "onlyonce-page")) as connection:
             _begin(connection)
@@ -161,7 +161,7 @@ def log(request: Request, user: BaseUser) -> Iterator[Sight]:
         raise
 
 
-def _url() -> str:
+def reader_url() -> str:
     """Return the URL of the reader: by its variable or the platform's folder, else by a connection.
 
     The last connection is the writer's own, in a transaction that only reads.

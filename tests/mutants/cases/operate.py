@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.operators import Delete, Negate, Replace
+from tests.mutants.operators import Always, Delete, Negate, Never, Replace, ReplaceSql
 
 MUTANTS = (
     Mutant(
@@ -165,5 +165,33 @@ MUTANTS = (
         tests=(
             "tests/contract/operate/test_keep_log.py::test_old_batches_go_and_every_total_and_window_has_its_numbers",
         ),
+    ),
+    Mutant(
+        "look-at-one-pipeline-is-kept",
+        "the doctor's look at one pipeline replaces what the page shows of all",
+        "onlyonce/operate/doctor.py",
+        Always("visit", "only is None"),
+        tests=("tests/contract/operate/test_unread_input.py::test_commands_take_one_pipeline",),
+    ),
+    Mutant(
+        "catch-up-by-the-last-batch",
+        "the records of an output's last batch are divided by the time of all its last batches",
+        "sql/views/4_sources.sql",
+        ReplaceSql("", "min(x.read_after)", "max(x.read_after)"),
+        tests=("tests/contract/operate/test_metrics.py::test_time_to_catch_up_of_an_output",),
+    ),
+    Mutant(
+        "page-shows-nothing-for-stored",
+        "the page shows no stored answer if it can't ask a source",
+        "onlyonce/airflow/page/unread.py",
+        Never("_row", "stored and stored['asked_at']"),
+        tests=("tests/page/test_unread.py::test_without_an_answer_the_stored_one_is_shown[fails]",),
+    ),
+    Mutant(
+        "page-waits-without-end",
+        "the page waits for a source as long as it takes",
+        "onlyonce/airflow/page/unread.py",
+        Replace("Asker.ask", "answer.result(PATIENCE_SECONDS)", "answer.result()"),
+        tests=("tests/page/test_unread.py::test_answer_is_kept_and_asked_once_at_a_time",),
     ),
 )

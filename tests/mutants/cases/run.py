@@ -10,6 +10,7 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.operators import Always, Delete, Never, Replace
 
 IDLE_DECISION = "tests/unit/model/test_idle_decision.py"
+ANSWERS = "tests/spark/run/test_source_answers.py::"
 IDLE_RUN = "tests/spark/run/test_idle_runs.py::test_run_with_nothing_to_do_starts_no_spark"
 
 MUTANTS = (
@@ -408,5 +409,34 @@ MUTANTS = (
             "tests/spark/sources/test_unread.py::test_source_waits_for_refusals_and_not_for_what_no_run_reads[cut short]",
         ),
         spark=True,
+    ),
+    Mutant(
+        "driver-stores-no-answer",
+        "a driver does not ask its sources after a batch",
+        "onlyonce/receive/loop.py",
+        Delete("_batch", "context.batch_committed.set()"),
+        tests=(ANSWERS + "test_run_stores_the_answer_of_its_source",),
+        spark=True,
+    ),
+    Mutant(
+        "driver-asks-for-each-batch",
+        "quick batches ask the sources once each",
+        "onlyonce/run/source_answers.py",
+        Delete("_store_until", "end.wait(KEPT_SECONDS)"),
+        tests=(ANSWERS + "test_quick_batches_share_an_answer[False-2]",),
+    ),
+    Mutant(
+        "driver-forgets-its-last-batch",
+        "the batches after the last request of a run are not asked for",
+        "onlyonce/run/source_answers.py",
+        Never("_store_until", "context.batch_committed.is_set()"),
+        tests=(ANSWERS + "test_quick_batches_share_an_answer[False-2]",),
+    ),
+    Mutant(
+        "bounded-run-stores-an-answer",
+        "a bounded run stores answers of the stream's sources",
+        "onlyonce/run/source_answers.py",
+        Never("stored_after_batches", "context.bounded"),
+        tests=(ANSWERS + "test_quick_batches_share_an_answer[True-0]",),
     ),
 )

@@ -12,7 +12,9 @@ from tests.mutants.cases.paths import (
     VALUES,
 )
 from tests.mutants.mutant import Mutant
-from tests.mutants.operators import Always, Delete, Never, Replace
+from tests.mutants.operators import Always, Delete, Never, Replace, ReplaceSql
+
+UNREAD_INPUT = "tests/contract/operate/test_unread_input.py::"
 
 MUTANTS = (
     Mutant(
@@ -726,5 +728,77 @@ MUTANTS = (
             "tests/spark/receive/test_plain_records.py::test_messages_that_differ_in_their_headers_alone_have_an_order",
         ),
         spark=True,
+    ),
+    Mutant(
+        "unread-failure-is-nothing",
+        "a source that did not answer has nothing unread",
+        "onlyonce/core/backlog.py",
+        Replace("no_answer", "Backlog(None, None, None, why=why, failed=True)", "Backlog(0, 0, None, why=why)"),
+        tests=(
+            UNREAD_INPUT + "test_source_without_answer_is_no_zero",
+            "tests/contract/sources/test_unread_brokers.py::test_sum_with_a_failed_answer_is_not_known",
+        ),
+    ),
+    Mutant(
+        "unread-sum-of-what-is-known",
+        "the unread input of several sources is the sum of those that answered",
+        "onlyonce/core/backlog.py",
+        Never("_sum", "None in found"),
+        tests=("tests/contract/sources/test_unread_brokers.py::test_sum_with_a_failed_answer_is_not_known",),
+    ),
+    Mutant(
+        "unread-asked-without-end",
+        "a source is waited for as long as it takes",
+        "onlyonce/sources/backlog.py",
+        Replace("_waited_for", "max(0.0, request.began + PATIENCE_SECONDS - time.monotonic())", "90"),
+        tests=(UNREAD_INPUT + "test_source_without_answer_is_no_zero",),
+    ),
+    Mutant(
+        "unread-asked-each-time",
+        "a source is asked again however short ago its answer came",
+        "onlyonce/sources/backlog.py",
+        Replace("_Request.is_kept", "time.monotonic() - self.began < KEPT_SECONDS", "False"),
+        tests=(UNREAD_INPUT + "test_answer_is_kept_for_seconds",),
+    ),
+    Mutant(
+        "unread-from-the-end-of-the-manifest",
+        "what a run has listed and not committed is not unread",
+        "onlyonce/sources/backlog.py",
+        Replace("unread", "_registered(inbox, taken_in)", "Backlog()"),
+        tests=("tests/spark/sources/test_unread.py::test_unread_input[files]",),
+        spark=True,
+    ),
+    Mutant(
+        "unread-by-the-pipelines-number",
+        "a source of several is counted from its pipeline's batch number, not from its own",
+        "onlyonce/sources/backlog.py",
+        Always("_of_source", "view.part is None or taken_in is None"),
+        tests=("tests/spark/run/test_source_answers.py::test_each_of_several_sources_is_counted_from_its_own_commit",),
+        spark=True,
+    ),
+    Mutant(
+        "unread-broker-is-silent",
+        "a broker's reason for a refused login is not in the answer",
+        "onlyonce/sources/kafka_client.py",
+        Replace("asking", "_reason(refusals) or named", "named"),
+        tests=("tests/contract/sources/test_unread_brokers.py::test_refused_login_is_a_failed_answer[password]",),
+    ),
+    Mutant(
+        "unread-old-number-stays",
+        "an answer that is older than three intervals is shown as current",
+        "sql/views/4_sources.sql",
+        ReplaceSql("", "a.asked_at >= clock_timestamp() - 3 * a.asked_every", "true"),
+        tests=(UNREAD_INPUT + "test_stored_answer_reaches_views_metrics_and_alerts",),
+    ),
+    Mutant(
+        "unread-failure-is-not-stored",
+        "a failed request leaves the numbers of before",
+        "onlyonce/sources/answers.py",
+        Replace(
+            "ask_and_store",
+            "[one.stored() for one in answers]",
+            "[one.stored() for one in answers if not one.backlog.failed]",
+        ),
+        tests=(UNREAD_INPUT + "test_failed_request_replaces_the_numbers",),
     ),
 )
