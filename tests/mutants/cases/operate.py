@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.operators import Always, Delete, Negate, Never, Replace, ReplaceSql
+from tests.mutants.operators import Always, Delete, Negate, Never, Replace
 
 MUTANTS = (
     Mutant(
@@ -172,13 +172,6 @@ MUTANTS = (
         "onlyonce/operate/doctor.py",
         Always("visit", "only is None"),
         tests=("tests/contract/operate/test_unread_input.py::test_commands_take_one_pipeline",),
-    ),
-    Mutant(
-        "catch-up-by-the-last-batch",
-        "the records of an output's last batch are divided by the time of all its last batches",
-        "sql/views/4_sources.sql",
-        ReplaceSql("", "min(x.read_after)", "max(x.read_after)"),
-        tests=("tests/contract/operate/test_metrics.py::test_time_to_catch_up_of_an_output",),
     ),
     Mutant(
         "page-shows-nothing-for-stored",

@@ -12,7 +12,7 @@ from tests.mutants.cases.paths import (
     VALUES,
 )
 from tests.mutants.mutant import Mutant
-from tests.mutants.operators import Always, Delete, Never, Replace, ReplaceSql
+from tests.mutants.operators import Always, Delete, Never, Replace
 
 UNREAD_INPUT = "tests/contract/operate/test_unread_input.py::"
 
@@ -781,14 +781,9 @@ MUTANTS = (
         "a broker's reason for a refused login is not in the answer",
         "onlyonce/sources/kafka_client.py",
         Replace("asking", "_reason(refusals) or named", "named"),
-        tests=("tests/contract/sources/test_unread_brokers.py::test_refused_login_is_a_failed_answer[password]",),
-    ),
-    Mutant(
-        "unread-old-number-stays",
-        "an answer that is older than three intervals is shown as current",
-        "sql/views/4_sources.sql",
-        ReplaceSql("", "a.asked_at >= clock_timestamp() - 3 * a.asked_every", "true"),
-        tests=(UNREAD_INPUT + "test_stored_answer_reaches_views_metrics_and_alerts",),
+        tests=(
+            "tests/contract/sources/test_unread_brokers.py::test_refused_login_is_a_failed_answer[password-Authentication failed]",
+        ),
     ),
     Mutant(
         "unread-failure-is-not-stored",
