@@ -16,6 +16,7 @@ from onlyonce.receive import loop
 from onlyonce.run import source_answers
 from onlyonce.sources import answers, backlog
 from tests.support import shop_oracle
+from tests.support.ended_runs import ended_at
 from tests.support.long_run import QUICK, committed, meanwhile, until
 from tests.support.platform import JOB_TIMEOUT, Platform
 
@@ -148,6 +149,7 @@ def test_each_of_several_sources_is_counted_from_its_own_commit(
     platform.run("shop")
     after = platform.sql("SELECT stage, answered, backlog_records FROM onlyonce.backlog ORDER BY stage").values.tolist()
     late = platform.put("shop/web", "3.jsonl", [sales[3]])
+    assert ended_at(platform, monkeypatch, "receive-registered")  # it is listed, and not committed
     monkeypatch.setattr(answers, "ASKER", backlog.Asker())  # a command is a process of its own
     operate.lag("shop", as_json=True)
     rows = {row["stage"]: row["backlog_bytes"] for row in json.loads(capsys.readouterr().out)}
