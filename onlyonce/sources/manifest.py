@@ -97,7 +97,7 @@ class Vouched:
 
 
 def vouched(table: Location, batch_no: int | None) -> Vouched:
-    """Return how far a manifest reaches, of which the batches up to `batch_no` were read; None: none was read."""
+    """Return how far a manifest reaches. Its batches up to `batch_no` were read; None: no batch was."""
     there = last_batch(table) if batch_no is not None and tables_commit.exists(table) else None
     return Vouched(table, "batch", *(-1 if number is None else number for number in (batch_no, there)))
 
