@@ -399,7 +399,11 @@ class Output:
                 hint="give the sink write='upsert' and keys",
             )
         if self.is_early and isinstance(self.window, Session):
-            raise Refused(f"output {self.name}: early panes of sessions can't be upserted: a merge changes their start")
+            raise Refused(
+                f"output {self.name}: early panes of sessions can't be upserted: a merge changes their start",
+                data="nothing was written; rows of a pane would stay under keys of a session that no longer exists",
+                hint="leave panes out; docs/how-to/panes.md has the reason",
+            )
         if self.window is None and self.watermark_delay:
             raise Refused(
                 f"output {self.name}: watermark_delay without a window", hint="without a window nothing is late"

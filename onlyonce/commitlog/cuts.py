@@ -153,12 +153,12 @@ class KeepEvents(Transactions):
         if root.window is None:
             return None
         closed = Backfills(self.connection).reach(instance, root.name).closed_until(root)
-        late = [span.start for span in Backfills(self.connection).begun_of_late(instance, root.name)]
+        late: list[int] = []  # while a backfill is begun, nothing is removed (`under_way`)
         if root.late_trigger:
             kept = Removals(self.connection).kept_from(instance)
             first = 0 if kept is None else retention.first_moment(kept, root.window)
             windows = Backfills(self.connection).late_windows(instance, root.name, root.late_trigger)
-            late += [start for start, _ in windows if start >= first]
+            late = [start for start, _ in windows if start >= first]
         return retention.closed_before(root.window, closed, late)
 
 

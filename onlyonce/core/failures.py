@@ -125,7 +125,10 @@ _CLIENTS = (
     "AWS Error",
 )
 _CODE = re.compile(rf"\b({'|'.join(SHUT_OUT)})(?:Exception)?\b")
+_AWAY = re.compile(rf"\b(?:{'|'.join(AWAY)})(?:Exception)?\b")
+_DENIED = re.compile(r"\bStatus Code: (?:400|401|403)\b")
 _PLACE = re.compile(r"\bs3a?://([^/\s'`\"]+)")
+_OBJECT = re.compile(r"\bs3a?://([^/\s'`\"]+/[^\s'`\"]+?):?(?=[\s'`\"])")
 
 
 def store_refused(where: str, code: str | None) -> Refused:
@@ -163,4 +166,10 @@ def store_failure_of_text(text: str) -> OnlyonceError | None:
     where = f"s3://{place[1]}" if place else "the object store"
     if code := _CODE.search(text):
         return store_refused(where, code[1])
-    return store_away(where, text.strip().splitlines()[0]) if any(mark in text for mark in AWAY) else None
+    return store_away(where, text.strip().splitlines()[0]) if _AWAY.search(text) else None
+
+
+def denied_without_code(text: str) -> str | None:
+    """Return the URL for which a store has denied a HEAD of Hadoop's client: its answer has no body, and so no code."""
+    place = _OBJECT.search(text)
+    return f"s3://{place[1]}" if place and _CLIENTS[0] in text and _DENIED.search(text) else None

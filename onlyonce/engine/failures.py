@@ -21,8 +21,10 @@ import structlog
 from onlyonce import logs, settings, unexpected
 from onlyonce.core import errors, failures
 from onlyonce.core.errors import OnlyonceError, Retryable
+from onlyonce.core.locations import location
 from onlyonce.core.runs import Report
 from onlyonce.environment import variable
+from onlyonce.tables import stores
 
 # Translates an error of Spark into one of ours.
 
@@ -163,6 +165,8 @@ def known_failure(error: BaseException) -> errors.OnlyonceError | None:
             return kind(found[2], data=found[3] or "", hint=found[4] or "")
     if store := failures.store_failure_of_text(text):
         return store
+    if url := failures.denied_without_code(text):
+        return stores.why_denied(location(url))
     for mark, of_kind, what, hint in _KNOWN:
         if mark in text:
             return of_kind(what, data=NOTHING_HALF_DONE, hint=hint)

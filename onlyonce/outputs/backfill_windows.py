@@ -454,6 +454,9 @@ def _write_span(
 ) -> tuple[dict[str, pa.Table], list[SinkWriter]]:
     """Write each output of the chain.
 
+    Each attempt decides again what it stages, by the present declaration: it is a batch of its own, which writes all
+    outputs again and replaces whole windows. So no row of an earlier attempt stays next to its rows.
+
     Return the windows of each output, and the writers of the sinks that were written.
     """
     panes, writers = {}, []

@@ -16,6 +16,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 from pyarrow import parquet
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -79,13 +80,14 @@ def schema(pipeline: Pipeline) -> StructType:
     return StructType(session.schema_of(pipeline.schema).fields + session.schema_of(PLATFORM).fields)
 
 
-def make(spark: SparkSession, path: Location, pipeline: Pipeline) -> None:
+def make(spark: SparkSession, path: Location, pipeline: Pipeline, table: DeltaTable | None = None) -> None:
     """Create the table if there is none, or add the columns that were declared since.
 
-    Raise Refused if a type has changed.
+    `table`: the table, if the caller has just opened it. Raise Refused if a type has changed.
     """
-    commit.make(path, schema(pipeline), spark, [OO_KIND], PROPERTIES)
-    parse.fit_columns(path, schema(pipeline), f"pipeline {pipeline.name}")
+    if table is None:
+        commit.make(path, schema(pipeline), spark, [OO_KIND], PROPERTIES)
+    parse.fit_columns(path, schema(pipeline), f"pipeline {pipeline.name}", table)
 
 
 def add_control(

@@ -33,6 +33,7 @@ from onlyonce.database.connect import Database
 from onlyonce.failpoints import passing
 from onlyonce.receive import at_least_once, batch_files, events, exchange
 from onlyonce.sources import all_sources, folders
+from onlyonce.sources.manifest import Vouched
 from onlyonce.sources.source_files import NO_BATCH
 from onlyonce.tables import checkpoint, own_tables
 from onlyonce.tables import commit as tables_commit
@@ -109,28 +110,35 @@ def run_once(context: RunContext) -> None:
 def begin(context: RunContext) -> None:
     """Create or fit the table `events`, and end an open watermark marker, before anything is registered or read.
 
-    Raise InvariantBroken if the table lacks a version that the log vouches for.
+    Raise InvariantBroken if the table or a manifest of the source lacks what the log vouches for.
     """
     query = context.open_query("receive")
-    _refuse_lost(context)
+    table = context.appended().table if tables_commit.exists(context.events) else None
+    _refuse_lost(context, -1 if table is None else table.version())
     if context.blocks:
         exchange.clear_blocks(context.blocks, query.driver.epoch)
-    events.make(context.spark, context.events, context.pipeline)
+    events.make(context.spark, context.events, context.pipeline, table)
     if _marker_is_open(context, query):
         _write_marker(context, query, "silent", Frontier())  # the log has the marker's own frontier
 
 
-def _refuse_lost(context: RunContext) -> None:
-    """Raise if rows of committed batches can't be in `events`: a new table would hide that they are gone."""
-    vouched = Compactions(context.database).ended(context.instance)
-    there = tables_commit.latest(context.events)
-    if there < vouched:
-        raise InvariantBroken(
-            f"the log vouches for version {vouched} of {context.events}, but there is "
-            + (f"version {there}" if there >= 0 else "no table"),
-            data="rows of committed batches are not in `events`; nothing was read or written",
-            hint=f"{RESTORE}; without a backup see docs/how-to/start-over.md",
-        )
+def _refuse_lost(context: RunContext, version: int) -> None:
+    """Raise if `events` or a manifest lacks what committed batches have put there or read: a new table would hide it.
+
+    `version`: the present version of `events`; -1 without a table.
+    """
+    taken_in = Batches(context.database).last_taken_in(context.instance)
+    ended = Compactions(context.database).ended(context.instance)
+    tables = [Vouched(context.events, "version", ended, version), *context.source().vouched(taken_in)]
+    for table in tables:
+        if table.there < table.vouched:
+            raise InvariantBroken(
+                f"the log vouches for {table.unit} {table.vouched} of {table.at}, but there is "
+                + (f"{table.unit} {table.there}" if table.there >= 0 else f"no table, or no {table.unit} in it"),
+                data=f"committed batches have written or read what is missing in `{table.at.name}`; nothing was read "
+                "or written now",
+                hint=f"{RESTORE}; without a backup see docs/how-to/start-over.md",
+            )
 
 
 def register(context: RunContext) -> int:

@@ -51,7 +51,11 @@ def why_spark(database: Database, pipeline: Pipeline, source: Source, *, ended: 
 
 
 def note(database: Database, pipeline: Pipeline) -> None:
-    """Note in the log that a driver has started, though none of its queries has."""
+    """Note in the log that a driver has started, though none of its queries has.
+
+    No fail-point: after a kill some queries keep the time of an earlier start. An alert takes the pipeline's newest
+    time, and `doctor` reads the times of queries with a begun batch, which such a run does not have.
+    """
     for query in pipeline.queries():
         if live := Incarnations(database).live(pipeline.name, query):
             Incarnations(database).note_started(live)

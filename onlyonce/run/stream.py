@@ -330,7 +330,6 @@ def _drain(pipeline: Pipeline, instance: str, database: Database, asked: Namespa
     # Not SIGTERM: Airflow's ends a task within a minute, whatever a batch takes.
     with Interrupts(asked_to_stop.set, signal.SIGINT) as signals:
         from onlyonce.engine import session
-        from onlyonce.run import queries, source_answers
         from onlyonce.sources import all_sources
 
         refuse_beside(LongRuns(database).look(instance))  # before Spark starts
@@ -345,6 +344,8 @@ def _drain(pipeline: Pipeline, instance: str, database: Database, asked: Namespa
                 return skipped
         context = _with_spark(pipeline, instance, database, asked, refused, signals.started)
         context.between_batches = between_batches
+        from onlyonce.run import queries, source_answers  # a run with nothing to do needs none of it
+
         if context.bounded:
             queries.bounded(context)
             Incarnations(database).close_instance(instance)

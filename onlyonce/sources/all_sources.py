@@ -38,7 +38,7 @@ from onlyonce.failpoints import passing
 from onlyonce.sources import delta_log, discovery, manifest, source_files
 from onlyonce.sources.discovery import NO_BATCH, Registered
 from onlyonce.sources.lines import Lines
-from onlyonce.sources.manifest import Reading, Readings
+from onlyonce.sources.manifest import Reading, Readings, Vouched
 from onlyonce.sources.source_files import Inbox
 from onlyonce.sources.source_kafka import Bounds, topic_of
 from onlyonce.tables import commit
@@ -88,6 +88,14 @@ class Several:
     def last_batch(self) -> int | None:
         """Return the number of the last source batch; None before the first."""
         return manifest.last_batch(self.table)
+
+    def vouched(self, batch_no: int | None) -> Iterator[Vouched]:
+        """See Source. Each row of `source_batches` stands for a batch in the manifest of its source."""
+        yield manifest.vouched(self.table, batch_no)
+        last = self._last_source_batch() if commit.exists(self.table) else None
+        for name, number in (json.loads(last["known"]) if last else {}).items():
+            if name in self.sources:
+                yield from self.sources[name].vouched(number)
 
     def records_after(self, batch_no: int | None) -> int:
         """Return about how many records the later batches have."""
@@ -253,6 +261,9 @@ class Source(Protocol):
     def last_batch(self) -> int | None:
         """Return the number of the last registered batch; None before the first."""
 
+    def vouched(self, batch_no: int | None) -> Iterator[Vouched]:
+        """Yield each manifest, with the batch up to which it must reach if receive has committed up to `batch_no`."""
+
     def records_after(self, batch_no: int | None) -> int:
         """Return about how many records the later batches have. It is an estimate for people; nothing depends on it."""
 
@@ -339,6 +350,9 @@ class _Files:
             return None
         there = self._reading().look()
         return None if there.empty else there.batches - 1
+
+    def vouched(self, batch_no: int | None) -> Iterator[Vouched]:
+        yield manifest.vouched(self.inbox.table, batch_no)
 
     def records_after(self, batch_no: int | None) -> int:
         return sum(manifest.after(self.inbox.table, batch_no, ["lines"])["lines"].to_pylist())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 from operator import itemgetter
@@ -81,6 +82,24 @@ def last_batches(instance: str) -> dict[str, int]:
     tables = [table for table in attempt_files.of(instance) if opening.any_in(table)]
     found = {name(table): last_batch(table) for table in tables}
     return {manifest: number for manifest, number in found.items() if number is not None}
+
+
+@dataclass(frozen=True)
+class Vouched:
+    """One of the platform's own tables: up to which `unit` (a version, or a batch) the log vouches for it, and how far
+    it reaches now; -1 for nothing.
+    """
+
+    at: Location
+    unit: str
+    vouched: int
+    there: int
+
+
+def vouched(table: Location, batch_no: int | None) -> Vouched:
+    """Return how far a manifest reaches. Its batches up to `batch_no` were read; None: no batch was."""
+    there = last_batch(table) if batch_no is not None and tables_commit.exists(table) else None
+    return Vouched(table, "batch", *(-1 if number is None else number for number in (batch_no, there)))
 
 
 def last_batch(table: Location) -> int | None:

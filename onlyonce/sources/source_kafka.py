@@ -7,7 +7,7 @@ it was written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -35,6 +35,7 @@ from onlyonce.sources import kafka_admin, kafka_client, kafka_messages, record_i
 from onlyonce.sources import manifest as readings
 from onlyonce.sources.kafka_offsets import Known, Range, Seen, cut, lost_since, new_ranges, readable, refuse_lost
 from onlyonce.sources.lines import LINE_COLUMN, Lines
+from onlyonce.sources.manifest import Vouched
 from onlyonce.sources.values.parse import BESIDE, NOT_UTF8
 from onlyonce.tables import commit, opening
 
@@ -327,6 +328,10 @@ class Topic:
     def last_batch(self) -> int | None:
         """Return the number of the last registered batch; None before the first."""
         return readings.last_batch(self.table)
+
+    def vouched(self, batch_no: int | None) -> Iterator[Vouched]:
+        """Yield the manifest, with the batch up to which it must reach if receive has committed up to `batch_no`."""
+        yield readings.vouched(self.table, batch_no)
 
     def records_after(self, batch_no: int | None) -> int:
         """Return about how many messages the later batches have."""

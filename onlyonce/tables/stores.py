@@ -20,7 +20,7 @@ from obstore import exceptions
 from obstore.store import from_url
 
 from onlyonce.core import failures, stored_names
-from onlyonce.core.errors import Retryable
+from onlyonce.core.errors import OnlyonceError, Retryable
 from onlyonce.core.locations import Location, Url, is_s3
 from onlyonce.environment import variable
 
@@ -389,11 +389,12 @@ class Objects:
     def look(self, at: Location) -> Entry | None:
         """See the interface."""
         url = _url(at)
-        try:
-            with told(url):
-                return _entry(url, obstore.head(self.bucket(url), url.key))
-        except FileNotFoundError:
-            return None
+        with suppress(FileNotFoundError, OnlyonceError), told(url):
+            return _entry(url, obstore.head(self.bucket(url), url.key))
+        # The answer to a HEAD has no body. Only that to a GET says why access is denied, or that the bucket is missing.
+        with suppress(FileNotFoundError), told(url):
+            return _entry(url, obstore.get(self.bucket(url), url.key).meta)
+        return None
 
     def read(self, at: Location) -> bytes:
         """See the interface."""
@@ -541,6 +542,15 @@ def told(at: Url) -> Iterator[None]:
         if _code(error) in failures.SHUT_OUT or any(mark in str(error).lower() for mark in NO_CREDENTIALS):
             raise failures.store_refused(_where(at, error), _code(error)) from error
         raise failures.store_away(at.root, str(error).splitlines()[0]) from error
+
+
+def why_denied(at: Location) -> OnlyonceError:
+    """Return why a store denies an object, by the answer to a request of our own."""
+    try:
+        of(at).look(at)
+    except OnlyonceError as error:
+        return error
+    return failures.store_refused(str(at), None)
 
 
 def _where(at: Url, error: Exception) -> str:

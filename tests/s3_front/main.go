@@ -20,6 +20,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -29,11 +30,12 @@ const (
 	lines   = 10000 // that are kept
 )
 
-// What /-/fault asks for, of each so manieth request after some. Kind: slow (503 SlowDown), error (500), expired (400 ExpiredToken) and gone
+// What /-/fault asks for, of each so manieth request after some, and from the first one on that has `Since` in its method and address. Kind: slow (503 SlowDown), error (500), expired (400 ExpiredToken) and gone
 // (404 NoSuchBucket) are answered instead of the store; before (the connection ends, nothing was done), cut (it is done, and the answer ends
 // half way), deaf (the condition of a PUT is dropped).
 type fault struct {
 	Kind, Method       string
+	Since              string
 	Every, After, Seen int
 }
 
@@ -106,6 +108,10 @@ func (f *front) noted(r *http.Request) (string, time.Duration) {
 	if f.fault.Every == 0 || f.fault.Method != "" && f.fault.Method != name {
 		return "", f.delay
 	}
+	if !strings.Contains(name+" "+r.URL.RequestURI(), f.fault.Since) {
+		return "", f.delay
+	}
+	f.fault.Since = ""
 	f.fault.Seen++
 	if f.fault.Seen <= f.fault.After || (f.fault.Seen-f.fault.After)%f.fault.Every != 0 {
 		return "", f.delay
@@ -208,7 +214,7 @@ func (f *front) told(w http.ResponseWriter, r *http.Request) {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		f.fault = fault{Kind: asked.Get("kind"), Method: asked.Get("method"), Every: every, After: after}
+		f.fault = fault{Kind: asked.Get("kind"), Method: asked.Get("method"), Since: asked.Get("since"), Every: every, After: after}
 	default:
 		http.NotFound(w, r)
 	}

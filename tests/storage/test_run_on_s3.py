@@ -190,10 +190,10 @@ def test_a_store_that_is_ill_all_of_the_time_does_not_show(
 def test_a_run_whose_store_shuts_it_out_says_so_and_the_next_goes_on(
     platform: Platform, root: Location, versitygw: S3, spark_in_store: None, kind: str, says: str
 ) -> None:
-    """Once batches are under way: after so many requests that the first start has passed."""
+    """Once batches are under way: from the first batch's commit to `events` on."""
     files = shop_oracle.sales(120, 2)
     put_all(platform, files)
-    versitygw.ill(kind, every=1, after=162)
+    versitygw.ill(kind, every=1, since="shop/events/_delta_log/00000000000000000001.json")
     try:
         code, output = platform.run_whole("shop", "--close")
     finally:

@@ -74,10 +74,10 @@ class S3:
         """Each request takes that much longer."""
         self._told("delay", ms=str(milliseconds))
 
-    def ill(self, kind: str, every: int, method: str = "", after: int = 0) -> None:
+    def ill(self, kind: str, every: int, method: str = "", after: int = 0, since: str = "") -> None:
         """Each so manieth request, of a method or of all, meets a fault, once some have passed; the kinds are told in
-        `tests/s3_front`."""
-        self._told("fault", kind=kind, every=str(every), method=method, after=str(after))
+        `tests/s3_front`. `since`: from the first request on that has it in its method and address."""
+        self._told("fault", kind=kind, every=str(every), method=method, after=str(after), since=since)
 
     def made(self, objects: int) -> str:
         """From now on there is a bucket of so many objects that nobody has stored; gives the prefix that they are

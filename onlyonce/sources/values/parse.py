@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -53,13 +54,15 @@ from onlyonce.sources.values.arrow_lines import Found
 from onlyonce.tables import opening
 
 
-def fit_columns(path: Location, wanted: StructType, whose: str) -> None:
+def fit_columns(path: Location, wanted: StructType, whose: str, table: DeltaTable | None = None) -> None:
     """Add the columns that a Delta table lacks, at its end, before anything is written.
+
+    `table`: the table, if the caller has just opened it.
 
     Raise Refused for a column whose type has changed; then nothing is added. A table has one type for a column, and the
     old rows would be lost or guessed.
     """
-    there = _there(path)
+    there = _there(table or opening.table(path))
     # The types by name: whether a null may be inside a column is judged by the values (`delta_inside`).
     kinds = ({field.name: field.dataType.simpleString() for field in fields} for fields in (wanted, there.values()))
     column_types.refuse_other(whose, path, *kinds)
@@ -70,15 +73,13 @@ def fit_columns(path: Location, wanted: StructType, whose: str) -> None:
         opening.add_columns(path, StructType(missing).json())
     except DeltaError:
         # If two drivers add the columns at once, one succeeds, and the other's attempt fails.
-        if not {field.name.lower() for field in missing} <= _there(path).keys():
+        if not {field.name.lower() for field in missing} <= _there(opening.table(path)).keys():
             raise
 
 
-def _there(path: Location) -> dict[str, StructField]:
+def _there(table: DeltaTable) -> dict[str, StructField]:
     # Spark ignores case in the names of columns.
-    return {
-        field.name.lower(): field for field in StructType.fromJson(json.loads(opening.table(path).schema().to_json()))
-    }
+    return {field.name.lower(): field for field in StructType.fromJson(json.loads(table.schema().to_json()))}
 
 
 # A record's id from columns: the strings of their values by `onlyonce/core/line_values.py`, and two chained XXH64

@@ -15,8 +15,24 @@ MUTANTS = (
         "events-made-again",
         "a table `events` that was deleted is made again, though the log vouches for its rows",
         "onlyonce/receive/loop.py",
-        Delete("begin", "_refuse_lost(context)"),
+        Replace(
+            "_refuse_lost",
+            '[Vouched(context.events, "version", ended, version), *context.source().vouched(taken_in)]',
+            "[*context.source().vouched(taken_in)]",
+        ),
         tests=("tests/spark/run/test_spine.py::test_a_table_that_lacks_committed_rows_is_refused",),
+        spark=True,
+    ),
+    Mutant(
+        "manifest-made-again",
+        "a manifest that was deleted is made again, though batches of it are committed",
+        "onlyonce/receive/loop.py",
+        Replace(
+            "_refuse_lost",
+            '[Vouched(context.events, "version", ended, version), *context.source().vouched(taken_in)]',
+            '[Vouched(context.events, "version", ended, version)]',
+        ),
+        tests=("tests/spark/sources/test_several_sources.py::test_each_own_table_that_lacks_vouched_rows_is_refused",),
         spark=True,
     ),
     Mutant(

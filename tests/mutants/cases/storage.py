@@ -14,6 +14,27 @@ from tests.mutants.operators import Always, Delete, Never, Replace
 
 MUTANTS = (
     Mutant(
+        "head-denied-without-code",
+        "a denied HEAD of our own names no reason, and a missing bucket has no object",
+        "onlyonce/tables/stores.py",
+        Delete(
+            "Objects.look",
+            """
+with suppress(FileNotFoundError), told(url):
+    return _entry(url, obstore.get(self.bucket(url), url.key).meta)
+""",
+        ),
+        tests=("tests/storage/test_shut_out.py::test_denied_request_of_obstore_names_the_code[head]",),
+    ),
+    Mutant(
+        "spark-head-denied-without-code",
+        "a denied HEAD of Spark is an error that onlyonce does not know",
+        "onlyonce/engine/failures.py",
+        Replace("known_failure", "failures.denied_without_code(text)", "None"),
+        tests=("tests/storage/test_shut_out.py::test_denied_request_of_spark_names_the_code[read files]",),
+        spark=True,
+    ),
+    Mutant(
         "delta-skip-unseen",
         "after a write nobody looks whether Delta has skipped it",
         "onlyonce/tables/commit.py",

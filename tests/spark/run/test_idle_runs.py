@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,12 +15,14 @@ from onlyonce.core.errors import Retryable
 from onlyonce.core.idle import Reason
 from onlyonce.core.runs import Report
 from onlyonce.engine import session
-from onlyonce.run import idle
+from onlyonce.run import idle, stream
 from onlyonce.sources import discovery
 from tests.support import shop_oracle
-from tests.support.check_shop import check
+from tests.support.check_shop import check, check_outputs
 from tests.support.ended_runs import ended_at
+from tests.support.other_process import script_apart
 from tests.support.platform import Platform
+from tests.support.two_sources import IDLE, START, Sale
 
 pytestmark = pytest.mark.spark
 
@@ -217,3 +221,125 @@ def test_source_that_cannot_be_asked_starts_spark(
     platform.run("shop")
 
     assert starts.last() == (Reason.UNKNOWN, True)
+
+
+DAMAGED: dict[str, bytes] = {
+    "a broken line": b"{no json\n",
+    "a cut archive": gzip.compress(b"{}\n" * 999)[:-9],
+    "an empty file": b"",
+}
+
+
+def test_damaged_input_starts_spark_once(platform: Platform, starts: Starts) -> None:
+    """It waits like other input: one run notes it as invalid, and it does not start Spark again."""
+    files = shop_oracle.sales(100, 2)
+    platform.put("shop", "sales-0.jsonl", files[0])
+    platform.run("shop")
+    starts.last()
+    for number, content in enumerate(DAMAGED.values()):
+        name = f"damaged-{number}.jsonl" + (".gz" if content[:2] == b"\x1f\x8b" else "")
+        platform.put("shop", "part", []).write_bytes(content)
+        (platform.home / "inbox" / "shop" / "part").rename(platform.home / "inbox" / "shop" / name)
+        platform.run("shop")
+        assert starts.last() == (Reason.SOURCE, True), name
+        platform.run("shop")
+        assert starts.last() == (None, False), name
+    invalid = platform.sql("SELECT sum(invalid)::int AS invalid FROM onlyonce.totals WHERE query = 'receive'")
+    assert invalid["invalid"][0] == 2
+    platform.put("shop", "sales-1.jsonl", files[1])
+    platform.run("shop", "--close")
+    check_outputs(platform, shop_oracle.distinct(files).query("~late"))
+
+
+def test_idle_second_source_starts_spark_once(
+    new_platform: Callable[..., Platform], starts: Starts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It holds back the watermark until its `idle_after` is over; then one run moves the watermark without it."""
+    platform = new_platform("tests/support/two_sources.py")
+    for module in ("onlyonce.receive.loop", "onlyonce.run.idle"):
+        monkeypatch.setattr(f"{module}.datetime", _Shown)
+    put = {"web": [Sale("web", "w0", 0, 1), Sale("web", "w1", 600, 1)], "till": [Sale("till", "t0", 10, 2)]}
+    for source, sales in put.items():
+        platform.put(f"shop/{source}", "0.txt", [sale.line for sale in sales])
+    platform.run("shop")
+    starts.last()
+    platform.run("shop")
+    assert starts.last() == (None, False)
+
+    # The web is not idle: it sends meanwhile.
+    _Shown.at += IDLE / 2
+    platform.put("shop/web", "1.txt", [Sale("web", "w2", 601, 1).line])
+    platform.run("shop")
+    assert starts.last() == (Reason.SOURCE, True)
+    _Shown.at += IDLE / 2 + timedelta(seconds=1)
+    platform.run("shop")
+    assert starts.last() == (Reason.IDLE_SOURCE, True)
+    assert sorted(platform.table("shop/per_minute")["place"]) == ["till", "web"]
+    platform.run("shop")
+    assert starts.last() == (None, False)
+
+
+class _Shown(datetime):
+    """A clock that a test sets."""
+
+    at = START + timedelta(days=1)
+
+    @classmethod
+    def now(cls, tz: Any = None) -> Any:
+        return cls.at
+
+
+CHANGED = """
+from dataclasses import replace
+from datetime import timedelta
+from tests.support.quiet import PIPELINES as BEFORE
+PIPELINES = [replace(BEFORE[0], {change})]
+"""
+
+
+def test_changed_declaration_starts_spark_if_a_result_depends_on_it(
+    new_platform: Callable[..., Platform], starts: Starts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A new column changes results, and the time after which a source is idle does not.
+
+    Here the functions count as checked: Spark checks them once after each change, whatever it is.
+    """
+    platform = new_platform("tests/support/quiet.py")
+    platform.put("shop", "a.jsonl", [sale("first", OLD)])
+    platform.run("shop")
+    starts.last()
+    monkeypatch.setattr(stream, "_before_spark", lambda *_: {})
+
+    def declare(change: str) -> None:
+        declared = tmp_path / "declared.py"
+        declared.write_text(CHANGED.format(change=change))
+        platform.give(monkeypatch, ONLYONCE_PIPELINES=str(declared))
+
+    declare("idle_after=timedelta(days=9)")
+    platform.run("shop")
+    assert starts.last() == (None, False)
+
+    declare("schema=BEFORE[0].schema + ', note string'")
+    platform.run("shop")
+    assert starts.last() == (Reason.CHANGED, True)
+    platform.put("shop", "b.jsonl", [sale("second", OLD + timedelta(days=1))])
+    platform.run("shop")
+    starts.last()
+    platform.run("shop")
+    assert starts.last() == (None, False)
+
+
+LOADED = """
+import sys
+from pyspark import SparkContext
+from onlyonce.run import stream
+stream.main(["shop", "--master", "local[2]"])
+sys.exit(10 + ("onlyonce.run.queries" in sys.modules) + 2 * (SparkContext._gateway is not None))
+"""
+
+
+def test_run_with_nothing_to_do_loads_no_query(platform: Platform, spark: object) -> None:
+    """Its process starts no JVM, and does not import the module that runs Spark's queries."""
+    platform.put("shop", "sales-0.jsonl", shop_oracle.sales(100, 1)[0])
+    assert script_apart(LOADED, **platform.environment) == 13  # it has input
+    assert script_apart(LOADED, **platform.environment) == 10

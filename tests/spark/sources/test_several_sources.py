@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -14,8 +15,9 @@ from typing import Any, ClassVar
 import pandas as pd
 import pytest
 
+from onlyonce import settings
 from onlyonce.commitlog import drivers
-from onlyonce.core.errors import Refused
+from onlyonce.core.errors import InvariantBroken, Refused
 from onlyonce.database.connect import forget_connections
 from onlyonce.operate import doctor, plan
 from tests.support.broker import Broker
@@ -93,6 +95,36 @@ def test_a_source_that_is_ahead_makes_nothing_of_the_other_late(shop: Platform) 
     shop.run("shop", "--bounded")
     whole = multiset(shop.table("shop/per_minute@1"), "window_start", "place", "cents", "sales")
     assert whole == model.windows(model.in_time + model.late)
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_each_own_table_that_lacks_vouched_rows_is_refused(shop: Platform, older: bool) -> None:
+    """Each Delta table of the platform's own is deleted, or put back from before the last batch; the others stay."""
+    put(shop, 0, {"web": [[Sale("web", "w0", 0, 1)]], "till": [[Sale("till", "t0", 0, 2)]]})
+    shop.run("shop")
+    data = settings.data_dir("shop")
+    tables = {log.parent.relative_to(data) for log in data.rglob("_delta_log")}
+    assert {str(table) for table in tables} == {
+        "events", "source_batches", "sources/web/files", "sources/till/files",
+    }  # fmt: skip
+    before, now = shop.home / "before", shop.home / "now"
+    shutil.copytree(data, before)
+    put(shop, 1, {"web": [[Sale("web", "w1", 1, 1)]], "till": [[Sale("till", "t1", 1, 2)]]})
+    shop.run("shop")
+    put(shop, 2, {"web": [[Sale("web", "w2", 2, 1)]]})
+    for table in tables:
+        shutil.move(data / table, now)
+        if older:
+            shutil.copytree(before / table, data / table)
+        with pytest.raises(InvariantBroken, match="the log vouches for") as refused:
+            shop.run("shop")
+        assert str(data / table) in refused.value.what
+        assert (data / table).exists() == older
+        if older:
+            shutil.rmtree(data / table)
+        shutil.move(now, data / table)
+    shop.run("shop")
+    assert len(multiset(shop.sql("SELECT id FROM results.each"))) == 5
 
 
 def test_a_run_with_a_wrong_clock_registers_nothing(shop: Platform, monkeypatch: pytest.MonkeyPatch) -> None:

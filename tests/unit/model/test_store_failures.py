@@ -39,7 +39,13 @@ def test_who_acts_is_told_by_what_the_store_says(text: str, kind: type[Exception
 
 
 @pytest.mark.parametrize(
-    "text", ["ValueError: ExpiredToken in column state", OF_SPARK.format("NoSuchKeyException", 404, "NoSuchKey")]
+    "text",
+    [
+        "ValueError: ExpiredToken in column state",
+        OF_SPARK.format("NoSuchKeyException", 404, "NoSuchKey"),
+        # A method of Spark that is in many of its stack traces.
+        OF_SPARK.format("S3Exception", 400, "x") + "QueryExecution$.withInternalError(QueryExecution.scala:656)",
+    ],
 )
 def test_a_word_of_a_store_in_another_error_says_nothing_of_it(text: str) -> None:
     assert store_failure_of_text(text) is None

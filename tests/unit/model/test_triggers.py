@@ -87,7 +87,7 @@ WRONG: dict[str, tuple[Callable[[], object], str, str]] = {
     "a number of seconds": (lambda: AfterTime(30), "must be a timedelta", "timedelta"),  # type: ignore[arg-type]
     "no window": (lambda: output(window=None), "makes panes of windows, and it has none", "panes='early'"),
     "an append": (lambda: output(sink=Delta()), "append would add up", "write='upsert'"),
-    "sessions": (lambda: output(window=Session(MINUTE)), "sessions can't be upserted", ""),
+    "sessions": (lambda: output(window=Session(MINUTE)), "sessions can't be upserted", "leave panes out"),
     "late records without a window": (lambda: Output(name="all", transform="m:f", sink=Delta(), late=BY_COUNT), r"late=AfterRecords\(records=1000\) needs windows", "leave it out"),
     "late records by a number": (lambda: output(late=3), "late=3", "keep, backfill"),
     "late records that never come": (
