@@ -50,7 +50,7 @@ class TemplateLines(NamedTuple):
 class _Block(NamedTuple):
     """Lines as one text, where each begins, and where the last ends.
 
-    A word follows the text, so that a word can be read at each place."""
+    More bytes follow the text, so that a word of eight bytes can be read from any byte of it."""
 
     text: NDArray[np.uint8]
     bounds: Places
