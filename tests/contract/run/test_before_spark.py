@@ -90,6 +90,7 @@ def test_missing_variable_is_refused_before_spark_starts(
     file.write_text(WITH_DATABASE)
     monkeypatch.setenv("ONLYONCE_PIPELINES", str(file))
     monkeypatch.delenv("MINE_DATABASE", raising=False)
+    monkeypatch.setattr(session, "start", None)
 
     for work in (lambda: stream.main(["mine"]), lambda: checking.checked([load.load()["mine"]])):
         with pytest.raises(Refused) as refused:

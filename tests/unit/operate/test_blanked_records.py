@@ -44,9 +44,9 @@ def test_blanked_records_change_no_other(tmp_path: Path, content: bytes, chosen:
 def test_values_of_a_record_over_several_lines_are_found(delimiter: str) -> None:
     """The record is meant as a whole, and so is one whose value has a line feed; a line within another record is
     none."""
-    parts = (b'7,"a\n8,b\nc",u1', b'8,"x",u1', b'9,"a\nb",u2')
-    first, second, third = (one.replace(b",", delimiter.encode()) for one in parts)
-    content = first + b"\r\n" + second + b"\n" + third + b"\n"
+    parts = (b'7,"a\n8,b\nc",u1', b'8,"x",u1', b'9,"a\nb",u2', b'9,"7",u3')
+    first, second, third, other = (one.replace(b",", delimiter.encode()) for one in parts)
+    content = first + b"\r\n" + second + b"\n" + third + b"\n" + other + b"\n"
     for where, meant in (
         ("id = 7", [first]),
         ("id = 8", [second]),
