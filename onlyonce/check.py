@@ -43,6 +43,7 @@ from onlyonce.api.pipeline import (
 )
 from onlyonce.api.pipeline import folder as inbox_of
 from onlyonce.api.resolve import named_variables
+from onlyonce.commitlog import units
 from onlyonce.commitlog.batches import Batches, Received
 from onlyonce.commitlog.removals import Removals
 from onlyonce.core import column_types, errors, retention, stored_names, unrepeatable
@@ -414,7 +415,7 @@ def check_pipeline(pipeline: Pipeline, session: Callable[[], SparkSession] | Non
     asks_spark = shapes is None
     if shapes is None:
         if session is None:
-            return Checked(True, {}, {})
+            return Checked(True, wrong_variables(pipeline), {})
         shapes, wrong = _asked(pipeline, session())
     schemas = shapes.schemas
     outputs = [output for output in pipeline.outputs if output.name in schemas]
@@ -427,6 +428,27 @@ def check_pipeline(pipeline: Pipeline, session: Callable[[], SparkSession] | Non
         as_json = {name: schema.jsonValue() for name, schema in schemas.items()}
         keep_check(pipeline, key_of_check(pipeline), Kept(as_json, shapes.staged))
     return Checked(asks_spark, wrong, shapes.staged)
+
+
+def wrong_variables(pipeline: Pipeline) -> dict[str, BaseException]:
+    """Return the outputs whose sink or lookup names a variable without a database's URL, as in `Checked.wrong`.
+
+    It asks neither Spark nor the database.
+    """
+    wrong: dict[str, BaseException] = {}
+    for output in pipeline.outputs:
+        root, sink = pipeline.root_of(output), output.sink
+        named = [] if sink.is_external or sink.is_own else [(sink, f"output {output.name}: ", "a sink's")]
+        named += [(one.table, "", f"the lookup {one.name}'s") for one in pipeline.lookups(root).values()]
+        for declared, subject, whose in named:
+            try:
+                units.url_of(getattr(declared, "connection", None), whose)
+            except FileNotFoundError:
+                continue  # the platform was never started
+            except Refused as error:
+                what = f"{declared_at(declared) or declared_at(output)}{subject}{error.what}"
+                wrong.setdefault(root.name, Refused(what, data=error.data, hint=error.hint))
+    return wrong
 
 
 def undeliverable(pipeline: Pipeline) -> list[str]:

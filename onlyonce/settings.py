@@ -118,7 +118,7 @@ def data_dir(instance: str) -> Path:
 
 
 def tables_dir() -> Path:
-    """Return `tables_location` of such a platform. Raise Refused if it is in an object store."""
+    """Return `tables_location` of a platform whose data is on disk. Raise Refused if it is in an object store."""
     return on_disk(tables_location())
 
 

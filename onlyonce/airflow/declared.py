@@ -42,7 +42,10 @@ class Declared:
         one does not take the others with it: `dags/check_declarations.py` reports them.
         """
         if self.names:
-            return list(load.load([Path(name) for name in self.names]).values())
+            try:
+                return list(load.load([Path(name) for name in self.names]).values())
+            except Refused as error:  # Airflow would print its causes, with their tracebacks, before the three lines
+                raise error.with_traceback(None) from None
         found: dict[str, Pipeline] = {}
         for path in settings.pipeline_files():
             with suppress(Refused):

@@ -67,7 +67,12 @@ def declaration(cls: type[T]) -> type[T]:
     required = [f.name for f in fields(made) if f.init and f.default is MISSING and f.default_factory is MISSING]
     plain: Callable[..., None] = made.__init__
 
-    def checked(self: Any, **options: Any) -> None:
+    def checked(self: Any, *unnamed: Any, **options: Any) -> None:
+        if unnamed:
+            raise Refused(
+                f"{cls.__name__}: a value without the name of its option: {str(unnamed[0])[:60]!r}",
+                hint=f"write the name before it: {known[0]}=… It has: {', '.join(known)}",
+            )
         for option in options.keys() - set(known):
             close = difflib.get_close_matches(option, known, n=1)
             guess = f"did you mean {close[0]!r}? " if close else ""

@@ -279,9 +279,12 @@ def _(files: FileSink) -> Parts:
 
 @of.register
 def _(source: Files) -> Parts:
-    layout = "csv with a header" if source.header else source.format
     return _given(
-        kind="files", format=layout, inbox=source.inbox, max_files_a_batch=source.max_files_a_batch, **_record(source)
+        kind="files",
+        format=source.layout(),
+        inbox=source.inbox,
+        max_files_a_batch=source.max_files_a_batch,
+        **_record(source),
     )
 
 

@@ -63,7 +63,7 @@ def check_following(pipelines: Sequence[Pipeline]) -> None:
                     f"{declared_at(one)}pipeline {one.name} reads what it writes, by way of "
                     f"{', '.join(sorted(seen)) or 'no one else'}",
                     data="nothing was read or written",
-                    hint="each of its runs would be the reason of the next: let one of them write elsewhere",
+                    hint="each of its runs would start the next one: let one of the pipelines write elsewhere",
                 )
             behind += [] if name in seen else before.get(name, [])
             seen.add(name)
@@ -199,7 +199,11 @@ def check_loaded() -> None:
 
     This imports no Spark, since a DAG file calls it. Raise Refused as `load`, and for the first missing function.
     """
-    for pipeline in load().values():
+    try:
+        pipelines = load()
+    except Refused as error:  # Airflow would print its causes, with their tracebacks, before the three lines
+        raise error.with_traceback(None) from None
+    for pipeline in pipelines.values():
         for output in with_function(pipeline.outputs):
             for name in output.functions:
                 check_written(name, _subject(output, name), data=NOTHING_DONE, hint=IT_IS)

@@ -13,6 +13,7 @@ from onlyonce.api.messages import Kafka as Kafka
 from onlyonce.api.resolve import OWN
 from onlyonce.core import records
 from onlyonce.core.errors import Refused
+from onlyonce.core.line_values import DELIMITERS, csv_layout
 from onlyonce.core.locations import check_inbox, is_url, location
 from onlyonce.core.table_versions import CHANGE_COLUMNS, CHANGE_TYPE, COMMIT_VERSION
 
@@ -358,11 +359,12 @@ class Files:
                         that begin with a dot or an underscore are left alone. False: such a folder is skipped, and each
                         run and the doctor report it
     max_files_a_batch   how many files one batch takes at most; with their sorted names it fixes the batches
-    format              'json': an object on each line. 'csv': the declared columns in order, separated by commas; a
-                        string with a comma, quote or line feed in double quotes, a quote doubled; nothing between
-                        commas is null. 'parquet', 'avro': columns by name. A file is `invalid` as a file if the type of
-                        a column does not fit the declared one, if the record id or the event time is missing, or if the
-                        file is cut short or damaged
+    format              'json': an object on each line. 'csv': the declared columns in order, with the delimiter between
+                        them; a string with a delimiter, quote or line feed in double quotes, a quote doubled; nothing
+                        between delimiters is null. 'parquet', 'avro': columns by name. A file is `invalid` as a file if
+                        the type of a column does not fit the declared one, if the record id or the event time is
+                        missing, or if the file is cut short or damaged
+    delimiter           csv: what separates the values: ',', ';', '\\t' or '|'
     header              csv: the first line of each file has the names of the declared columns; a file with other names
                         there is `invalid` as a file
     start               'earliest': all files. 'latest', or a time with its zone: a file that existed at the first run,
@@ -382,9 +384,16 @@ class Files:
     max_record_bytes: int = records.DEFAULT
     links: bool = False
     recursive: bool = False
+    delimiter: str = ","
 
     def __post_init__(self) -> None:
         check_one_of("Files", "format", self.format, FORMATS)
+        if self.delimiter not in DELIMITERS:
+            raise Refused(f"Files: delimiter={self.delimiter!r}", hint=f"It can be: {', '.join(map(repr, DELIMITERS))}")
+        if self.delimiter != "," and self.format != "csv":
+            raise Refused(
+                f"Files: delimiter={self.delimiter!r} with format={self.format!r}", hint="only CSV has a delimiter"
+            )
         if self.header and self.format != "csv":
             raise Refused(
                 f"Files: header=True with format={self.format!r}", hint="JSON lines name their fields themselves"
@@ -400,7 +409,8 @@ class Files:
 
     def layout(self) -> str:
         """Return how a file is cut into records and columns, in words."""
-        return f"{self.format} with a header" if self.header else self.format
+        separated = "" if self.delimiter == "," else f" separated by {self.delimiter!r}"
+        return f"{self.format}{separated}{' with a header' if self.header else ''}"
 
 
 @declaration
@@ -501,6 +511,16 @@ class PubSub:
 WithInbox = Files | PubSub | Growing | Custom | DeltaSource
 """The sources whose manifest lists files, or ranges of what is no topic."""
 Source = WithInbox | Kafka
+
+
+def delimiter_of(source: Source) -> str:
+    """Return what separates the values of a source's CSV."""
+    return source.delimiter if isinstance(source, Files) else ","
+
+
+def line_layout(source: Source) -> str:
+    """Return how a line of a source is read: 'json', 'csv', or 'csv' with a delimiter other than a comma behind it."""
+    return csv_layout(delimiter_of(source)) if source.format == "csv" else source.format
 
 
 def _check_files(source: WithInbox) -> None:

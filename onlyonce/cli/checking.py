@@ -42,6 +42,9 @@ Master = Annotated[
     str | None, typer.Option(help="Spark's master; by default local[1] for a check, ONLYONCE_MASTER else.")
 ]
 
+CHECK_SECONDS = 3.0
+"""How long a check waits for a database."""
+
 
 def add_check_commands(app: typer.Typer) -> None:
     """Register the commands `check` and `replay`."""
@@ -79,14 +82,22 @@ def check(
     give(Report(title, "check", {"pipelines": len(rows)}, tables, warnings), as_json)
 
 
+@contextmanager
+def few_seconds() -> Iterator[None]:
+    """Wait a few seconds for a database: a person waits for a check, and a run waits longer."""
+    with settings.within({"ONLYONCE_DATABASE_PATIENCE": str(min(CHECK_SECONDS, settings.database_patience()))}):
+        yield
+
+
+@few_seconds()
 def checked(chosen: list[Pipeline], master: str | None = None) -> dict[str, Checked]:
     """Check pipelines. Return what was found of each, by name. Raise Refused for the first that is wrong."""
     from onlyonce import check as onlyonce_check  # imports Spark's modules and the database's driver
 
     logs.configure(job="check")
-    found = _without_spark(chosen)
-    untried = [one for one in chosen if found[one.name].asked_spark]
     with quiet("checks declarations and functions") as say:
+        found = _without_spark(chosen)
+        untried = [one for one in chosen if found[one.name].asked_spark]
 
         def session() -> Any:
             from onlyonce.engine import session as sessions
@@ -99,6 +110,7 @@ def checked(chosen: list[Pipeline], master: str | None = None) -> dict[str, Chec
     return found
 
 
+@few_seconds()
 def unchecked(chosen: list[Pipeline]) -> list[Pipeline]:
     """Check pipelines as far as that needs no Spark. Return the pipelines whose functions only Spark can check."""
     found = _without_spark(chosen)

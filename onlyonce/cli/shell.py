@@ -96,7 +96,9 @@ Limit = Annotated[int, typer.Option("--limit", min=1, help="How many rows at mos
 
 UNREADABLE: Any = typer.BadParameter.__bases__[0]
 """The error for a command that can't be read. Typer's version decides the package that has the class."""
-UNREADABLE.exit_code = Refused.exit_code
+ONLY_HELP: Any = sys.modules[UNREADABLE.__module__].NoArgsIsHelpError
+"""The error of a command without arguments, which prints its help."""
+ONLY_HELP.exit_code = Refused.exit_code
 
 
 OUTPUT_CLOSED = 141
@@ -126,10 +128,18 @@ class PlatformGroup(TyperGroup):
         return found
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Take `help`, `help COMMAND` and `version` as what people mean by them."""
+        """Take `help`, `help COMMAND`, `version` and `--json COMMAND` as what people mean by them."""
+        ctx.meta[AS_JSON] = "--json" in args
         if args[:1] == ["help"]:
             args = [*args[1:], "--help"]
-        return super().parse_args(ctx, ["--version"] if args == ["version"] else args)
+        if args[:1] == ["--json"]:
+            args = [*args[1:], "--json"]
+        try:
+            return super().parse_args(ctx, ["--version"] if args == ["version"] else args)
+        except ONLY_HELP:
+            raise
+        except UNREADABLE as error:
+            raise _ended(ctx, unreadable(ctx, error)) from error
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command. Print an error that is not the platform's in the same form, with its traceback in a file."""
@@ -137,8 +147,10 @@ class PlatformGroup(TyperGroup):
             found = super().invoke(ctx)
             sys.stdout.flush()
             return found
-        except (typer.Exit, typer.Abort, *UNREADABLE.__mro__[:2]):
+        except (typer.Exit, typer.Abort, ONLY_HELP):
             raise
+        except UNREADABLE as error:
+            raise _ended(ctx, unreadable(ctx, error)) from error
         except KeyboardInterrupt as end:
             if isinstance(end, Interrupted):
                 give(end.report, bool(ctx.meta.get(AS_JSON)))
@@ -149,20 +161,34 @@ class PlatformGroup(TyperGroup):
             if isinstance(raised, BrokenPipeError) and _nobody_reads():
                 _write_nowhere()
                 raise typer.Exit(OUTPUT_CLOSED) from raised
-            error = ended_with(raised)
-            if ctx.meta.get(AS_JSON):
-                typer.echo(console.error_as_json(error), err=True)
-            else:
-                console.show_error(error, console.console(stderr=True))
-            raise typer.Exit(error.exit_code) from error
+            raise _ended(ctx, ended_with(raised)) from raised
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command, and refuse it if the home or the database has another format."""
         found = super().resolve_command(ctx, args)
-        ctx.meta[AS_JSON] = "--json" in args
         if not (ctx.resilient_parsing or found[0] in ANY_FORMAT or {"-h", "--help"} & {*args}):
             refuse_other_format()
         return found
+
+
+def unreadable(ctx: Any, error: Any) -> Refused:
+    """Return the error for a command line that can't be read, in the platform's form."""
+    command = (error.ctx or ctx).command_path
+    what = " ".join(error.format_message().split()).removesuffix(".")
+    return Refused(
+        f"{command}: {what[:1].lower()}{what[1:]}",
+        data="nothing was read or written",
+        hint=f"`{command} --help` lists what may follow",
+    )
+
+
+def _ended(ctx: Any, error: OnlyonceError) -> typer.Exit:
+    """Print an error as lines or JSON, and return the exit with its code."""
+    if ctx.meta.get(AS_JSON):
+        typer.echo(console.error_as_json(error), err=True)
+    else:
+        console.show_error(error, console.console(stderr=True))
+    return typer.Exit(error.exit_code)
 
 
 def _plain_flags(options: list[Any]) -> list[Any]:

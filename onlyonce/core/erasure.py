@@ -137,11 +137,12 @@ class Condition:
     """Values by column, as strings: a record matches if it has all of them.
 
     `kinds` has the declared types of these columns, `aliases` the names in a line of JSON that differ from the
-    columns' names."""
+    columns' names, `delimiter` what separates the values in a line of CSV."""
 
     values: Mapping[str, str]
     kinds: Mapping[str, str]
     aliases: Mapping[str, str] = field(default_factory=dict)
+    delimiter: str = ","
 
     @property
     def columns(self) -> list[str]:
@@ -166,12 +167,14 @@ class Condition:
             if columns is None:
                 found = line_values.json_object(line)
                 return self.fits({name: found.get(self.aliases.get(name, name)) for name in self.values})
-            cells = line_values.csv_cells(line)
+            cells = line_values.csv_cells(line, self.delimiter)
             if len(cells) == len(columns):
                 return self.fits(dict(zip(columns, cells, strict=True)))
         except line_values.Invalid:
             pass
-        pairs = list(_json_pairs(line)) if columns is None else [(None, cell) for cell in _csv_parts(line)]
+        pairs = (
+            list(_json_pairs(line)) if columns is None else [(None, cell) for cell in _csv_parts(line, self.delimiter)]
+        )
         return all(
             any(
                 name in (None, self.aliases.get(wanted, wanted)) and self.is_value(wanted, given)
@@ -267,11 +270,11 @@ def unescaped(string: str) -> str:
     return whole.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _csv_parts(line: str) -> Iterator[Cell]:
-    """Yield all possible values of a line that is no CSV of the declared columns: quoted, or between two commas."""
+def _csv_parts(line: str, delimiter: str) -> Iterator[Cell]:
+    """Yield all possible values of a line that is no CSV of the declared columns: quoted, or between delimiters."""
     for quoted in re.findall(r'"((?:[^"]|"")*+)(?:"|\Z)', line):
         yield Cell(quoted.replace('""', '"'))
-    for one in line.split(","):
+    for one in line.split(delimiter):
         yield Cell(one)
         yield Cell(one.strip(' "').replace('""', '"'))
 

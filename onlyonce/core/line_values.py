@@ -32,6 +32,9 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 QUOTED, BARE = r'"[^"]*+(?:""[^"]*+)*+"', r'[^",\r\n]*+'
 """A field of CSV. Without quotes it has no quote, comma, carriage return or line feed within."""
 FIELD = re.compile(rf"({QUOTED})(,|\Z)|({BARE})(,|\Z)")
+DELIMITERS = (",", ";", "\t", "|")
+"""What may separate the values of CSV. All are read by the grammar of commas, with commas and delimiters swapped."""
+SWAPS = {one: str.maketrans(f"{one},", f",{one}") for one in DELIMITERS}
 NO_OBJECT = "the line is no JSON object of the declared types"
 PARQUET = "PAR1"
 """The first characters of a Parquet file."""
@@ -91,12 +94,12 @@ def json_reader(columns: Sequence[Column], known: Sequence[str]) -> Callable[[st
     return read
 
 
-def csv_reader(columns: Sequence[Column]) -> Callable[[str], Row]:
+def csv_reader(columns: Sequence[Column], delimiter: str = ",") -> Callable[[str], Row]:
     """Return a function that reads a line of CSV: one value for each column, in order."""
 
     def read(line: str) -> Row:
         try:
-            cells = _cells(line)
+            cells = _cells(line, delimiter)
             _check_nul(cells, columns)
             if len(cells) != len(columns):
                 raise Invalid(f"the line has not the {len(columns)} columns that are declared")
@@ -143,11 +146,21 @@ def decoded(line: str) -> dict[str, Any]:
     return found
 
 
-def csv_cells(line: str) -> list[Cell | None]:
+def csv_cells(line: str, delimiter: str = ",") -> list[Cell | None]:
     """Return the values of a record by RFC 4180; an empty value without quotes is None. Raise Invalid."""
     if "\0" in line:
         raise Invalid(NUL)
-    return _cells(line)
+    return _cells(line, delimiter)
+
+
+def csv_layout(delimiter: str) -> str:
+    """Return the layout of lines of CSV: 'csv', or with a delimiter other than a comma behind it."""
+    return "csv" if delimiter == "," else f"csv{delimiter}"
+
+
+def csv_delimiter(layout: str) -> str | None:
+    """Return the delimiter of a layout of lines; None if it is not CSV."""
+    return (layout.removeprefix("csv") or ",") if layout.startswith("csv") else None
 
 
 def _check_nul(cells: Sequence[Cell | None], columns: Sequence[Column]) -> None:
@@ -163,7 +176,10 @@ def with_nul(column: str, value: str) -> str:
     return f"{NUL}; column {shown(column)}: {shown(value)}"
 
 
-def _cells(line: str) -> list[Cell | None]:
+def _cells(line: str, delimiter: str) -> list[Cell | None]:
+    if delimiter != ",":
+        swap = SWAPS[delimiter]
+        return [cell and Cell(cell.translate(swap)) for cell in _cells(line.translate(swap), ",")]
     line = line.removesuffix("\n").removesuffix("\r")
     if not line.strip(" "):
         raise Invalid(BLANK)

@@ -49,7 +49,7 @@ class BegunBatch:
 
 @dataclass(frozen=True)
 class BegunMarker:
-    """A watermark marker of the input that the log does not have as done."""
+    """A watermark marker that a driver has begun and the log does not have as ended."""
 
     incarnation: str
     marker_no: int

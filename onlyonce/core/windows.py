@@ -311,7 +311,7 @@ _ANY = Fixed(timedelta(days=1))
 class Chained(Fixed):
     """Fixed windows over the closed windows of another output.
 
-    In the log a record is in the windows that hold the last moments of its own windows upstream.
+    The log counts a record in each window that contains the last moment of one of its upstream windows.
 
     upstream         the windows of the upstream output
     waits_before     the watermark delay of the upstream output

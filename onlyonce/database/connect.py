@@ -25,7 +25,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_aft
 
 from onlyonce import settings
 from onlyonce.core import stored_names
-from onlyonce.core.database_url import EXAMPLE, with_driver
+from onlyonce.core.database_url import EXAMPLE, address, with_driver
 from onlyonce.core.errors import CommitStateUnknown, DatabaseAway, Refused
 from onlyonce.database import mysql, statements
 from onlyonce.database.statements import queries
@@ -90,10 +90,13 @@ def _reason(told: str) -> str:
     return (lines or [told.strip()])[-1].rpartition("FATAL:")[2].strip()
 
 
-def database_away(error: Exception) -> DatabaseAway:
-    """Return the error for an unreachable database. The transaction was rolled back."""
+def database_away(error: Exception, url: str | None = None) -> DatabaseAway:
+    """Return the error for an unreachable database. The transaction was rolled back.
+
+    `url`: if no connection opened, since a driver does not always name what it tried to reach.
+    """
     return DatabaseAway(
-        f"the database did not answer: {first_line(error)}",
+        f"the database{f' at {address(url)}' if url else ''} did not answer: {first_line(error)}",
         data="the open transaction was rolled back; nothing is half done",
         hint="is the database up at that address? The address is in ONLYONCE_DATABASE_URL, ONLYONCE_READER_URL or the "
         "variable that a sink names. Then run the same command again",
@@ -185,9 +188,16 @@ def _engine(database: Database) -> Engine:
         return engine
 
 
+def connect_seconds() -> int:
+    """Return how long one attempt to connect may take: the patience, and from 2 (the least of libpq) to 10 seconds."""
+    return int(min(max(settings.database_patience(), 2), 10))
+
+
 def _new_engine(database: Database) -> Engine:
     is_mysql = mysql.is_mysql(database.url)
-    engine = mysql.new_engine(database.url, database.name) if is_mysql else _postgres_engine(database)
+    engine = (
+        mysql.new_engine(database.url, database.name, connect_seconds()) if is_mysql else _postgres_engine(database)
+    )
     if not (database.any_format or database.of_task):  # the task's driver has checked the format
         event.listen(engine, "connect", lambda raw, _: _refuse_other_format(raw, is_mysql))
     return engine
@@ -199,7 +209,7 @@ def _postgres_engine(database: Database) -> Engine:
         # The default is the encoding of the database, in which psycopg2 misreads names of columns, and COPY the strings
         # of Arrow.
         "client_encoding": "UTF8",
-        "connect_timeout": 10,
+        "connect_timeout": connect_seconds(),
         **KEEPALIVES,
         **({} if database.of_task else {"options": SESSION_OPTIONS}),
     }
@@ -262,7 +272,7 @@ def transaction(database: Database) -> Iterator[Connection]:
     try:
         connection = _engine(database).connect()
     except OperationalError as error:
-        raise is_not_let_in(database.url, error) or database_away(error) from error
+        raise is_not_let_in(database.url, error) or database_away(error, database.url) from error
     with connection:
         begun = connection.begin()
         try:

@@ -97,7 +97,7 @@ def is_mysql(url: str) -> bool:
     return url.partition(":")[0].partition("+")[0] in ("mysql", "mariadb")
 
 
-def new_engine(url: str, name: str) -> Engine:
+def new_engine(url: str, name: str, connect_seconds: int) -> Engine:
     """Return an engine whose sessions have one name.
 
     READ COMMITTED: a claim that waited for its twin must see what the twin has committed.
@@ -105,7 +105,7 @@ def new_engine(url: str, name: str) -> Engine:
     engine = create_engine(
         _of_pymysql(url), pool_size=1, max_overflow=3, pool_pre_ping=True, isolation_level="READ COMMITTED",
         connect_args={
-            "connect_timeout": 10, "charset": "utf8mb4", "init_command": SESSION, "program_name": name,
+            "connect_timeout": connect_seconds, "charset": "utf8mb4", "init_command": SESSION, "program_name": name,
             "local_infile": False, "auth_plugin_map": dict.fromkeys(IN_CLEAR, PasswordInClear),
         },
         hide_parameters=True,

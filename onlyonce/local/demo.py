@@ -189,7 +189,7 @@ class Watched:
         return dag_of(self.pipeline)
 
     def said(self) -> str:
-        """Return how far it is, in words."""
+        """Return in words how far the run is."""
         return (
             f"{self.taken_in:,} of {self.lines:,} lines taken in; batches committed: {self.batches}; task {self.state}"
         )

@@ -22,6 +22,7 @@ from onlyonce.api import ddl
 from onlyonce.api import load as declarations
 from onlyonce.api import pipeline as api_pipeline
 from onlyonce.api.pipeline import Custom, DeltaSource, Growing, Kafka, Pipeline
+from onlyonce.api.sources import delimiter_of
 from onlyonce.core import conversions, line_values
 from onlyonce.core.erasure import BYTE_ORDER_MARK, COMPARED, NOT_SEARCHED, Condition, Left, Mentions
 from onlyonce.core.errors import Retryable
@@ -47,7 +48,7 @@ class Asked(NamedTuple):
 def source_conditions(pipeline: Pipeline, condition: Condition) -> Iterator[Asked]:
     """Yield each source with its condition."""
     for source in api_pipeline.each_input(pipeline):
-        condition = replace(condition, aliases=source.aliases)
+        condition = replace(condition, aliases=source.aliases, delimiter=delimiter_of(source.source))
         if source.part is None or not source.part.columns:
             yield Asked(source, condition)
         else:
@@ -158,7 +159,7 @@ def _ids(file: IO[bytes], places: list[tuple[int, int]], source: Pipeline) -> fr
                 record: Mapping[str, Any] = line_values.json_object(line)
                 values = [record.get(source.aliases.get(name, name)) for name in own]
             else:
-                record = dict(zip(columns, line_values.csv_cells(line), strict=False))
+                record = dict(zip(columns, line_values.csv_cells(line, delimiter_of(source.source)), strict=False))
                 values = [record.get(name) for name in own]
         found.add((str(first),) if None in values else tuple(map(conversions.text, values)))
     return frozenset(found)
@@ -280,7 +281,7 @@ def input_places(
     """Return the bytes [first, until) of each record that fits the condition."""
     layout = None if columns is None else "csv"
     found = []
-    for at, record in file_bytes.count_records(content, quoted_within):
+    for at, record in file_bytes.count_records(content, quoted_within, condition.delimiter):
         ended = record.removesuffix(b"\n").removesuffix(b"\r")
         # Most lines have neither the value nor an escape, and need no parser.
         if condition.may_be_in(ended, layout) and condition.fits_bytes(ended, columns):

@@ -217,10 +217,24 @@ def _text(content: bytes, mentions: Mentions) -> int:
     if is_text and b"\0" in string:
         return _opaque(content, mentions)
     # Other files are split by the rule of CSV: without quotes, a record is a line.
-    each = (one for _, one in file_bytes.count_records(io.BytesIO(string), records.DEFAULT))
+    found = max(_in_records(string, mentions, one, is_text=is_text) for one in _delimiters(string))
+    return found if is_text else found or _opaque(content, mentions)
+
+
+def _delimiters(content: bytes) -> list[str]:
+    """Return what may separate the values if a file is CSV: a comma, and each delimiter that is next to a quote."""
+    return [
+        one
+        for one in line_values.DELIMITERS
+        if one == "," or f'{one}"'.encode() in content or f'"{one}'.encode() in content
+    ]
+
+
+def _in_records(content: bytes, mentions: Mentions, delimiter: str, *, is_text: bool) -> int:
+    each = (one for _, one in file_bytes.count_records(io.BytesIO(content), records.DEFAULT, delimiter))
     if is_text:
         return sum(mentions.in_string(one.decode()) for one in each)
-    return sum(any(map(mentions.in_string, decodings(one))) for one in each) or _opaque(content, mentions)
+    return sum(any(map(mentions.in_string, decodings(one))) for one in each)
 
 
 def _opaque(content: bytes, mentions: Mentions) -> int:

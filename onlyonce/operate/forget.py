@@ -146,7 +146,7 @@ def _buckets(database: Database, pipeline: Pipeline) -> list[str]:
 
 @dataclass(frozen=True)
 class Found:
-    """What exists of the records now."""
+    """Where copies of the records exist now."""
 
     records: Records
     files: list[Lines]

@@ -54,7 +54,7 @@ def _planned(database: Database, instance: str) -> Iterator[float]:
 
 
 def _begun(database: Database, instance: str) -> Iterator[float]:
-    """Yield the ages, in hours, of incarnations that read in parts what the table had when they began.
+    """Yield the ages, in hours, of incarnations that read a table in parts, as it was when they began.
 
     Spark opens files of that time for each part.
     """

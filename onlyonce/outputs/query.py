@@ -506,7 +506,7 @@ def _end(
 
 def refusal(root: Output, error: AnalysisException) -> Exception:
     """Return a refusal for Spark's error about a stream that it can't run if the cause is known, else that error."""
-    if "watermark" not in first_line(error).lower():  # the plan follows, and always contains one
+    if "watermark" not in first_line(error).lower():  # the lines after it are the plan, which always has a watermark
         return error
     return Refused(
         f"output {root.name}: Spark finds no watermark on what {root.made_by} groups by",

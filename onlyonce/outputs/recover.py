@@ -13,8 +13,8 @@ Which rows these are depends on the output (`_rows`). Let the batch have read th
 - An output that is read when its windows close (`at_close`) writes the windows that close with these versions.
 - With fixed or sliding windows, Spark writes the windows that are closed by the frontier at `after`, because its
   watermark comes from the batches *before*. Windows that are final in the log are left out: they were written before.
-- With sessions, Spark writes those that end between two frontiers: the one by which the batch before wrote, and the one
-  at `after` (`core.batch.closes_between`).
+- With sessions, Spark writes the sessions that end between two frontiers: the frontier by which the batch before wrote,
+  and the frontier at `after` (`core.batch.closes_between`).
 
 If the rows depend on a state that `events` does not determine, `finish` refuses.
 """

@@ -129,7 +129,7 @@ def left_in_blocks(name: str) -> Batches:
 
 
 class Left:
-    """Context that writes the lines which a task leaves to one file. The file is created with the first line."""
+    """Write the lines that one task leaves to others into a file, created with the first line."""
 
     def __init__(self, folder: Path) -> None:
         self.name, self.any = folder / f"{uuid4().hex}.left", False

@@ -434,7 +434,8 @@ def _before_spark(pipeline: Pipeline, instance: str, database: Database) -> dict
         if isinstance(error.__cause__, AssertionError | RuntimeError):
             return None
         raise
-    return None if found.asked_spark else _refused(pipeline, found.wrong)
+    refused = _refused(pipeline, found.wrong)
+    return None if found.asked_spark else refused
 
 
 def _refused(pipeline: Pipeline, wrong: Mapping[str, BaseException]) -> dict[str, OnlyonceError]:

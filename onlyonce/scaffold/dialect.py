@@ -1,7 +1,7 @@
 """Recognise the encoding and the separator of a file, and say how to convert what a source does not read. Pure.
 
-A source reads UTF-8, and CSV with commas (RFC 4180). Excel writes other separators, encodings and line ends by the
-country and the menu entry. Nothing is converted silently: the refusal names what was recognised and a command.
+A source reads UTF-8, and CSV by RFC 4180 with any of the separators below. Excel writes other encodings and line ends
+by the country and the menu entry. Nothing is converted silently: the refusal names what was recognised and a command.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from onlyonce.core.errors import Refused, in_line
+from onlyonce.core.line_values import DELIMITERS
 
 UTF8 = "utf-8-sig"
-SEPARATORS = (",", ";", "\t", "|")
 ROWS = 200
 """How many rows are compared for one separator."""
 ALIKE = 0.9
@@ -46,8 +46,11 @@ class Dialect(NamedTuple):
     returns: bool = False
 
 
-def check(path: Path, content: bytes, *, is_csv: bool, compressed: bool) -> None:
-    """Raise Refused if a source can't read a file as it is written. `content`: its beginning, decompressed."""
+def check(path: Path, content: bytes, *, is_csv: bool, compressed: bool) -> str:
+    """Return what separates the values of CSV. `content`: the beginning of the file, decompressed.
+
+    Raise Refused if a source can't read the file as it is written.
+    """
     if content.startswith(WORKBOOK):
         raise Refused(
             f"{path} can't be read: it is a workbook of Excel or a zip archive, whatever its name says",
@@ -66,10 +69,11 @@ def check(path: Path, content: bytes, *, is_csv: bool, compressed: bool) -> None
         )
     if why := _reasons(found, text):
         raise Refused(
-            f"{path} can't be read: {' and '.join(why)}; a source reads UTF-8{' with commas' if is_csv else ''}",
+            f"{path} can't be read: {' and '.join(why)}; a source reads UTF-8",
             data=NOT_READ,
             hint=_hint(path.with_suffix("") if compressed else path, found, compressed),
         )
+    return found.separator or ","
 
 
 def _encoding(content: bytes) -> str:
@@ -89,7 +93,7 @@ def _encoding(content: bytes) -> str:
 
 def _separator(path: Path, text: str) -> str:
     """Return what separates the values. Raise Refused if a comma and another character both do."""
-    widths = {one: width for one in SEPARATORS if (width := _width(text, one)) > 1}
+    widths = {one: width for one in DELIMITERS if (width := _width(text, one)) > 1}
     if not widths:
         return ","
     best = max(widths, key=lambda one: widths[one])
@@ -126,8 +130,6 @@ def _reasons(found: Dialect, text: str) -> list[str]:
         why.append(f"it is {found.encoding.upper()}")
     if found.named:
         why.append(f"its first line names the separator {found.separator!r}, and is no record")
-    elif found.separator not in (None, ","):
-        why.append(f"its values are separated by {found.separator!r}")
     if found.returns:
         why.append("its lines end in carriage returns alone")
     return why

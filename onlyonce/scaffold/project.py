@@ -162,6 +162,7 @@ def _words(name: str, sample: Sample) -> dict[str, str]:
     columns = [f"{column} {kind}" for column, kind in sample.columns.items()]
     _refuse_what_no_declaration_takes(name, sample, columns, record.columns, time.columns[0])
     options = f', format="{sample.format}"' if sample.format != "json" else ""
+    options += f", delimiter={json.dumps(sample.delimiter)}" if sample.delimiter != "," else ""
     return {
         "name": name,
         "upper": name.upper(),
@@ -222,7 +223,7 @@ def _refuse_what_no_declaration_takes(
     )
     Pipeline(
         name=name,
-        source=Files(format=sample.format, header=sample.header),  # type: ignore[arg-type]
+        source=Files(format=sample.format, header=sample.header, delimiter=sample.delimiter),  # type: ignore[arg-type]
         schema=", ".join(columns),
         record_id=record_id,
         event_time=event_time,

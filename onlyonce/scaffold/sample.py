@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from itertools import accumulate, combinations, count, product
+from itertools import accumulate, combinations, count, pairwise, product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyarrow import types
@@ -213,6 +213,7 @@ class Sample:
     """What a file holds, as far as it was read.
 
     format    as `Files` has it; `header`: of CSV, whether the first line has the columns' names
+    delimiter what separates the values of CSV
     columns   the declared type by declared name, in order
     rows      the records by declared name, values as the reader gives them: times of JSON and CSV are strings
     aliases   the name in the file of each column that can't be declared by it
@@ -228,6 +229,7 @@ class Sample:
     aliases: Mapping[str, str]
     formats: Mapping[str, str] = field(default_factory=dict)
     unsure: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    delimiter: str = ","
 
     def once(self) -> Sample:
         """Return the sample without records that are there twice, unchanged: they were delivered twice."""
@@ -243,6 +245,17 @@ class Sample:
         return [read_time_form(value, form) if form and value is not None else value for value in self.values(column)]
 
 
+class Form(NamedTuple):
+    """How a file of CSV is written: whether its first line has the columns' names, and what separates values."""
+
+    header: bool = False
+    delimiter: str = ","
+
+
+Read = tuple[Form, dict[str, str], list[dict[str, Any]]]
+"""The form of a file, the types of its columns by name, and its first records."""
+
+
 def read_sample(path: Path) -> Sample:
     """Return the beginning of a file, whose name says its format. Raise Refused if it can't be read."""
     compressed = file_bytes.compression_of(path.name)
@@ -256,7 +269,7 @@ def read_sample(path: Path) -> Sample:
     if not path.is_file():
         raise Refused(f"{path} is no file", data=NOT_READ, hint="name a file with a sample of the input")
     try:
-        header, columns, rows = READERS[kind](path.resolve())  # a sample may be a link
+        form, columns, rows = READERS[kind](path.resolve())  # a sample may be a link
     except Refused:
         raise
     except Exception as error:  # the readers raise many kinds of errors for a damaged byte
@@ -267,9 +280,8 @@ def read_sample(path: Path) -> Sample:
     names = _declared(list(columns))
     aliases = {declared: name for name, declared in names.items() if declared != name}
     of_name = {names[name]: declared for name, declared in columns.items()}
-    found = Sample(
-        path.name, kind, header, of_name, [{names[name]: value for name, value in row.items()} for row in rows], aliases
-    )
+    own = [{names[name]: value for name, value in row.items()} for row in rows]
+    found = Sample(path.name, kind, form.header, of_name, own, aliases, delimiter=form.delimiter)
     return _with_forms(found) if kind in ("json", "csv") else found
 
 
@@ -281,9 +293,9 @@ def _with_forms(sample: Sample) -> Sample:
     return replace(sample, columns=columns, formats={name: form for name, (form,) in certain.items()}, unsure=unsure)
 
 
-def _json(path: Path) -> tuple[bool, dict[str, str], list[dict[str, Any]]]:
+def _json(path: Path) -> Read:
     rows, bad = [], 0
-    for line in _records(path, None):
+    for line in _records(path, None)[1]:
         try:
             found = json.loads(line)
         except ValueError:
@@ -297,20 +309,21 @@ def _json(path: Path) -> tuple[bool, dict[str, str], list[dict[str, Any]]]:
             path, "its lines are not JSON objects; one object on each line is read, and no array over lines"
         )
     names = dict.fromkeys(name for row in rows for name in row)
-    return False, {name: types_of_json([row.get(name) for row in rows]) for name in names}, rows
+    return Form(), {name: types_of_json([row.get(name) for row in rows]) for name in names}, rows
 
 
-def _csv(path: Path) -> tuple[bool, dict[str, str], list[dict[str, Any]]]:
+def _csv(path: Path) -> Read:
     lines, bad = list[list[str]](), 0
-    for record in _records(path, records.DEFAULT):
+    delimiter, found = _records(path, records.DEFAULT)
+    for record in found:
         try:
-            lines.append([cell or "" for cell in line_values.csv_cells(record)])
+            lines.append([cell or "" for cell in line_values.csv_cells(record, delimiter)])
         except line_values.Invalid:
             bad += 1
     if bad > len(lines):
-        raise _unreadable(path, "its lines are no CSV with commas and double quotes (RFC 4180)")
+        raise _unreadable(path, "its lines are no CSV with double quotes (RFC 4180)")
     if not lines:
-        return False, {}, []
+        return Form(), {}, []
     first = lines[0]
     header = _is_header(path, first, lines[1:])
     names = [name.strip() for name in first] if header else [f"column_{number}" for number in range(1, len(first) + 1)]
@@ -319,42 +332,41 @@ def _csv(path: Path) -> tuple[bool, dict[str, str], list[dict[str, Any]]]:
         for line in lines[int(header) :]
         if len(line) == len(names)
     ]
-    return header, {name: types_of_csv([row[name] for row in rows]) for name in names}, rows
+    return Form(header, delimiter), {name: types_of_csv([row[name] for row in rows]) for name in names}, rows
 
 
-def _parquet(path: Path) -> tuple[bool, dict[str, str], list[dict[str, Any]]]:
+def _parquet(path: Path) -> Read:
     with typed_files.opened_parquet(FileAt(str(path))) as file:
         columns = {field.name: types_of_arrow(field.type) for field in file.schema_arrow}
         batch = next(file.iter_batches(batch_size=ROWS), None)
-    return False, columns, batch.to_pylist() if batch is not None else []
+    return Form(), columns, batch.to_pylist() if batch is not None else []
 
 
-def _avro(path: Path) -> tuple[bool, dict[str, str], list[dict[str, Any]]]:
+def _avro(path: Path) -> Read:
     at = FileAt(str(path))
     avro_files.columns(at)  # raises Damaged
     batch = next(avro_files.records(at, None, ROWS), None)
     if batch is None:
-        return False, {}, []
-    return False, {field.name: types_of_arrow(field.type) for field in batch.schema}, batch.to_pylist()
+        return Form(), {}, []
+    return Form(), {field.name: types_of_arrow(field.type) for field in batch.schema}, batch.to_pylist()
 
 
 READERS = {"json": _json, "csv": _csv, "parquet": _parquet, "avro": _avro}
 
 
-def _records(path: Path, quoted_within: int | None) -> Iterator[str]:
-    """Yield the first records, without a record that is cut off at the end of the sample.
+def _records(path: Path, quoted_within: int | None) -> tuple[str, list[str]]:
+    """Return what separates values of CSV, and the first records, without one that the end of the sample cuts off.
 
     Raise Refused for a file that is written otherwise than a source reads it.
     """
-    found, begin, compressed = file_bytes.record_end_reader(quoted_within), 0, file_bytes.compression_of(path.name)
+    compressed = file_bytes.compression_of(path.name)
     with opened(FileAt(str(path)), compressed) as file:
         content = file.read(BYTES)
-        dialect.check(path, content, is_csv=quoted_within is not None, compressed=compressed is not None)
+        delimiter = dialect.check(path, content, is_csv=quoted_within is not None, compressed=compressed is not None)
+        found = file_bytes.record_end_reader(quoted_within, 0, delimiter)
         ends = found.add(content).tolist() + ([] if file.read(1) else found.finish().tolist())
-    for end in ends[:ROWS]:
-        if content[begin:end].strip():
-            yield content[begin:end].decode("utf-8-sig")
-        begin = end
+    each = (content[begin:end] for begin, end in pairwise([0, *ends[:ROWS]]))
+    return delimiter, [one.decode("utf-8-sig") for one in each if one.strip()]
 
 
 def _is_header(path: Path, first: list[str], others: list[list[str]]) -> bool:

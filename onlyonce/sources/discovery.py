@@ -17,7 +17,7 @@ import pyarrow as pa
 from onlyonce.api import pipeline as api_pipeline
 from onlyonce.api.declaration import declared_at
 from onlyonce.api.pipeline import Custom, Growing, Kafka, Pipeline, PubSub
-from onlyonce.api.sources import EARLIEST, DeltaSource, before_start
+from onlyonce.api.sources import EARLIEST, DeltaSource, before_start, delimiter_of
 from onlyonce.core import stored_names
 from onlyonce.core.errors import Refused
 from onlyonce.core.locations import Location, Url, on_disk
@@ -287,7 +287,8 @@ def layout(pipeline: Pipeline) -> Layout:
     if pipeline.source.format in TYPED:
         return typed_files.counter(pipeline)
     within = quoted_within(pipeline)
-    return None if within is None else Csv(within, list(pipeline.named().values()) if pipeline.source.header else None)
+    header = list(pipeline.named().values()) if pipeline.source.header else None
+    return None if within is None else Csv(within, header, delimiter_of(pipeline.source))
 
 
 def quoted_within(pipeline: Pipeline) -> int | None:

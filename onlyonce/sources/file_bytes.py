@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from onlyonce.core.line_values import BARE, QUOTED
+from onlyonce.core.line_values import BARE, DELIMITERS, QUOTED
 from onlyonce.core.locations import Url, location
 from onlyonce.tables import stores
 
@@ -254,6 +254,8 @@ OPENING, INNER, CLOSING = (
 """The first, a middle and the last line of a record, each with its end. A byte-order mark before the first quote is not
 part of the value."""
 
+SWAPS = {one: bytes.maketrans(f"{one},".encode(), f",{one}".encode()) for one in DELIMITERS}
+"""Swap a delimiter and commas."""
 Ends = NDArray[np.int64]
 
 
@@ -281,9 +283,9 @@ class CsvRecords(Lines):
     `begin` is where a record begins; an open quote must be closed within `most` bytes of its record.
     """
 
-    def __init__(self, most: int, begin: int = 0) -> None:
+    def __init__(self, most: int, begin: int = 0, delimiter: str = ",") -> None:
         super().__init__(begin)
-        self._most = most
+        self._most, self._delimiter = most, delimiter
         self._held, self._quotes = list[bytes](), 0  # the line without an end so far, and its number of quotes
         self._open: int | None = None  # where the record with the open quote begins
         self._waiting: Ends = np.zeros(0, np.int64)  # the ends of lines since then
@@ -292,6 +294,8 @@ class CsvRecords(Lines):
         """Return the end of each record that certainly ends, given the next bytes."""
         line, at = self._line, self._at
         ends = super().add(data)
+        if self._delimiter != ",":  # the patterns are those of commas
+            data = data.translate(SWAPS[self._delimiter])
         if self._open is not None or self._quotes or b'"' in data:
             ends = self._decided(line, ends, data, at)
         if self._line > line:
@@ -371,14 +375,14 @@ class CsvRecords(Lines):
         return bool(pattern.fullmatch(data, begin - at, end - at))
 
 
-def record_end_reader(quoted_within: int | None, begin: int = 0) -> Lines:
+def record_end_reader(quoted_within: int | None, begin: int = 0, delimiter: str = ",") -> Lines:
     """Return what finds the ends of records: of CSV if `quoted_within` bounds quoted values, else of lines."""
-    return Lines(begin) if quoted_within is None else CsvRecords(quoted_within, begin)
+    return Lines(begin) if quoted_within is None else CsvRecords(quoted_within, begin, delimiter)
 
 
-def count_records(content: IO[bytes], quoted_within: int | None) -> Iterator[tuple[int, bytes]]:
+def count_records(content: IO[bytes], quoted_within: int | None, delimiter: str = ",") -> Iterator[tuple[int, bytes]]:
     """Yield the place and content of each record of a file. It holds one piece or one record in memory."""
-    found, pieces, begin = record_end_reader(quoted_within), list[bytes](), 0
+    found, pieces, begin = record_end_reader(quoted_within, 0, delimiter), list[bytes](), 0
     data = b"begin"
     while data:
         data = content.read(PIECE_OF_RECORDS)
@@ -391,9 +395,9 @@ def count_records(content: IO[bytes], quoted_within: int | None) -> Iterator[tup
             pieces = [whole[begin - at :]]
 
 
-def record_ends_of(content: IO[bytes], quoted_within: int | None) -> Iterator[Ends]:
+def record_ends_of(content: IO[bytes], quoted_within: int | None, delimiter: str = ",") -> Iterator[Ends]:
     """Yield the ends of all records of a file, some at a time."""
-    ends = record_end_reader(quoted_within)
+    ends = record_end_reader(quoted_within, 0, delimiter)
     while piece := content.read(PIECE_OF_RECORDS):
         yield ends.add(piece)
     yield ends.finish()

@@ -89,7 +89,7 @@ def unread(
 ) -> Iterator[tuple[int, int]]:
     """Yield (unread bytes, mtime in ns) of each file that has any; the first line of a new file is read.
 
-    Bytes after the last whole record are included: whether a record ends there is not looked at.
+    Bytes after the last whole record are included: they may be part of a record that has not ended.
     """
     for one in _there(folder, with_compressed, links=links, folders=folders):
         with suppress(OSError):

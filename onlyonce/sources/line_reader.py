@@ -53,6 +53,7 @@ class Range:
     etag, bytes     for an object, compressed or not: its ETag and size
     quoted_within   for CSV: the bytes of a record within which a quote is closed
     cuts            for CSV: the places at which the range may be cut
+    delimiter       for CSV: what separates the values
     """
 
     path: str
@@ -68,6 +69,7 @@ class Range:
     bytes: int = 0
     quoted_within: int | None = None
     cuts: tuple[int, ...] = ()
+    delimiter: str = ","
 
 
 def read(spark: SparkSession, ranges: Iterable[Range], read_on: Work, schema: StructType) -> DataFrame:
@@ -102,7 +104,7 @@ def lines(part: Range) -> Iterator[pa.RecordBatch]:
 def _batches(part: Range) -> Iterator[pa.RecordBatch]:
     with _opened(part) as file:
         at = _begin(file, part)
-        found = file_bytes.record_end_reader(part.quoted_within, at)
+        found = file_bytes.record_end_reader(part.quoted_within, at, part.delimiter)
         begun = _Begun(part.most)
         left = part.size - file.tell()
         while at < part.end:

@@ -57,10 +57,11 @@ class Csv(NamedTuple):
     """How files of CSV are read.
 
     An open quote is closed within `quoted_within` bytes of its record. `header`: the names that the first record must
-    have, if it is a header."""
+    have, if it is a header. `delimiter` separates the values."""
 
     quoted_within: int
     header: Sequence[str] | None = None
+    delimiter: str = ","
 
 
 Layout = Csv | Counter | None
@@ -194,8 +195,8 @@ def accept(path: str, name: str, size: int, modified_ns: int, layout: Layout = N
         content = partial(opened, FileAt(path, size, etag), compressed_as)
         if layout is None:
             return InputFile(name, size, modified_ns, _count_lines(content), None)
-        lines, cuts = _csv_records(content, layout.quoted_within)
-        refusal = None if layout.header is None else _other_header(content, layout.header, layout.quoted_within)
+        lines, cuts = _csv_records(content, layout)
+        refusal = None if layout.header is None else _other_header(content, layout.header, layout)
         lines = 0 if refusal else lines - (layout.header is not None)
         # No part begins at the end of the file. A compressed file is not cut: its positions count in its uncompressed
         # content.
@@ -240,11 +241,11 @@ def _count_lines(content: Content) -> int:
     return ends + (last != b"\n")
 
 
-def _csv_records(content: Content, quoted_within: int) -> tuple[int, list[int]]:
+def _csv_records(content: Content, layout: Csv) -> tuple[int, list[int]]:
     """Return the number of records, and the places at which a part of the file can begin."""
     lines, cuts = 0, list[int]()
     with content() as file:
-        for ends in file_bytes.record_ends_of(file, quoted_within):
+        for ends in file_bytes.record_ends_of(file, layout.quoted_within, layout.delimiter):
             lines += len(ends)
             cuts += cuts_at(ends, cuts[-1] if cuts else 0)
     return lines, cuts
@@ -272,19 +273,18 @@ def opened(at: FileAt, compressed_as: str | None) -> Iterator[IO[bytes]]:
             yield file
 
 
-def _other_header(content: Content, header: Sequence[str], quoted_within: int) -> str | None:
+def _other_header(content: Content, header: Sequence[str], layout: Csv) -> str | None:
     with content() as file:
-        first = (
-            _first_record(file, min(quoted_within, MOST_HEADER)).decode("utf-8-sig", "backslashreplace").rstrip("\r\n")
-        )
+        first = _first_record(file, layout).decode("utf-8-sig", "backslashreplace").rstrip("\r\n")
     with suppress(Invalid):
-        if [(name or "").strip() for name in csv_cells(first)] == [name.strip() for name in header]:
+        if [(name or "").strip() for name in csv_cells(first, layout.delimiter)] == [name.strip() for name in header]:
             return None
-    return f"the first line of the file is {first[:200]!r}, and not the header {','.join(header)!r}"
+    return f"the first line of the file is {first[:200]!r}, and not the header {layout.delimiter.join(header)!r}"
 
 
-def _first_record(file: IO[bytes], quoted_within: int) -> bytes:
-    found, begin = file_bytes.record_end_reader(quoted_within), b""
+def _first_record(file: IO[bytes], layout: Csv) -> bytes:
+    within = min(layout.quoted_within, MOST_HEADER)
+    found, begin = file_bytes.record_end_reader(within, 0, layout.delimiter), b""
     while len(begin) <= MOST_HEADER and (data := file.read(MOST_HEADER)):
         begin += data
         if len(ends := found.add(data)):

@@ -172,8 +172,18 @@ def test_a_broken_file_is_an_import_error_and_the_others_go_on(monkeypatch: pyte
         "mine_stream",
     }
     [message] = bag.import_errors.values()
-    assert "broken.py:3: Files: unknown option 'max_file_a_batch'" in message
+    assert_ends_in_three_lines(message, "broken.py:3: Files: unknown option 'max_file_a_batch'")
     assert "did you mean 'max_files_a_batch'?" in message
+
+
+def assert_ends_in_three_lines(message: str, what: str) -> None:
+    """Before the error's lines Airflow prints at most two frames, and none of a cause."""
+    *frames, first, data, hint = message.rstrip().splitlines()
+    assert first.startswith("onlyonce.core.errors.Refused: ")
+    assert what in first
+    assert (data[:8], hint[:8]) == ("  data: ", "  next: ")
+    assert sum(line.startswith("  File ") for line in frames) <= 2
+    assert "The above exception" not in message
 
 
 SENDING = GOOD.replace("Delta,", "Webhook,").replace("sink=Delta()", "sink=Webhook(url='https://example.org')")
@@ -233,6 +243,16 @@ def test_three_lines_make_the_dags_of_a_teams_own_project(team: Path) -> None:
     drain = bag.dags["mine_stream"].get_task("run")
     assert drain.declarations.variables() == {"ONLYONCE_PIPELINES": "my_project.pipelines"}
     assert drain.declarations.import_path()["PYTHONPATH"].split(":")[0] == str(team)
+
+
+def test_broken_project_is_an_import_error_in_three_lines(team: Path) -> None:
+    project(team)
+    declared = team / "my_project" / "pipelines.py"
+    declared.write_text(declared.read_text().replace("source=Files(", "source=Files(max_file=1, "))
+
+    [message] = DagBag(str(team / "team_dags.py")).import_errors.values()
+
+    assert_ends_in_three_lines(message, "Files: unknown option 'max_file'")
 
 
 def test_the_keywords_reach_dags_and_tasks(team: Path) -> None:

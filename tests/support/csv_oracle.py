@@ -8,33 +8,33 @@ import io
 from hypothesis import strategies as st
 
 MARK = b"\xef\xbb\xbf"
-TOKENS = [b"a", b",", b'"', b'"', b'""', b"\n", b"\n", b"\r\n", b" ", b'","', b'"\n', MARK, b"\xff"]
+TOKENS = [b"a", b",", b";", b'";"', b'"', b'"', b'""', b"\n", b"\n", b"\r\n", b" ", b'","', b'"\n', MARK, b"\xff"]
 
 contents = st.lists(st.sampled_from(TOKENS), max_size=40).map(b"".join)
 
 
-def records(content: bytes, most: int) -> list[tuple[int, bytes]]:
+def records(content: bytes, most: int, delimiter: str = ",") -> list[tuple[int, bytes]]:
     """(place, record) of each record: the fewest lines that are one row; the first line alone if none are, or if they
     have too many bytes."""
     lines, found, at, first = content.split(b"\n"), [], 0, 0
     lines = lines[:-1] if not lines[-1] else lines
     while first < len(lines):
         several = (b"\n".join(lines[first:end]) for end in range(first + 1, len(lines) + 1))
-        record = next((one for one in several if len(one) <= most and fields(one) is not None), lines[first])
+        record = next((one for one in several if len(one) <= most and fields(one, delimiter) is not None), lines[first])
         found.append((at, record))
         at += len(record) + 1
         first += record.count(b"\n") + 1
     return found
 
 
-def fields(record: bytes) -> list[str] | None:
+def fields(record: bytes, delimiter: str = ",") -> list[str] | None:
     """Return the fields of one record; None if it is not one.
 
     The module accepts quotes within a field without quotes, RFC 4180 does not.
     """
     text = record.removeprefix(MARK).decode("latin-1").removesuffix("\r")
     try:
-        rows = list(csv.reader(io.StringIO(text, newline=""), strict=True))
+        rows = list(csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter))
     except csv.Error:
         return None
     if not text or len(rows) != 1:

@@ -367,7 +367,7 @@ def _nulls(schema: StructType) -> Column:
 
 
 def _exact(value: Column, kind: DataType) -> Column:
-    """Return a value as it is hashed: without its floats, but with whether each is null."""
+    """Return a value as it is hashed: each float is replaced by whether it is null."""
     if not _holds_float(kind):
         # Spark can't hash a map: its entries have no order.
         return encoding.json(value, kind) if isinstance(kind, MapType | VariantType) else value

@@ -170,7 +170,7 @@ def refuse_features(table: DeltaTable, path: Location, *, changes: bool) -> None
 
 
 def refuse_feature_change(table: DeltaTable, path: Location) -> None:
-    """Raise Refused at a try of a commit that replaces rows if the table does not support that."""
+    """Raise Refused if the table supports no commit that replaces rows."""
     refuse_features(table, path, changes=True)
 
 

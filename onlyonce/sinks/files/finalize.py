@@ -123,8 +123,8 @@ def _waiting(
 def _published(pane: list[Winner], broken: dict[Pane, InvariantBroken | Retryable], away: dict[str, Retryable]) -> bool:
     """Make a pane final; return whether it is.
 
-    Add it to `broken` if publishing would overwrite or lose a file, or if its folder or store is away. Panes of other
-    places don't wait for it.
+    Add the pane to `broken` if publishing would overwrite or lose a file, or if the pane's folder or store is away.
+    Panes of other places don't wait for it.
     """
     first = pane[0]
     if first.place in away:

@@ -5,8 +5,8 @@ find what it accepts in addition. A line that is refused or fails a check is lef
 which alone decides what is invalid. So a record does not depend on which of them reads it.
 
 A line that begins with `{` and ends with `}` can't continue in the next line. So if a block has as many rows as lines,
-each line is one row. Lines of CSV without a quotation mark are cut at their commas. All others are left to the table's
-reader.
+each line is one row. Lines of CSV without a quotation mark are cut at their delimiters. All others are left to the
+table's reader.
 
 Three more kinds of lines are read there too. Arrow's reader has no maps, and its strings are no Base64. And a line with
 an undeclared field must be counted: if Arrow skipped such fields, it would not report which lines have one, nor that a
@@ -139,7 +139,7 @@ def read(lines: pa.Array, kinds: Mapping[str, Any]) -> Found:
     return Found(np.concatenate([piece.rows for piece in pieces]), columns)
 
 
-def read_csv(lines: pa.Array, kinds: Mapping[str, Any]) -> Found:
+def read_csv(lines: pa.Array, kinds: Mapping[str, Any], delimiter: str = ",") -> Found:
     """Return the lines of CSV that have no quotation mark and whose values are certain, and their columns."""
     nothing = Found(np.zeros(0, np.int64), [])
     checks = [_of_cell(kind) for kind in kinds.values()]
@@ -147,7 +147,7 @@ def read_csv(lines: pa.Array, kinds: Mapping[str, Any]) -> Found:
         return nothing
     rows = np.flatnonzero(_unquoted(lines.view(pa.binary()) if lines.type == pa.string() else lines))
     texts = pc.replace_substring_regex(lines.take(pa.array(rows)).cast(pa.string()), r"\r\z", "")
-    cells = pc.split_pattern(texts, ",")
+    cells = pc.split_pattern(texts, delimiter)
     fits = np.array(pc.equal(pc.list_value_length(cells), len(checks)))
     if not fits.all():
         rows, cells = rows[fits], cells.filter(pa.array(fits))
@@ -164,7 +164,7 @@ def read_csv(lines: pa.Array, kinds: Mapping[str, Any]) -> Found:
 
 
 def _unquoted(texts: pa.Array) -> Mask:
-    """Return which lines of CSV can be cut at their commas.
+    """Return which lines of CSV can be cut at their delimiters.
 
     They are UTF-8, not blank, and have no byte order mark, quotation mark, NUL, line feed or carriage return."""
     usual = np.array(pc.fill_null(pc.invert(pc.match_substring_regex(texts, UNUSUAL)), False))
@@ -557,5 +557,7 @@ def _certain(rows: Rows, checked: Sequence[Checked]) -> Found:
     return Found(rows[~wrong], [column.filter(pa.array(~wrong)) for column in columns])
 
 
-READ: dict[str, Callable[[pa.Array, Mapping[str, Any]], Found]] = {"json": read, "csv": read_csv}
-"""By the format of a source."""
+def read_lines(lines: pa.Array, kinds: Mapping[str, Any], layout: str) -> Found:
+    """Return the lines of a layout (`line_values.csv_layout`) that Arrow reads, and their columns."""
+    delimiter = line_values.csv_delimiter(layout)
+    return read_csv(lines, kinds, delimiter) if delimiter else read(lines, kinds)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from pyarrow import json as arrow_json
 
 from onlyonce.api.pipeline import Kafka, Pipeline
+from onlyonce.api.sources import line_layout
 from onlyonce.catalog import filters
 from onlyonce.core import conversions, line_template
 from onlyonce.core.batch import to_micros
@@ -50,7 +51,7 @@ class TemplateLines(NamedTuple):
 class _Block(NamedTuple):
     """Lines as one text, where each begins, and where the last ends.
 
-    A word follows the text, so that a word can be read at each place."""
+    More bytes follow the text, so that a word of eight bytes can be read from any byte of it."""
 
     text: NDArray[np.uint8]
     bounds: Places
@@ -442,7 +443,7 @@ def plain_record_reader(pipeline: Pipeline, ingestion_time: datetime, partitions
     beside = source.beside if isinstance(source, Kafka) else ()
     of_line = [kind for name, kind in kinds.items() if name not in beside]
     if (
-        source.format not in arrow_lines.READ
+        source.format not in ("json", "csv")
         or not of_line
         or any(arrow_lines.declared(kind) is None for kind in kinds.values())
     ):
@@ -466,7 +467,7 @@ def plain_record_reader(pipeline: Pipeline, ingestion_time: datetime, partitions
         latest,
         partitions,
         salt,
-        source.format,
+        line_layout(source),
         pipeline.formats,
     )
 
@@ -485,7 +486,7 @@ def read_plain_records(
     if len(rows) == len(lines):
         return rows, columns
     others = np.delete(np.arange(len(lines)), rows)
-    found = arrow_lines.READ[layout](lines.take(pa.array(others)), kinds)
+    found = arrow_lines.read_lines(lines.take(pa.array(others)), kinds, layout)
     if not len(found.rows):
         return rows, columns
     more = [arrow_lines.typed(column, one) for column, one in zip(found.columns, types, strict=True)]

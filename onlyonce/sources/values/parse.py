@@ -39,7 +39,7 @@ from pyspark.sql.types import (
 from onlyonce.api import columns
 from onlyonce.api.messages import Kafka
 from onlyonce.api.pipeline import Part, Pipeline
-from onlyonce.api.sources import IN_COLUMNS
+from onlyonce.api.sources import IN_COLUMNS, line_layout
 from onlyonce.core import column_types, conversions, line_values
 from onlyonce.core.conversions import Cell, Unfit
 from onlyonce.core.errors import HIDDEN, Refused
@@ -328,12 +328,12 @@ def reader_of(kinds: str, known: tuple[str, ...], layout: str) -> Reader:
     `kinds` is JSON. For each column it has its name, its name in the source, and its type as people write it. It also
     has `DataType.jsonValue` with the forms of its times."""
     declared = json.loads(kinds)
-    of = conversions.of_cell if layout == "csv" else conversions.of_type
+    delimiter = line_values.csv_delimiter(layout)
+    of = conversions.of_cell if delimiter else conversions.of_type
     columns = [line_values.Column(name, named, kind, of(json_type)) for name, named, kind, json_type in declared]
     types = {named: json_type for _, named, _, json_type in declared}
-    if layout == "csv":
-        return Reader(line_values.csv_reader(columns), partial(arrow_lines.read_csv, kinds=types))
-    return Reader(line_values.json_reader(columns, known), partial(arrow_lines.read, kinds=types))
+    by_table = line_values.csv_reader(columns, delimiter) if delimiter else line_values.json_reader(columns, known)
+    return Reader(by_table, partial(arrow_lines.read_lines, kinds=types, layout=layout))
 
 
 def rows(lines: pa.Array, reader: Reader, shape: pa.StructType) -> pa.Array:
@@ -472,7 +472,7 @@ def _asked(pipeline: Pipeline) -> _Asked:
     salt = pipeline.part.salt if pipeline.part else ""
     return _Asked(
         pipeline.schema,
-        source.format,
+        line_layout(source),
         pipeline.record_id,
         pipeline.event_time,
         pipeline.max_ahead,

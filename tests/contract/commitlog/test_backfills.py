@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from onlyonce.api import load as declarations
 from onlyonce.commitlog import backfills, batches, units
 from onlyonce.commitlog.backfills import Backfills, Request
 from onlyonce.commitlog.batches import Batches
@@ -23,6 +24,7 @@ from onlyonce.core.triggers import AfterRecords, AfterTime, Trigger
 from onlyonce.core.units import Content, UnitId
 from onlyonce.core.windows import micros
 from onlyonce.database.connect import run
+from onlyonce.outputs import backfill
 from tests.contract.conftest import Log, plan_of
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
@@ -87,6 +89,17 @@ def test_each_recomputation_is_the_next_generation_of_each_window(log: Log) -> N
             (2, 2, "replaced"), (2, 3, "closed"),
         ]
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(("hour", "told"), [([], ["no record has its window between these times"]), ([0], [])])
+def test_report_warns_if_no_window_had_a_record(log: Log, hour: list[int], told: list[str]) -> None:
+    asked = request(hours(0, 1))
+    driver = opened(log, asked)
+    end(log, driver, asked, begin(log, driver, asked), *hour)
+
+    warnings = backfill.report(log.database, declarations.load()["user_counts"], asked.span, "run").warnings
+
+    assert [warning.partition(",")[0] for warning in warnings] == told
 
 
 def test_an_end_whose_answer_was_lost_counts_once(log: Log) -> None:

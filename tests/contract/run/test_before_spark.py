@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from onlyonce.core.errors import Refused
+from onlyonce.api import load
+from onlyonce.cli import checking
+from onlyonce.core.errors import DatabaseAway, Refused
 from onlyonce.core.runs import Interrupted
+from onlyonce.database.connect import Database, run
 from onlyonce.engine import session
 from onlyonce.run import stream
 from tests.contract.shop import Shop, at, shop
@@ -64,3 +69,43 @@ def test_a_run_that_is_ended_says_since_when_nothing_is_new_and_which_windows_ar
         }
         for name in ("per_shop", "balance")
     ]  # fmt: skip
+
+
+WITH_DATABASE = """
+import dataclasses
+from onlyonce import Postgres
+from tests.support.shop import SHOP
+SINK = Postgres(table="results.mine", connection="MINE_DATABASE")
+OUTPUT = dataclasses.replace(SHOP.outputs[0], sink=SINK)
+PIPELINES = [dataclasses.replace(SHOP, name="mine", outputs=(OUTPUT,))]
+"""
+
+
+def test_missing_variable_is_refused_before_spark_starts(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """By a run and by a check, at the line of the declaration."""
+    shop.die()
+    file = tmp_path / "mine.py"
+    file.write_text(WITH_DATABASE)
+    monkeypatch.setenv("ONLYONCE_PIPELINES", str(file))
+    monkeypatch.delenv("MINE_DATABASE", raising=False)
+    monkeypatch.setattr(session, "start", None)
+
+    for work in (lambda: stream.main(["mine"]), lambda: checking.checked([load.load()["mine"]])):
+        with pytest.raises(Refused) as refused:
+            work()
+        assert refused.value.what == (
+            f"{file}:5: output per_shop: the environment variable MINE_DATABASE of a sink's database is not set"
+        )
+
+
+def test_check_waits_seconds_for_a_silent_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server takes the connection and never answers. The error names host and port."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        begun = time.monotonic()
+        with checking.few_seconds(), pytest.raises(DatabaseAway, match=f"database at 127.0.0.1:{port}/x did not"):
+            run(Database(f"postgresql://a:b@127.0.0.1:{port}/x"), lambda connection: None)
+
+    assert time.monotonic() - begun < 3 * checking.CHECK_SECONDS

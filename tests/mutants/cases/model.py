@@ -570,11 +570,32 @@ MUTANTS = (
         tests=("tests/unit/scaffold/test_init.py::test_a_sample_is_declared_as_it_is",),
     ),
     Mutant(
+        "delimiter-within-values",
+        "in a value of CSV with semicolons, commas and semicolons are swapped",
+        "onlyonce/core/line_values.py",
+        Replace("_cells", "cell and Cell(cell.translate(swap))", "cell"),
+        tests=("tests/unit/sources/test_record_ends.py::test_records_and_values_by_each_delimiter",),
+    ),
+    Mutant(
+        "records-end-by-commas",
+        "the ends of records of CSV are found by commas, whatever the delimiter",
+        "onlyonce/sources/file_bytes.py",
+        Never("CsvRecords.add", "self._delimiter != ','"),
+        tests=("tests/unit/sources/test_record_ends.py::test_records_and_values_by_each_delimiter",),
+    ),
+    Mutant(
+        "erasure-by-commas",
+        "an erasure reads lines of CSV by commas, whatever the delimiter",
+        "onlyonce/core/erasure.py",
+        Replace("Condition.fits_line", "line_values.csv_cells(line, self.delimiter)", "line_values.csv_cells(line)"),
+        tests=("tests/unit/operate/test_blanked_records.py::test_values_of_a_record_over_several_lines_are_found",),
+    ),
+    Mutant(
         "values-16-any-delimiter",
         "a CSV file with semicolons is taken for one column",
         "onlyonce/scaffold/dialect.py",
         Never("_separator", "',' not in widths"),
-        tests=("tests/unit/scaffold/test_init.py::test_what_can_t_be_declared_is_refused_and_nothing_is_written",),
+        tests=("tests/unit/scaffold/test_init.py::test_a_sample_is_declared_as_it_is",),
     ),
     Mutant(
         "values-16-month-by-chance",

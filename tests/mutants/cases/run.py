@@ -45,6 +45,27 @@ MUTANTS = (
         spark=True,
     ),
     Mutant(
+        "variable-after-spark",
+        "a missing variable of a sink is found only when Spark has started",
+        "onlyonce/check.py",
+        Replace("check_pipeline", "Checked(True, wrong_variables(pipeline), {})", "Checked(True, {}, {})"),
+        tests=("tests/contract/run/test_before_spark.py::test_missing_variable_is_refused_before_spark_starts",),
+    ),
+    Mutant(
+        "check-waits-a-minute",
+        "a check waits as long as a run for a database that does not answer",
+        "onlyonce/cli/checking.py",
+        Replace("few_seconds", "min(CHECK_SECONDS, settings.database_patience())", "settings.database_patience()"),
+        tests=("tests/contract/run/test_before_spark.py::test_check_waits_seconds_for_a_silent_database",),
+    ),
+    Mutant(
+        "unreadable-command-ignores-json",
+        "an error of a command line that can't be read is lines, whatever --json says",
+        "onlyonce/cli/shell.py",
+        Replace("PlatformGroup.parse_args", '"--json" in args', "False"),
+        tests=("tests/unit/cli/test_cli.py::test_unreadable_command_is_refused_in_three_lines_or_json",),
+    ),
+    Mutant(
         "doctor-ends-at-a-feature",
         "a table with a feature that nothing here reads ends the doctor",
         "onlyonce/operate/doctor.py",

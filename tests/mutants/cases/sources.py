@@ -706,7 +706,7 @@ MUTANTS = (
         "values-14-field-limit",
         "the header is split by a library that refuses a field of 131,073 characters",
         "onlyonce/sources/listing.py",
-        Replace("_other_header", "csv_cells(first)", 'next(__import__("csv").reader([first]))'),
+        Replace("_other_header", "csv_cells(first, layout.delimiter)", 'next(__import__("csv").reader([first]))'),
         tests=("tests/unit/sources/test_listing.py::test_a_first_line_of_any_length_is_a_header_or_refused[-140000]",),
     ),
     Mutant(

@@ -43,31 +43,35 @@ def invalid(platform: Platform, suffix: str = "") -> list[str]:
     return sorted(platform.events("shop" + suffix)["oo_raw"].dropna())
 
 
+@pytest.mark.parametrize("declared", ["csv_shop", pytest.param("semicolon_shop", marks=pytest.mark.whole)])
 def test_records_over_several_lines(
-    new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object
+    declared: str, new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch, spark: object
 ) -> None:
     """Read in parts, a record is one, at its first byte; a stray quote swallows nothing; an erasure takes the whole of
     it, and no other."""
     for module in (listing, line_reader):
         monkeypatch.setattr(module, "RANGE", 50)
-    platform = new_platform("tests/support/csv_shop.py")
-    records = [record(*one) for one in GOOD]
-    content = HEADER + records[0] + STRAY + "".join(records[1:]) + BROKEN
+    platform = new_platform(f"tests/support/{declared}.py")
+    swap = str.maketrans(",", ";" if declared == "semicolon_shop" else ",")
+    good = [(name, note.translate(swap)) for name, note in GOOD]
+    header, stray, broken = (one.translate(swap) for one in (HEADER, STRAY, BROKEN))
+    records = [record(*one).translate(swap) for one in GOOD]
+    content = header + records[0] + stray + "".join(records[1:]) + broken
     path = platform.put("shop", "a.csv", [])
     path.write_bytes(content.encode())
 
     platform.run("shop", "--close")
 
-    assert notes(platform) == dict(GOOD)
-    assert invalid(platform) == sorted([STRAY.removesuffix("\n"), BROKEN])
+    assert notes(platform) == dict(good)
+    assert invalid(platform) == sorted([stray.removesuffix("\n"), broken])
     conserved = platform.sql("SELECT records_in, conserved FROM onlyonce.conservation WHERE query = 'receive'")
     assert (conserved["records_in"].sum(), conserved["conserved"].all()) == (7, True)
     for found, seen in ((records[3], True), ("ghost", False)):
         assert traced(path, content.index(found)) is seen
 
-    path.with_name("corrected.csv").write_bytes((HEADER + invalid(platform)[0].replace("many", "8")).encode())
+    path.with_name("corrected.csv").write_bytes((header + invalid(platform)[0].replace("many", "8")).encode())
     platform.run("shop", "--close")
-    assert notes(platform) == dict(GOOD) | {"seven": "c\nd"}
+    assert notes(platform) == dict(good) | {"seven": "c\nd"}
 
     platform.end_sessions()
     report = forget.main(["shop", "--where", "shop = 'secret\nvalue'", "--yes", "--master", "local[2]"])
@@ -76,7 +80,7 @@ def test_records_over_several_lines(
     blanked = "".join(one if one == '"' else " " for one in records[2].removesuffix("\n"))
     assert path.read_bytes() == f"{before}{blanked}\n{after}".encode()
     platform.run("shop", "--bounded")
-    assert notes(platform, "@1") == dict(one for one in GOOD if one[0] != "three") | {"seven": "c\nd"}
+    assert notes(platform, "@1") == dict(one for one in good if one[0] != "three") | {"seven": "c\nd"}
     assert len(invalid(platform, "@1")) == 3
 
 

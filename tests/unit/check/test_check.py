@@ -13,7 +13,7 @@ from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructFi
 
 from onlyonce import check
 from onlyonce.api import ddl
-from onlyonce.api.pipeline import Delta, Files, KafkaSink, Output, Pipeline, Postgres, split_ddl
+from onlyonce.api.pipeline import Delta, Files, KafkaSink, Lookup, Output, Pipeline, Postgres, split_ddl
 from onlyonce.core import errors, failures
 from onlyonce.core.errors import FunctionFails, Refused
 from onlyonce.engine.failures import translate
@@ -138,6 +138,13 @@ def test_a_missing_option_is_named_without_pythons_words() -> None:
     assert refused.value.hint == "add record_id=…, which has no default"
 
 
+def test_value_without_its_options_name_is_refused() -> None:
+    with pytest.raises(Refused, match=r"^Delta: a value without the name of its option: 'append'") as refused:
+        Delta("append")  # type: ignore[misc]
+
+    assert refused.value.hint.startswith("write the name before it: path=… It has: path, ")
+
+
 def test_check_warns_of_what_a_delivery_would_lack(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each variable that is not set, and the package with its extra; nothing where both are there."""
     sink = KafkaSink(topic="sales", connection="MINE_BROKERS")
@@ -155,3 +162,17 @@ def test_check_warns_of_what_a_delivery_would_lack(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("MINE_BROKERS", "here:9092")
     monkeypatch.setattr(check, "find_spec", lambda _: object())
     assert check.undeliverable(made) == []
+
+
+def test_lookup_without_its_variable_is_found_without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MINE_DATABASE", raising=False)
+    shops = Lookup(name="shops", keys="shop", table=Postgres(table="public.shops", connection="MINE_DATABASE"))
+    made = Pipeline(
+        name="p", source=Files(), schema="id string, at timestamp", record_id="id", event_time="at",
+        outputs=(OUTPUT, Output(name="named", transform="m:f", sink=Delta(), lookups=(shops,))),
+    )  # fmt: skip
+
+    [(output, error)] = check.wrong_variables(made).items()
+
+    assert output == "named"
+    assert str(error.what).endswith("the environment variable MINE_DATABASE of the lookup shops's database is not set")

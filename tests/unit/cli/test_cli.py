@@ -123,10 +123,37 @@ def test_a_bug_is_told_in_three_lines_with_its_traceback_in_a_file(
     assert "Traceback (most recent call last)" in file.read_text()
 
 
-def test_a_command_that_cannot_be_read_is_a_wrong_request() -> None:
-    """By the exit code of all wrong requests, for an unknown command as for an unknown option."""
-    for words in (["nothing"], ["status", "--nothing"], ["--nothing"], ["run"]):
-        assert runner.invoke(app, words).exit_code == errors.Refused.exit_code, words
+@pytest.mark.parametrize(
+    ("words", "what", "command"),
+    [
+        (["nothing"], "no such command 'nothing'", "onlyonce"),
+        (["--nothing"], "no such option: --nothing", "onlyonce"),
+        (["status", "--nothing"], "no such option: --nothing", "onlyonce status"),
+        (["run"], "missing argument 'PIPELINE'", "onlyonce run"),
+        (["late", "flights", "--limit", "x"], "invalid value for '--limit': ", "onlyonce late"),
+    ],
+)
+def test_unreadable_command_is_refused_in_three_lines_or_json(words: list[str], what: str, command: str) -> None:
+    done = runner.invoke(app, words, prog_name="onlyonce")
+    as_json = runner.invoke(app, [*words, "--json"], prog_name="onlyonce")
+
+    assert (done.exit_code, done.stdout, as_json.exit_code, as_json.stdout) == (64, "", 64, "")
+    first, data, hint = done.stderr.splitlines()
+    assert first.startswith(f"{command}: {what}")
+    assert data == "  data: nothing was read or written"
+    assert hint == f"  next: `{command} --help` lists what may follow"
+    assert json.loads(as_json.stderr) == {
+        "error": first, "data": data.removeprefix("  data: "), "next": hint.removeprefix("  next: "), "exit_code": 64,
+    }  # fmt: skip
+
+
+def test_option_json_may_stand_before_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(monkeypatch, [])
+
+    before, after = runner.invoke(app, ["--json", "status"]), runner.invoke(app, ["status", "--json"])
+
+    assert (before.exit_code, before.stdout) == (0, after.stdout)
+    assert isinstance(json.loads(after.stdout), list | dict)
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,8 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
         lambda: pipeline(event_time="time"), "'time' is not a declared column", "schema has: id, at, cents"),
     "a dedup horizon of places": (
         lambda: pipeline(record_id=(), dedup_horizon=timedelta(2)), "a dedup_horizon without record_id", "leave dedup_horizon"),
+    "an unknown delimiter": (lambda: files(format="csv", delimiter=":"), "Files: delimiter=':'", "',', ';', '\\t', '|'"),
+    "a delimiter of JSON": (lambda: files(delimiter=";"), "Files: delimiter=';' with format='json'", "only CSV has a delimiter"),
     "an unknown format": (lambda: files(format="cvs"), "Files: format='cvs'", "did you mean 'csv'?"),
     "a header of JSON": (lambda: Files(header=True), "header=True with format='json'", "name their fields"),
     "nested columns in CSV": (

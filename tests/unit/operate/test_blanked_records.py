@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -38,11 +40,13 @@ def test_blanked_records_change_no_other(tmp_path: Path, content: bytes, chosen:
         assert set(new[1]) <= set(b' "') if number in chosen else new == old
 
 
-def test_values_of_a_record_over_several_lines_are_found() -> None:
+@pytest.mark.parametrize("delimiter", [",", ";"])
+def test_values_of_a_record_over_several_lines_are_found(delimiter: str) -> None:
     """The record is meant as a whole, and so is one whose value has a line feed; a line within another record is
     none."""
-    first, second, third = b'7,"a\n8,b\nc",u1', b'8,"x",u1', b'9,"a\nb",u2'
-    content = first + b"\r\n" + second + b"\n" + third + b"\n"
+    parts = (b'7,"a\n8,b\nc",u1', b'8,"x",u1', b'9,"a\nb",u2', b'9,"7",u3')
+    first, second, third, other = (one.replace(b",", delimiter.encode()) for one in parts)
+    content = first + b"\r\n" + second + b"\n" + third + b"\n" + other + b"\n"
     for where, meant in (
         ("id = 7", [first]),
         ("id = 8", [second]),
@@ -50,6 +54,7 @@ def test_values_of_a_record_over_several_lines_are_found() -> None:
         ("note = 'a\nb'", [third]),
     ):
         condition = erasure.read_conditions(where, {"id": "bigint", "note": "string", "user": "string"})
+        condition = replace(condition, delimiter=delimiter)
 
         places = erase_inputs.input_places(io.BytesIO(content), condition, ["id", "note", "user"], 1000)
 

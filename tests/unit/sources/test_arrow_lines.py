@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
-from onlyonce.core import conversions
+from onlyonce.core import conversions, line_values
 from onlyonce.sources.values import arrow_lines, parse
 from onlyonce.sources.values.parse import MORE, REASON, RECORD
 
@@ -174,13 +174,17 @@ def test_one_hostile_line_among_good_ones_is_what_the_table_says() -> None:
         compared([*good[:6], line.encode("utf-8", "surrogatepass"), *good[6:]])
 
 
+@pytest.mark.parametrize("layout", ["csv", "csv;"])
 @pytest.mark.parametrize(("name", "kind"), WITHIN)
-def test_a_value_of_csv_is_what_the_table_says(name: str, kind: str) -> None:
+def test_a_value_of_csv_is_what_the_table_says(name: str, kind: str, layout: str) -> None:
     """Hostile values as they are, with spaces around them, and in quotes, beside good ones."""
     chance, kinds = random.Random(name), [one for one in KINDS if one[0] in ("id", name)]
-    before, behind = ("", ",a") if name != "id" and kinds[0][0] == name else ("a,", "") if name != "id" else ("", "")
+    between = line_values.csv_delimiter(layout)
+    before, behind = ("", f"{between}a") if kinds[0][0] == name else (f"a{between}", "")
+    if name == "id":
+        before, behind = "", ""
     good = [f"{before}{usual(chance, kind, False).strip(chr(34))}{behind}".encode() for _ in range(12)]
-    assert compared(list(good), kinds, "csv") == len(good)
+    assert compared(list(good), kinds, layout) == len(good)
     values = [
         *dict.fromkeys(one.strip('"') for one in HOSTILE),
         "TRUE",
@@ -191,6 +195,7 @@ def test_a_value_of_csv_is_what_the_table_says(name: str, kind: str) -> None:
         "a\nb",
         "\ufeff1",
         "1,2",
+        "1;2",
     ]
     hostile = [
         f"{before}{written}{behind}{end}"
@@ -199,7 +204,7 @@ def test_a_value_of_csv_is_what_the_table_says(name: str, kind: str) -> None:
         for end in ("", "\r")
     ]
     compared(
-        [*good, *(one.encode("utf-8", "surrogatepass") for one in hostile), b"\xff", b"", b" \r", None], kinds, "csv"
+        [*good, *(one.encode("utf-8", "surrogatepass") for one in hostile), b"\xff", b"", b" \r", None], kinds, layout
     )
 
 

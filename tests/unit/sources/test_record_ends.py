@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from onlyonce.api.pipeline import Files
 from onlyonce.core.bisect import Place
-from onlyonce.core.line_values import Invalid, csv_cells
+from onlyonce.core.line_values import DELIMITERS, Invalid, csv_cells
 from onlyonce.sinks.files import sink_files
 from onlyonce.sources import file_bytes, line_reader, listing, source_files
 from onlyonce.sources.lines import Chosen
@@ -27,9 +27,11 @@ MARKED = b'\xef\xbb\xbf"i\nd",at\n"a\nb",c'
 READING = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def found(content: bytes, most: int, piece: int, begin: int = 0, end: int | None = None) -> list[int]:
+def found(
+    content: bytes, most: int, piece: int, begin: int = 0, end: int | None = None, delimiter: str = ","
+) -> list[int]:
     """Return the ends of records in a part of the content, read in pieces."""
-    reader, ends = file_bytes.record_end_reader(most, begin), []
+    reader, ends = file_bytes.record_end_reader(most, begin, delimiter), []
     part = content[begin:end]
     for at in range(0, len(part), piece):
         ends += reader.add(part[at : at + piece]).tolist()
@@ -63,6 +65,24 @@ def test_only_a_record_of_several_lines_needs_them_all(content: bytes) -> None:
                 csv_cells(text)
         else:
             assert [str(cell or "") for cell in csv_cells(text)] == fields
+
+
+@given(csv_oracle.contents, st.sampled_from(DELIMITERS), st.integers(1, 30), st.integers(1, 50))
+@settings(max_examples=400, deadline=None)
+def test_records_and_values_by_each_delimiter(content: bytes, delimiter: str, most: int, piece: int) -> None:
+    """As the module has them with that delimiter; another one is a character of a value."""
+    content = content.replace(b";", delimiter.encode())
+    records = csv_oracle.records(content, most, delimiter)
+    places = [at for at, _ in records]
+
+    assert found(content, most, piece, delimiter=delimiter) == ([*places[1:], len(content)] if places else [])
+    for _, record in records:
+        text, fields = record.removeprefix(csv_oracle.MARK).decode("latin-1"), csv_oracle.fields(record, delimiter)
+        if fields is None or not text.strip(" \r"):
+            with pytest.raises(Invalid):
+                csv_cells(text, delimiter)
+        else:
+            assert [str(cell or "") for cell in csv_cells(text, delimiter)] == fields
 
 
 def test_an_open_quote_waits_until_its_record_is_too_large() -> None:
