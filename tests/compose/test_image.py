@@ -29,6 +29,8 @@ MISTAKES = [
         "USER onlyonce",
         "ADD https://example.org/x.jar /x.jar\nUSER onlyonce",
     ),
+    ("code_is_one_layer", "dockerfile", "COPY --from=packages /opt", "COPY --from=code /opt"),
+    ("code_is_one_layer", "dockerfile", "ARG IVY_SETTINGS_XML", "COPY onlyonce onlyonce\nARG IVY_SETTINGS_XML"),
     ("sources_are_there", "dockerfile", "COPY dags dags", "COPY dags config dags"),
     ("sources_are_there", "ignore", "!plugins\n", ""),
     ("sources_are_there", "ignore", "!onlyonce\n", "!onlyonce\nonlyonce/local\n"),
