@@ -18,7 +18,7 @@ export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: jar-hashes help env lock docs spec demo up down compose-env style types imports check test cases fuzz test-all test-faults test-matrix test-versions mutants test-packaging release bench bench-all bench-peers clean
+.PHONY: jar-hashes help env lock docs spec demo up down compose-env style types imports check test cases fuzz test-all test-faults test-matrix test-versions mutants test-packaging test-containers release bench bench-all bench-peers clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -104,6 +104,9 @@ test-versions: env ## DAGs, page and a sample of Spark with the oldest and the n
 
 test-packaging: env ## install the wheel as pip would, newest and lowest versions, and run the tutorial's first commands (needs the network; the result is in tests/packaging/result.md)
 	$(BIN)/python -m tests.packaging.check $(UV)
+
+test-containers: env ## build the image, run docker-compose.yml, kill Spark's master and a worker, compare the results (needs a container engine; the result is in tests/containers/result.md)
+	$(BIN)/python -m tests.containers.run
 
 release: docs ## wheel, sdist, site, SBOM and checksums in dist/, and the image where a container engine runs (docs/how-to/make-a-release.md)
 	UV=$(UV) sh docker/release.sh

@@ -94,6 +94,21 @@ def environment_is_the_locked_one(image: Image) -> Iterator[str]:
         yield f"installs beside the lock: {found}"
 
 
+def code_is_one_layer(image: Image) -> Iterator[str]:
+    """The last stage takes the code by its last COPY, and by no other, so that packages and jars stay as they are."""
+    stage, with_code = "", set()
+    taken: list[str] = []
+    for word, rest in image.steps():
+        if word == "FROM":
+            stage, taken = rest.partition(" AS ")[2], []
+        elif word == "COPY" and (source := re.search(r"--from=(\w+)", rest)):
+            taken.append(source[1])
+        elif word == "COPY" and "onlyonce" in rest.split():
+            with_code.add(stage)
+    if [source for source in taken if source in with_code] != taken[-1:]:
+        yield f"the last stage copies from {taken}, and the code is in {sorted(with_code)}"
+
+
 def sources_are_there(image: Image) -> Iterator[str]:
     """What is copied is in the checkout and not kept out by .dockerignore."""
     for source, _ in copied(image):
@@ -153,7 +168,7 @@ def _matches(path: str, pattern: str) -> bool:
 RULES: dict[str, Callable[[Image], Iterator[str]]] = {
     rule.__name__: rule
     for rule in (
-        bases_are_pinned, python_and_java_are_ours, environment_is_the_locked_one, sources_are_there, secrets_stay_out,
+        bases_are_pinned, python_and_java_are_ours, environment_is_the_locked_one, code_is_one_layer, sources_are_there, secrets_stay_out,
         runs_as_a_user,
     )
 }  # fmt: skip

@@ -6,8 +6,10 @@ import re
 import tomllib
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 
+from tests.compose import composed
 from tests.compose.composed import ROOT
 from tests.compose.image import RULES, Image, load
 
@@ -15,7 +17,7 @@ from tests.compose.image import RULES, Image, load
 MISTAKES = [
     ("bases_are_pinned", "dockerfile", "3.11.15-slim-bookworm@sha256:", "3.11.15-slim-bookworm #"),
     ("bases_are_pinned", "dockerfile", "FROM eclipse-temurin:17.0.19_10-jre-noble", "FROM openjdk:17.0.2"),
-    ("bases_are_pinned", "dockerfile", "FROM base AS build", "FROM debian AS build"),
+    ("bases_are_pinned", "dockerfile", "FROM base AS packages", "FROM debian AS packages"),
     ("python_and_java_are_ours", "dockerfile", "FROM python:3.11.", "FROM python:3.14."),
     ("python_and_java_are_ours", "dockerfile", "FROM eclipse-temurin:17.", "FROM eclipse-temurin:11."),
     ("environment_is_the_locked_one", "dockerfile", "make env \\\n", "pip install . \\\n"),
@@ -27,6 +29,8 @@ MISTAKES = [
         "USER onlyonce",
         "ADD https://example.org/x.jar /x.jar\nUSER onlyonce",
     ),
+    ("code_is_one_layer", "dockerfile", "COPY --from=packages /opt", "COPY --from=code /opt"),
+    ("code_is_one_layer", "dockerfile", "ARG IVY_SETTINGS_XML", "COPY onlyonce onlyonce\nARG IVY_SETTINGS_XML"),
     ("sources_are_there", "dockerfile", "COPY dags dags", "COPY dags config dags"),
     ("sources_are_there", "ignore", "!plugins\n", ""),
     ("sources_are_there", "ignore", "!onlyonce\n", "!onlyonce\nonlyonce/local\n"),
@@ -38,7 +42,7 @@ MISTAKES = [
     ("runs_as_a_user", "dockerfile", "USER onlyonce\n", ""),
     ("runs_as_a_user", "dockerfile", "USER onlyonce\n", "USER onlyonce\nUSER root\n"),
     ("runs_as_a_user", "dockerfile", " /var/lib/airflow", ""),
-    ("runs_as_a_user", "dockerfile", "COPY --from=build", "COPY --chown=onlyonce --from=build"),
+    ("runs_as_a_user", "dockerfile", "COPY --from=packages", "COPY --chown=onlyonce --from=packages"),
 ]
 
 
@@ -98,3 +102,14 @@ def test_the_jars_are_of_the_version_that_is_locked() -> None:
     assert jar[2] == found["delta-spark"]
     assert found["pyspark"].startswith(f"{jar[1]}.")
     assert found["pyspark-client"] == found["pyspark"]
+
+
+def test_stand_ins_replace_each_base_of_the_image() -> None:
+    """tests/containers/stand_in.yml names the bases of docker/Dockerfile, for each service that runs the image."""
+    stand_in = yaml.safe_load((ROOT / "tests" / "containers" / "stand_in.yml").read_text())
+    bases = {source.partition(" AS ")[0] for source in load().arguments("FROM") if "@" in source}
+    services = {name for name, service in composed.load()["services"].items() if composed.is_ours(service)}
+
+    replaced = {one.partition("=")[0] for one in stand_in["x-bases"]["build"]["additional_contexts"]}
+    assert replaced == bases
+    assert set(stand_in["services"]) == services | {"postgres"}

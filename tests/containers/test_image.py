@@ -1,4 +1,4 @@
-"""The steps of docker/Dockerfile, done in an empty folder as its builder does them, since there is no builder here."""
+"""The steps of docker/Dockerfile, done in an empty folder as its builder does them, for machines without a builder."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tests.compose.image import Image
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
-STAGE = "AS build"
+STAGE = "AS packages"
 OF_DEBIAN = "apt-get"
 """A step of Debian's own packages: what it brings is here."""
 
 
-def of_stage(steps: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The steps of the stage that makes the environment."""
-    begins = next(n for n, (word, rest) in enumerate(steps) if word == "FROM" and rest.endswith(STAGE))
-    ends = next(n for n in range(begins + 1, len(steps)) if steps[n][0] == "FROM")
-    return steps[begins + 1 : ends]
+def of_stages(steps: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return the steps of the stages that make the environment, and then the code."""
+    froms = [n for n, (word, _) in enumerate(steps) if word == "FROM"]
+    begins = next(n for n in froms if steps[n][1].endswith(STAGE))
+    return [step for step in steps[begins : froms[-1]] if step[0] != "FROM"]
 
 
 def copy(of: Image, source: str, target: Path) -> None:
@@ -45,10 +45,10 @@ def test_each_step_has_what_it_needs_and_the_result_runs(tmp_path: Path) -> None
     start."""
     of, made = image.load(), tmp_path / "opt"
     made.mkdir()
-    kept = ("PATH", "JAVA_HOME", "IVY_SETTINGS", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
+    kept = ("PATH", "JAVA_HOME", "IVY_SETTINGS_XML", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
     given = {k: v for k, v in os.environ.items() if k in kept or k.lower().endswith(("_proxy", "_index_url"))}
     given["HOME"] = str(tmp_path)
-    for word, rest in of_stage(of.steps()):
+    for word, rest in of_stages(of.steps()):
         if word == "COPY":
             *sources, target = rest.split()
             for source in sources:
@@ -71,5 +71,5 @@ def test_each_step_has_what_it_needs_and_the_result_runs(tmp_path: Path) -> None
             [str(programs / program), *arguments], cwd=tmp_path, env=bare, capture_output=True, text=True
         )
         assert told.returncode == 0, told.stderr
-    assert told.stdout.split() == [str(made / "onlyonce" / "settings" / "__init__.py"), str(made / "sql")]
+    assert told.stdout.split() == [str(made / "onlyonce" / "settings.py"), str(made / "sql")]
     assert list((made / ".venv" / "jars").glob("delta-spark*.jar"))

@@ -175,4 +175,5 @@ def test_lookup_without_its_variable_is_found_without_spark(monkeypatch: pytest.
     [(output, error)] = check.wrong_variables(made).items()
 
     assert output == "named"
-    assert str(error.what).endswith("the environment variable MINE_DATABASE of the lookup shops's database is not set")
+    assert isinstance(error, Refused)
+    assert error.what.endswith("the environment variable MINE_DATABASE of the lookup shops's database is not set")

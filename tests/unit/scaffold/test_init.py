@@ -198,6 +198,7 @@ def test_a_sample_is_declared_as_it_is(
     assert list(made.named().values()) == (names or made.columns())
     [file] = new_files(working / "mine" / "inbox", {}, discovery.layout(made))
     assert file.refusal is None
+    assert isinstance(made.source, Files)
     assert replace(made.source, inbox=None) == source
     assert len(made.record_id) == 1
     assert made.event_time == next(part.split()[0] for part in schema.split(", ") if part.endswith("timestamp"))
