@@ -233,12 +233,24 @@ def _refuse_what_no_declaration_takes(
     )
 
 
+IMAGE_OF_ONLYONCE = """  build:
+    context: .
+    dockerfile: docker/Dockerfile
+    args:
+      DEBIAN_MIRROR: ${DEBIAN_MIRROR:-}
+      PIP_INDEX_URL: ${PIP_INDEX_URL:-}
+      IVY_SETTINGS_XML: ${IVY_SETTINGS_XML:-}
+      CA_CERTIFICATE: ${CA_CERTIFICATE:-}
+"""
+"""How the compose file builds the image. A project builds its own upon it."""
+
+
 def _in_containers(name: str) -> dict[str, str]:
     """Return the parts of the shipped compose file that differ in a project."""
     return {
         "name: onlyonce\n": f"name: {name}\n",
         "  image: onlyonce:local\n": f"  image: {name}:0.1.0\n",
-        "build: {context: ., dockerfile: docker/Dockerfile}": "build: {context: .}",
+        IMAGE_OF_ONLYONCE: "  build: {context: .}\n",
         "${ONLYONCE_PIPELINES:-/opt/onlyonce/jobs/pipelines.py}": f"/opt/{name}/{name}/pipelines.py\n  # Empty: "
         f"inbox/{name} in the volume.\n  {name.upper()}_INBOX: ''",
         "AIRFLOW__CORE__DAGS_FOLDER: /opt/onlyonce/dags": f"AIRFLOW__CORE__DAGS_FOLDER: /opt/{name}/dags",
