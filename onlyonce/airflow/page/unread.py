@@ -8,7 +8,6 @@ source, the stored answer is shown with its time.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -22,6 +21,7 @@ from typing import Any
 
 import structlog
 
+from onlyonce import environment
 from onlyonce.airflow.page.read import Row
 
 PATIENCE_SECONDS = 6.0
@@ -63,7 +63,7 @@ ASKER = Asker()
 def _asked(pipeline: str, reader_url: str) -> list[Row]:
     try:
         done = subprocess.run(
-            [*COMMAND, pipeline], env={**os.environ, "ONLYONCE_READER_URL": reader_url},
+            [*COMMAND, pipeline], env={**environment.inherited(), "ONLYONCE_READER_URL": reader_url},
             stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=MOST_SECONDS,
         )  # fmt: skip
         return list(json.loads(done.stdout))
