@@ -27,7 +27,7 @@ from onlyonce.core.locations import Location, Url
 from onlyonce.failpoints import FailPoint
 from onlyonce.operate import assets, audit, compact, doctor, drop, forget, gc
 from onlyonce.run import reset
-from onlyonce.tables import attempt_files, opening, rewrite, stores
+from onlyonce.tables import attempt_files, opening, removal, rewrite, stores
 from tests.contract.conftest import log, new_log
 from tests.contract.shop import Shop, at, shop
 from tests.support import airflow_users
@@ -258,7 +258,7 @@ def test_a_drop_leaves_no_object_and_one_that_was_killed_goes_on(
     assert objects(settings.table_location("shop"))
     if point:
         with monkeypatch.context() as armed:
-            killed_at(armed, drop, point)
+            killed_at(armed, removal if point == "drop-after-rename" else drop, point)
             with pytest.raises(FailPoint):
                 drop.main(["shop", "--tables", "--yes"])
     drop.main(["shop", "--tables", "--yes"])
