@@ -5,6 +5,7 @@ A thread of its own asks, as the DAG `onlyonce_ask_sources` does, so that no bat
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
@@ -27,9 +28,9 @@ POLL_SECONDS = 0.2
 def stored_after_batches(context: RunContext) -> Iterator[None]:
     """Ask the sources after each batch of receive and store their answers, until the block exits.
 
-    Quick batches share an answer: there is one request in KEPT_SECONDS at most. After the last batch the sources are
-    asked once more, and the exit waits for that no longer than a source may take. A bounded run stores no answer: it
-    does not commit the stream's input.
+    Quick batches share an answer: there is one request in KEPT_SECONDS at most, and fewer if a source takes long. After
+    the last batch the sources are asked once more, and the exit waits for that no longer than a source may take. A
+    bounded run stores no answer: it does not commit the stream's input.
     """
     if context.bounded:
         yield
@@ -49,8 +50,10 @@ def _store_until(context: RunContext, end: Event) -> None:
     database = Database(context.database.url, f"onlyonce-source-answers/{context.instance}")
     while not end.is_set():
         if context.batch_committed.wait(POLL_SECONDS):
+            began = time.monotonic()
             _store(context, database)
-            end.wait(KEPT_SECONDS)
+            # A long manifest takes long to read: asking takes a twentieth of the time at most.
+            end.wait(max(KEPT_SECONDS, 20 * (time.monotonic() - began)))
     if context.batch_committed.is_set():
         _store(context, database)
 

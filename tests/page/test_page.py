@@ -273,6 +273,7 @@ def test_names_are_text_and_never_html(log: Log, client: TestClient, tmp_path: P
 PATHS = [
     "/", "/pipelines/shop", "/pipelines/shop/batches?incarnation=shop/receive/1", "/pipelines/shop/windows?output=per_shop",
     "/pipelines/shop/late?output=per_shop", "/pipelines/shop/files", "/pipelines/shop/backfills", "/batches?incarnation=shop/receive/1&batch=0",
+    "/pipelines/shop/unread",
     "/runs?dag_id=hourly&run_id=scheduled__0", "/search?run_id=scheduled__1",
 ]  # fmt: skip
 
