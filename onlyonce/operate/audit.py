@@ -179,8 +179,9 @@ def _output(
         there = _recorded(winners)
     else:
         [place] = written(instance, [{"outputs": {output.name: {"target": place}}}])
+        at = Place(place)
         try:
-            there = target_kinds.functions(Place(place)).rows_by_window(Place(place), windowed)
+            there = target_kinds.functions(at).rows_by_window(at, windowed)
         except Refused as error:
             left_out.append(f"{instance}: {output.name}: {error.what}")
             return

@@ -13,9 +13,11 @@ from typing import Protocol, cast
 
 import pyarrow as pa
 
+from onlyonce.commitlog import units
 from onlyonce.core.errors import Refused
 from onlyonce.core.ownership import Place
 from onlyonce.core.stored_names import WINDOW_END, WINDOW_START
+from onlyonce.database.connect import Database
 
 WINDOW = [WINDOW_START, WINDOW_END]
 Windows = Counter[tuple[datetime | None, datetime | None]]
@@ -56,6 +58,11 @@ def functions(place: Place) -> Functions:
             hint="install the package with the sink that wrote it",
         )
     return cast(Functions, import_module(place.of_target.module))
+
+
+def database_of(place: Place) -> Database:
+    """Return the database of a table. Raise Refused if its variable is not set."""
+    return Database(units.url_of(place.variable), "onlyonce-target")
 
 
 # Counting, for the modules of the kinds.

@@ -6,17 +6,16 @@ from collections import Counter
 
 from sqlalchemy import Connection
 
-from onlyonce.commitlog import units
 from onlyonce.core.ownership import Place
 from onlyonce.database import mysql
-from onlyonce.database.connect import Database, run
+from onlyonce.database.connect import run
 from onlyonce.sinks import target_kinds
 from onlyonce.sinks.target_kinds import Windows
 
 
 def is_there(place: Place) -> bool:
     """Return whether there is a table or view of that name."""
-    return run(_at(place), lambda connection: bool(mysql.tables(connection, place.where)))
+    return run(target_kinds.database_of(place), lambda connection: bool(mysql.tables(connection, place.where)))
 
 
 def table_id(place: Place) -> str | None:
@@ -26,13 +25,13 @@ def table_id(place: Place) -> str | None:
 
 def note(place: Place) -> str | None:
     """Return the table's comment."""
-    there = run(_at(place), lambda connection: mysql.tables(connection, place.where))
+    there = run(target_kinds.database_of(place), lambda connection: mysql.tables(connection, place.where))
     return there[0].note if there else None
 
 
 def put_note(place: Place, note: str) -> None:
     """Set the table's comment."""
-    run(_at(place), lambda connection: mysql.put_note(connection, place.where, note))
+    run(target_kinds.database_of(place), lambda connection: mysql.put_note(connection, place.where, note))
 
 
 def rows_by_window(place: Place, windowed: bool) -> Windows:
@@ -48,13 +47,9 @@ def rows_by_window(place: Place, windowed: bool) -> Windows:
         rows = connection.exec_driver_sql(f"SELECT {by}, COUNT(*) FROM {table} GROUP BY 1, 2")
         return Counter({(target_kinds.in_utc(start), target_kinds.in_utc(end)): number for start, end, number in rows})
 
-    return run(_at(place), count)
+    return run(target_kinds.database_of(place), count)
 
 
 def drop(place: Place) -> None:
     """Remove the table and the table of its deleted keys."""
-    run(_at(place), lambda connection: mysql.drop_table(connection, place.where))
-
-
-def _at(place: Place) -> Database:
-    return Database(units.url_of(place.variable), "onlyonce-target")
+    run(target_kinds.database_of(place), lambda connection: mysql.drop_table(connection, place.where))

@@ -7,10 +7,9 @@ from collections import Counter
 from psycopg2 import sql as identifiers
 from sqlalchemy import Connection
 
-from onlyonce.commitlog import units
 from onlyonce.commitlog.dropping import Drops
 from onlyonce.core.ownership import Place
-from onlyonce.database.connect import Database, run
+from onlyonce.database.connect import run
 from onlyonce.sinks import target_kinds
 from onlyonce.sinks.target_kinds import WINDOW, Windows
 
@@ -24,7 +23,7 @@ def is_there(place: Place) -> bool:
         [(there,)] = cursor.fetchall()
         return bool(there)
 
-    return run(_at(place), look)
+    return run(target_kinds.database_of(place), look)
 
 
 def table_id(place: Place) -> str | None:
@@ -34,12 +33,12 @@ def table_id(place: Place) -> str | None:
 
 def note(place: Place) -> str | None:
     """Return the table's comment."""
-    return Drops(_at(place)).note_of(*_name(place))
+    return Drops(target_kinds.database_of(place)).note_of(*_name(place))
 
 
 def put_note(place: Place, note: str) -> None:
     """Set the table's comment."""
-    Drops(_at(place)).put_note(*_name(place), note)
+    Drops(target_kinds.database_of(place)).put_note(*_name(place), note)
 
 
 def rows_by_window(place: Place, windowed: bool) -> Windows:
@@ -62,12 +61,12 @@ def rows_by_window(place: Place, windowed: bool) -> Windows:
             {(target_kinds.in_utc(start), target_kinds.in_utc(end)): number for start, end, number in cursor.fetchall()}
         )
 
-    return run(_at(place), count)
+    return run(target_kinds.database_of(place), count)
 
 
 def drop(place: Place) -> None:
     """Remove the table with the tables derived from it."""
-    Drops(_at(place)).drop_table(place.where)
+    Drops(target_kinds.database_of(place)).drop_table(place.where)
 
 
 def _columns(connection: Connection, place: Place) -> list[str]:
@@ -84,7 +83,3 @@ def _columns(connection: Connection, place: Place) -> list[str]:
 def _name(place: Place) -> tuple[str, str]:
     schema, table = place.where.split(".", 1)
     return schema, table
-
-
-def _at(place: Place) -> Database:
-    return Database(units.url_of(place.variable), "onlyonce-target")
