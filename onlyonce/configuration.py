@@ -282,7 +282,7 @@ def current() -> Configuration:
     Raise Refused for a wrong value, for an unknown name, and for a file that is missing or is not TOML.
     """
     found = file()
-    given = tuple(environment.variable(name) for name in VARIABLES.values())
+    given = environment.variables(VARIABLES.values())
     return _made(found, found.stat().st_mtime_ns if found else 0, given)
 
 

@@ -7,13 +7,18 @@ its secrets. Spark, Airflow and emulators have their own. A process that we star
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 
 def variable(name: str) -> str | None:
     """Return the value of a variable; None if it is not set or empty. It may be a secret: never log it."""
     return os.environ.get(name) or None
+
+
+def variables(names: Iterable[str]) -> tuple[str | None, ...]:
+    """Return the value of each variable, in the order of their names."""
+    return tuple(map(variable, names))
 
 
 def inherited() -> dict[str, str]:
