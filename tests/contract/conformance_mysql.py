@@ -21,7 +21,7 @@ from onlyonce.database.connect import Database
 from onlyonce.sinks.base.content import HASH
 from onlyonce.sinks.base.pinned import PARTITION
 from onlyonce.sinks.mysql import mysql_rows
-from onlyonce.sinks.mysql.mysql_table import MySQLTable
+from onlyonce.sinks.mysql.sink_mysql import MySQLTable
 from onlyonce.sinks.postgres import postgres_unit, sink_postgres
 from onlyonce.testing import scratch
 from onlyonce.testing.scratch import Log, Processes

@@ -26,8 +26,7 @@ from onlyonce.core.units import UnitId
 from onlyonce.database import connect
 from onlyonce.database.connect import Database
 from onlyonce.sinks.mysql import mysql_rows, mysql_target
-from onlyonce.sinks.mysql.mysql_table import MySQLTable
-from onlyonce.sinks.mysql.sink_mysql import StoredInMySQL
+from onlyonce.sinks.mysql.sink_mysql import MySQLTable, StoredInMySQL
 from onlyonce.sinks.postgres import postgres_unit
 from onlyonce.testing.scratch import Log
 from onlyonce.testing.suite import hashed, run_unit

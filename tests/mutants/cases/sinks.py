@@ -170,7 +170,7 @@ MUTANTS = (
     Mutant(
         "outputs-4-mysql-unchecked",
         "check does not see that MySQL computes a column's values itself",
-        "onlyonce/sinks/mysql/mysql_table.py",
+        "onlyonce/sinks/mysql/sink_mysql.py",
         Never(
             "MySQLTable._check",
             'column in there and "GENERATED" in there[column].extra.upper().replace("DEFAULT_GENERATED", "")',
@@ -187,7 +187,7 @@ MUTANTS = (
     Mutant(
         "outputs-8-beginning-of-a-column",
         "an upsert into MySQL takes a unique index over its keys and the beginning of another column",
-        "onlyonce/sinks/mysql/mysql_table.py",
+        "onlyonce/sinks/mysql/sink_mysql.py",
         Replace(
             "MySQLTable._unique",
             'row.col if row.part is None else f"{row.col}({row.part})"',
@@ -428,7 +428,7 @@ MUTANTS = (
     Mutant(
         "mysql-any-engine",
         "a table of an engine without transactions is taken",
-        "onlyonce/sinks/mysql/mysql_table.py",
+        "onlyonce/sinks/mysql/sink_mysql.py",
         Replace(
             "MySQLTable._check",
             'table.kind != "BASE TABLE" or table.engine != "InnoDB"',

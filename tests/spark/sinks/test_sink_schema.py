@@ -19,7 +19,7 @@ from onlyonce.core.batch import Outcome
 from onlyonce.core.errors import Refused
 from onlyonce.database.connect import run
 from onlyonce.outputs import results
-from onlyonce.sinks.mysql.mysql_table import database_of
+from onlyonce.sinks.mysql.sink_mysql import database_of
 from onlyonce.sinks.targets import SinkWriter, writer_for
 from tests.contract.conftest import Log, plan_of, shared  # noqa: F401 - a fixture
 

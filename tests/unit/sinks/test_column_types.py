@@ -9,7 +9,7 @@ from onlyonce.api.pipeline import MySQL, Output, Postgres
 from onlyonce.core import column_types
 from onlyonce.core.errors import Refused
 from onlyonce.database.connect import Database
-from onlyonce.sinks.mysql.mysql_table import MySQLTable
+from onlyonce.sinks.mysql.sink_mysql import MySQLTable
 from onlyonce.sinks.postgres.postgres_table import SinkTable
 
 SCHEMA = StructType([
