@@ -25,7 +25,7 @@ from onlyonce.api.pipeline import Iceberg, Output
 from onlyonce.commitlog.incarnations import Incarnations
 from onlyonce.core.ownership import Place
 from onlyonce.core.units import Content
-from onlyonce.sinks.iceberg import iceberg_catalogs, iceberg_columns, iceberg_commits, sink_iceberg
+from onlyonce.sinks.iceberg import iceberg_catalogs, iceberg_commits, sink_iceberg
 from onlyonce.sinks.iceberg.sink_iceberg import Batched
 from onlyonce.testing.scratch import answers_lost
 from onlyonce.testing.suite import Guarantee, OfLog, Row, Rows, hash_of, pieces
@@ -47,8 +47,8 @@ class IcebergAppend(OfLog):
         )
         output = Output(name=self.output, transform="a:b", sink=Iceberg(table=self.place.where, catalog=CATALOG))
         with iceberg_catalogs.open_catalog(CATALOG) as found:
-            wanted = iceberg_columns.columns_of(output, schema)
-            iceberg_columns.fit_table(output, iceberg_columns.make_table(found, self.place.where, wanted), wanted)
+            wanted = sink_iceberg.columns_of(output, schema)
+            sink_iceberg.fit_table(output, sink_iceberg.make_table(found, self.place.where, wanted), wanted)
 
     @cached_property
     def place(self) -> Place:

@@ -32,7 +32,7 @@ from onlyonce.core.ownership import Place
 from onlyonce.core.units import UnitId
 from onlyonce.operate import erase_search
 from onlyonce.sinks.base import content, pinned
-from onlyonce.sinks.iceberg import iceberg_catalogs, iceberg_columns, iceberg_commits, sink_iceberg
+from onlyonce.sinks.iceberg import iceberg_catalogs, iceberg_commits, sink_iceberg
 from onlyonce.sinks.iceberg.iceberg_commits import Commit
 from onlyonce.sinks.iceberg.sink_iceberg import StoredInIceberg
 from tests.contract.conformance_iceberg import expire
@@ -67,9 +67,9 @@ def table(lake: Catalog) -> Table:
 
 def made(lake: Catalog, schema: spark.StructType) -> Table:
     """The table for rows of these columns."""
-    wanted = iceberg_columns.columns_of(OUTPUT, schema)
-    found = iceberg_columns.make_table(lake, PLACE.where, wanted)
-    iceberg_columns.fit_table(OUTPUT, found, wanted)
+    wanted = sink_iceberg.columns_of(OUTPUT, schema)
+    found = sink_iceberg.make_table(lake, PLACE.where, wanted)
+    sink_iceberg.fit_table(OUTPUT, found, wanted)
     return found
 
 
@@ -173,7 +173,7 @@ def test_a_table_that_is_partitioned_by_floats_is_refused(lake: Catalog, kind: t
     parts = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "x"))
     found = lake.create_table(PLACE.where, Schema(types.NestedField(1, "x", kind)), partition_spec=parts)
     with pytest.raises(Refused, match=rf"is partitioned by x, a {kind}"):
-        iceberg_columns.refuse_columns(OUTPUT, found)
+        sink_iceberg.refuse_columns(OUTPUT, found)
 
 
 def test_rows_of_files_that_differ_from_the_unit_are_not_committed(lake: Catalog) -> None:

@@ -291,7 +291,7 @@ MUTANTS = (
     Mutant(
         "outputs-7-iceberg-by-floats",
         "rows are written to an Iceberg table that is partitioned by floats, those with 0.0 twice",
-        "onlyonce/sinks/iceberg/iceberg_columns.py",
+        "onlyonce/sinks/iceberg/sink_iceberg.py",
         Never("_refuse_partitions", "isinstance(kind, types.FloatType | types.DoubleType)"),
         tests=("tests/contract/sinks/test_iceberg_sink.py::test_a_table_that_is_partitioned_by_floats_is_refused",),
     ),
