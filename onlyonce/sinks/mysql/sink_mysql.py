@@ -23,7 +23,6 @@ from onlyonce.api import sinks
 from onlyonce.api.declaration import declared_at
 from onlyonce.api.outputs import check_rows
 from onlyonce.api.pipeline import MySQL, Output, Pipeline
-from onlyonce.api.sinks import MySQL
 from onlyonce.commitlog import units
 from onlyonce.commitlog.units import Units
 from onlyonce.context import Query, RunContext

@@ -22,7 +22,7 @@ BACKEND = "org.apache.spark.scheduler.cluster.CoarseGrainedSchedulerBackend"
     ],
 )
 def test_a_driver_knows_its_executors_on_every_cluster(spark: SparkSession, manager: str) -> None:
-    """`onlyonce.engine.executors` asks by a method that the common class of all cluster managers has."""
+    """`onlyonce.engine.session` asks by a method that the common class of all cluster managers has."""
     jvm: Any = spark._jvm
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     common, own = loader.loadClass(BACKEND), loader.loadClass(manager)
