@@ -292,7 +292,7 @@ def _(source: Files) -> Parts:
 def _(source: Growing) -> Parts:
     return _given(
         kind="growing",
-        format=f"growing {source.format}",
+        format=source.layout(),
         inbox=source.inbox,
         max_files_a_batch=source.max_files_a_batch,
         max_bytes_a_batch=_unless(source.max_bytes_a_batch, 256 * MEGABYTE),

@@ -12,6 +12,7 @@ from onlyonce.api.declaration import check_one_of, declaration
 from onlyonce.api.messages import Kafka as Kafka
 from onlyonce.api.resolve import OWN
 from onlyonce.core import records
+from onlyonce.core.encodings import ENCODINGS, UTF_8
 from onlyonce.core.errors import Refused
 from onlyonce.core.line_values import DELIMITERS, csv_layout
 from onlyonce.core.locations import check_inbox, is_url, location
@@ -70,6 +71,8 @@ class Growing:
     max_files_a_batch   how many files one batch reads from at most
     max_bytes_a_batch   how many bytes one batch reads at most, up to the end of a record
     format              'json': an object on each line. 'csv': the declared columns in order, as in Files
+    delimiter           csv: what separates the values, as in Files
+    encoding            csv: of the files' bytes, as in Files
     compressed          also read compressed files: each as a whole, complete when it appears. If a rotation compresses
                         a file that was read, it is read again
     start               'earliest', 'latest', or a time with its zone: if a file existed at the first run (and was last
@@ -90,9 +93,12 @@ class Growing:
     start: Literal["earliest", "latest"] | datetime = EARLIEST
     max_record_bytes: int = records.DEFAULT
     links: bool = False
+    delimiter: str = ","
+    encoding: str = UTF_8
 
     def __post_init__(self) -> None:
         check_one_of("Growing", "format", self.format, ("json", "csv"))
+        _check_csv_options(self)
         check_start("Growing", self.start)
         _refuse_store(self.inbox)
         check_inbox("Growing", self.inbox)
@@ -107,7 +113,7 @@ class Growing:
 
     def layout(self) -> str:
         """Return how a file is cut into records and columns, in words."""
-        return f"growing {self.format}"
+        return f"growing {self.format}{_csv_words(self)}"
 
     def check(self, pipeline: str, record_id: tuple[str, ...], columns: list[str]) -> None:
         """Raise Refused for declared columns (in DDL) that the format can't hold. Any of them may be the record id."""
@@ -365,6 +371,10 @@ class Files:
                         the type of a column does not fit the declared one, if the record id or the event time is
                         missing, or if the file is cut short or damaged
     delimiter           csv: what separates the values: ',', ';', '\\t' or '|'
+    encoding            csv: 'utf-8', or the code page of Windows in which the files are written: 'windows-874', or
+                        'windows-1250' to 'windows-1258' (Western Europe: 'windows-1252'). A line with a byte that the
+                        code page does not define is `invalid`. A file with a byte order mark of UTF-8 or UTF-16 is then
+                        `invalid` as a file
     header              csv: the first line of each file has the names of the declared columns; a file with other names
                         there is `invalid` as a file
     start               'earliest': all files. 'latest', or a time with its zone: a file that existed at the first run,
@@ -385,15 +395,11 @@ class Files:
     links: bool = False
     recursive: bool = False
     delimiter: str = ","
+    encoding: str = UTF_8
 
     def __post_init__(self) -> None:
         check_one_of("Files", "format", self.format, FORMATS)
-        if self.delimiter not in DELIMITERS:
-            raise Refused(f"Files: delimiter={self.delimiter!r}", hint=f"It can be: {', '.join(map(repr, DELIMITERS))}")
-        if self.delimiter != "," and self.format != "csv":
-            raise Refused(
-                f"Files: delimiter={self.delimiter!r} with format={self.format!r}", hint="only CSV has a delimiter"
-            )
+        _check_csv_options(self)
         if self.header and self.format != "csv":
             raise Refused(
                 f"Files: header=True with format={self.format!r}", hint="JSON lines name their fields themselves"
@@ -409,8 +415,7 @@ class Files:
 
     def layout(self) -> str:
         """Return how a file is cut into records and columns, in words."""
-        separated = "" if self.delimiter == "," else f" separated by {self.delimiter!r}"
-        return f"{self.format}{separated}{' with a header' if self.header else ''}"
+        return f"{self.format}{_csv_words(self)}{' with a header' if self.header else ''}"
 
 
 @declaration
@@ -515,7 +520,37 @@ Source = WithInbox | Kafka
 
 def delimiter_of(source: Source) -> str:
     """Return what separates the values of a source's CSV."""
-    return source.delimiter if isinstance(source, Files) else ","
+    return source.delimiter if isinstance(source, Files | Growing) else ","
+
+
+def encoding_of(source: Source) -> str:
+    """Return the encoding of a source's lines."""
+    return source.encoding if isinstance(source, Files | Growing) else UTF_8
+
+
+def _check_csv_options(source: Files | Growing) -> None:
+    whose = type(source).__name__
+    if source.delimiter not in DELIMITERS:
+        raise Refused(f"{whose}: delimiter={source.delimiter!r}", hint=f"It can be: {', '.join(map(repr, DELIMITERS))}")
+    if source.encoding not in ENCODINGS:
+        raise Refused(
+            f"{whose}: encoding={source.encoding!r}",
+            hint=f"It can be: {', '.join(map(repr, ENCODINGS))}. Convert files of another encoding to UTF-8 before "
+            "they go into the inbox (iconv -f NAME -t UTF-8)",
+        )
+    for name, value, default in (("delimiter", source.delimiter, ","), ("encoding", source.encoding, UTF_8)):
+        if value != default and source.format != "csv":
+            raise Refused(
+                f"{whose}: {name}={value!r} with format={source.format!r}",
+                hint="only CSV has a delimiter"
+                if name == "delimiter"
+                else "only CSV is read in another encoding than UTF-8",
+            )
+
+
+def _csv_words(source: Files | Growing) -> str:
+    separated = "" if source.delimiter == "," else f" separated by {source.delimiter!r}"
+    return separated + ("" if source.encoding == UTF_8 else f" in {source.encoding}")
 
 
 def line_layout(source: Source) -> str:

@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import unquote, unquote_plus
 
-from onlyonce.core import conversions, line_values
+from onlyonce.core import conversions, encodings, line_values
 from onlyonce.core.conversions import Cell, Unfit
 from onlyonce.core.errors import Refused
 
@@ -330,11 +330,13 @@ TIMES = 3
 class Mentions:
     """The test for one condition.
 
-    `names`: the names that the sources have for a column, if they differ from its own.
+    `names`: the names that the sources have for a column, if they differ from its own. `encodings`: those of the
+    sources, without UTF-8.
     """
 
     condition: Condition
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    encodings: tuple[str, ...] = ()
 
     @property
     def longest_string(self) -> str:
@@ -360,6 +362,11 @@ class Mentions:
         for value in self.condition.values.values():
             string = string.replace(value, "…") if len(value) >= LONG else string
         return NAME.sub(lambda name: "…" if self.in_string(name[0]) else name[0], string)
+
+    def in_line(self, line: bytes) -> bool:
+        """Return whether a line of a file has all values, in one of its possible encodings."""
+        own = [] if line.isascii() else [encodings.decode(line, one) for one in self.encodings]
+        return any(map(self.in_string, (*decodings(line), *own)))
 
     def in_bytes(self, content: bytes) -> bool:
         """Return whether bytes have all values. Numbers take 8 bytes, as in Spark's rows."""

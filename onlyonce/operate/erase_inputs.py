@@ -22,8 +22,9 @@ from onlyonce.api import ddl
 from onlyonce.api import load as declarations
 from onlyonce.api import pipeline as api_pipeline
 from onlyonce.api.pipeline import Custom, DeltaSource, Growing, Kafka, Pipeline
-from onlyonce.api.sources import delimiter_of
-from onlyonce.core import conversions, line_values
+from onlyonce.api.sources import delimiter_of, encoding_of
+from onlyonce.core import conversions, encodings, line_values
+from onlyonce.core.encodings import UTF_8
 from onlyonce.core.erasure import BYTE_ORDER_MARK, COMPARED, NOT_SEARCHED, Condition, Left, Mentions
 from onlyonce.core.errors import Retryable
 from onlyonce.core.locations import Location, Url
@@ -58,12 +59,13 @@ def source_conditions(pipeline: Pipeline, condition: Condition) -> Iterator[Aske
 def source_mentions(pipeline: Pipeline, condition: Condition) -> Mentions:
     """Return the test of a condition, which knows the names that the sources have for its columns."""
     names = {name: {name} for name in condition.values}
+    codes = {encoding_of(source.source) for source in api_pipeline.each_input(pipeline)} - {UTF_8}
     for source in api_pipeline.each_input(pipeline):
         made = {column: made.strip().strip("`") for column, _, made in source.part.columns} if source.part else {}
         for name, known in names.items():
             own = made.get(name, name)
             known |= {own, source.aliases.get(own, own)}
-    return Mentions(condition, {name: tuple(known) for name, known in names.items()})
+    return Mentions(condition, {name: tuple(known) for name, known in names.items()}, tuple(sorted(codes)))
 
 
 def _asked(source: Pipeline, made: dict[str, str], condition: Condition) -> Asked:
@@ -133,7 +135,7 @@ def found_in_files(pipeline: Pipeline, condition: Condition) -> list[Lines]:
         for path in _files(source):
             if not _compressed(path):
                 with suppress(FileNotFoundError, NoFile), os.fdopen(file_bytes.opened_file(str(path)), "rb") as file:
-                    meant = input_places(file, asked, csv_columns(source), discovery.quoted_within(source))
+                    meant = _meant(file, asked, source)
                     name = source.part.name if source.part else ""
                     ids = _ids(file, meant, source)
                     found.append(Lines(path, meant, name, source.source.format == "csv", ids))
@@ -154,7 +156,7 @@ def _ids(file: IO[bytes], places: list[tuple[int, int]], source: Pipeline) -> fr
         file.seek(first)
         values: list[Any] = [None]
         with suppress(line_values.Invalid, UnicodeDecodeError):
-            line = file.read(until - first).decode().removeprefix(BYTE_ORDER_MARK)
+            line = _in_utf8(file.read(until - first), encoding_of(source.source)).decode().removeprefix(BYTE_ORDER_MARK)
             if columns is None:
                 record: Mapping[str, Any] = line_values.json_object(line)
                 values = [record.get(source.aliases.get(name, name)) for name in own]
@@ -275,16 +277,32 @@ def _there(pipeline: Pipeline) -> list[Path]:
     return folders.files(inbox, recursive=folders.is_recursive(pipeline)) if isinstance(inbox, Path) else []
 
 
+def _in_utf8(line: bytes, encoding: str) -> bytes:
+    """Return a line of a file as tasks read it."""
+    return line if encoding == UTF_8 else encodings.decode(line, encoding).encode()
+
+
+def _meant(content: IO[bytes], condition: Condition, source: Pipeline) -> list[tuple[int, int]]:
+    return input_places(
+        content, condition, csv_columns(source), discovery.quoted_within(source), encoding_of(source.source)
+    )
+
+
 def input_places(
-    content: IO[bytes], condition: Condition, columns: list[str] | None, quoted_within: int | None
+    content: IO[bytes],
+    condition: Condition,
+    columns: list[str] | None,
+    quoted_within: int | None,
+    encoding: str = UTF_8,
 ) -> list[tuple[int, int]]:
     """Return the bytes [first, until) of each record that fits the condition."""
     layout = None if columns is None else "csv"
     found = []
     for at, record in file_bytes.count_records(content, quoted_within, condition.delimiter):
         ended = record.removesuffix(b"\n").removesuffix(b"\r")
+        line = _in_utf8(ended, encoding)
         # Most lines have neither the value nor an escape, and need no parser.
-        if condition.may_be_in(ended, layout) and condition.fits_bytes(ended, columns):
+        if condition.may_be_in(line, layout) and condition.fits_bytes(line, columns):
             found.append((at, at + len(ended)))
     return found
 
@@ -321,7 +339,7 @@ def _holds(entry: Entry, condition: Condition, source: Pipeline) -> bool:
     try:
         with listing.opened(listing.FileAt(name, entry.bytes, entry.etag), file_bytes.compression_of(name)) as content:
             lines: Any = content
-            return bool(input_places(lines, condition, csv_columns(source), discovery.quoted_within(source)))
+            return bool(_meant(lines, condition, source))
     except FileNotFoundError:
         return False
     except Exception as error:

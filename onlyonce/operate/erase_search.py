@@ -34,7 +34,7 @@ from onlyonce.commitlog import erasures
 from onlyonce.commitlog.erasures import Erasures
 from onlyonce.commitlog.incarnations import Incarnations
 from onlyonce.core import line_values, records, stored_names
-from onlyonce.core.erasure import ESCAPES, Left, Mentions, decodings, encoded
+from onlyonce.core.erasure import ESCAPES, Left, Mentions, encoded
 from onlyonce.core.errors import Retryable
 from onlyonce.core.locations import Location
 from onlyonce.database.connect import Database, Session, run
@@ -232,9 +232,9 @@ def _delimiters(content: bytes) -> list[str]:
 
 def _in_records(content: bytes, mentions: Mentions, delimiter: str, *, is_text: bool) -> int:
     each = (one for _, one in file_bytes.count_records(io.BytesIO(content), records.DEFAULT, delimiter))
-    if is_text:
+    if is_text and not mentions.encodings:
         return sum(mentions.in_string(one.decode()) for one in each)
-    return sum(any(map(mentions.in_string, decodings(one))) for one in each)
+    return sum(map(mentions.in_line, each))
 
 
 def _opaque(content: bytes, mentions: Mentions) -> int:

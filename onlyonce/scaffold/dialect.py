@@ -1,7 +1,8 @@
 """Recognise the encoding and the separator of a file, and say how to convert what a source does not read. Pure.
 
-A source reads UTF-8, and CSV by RFC 4180 with any of the separators below. Excel writes other encodings and line ends
-by the country and the menu entry. Nothing is converted silently: the refusal names what was recognised and a command.
+A source reads UTF-8, and CSV by RFC 4180 with any of the separators below, also in a code page of Windows. Excel writes
+other encodings and line ends by the country and the menu entry. Nothing is converted silently: the refusal names what
+was recognised and a command.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from onlyonce.core.encodings import UTF_8, undefined
 from onlyonce.core.errors import Refused, in_line
-from onlyonce.core.line_values import DELIMITERS
+from onlyonce.core.line_values import DELIMITERS, is_utf8
 
-UTF8 = "utf-8-sig"
+UTF8, WESTERN = "utf-8-sig", "windows-1252"
 ROWS = 200
 """How many rows are compared for one separator."""
 ALIKE = 0.9
@@ -33,7 +35,7 @@ NOT_READ = "nothing was written"
 class Dialect(NamedTuple):
     """How a file is written.
 
-    guessed     whether the encoding is a guess, since any bytes can be read by it
+    guessed     whether the encoding is a guess, since almost any bytes can be read by it
     separator   None: not CSV
     named       whether the first line names the separator
     returns     whether its lines end in carriage returns alone
@@ -46,8 +48,15 @@ class Dialect(NamedTuple):
     returns: bool = False
 
 
-def check(path: Path, content: bytes, *, is_csv: bool, compressed: bool) -> str:
-    """Return what separates the values of CSV. `content`: the beginning of the file, decompressed.
+class Written(NamedTuple):
+    """How a file is declared that a source can read: what separates the values of CSV, and its encoding."""
+
+    separator: str = ","
+    encoding: str = UTF_8
+
+
+def check(path: Path, content: bytes, *, is_csv: bool, compressed: bool) -> Written:
+    """Return how a file is declared. `content`: the beginning of the file, decompressed.
 
     Raise Refused if a source can't read the file as it is written.
     """
@@ -59,7 +68,7 @@ def check(path: Path, content: bytes, *, is_csv: bool, compressed: bool) -> str:
         )
     encoding = _encoding(content)
     text = codecs.getincrementaldecoder(encoding)("replace").decode(content)
-    found = Dialect(encoding, encoding == "cp1252")
+    found = Dialect(encoding, encoding == WESTERN)
     if is_csv:
         named = SEPARATOR_LINE.match(text)
         found = found._replace(
@@ -67,17 +76,21 @@ def check(path: Path, content: bytes, *, is_csv: bool, compressed: bool) -> str:
             named=bool(named),
             returns="\r" in text and "\n" not in text,
         )
-    if why := _reasons(found, text):
+    others = _reasons(found)
+    # A code page is read as it is, but a file that is converted anyway becomes UTF-8.
+    if is_csv and found.guessed and not others and not {*content} & {*undefined(WESTERN)}:
+        _check_one_encoding(path, content)
+    elif others := [*_encoding_reasons(found, text), *others]:
         raise Refused(
-            f"{path} can't be read: {' and '.join(why)}; a source reads UTF-8",
+            f"{path} can't be read: {' and '.join(others)}; a source reads UTF-8",
             data=NOT_READ,
             hint=_hint(path.with_suffix("") if compressed else path, found, compressed),
         )
-    return found.separator or ","
+    return Written(found.separator or ",", WESTERN if found.guessed else UTF_8)
 
 
 def _encoding(content: bytes) -> str:
-    """Return the encoding of some bytes; cp1252 is a guess for what is no Unicode."""
+    """Return the encoding of some bytes; WESTERN is a guess for what is no Unicode."""
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     head = content[:4096]
@@ -87,8 +100,20 @@ def _encoding(content: bytes) -> str:
     try:
         codecs.getincrementaldecoder(UTF8)().decode(content)
     except UnicodeDecodeError:
-        return "cp1252"
+        return WESTERN
     return UTF8
+
+
+def _check_one_encoding(path: Path, content: bytes) -> None:
+    """Raise Refused if some lines are UTF-8 and others are not: by one encoding for all, letters would be wrong."""
+    special = [(number, line) for number, line in enumerate(content.split(b"\n"), 1) if not line.isascii()]
+    wrong = [number for number, line in special if not is_utf8(line)]
+    if len(wrong) < len(special):
+        raise Refused(
+            f"{path}:{wrong[0]} is not UTF-8, and other lines of the file are",
+            data=NOT_READ,
+            hint="correct this line, or leave it out of the sample: in a run such a line is an invalid record",
+        )
 
 
 def _separator(path: Path, text: str) -> str:
@@ -121,13 +146,15 @@ def _width(text: str, separator: str) -> int:
     return width if len(rows[0]) == width and count >= ALIKE * len(rows) else 1
 
 
-def _reasons(found: Dialect, text: str) -> list[str]:
-    why = []
+def _encoding_reasons(found: Dialect, text: str) -> list[str]:
     if found.guessed:
         beginning = in_line(text.splitlines()[0][:60]) if text.strip() else ""
-        why.append(f"it is not UTF-8; as {found.encoding} (Western Windows, a guess) it begins {beginning!r}")
-    elif found.encoding != UTF8:
-        why.append(f"it is {found.encoding.upper()}")
+        return [f"it is not UTF-8; as {found.encoding} (Western Europe, a guess) it begins {beginning!r}"]
+    return [] if found.encoding == UTF8 else [f"it is {found.encoding.upper()}"]
+
+
+def _reasons(found: Dialect) -> list[str]:
+    why = []
     if found.named:
         why.append(f"its first line names the separator {found.separator!r}, and is no record")
     if found.returns:
@@ -138,7 +165,7 @@ def _reasons(found: Dialect, text: str) -> list[str]:
 def _hint(path: Path, found: Dialect, compressed: bool) -> str:
     new = path.with_name(f"{path.stem}.utf8{path.suffix}")
     first = "decompress it, then convert" if compressed else "convert"
-    unsure = "; if its letters come out wrong, name its encoding in place of cp1252" if found.guessed else ""
+    unsure = f"; if its letters come out wrong, name its encoding in place of {found.encoding}" if found.guessed else ""
     command = _command(path, new, found)
     return f"{first} this file, and each later one before it goes into the inbox{unsure}: {command}"
 

@@ -19,7 +19,8 @@ from onlyonce import settings
 from onlyonce.api.declaration import check_name
 from onlyonce.api.pipeline import Files, Output, Pipeline
 from onlyonce.api.sinks import Postgres
-from onlyonce.core import durations
+from onlyonce.core import durations, line_values
+from onlyonce.core.encodings import UTF_8
 from onlyonce.core.errors import Refused
 from onlyonce.core.windows import Fixed
 from onlyonce.scaffold import sample as scaffold_sample
@@ -120,8 +121,18 @@ def _remarks(name: str, sample: Sample, words: Mapping[str, str]) -> list[str]:
         found.append(
             f"no window of the sample closes by itself within watermark_delay: onlyonce run {name} --close writes them"
         )
+    found += [_code_page(sample)] if sample.encoding != UTF_8 else []
     found += [f"{column}: {COMMA.format(column=column)}" for column in scaffold_sample.decimal_commas(sample)]
     return found
+
+
+def _code_page(sample: Sample) -> str:
+    cells = (str(cell) for row in [sample.aliases, *sample.rows] for cell in row.values() if cell is not None)
+    letters = next((cell for cell in cells if not cell.isascii()), "")
+    return (
+        f"the file is not UTF-8, and is declared as {sample.encoding} (Western Europe), a guess by which it has "
+        f"{line_values.shown(letters)!r}: if that is wrong, name its own code page of Windows in encoding="
+    )
 
 
 def _check_name(name: str) -> None:
@@ -163,6 +174,7 @@ def _words(name: str, sample: Sample) -> dict[str, str]:
     _refuse_what_no_declaration_takes(name, sample, columns, record.columns, time.columns[0])
     options = f', format="{sample.format}"' if sample.format != "json" else ""
     options += f", delimiter={json.dumps(sample.delimiter)}" if sample.delimiter != "," else ""
+    options += f", encoding={json.dumps(sample.encoding)}" if sample.encoding != UTF_8 else ""
     return {
         "name": name,
         "upper": name.upper(),
@@ -223,7 +235,12 @@ def _refuse_what_no_declaration_takes(
     )
     Pipeline(
         name=name,
-        source=Files(format=sample.format, header=sample.header, delimiter=sample.delimiter),  # type: ignore[arg-type]
+        source=Files(
+            format=sample.format,  # type: ignore[arg-type]
+            header=sample.header,
+            delimiter=sample.delimiter,
+            encoding=sample.encoding,
+        ),
         schema=", ".join(columns),
         record_id=record_id,
         event_time=event_time,

@@ -23,6 +23,7 @@ from pyarrow import types
 from onlyonce.api.pipeline import PREFIX
 from onlyonce.core import conversions, line_values, records
 from onlyonce.core.conversions import Cell, Number, Unfit
+from onlyonce.core.encodings import UTF_8
 from onlyonce.core.errors import Refused
 from onlyonce.scaffold import dialect
 from onlyonce.scaffold.dialect import NOT_READ
@@ -214,6 +215,7 @@ class Sample:
 
     format    as `Files` has it; `header`: of CSV, whether the first line has the columns' names
     delimiter what separates the values of CSV
+    encoding  of CSV
     columns   the declared type by declared name, in order
     rows      the records by declared name, values as the reader gives them: times of JSON and CSV are strings
     aliases   the name in the file of each column that can't be declared by it
@@ -230,6 +232,7 @@ class Sample:
     formats: Mapping[str, str] = field(default_factory=dict)
     unsure: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     delimiter: str = ","
+    encoding: str = UTF_8
 
     def once(self) -> Sample:
         """Return the sample without records that are there twice, unchanged: they were delivered twice."""
@@ -246,10 +249,11 @@ class Sample:
 
 
 class Form(NamedTuple):
-    """How a file of CSV is written: whether its first line has the columns' names, and what separates values."""
+    """How a file of CSV is written: whether its first line has the columns' names, its separator and its encoding."""
 
     header: bool = False
     delimiter: str = ","
+    encoding: str = UTF_8
 
 
 Read = tuple[Form, dict[str, str], list[dict[str, Any]]]
@@ -281,7 +285,9 @@ def read_sample(path: Path) -> Sample:
     aliases = {declared: name for name, declared in names.items() if declared != name}
     of_name = {names[name]: declared for name, declared in columns.items()}
     own = [{names[name]: value for name, value in row.items()} for row in rows]
-    found = Sample(path.name, kind, form.header, of_name, own, aliases, delimiter=form.delimiter)
+    found = Sample(
+        path.name, kind, form.header, of_name, own, aliases, delimiter=form.delimiter, encoding=form.encoding
+    )
     return _with_forms(found) if kind in ("json", "csv") else found
 
 
@@ -314,10 +320,10 @@ def _json(path: Path) -> Read:
 
 def _csv(path: Path) -> Read:
     lines, bad = list[list[str]](), 0
-    delimiter, found = _records(path, records.DEFAULT)
+    written, found = _records(path, records.DEFAULT)
     for record in found:
         try:
-            lines.append([cell or "" for cell in line_values.csv_cells(record, delimiter)])
+            lines.append([cell or "" for cell in line_values.csv_cells(record, written.separator)])
         except line_values.Invalid:
             bad += 1
     if bad > len(lines):
@@ -332,7 +338,7 @@ def _csv(path: Path) -> Read:
         for line in lines[int(header) :]
         if len(line) == len(names)
     ]
-    return Form(header, delimiter), {name: types_of_csv([row[name] for row in rows]) for name in names}, rows
+    return Form(header, *written), {name: types_of_csv([row[name] for row in rows]) for name in names}, rows
 
 
 def _parquet(path: Path) -> Read:
@@ -354,19 +360,20 @@ def _avro(path: Path) -> Read:
 READERS = {"json": _json, "csv": _csv, "parquet": _parquet, "avro": _avro}
 
 
-def _records(path: Path, quoted_within: int | None) -> tuple[str, list[str]]:
-    """Return what separates values of CSV, and the first records, without one that the end of the sample cuts off.
+def _records(path: Path, quoted_within: int | None) -> tuple[dialect.Written, list[str]]:
+    """Return how a file is written, and its first records, without one that the end of the sample cuts off.
 
     Raise Refused for a file that is written otherwise than a source reads it.
     """
     compressed = file_bytes.compression_of(path.name)
     with opened(FileAt(str(path)), compressed) as file:
         content = file.read(BYTES)
-        delimiter = dialect.check(path, content, is_csv=quoted_within is not None, compressed=compressed is not None)
-        found = file_bytes.record_end_reader(quoted_within, 0, delimiter)
+        written = dialect.check(path, content, is_csv=quoted_within is not None, compressed=compressed is not None)
+        found = file_bytes.record_end_reader(quoted_within, 0, written.separator)
         ends = found.add(content).tolist() + ([] if file.read(1) else found.finish().tolist())
     each = (content[begin:end] for begin, end in pairwise([0, *ends[:ROWS]]))
-    return delimiter, [one.decode("utf-8-sig") for one in each if one.strip()]
+    code = "utf-8-sig" if written.encoding == UTF_8 else written.encoding
+    return written, [one.decode(code) for one in each if one.strip()]
 
 
 def _is_header(path: Path, first: list[str], others: list[list[str]]) -> bool:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from onlyonce.api import pipeline as api_pipeline
 from onlyonce.api.declaration import declared_at
 from onlyonce.api.pipeline import Custom, Growing, Kafka, Pipeline, PubSub
-from onlyonce.api.sources import EARLIEST, DeltaSource, before_start, delimiter_of
+from onlyonce.api.sources import EARLIEST, DeltaSource, before_start, delimiter_of, encoding_of
 from onlyonce.core import stored_names
 from onlyonce.core.errors import Refused
 from onlyonce.core.locations import Location, Url, on_disk
@@ -211,7 +211,7 @@ def groups(inbox: Inbox, there: Registered) -> list[list[InputFile]]:
                 with_compressed=source.compressed,
                 links=source.links,
                 folders=inbox.folders,
-                quoted_within=quoted_within(inbox.pipeline),
+                csv=csv_layout(inbox.pipeline),
             ),
         )
         return list(growing.batched(found, source.max_bytes_a_batch, most))
@@ -233,7 +233,7 @@ def before(inbox: Inbox) -> list[InputFile]:
             source.start,
             with_compressed=source.compressed,
             links=source.links,
-            quoted_within=quoted_within(inbox.pipeline),
+            csv=csv_layout(inbox.pipeline),
         )
         return [DECIDED, *_as_named(inbox, nothing, ranges)]
     if isinstance(source, Custom):
@@ -286,9 +286,16 @@ def layout(pipeline: Pipeline) -> Layout:
     """Return how the records of a pipeline's files are found and counted."""
     if pipeline.source.format in TYPED:
         return typed_files.counter(pipeline)
+    return csv_layout(pipeline)
+
+
+def csv_layout(pipeline: Pipeline) -> Csv | None:
+    """Return how records of CSV are found; None if a record is a line."""
     within = quoted_within(pipeline)
     header = list(pipeline.named().values()) if pipeline.source.header else None
-    return None if within is None else Csv(within, header, delimiter_of(pipeline.source))
+    if within is None:
+        return None
+    return Csv(within, header, delimiter_of(pipeline.source), encoding_of(pipeline.source))
 
 
 def quoted_within(pipeline: Pipeline) -> int | None:

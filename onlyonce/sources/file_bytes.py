@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from onlyonce.core import encodings
 from onlyonce.core.line_values import BARE, DELIMITERS, QUOTED
 from onlyonce.core.locations import Url, location
 from onlyonce.tables import stores
@@ -401,3 +402,25 @@ def record_ends_of(content: IO[bytes], quoted_within: int | None, delimiter: str
     while piece := content.read(PIECE_OF_RECORDS):
         yield ends.add(piece)
     yield ends.finish()
+
+
+# Records of an encoding with one byte for each character, as UTF-8.
+
+
+def in_utf8(texts: bytes, offsets: Ends, encoding: str) -> tuple[bytes, Ends, dict[int, int]]:
+    """Return concatenated strings as UTF-8, and where each begins.
+
+    `offsets`: where each string begins, and the end of the last one. The third value maps the number of each string
+    with an undefined byte to its first such byte.
+    """
+    if encoding == encodings.UTF_8 or texts.isascii():
+        return texts, offsets, {}
+    octets = np.frombuffer(texts, np.uint8)
+    high = np.flatnonzero(octets >= 0x80)
+    widths = np.array([len(one.encode()) for one in encodings.characters(encoding)], np.int64)
+    grown = np.concatenate([[0], np.cumsum(widths[octets[high]] - 1)])
+    unknown = high[np.isin(octets[high], np.frombuffer(encodings.undefined(encoding), np.uint8))]
+    rows = np.searchsorted(offsets, unknown, "right") - 1
+    # In reverse, so that the first byte of a string stays.
+    first = dict(zip(rows[::-1].tolist(), octets[unknown[::-1]].tolist(), strict=True))
+    return encodings.decode(texts, encoding).encode(), offsets + grown[np.searchsorted(high, offsets)], first

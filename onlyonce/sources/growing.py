@@ -21,7 +21,7 @@ import xxhash
 from onlyonce.api.sources import Start, before_start
 from onlyonce.sources import file_bytes
 from onlyonce.sources.folders import Folders
-from onlyonce.sources.listing import Csv, InputFile, accept, cuts_at, printable
+from onlyonce.sources.listing import Csv, InputFile, accept, cuts_at, other_encoding, printable
 from onlyonce.sources.record_id import inode, of_open, opened
 
 MARK = 1 << 10
@@ -45,10 +45,14 @@ class Known:
 
 @dataclass(frozen=True)
 class _Asked:
-    """After how many bytes a range ends, and for CSV within how many bytes of a record its quotes are closed."""
+    """After how many bytes a range ends, and how records of CSV are found."""
 
     most_bytes: int
-    quoted_within: int | None
+    csv: Csv | None
+
+    @property
+    def quoted_within(self) -> int | None:
+        return self.csv and self.csv.quoted_within
 
 
 def new_ranges(
@@ -59,10 +63,10 @@ def new_ranges(
     with_compressed: bool = False,
     links: bool = False,
     folders: Folders | None = None,
-    quoted_within: int | None = None,
+    csv: Csv | None = None,
 ) -> list[InputFile]:
     """Return the unread part of each file of the folder, in ranges of whole records, by time of last change."""
-    asked = _Asked(most_bytes, quoted_within)
+    asked = _Asked(most_bytes, csv)
     found = sorted(
         _there(folder, with_compressed, links=links, folders=folders or Folders()),
         key=lambda one: (one.modified_ns, one.path),
@@ -75,12 +79,10 @@ def new_ranges(
 
 
 def at_start(
-    folder: Path, start: Start, *, with_compressed: bool = False, links: bool = False, quoted_within: int | None = None
+    folder: Path, start: Start, *, with_compressed: bool = False, links: bool = False, csv: Csv | None = None
 ) -> list[InputFile]:
     """Return the input before the start: all whole records of each file that existed then."""
-    everything = new_ranges(
-        folder, {}, 1 << 62, with_compressed=with_compressed, links=links, quoted_within=quoted_within
-    )
+    everything = new_ranges(folder, {}, 1 << 62, with_compressed=with_compressed, links=links, csv=csv)
     return [one for one in everything if one.refusal is None and before_start(start, one.modified_ns)]
 
 
@@ -213,8 +215,11 @@ def _of_open(file: int, made: InputFile, seen: Known, asked: _Asked) -> Iterator
     if seen.ends and (made.size < seen.ends or _mark(file, seen.ends) != seen.mark):
         yield replace(made, refusal=CUT.format(ends=seen.ends))
         return
+    if asked.csv and not seen.ends and (refusal := other_encoding(os.pread(file, 4, 0), asked.csv)):
+        yield replace(made, refusal=refusal)
+        return
     one = made
-    for ends in _ends(file, seen.ends, made.size, asked.quoted_within):
+    for ends in _ends(file, seen.ends, made.size, asked.csv):
         while len(ends):
             # A range ends with the record that reaches `most_bytes`.
             whole = int(np.searchsorted(ends, one.begins + asked.most_bytes))
@@ -232,11 +237,12 @@ def _of_open(file: int, made: InputFile, seen: Known, asked: _Asked) -> Iterator
         yield _marked(file, one)
 
 
-def _ends(file: int, start: int, size: int, quoted_within: int | None) -> Iterator[file_bytes.Ends]:
+def _ends(file: int, start: int, size: int, csv: Csv | None) -> Iterator[file_bytes.Ends]:
     """Yield the ends of the records in [start, size) that certainly end.
 
     An incomplete line is not included, nor a record with an open quote."""
-    found, at = file_bytes.record_end_reader(quoted_within, start), start
+    found = file_bytes.record_end_reader(csv.quoted_within, start, csv.delimiter) if csv else file_bytes.Lines(start)
+    at = start
     while at < size and (data := os.pread(file, min(PIECE, size - at), at)):
         yield found.add(data)
         at += len(data)
@@ -260,7 +266,7 @@ def _of_packed(made: InputFile, one: _There, known: Mapping[str, Known], asked: 
         made.path,
         made.size,
         made.modified_ns,
-        None if asked.quoted_within is None else Csv(asked.quoted_within),
+        asked.csv,
     )
     yield replace(file, identity=made.identity, begins=0, ends=made.size, mark=f"{made.size}")
 

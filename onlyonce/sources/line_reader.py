@@ -13,7 +13,7 @@ Retryable. Other changes of a file during the read are noticed later, by the cou
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from onlyonce.core import records
+from onlyonce.core import encodings, records
 from onlyonce.core.errors import Retryable
 from onlyonce.engine import worker
 from onlyonce.engine.worker import Batches, Work
@@ -54,6 +54,7 @@ class Range:
     quoted_within   for CSV: the bytes of a record within which a quote is closed
     cuts            for CSV: the places at which the range may be cut
     delimiter       for CSV: what separates the values
+    encoding        for CSV: of its bytes; the lines that are read are UTF-8
     """
 
     path: str
@@ -70,6 +71,7 @@ class Range:
     quoted_within: int | None = None
     cuts: tuple[int, ...] = ()
     delimiter: str = ","
+    encoding: str = encodings.UTF_8
 
 
 def read(spark: SparkSession, ranges: Iterable[Range], read_on: Work, schema: StructType) -> DataFrame:
@@ -247,21 +249,28 @@ def _batch(part: Range, whole: bytes, at: int, ends: file_bytes.Ends, dropped: i
     texts = whole[:held].replace(b"\n", b"")
     if len(texts) < held - count:  # some are within records
         texts = np.delete(np.frombuffer(whole, np.uint8, held), begins[1 : count + 1] - 1).tobytes()
-    offsets = (begins[: count + 1] - np.arange(count + 1)).astype(np.int32)
-    values = pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(texts))
-    values, reasons = _within(part, values, places[: count + 1])
+    texts, offsets, unknown = file_bytes.in_utf8(texts, begins[: count + 1] - np.arange(count + 1), part.encoding)
+    values = pa.StringArray.from_buffers(count, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(texts))
+    values, reasons = _within(part, values, places[: count + 1], unknown)
     keys = pa.repeat(pa.scalar(part.key, pa.int64()), count)
     return pa.RecordBatch.from_arrays([values, reasons, keys, pa.array(places[:count], pa.int64())], schema=ARROW)
 
 
-def _within(part: Range, values: pa.Array, places: NDArray[np.int64]) -> tuple[pa.Array, pa.Array]:
-    """Return the lines, cut to their beginning if they are too long, and the reasons why they are invalid."""
+def _within(
+    part: Range, values: pa.Array, places: NDArray[np.int64], unknown: Mapping[int, int]
+) -> tuple[pa.Array, pa.Array]:
+    """Return the lines, cut to their beginning if they are too long, and the reasons why they are invalid.
+
+    `unknown`: an undefined byte of each line that has any.
+    """
     sizes = np.diff(places) - 1
     over = np.flatnonzero(sizes > part.most)
-    if not len(over):
+    if not len(over) and not unknown:
         return values, pa.nulls(len(values), pa.string())
     lines: list[bytes] = values.cast(pa.binary()).to_pylist()
     reasons: list[str | None] = [None] * len(lines)
+    for row, byte in unknown.items():
+        reasons[row] = encodings.not_encoded(part.encoding, byte)
     for row in over.tolist():
         lines[row] = records.beginning_of_record(lines[row])
         reasons[row] = records.record_too_large(f"the line at byte {places[row]} of {part.path}", sizes[row], part.most)

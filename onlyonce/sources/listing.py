@@ -23,6 +23,7 @@ import structlog
 import xxhash
 from numpy.typing import NDArray
 
+from onlyonce.core import encodings
 from onlyonce.core.line_values import Invalid, csv_cells
 from onlyonce.core.locations import Url, location
 from onlyonce.core.records import Damaged
@@ -57,11 +58,12 @@ class Csv(NamedTuple):
     """How files of CSV are read.
 
     An open quote is closed within `quoted_within` bytes of its record. `header`: the names that the first record must
-    have, if it is a header. `delimiter` separates the values."""
+    have, if it is a header. `delimiter` separates the values. `encoding`: of the file's bytes."""
 
     quoted_within: int
     header: Sequence[str] | None = None
     delimiter: str = ","
+    encoding: str = encodings.UTF_8
 
 
 Layout = Csv | Counter | None
@@ -196,7 +198,7 @@ def accept(path: str, name: str, size: int, modified_ns: int, layout: Layout = N
         if layout is None:
             return InputFile(name, size, modified_ns, _count_lines(content), None)
         lines, cuts = _csv_records(content, layout)
-        refusal = None if layout.header is None else _other_header(content, layout.header, layout)
+        refusal = _other_beginning(content, layout)
         lines = 0 if refusal else lines - (layout.header is not None)
         # No part begins at the end of the file. A compressed file is not cut: its positions count in its uncompressed
         # content.
@@ -273,9 +275,37 @@ def opened(at: FileAt, compressed_as: str | None) -> Iterator[IO[bytes]]:
             yield file
 
 
-def _other_header(content: Content, header: Sequence[str], layout: Csv) -> str | None:
+def _other_beginning(content: Content, layout: Csv) -> str | None:
+    """Return why a file is refused by its first bytes or its header, or None."""
+    if layout.header is None and layout.encoding == encodings.UTF_8:
+        return None
     with content() as file:
-        first = _first_record(file, layout).decode("utf-8-sig", "backslashreplace").rstrip("\r\n")
+        first = _first_record(file, layout)
+    return other_encoding(first, layout) or (
+        None if layout.header is None else _other_header(first, layout.header, layout)
+    )
+
+
+def other_encoding(beginning: bytes, layout: Csv) -> str | None:
+    """Return why a file is refused if its byte order mark says another encoding than the declared one, or None."""
+    found = encodings.other_mark(beginning, layout.encoding)
+    if found is None:
+        return None
+    # Of UTF-8, iconv takes the mark for a character.
+    old = "sed '1s/^\\xEF\\xBB\\xBF//' OLD | iconv" if found == "UTF-8" else "iconv"
+    end = "> NEW" if found == "UTF-8" else "OLD > NEW"
+    return (
+        f"the file is {found} by its first bytes, and {layout.encoding} is declared; put it in under a new name, "
+        f"converted by: {old} -f {found} -t {layout.encoding.upper()} {end}"
+    )
+
+
+def _other_header(record: bytes, header: Sequence[str], layout: Csv) -> str | None:
+    first = (
+        record.decode("utf-8-sig", "backslashreplace")
+        if layout.encoding == encodings.UTF_8
+        else encodings.decode(record, layout.encoding)
+    ).rstrip("\r\n")
     with suppress(Invalid):
         if [(name or "").strip() for name in csv_cells(first, layout.delimiter)] == [name.strip() for name in header]:
             return None

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from onlyonce.api import pipeline as api_pipeline
 from onlyonce.api.messages import Kafka
 from onlyonce.api.pipeline import Custom, DeltaSource, Pipeline
-from onlyonce.api.sources import IN_COLUMNS, delimiter_of
+from onlyonce.api.sources import IN_COLUMNS, delimiter_of, encoding_of
 from onlyonce.commitlog.incarnations import Driver
 from onlyonce.core import batch, reprocess, stored_names
 from onlyonce.core.batch import EPOCH, NOTHING, Corrections
@@ -304,6 +304,7 @@ def _range(pipeline: Pipeline, file: InputFile) -> line_reader.Range:
         "most": source.max_record_bytes,
         "quoted_within": file.quoted_within,
         "delimiter": delimiter_of(source),
+        "encoding": encoding_of(source),
     }
     path, ending = file.place, file_bytes.compression_of(file.path)
     if api_pipeline.in_store(pipeline):

@@ -591,6 +591,27 @@ MUTANTS = (
         tests=("tests/unit/operate/test_blanked_records.py::test_values_of_a_record_over_several_lines_are_found",),
     ),
     Mutant(
+        "erasure-by-utf-8",
+        "an erasure reads lines of CSV as UTF-8, whatever the encoding",
+        "onlyonce/operate/erase_inputs.py",
+        Always("_in_utf8", "encoding == UTF_8"),
+        tests=("tests/unit/operate/test_blanked_records.py::test_a_value_is_found_in_the_encoding_of_its_source",),
+    ),
+    Mutant(
+        "erasure-search-without-code-pages",
+        "the search of an erasure decodes no line by the encodings of the sources",
+        "onlyonce/core/erasure.py",
+        Replace("Mentions.in_line", "line.isascii()", "True"),
+        tests=("tests/unit/operate/test_blanked_records.py::test_a_value_is_found_in_the_encoding_of_its_source",),
+    ),
+    Mutant(
+        "init-mixed-encodings",
+        "a sample with lines of UTF-8 and others is declared by a code page",
+        "onlyonce/scaffold/dialect.py",
+        Never("_check_one_encoding", "len(wrong) < len(special)"),
+        tests=("tests/unit/scaffold/test_dialects.py::test_bytes_of_no_single_encoding_are_refused",),
+    ),
+    Mutant(
         "values-16-any-delimiter",
         "a CSV file with semicolons is taken for one column",
         "onlyonce/scaffold/dialect.py",

@@ -691,7 +691,9 @@ MUTANTS = (
         "a growing file of CSV ends for a listing with its last line, also within an open quote",
         "onlyonce/sources/growing.py",
         Replace(
-            "_ends", "file_bytes.record_end_reader(quoted_within, start)", "file_bytes.record_end_reader(None, start)"
+            "_ends",
+            "file_bytes.record_end_reader(csv.quoted_within, start, csv.delimiter)",
+            "file_bytes.record_end_reader(None, start)",
         ),
         tests=("tests/unit/sources/test_growing.py::test_a_record_with_an_open_quote_waits",),
     ),
@@ -701,6 +703,48 @@ MUTANTS = (
         "onlyonce/sources/line_reader.py",
         Never("_cut", "whole.quoted_within is not None"),
         tests=("tests/unit/sources/test_record_ends.py::test_parts_of_a_file_have_its_records",),
+    ),
+    Mutant(
+        "code-page-by-latin-1",
+        "a byte of a code page is read as the character of its number",
+        "onlyonce/core/encodings.py",
+        Replace("decode", "characters(encoding)", '"".join(map(chr, range(256)))'),
+        tests=("tests/unit/sources/test_encodings.py::test_each_byte_is_the_character_of_pythons_codec[windows-1252]",),
+    ),
+    Mutant(
+        "code-page-undefined-byte-kept",
+        "a line with a byte that its code page does not define is kept",
+        "onlyonce/sources/line_reader.py",
+        Replace("_within", "unknown.items()", "()"),
+        tests=("tests/unit/sources/test_encodings.py::test_each_byte_is_the_character_of_pythons_codec[windows-1252]",),
+    ),
+    Mutant(
+        "code-page-places-in-utf-8",
+        "where a line of a code page begins is not moved by the characters before it that are longer in UTF-8",
+        "onlyonce/sources/file_bytes.py",
+        Replace("in_utf8", "offsets + grown[np.searchsorted(high, offsets)]", "offsets"),
+        tests=("tests/unit/sources/test_encodings.py::test_lines_are_the_same_however_a_file_is_cut[1048576]",),
+    ),
+    Mutant(
+        "code-page-of-a-file-with-a-mark",
+        "a file of UTF-8 with a byte order mark is read by the declared code page",
+        "onlyonce/core/encodings.py",
+        Always("other_mark", "encoding == UTF_8 and found == 'UTF-8'"),
+        tests=(
+            "tests/unit/sources/test_encodings.py::test_a_byte_order_mark_of_another_encoding_refuses_the_file"
+            "[None-utf-8-sig-windows-1252-False]",
+        ),
+    ),
+    Mutant(
+        "growing-by-commas",
+        "the ends of records of a growing CSV are found by commas, whatever the delimiter",
+        "onlyonce/sources/growing.py",
+        Replace(
+            "_ends",
+            "file_bytes.record_end_reader(csv.quoted_within, start, csv.delimiter)",
+            "file_bytes.record_end_reader(csv.quoted_within, start)",
+        ),
+        tests=("tests/unit/sources/test_growing.py::test_every_way_to_append_gives_the_records_of_csv[20-;]",),
     ),
     Mutant(
         "values-14-field-limit",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +13,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from onlyonce.api import load
 from onlyonce.api.pipeline import Files, Pipeline
+from onlyonce.core.errors import Refused
+from onlyonce.scaffold.project import make
 from onlyonce.sources import discovery, source_files
 from onlyonce.sources.listing import new_files
 from onlyonce.sources.record_id import of_file, of_place, of_values
@@ -112,3 +117,48 @@ def test_packed_json_lines_are_read_beside_plain_ones(spark: SparkSession, tmp_p
         assert count == 3
         assert sorted(row.id for row in found) == ["a", "b", "c"]
         assert len({row.oo_high for row in found}) == 3
+
+
+EXCEL = [
+    ["Auftrag", "Straße", "Verkauft am", "Preis €"],
+    *([f"A{n}", f'Große; "{n}", Zoë\n€', f"{n + 9}.12.2025 10:{n:02}", f"1.234,{n:02}"] for n in range(9)),
+]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1252", "utf-16"])
+def test_files_of_excel_have_the_values_of_pythons_csv(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
+    """As `init` declares them, with each delimiter and the dates and decimal commas of their country.
+
+    A file of UTF-16 is refused by `init`, and is one invalid record of the inbox of another file.
+    """
+    for name, delimiter in (("comma", ","), ("semicolon", ";"), ("tab", "\t")):
+        text = io.StringIO(newline="")
+        csv.writer(text, delimiter=delimiter).writerows(EXCEL)
+        sample = tmp_path / f"{name}.csv"
+        sample.write_bytes(text.getvalue().encode(encoding))
+        wanted = [tuple(row) for row in list(csv.reader(io.StringIO(text.getvalue(), newline=""), delimiter=delimiter))]
+        project = f"{name}_{encoding.replace('-', '_')}"
+        if encoding == "utf-16":
+            with pytest.raises(Refused, match="it is UTF-16"):
+                make(project, tmp_path, sample)
+            plain = tmp_path / f"plain_{name}.csv"
+            plain.write_text(text.getvalue(), encoding="utf-8", newline="")
+            make(project, tmp_path, plain)
+            (tmp_path / project / "inbox" / "b.csv").write_bytes(sample.read_bytes())
+        else:
+            make(project, tmp_path, sample)
+        monkeypatch.syspath_prepend(str(tmp_path / project))
+        pipeline = load.one(project, [tmp_path / project / project / "pipelines.py"])
+
+        found, count = read(spark, pipeline, tmp_path / project / "inbox")
+
+        kept = [row for row in found if row.oo_reason is None]
+        assert count == len(found) == len(EXCEL) - 1 + (encoding == "utf-16")
+        assert sorted(
+            (row.Auftrag, row.strasse, f"{row.verkauft_am:%-d.%m.%Y %H:%M}", row.preis) for row in kept
+        ) == sorted(wanted[1:])
+        assert [row.oo_reason.partition(",")[0] for row in found if row.oo_reason] == (
+            ["the file is UTF-16 by its first bytes"] if encoding == "utf-16" else []
+        )

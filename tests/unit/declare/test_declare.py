@@ -12,6 +12,7 @@ from onlyonce.api.pipeline import (
     BigQueryStream,
     Delta,
     Files,
+    Growing,
     Iceberg,
     MySQL,
     Output,
@@ -160,6 +161,9 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "a dedup horizon of places": (
         lambda: pipeline(record_id=(), dedup_horizon=timedelta(2)), "a dedup_horizon without record_id", "leave dedup_horizon"),
     "an unknown delimiter": (lambda: files(format="csv", delimiter=":"), "Files: delimiter=':'", "',', ';', '\\t', '|'"),
+    "an encoding that is cut by bytes": (lambda: files(format="csv", encoding="utf-16"), "Files: encoding='utf-16'", "iconv -f NAME -t UTF-8"),
+    "an encoding of JSON": (lambda: files(encoding="windows-1252"), "Files: encoding='windows-1252' with format='json'", "only CSV"),
+    "a growing delimiter of JSON": (lambda: Growing(delimiter=";"), "Growing: delimiter=';' with format='json'", "only CSV has a delimiter"),
     "a delimiter of JSON": (lambda: files(delimiter=";"), "Files: delimiter=';' with format='json'", "only CSV has a delimiter"),
     "an unknown format": (lambda: files(format="cvs"), "Files: format='cvs'", "did you mean 'csv'?"),
     "a header of JSON": (lambda: Files(header=True), "header=True with format='json'", "name their fields"),

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from onlyonce.core import erasure
-from onlyonce.operate import erase_inputs
+from onlyonce.operate import erase_inputs, erase_search
 from tests.support import csv_oracle
 
 MOST = 30
@@ -59,3 +59,17 @@ def test_values_of_a_record_over_several_lines_are_found(delimiter: str) -> None
         places = erase_inputs.input_places(io.BytesIO(content), condition, ["id", "note", "user"], 1000)
 
         assert [content[begin:end] for begin, end in places] == meant
+
+
+@pytest.mark.parametrize("who", ["Zoë €", "Ã©mile"])
+def test_a_value_is_found_in_the_encoding_of_its_source(who: str) -> None:
+    """Also if its bytes are another value in UTF-8: in the lines of the source, and by the search of all files."""
+    content = f'1,{who},x\n2,Zoe,y\n3,"{who}",z\n'.encode("cp1252")
+    condition = erasure.read_conditions(f"user = '{who}'", {"id": "bigint", "user": "string", "note": "string"})
+
+    places = erase_inputs.input_places(io.BytesIO(content), condition, ["id", "user", "note"], 1000, "windows-1252")
+
+    assert [content[begin:end].decode("cp1252") for begin, end in places] == [f"1,{who},x", f'3,"{who}",z']
+    mentions = erasure.Mentions(condition, encodings=("windows-1252",))
+    assert erase_search.count_mentions(content, mentions) == 2
+    assert erase_search.count_mentions(content.replace(who.encode("cp1252"), b"Zo"), mentions) == 0

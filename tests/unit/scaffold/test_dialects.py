@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from itertools import cycle, product
 from pathlib import Path
@@ -21,7 +22,7 @@ ENCODINGS = {
     "utf-16": "UTF-16",
     "utf-16-le": "UTF-16-LE",
     "utf-16-be": "UTF-16-BE",
-    "cp1252": "not UTF-8; as cp1252",
+    "cp1252": "",
 }
 ENDS = {"\r\n": "", "\n": "", "\r": "carriage returns alone"}
 FORMS = [
@@ -50,6 +51,8 @@ def test_a_file_of_any_country_is_taken_or_converted_as_said(
     path.write_bytes(written(separator, end, named).encode(encoding))
     wanted = scaffold_sample.read_sample(plain)
     reasons = [ENCODINGS[encoding], ENDS[end], f"names the separator {separator!r}" if named else ""]
+    if encoding == "cp1252" and any(reasons):  # it is converted anyway
+        reasons[0] = "not UTF-8; as windows-1252"
 
     if not any(reasons):
         found = scaffold_sample.read_sample(path)
@@ -66,6 +69,19 @@ def test_a_file_of_any_country_is_taken_or_converted_as_said(
     assert scaffold_sample.decimal_commas(found) == ["fare"]
     assert found.header
     assert found.delimiter == ("," if any(reasons) else separator)
+    assert found.encoding == ("windows-1252" if encoding == "cp1252" and not any(reasons) else "utf-8")
+
+
+@pytest.mark.parametrize(("content", "what"), [
+    (b"id,name\n1,Stra\xdfe\n2,caf\xc3\xa9\n", "a.csv:2 is not UTF-8, and other lines of the file are"),
+    (b"id,name\n1,Stra\xdfe\n2,\x81\n", "it is not UTF-8; as windows-1252"),
+])  # fmt: skip
+def test_bytes_of_no_single_encoding_are_refused(tmp_path: Path, content: bytes, what: str) -> None:
+    """A mixture would have wrong letters, and a byte that windows-1252 does not define belongs to another encoding."""
+    (tmp_path / "a.csv").write_bytes(content)
+
+    with pytest.raises(Refused, match=re.escape(what)):
+        scaffold_sample.read_sample(tmp_path / "a.csv")
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "cp1252"])

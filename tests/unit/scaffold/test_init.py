@@ -243,7 +243,7 @@ def test_form_of_a_time_is_proposed_if_it_is_certain(
         ("a.csv", b"id;at\r\n1;3/1/2026\r\n2;3/2/2026 10:00\r\n", "column at has '3/1/2026', which no rule reads"),
         ("a.csv", b"id,at\n1,3/1/2026\n2,3/2/2026 10:00\n", "column at has '3/1/2026', which no rule reads"),
         ("a.csv", b"id,at\n1,3/1/2026 10:00\n2,3/2/2026 10:00\n", "is %d/%m/%Y %H:%M or %m/%d/%Y %H:%M"),
-        ("a.jsonl", b"\xff\n", "it is not UTF-8; as cp1252 (Western Windows, a guess) it begins 'ÿ'"),
+        ("a.jsonl", b"\xff\n", "it is not UTF-8; as windows-1252 (Western Europe, a guess) it begins 'ÿ'"),
         ("a.csv", b"PK\x03\x04...", "it is a workbook of Excel or a zip archive"),
         ("a.csv", b"id|x,at|y\n1|x,2026-03-01|z\n", "may be separated by ',' (2 columns) or by '|' (3 columns)"),
         ("a.csv", b"sep=,\r\nid,at\r\n1,2026-03-01T10:00:00Z\r\n", "its first line names the separator ','"),

@@ -14,7 +14,7 @@ from onlyonce.api.sources import EARLIEST, LATEST
 from onlyonce.core.errors import Retryable
 from onlyonce.sources import growing, line_reader, listing
 from onlyonce.sources.growing import Known, batched, located, new_ranges
-from onlyonce.sources.listing import InputFile
+from onlyonce.sources.listing import Csv, InputFile
 from onlyonce.sources.record_id import inode
 from tests.support import csv_oracle
 
@@ -24,24 +24,20 @@ MUCH = 1 << 40
 class Reader:
     """What a manifest would remember, and all lines that were read: (identity, byte, line)."""
 
-    def __init__(
-        self, inbox: Path, most: int = MUCH, *, compressed: bool = False, quoted_within: int | None = None
-    ) -> None:
-        self.inbox, self.most, self.compressed, self.quoted_within = inbox, most, compressed, quoted_within
+    def __init__(self, inbox: Path, most: int = MUCH, *, compressed: bool = False, csv: Csv | None = None) -> None:
+        self.inbox, self.most, self.compressed, self.csv = inbox, most, compressed, csv
         self.known: dict[str, Known] = {}
         self.read: list[tuple[str, int, bytes]] = []
         self.refused: list[str] = []
 
     def turn(self) -> list[InputFile]:
         """List once, and read what is listed."""
-        found = new_ranges(
-            self.inbox, self.known, self.most, with_compressed=self.compressed, quoted_within=self.quoted_within
-        )
+        found = new_ranges(self.inbox, self.known, self.most, with_compressed=self.compressed, csv=self.csv)
         for one in found:
             if one.refusal:
                 self.refused.append(one.refusal)
             else:
-                lines = read(one)
+                lines = read(one, self.csv.delimiter if self.csv else ",")
                 assert len(lines) == one.lines
                 self.read += lines
             last = self.known.get(one.identity, Known(0, ""))
@@ -53,11 +49,11 @@ class Reader:
         return [line for _, _, line in self.read]
 
 
-def read(one: InputFile) -> list[tuple[str, int, bytes]]:
+def read(one: InputFile, delimiter: str = ",") -> list[tuple[str, int, bytes]]:
     """The lines of a range as a task reads them, where the file is now."""
     path, reason = located(one)
     assert reason is None
-    csv = {"quoted_within": one.quoted_within, "cuts": one.cuts}
+    csv = {"quoted_within": one.quoted_within, "cuts": one.cuts, "delimiter": delimiter}
     whole = line_reader.Range(path, 7, one.begins, one.ends, one.ends, inode=inode(one.identity), **csv)  # type: ignore[arg-type]
     part = line_reader.compressed(path, 7, ".gz") if path.endswith(".gz") else whole
     found = []
@@ -121,7 +117,7 @@ def test_a_record_with_an_open_quote_waits(tmp_path: Path) -> None:
 
     If its quote is malformed, or its record would be too large, its first line is read, and those behind it.
     """
-    log, reader = tmp_path / "app.csv", Reader(tmp_path, quoted_within=16)
+    log, reader = tmp_path / "app.csv", Reader(tmp_path, csv=Csv(16))
     for data, records in (
         (b'1,"a\n', []), (b'2,b\n"', []), (b'"c"', []), (b",x\n3,", [b'1,"a\n2,b\n""c",x']), (b'"d\n4\n', []),
         (b'5,"e"\n', [b'3,"d', b"4", b'5,"e"']), (b"67890\nabc\n", [b"67890", b"abc"]), (b'6,"\n7\n8\n', []), (b"90123456\n", [b'6,"', b"7", b"8", b"90123456"]),
@@ -132,9 +128,9 @@ def test_a_record_with_an_open_quote_waits(tmp_path: Path) -> None:
         assert reader.lines()[before:] == records, data
 
 
-@pytest.mark.parametrize("most", [1, 20, MUCH])
+@pytest.mark.parametrize(("most", "delimiter"), [(1, ","), (20, ";"), (MUCH, ",")])
 def test_every_way_to_append_gives_the_records_of_csv(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, delimiter: str
 ) -> None:
     """And every size of a range and of its parts, and every place at which the producer pauses."""
     monkeypatch.setattr(listing, "RANGE", 10)
@@ -143,12 +139,12 @@ def test_every_way_to_append_gives_the_records_of_csv(
         content = b"".join(chance.choices(csv_oracle.TOKENS, k=40)) + b'x\n"' + b"\n" * 25
         folder = tmp_path / str(number)
         folder.mkdir()
-        reader = Reader(folder, most, quoted_within=20)
+        reader = Reader(folder, most, csv=Csv(20, delimiter=delimiter))
         cuts = sorted(chance.sample(range(len(content)), 6))
         for begin, end in zip([0, *cuts], [*cuts, len(content)], strict=True):
             append(folder / "app.csv", content[begin:end])
             reader.turn()
-        assert sorted((at, line) for _, at, line in reader.read) == csv_oracle.records(content, 20)
+        assert sorted((at, line) for _, at, line in reader.read) == csv_oracle.records(content, 20, delimiter)
 
 
 def test_a_renamed_file_is_the_same_and_a_new_one_under_its_name_another(tmp_path: Path) -> None:
