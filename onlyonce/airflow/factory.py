@@ -178,7 +178,7 @@ Compares, by the commit log only, what was read with what became of it: each rec
 late, a duplicate, invalid or an expired record, and each output has read what receive has kept. The task fails if
 something does not add up; its log names the batches. The task `alerts` tells `ONLYONCE_ALERT_HOOK` of records that do
 not add up, of lag over its bound and of duplicates near the dedup horizon, each cause once. The task `doctor` looks for
-what is stuck, on disk too; the page "Exactly once" shows its findings.
+what is stuck, on disk too; the page "onlyonce" shows its findings.
 """
 CATALOG_GC = """\
 Drops the record ids that are older than each pipeline's dedup horizon, by whole buckets of ten minutes. The horizon

@@ -170,7 +170,7 @@ class AskSourcesOperator(JobOperator):
 
 
 class DoctorOperator(JobOperator):
-    """Look for what is stuck, for the page "Exactly once". It repairs nothing, and findings do not fail it."""
+    """Look for what is stuck, for the page "onlyonce". It repairs nothing, and findings do not fail it."""
 
     module, entry = "operate.doctor", "visit"
 

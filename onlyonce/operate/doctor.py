@@ -466,7 +466,7 @@ def _keep(platform: Platform, rows: list[dict[str, Any]]) -> list[str]:
                 health.note(rows)
     except (OnlyonceError, DBAPIError) as error:
         reason = str(getattr(error, "orig", error)).partition("\n")[0]
-        return [f'this look could not be noted ({reason}): the page "Exactly once" shows the one before']
+        return [f'this look could not be noted ({reason}): the page "onlyonce" shows the one before']
     return []
 
 

@@ -1,4 +1,4 @@
-"""Serve the page "Exactly once": a FastAPI app that Airflow's API server mounts.
+"""Serve the page "onlyonce": a FastAPI app that Airflow's API server mounts.
 
 Every route shows a user of Airflow what `read.Sight` permits. Each answer is one HTML page without scripts, for a frame
 of Airflow's UI or a window of its own.

@@ -32,12 +32,12 @@ class OnlyoncePlugin(AirflowPlugin):
     name = "onlyonce"
     timetables = (IntervalsByHand,)
     fastapi_apps: tuple[dict[str, Any], ...] = (
-        {"app": LazyPage(), "url_prefix": f"/{PREFIX}", "name": "Exactly once"},
+        {"app": LazyPage(), "url_prefix": f"/{PREFIX}", "name": "onlyonce"},
     )
     # Without a leading slash: Airflow's own path may not be the root.
     external_views = (
         {
-            "name": "Exactly once",
+            "name": "onlyonce",
             "href": f"{PREFIX}/",
             "destination": "nav",
             "url_route": PREFIX,
