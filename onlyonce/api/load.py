@@ -7,8 +7,10 @@ inboxes. `load` reads the files and calls the checks. `function`, `reject` and `
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -16,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import onlyonce
 from onlyonce import settings
 from onlyonce.api import functions as api_functions
 from onlyonce.api import identity, target_identity
@@ -377,7 +380,10 @@ def _import(path: Path) -> ModuleType:
             f"{errors.origin_in_file(error, path)}: {error.what}", data=error.data or NOTHING_DONE, hint=error.hint
         ) from error
     except Exception as error:
-        what = f"{errors.origin_in_file(error, path)}: {path.name} can't be loaded: {type(error).__name__}: {error}"
+        at = errors.origin_in_file(error, path)
+        if refusal := _of_arguments(str(error), at):
+            raise refusal from error
+        what = f"{at}: {path.name} can't be loaded: {type(error).__name__}: {error}"
         raise Refused(what, data=NOTHING_DONE, hint=_hint(error, path)) from error
     finally:
         sys.modules.pop(spec.name, None)
@@ -393,6 +399,29 @@ def _package(path: Path) -> str:
 def _above_package(path: Path) -> Path:
     """Return the folder from which a file's package is imported; its own folder if it is in no package."""
     return next(folder for folder in path.parents if not (folder / "__init__.py").is_file())
+
+
+ARGUMENTS = re.compile(
+    r"(?P<whose>\w+)\.__init__\(\) (?:got an unexpected keyword argument '(?P<unknown>\w+)'"
+    r"|missing \d+ required [\w-]+ arguments?: '(?P<missing>\w+)')"
+)
+"""What Python says of a wrong option of a class whose first options need no name, such as `Fixed`."""
+
+
+def _of_arguments(said: str, at: str) -> Refused | None:
+    """Return the refusal of an option that one of our classes does not have or lacks; None for another error."""
+    found = ARGUMENTS.match(said)
+    made = getattr(onlyonce, found["whose"], None) if found else None
+    if found is None or not isinstance(made, type):
+        return None
+    known = [*inspect.signature(made).parameters]
+    if found["missing"]:
+        what, hint = f"lacks `{found['missing']}`", f"add {found['missing']}=…, which has no default"
+    else:
+        close = difflib.get_close_matches(found["unknown"], known, n=1)
+        guess = f"did you mean {close[0]!r}? " if close else ""
+        what, hint = f": unknown option {found['unknown']!r}", f"{guess}It has: {', '.join(known)}"
+    return Refused(f"{at}: {found['whose']}{' ' if found['missing'] else ''}{what}", data=NOTHING_DONE, hint=hint)
 
 
 def _hint(error: Exception, path: Path) -> str:

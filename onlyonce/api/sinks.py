@@ -639,7 +639,9 @@ def _check_write(kind: str, write: str, keys: tuple[str, ...], known: tuple[str,
     if (write == "append") == bool(keys):
         raise Refused(
             f"{kind}: write={write!r} with keys={keys!r}",
-            hint="upsert and increment need keys, and so does history; append has none",
+            hint="name the columns that identify a row of the table: keys=(…,)"
+            if not keys
+            else "leave out keys, since an append replaces no row; or write='upsert'",
         )
 
 

@@ -18,9 +18,11 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TaskID, Text
 
 RECEIVE = "taken in"
 WINDOWS = "windows written"
-TASKS = "Spark's tasks of the batch"
+TASKS = "Spark's tasks"
 FATES = ("kept", "invalid", "expired", "duplicate")
 POLL_SECONDS = 1.0
+WIDE = 100
+"""The columns of a terminal that has room for the time since a bar began, next to the time left."""
 BATCH_ENDS = ("batch committed", "backfill committed")
 MOST_OF_BATCH = 0.95
 """A batch that is not committed never counts as done, whatever is guessed of it."""
@@ -104,14 +106,16 @@ def guessed(done: float, total: float, since_start: float, since_batch: float, s
 
 
 def told(done: float, total: float | None, seconds: float | None) -> str:
-    """Return how much is done, how fast, what is left, and when it will be done at this speed. Pure."""
+    """Return how much is done of what, how fast, and the time left at this speed. Pure.
+
+    In 80 columns it leaves room for a bar of 10 if there are 9,999,999 records at most.
+    """
     speed = done / seconds if seconds else 0.0
     rate = f", {speed:,.{0 if speed >= 10 else 1}f} a second" if speed >= 0.05 else ""
-    left = f", {total - done:,.0f} left" if total is not None and total > done else ""
-    minutes, rest = divmod(round((total - done) / speed), 60) if total is not None and speed and left else (0, 0)
-    return f"{done:,.0f}{rate}{left}" + (
-        f", about {minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes or rest else ""
-    )
+    of = f" of {total:,.0f}" if total is not None else ""
+    minutes, rest = divmod(round((total - done) / speed), 60) if total is not None and speed else (0, 0)
+    left = f", {minutes // 60}:{minutes % 60:02}:{rest:02} left" if minutes > 0 or rest > 0 else ""
+    return f"{done:,.0f}{of}{rate}{left}"
 
 
 @contextmanager
@@ -119,7 +123,8 @@ def bars(screen: Console) -> Iterator[Callable[[Mapping[str, Any]], None]]:
     """Show bars on a terminal; yield what takes in a log line."""
     progress = Progress(
         SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[told]}"),
-        TimeElapsedColumn(), console=screen, refresh_per_second=4, redirect_stderr=False, redirect_stdout=False,
+        *([TimeElapsedColumn()] if screen.width >= WIDE else []),
+        console=screen, refresh_per_second=4, redirect_stderr=False, redirect_stdout=False,
     )  # fmt: skip
     shown = _Shown(progress)
     done = threading.Event()

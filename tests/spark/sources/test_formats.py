@@ -41,7 +41,7 @@ CSV: dict[str, str | None] = {
     "f,x,2026-01-01T00:00:00Z,7,much": "column weight is no double", "f,x,2026-01-01T00:00:00Z,7,3d": "column weight is no double: 3d",
     "f,x,2026-01-01T00:00:00Z,7,0x1p3": "column weight is no double: 0x1p3", 'f,x"y,2026-01-01T00:00:00Z,7,"1"1': "a quote is open",
     'f,x"y",2026-01-01T00:00:00Z,7,1': "a quote is within a value", "f,x,yesterday,7,1": "column at is no timestamp",
-    "f,x,12:00,7,1": "column at is no timestamp: 12:00", "f,x,\t2026-01-01,7,1": "column at is no timestamp", "f,x,1767225600,7,1": "column at is no timestamp", "f,x,,7,1": "event time at is missing", "f,x,2027-01-01,7,1": "ahead of the ingestion time",
+    "f,x,12:00,7,1": "column at is no timestamp: 12:00", "f,x,01.03.2026 10:05,7,1": "column at is no timestamp: 01.03.2026 10:05", "f,x,\t2026-01-01,7,1": "column at is no timestamp", "f,x,1767225600,7,1": "column at is no timestamp", "f,x,,7,1": "event time at is missing", "f,x,2027-01-01,7,1": "ahead of the ingestion time",
     "f,x\0,2026-01-01T00:00:00Z,7,1": "the NUL character", HEADER: "column at is no timestamp",
 }  # fmt: skip
 

@@ -96,10 +96,10 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "increment into Delta": (
         lambda: delta(write="increment", keys=("a",)), "Delta: write='increment'", "It can be: append, upsert"),
     "an unknown write of Postgres": (lambda: postgres(table="a.b", write="add"), "Postgres: write='add'", "increment"),
-    "an upsert without keys": (lambda: Delta(write="upsert"), "write='upsert' with keys=", "upsert and increment need keys"),
+    "an upsert without keys": (lambda: Delta(write="upsert"), "write='upsert' with keys=", "identify a row of the table"),
     "an increment without keys": (
-        lambda: Postgres(table="a.b", write="increment"), "write='increment' with keys=", "need keys"),
-    "an append with keys": (lambda: Delta(keys=("a",)), "write='append' with keys=", "append has none"),
+        lambda: Postgres(table="a.b", write="increment"), "write='increment' with keys=", "keys=(…,)"),
+    "an append with keys": (lambda: Delta(keys=("a",)), "write='append' with keys=", "leave out keys"),
     "no file a batch": (lambda: Files(max_files_a_batch=0), "at least 1", "1000"),
     "MySQL that adds up": (
         lambda: mysql(table="a", connection="C", write="increment", keys="k"), "MySQL: write='increment'", "upsert"),
@@ -107,9 +107,9 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "MySQL by its URL": (lambda: MySQL(table="a", connection="mysql://u:p@h/d"), "connection is a URL", "environment variable"),
     "MySQL over our own": (lambda: MySQL(table="OnlyOnce_units", connection="C"), "platform's own tables", "another name"),
     "MySQL over a temporary table of a unit": (lambda: MySQL(table="oo_arriving", connection="C"), "platform's own tables", "another name"),
-    "an upsert of MySQL without keys": (lambda: MySQL(table="a", connection="C", write="upsert"), "with keys=", "need keys"),
+    "an upsert of MySQL without keys": (lambda: MySQL(table="a", connection="C", write="upsert"), "with keys=", "keys=(…,)"),
     "an upsert of Iceberg": (lambda: iceberg(table="a.b", write="upsert", keys="k"), "write='upsert' is not possible so far", "Delta"),
-    "Iceberg with keys": (lambda: Iceberg(table="a.b", keys="k"), "with keys=", "append has none"),
+    "Iceberg with keys": (lambda: Iceberg(table="a.b", keys="k"), "with keys=", "leave out keys"),
     "Iceberg without a namespace": (lambda: Iceberg(table="per_shop"), "Iceberg: table 'per_shop'", "namespace.table"),
     "Iceberg by its URL": (lambda: Iceberg(table="a.b", catalog="postgresql://u:p@h/d"), "is no name", "its address is there"),
     "early panes into Iceberg": (lambda: output(sink=Iceberg(table="a.b"), panes="early"), "append would add up", "upsert"),
