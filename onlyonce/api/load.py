@@ -342,7 +342,8 @@ def _pipelines_of(named: Path) -> list[Pipeline]:
     module = _import(path)
     found = getattr(module, "PIPELINES", None)
     if not isinstance(found, list | tuple) or not all(isinstance(p, Pipeline) for p in found):
-        made = ", ".join(name for name, value in vars(module).items() if isinstance(value, Pipeline))
+        names = {id(value): name for name, value in reversed(vars(module).items()) if isinstance(value, Pipeline)}
+        made = ", ".join(reversed(names.values()))
         raise Refused(
             f"{path} has no list PIPELINES of its pipelines",
             data=NOTHING_DONE,

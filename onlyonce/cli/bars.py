@@ -30,11 +30,15 @@ MOST_OF_BATCH = 0.95
 
 @dataclass(frozen=True)
 class Step:
-    """The progress in a log line: how many more of what a bar counts are done, or how many there are to do."""
+    """The progress in a log line: how many more of what a bar counts are done, or how many there are to do.
+
+    `batch`: how many of them the batch has that begins.
+    """
 
     bar: str
     done: int = 0
     total: int | None = None
+    batch: int | None = None
 
 
 def step_of(event: Mapping[str, Any]) -> Step | None:
@@ -42,6 +46,8 @@ def step_of(event: Mapping[str, Any]) -> Step | None:
     name = event.get("event")
     if name == "to take in":
         return Step(RECEIVE, total=int(event["records"]))
+    if name == "batch begun":
+        return Step(RECEIVE, batch=int(event["records"]))
     if name == "batch committed" and "windows" in event:
         return Step(WINDOWS, done=int(event["windows"]))
     if name == "batch committed":
@@ -95,14 +101,13 @@ class Tasks:
         return sum(ended for tasks, ended in self._seen.values() if tasks == most) / (2 * most) if most > 1 else 0.0
 
 
-def guessed(done: float, total: float, since_start: float, since_batch: float, share: float) -> float:
-    """Return how many records are done, with those of the batch at work. Pure.
+def guessed(done: float, batch: float, since_start: float, since_batch: float, share: float) -> float:
+    """Return how many records are done, with those of the batch at work, which has `batch`. Pure.
 
     After the first batch it goes by the speed of the batches before, and in the first one by the share of its tasks.
     """
-    left = total - done
-    more = done / (since_start - since_batch) * since_batch if done and since_start > since_batch else left * share
-    return done + min(more, MOST_OF_BATCH * left)
+    more = done / (since_start - since_batch) * since_batch if done and since_start > since_batch else batch * share
+    return done + min(more, MOST_OF_BATCH * batch)
 
 
 def told(done: float, total: float | None, seconds: float | None) -> str:
@@ -147,6 +152,8 @@ class _Shown:
         self._starting = progress.add_task("Spark starts", total=None, told="")
         self._bars: dict[str, TaskID] = {}
         self._committed, self._last = 0, time.monotonic()
+        self._batch = 0
+        """How many records the batch of receive at work has; 0 between two batches."""
 
     def take(self, event: Mapping[str, Any]) -> None:
         """Take in a log line."""
@@ -161,6 +168,7 @@ class _Shown:
                 self._progress.update(bar, total=step.total)
             if step.bar == RECEIVE:
                 self._committed += step.done
+                self._batch = step.batch or 0
                 self._tell(bar, self._committed)
             else:
                 self._progress.advance(bar, step.done)
@@ -193,9 +201,9 @@ class _Shown:
         if (bar := self._bars.get(RECEIVE)) is None:
             return
         task = self._task(bar)
-        if task.total and task.total > self._committed and task.elapsed:
+        if self._batch and task.elapsed:
             since = time.monotonic() - self._last
-            now = guessed(self._committed, task.total, task.elapsed, since, self._tasks.share)
+            now = guessed(self._committed, self._batch, task.elapsed, since, self._tasks.share)
             self._tell(bar, max(now, task.completed))
 
     def _bar(self, name: str) -> TaskID:
@@ -226,7 +234,7 @@ def lines(screen: Console) -> Callable[[Mapping[str, Any]], None]:
             screen.print(stopping(event), markup=False, soft_wrap=True)
         warn(screen, event)
         step = step_of(event)
-        if step is None:
+        if step is None or step.batch is not None:
             return
         if step.total is not None:
             totals[step.bar] = step.total

@@ -93,16 +93,23 @@ def quiet(text: str) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def _jvm_heard(log: Path, screen: Console) -> Iterator[None]:
-    """Print the last lines of a JVM that ended as it started: only they have the cause, and they are in the log."""
+    """Print the last lines of a JVM that ended as it started: only they have the cause, and they are in the log.
+
+    Raise Refused if no later attempt can succeed.
+    """
     begin = log.stat().st_size
     try:
         yield
     except Exception as error:
         if NO_JVM in str(error):
+            from onlyonce.engine import failures
+
             sys.stderr.flush()
             with log.open("rb") as file:
                 file.seek(begin)
                 said = file.read().decode(errors="replace").splitlines()
+            if refused := failures.start_failure("\n".join(said)):
+                raise refused from error
             for line in [line for line in said if line.strip()][-LAST_LINES:]:
                 screen.print(f"the JVM: {in_line(line)}", markup=False, soft_wrap=True)
             _name(log, screen)

@@ -140,6 +140,35 @@ _DAMAGED = (
 _CHECKPOINT = re.compile(r"/data/([^/\s]+)/checkpoints/([^/\s]+)/")
 
 
+JAVA = "Java 17 or newer (Debian: apt install openjdk-17-jre-headless)"
+_UNRESOLVED = re.compile(r"unresolved dependency: ([\w.-]+#[\w.-]+;[\w.-]+)")
+
+
+def start_failure(said: str) -> errors.Refused | None:
+    """Return the error of a JVM that can't start at any attempt, by what it said; None for another cause."""
+    home = variable("JAVA_HOME")
+    if not (Path(home) / "bin" / "java").is_file() if home else shutil.which("java") is None:
+        where = (
+            f"JAVA_HOME is {home}, which has no bin/java" if home else "JAVA_HOME is not set, and no java is on PATH"
+        )
+        return _not_started(
+            f"Java is not found: {where}", f"install {JAVA}, or set JAVA_HOME to the folder that has it"
+        )
+    if "UnsupportedClassVersionError" in said:
+        return _not_started("the Java that is found is too old for Spark", f"install {JAVA}, and set JAVA_HOME to it")
+    if jars := dict.fromkeys(_UNRESOLVED.findall(said)):
+        return _not_started(
+            f"Spark could not fetch its jars: {', '.join(jars)}",
+            "let this machine reach Maven Central, or name a mirror in Spark's setting spark.jars.ivySettings, or set "
+            "ONLYONCE_JARS to a folder with the jars",
+        )
+    return None
+
+
+def _not_started(what: str, hint: str) -> errors.Refused:
+    return errors.Refused(what, data="nothing was read or written", hint=hint)
+
+
 def translate(error: BaseException) -> BaseException:
     """Return our own error if the cause is known, else the error as it is."""
     return known_failure(error) or _of_code(str(error)) or failures.error_of_rows(str(error)) or error

@@ -127,8 +127,8 @@ def jars_of_session(folder: Path, *, s3: bool = False) -> dict[str, str]:
         raise Refused(
             f"the Delta jars are not in {folder}",
             data="nothing was started",
-            hint="`make env` brings them; without the folder, and without ONLYONCE_JARS, Spark fetches them by "
-            "their coordinates",
+            hint="unset ONLYONCE_JARS, so that Spark fetches them by itself; or put them there (in a checkout: "
+            "`make env`)",
         )
     if s3:
         return {

@@ -249,6 +249,7 @@ def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: i
     if listed.empty or listed.batch_no <= query.start_from.get(AFTER_BATCH_NO, NO_BATCH):
         _skip(query, batch)
         return None
+    query.log.info("batch begun", records=batch.plan.source_to.get(stored_names.LINES, 0))
     lines, expected_reads = listed.lines(batch.plan.facts)
     commit = tables_commit.Commit(
         stored_names.transaction(query.incarnation, stored_names.EVENTS_BY), batch_id,

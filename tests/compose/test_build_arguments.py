@@ -18,7 +18,7 @@ SOURCES = "URIs: http://deb.debian.org/debian\nURIs: http://deb.debian.org/debia
 GIVEN = {
     "DEBIAN_MIRROR": "https://mirror.example/debian",
     "PIP_INDEX_URL": "https://mirror.example/simple",
-    "IVY_SETTINGS_XML": "<ivysettings>it's & \"here\" %s</ivysettings>",
+    "IVY_SETTINGS_XML": '<ivysettings>it\'s & "here" %s</ivysettings>',
     "CA_CERTIFICATE": "-----BEGIN CERTIFICATE-----\nMII%d\n-----END CERTIFICATE-----",
 }
 STAND_IN = """#!/bin/sh
@@ -95,7 +95,11 @@ def test_without_arguments_nothing_differs_from_the_public_registries(tmp_path: 
     """An empty index or empty settings would be taken for one."""
     record = built(tmp_path, {})
 
-    assert [line.split()[0] for line in record.splitlines() if line.split()[0] in PROGRAMS] == ["apt-get", "apt-get", "make"]
+    assert [line.split()[0] for line in record.splitlines() if line.split()[0] in PROGRAMS] == [
+        "apt-get",
+        "apt-get",
+        "make",
+    ]
     assert (tmp_path / "etc/apt/debian.sources").read_text() == SOURCES
     assert "[IVY_SETTINGS=]" in record
     assert record.partition("\nmake ")[2].endswith("index unset\n")

@@ -31,9 +31,7 @@ class OnlyoncePlugin(AirflowPlugin):
 
     name = "onlyonce"
     timetables = (IntervalsByHand,)
-    fastapi_apps: tuple[dict[str, Any], ...] = (
-        {"app": LazyPage(), "url_prefix": f"/{PREFIX}", "name": "onlyonce"},
-    )
+    fastapi_apps: tuple[dict[str, Any], ...] = ({"app": LazyPage(), "url_prefix": f"/{PREFIX}", "name": "onlyonce"},)
     # Without a leading slash: Airflow's own path may not be the root.
     external_views = (
         {

@@ -591,6 +591,22 @@ MUTANTS = (
         tests=("tests/unit/operate/test_blanked_records.py::test_values_of_a_record_over_several_lines_are_found",),
     ),
     Mutant(
+        "java-is-never-missing",
+        "a JVM that can't start, since there is no Java, is started again",
+        "onlyonce/engine/failures.py",
+        Replace("start_failure", 'shutil.which("java") is None', "False"),
+        tests=("tests/unit/cli/test_watched.py::test_a_jvm_that_can_never_start_is_refused_with_its_cause",),
+    ),
+    Mutant(
+        "option-of-a-window-unexplained",
+        "an option that a window does not have is answered in Python's words",
+        "onlyonce/api/load.py",
+        Always("_of_arguments", "found is None or not isinstance(made, type)"),
+        tests=(
+            "tests/unit/declare/test_model_declarations.py::test_a_file_that_cannot_be_loaded_is_refused_with_the_cause",
+        ),
+    ),
+    Mutant(
         "erasure-by-utf-8",
         "an erasure reads lines of CSV as UTF-8, whatever the encoding",
         "onlyonce/operate/erase_inputs.py",

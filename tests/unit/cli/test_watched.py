@@ -24,6 +24,7 @@ from onlyonce.core.errors import Refused
     "event, step",
     [
         ({"event": "to take in", "records": 40}, Step(RECEIVE, total=40)),
+        ({"event": "batch begun", "records": 9}, Step(RECEIVE, batch=9)),
         ({"event": "batch committed", "kept": 7, "duplicate": 2, "invalid": 1, "expired": 0, "unknown_fields": 5}, Step(RECEIVE, done=10)),
         ({"event": "batch committed", "in_time": 7, "late": 0, "windows": 3}, Step(WINDOWS, done=3)),
         ({"event": "backfill committed", "windows": 24, "rows": 90}, Step(WINDOWS, done=24)),
@@ -177,10 +178,10 @@ def test_the_tasks_of_the_batch_at_work_are_counted_anew_for_each_batch() -> Non
 
 def test_a_bar_moves_inside_a_batch_and_never_to_its_end() -> None:
     in_first = [guessed(0, 100, since_start=5, since_batch=5, share=share) for share in (0, 0.5, 1)]
-    later = [guessed(50, 100, since_start=10 + since, since_batch=since, share=0) for since in (0, 2, 20)]
+    later = [guessed(50, 40, since_start=10 + since, since_batch=since, share=0) for since in (0, 2, 20)]
 
     assert in_first == [0, 50, 95]
-    assert later == [50, 60, 97.5]
+    assert later == [50, 60, 88]
 
 
 def test_a_bar_says_how_fast_and_how_long_still() -> None:
@@ -208,6 +209,40 @@ def test_what_spark_says_as_it_starts_is_not_shown_by_a_check_and_a_warning_is(
     assert shown.splitlines()[:2] == ["starts Spark", "! not checked: all, no luck"]
     [file] = (tmp_path / "logs").iterdir()
     assert "Spark speaks" in file.read_text()
+
+
+UNRESOLVED = "java.lang.RuntimeException: [unresolved dependency: io.delta#delta-spark_4.2_2.13;4.4.1: not found]"
+NO_START = {
+    "no java": ({"PATH": "/nonexistent"}, "command not found", "no java is on PATH", "install Java 17 or newer"),
+    "wrong JAVA_HOME": ({"JAVA_HOME": "/nonexistent"}, "No such file", "JAVA_HOME is /nonexistent", "Java 17 or newer"),
+    "old java": ({}, "java.lang.UnsupportedClassVersionError: x", "too old for Spark", "install Java 17 or newer"),
+    "unresolved jar": ({}, UNRESOLVED, "its jars: io.delta#delta-spark_4.2_2.13;4.4.1", "ONLYONCE_JARS to a folder"),
+}
+"""Variables, what the JVM says, and words of the error and of its next step."""
+
+
+@pytest.mark.parametrize("why", NO_START)
+@pytest.mark.parametrize("context", [quiet, work.watched])
+def test_a_jvm_that_can_never_start_is_refused_with_its_cause(
+    context: Any, why: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Running the same command again would not help."""
+    variables, said, what, hint = NO_START[why]
+    monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path))
+    for variable in ("ONLYONCE_LOG", "ONLYONCE_SPARK_LOG", "JAVA_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+    def start() -> None:
+        os.write(2, f"{said}\n".encode())
+        raise RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number.")
+
+    with pytest.raises(Refused) as refused, context("run-shop"):
+        start()
+
+    assert what in refused.value.what
+    assert hint in str(refused.value.hint)
 
 
 @pytest.mark.parametrize("context", [quiet, work.watched])
