@@ -38,7 +38,10 @@ def known_zone(name: str) -> None:
         zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
         known = sorted(zoneinfo.available_timezones())
-        close = difflib.get_close_matches(name, known, n=1)
+        # Zones of one continent are similar by its name alone, so the city must be similar too.
+        city = name.rpartition("/")[2]
+        similar = difflib.get_close_matches(name, known, n=5)
+        close = [one for one in similar if difflib.get_close_matches(city, [one.rpartition("/")[2]])]
         guess = f"did you mean {close[0]!r}? " if close else ""
         missing = "" if known else "this machine has no time zones: install the package tzdata. "
         raise Refused(

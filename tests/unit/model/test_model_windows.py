@@ -328,6 +328,13 @@ def test_an_unknown_time_zone_is_refused_with_the_nearest(zone: str, near: str) 
     assert near in refusal.value.hint
 
 
+def test_a_zone_of_the_same_continent_alone_is_no_guess() -> None:
+    """Köln has no zone of its own, and Dublin is no misspelling of it."""
+    with pytest.raises(Refused, match="no such time zone") as refusal:
+        Fixed(DAY, timezone="Europe/Köln")
+    assert refusal.value.hint == "It is an IANA name: 'Europe/Berlin'"
+
+
 def test_each_part_of_an_alignment_is_in_the_text_that_a_declaration_is_known_by() -> None:
     """`declarations.fingerprint` hashes it: another alignment is another declaration."""
     half = DAY / 2
