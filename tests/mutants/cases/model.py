@@ -607,6 +607,20 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "bar-without-its-batch",
+        "a bar does not know how many records the batch at work has",
+        "onlyonce/cli/bars.py",
+        Never("step_of", "name == 'batch begun'"),
+        tests=("tests/unit/cli/test_watched.py::test_what_a_log_line_says_of_progress",),
+    ),
+    Mutant(
+        "zone-of-the-continent",
+        "a zone is proposed that has the continent's name in common alone",
+        "onlyonce/core/windows.py",
+        Replace("known_zone", "difflib.get_close_matches(city, [one.rpartition('/')[2]])", "one"),
+        tests=("tests/unit/model/test_model_windows.py::test_a_zone_of_the_same_continent_alone_is_no_guess",),
+    ),
+    Mutant(
         "erasure-by-utf-8",
         "an erasure reads lines of CSV as UTF-8, whatever the encoding",
         "onlyonce/operate/erase_inputs.py",
