@@ -12,6 +12,7 @@ from tests.mutants.operators import Always, Delete, Never, Replace
 IDLE_DECISION = "tests/unit/model/test_idle_decision.py"
 ANSWERS = "tests/spark/run/test_source_answers.py::"
 IDLE_RUN = "tests/spark/run/test_idle_runs.py::test_run_with_nothing_to_do_starts_no_spark"
+CHANGED_ONCE = "tests/spark/run/test_idle_runs.py::test_changed_declaration_without_input_starts_spark_once"
 
 MUTANTS = (
     Mutant(
@@ -419,6 +420,26 @@ MUTANTS = (
         "onlyonce/run/stream.py",
         Delete("_drain", "idle.note(database, pipeline)"),
         tests=(IDLE_RUN,),
+        spark=True,
+    ),
+    Mutant(
+        "changed-at-each-run",
+        "a run without input starts Spark for a changed declaration, however many runs have ended under it",
+        "onlyonce/run/stream.py",
+        Delete("_drain", "idle.note_declaration(database, pipeline)"),
+        tests=(CHANGED_ONCE,),
+        spark=True,
+    ),
+    Mutant(
+        "changed-by-a-failed-run",
+        "a run that fails under a changed declaration counts as one that has ended under it",
+        "onlyonce/run/stream.py",
+        Replace(
+            "_drain",
+            "with source_answers.stored_after_batches(context):",
+            "idle.note_declaration(database, pipeline)\nwith source_answers.stored_after_batches(context):",
+        ),
+        tests=(CHANGED_ONCE,),
         spark=True,
     ),
     Mutant(
