@@ -446,7 +446,7 @@ MUTANTS = (
         "idle-in-spite-of-a-cut-file",
         "a growing file that was cut short does not wait",
         "onlyonce/sources/discovery.py",
-        Replace("any_new", "bool(groups(inbox, there))", "False"),
+        Replace("_OfGrowingFiles.any_new", "bool(self.groups(inbox, there))", "False"),
         tests=(
             "tests/spark/sources/test_unread.py::test_source_waits_for_refusals_and_not_for_what_no_run_reads[cut short]",
         ),
