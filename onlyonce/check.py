@@ -35,8 +35,6 @@ from onlyonce.api import functions, identity, load
 from onlyonce.api.declaration import declared_at
 from onlyonce.api.outputs import check_rows
 from onlyonce.api.pipeline import (
-    Files,
-    Growing,
     Output,
     Pipeline,
     each_input,
@@ -499,7 +497,7 @@ def missing_inboxes(pipeline: Pipeline) -> list[str]:
         f"{declared_at(one.source)}the inbox of {pipeline.name}, {folder}, is not a folder here: a run needs it "
         f"(mkdir -p {folder}, or correct the name)"
         for one in each_input(pipeline)
-        if isinstance(one.source, Files | Growing) and one.source.inbox is not None
+        if one.source.has_inbox and not one.source.makes_inbox
         if isinstance(folder := inbox_of(one), Path) and not folder.is_dir()
     ]
 

@@ -233,7 +233,7 @@ def main(argv: list[str]) -> Report:
     pipeline = declarations.one(asked.pipeline, asked.pipelines)
     database = units.database_of(None)
     migrate(database.url)
-    if (asked.start or asked.end) and not (asked.bounded and isinstance(pipeline.source, Kafka)):
+    if (asked.start or asked.end) and not (asked.bounded and pipeline.source.is_topic):
         raise Refused(
             "--from and --to are for a bounded run over a topic",
             hint="add --bounded; files have no times: put the ones that you mean into an inbox of their own",

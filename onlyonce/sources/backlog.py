@@ -121,7 +121,7 @@ def _answered(view: Pipeline, taken_in: int | None, readings: manifest.Readings)
         return backlog.no_answer(error.what)
     except Exception as error:
         # The text of an error of the user's class may repeat values of a record.
-        text = "" if isinstance(view.source, Custom) else f": {(str(error).splitlines() or [''])[0][:200]}"
+        text = "" if view.source.is_own else f": {(str(error).splitlines() or [''])[0][:200]}"
         return backlog.no_answer(f"{type(error).__name__}{text}")
 
 
@@ -144,7 +144,7 @@ def unread(view: Pipeline, taken_in: int | None, readings: manifest.Readings) ->
     there, registered = Registered({}, {}), Backlog()
     if opening.any_in(inbox.table):
         there = manifest.reading_of(readings, inbox.table, lambda: discovery.reading(inbox.table, view)).look()
-        registered = Backlog() if isinstance(view.source, Custom) else _registered(inbox, taken_in)
+        registered = Backlog() if view.source.is_own else _registered(inbox, taken_in)
     if isinstance(view.source, Custom):
         return _of_reader(view.source, inbox, there, taken_in)
     if isinstance(view.source, DeltaSource):
