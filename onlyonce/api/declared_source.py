@@ -52,7 +52,7 @@ class DeclaredSource:
 
     @property
     def makes_inbox(self) -> bool:
-        """Return whether a missing inbox is made: nobody mounts or fills the default one, or a pulled one, before."""
+        """Return whether a run makes a missing inbox: the default one, or one that `onlyonce pull` writes."""
         return self.has_inbox and (self.inbox is None or self.is_pulled)
 
     @property
