@@ -18,7 +18,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,8 +35,6 @@ from onlyonce.api import functions, identity, load
 from onlyonce.api.declaration import declared_at
 from onlyonce.api.outputs import check_rows
 from onlyonce.api.pipeline import (
-    Files,
-    Growing,
     Output,
     Pipeline,
     each_input,
@@ -292,10 +290,14 @@ def key_of_check(pipeline: Pipeline) -> str:
 
 @dataclass(frozen=True)
 class Kept:
-    """What a check has found: the columns of each output, and why the rows of some are staged (`Shapes`)."""
+    """What a check has found: the columns of each output, and why the rows of some are staged (`Shapes`).
+
+    `ran`: query -> the fingerprint of the declaration under which a run has ended here, if no batch says it.
+    """
 
     schemas: Schemas
     staged: Mapping[str, str]
+    ran: Mapping[str, str] = field(default_factory=dict)
 
 
 def kept_check(pipeline: Pipeline, wanted: str) -> Kept | None:
@@ -303,7 +305,7 @@ def kept_check(pipeline: Pipeline, wanted: str) -> Kept | None:
     with suppress(FileNotFoundError, ValueError):
         there = json.loads(_file(pipeline).read_text())
         if there.get("key") == wanted:
-            return Kept(there["schemas"], there["staged"])
+            return Kept(there["schemas"], there["staged"], there.get("ran", {}))
     return None
 
 
@@ -311,6 +313,20 @@ def kept_staged(pipeline: Pipeline) -> Mapping[str, str]:
     """Return why an output's rows are staged, by output, as the last check has found it; empty if nothing is kept."""
     kept = kept_check(pipeline, key_of_check(pipeline))
     return kept.staged if kept else {}
+
+
+def kept_ran(pipeline: Pipeline) -> Mapping[str, str]:
+    """Return `Kept.ran` of the last check; empty if nothing is kept."""
+    kept = kept_check(pipeline, key_of_check(pipeline))
+    return kept.ran if kept else {}
+
+
+def keep_ran(pipeline: Pipeline) -> None:
+    """Keep that a run has ended under the present declaration of each query. No-op if its check is not kept."""
+    under = key_of_check(pipeline)
+    if kept := kept_check(pipeline, under):
+        now = {query: load.fingerprint(pipeline, query) for query in pipeline.queries()}
+        keep_check(pipeline, under, replace(kept, ran=now))
 
 
 def keep_check(pipeline: Pipeline, under: str, found: Kept) -> None:
@@ -481,7 +497,7 @@ def missing_inboxes(pipeline: Pipeline) -> list[str]:
         f"{declared_at(one.source)}the inbox of {pipeline.name}, {folder}, is not a folder here: a run needs it "
         f"(mkdir -p {folder}, or correct the name)"
         for one in each_input(pipeline)
-        if isinstance(one.source, Files | Growing) and one.source.inbox is not None
+        if one.source.has_inbox and not one.source.makes_inbox
         if isinstance(folder := inbox_of(one), Path) and not folder.is_dir()
     ]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from threading import Condition, Event
+from threading import Condition
 from typing import Any
 from uuid import UUID
 
@@ -351,6 +351,37 @@ CUTTING = (
 
 
 @dataclass
+class CommittedBatches:
+    """The number of batches that receive has committed, and whether more may come. Another thread waits for either."""
+
+    number: int = 0
+    ended: bool = False
+    _changed: Condition = field(default_factory=Condition)
+
+    def add(self) -> None:
+        """Count a batch that is committed."""
+        with self._changed:
+            self.number += 1
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """Say that no batch comes any more."""
+        with self._changed:
+            self.ended = True
+            self._changed.notify_all()
+
+    def wait_beyond(self, number: int) -> None:
+        """Wait for more batches than this number, or for the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.ended or self.number > number)
+
+    def wait_for_end(self, seconds: float) -> None:
+        """Wait for the end, but no longer than this."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.ended, seconds)
+
+
+@dataclass
 class RunContext:
     """One run of one pipeline, on its stream or bounded. `instance` names its incarnations, data and targets.
 
@@ -358,7 +389,7 @@ class RunContext:
     trigger           of its queries, as Spark takes it
     receiving         held by a batch of receive and by a close, so that neither falls into the other; notified at their
                       end
-    batch_committed   set when receive has committed a batch; the thread that asks the sources clears it
+    committed         the batches that receive has committed in this run
     seen              the lookups that functions get, at the versions of the batch at work
     looked_at         when the driver last began to poll for new input
     refused           output with a query of its own -> why its table can't take its rows
@@ -375,7 +406,7 @@ class RunContext:
     bounds: Bounds = field(default_factory=Bounds)
     trigger: Mapping[str, Any] = field(default_factory=lambda: WHAT_IS_THERE)
     receiving: Condition = field(default_factory=Condition)
-    batch_committed: Event = field(default_factory=Event)
+    committed: CommittedBatches = field(default_factory=CommittedBatches)
     seen: Seen = NOTHING
     looked_at: datetime | None = None
     refused: Mapping[str, OnlyonceError] = field(default_factory=dict)

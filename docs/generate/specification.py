@@ -51,6 +51,7 @@ ORDER = (
 PROSE = (
     "run",
     "input",
+    "unread-input",
     "kafka",
     "receive",
     "lookups",

@@ -29,7 +29,7 @@ from onlyonce.airflow.jobs import (
 from onlyonce.airflow.stream_job import StreamOperator
 from onlyonce.airflow.timetable import IntervalsByHand
 from onlyonce.api.load import Followed, followed
-from onlyonce.api.pipeline import Pipeline, PubSub
+from onlyonce.api.pipeline import Pipeline
 from onlyonce.core import stored_names
 from onlyonce.core.errors import Refused
 from onlyonce.core.stored_names import backfill_id, housekeeping_id, pipeline_tag, stream_id
@@ -124,7 +124,7 @@ def stream(pipeline: Pipeline, options: Options, followed: Sequence[Followed] = 
         run = StreamOperator(
             task_id=stored_names.RUN_TASK, workers_outlive_tasks=options.workers_outlive_tasks, **of, **options.spark
         )
-        if isinstance(pipeline.source, PubSub):
+        if pipeline.source.is_pulled:
             PullOperator(task_id=stored_names.PULL_TASK, **of) >> run
         if sends(pipeline):
             run >> DeliverOperator(task_id=stored_names.DELIVER_TASK, **of)

@@ -37,9 +37,7 @@ committed, by the commit log.
 
 def _again(pipeline: Pipeline) -> str:
     if pipeline.by_position:
-        return (
-            f"{'under another offset' if isinstance(pipeline.source, Kafka) else 'in another file'} is another record"
-        )
+        return f"{'under another offset' if pipeline.source.is_topic else 'in another file'} is another record"
     return f"is recognised for {in_words(pipeline.dedup_horizon)} of running time, and dropped"
 
 
@@ -126,11 +124,11 @@ def _source(pipeline: Pipeline) -> str:
 
 
 def _place(pipeline: Pipeline) -> str:
-    if isinstance(pipeline.source, DeltaSource):
+    if pipeline.source.is_table:
         return "its place: version and data file of the table, and the row in it"
     return (
         "its place: the partition and the offset"
-        if isinstance(pipeline.source, Kafka)
+        if pipeline.source.is_topic
         else "its place: the file and the byte at which it begins"
     )
 

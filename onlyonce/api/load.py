@@ -24,7 +24,7 @@ from onlyonce.api import functions as api_functions
 from onlyonce.api import identity, target_identity
 from onlyonce.api import pipeline as api_pipeline
 from onlyonce.api.declaration import declared_at
-from onlyonce.api.pipeline import Custom, DeltaSource, Output, Pipeline, target, unknown
+from onlyonce.api.pipeline import DeltaSource, Output, Pipeline, target, unknown
 from onlyonce.api.resolve import check_written, named
 from onlyonce.api.sources import Files
 from onlyonce.core import errors, stored_names
@@ -132,9 +132,7 @@ def refuse_nested_inboxes(pipelines: Iterable[Pipeline]) -> None:
 
 def _inboxes(pipelines: Iterable[Pipeline]) -> Iterator[tuple[str, Location | None]]:
     for pipeline in pipelines:
-        for view in (
-            one for one in api_pipeline.each_input(pipeline) if not isinstance(one.source, Custom | DeltaSource)
-        ):
+        for view in (one for one in api_pipeline.each_input(pipeline) if one.source.has_inbox):
             name = f"{pipeline.name}, source {view.part.name}" if view.part else pipeline.name
             yield f"the inbox of {name}", _whole(api_pipeline.folder(view))
 

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import ClassVar, Literal
 
 from onlyonce.api.declaration import NONE, Several, check_one_of, declaration
+from onlyonce.api.declared_source import DeclaredSource
 from onlyonce.core import records
 from onlyonce.core.errors import Refused
 
@@ -237,7 +238,7 @@ OUR_OPTIONS = (
 
 
 @declaration
-class Kafka:
+class Kafka(DeclaredSource):
     """A topic of Kafka; each message is a record. A message without a value (a tombstone) is `invalid`.
 
     topic                its name
@@ -264,6 +265,8 @@ class Kafka:
                          size and its beginning. The client still holds it whole in memory: limit the topic's own
                          max.message.bytes to prevent that
     """
+
+    is_topic = True
 
     topic: str
     servers: str

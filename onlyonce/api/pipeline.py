@@ -101,6 +101,8 @@ class OneOfSeveral:
     Code that asks it for anything supports one source only, so it is refused.
     """
 
+    is_topic = is_table = is_own = is_pulled = has_inbox = in_ranges = False  # `DeclaredSource`, of all its sources
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
@@ -139,7 +141,7 @@ def in_store(pipeline: Pipeline) -> bool:
 def folder(pipeline: Pipeline) -> Location | None:
     """Return the inbox of a pipeline with one source, or of one that `of_source` returned; None if no files come in."""
     source = pipeline.source
-    if isinstance(source, Kafka):
+    if source.is_topic:
         return None
     return settings.inbox_location(
         f"{pipeline.name}/{pipeline.part.name}" if pipeline.part else pipeline.name, source.inbox

@@ -9,6 +9,10 @@ from typing import Any, Literal
 
 from onlyonce.api import ddl
 from onlyonce.api.declaration import check_one_of, declaration
+from onlyonce.api.declared_source import EARLIEST as EARLIEST
+from onlyonce.api.declared_source import LATEST as LATEST
+from onlyonce.api.declared_source import DeclaredSource
+from onlyonce.api.declared_source import Start as Start
 from onlyonce.api.messages import Kafka as Kafka
 from onlyonce.api.resolve import OWN
 from onlyonce.core import records
@@ -17,10 +21,6 @@ from onlyonce.core.errors import Refused
 from onlyonce.core.line_values import DELIMITERS, csv_layout
 from onlyonce.core.locations import check_inbox, is_url, location
 from onlyonce.core.table_versions import CHANGE_COLUMNS, CHANGE_TYPE, COMMIT_VERSION
-
-Start = Literal["earliest", "latest"] | datetime
-EARLIEST: Literal["earliest"] = "earliest"
-LATEST: Literal["latest"] = "latest"
 
 
 def check_start(whose: str, start: object, *, times: bool = True) -> None:
@@ -55,7 +55,7 @@ PARTS_A_BATCH = 1000
 
 
 @declaration
-class Growing:
+class Growing(DeclaredSource):
     """A folder of files that are appended to, as logs are, one record a line.
 
     Only whole lines (csv: whole records) are read; the rest waits.
@@ -85,6 +85,9 @@ class Growing:
                         and device files
     """
 
+    found_by = "ranges of files"
+    has_inbox = in_ranges = True
+
     inbox: str | None = None
     max_files_a_batch: int = PARTS_A_BATCH
     max_bytes_a_batch: int = 256 * MEGABYTE
@@ -106,11 +109,6 @@ class Growing:
         _at_least_one(self, "max_bytes_a_batch")
         records.check_record_size("Growing", self.max_record_bytes)
 
-    @property
-    def header(self) -> bool:
-        """Return False: a rotated file would have a header in its middle."""
-        return False
-
     def layout(self) -> str:
         """Return how a file is cut into records and columns, in words."""
         return f"growing {self.format}{_csv_words(self)}"
@@ -123,7 +121,7 @@ class Growing:
 
 
 @declaration
-class Custom:
+class Custom(DeclaredSource):
     """A source of your own: a Python class that numbers its records. Its contract is docs/how-to/own-source.md.
 
     reader                  'module:Class', or the name that a package has for it among its entry points
@@ -137,7 +135,8 @@ class Custom:
     max_record_bytes        a larger record is `invalid`, with its place, its size and its beginning
     """
 
-    is_own = True  # `resolve.named_variables` asks
+    found_by = "numbers"
+    is_own = in_ranges = True
 
     reader: str
     needs_dedup: bool
@@ -156,16 +155,6 @@ class Custom:
         records.check_record_size("Custom", self.max_record_bytes)
 
     @property
-    def inbox(self) -> None:
-        """Return None: it has no folder."""
-        return
-
-    @property
-    def links(self) -> Literal[False]:
-        """Return False: there are no links to follow."""
-        return False
-
-    @property
     def max_files_a_batch(self) -> int:
         """Return how many parts one batch reads from."""
         return PARTS_A_BATCH
@@ -174,11 +163,6 @@ class Custom:
     def format(self) -> Literal["columns"]:
         """Return the form of its records: columns."""
         return "columns"
-
-    @property
-    def header(self) -> bool:
-        """Return False: it has no header line."""
-        return False
 
     def layout(self) -> str:
         """Return where its records come from, in words."""
@@ -219,7 +203,7 @@ NAME = re.compile(r"[^.`\s/]+(\.[^.`\s/]+){1,2}")
 
 
 @declaration
-class DeltaSource:
+class DeltaSource(DeclaredSource):
     """The rows that each version of a Delta table appends, version by version, each row once.
 
     No version is skipped silently.
@@ -241,6 +225,9 @@ class DeltaSource:
     max_files_a_batch   how many data files one batch takes at most
     max_record_bytes    a larger record is `invalid`, with its place, its size and its beginning
     """
+
+    found_by = "versions"
+    is_table = in_ranges = True
 
     path: str | None = None
     table: str | None = None
@@ -282,29 +269,19 @@ class DeltaSource:
         records.check_record_size("DeltaSource", self.max_record_bytes)
 
     @property
+    def start_to_resolve(self) -> bool:
+        """Return False: its start is the number of a version."""
+        return False
+
+    @property
     def where(self) -> str:
         """Return the path or name of the table."""
         return str(self.path or self.table)
 
     @property
-    def inbox(self) -> None:
-        """Return None: it has no inbox, so a pipeline never moves or deletes files of the table that it reads."""
-        return
-
-    @property
-    def links(self) -> Literal[False]:
-        """Return False: no link is followed."""
-        return False
-
-    @property
     def format(self) -> Literal["parquet"]:
         """Return the format of the data files."""
         return "parquet"
-
-    @property
-    def header(self) -> Literal[False]:
-        """Return False: the data files have no header line."""
-        return False
 
     def layout(self) -> str:
         """Return how a version is cut into records, in words."""
@@ -352,7 +329,7 @@ LARGEST_MESSAGE = 10 * 1024 * 1024
 
 
 @declaration
-class Files:
+class Files(DeclaredSource):
     """An inbox of files, one record a line or row. A file is complete when it appears: write it elsewhere, then rename.
 
     Names that end in .gz, .bz2 or .zst are compressed files. A file that is cut short or damaged is `invalid` as a
@@ -385,6 +362,9 @@ class Files:
                         read that the driver's user may read. Else a link is `invalid` as a file, as are pipes, sockets
                         and device files
     """
+
+    found_by = "files"
+    has_inbox = True
 
     inbox: str | None = None
     max_files_a_batch: int = 1000
@@ -419,7 +399,7 @@ class Files:
 
 
 @declaration
-class PubSub:
+class PubSub(DeclaredSource):
     """A Pub/Sub subscription, of this pipeline alone. Its messages become files in an inbox, then are acknowledged.
 
     subscription          'projects/P/subscriptions/S'. It must exist: messages published before it are not delivered
@@ -433,6 +413,9 @@ class PubSub:
     pull_for              a pull run ends after this long in any case; the next one continues
     max_record_bytes      a larger record is `invalid`, with its place, its size and its beginning
     """
+
+    found_by = "files"
+    has_inbox = is_pulled = True
 
     subscription: str
     record_id_attribute: str | None = None
@@ -469,19 +452,9 @@ class PubSub:
         return "json"
 
     @property
-    def links(self) -> Literal[False]:
-        """Return False: a pull run makes no link."""
-        return False
-
-    @property
     def start(self) -> Literal["earliest"]:
         """Return 'earliest': all pulled messages are read, and the subscription decides the first of them."""
         return EARLIEST
-
-    @property
-    def header(self) -> bool:
-        """Return False: pulled files have no header line."""
-        return False
 
     def layout(self) -> str:
         """Return how a pulled file is cut into records and columns, in words."""

@@ -23,7 +23,6 @@ from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from onlyonce import asked, logs, settings
 from onlyonce import console as onlyonce_console
-from onlyonce.api.sources import PubSub
 from onlyonce.cli import bars
 from onlyonce.cli.shell import (
     Json,
@@ -167,7 +166,7 @@ def run(given: Any, words: list[str], as_json: bool) -> None:
     """
     known = declared(given.pipeline)  # a wrong name is refused before Spark starts
     started_database()
-    if isinstance(known.source, PubSub) and not given.dry_run:
+    if known.source.is_pulled and not given.dry_run:
         from onlyonce.sources import pubsub as before
 
         with watched(f"pull-{given.pipeline}"):

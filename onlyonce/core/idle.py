@@ -18,7 +18,7 @@ class Reason(StrEnum):
     DAMAGED = "an incarnation does not run again"
     BEGUN = "a batch is begun"
     PLANNED = "the checkpoint has a batch that the log does not have as its last"
-    CHANGED = "the declaration has changed since the last batch"
+    CHANGED = "the declaration has changed since the last batch, and no run has ended under it"
     WATERMARK = "the watermark has moved since the last batch of a query with a state"
     MARKER = "a watermark marker is begun"
     REGISTERED = "registered input is not committed"
@@ -37,7 +37,7 @@ class QueryFacts:
     live               the state of its incarnation; None: it has none
     begun, committed   its last batches by the log
     planned, ended     its last batches by its checkpoint, -1 before the first
-    same_declaration   whether its last batch ran under the present declaration
+    same_declaration   whether its last batch, or a later run without a batch, ran under the present declaration
     watermark_moved    whether it keeps a state, and its watermark is newer than its last batch
     """
 

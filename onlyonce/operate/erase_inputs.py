@@ -216,7 +216,7 @@ def left_in_files(pipeline: Pipeline, condition: Condition) -> Iterator[Left]:
                 NOT_SEARCHED,
                 "delete them there, then VACUUM: its change data and old versions have them until then",
             )
-        if isinstance(source.source, Custom):
+        if source.source.is_own:
             yield Left("what the reader of the source reads from", NOT_SEARCHED, "delete them there")
     in_files = (plain_input(one) and not api_pipeline.in_store(one) for one in api_pipeline.each_input(pipeline))
     if any(in_files) and not in_folders(pipeline):

@@ -25,7 +25,7 @@ import structlog
 from onlyonce import job_main, logs, settings
 from onlyonce.api import load as declarations
 from onlyonce.api import pipeline as api_pipeline
-from onlyonce.api.pipeline import DeltaSource, Growing, Kafka, Pipeline, unknown
+from onlyonce.api.pipeline import Pipeline, unknown
 from onlyonce.asked import parse
 from onlyonce.catalog import expiry
 from onlyonce.catalog.expiry import Collector
@@ -123,21 +123,17 @@ def archive_inputs(
 
 
 def _due(scope: Scope, declared: Mapping[str, Pipeline], pipeline: Pipeline, folder: Location) -> list[Move]:
-    if pipeline.sources or isinstance(pipeline.source, Kafka | DeltaSource) or api_pipeline.in_store(pipeline):
+    if not pipeline.source.has_inbox or api_pipeline.in_store(pipeline):
         return []  # files of several sources and objects stay where they are; a table owns its files
     inbox = settings.inbox(pipeline.name, pipeline.source.inbox)
     if any(other.sources and inbox in api_pipeline.folders(other) for other in declared.values()):
         return []
     there = {str(path): path for path in folders.files(inbox, recursive=folders.is_recursive(pipeline))}
-    with_inbox = {
-        name: other
-        for name, other in declared.items()
-        if not other.sources and not isinstance(other.source, Kafka | DeltaSource)
-    }
+    with_inbox = {name: other for name, other in declared.items() if other.source.has_inbox}
     sharing = sorted(
         name for name, other in with_inbox.items() if settings.inbox_location(name, other.source.inbox) == inbox
     )
-    if any(isinstance(declared[name].source, Growing) for name in sharing):
+    if any(declared[name].source.in_ranges for name in sharing):
         return []  # the program that appends to a file would append to the archive's
     runs = Collector(scope).runs(sharing)
     if {run.pipeline for run in runs if _on_stream(run)} != set(sharing) or any(_at_work(run) for run in runs):

@@ -28,7 +28,7 @@ from pyspark.sql.types import StructType
 from onlyonce import logs, settings
 from onlyonce.api import load as declarations
 from onlyonce.api import pipeline as api_pipeline
-from onlyonce.api.pipeline import Growing, Kafka, Pipeline
+from onlyonce.api.pipeline import Kafka, Pipeline
 from onlyonce.asked import parse as asked_parse
 from onlyonce.commitlog import units
 from onlyonce.commitlog.cuts import Compactions
@@ -209,7 +209,7 @@ def main(argv: list[str]) -> Report:
     sure = asked.yes
     finished = [_put(database, pipeline, left, asked)] if left and sure else []
     sets, version = waiting(database, pipeline.name, asked.kind, asked.batch, asked.reason)
-    whole = not isinstance(pipeline.source, Growing)
+    whole = not pipeline.source.in_ranges
     gone = [
         one
         for one in sets

@@ -264,7 +264,7 @@ def _batch(context: RunContext, query: Query, registered: DataFrame, batch_id: i
     _end(context, query, batch, expected_reads, version)
     passing("receive-after-end")
     listed.committed()
-    context.batch_committed.set()
+    context.committed.add()
     return None if batch.without_catalog else batch.plan
 
 

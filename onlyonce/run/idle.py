@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 import structlog
 
-from onlyonce import settings
+from onlyonce import check, settings
 from onlyonce.api import load as declarations
 from onlyonce.api.pipeline import Pipeline
 from onlyonce.commitlog.batches import Batches, WatermarkMarkers
@@ -61,6 +61,19 @@ def note(database: Database, pipeline: Pipeline) -> None:
             Incarnations(database).note_started(live)
 
 
+def note_declaration(database: Database, pipeline: Pipeline) -> None:
+    """Note in the home that a run has ended under the present declaration, if a query's last batch ran under another.
+
+    Otherwise each later run without input would start Spark for the change again. A run that fails notes nothing.
+    """
+    for query in pipeline.queries():
+        live = Incarnations(database).live(pipeline.name, query)
+        ran = Declarations(database).ran_under(query, live.incarnation) if live else None
+        if ran and ran.hash != declarations.fingerprint(pipeline, query):
+            check.keep_ran(pipeline)
+            return
+
+
 def _facts(database: Database, pipeline: Pipeline, source: Source, *, ended: bool) -> RunFacts:
     live = {query: Incarnations(database).live(pipeline.name, query) for query in pipeline.queries()}
     queries = {query: _of_query(database, pipeline, query, one) for query, one in live.items()}
@@ -85,6 +98,7 @@ def _of_query(database: Database, pipeline: Pipeline, query: str, live: Incarnat
         return QueryFacts(None)
     begun, committed = Incarnations(database).last_batches(live.incarnation)
     ran = Declarations(database).ran_under(query, live.incarnation)
+    declared = declarations.fingerprint(pipeline, query)
     folder = settings.data_location(pipeline.name) / stored_names.CHECKPOINTS_FOLDER / query / str(live.ordinal)
     if (
         committed is None
@@ -99,7 +113,7 @@ def _of_query(database: Database, pipeline: Pipeline, query: str, live: Incarnat
         committed,
         checkpoint.last(folder, "offsets"),
         checkpoint.last(folder, "commits"),
-        ran.hash == declarations.fingerprint(pipeline, query),
+        ran.hash == declared or check.kept_ran(pipeline).get(query) == declared,
         query != "receive" and not ran.stateless and checkpoint.watermark_moved(folder),
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Event, Thread
+from threading import Thread
 
 import structlog
 
@@ -19,9 +19,6 @@ from onlyonce.sources import answers
 from onlyonce.sources.backlog import KEPT_SECONDS, PATIENCE_SECONDS
 
 log = structlog.get_logger()
-
-POLL_SECONDS = 0.2
-"""How often the thread checks whether a batch is committed."""
 
 
 @contextmanager
@@ -35,31 +32,30 @@ def stored_after_batches(context: RunContext) -> Iterator[None]:
     if context.bounded:
         yield
         return
-    end = Event()
-    thread = Thread(target=_store_until, args=(context, end), name="source answers", daemon=True)
+    thread = Thread(target=_store_until_end, args=(context,), name="source answers", daemon=True)
     thread.start()
     try:
         yield
     finally:
-        end.set()
+        context.committed.end()
         thread.join(PATIENCE_SECONDS + 1)
 
 
-def _store_until(context: RunContext, end: Event) -> None:
+def _store_until_end(context: RunContext) -> None:
     # Not an incarnation's name: a starting driver ends the sessions with its incarnations' names.
     database = Database(context.database.url, f"onlyonce-source-answers/{context.instance}")
-    while not end.is_set():
-        if context.batch_committed.wait(POLL_SECONDS):
-            began = time.monotonic()
-            _store(context, database)
-            # A long manifest takes long to read: asking takes a twentieth of the time at most.
-            end.wait(max(KEPT_SECONDS, 20 * (time.monotonic() - began)))
-    if context.batch_committed.is_set():
+    committed, asked_after = context.committed, 0
+    while True:
+        committed.wait_beyond(asked_after)
+        if committed.number == asked_after:  # the end
+            return
+        asked_after, began = committed.number, time.monotonic()
         _store(context, database)
+        # A long manifest takes long to read: asking takes a twentieth of the time at most.
+        committed.wait_for_end(max(KEPT_SECONDS, 20 * (time.monotonic() - began)))
 
 
 def _store(context: RunContext, database: Database) -> None:
-    context.batch_committed.clear()  # a batch that is committed from now on needs another answer
     try:
         answers.ask_and_store(database, [context.pipeline])
     except Exception as error:  # the run's data does not depend on it, and the next request stores an answer

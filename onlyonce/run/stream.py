@@ -233,7 +233,7 @@ def main(argv: list[str]) -> Report:
     pipeline = declarations.one(asked.pipeline, asked.pipelines)
     database = units.database_of(None)
     migrate(database.url)
-    if (asked.start or asked.end) and not (asked.bounded and isinstance(pipeline.source, Kafka)):
+    if (asked.start or asked.end) and not (asked.bounded and pipeline.source.is_topic):
         raise Refused(
             "--from and --to are for a bounded run over a topic",
             hint="add --bounded; files have no times: put the ones that you mean into an inbox of their own",
@@ -330,13 +330,12 @@ def _drain(pipeline: Pipeline, instance: str, database: Database, asked: Namespa
     # Not SIGTERM: Airflow's ends a task within a minute, whatever a batch takes.
     with Interrupts(asked_to_stop.set, signal.SIGINT) as signals:
         from onlyonce.engine import session
+        from onlyonce.run import idle
         from onlyonce.sources import all_sources
 
         refuse_beside(LongRuns(database).look(instance))  # before Spark starts
         refused = _before_spark(pipeline, instance, database)
         if refused == {} and instance == pipeline.name and not session.must_start():
-            from onlyonce.run import idle
-
             skipped: set[str] = set()
             source = all_sources.source_of(pipeline, instance, asked.max_files, skipped=skipped)
             if idle.why_spark(database, pipeline, source, ended=asked.close) is None:
@@ -352,6 +351,7 @@ def _drain(pipeline: Pipeline, instance: str, database: Database, asked: Namespa
         else:
             with source_answers.stored_after_batches(context):
                 queries.once(context, ended=asked.close)
+            idle.note_declaration(database, pipeline)
     return context.skipped
 
 

@@ -297,9 +297,7 @@ def source_of(
     if pipeline.sources:
         views = {name: pipeline.of_source(name) for name in pipeline.sources}
         each = {
-            name: source_of(
-                view, instance, None if isinstance(view.source, Kafka) else max_files, bounds, readings, skipped
-            )
+            name: source_of(view, instance, None if view.source.is_topic else max_files, bounds, readings, skipped)
             for name, view in views.items()
         }
         return Several(
@@ -397,9 +395,7 @@ class _Listed:
 
     def summary(self) -> dict[str, Any]:
         said = self.found.summary()
-        return (
-            said | delta_log.read_versions(self.found.files) if isinstance(self.pipeline.source, DeltaSource) else said
-        )
+        return said | delta_log.read_versions(self.found.files) if self.pipeline.source.is_table else said
 
     def committed(self) -> None:
         """Do nothing: files have no consumers to inform."""

@@ -20,7 +20,7 @@ from typing import Any
 
 from onlyonce import settings
 from onlyonce.api import pipeline as api_pipeline
-from onlyonce.api.pipeline import Custom, DeltaSource, Growing, Kafka, Pipeline, PubSub
+from onlyonce.api.pipeline import Custom, DeltaSource, Files, Growing, Kafka, Pipeline, PubSub
 from onlyonce.api.sources import before_start
 from onlyonce.core import backlog, stored_names
 from onlyonce.core.backlog import Backlog
@@ -121,7 +121,7 @@ def _answered(view: Pipeline, taken_in: int | None, readings: manifest.Readings)
         return backlog.no_answer(error.what)
     except Exception as error:
         # The text of an error of the user's class may repeat values of a record.
-        text = "" if isinstance(view.source, Custom) else f": {(str(error).splitlines() or [''])[0][:200]}"
+        text = "" if view.source.is_own else f": {(str(error).splitlines() or [''])[0][:200]}"
         return backlog.no_answer(f"{type(error).__name__}{text}")
 
 
@@ -144,7 +144,7 @@ def unread(view: Pipeline, taken_in: int | None, readings: manifest.Readings) ->
     there, registered = Registered({}, {}), Backlog()
     if opening.any_in(inbox.table):
         there = manifest.reading_of(readings, inbox.table, lambda: discovery.reading(inbox.table, view)).look()
-        registered = Backlog() if isinstance(view.source, Custom) else _registered(inbox, taken_in)
+        registered = Backlog() if view.source.is_own else _registered(inbox, taken_in)
     if isinstance(view.source, Custom):
         return _of_reader(view.source, inbox, there, taken_in)
     if isinstance(view.source, DeltaSource):
@@ -179,13 +179,13 @@ def _place_of_table(source: DeltaSource, there: Registered) -> Location:
 def _in_inbox(inbox: Inbox, there: Registered) -> Backlog:
     source = inbox.pipeline.source
     if isinstance(inbox.folder, Path) and not inbox.folder.is_dir():
-        if there.empty and (source.inbox is None or isinstance(source, PubSub)):
+        if there.empty and source.makes_inbox:
             return _as_told(source, Backlog())
         raise Refused(f"the inbox of {inbox.pipeline.name}, {inbox.folder}, is not a folder")
     # Raises Refused if only a person knows whether the inbox was moved.
     named = record_id.named_inbox(inbox.pipeline.name, str(inbox.folder), there.roots, inbox.moved)
     found = _unlisted(inbox, there, named)
-    if not isinstance(source, DeltaSource) and discovery.undecided(inbox, there):
+    if isinstance(source, Files | Growing) and discovery.undecided(inbox, there):
         found = (one for one in found if not before_start(source.start, one[1]))
     # No run has counted their records, and to count them would be to read them.
     return _as_told(source, backlog.of_files((size, modified_ns, None) for size, modified_ns in found))

@@ -5,19 +5,19 @@ No Spark, and nothing is written except a person's answer about an inbox; `sourc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
 from onlyonce.api import pipeline as api_pipeline
 from onlyonce.api.declaration import declared_at
-from onlyonce.api.pipeline import Custom, Growing, Kafka, Pipeline, PubSub
-from onlyonce.api.sources import EARLIEST, DeltaSource, before_start, delimiter_of, encoding_of
+from onlyonce.api.pipeline import Custom, Files, Growing, Pipeline, PubSub
+from onlyonce.api.sources import before_start, delimiter_of, encoding_of
 from onlyonce.core import stored_names
 from onlyonce.core.errors import Refused
 from onlyonce.core.locations import Location, Url, on_disk
@@ -76,7 +76,7 @@ class Registered:
 
 def registered(table: Location, pipeline: Pipeline) -> Registered:
     """Return what the manifest of a pipeline's source has."""
-    if isinstance(pipeline.source, DeltaSource):
+    if pipeline.source.is_table:
         read = delta_log.read_until(table)
         return Registered({}, {}, read.batches, read.last_seen, read.until is None, read)
     if api_pipeline.in_store(pipeline):
@@ -87,7 +87,7 @@ def registered(table: Location, pipeline: Pipeline) -> Registered:
 
 def reading(table: Location, pipeline: Pipeline) -> Reading[Registered]:
     """Return the reading by which a run follows the manifest of a pipeline's source."""
-    if isinstance(pipeline.source, DeltaSource):  # its last entries suffice
+    if pipeline.source.is_table:  # its last entries suffice
         return Reading(table, lambda at: registered(at, pipeline))
     if api_pipeline.in_store(pipeline):
         return Reading(table, _objects, [BATCH_NO, "path", "mark", "root", SEEN_AT], _more_objects)
@@ -132,24 +132,20 @@ def _roots(before: tuple[str, ...], entries: pa.Table) -> tuple[str, ...]:
 
 def in_ranges(pipeline: Pipeline) -> bool:
     """Return whether an entry has more than a file's size and time: a range of it, or the ETag of an object."""
-    return isinstance(pipeline.source, Growing | Custom | DeltaSource) or api_pipeline.in_store(pipeline)
+    return pipeline.source.in_ranges or api_pipeline.in_store(pipeline)
 
 
 def undecided(inbox: Inbox, there: Registered) -> bool:
-    """Return whether this is the first run of a source whose start must still be resolved.
-
-    It must if the start is neither 'earliest' nor the version of a table."""
-    return (
-        not isinstance(inbox.pipeline.source, DeltaSource) and there.empty and inbox.pipeline.source.start != EARLIEST
-    )
+    """Return whether this is the first run of a source whose start must still be resolved."""
+    return there.empty and inbox.pipeline.source.start_to_resolve
 
 
 def look_for_folder(inbox: Inbox, there: Registered) -> None:
     """Create a missing inbox in the home if nothing was ever read from it. Raise Refused if any other is missing."""
     source = inbox.pipeline.source
-    if isinstance(source, Custom | DeltaSource) or not isinstance(inbox.folder, Path) or inbox.folder.is_dir():
+    if not source.has_inbox or not isinstance(inbox.folder, Path) or inbox.folder.is_dir():
         return
-    if there.empty and (source.inbox is None or isinstance(source, PubSub)) and not inbox.folder.exists():
+    if there.empty and source.makes_inbox and not inbox.folder.exists():
         inbox.folder.mkdir(parents=True, exist_ok=True)
         return
     raise Refused(
@@ -171,19 +167,8 @@ def looks(inbox: Inbox, there: Registered) -> Iterator[list[list[InputFile]]]:
 
 def any_new(inbox: Inbox, there: Registered) -> bool:
     """Return whether a run would register anything. No new file or object is opened, except of an inbox that grows."""
-    source = inbox.pipeline.source
     look_for_folder(inbox, there)
-    if undecided(inbox, there):
-        return True
-    if isinstance(source, DeltaSource):
-        return delta_log.any_page(inbox.pipeline, inbox.folder, there.of_table)
-    if isinstance(source, Custom | Growing):
-        return bool(groups(inbox, there))
-    # Raises Refused if only a person knows whether the inbox was moved.
-    named = record_id.named_inbox(inbox.pipeline.name, str(inbox.folder), there.roots, inbox.moved)
-    if isinstance(inbox.folder, Url):
-        return next(listing.unlisted_objects(inbox.folder, named, there.objects, inbox.folders), None) is not None
-    return bool(listing.unlisted(on_disk(inbox.folder), known_marks(inbox, there), source.links, inbox.folders))
+    return undecided(inbox, there) or _finder(inbox).any_new(inbox, there)
 
 
 def groups(inbox: Inbox, there: Registered) -> list[list[InputFile]]:
@@ -191,31 +176,7 @@ def groups(inbox: Inbox, there: Registered) -> list[list[InputFile]]:
 
     For a table return the input of the next versions which have any.
     """
-    source, most = inbox.pipeline.source, inbox.max_files_a_batch
-    if isinstance(source, DeltaSource):
-        return list(
-            delta_log.batched_versions(
-                next(delta_log.log_pages(inbox.pipeline, inbox.folder, there.of_table), []), most
-            )
-        )
-    if isinstance(source, Custom):
-        return list(custom.batched(custom.new_ranges(source, there.known), source))
-    if isinstance(source, Growing):
-        found = _as_named(
-            inbox,
-            there,
-            growing.new_ranges(
-                on_disk(inbox.folder),
-                there.known,
-                source.max_bytes_a_batch,
-                with_compressed=source.compressed,
-                links=source.links,
-                folders=inbox.folders,
-                csv=csv_layout(inbox.pipeline),
-            ),
-        )
-        return list(growing.batched(found, source.max_bytes_a_batch, most))
-    return list(batched_files(_new_files(inbox, there), most))
+    return _finder(inbox).groups(inbox, there)
 
 
 def before(inbox: Inbox) -> list[InputFile]:
@@ -224,10 +185,69 @@ def before(inbox: Inbox) -> list[InputFile]:
     For a stream this is decided by the existing input, for a bounded run by what its stream has decided."""
     if inbox.instance != inbox.pipeline.name:
         return _as_the_stream(inbox)
-    source = inbox.pipeline.source
-    assert not isinstance(source, DeltaSource), "its start is a number of a version"
-    nothing = Registered({}, {})
-    if isinstance(source, Growing):
+    return [DECIDED, *_finder(inbox).before(inbox)]
+
+
+# How each kind of source finds its input.
+
+
+class Finder(Protocol):
+    """How one kind of source finds its input."""
+
+    def any_new(self, inbox: Inbox, there: Registered) -> bool:
+        """Return whether there is new input. Raise what the source's store raises, or Refused."""
+
+    def groups(self, inbox: Inbox, there: Registered) -> list[list[InputFile]]:
+        """Return new input, cut into batches."""
+
+    def before(self, inbox: Inbox) -> Iterable[InputFile]:
+        """Return the existing input that is before the source's declared start."""
+
+
+class _OfFiles:
+    def any_new(self, inbox: Inbox, there: Registered) -> bool:
+        # Raises Refused if only a person knows whether the inbox was moved.
+        named = record_id.named_inbox(inbox.pipeline.name, str(inbox.folder), there.roots, inbox.moved)
+        if isinstance(inbox.folder, Url):
+            return next(listing.unlisted_objects(inbox.folder, named, there.objects, inbox.folders), None) is not None
+        links = inbox.pipeline.source.links
+        return bool(listing.unlisted(on_disk(inbox.folder), known_marks(inbox, there), links, inbox.folders))
+
+    def groups(self, inbox: Inbox, there: Registered) -> list[list[InputFile]]:
+        return list(batched_files(_new_files(inbox, there), inbox.max_files_a_batch))
+
+    def before(self, inbox: Inbox) -> Iterable[InputFile]:
+        nothing = Registered({}, {})
+        found: Iterable[InputFile] = (
+            chain.from_iterable(_new_objects(inbox, nothing))
+            if api_pipeline.in_store(inbox.pipeline)
+            else _new_files(inbox, nothing)
+        )
+        source = inbox.pipeline.source
+        assert isinstance(source, Files | PubSub)
+        return [file for file in found if before_start(source.start, file.modified_ns)]
+
+
+class _OfGrowingFiles:
+    def any_new(self, inbox: Inbox, there: Registered) -> bool:
+        return bool(self.groups(inbox, there))
+
+    def groups(self, inbox: Inbox, there: Registered) -> list[list[InputFile]]:
+        source = self._source(inbox)
+        ranges = growing.new_ranges(
+            on_disk(inbox.folder),
+            there.known,
+            source.max_bytes_a_batch,
+            with_compressed=source.compressed,
+            links=source.links,
+            folders=inbox.folders,
+            csv=csv_layout(inbox.pipeline),
+        )
+        found = _as_named(inbox, there, ranges)
+        return list(growing.batched(found, source.max_bytes_a_batch, inbox.max_files_a_batch))
+
+    def before(self, inbox: Inbox) -> Iterable[InputFile]:
+        source = self._source(inbox)
         ranges = growing.at_start(
             on_disk(inbox.folder),
             source.start,
@@ -235,16 +255,52 @@ def before(inbox: Inbox) -> list[InputFile]:
             links=source.links,
             csv=csv_layout(inbox.pipeline),
         )
-        return [DECIDED, *_as_named(inbox, nothing, ranges)]
-    if isinstance(source, Custom):
-        ends = custom.ends(source).items()
-        return [DECIDED, *(InputFile(part, 0, 0, end, None, part, 0, end) for part, end in ends)]
-    found: Iterable[InputFile] = (
-        chain.from_iterable(_new_objects(inbox, nothing))
-        if api_pipeline.in_store(inbox.pipeline)
-        else _new_files(inbox, nothing)
-    )
-    return [DECIDED, *(f for f in found if before_start(source.start, f.modified_ns))]
+        return _as_named(inbox, Registered({}, {}), ranges)
+
+    @staticmethod
+    def _source(inbox: Inbox) -> Growing:
+        assert isinstance(inbox.pipeline.source, Growing)
+        return inbox.pipeline.source
+
+
+class _OfReader:
+    def any_new(self, inbox: Inbox, there: Registered) -> bool:
+        return bool(self.groups(inbox, there))
+
+    def groups(self, inbox: Inbox, there: Registered) -> list[list[InputFile]]:
+        source = self._source(inbox)
+        return list(custom.batched(custom.new_ranges(source, there.known), source))
+
+    def before(self, inbox: Inbox) -> Iterable[InputFile]:
+        ends = custom.ends(self._source(inbox)).items()
+        return [InputFile(part, 0, 0, end, None, part, 0, end) for part, end in ends]
+
+    @staticmethod
+    def _source(inbox: Inbox) -> Custom:
+        assert isinstance(inbox.pipeline.source, Custom)
+        return inbox.pipeline.source
+
+
+class _OfVersions:
+    def any_new(self, inbox: Inbox, there: Registered) -> bool:
+        return delta_log.any_page(inbox.pipeline, inbox.folder, there.of_table)
+
+    def groups(self, inbox: Inbox, there: Registered) -> list[list[InputFile]]:
+        page = next(delta_log.log_pages(inbox.pipeline, inbox.folder, there.of_table), [])
+        return list(delta_log.batched_versions(page, inbox.max_files_a_batch))
+
+    def before(self, inbox: Inbox) -> Iterable[InputFile]:
+        return ()  # its start is the number of a version
+
+
+FINDERS: Mapping[str, Finder] = {
+    "files": _OfFiles(), "ranges of files": _OfGrowingFiles(), "numbers": _OfReader(), "versions": _OfVersions(),
+}  # fmt: skip
+"""The finders by `found_by` of the declared sources."""
+
+
+def _finder(inbox: Inbox) -> Finder:
+    return FINDERS[inbox.pipeline.source.found_by]
 
 
 def decided(inbox: Inbox) -> Registered:
@@ -392,7 +448,7 @@ def look_at_inbox(pipeline: Pipeline, said: Said | None) -> Report:
     from onlyonce.tables import commit
 
     name, source = pipeline.name, pipeline.source
-    if isinstance(source, Kafka | Custom | DeltaSource):
+    if not source.has_inbox:
         raise Refused(f"{name} reads no folder", hint="nothing of it depends on where a folder is")
     folder, table = str(api_pipeline.folder(pipeline)), manifest.folder(pipeline, name) / stored_names.FILES_MANIFEST
     there = registered(table, pipeline) if commit.exists(table) else Registered({}, {})

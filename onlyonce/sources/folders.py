@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 
 from onlyonce.api import pipeline as api_pipeline
-from onlyonce.api.pipeline import Custom, DeltaSource, Kafka, Pipeline
+from onlyonce.api.pipeline import Pipeline
 from onlyonce.api.sources import Files
 from onlyonce.core.locations import Location, Url
 from onlyonce.tables import stores
@@ -82,7 +82,7 @@ def skipped(pipeline: Pipeline) -> list[str]:
     """Return the folders of all sources that the next run will skip; for a prefix by its first objects."""
     found: set[str] = set()
     for view in api_pipeline.each_input(pipeline):
-        inbox = None if isinstance(view.source, Kafka | Custom | DeltaSource) else api_pipeline.folder(view)
+        inbox = api_pipeline.folder(view) if view.source.has_inbox else None
         if inbox is not None and not is_recursive(view):
             found |= _skipped(inbox)
     return sorted(found)

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from onlyonce.api import pipeline as api_pipeline
 from onlyonce.api.messages import Kafka
-from onlyonce.api.pipeline import Custom, DeltaSource, Pipeline
+from onlyonce.api.pipeline import DeltaSource, Pipeline
 from onlyonce.api.sources import IN_COLUMNS, delimiter_of, encoding_of
 from onlyonce.commitlog.incarnations import Driver
 from onlyonce.core import batch, reprocess, stored_names
@@ -110,7 +110,7 @@ def register(
     reading = reading or discovery.reading(inbox.table, inbox.pipeline)
     look = partial(_register, inbox, driver, now, reading, corrected)
     added = look()
-    if isinstance(inbox.pipeline.source, DeltaSource):  # each page of versions is an append of its own
+    if inbox.pipeline.source.is_table:  # each page of versions is an append of its own
         while more := _more(look, added):
             added += more
     return added
@@ -174,7 +174,7 @@ def waiting(inbox: Inbox) -> list[list[InputFile]]:
     there = discovery.Registered({}, {})
     if commit.exists(inbox.table):
         there = discovery.registered(inbox.table, inbox.pipeline)
-    if isinstance(inbox.pipeline.source, DeltaSource):
+    if inbox.pipeline.source.is_table:
         pages = delta_log.log_pages(inbox.pipeline, inbox.folder, there.of_table)
         return [group for page in pages for group in delta_log.batched_versions(page, inbox.max_files_a_batch)]
     there = discovery.decided(inbox) if discovery.undecided(inbox, there) else there
@@ -242,7 +242,7 @@ def unreadable(pipeline: Pipeline, files: list[InputFile]) -> dict[str, str]:
 
 def _changed(pipeline: Pipeline, file: InputFile) -> str | None:
     links = pipeline.source.links
-    if isinstance(pipeline.source, DeltaSource):
+    if pipeline.source.is_table:
         delta_log.check_table_there(pipeline, file)
         return None
     if file.mark:
@@ -262,23 +262,15 @@ def lines(spark: SparkSession, pipeline: Pipeline, files: list[InputFile], bad: 
         return Lines(
             [_range(pipeline, f) for f in readable], _refused(spark, bad) if bad else None, places=places
         ), count
-    rows_of = custom.read if isinstance(pipeline.source, Custom) else typed_files.read
+    rows_of = custom.read if pipeline.source.is_own else typed_files.read
     rows = rows_of(spark, pipeline, readable)
     return Lines([], rows.unionByName(_refused(spark, bad), allowMissingColumns=True), places=places), count
 
 
 def _places(pipeline: Pipeline, files: list[InputFile]) -> RecordPlaces:
     source = pipeline.source
-    of_table = isinstance(source, DeltaSource)  # a file of a table is identified with its version
-    counts = (
-        "record"
-        if isinstance(source, Custom)
-        else "version"
-        if of_table
-        else "row"
-        if source.format in IN_COLUMNS
-        else "byte"
-    )
+    of_table = source.is_table  # a file of a table is identified with its version
+    counts = "record" if source.is_own else "version" if of_table else "row" if source.format in IN_COLUMNS else "byte"
     # A file that can't be read as a whole is identified by its path alone.
     whole = {record_id.of_file(file.path): file.place for file in files}
     names = whole | {key(file): file.identity if of_table else file.place for file in files}

@@ -1,8 +1,8 @@
 """Break one file of the product as it is imported: its text is changed, nothing on disk is. libcst is loaded only then.
 
 Installed by `site/sitecustomize.py` in each Python process that inherits ONLYONCE_TEST_MUTANT: pytest itself, drivers
-that it starts, Spark's Python workers. An SQL file is changed where `statements.queries` reads it, a file of another
-kind where a test does.
+that it starts, Spark's Python workers. A file of named statements is changed where `statements.queries` reads it, and a
+file of another kind where it is read as text: views and tables by the product, a manifest by a test.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Loader(SourceFileLoader):
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
         text = Path(path).read_text()
-        if self.mutant.is_sql:
+        if self.mutant.is_statements:
             assert text.count(READS_SQL) == 1, "statements.queries reads its files in another way now"
             text = text.replace(READS_SQL, f"__import__('tests.mutants.hook').mutants.hook.sql(name, {READS_SQL})")
         else:
@@ -42,7 +42,9 @@ class _Finder(MetaPathFinder):
     def __init__(self, mutant: Mutant) -> None:
         self._mutant = mutant
         self._module = (
-            "onlyonce.database.statements" if mutant.is_sql else mutant.file.removesuffix(".py").replace("/", ".")
+            "onlyonce.database.statements"
+            if mutant.is_statements
+            else mutant.file.removesuffix(".py").replace("/", ".")
         )
 
     def find_spec(
@@ -68,14 +70,14 @@ def mutant_of(name: str) -> Mutant:
 def install(name: str) -> None:
     """Break the product in this process."""
     mutant = mutant_of(name)
-    if mutant.is_python or mutant.is_sql:
+    if mutant.is_python or mutant.is_statements:
         sys.meta_path.insert(0, _Finder(mutant))
     else:
         _break_text(mutant)
 
 
 def _break_text(mutant: Mutant) -> None:
-    """Change a file of neither Python nor SQL where this process reads it as text."""
+    """Change a file where this process reads it as text."""
     read, broken = Path.read_text, ROOT / mutant.file
 
     def read_text(self: Path, *arguments: Any, **named: Any) -> str:

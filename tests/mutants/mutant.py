@@ -22,11 +22,11 @@ class Mutant:
         self.spark = spark
 
     @property
-    def is_sql(self) -> bool:
-        """Whether the file is of SQL."""
-        return self.file.endswith(".sql")
+    def is_statements(self) -> bool:
+        """Whether the file has named statements, which the product reads by their names; views and tables have none."""
+        return self.file.startswith("sql/statements/")
 
     @property
     def is_python(self) -> bool:
-        """Whether the file is imported. One that is neither this nor SQL is read by tests: a manifest, the Makefile."""
+        """Whether the file is imported. One that is neither this nor of statements is read as text."""
         return self.file.endswith(".py")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import sys
 import threading
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,14 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 @pytest.fixture(autouse=True)
-def asker(monkeypatch: pytest.MonkeyPatch) -> unread.Asker:
+def asker(monkeypatch: pytest.MonkeyPatch) -> Iterator[unread.Asker]:
     """A process that has asked nothing yet."""
-    made = unread.Asker()
+    made, waiting = unread.Asker(), unread.Waiting()
     monkeypatch.setattr(unread, "ASKER", made)
-    return made
+    monkeypatch.setattr(unread, "WAITING", waiting)
+    yield made
+    made.threads.shutdown(cancel_futures=True)
+    waiting.end()
 
 
 def rows(client: TestClient) -> list[tuple[str, str, list[str]]]:
@@ -51,6 +55,15 @@ def test_source_is_asked_when_the_page_is_called(
 
     assert (stage, by) == ("receive", "now")
     assert any("30 B" in cell for cell in cells)
+
+    # The next request gets a process that was started before it, and reads the inbox of now.
+    monkeypatch.setattr(unread, "KEPT_SECONDS", 0)
+    (inbox / "1.jsonl").write_bytes(b"x" * 9 + b"\n")
+    waiting = unread.WAITING.process
+    assert waiting is not None
+    [(stage, by, cells)] = rows(client)
+    assert any("40 B" in cell for cell in cells)
+    assert waiting.returncode == 0
 
 
 def store(log: Log, **values: Any) -> None:

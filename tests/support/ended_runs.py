@@ -6,6 +6,8 @@ end it: these are other processes. `Platform.run_killed` sends SIGKILL to a whol
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
 from onlyonce import failpoints
@@ -29,8 +31,9 @@ def ended_at(
     nth: int = 1,
     *arguments: str,
     pipeline: str = "shop",
+    command: Literal["run", "backfill"] = "run",
 ) -> bool:
-    """Run until this pass of a fail-point, or to the end. Return whether the run came to the fail-point.
+    """Run or backfill until this pass of a fail-point, or to the end. Return whether the run came to the fail-point.
 
     From then on every fail-point fails: a driver that is lost takes no further step, neither of this output nor of
     another.
@@ -49,7 +52,7 @@ def ended_at(
         armed.setattr(failpoints, "_strike", strike)
         armed.setenv("ONLYONCE_FAILPOINT_DIR", str(folder))
         try:
-            platform.run(pipeline, *arguments)
+            getattr(platform, command)(pipeline, *arguments)
         except failpoints.FailPoint:
             return True
     return False

@@ -143,6 +143,50 @@ def _stateful() -> Pipeline:
     )  # fmt: skip
 
 
+def weighed(sales: DataFrame) -> DataFrame:
+    """The cents of each shop, with a number by chance that Spark's plan does not show."""
+    return per_shop(sales).withColumn("chance", _chance("cents"))
+
+
+def copied(shops: DataFrame) -> DataFrame:
+    """Each row of a window as it is."""
+    return shops
+
+
+def remade(*, stable: bool) -> Pipeline:
+    """Windows of chance in one sink, and a copy of them in another."""
+    root = Output(
+        name="weighed", transform="tests.support.restless:weighed", window=Fixed(timedelta(minutes=1)), sink=Delta(),
+        stable_input=stable,
+    )  # fmt: skip
+    made = Output(
+        name="copied", transform="tests.support.restless:copied", from_output="weighed",
+        sink=Postgres(table="results.copied", write="append"),
+    )  # fmt: skip
+    return Pipeline(
+        name="remade", source=Files(), schema=SCHEMA, record_id=("id",), event_time="at", outputs=(root, made)
+    )
+
+
+def drawn_again(windows: DataFrame) -> DataFrame:
+    """The cents of each shop in longer windows, with another number at each call."""
+    return per_shop(windows).withColumn("chance", F.rand())
+
+
+def _rolled() -> Pipeline:
+    root = Output(
+        name="minutes", transform="tests.support.restless:per_shop", window=Fixed(timedelta(minutes=1)), sink=Delta()
+    )
+    made = Output(
+        name="fives", transform="tests.support.restless:drawn_again", window=Fixed(timedelta(minutes=5)),
+        from_output="minutes", sink=Delta(),
+    )  # fmt: skip
+    return Pipeline(
+        name="rolled", source=Files(max_files_a_batch=1), schema=SCHEMA, record_id=("id",), event_time="at",
+        outputs=(root, made),
+    )  # fmt: skip
+
+
 PIPELINES = [
     picked("stable", "restless"),
     picked("restless", "unseen"),
@@ -150,4 +194,6 @@ PIPELINES = [
     _results(),
     _joined(),
     _stateful(),
+    _rolled(),
+    remade(stable=False),
 ]

@@ -1,7 +1,7 @@
-"""The pipeline `restless`, with stable input declared."""
+"""The pipelines `restless` and `remade`, with stable input declared."""
 
 from __future__ import annotations
 
-from tests.support.restless import picked
+from tests.support.restless import picked, remade
 
-PIPELINES = [picked("restless", "unseen", stable=True)]
+PIPELINES = [picked("restless", "unseen", stable=True), remade(stable=True)]

@@ -181,6 +181,13 @@ MUTANTS = (
         tests=("tests/page/test_unread.py::test_without_an_answer_the_stored_one_is_shown[fails]",),
     ),
     Mutant(
+        "page-starts-each-process",
+        "the page starts a process when it is called, which takes a second, instead of after the call before",
+        "onlyonce/airflow/page/unread.py",
+        Delete("_asked", "with suppress(OSError):\n    WAITING.renew(reader_url)"),
+        tests=("tests/page/test_unread.py::test_source_is_asked_when_the_page_is_called",),
+    ),
+    Mutant(
         "page-waits-without-end",
         "the page waits for a source as long as it takes",
         "onlyonce/airflow/page/unread.py",

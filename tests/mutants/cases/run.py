@@ -12,6 +12,7 @@ from tests.mutants.operators import Always, Delete, Never, Replace
 IDLE_DECISION = "tests/unit/model/test_idle_decision.py"
 ANSWERS = "tests/spark/run/test_source_answers.py::"
 IDLE_RUN = "tests/spark/run/test_idle_runs.py::test_run_with_nothing_to_do_starts_no_spark"
+CHANGED_ONCE = "tests/spark/run/test_idle_runs.py::test_changed_declaration_without_input_starts_spark_once"
 
 MUTANTS = (
     Mutant(
@@ -422,10 +423,30 @@ MUTANTS = (
         spark=True,
     ),
     Mutant(
+        "changed-at-each-run",
+        "a run without input starts Spark for a changed declaration, however many runs have ended under it",
+        "onlyonce/run/stream.py",
+        Delete("_drain", "idle.note_declaration(database, pipeline)"),
+        tests=(CHANGED_ONCE,),
+        spark=True,
+    ),
+    Mutant(
+        "changed-by-a-failed-run",
+        "a run that fails under a changed declaration counts as one that has ended under it",
+        "onlyonce/run/stream.py",
+        Replace(
+            "_drain",
+            "with source_answers.stored_after_batches(context):",
+            "idle.note_declaration(database, pipeline)\nwith source_answers.stored_after_batches(context):",
+        ),
+        tests=(CHANGED_ONCE,),
+        spark=True,
+    ),
+    Mutant(
         "idle-in-spite-of-a-cut-file",
         "a growing file that was cut short does not wait",
         "onlyonce/sources/discovery.py",
-        Replace("any_new", "bool(groups(inbox, there))", "False"),
+        Replace("_OfGrowingFiles.any_new", "bool(self.groups(inbox, there))", "False"),
         tests=(
             "tests/spark/sources/test_unread.py::test_source_waits_for_refusals_and_not_for_what_no_run_reads[cut short]",
         ),
@@ -435,7 +456,7 @@ MUTANTS = (
         "driver-stores-no-answer",
         "a driver does not ask its sources after a batch",
         "onlyonce/receive/loop.py",
-        Delete("_batch", "context.batch_committed.set()"),
+        Delete("_batch", "context.committed.add()"),
         tests=(ANSWERS + "test_run_stores_the_answer_of_its_source",),
         spark=True,
     ),
@@ -443,14 +464,14 @@ MUTANTS = (
         "driver-asks-for-each-batch",
         "quick batches ask the sources once each",
         "onlyonce/run/source_answers.py",
-        Delete("_store_until", "end.wait(max(KEPT_SECONDS, 20 * (time.monotonic() - began)))"),
+        Delete("_store_until_end", "committed.wait_for_end(max(KEPT_SECONDS, 20 * (time.monotonic() - began)))"),
         tests=(ANSWERS + "test_quick_batches_share_an_answer[False-2]",),
     ),
     Mutant(
         "driver-forgets-its-last-batch",
         "the batches after the last request of a run are not asked for",
         "onlyonce/run/source_answers.py",
-        Never("_store_until", "context.batch_committed.is_set()"),
+        Replace("_store_until_end", "committed.number == asked_after", "committed.ended"),
         tests=(ANSWERS + "test_quick_batches_share_an_answer[False-2]",),
     ),
     Mutant(

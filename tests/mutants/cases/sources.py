@@ -12,7 +12,7 @@ from tests.mutants.cases.paths import (
     VALUES,
 )
 from tests.mutants.mutant import Mutant
-from tests.mutants.operators import Always, Delete, Never, Replace
+from tests.mutants.operators import Always, Delete, Never, Replace, ReplaceSql
 
 UNREAD_INPUT = "tests/contract/operate/test_unread_input.py::"
 
@@ -803,6 +803,13 @@ MUTANTS = (
         "onlyonce/sources/backlog.py",
         Replace("_Request.is_kept", "time.monotonic() - self.began < KEPT_SECONDS", "False"),
         tests=(UNREAD_INPUT + "test_answer_is_kept_for_seconds",),
+    ),
+    Mutant(
+        "old-answer-shown",
+        "the view shows the numbers of an old answer of a source",
+        "sql/views/4_sources.sql",
+        ReplaceSql("", "a.asked_at >= clock_timestamp() - 3 * a.asked_every AS is_current", "true AS is_current"),
+        tests=(UNREAD_INPUT + "test_stored_answer_reaches_views_metrics_and_alerts",),
     ),
     Mutant(
         "unread-from-the-end-of-the-manifest",

@@ -164,6 +164,61 @@ def test_a_batch_that_began_unstaged_ends_unstaged(
     assert not (restless.home / "data" / "restless" / "staged" / "picked").exists()
 
 
+ALL = ("--from", "2025-01-01", "--to", "2027-01-01", "--output", "weighed")
+
+
+@pytest.mark.parametrize(
+    "staged", [(True, False, True), pytest.param((False, True, False), marks=pytest.mark.whole)], ids=str
+)
+def test_backfill_whose_staging_changes_at_each_attempt(
+    restless: Platform, monkeypatch: pytest.MonkeyPatch, spark: object, staged: tuple[bool, bool, bool]
+) -> None:
+    """An attempt at a backfill stages as it is declared then. The rows are those of the last attempt, in both sinks."""
+    sales = shop_oracle.sales(50, 1, duplicates=0)[0]
+    restless.put("remade", "sales.jsonl", sales)
+    restless.run("remade", "--close")
+    columns = ("shop", "cents", "chance")
+    seen = [multiset(restless.table("remade/weighed"), *columns)]
+    for stable, point in zip(staged, ("delta-after-replace", "backfill-before-end"), strict=False):
+        more = (*ALL, *(TOLD if stable else ()))
+        assert ended_at(restless, monkeypatch, point, 1, *more, pipeline="remade", command="backfill")
+        seen.append(multiset(restless.table("remade/weighed"), *columns))
+
+    restless.backfill("remade", *ALL, *(TOLD if staged[2] else ()))
+
+    rows = restless.table("remade/weighed")
+    assert multiset(rows, *columns) == multiset(restless.sql("SELECT * FROM results.copied"), *columns)
+    assert multiset(rows, "shop", "cents") == _minutes(sales, "1min")
+    assert not any(multiset(rows, *columns) & before for before in seen)
+    assert len({*map(frozenset, seen)}) == 3
+    states = restless.sql("SELECT state, rows FROM onlyonce_private.backfills ORDER BY batch_id")
+    assert states["state"].tolist() == ["replaced", "replaced", "committed"]
+    assert states["rows"].iloc[-1] == len(rows)
+
+
+def _minutes(sales: list[Any], size: str) -> Counter[Any]:
+    """The cents of each shop in each window."""
+    frame = pd.DataFrame([sale for sale in sales if not isinstance(sale, str)])
+    windows = frame.assign(window=pd.to_datetime(frame["at"], utc=True, format="ISO8601").dt.floor(size))
+    return multiset(windows.groupby(["window", "shop"], as_index=False)["cents"].sum(), "shop", "cents")
+
+
+def test_windows_of_closed_windows_are_staged_by_their_own_function(
+    restless: Platform, monkeypatch: pytest.MonkeyPatch, spark: object
+) -> None:
+    """A run that is lost after it has stored the longer windows, and another: each has the number that was stored."""
+    sales = shop_oracle.sales(100, 1, duplicates=0)[0]
+    restless.put("rolled", "sales.jsonl", sales)
+    assert ended_at(restless, monkeypatch, "staging-after-write", 1, "--close", pipeline="rolled")
+    restless.run("rolled", "--close")
+
+    rows = restless.table("rolled/fives")
+    [folder] = (restless.home / "data" / "rolled" / "staged" / "fives").glob("*")
+    columns = ("shop", "cents", "chance")
+    assert multiset(rows, *columns) == multiset(DeltaTable(str(folder)).to_pandas(), *columns)
+    assert multiset(rows, "shop", "cents") == _minutes(sales, "5min")
+
+
 @pytest.mark.parametrize(
     ("pipeline", "output", "column"),
     [("results", "dear", "mark"), ("joined", "pairs", "number"), ("numbered", "drawn", "chance")],

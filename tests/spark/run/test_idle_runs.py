@@ -329,6 +329,42 @@ def test_changed_declaration_starts_spark_if_a_result_depends_on_it(
     assert starts.last() == (None, False)
 
 
+def test_changed_declaration_without_input_starts_spark_once(
+    new_platform: Callable[..., Platform], starts: Starts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A run that fails under the new declaration does not count, and the next input is read under it."""
+    platform = new_platform("tests/support/quiet.py")
+    platform.put("shop", "a.jsonl", [sale("first", OLD)])
+    platform.run("shop")
+    starts.last()
+    declared = tmp_path / "declared.py"
+    declared.write_text(CHANGED.format(change="schema=BEFORE[0].schema + ', note string'"))
+    platform.give(monkeypatch, ONLYONCE_PIPELINES=str(declared))
+    with monkeypatch.context() as broken:
+        broken.setattr("onlyonce.outputs.query.run_once", _away)
+        with pytest.raises(Retryable):
+            platform.run("shop")
+    assert starts.last() == (None, True)  # only Spark can check functions under a new declaration
+
+    platform.run("shop")
+    assert starts.last() == (Reason.CHANGED, True)
+    for _ in range(2):
+        platform.run("shop")
+        assert starts.last() == (None, False)
+
+    platform.put("shop", "b.jsonl", [{**sale("second", OLD + timedelta(days=1)), "note": "new"}])
+    platform.run("shop", "--close")
+    assert starts.last() == (Reason.SOURCE, True)
+    events = platform.events().dropna(subset="id")
+    assert dict(zip(events["id"], events["note"], strict=True)) == {"first": None, "second": "new"}
+    assert platform.table("shop/per_shop")["sales"].tolist() == [1, 1]
+    declared.write_text(CHANGED.format(change="schema=BEFORE[0].schema + ', note string, other string'"))
+    platform.run("shop")
+    assert starts.last() == (None, True)
+    platform.run("shop")
+    assert starts.last() == (None, False)
+
+
 LOADED = """
 import sys
 from pyspark import SparkContext

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from onlyonce.cli import operate
+from onlyonce.context import CommittedBatches
 from onlyonce.core import backlog as model
 from onlyonce.receive import loop
 from onlyonce.run import source_answers
@@ -121,15 +122,15 @@ def test_quick_batches_share_an_answer(monkeypatch: pytest.MonkeyPatch, bounded:
 
     monkeypatch.setattr(answers, "ask_and_store", ask)
     context: Any = SimpleNamespace(
-        bounded=bounded, batch_committed=threading.Event(), instance="shop", pipeline=None,
+        bounded=bounded, committed=CommittedBatches(), instance="shop", pipeline=None,
         database=SimpleNamespace(url="postgresql://nowhere/none"),
     )  # fmt: skip
     with source_answers.stored_after_batches(context):
-        context.batch_committed.set()
+        context.committed.add()
         assert bounded or asked.acquire(timeout=JOB_TIMEOUT)
-        context.batch_committed.set()
+        context.committed.add()
         assert not asked.acquire(timeout=1)
-        context.batch_committed.set()
+        context.committed.add()
 
     assert len(requests) == expected
 
