@@ -6,7 +6,7 @@ or replayed batch writes the same numbers. Every sink gets the column with the r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -16,9 +16,10 @@ from onlyonce.api.pipeline import Output
 from onlyonce.commitlog.backfills import NUMBERED
 from onlyonce.core import triggers
 from onlyonce.core.batch import to_time
+from onlyonce.core.errors import Refused
 from onlyonce.core.stored_names import OO_WINDOW, WINDOW_END, WINDOW_START
 from onlyonce.core.triggers import FIRST_PANE, LastPane
-from onlyonce.core.windows import Bounds
+from onlyonce.core.windows import Bounds, Micros
 
 NUMBER = "oo_pane"
 KNOWN = f"{OO_WINDOW} struct<start: timestamp, end: timestamp>, {NUMBER} int"
@@ -51,6 +52,30 @@ def of_written(written: pa.Table, last: Mapping[Bounds, LastPane]) -> pa.Table:
         found.append([*window, triggers.next_pane(before), total])
     columns = [list(column) for column in zip(*found, strict=True)] or [[] for _ in NUMBERED]
     return pa.table(columns, NUMBERED.names).cast(NUMBERED)
+
+
+def refuse_emptied(
+    output: Output,
+    last: Mapping[Bounds, LastPane],
+    fired: Collection[Bounds],
+    closed: Micros | None,
+    written: Collection[Bounds],
+) -> None:
+    """Raise Refused if a pane has no rows and the pane before has some (`triggers.emptied`)."""
+    gone = triggers.emptied(last, fired, closed, written)
+    if not gone:
+        return
+    start, end = (to_time(time) for time in gone[0])
+    more = f" (and for {len(gone) - 1} more)" if len(gone) > 1 else ""
+    before = last[gone[0]]
+    raise Refused(
+        f"output {output.name}: {output.made_by} gives no row for the window [{start}, {end}){more}, and its pane "
+        f"{before.number} has rows ({before.rows})",
+        data="nothing of the batch was written. A pane without rows can't be in a table: a reader would take the rows "
+        "of the pane before for the window's result",
+        hint="let the function give a row for each window that has records, such as one with a count of 0; or declare "
+        "another output that writes files, which have empty panes",
+    )
 
 
 def rows_by_window(written: pa.Table) -> dict[Bounds, int]:

@@ -30,8 +30,7 @@ from onlyonce.commitlog.ends import Windows
 from onlyonce.commitlog.removals import REJECTED
 from onlyonce.context import Query, RunContext
 from onlyonce.core import stored_names, triggers
-from onlyonce.core.batch import Batch, to_micros, to_time
-from onlyonce.core.errors import Refused
+from onlyonce.core.batch import Batch, to_micros
 from onlyonce.core.locations import Location
 from onlyonce.core.stored_names import COUNTED_UPTO, OO_EVENT_TIME, OO_FRONTIER, WINDOW_END, WINDOW_START
 from onlyonce.core.triggers import Held, LastPane
@@ -231,19 +230,9 @@ class Fired:
 
     def refuse_emptied(self, root: Output, written: pa.Table) -> None:
         """Raise Refused if a numbered pane has no rows and the pane before has some. `written`: `batches.WRITTEN`."""
-        gone = triggers.emptied(self.last, self.windows, self.closed, pane_numbers.rows_by_window(written))
-        if not gone:
-            return
-        start, end = (to_time(time) for time in gone[0])
-        more = f" (and {len(gone) - 1} more)" if len(gone) > 1 else ""
-        raise Refused(
-            f"output {root.name}: {root.made_by} gives no row for the window [{start}, {end}){more}, and its pane "
-            f"{self.last[gone[0]].number} has {self.last[gone[0]].rows}",
-            data="nothing of the batch was written. A table can't have a pane without rows: a reader of the last pane "
-            "would take the earlier rows for the window's result",
-            hint="let the function give a row for each window that has records, such as a count of 0; or declare an "
-            "output of another name that writes files, which have empty panes",
-        )
+        if self.last:
+            rows = pane_numbers.rows_by_window(written)
+            pane_numbers.refuse_emptied(root, self.last, self.windows, self.closed, rows)
 
 
 def fired_panes(context: RunContext, query: Query, root: Output, batch: Batch, versions: Versions) -> Fired:
