@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -12,7 +13,9 @@ import pytest
 
 from onlyonce import check
 from onlyonce.core.errors import Refused
+from onlyonce.engine import driver_rows
 from onlyonce.operate import audit
+from onlyonce.outputs import query as outputs_query
 from onlyonce.run import reset
 from onlyonce.testing import backfill, run
 from tests.spark.sinks.test_file_panes import EARLY, LATE, PARTS, WANTED
@@ -138,6 +141,29 @@ def test_column_of_a_pane_is_the_platforms(spark: object, monkeypatch: pytest.Mo
     monkeypatch.setattr(file_panes, "per_shop", with_pane)
     with pytest.raises(Refused, match="has a column pane, and the platform adds the number"):
         check.function_shapes(spark, SHOP, SHOP.output("early"))  # type: ignore[arg-type]
+
+
+def test_driver_takes_no_more_rows_than_it_asks_for(
+    new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pane has rows of records of earlier batches: few records of a batch are not few rows."""
+    taken: list[tuple[int, int]] = []
+
+    def fetched(frame: Any, most: int) -> Any:
+        found = driver_rows.fetched(frame, most)
+        taken.append((found.num_rows, most))
+        return found
+
+    monkeypatch.setattr(outputs_query, "driver_rows", SimpleNamespace(fetched=fetched, are_few=driver_rows.are_few))
+    platform = new_platform("tests/support/raw_panes.py")
+    for number, part in enumerate(PARTS[:3]):
+        platform.put("shop", f"{number}.jsonl", part)
+        platform.run("shop")
+
+    counts = platform.sql("SELECT window_start, pane, count(*) AS rows FROM results.each GROUP BY 1, 2 ORDER BY 1, 2")
+    assert counts["rows"].tolist() == [2, 4, 1]
+    assert taken
+    assert all(rows <= most for rows, most in taken), taken
 
 
 def test_bounded_run_writes_first_panes(new_platform: Callable[..., Platform], spark: object) -> None:
