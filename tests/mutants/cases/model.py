@@ -661,7 +661,11 @@ MUTANTS = (
         "panes-column-renamed",
         "rows with the number of their pane may lie next to rows without it, or under another name",
         "onlyonce/core/changes.py",
-        Replace("_kinds", '"files", "pane_column")', '"files")'),
+        Replace(
+            "_kinds",
+            '("write", "keys", "sequence_by", "delete_when", "files", "pane_column")',
+            '("write", "keys", "sequence_by", "delete_when", "files")',
+        ),
         tests=("tests/unit/model/test_triggers.py::test_plan_tells_of_a_pane_column",),
     ),
 )

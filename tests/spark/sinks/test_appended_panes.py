@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+import onlyonce
 from onlyonce import check
 from onlyonce.core.errors import Refused
 from onlyonce.engine import driver_rows
@@ -19,9 +20,9 @@ from onlyonce.outputs import query as outputs_query
 from onlyonce.run import reset
 from onlyonce.testing import backfill, run
 from tests.spark.sinks.test_file_panes import EARLY, LATE, PARTS, WANTED
-from tests.support import appended_panes, file_panes
+from tests.support import appended_panes, file_panes, iceberg_shop, mysql_shop
 from tests.support.ended_runs import ended_at
-from tests.support.platform import Platform
+from tests.support.platform import Platform, Server
 
 pytestmark = pytest.mark.spark
 
@@ -98,6 +99,24 @@ def test_each_pane_is_appended_with_its_number(
 
     platform.backfill("shop", "--from", "2026-01-05T00:00Z", "--to", "2026-01-05T00:05Z")
     assert {output: panes(platform, output) for output in TRIGGERED} == {each: with_late(each) for each in TRIGGERED}
+    check_books(platform)
+
+
+@pytest.mark.whole
+def test_tables_elsewhere_take_numbered_panes(
+    new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch, server: Server, mariadb: Any
+) -> None:
+    """For Iceberg and MySQL the number is a column like any other."""
+    platform, database = new_platform("tests/support/appended_elsewhere.py"), mariadb.new_database()
+    catalog = iceberg_shop.configured(server.url("writer", server.new_database()), platform.home)
+    platform.give(monkeypatch, **catalog, **{mysql_shop.THERE: mariadb.url(database)})
+    for number, part in enumerate(PARTS):
+        platform.put("shop", f"{number}.jsonl", part)
+        platform.run("shop")
+    platform.backfill("shop", "--from", "2026-01-05T00:00Z", "--to", "2026-01-05T00:05Z")
+
+    for output in ("iceberg", "mysql"):
+        assert by_pane(onlyonce.open("shop").output(output).to_dict("records")) == with_late("early"), output
     check_books(platform)
 
 
