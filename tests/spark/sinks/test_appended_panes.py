@@ -170,6 +170,7 @@ def test_driver_takes_no_more_rows_than_it_asks_for(
 
     def fetched(frame: Any, most: int) -> Any:
         found = driver_rows.fetched(frame, most)
+        assert found is not None
         taken.append((found.num_rows, most))
         return found
 
