@@ -219,7 +219,7 @@ def test_a_moved_pipeline_names_no_place_of_the_user(tmp_path: Path) -> None:
 def test_panes_that_stay_do_not_come_by_the_clock(stays: dict[str, Any]) -> None:
     """Two runs would write other panes. An upsert replaces them, so it keeps its trigger."""
     by_time = AfterTime(timedelta(minutes=5))
-    plain = {"name": "early", "transform": "m:f", "window": Fixed(timedelta(hours=1)), "panes": by_time}
+    plain: dict[str, Any] = {"name": "early", "transform": "m:f", "window": Fixed(timedelta(hours=1)), "panes": by_time}
 
     assert crashtest._redirected(Output(**plain | stays)).panes == AfterRecords(1)
     assert crashtest._redirected(Output(**plain, sink=Delta(write="upsert", keys="window_start"))).panes == by_time
