@@ -107,6 +107,7 @@ def _output(pipeline: Pipeline, output: Output, source: str, names: str) -> Part
         window=_of(output.window),
         watermark_delay=str(output.watermark_delay),
         panes=of(output.trigger) if output.trigger else output.panes,
+        pane_column=output.pane_column,
         from_output=output.from_output or "events",
         target=target(pipeline, output),
         write=sink.write,

@@ -292,10 +292,13 @@ class Output:
     panes         'on_time': a window's rows once, when it closes; Spark keeps the state of the open ones. 'at_close':
                   the same rows, from all records of the window at once, which are read from `events` when it closes:
                   sooner, without a state, for short windows. 'early': with every batch the rows that it changed (needs
-                  upsert); in files all rows of the windows that it changed. AfterRecords(1000),
+                  upsert); in files and with pane_column all rows of the windows that it changed. AfterRecords(1000),
                   AfterTime(timedelta(minutes=5)): all rows of an open window, after so many more records or so much
-                  time, and when it closes (needs a window, and upsert or files). AfterRecords(…) | AfterTime(…): by
-                  whichever is first
+                  time, and when it closes (needs a window, and upsert, files or pane_column). AfterRecords(…) |
+                  AfterTime(…): by whichever is first
+    pane_column   a column that the platform adds to the rows: the number of the window's pane, from 0. With it an
+                  append, or a sink that sends, takes early panes: each pane has all rows of its window so far, next to
+                  the panes before it. A reader takes the rows with the greatest number of each window
     from_output   make this output from the closed panes of that one, in the same batch; without a transform, from the
                   result that its function returns under this output's name. With a window of its own (Fixed): from its
                   closed windows. A closed window belongs to the window that holds its last moment
@@ -329,6 +332,7 @@ class Output:
     window: Window | None = None
     watermark_delay: timedelta = timedelta(0)
     panes: Literal["on_time", "at_close", "early"] | Trigger = "on_time"
+    pane_column: str | None = None
     from_output: str | None = None
     stable_input: bool | None = None
     late: Literal["keep", "backfill"] | Trigger = "keep"
@@ -393,10 +397,11 @@ class Output:
             )
         _check_trigger(self)
         _check_at_close(self)
-        if self.panes == "early" and self.sink.write not in ("upsert", "files"):
+        _check_pane_column(self)
+        if self.panes == "early" and not _takes_panes(self):
             raise Refused(
                 f"output {self.name}: early panes give the same window again, which {self.sink.write} would add up",
-                hint="give the sink write='upsert' and keys",
+                hint=_instead_of_adding(self),
             )
         if self.is_early and isinstance(self.window, Session):
             raise Refused(
@@ -413,9 +418,10 @@ class Output:
     def trigger(self) -> Trigger | None:
         """Return what triggers panes with all rows of an open window; None if no such panes are written.
 
-        A file is never changed. So an early pane of files has all rows of its window too, and not only changed rows.
+        A file is never changed, and a numbered row neither. So an early pane of files, and one with a number, has all
+        rows of its window too, and not only changed rows.
         """
-        if self.panes == "early" and self.window is not None and self.sink.writes_files:
+        if self.panes == "early" and self.window is not None and (self.sink.writes_files or self.pane_column):
             return AfterRecords(1)
         return self.panes if isinstance(self.panes, Trigger) else None
 
@@ -535,10 +541,53 @@ def _check_trigger(output: Output) -> None:
             f"output {output.name}: {type(output.trigger).__name__} makes panes of windows, and it has none",
             hint="give it a window; panes='early' writes totals with each batch",
         )
-    if output.sink.write not in ("upsert", "files"):
+    if not _takes_panes(output):
         raise Refused(
             f"output {output.name}: each pane has all rows of its window again, which {output.sink.write} would add up",
-            hint="give the sink write='upsert' and keys; or write files, a new one for each pane",
+            hint=_instead_of_adding(output),
+        )
+
+
+def _takes_panes(output: Output) -> bool:
+    """Return whether the sink replaces a window's rows, or has each pane next to the panes before it."""
+    return output.sink.write in ("upsert", "files") or output.pane_column is not None
+
+
+def _instead_of_adding(output: Output) -> str:
+    if output.sink.write == "increment":
+        return "give the sink write='upsert' and keys: an increment takes each window once, when it closes"
+    return (
+        "write='upsert' and keys replace the rows; or pane_column='pane' numbers the panes of a window in a column of "
+        "their own, and readers take the rows with the greatest number of each window"
+    )
+
+
+PANE_COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
+
+
+def _check_pane_column(output: Output) -> None:
+    if output.pane_column is None:
+        return
+    name, where = output.pane_column, f"output {output.name}: pane_column={output.pane_column!r}"
+    if not PANE_COLUMN.fullmatch(name) or name.lower().startswith("oo_") or name.lower() in OWN:
+        raise Refused(
+            f"{where} can't be the name of the column",
+            hint="pane_column='pane': a letter, then letters, digits and _, at most 63; 'oo_…' and the columns of the "
+            "window are the platform's",
+        )
+    if not (output.sink.write == "append" or output.sink.is_external):
+        raise Refused(
+            f"{where} numbers panes that lie next to each other, and {output.sink.kind}(write={output.sink.write!r}) "
+            + ("names its files by their pane" if output.sink.writes_files else "has one row in place of them"),
+            hint="leave pane_column out; or append the rows",
+        )
+    if output.window is None or isinstance(output.window, Session):
+        has = "has no window" if output.window is None else "has sessions, which merge and so change their window"
+        raise Refused(f"{where} numbers the panes of a window, and the output {has}", hint="leave pane_column out")
+    if not output.is_early:
+        raise Refused(
+            f"{where} numbers the panes of open windows, and panes={output.panes!r} writes each window once",
+            hint="leave pane_column out; or panes=AfterRecords(1000)",
         )
 
 

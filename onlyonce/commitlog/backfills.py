@@ -35,7 +35,7 @@ from onlyonce.core.batch import Batch, read_upto, to_micros, to_time
 from onlyonce.core.errors import Refused, Retryable
 from onlyonce.core.frontier import Frontier, closed_until
 from onlyonce.core.stored_names import CLOSED_BY, COUNTED_UPTO
-from onlyonce.core.triggers import AfterRecords, Held, Trigger, is_due
+from onlyonce.core.triggers import AfterRecords, Held, LastPane, Trigger, is_due
 from onlyonce.core.windows import Bounds, Session, micros
 from onlyonce.database.connect import Database, Scope, Transactions, ask, do, one_transaction, run
 from onlyonce.database.locks import INSTANT, do_rows
@@ -45,9 +45,10 @@ ANY = AfterRecords(1)
 """Includes late records as soon as there are any."""
 Counts = dict[str, int]
 """Counts of a backfill, by the names of the log's columns: in_time, late, windows, rows."""
-MADE = batches.WRITTEN.append(pa.field("lookups", pa.string()))
+MADE = batches.WRITTEN.append(pa.field("lookups", pa.string())).append(pa.field("pane", pa.int32()))
 """The windows that a backfill has written to a sink, one row each. `lookups`: the versions of the lookups that the
-window was computed with, as JSON; null without lookups."""
+window was computed with, as JSON; null without lookups. `pane`: the number of its pane; null if its output numbers
+none."""
 
 
 @dataclass(frozen=True)
@@ -391,6 +392,10 @@ HELD = pa.schema({"window_start": INSTANT, "window_end": INSTANT, "held": pa.int
 
 Both are null if it holds nothing back.
 """
+NUMBERED = pa.schema(
+    {"window_start": INSTANT, "window_end": INSTANT, "pane": pa.int32(), "rows_of_all_panes": pa.int64()}
+)
+"""The panes that a batch has numbered: the number of each, and how many rows all panes of the window have."""
 
 
 class Panes(Transactions):
@@ -411,6 +416,31 @@ class Panes(Transactions):
             start, end, since = (to_micros(time) or 0 for time in (row.window_start, row.window_end, row.held_since))
             found[start, end] = Held(row.held, since)
         return found
+
+    @one_transaction
+    def open_panes(self, instance: str, output: str) -> dict[Bounds, LastPane]:
+        """Return the last pane of each open window of an output."""
+        return _last_panes(ask(self.connection, "triggers", "open_panes", instance=instance, output=output))
+
+    @one_transaction
+    def last_panes(self, instance: str, output: str, span: Span) -> dict[Bounds, LastPane]:
+        """Return the last pane of each window of an output that starts in a span."""
+        start, stop = span.times
+        return _last_panes(
+            ask(
+                self.connection, "triggers", "last_panes",
+                instance=instance, output=output, window_from=start, window_to=stop,
+            )
+        )  # fmt: skip
+
+    @one_transaction
+    def number(self, batch: Batch, instance: str, output: str, windows: pa.Table) -> None:
+        """Store the numbers of the panes that a batch has written (`NUMBERED`), after the panes themselves."""
+        plan = batch.plan
+        do_rows(
+            self.connection, "triggers", "number", windows,
+            instance=instance, output=output, incarnation=plan.incarnation, batch_id=plan.batch_id,
+        )  # fmt: skip
 
     @one_transaction
     def hold(self, batch: Batch, instance: str, output: str, windows: pa.Table) -> None:
@@ -445,3 +475,12 @@ class Panes(Transactions):
                 outputs=outputs,
                 closed_until=to_time(closed),
             )
+
+
+def _last_panes(rows: Iterable[Any]) -> dict[Bounds, LastPane]:
+    return {
+        (to_micros(row.window_start) or 0, to_micros(row.window_end) or 0): LastPane(
+            row.pane, row.rows, row.rows_of_all_panes
+        )
+        for row in rows
+    }

@@ -382,7 +382,7 @@ def _kinds(old: Parts, new: Parts, *, root: bool, stateless: bool) -> Iterator[t
     if old["target"] != new["target"]:
         yield "target", "target, no window" if (none or states) and root else "target"
     else:
-        for part in ("write", "keys", "sequence_by", "delete_when", "files"):
+        for part in ("write", "keys", "sequence_by", "delete_when", "files", "pane_column"):
             if old.get(part) != new.get(part):
                 yield part, "sink"
     for part in ("late", "on_backfill"):

@@ -8,7 +8,7 @@ No decision looks at the clock. The time of a decision is when its batch began, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -84,6 +84,46 @@ class Held:
 
     records: int
     since: Micros
+
+
+FIRST_PANE = 0
+"""The number of a window's first pane, as of its first files (`{pane}`) and of Beam's panes."""
+
+
+@dataclass(frozen=True)
+class LastPane:
+    """The last pane of a window by the log, of an output that numbers its panes.
+
+    number       None if no batch has written a numbered pane of the window
+    rows         how many rows it has
+    rows_of_all  how many rows all panes of the window have that are in the table
+    """
+
+    number: int | None
+    rows: int = 0
+    rows_of_all: int = 0
+
+
+def next_pane(last: LastPane | None) -> int:
+    """Return the number of a window's next pane."""
+    return FIRST_PANE if last is None or last.number is None else last.number + 1
+
+
+def emptied(
+    last: Mapping[Bounds, LastPane], fired: Collection[Bounds], closed: Micros | None, written: Collection[Bounds]
+) -> list[Bounds]:
+    """Return the windows whose next pane has no rows although their last pane has some.
+
+    A pane without rows is not in a table. So a reader would take the rows of the pane before for the window's result.
+
+    last      the last panes of open windows
+    fired     the open windows whose pane the batch writes
+    closed    up to where windows are closed with the batch
+    written   the windows of the batch's rows
+    """
+    wanted = {window for window, pane in last.items() if pane.rows}
+    due = {window for window in wanted if window in fired or (closed is not None and window[1] <= closed)}
+    return sorted(due - {*written})
 
 
 def is_due(trigger: Trigger, held: Held, now: Micros) -> bool:

@@ -7,9 +7,9 @@ docs/specification/backfill-computation.md has the rules.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial, reduce
 from typing import Any, Literal
@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from onlyonce.api.outputs import what_to_do
 from onlyonce.api.pipeline import Output
 from onlyonce.commitlog import backfills
-from onlyonce.commitlog.backfills import AskedBy, Backfills, Counts, Reach, Request
+from onlyonce.commitlog.backfills import AskedBy, Backfills, Counts, Panes, Reach, Request
 from onlyonce.commitlog.cuts import Compactions
 from onlyonce.commitlog.ends import SeenLookups
 from onlyonce.commitlog.removals import Removals
@@ -35,12 +35,13 @@ from onlyonce.core.backfill import Span
 from onlyonce.core.batch import Batch, Plan, to_micros
 from onlyonce.core.errors import Refused
 from onlyonce.core.stored_names import KEPT, OO_EVENT_TIME, OO_KIND, OO_WINDOW, RESERVOIR_VERSION, WINDOW_START
-from onlyonce.core.windows import Chained, Joined, Micros, Session, Sliding, micros
+from onlyonce.core.triggers import LastPane
+from onlyonce.core.windows import Bounds, Chained, Joined, Micros, Session, Sliding, micros
 from onlyonce.engine import encoding
 from onlyonce.failpoints import passing
 from onlyonce.lookups import tables
 from onlyonce.lookups.seen import NOTHING, Seen, Versions
-from onlyonce.outputs import culprit, function, results, windows
+from onlyonce.outputs import culprit, function, pane_numbers, results, windows
 from onlyonce.outputs import events as outputs_events
 from onlyonce.receive import events
 from onlyonce.sinks.base import held_values
@@ -89,12 +90,14 @@ class Backfilled:
     counts   how many (record, window) pairs in time and late the rows were made of; None: by the log, as the stream met
              them
     parts    what the windows see of the output's lookups
+    last     the last pane of each window, if the output numbers its panes
     """
 
     rows: DataFrame
     span: Span
     counts: Counts | None = None
     parts: Parts = Parts(())
+    last: Mapping[Bounds, LastPane] = field(default_factory=dict)
 
 
 def between(rows: DataFrame, low: int, high: int) -> DataFrame:
@@ -353,6 +356,9 @@ def backfill(
         made = _computed(context, root, asked, wide, reach, parts)
         if made.span != span:
             Backfills(query.database).widen(driver, request, number, made.span)
+        if root.pane_column:
+            last = Panes(query.database).last_panes(request.instance, root.name, made.span)
+            made = replace(made, rows=pane_numbers.numbered(root, made.rows, last), last=last)
         batch = _batch(context, query, number, request, reach)
         panes, writers = _write_span(seeing, query, chain, todo, batch, made, held)
         # The log counted each pair when the stream met it. Counting again would read all rows once more.
@@ -479,8 +485,15 @@ def _write_span(
         unit = f"{batch.plan.incarnation}/{batch.plan.batch_id}/{step.output.name}"
         query.log.info("written", unit=unit, rows=found.content.rows, how=todo[step.output.name])
         windows = found.windows.append_column("lookups", made.parts.versions_at(found.windows.column(WINDOW_START)))
+        windows = windows.append_column("pane", _panes(step.output, found.windows, made.last))
         panes[step.output.name] = windows if todo[step.output.name] != "skip" else windows.slice(0, 0)
     return panes, writers
+
+
+def _panes(output: Output, written: pa.Table, last: Mapping[Bounds, LastPane]) -> pa.Array:
+    if output.pane_column is None:
+        return pa.nulls(written.num_rows, pa.int32())
+    return pane_numbers.of_written(written, last).column("pane")
 
 
 def _rows_of(context: RunContext, held: ExitStack, output: Output, rows: DataFrame, parts: Parts) -> DataFrame:

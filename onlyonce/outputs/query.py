@@ -74,6 +74,7 @@ def written_in_driver(
     versions: Versions,
     frame: DataFrame,
     held: ExitStack,
+    fired: Fired | None,
 ) -> Written | None:
     """Write a small batch in the driver; return None if Spark's tasks must write it.
 
@@ -107,6 +108,9 @@ def written_in_driver(
     if rows is None or (bounded and rows.num_rows > MOST):
         return None
     passing("output-consumed")
+    found = _windows(rows)
+    if fired:
+        fired.refuse_emptied(step.output, found)
     content = _content(plain, rows)
     try:
         lengths = step.writer.lengths()
@@ -115,7 +119,7 @@ def written_in_driver(
     except (OSError, Retryable) as error:
         query.log.warning("a small batch could not be written by the driver; Spark's tasks try", problem=str(error))
         return None
-    return Written(content.rows, _windows(rows))
+    return Written(content.rows, found)
 
 
 def _content(plain: DataFrame, rows: pa.Table) -> Content:
@@ -416,7 +420,7 @@ def commit(
 
     `fired`: the panes that the rows are of, if the output has a trigger.
     """
-    if few := written_in_driver(context, query, steps, batch, versions, rows, held):
+    if few := written_in_driver(context, query, steps, batch, versions, rows, held, fired):
         _tell(query, batch, steps[0].output, few.rows, 0)
         _end(context, query, steps, batch, versions, {steps[0].output.name: few.windows}, 0, fired)
         return
@@ -442,6 +446,8 @@ def _write(
     lengths = step.writer.lengths()
     found = results.measured(rows, step.output.sink, lengths)
     passing("output-consumed")
+    if fired:
+        fired.refuse_emptied(step.output, found.windows)
     if step is steps[0]:
         starts, ends = (found.windows.column(name).cast(pa.int64()).to_pylist() for name in results.WINDOW)
         for writer in [one.writer for one in steps[1:] if isinstance(one.writer, WritesPanes)]:
@@ -491,7 +497,9 @@ def _end(
         batch,
         [partial(step.writer.end, batch=batch) for step in steps],
         Counted(met.windows, met.rejected if root.reject else None, fired.held if fired else None),
-        window_log.written(context, [step.output for step in steps], batch, versions, windows),
+        window_log.written(
+            context, [step.output for step in steps], batch, versions, windows, fired.last if fired else {}
+        ),
         outcome,
     )
     query.log.info(

@@ -51,7 +51,7 @@ from onlyonce.core.units import Content
 from onlyonce.core.windows import Bounds, Chained
 from onlyonce.engine.session import quoted
 from onlyonce.failpoints import passing
-from onlyonce.outputs import function, state, stateless, windows
+from onlyonce.outputs import function, pane_numbers, state, stateless, windows
 from onlyonce.outputs.function import calling
 from onlyonce.outputs.unrepeatable import found_in
 from onlyonce.receive import events
@@ -110,7 +110,7 @@ def of_pipeline(pipeline: Pipeline, output: Output, rows: DataFrame, lookups: Fr
     wanted = function.names_of_results(pipeline, output)
     if len(wanted) == 1 and not isinstance(result, dict):
         _check_result(output, result, output.window is not None)
-        return result
+        return pane_numbers.with_first(output, result)
     return _several(output, wanted, result)
 
 
@@ -175,6 +175,13 @@ def _check_result(output: Output, result: Any, windowed: bool) -> None:
             data="nothing was written",
             hint=f"group by {OO_WINDOW} (and your keys), and keep it; it gives window_start and window_end",
         )
+    if output.pane_column and output.pane_column.lower() in map(str.lower, result.columns):
+        raise Refused(
+            f"{at}output {output.name}: the result of {output.transform} has a column {output.pane_column}, and the "
+            "platform adds the number of the pane under that name (pane_column)",
+            data="nothing was written",
+            hint="give the column another name, or pane_column",
+        )
 
 
 def _at(output: Output) -> str:
@@ -194,7 +201,8 @@ def steps_of(context: RunContext, query: Query, root: Output, result: DataFrame)
         step = Step(
             output,
             writer_for(context, query, output),
-            adds_no_rows=output is root and stateless.adds_no_rows(result),
+            # A batch that writes whole windows has rows of records of earlier batches too.
+            adds_no_rows=output is root and not root.gets_whole_windows and stateless.adds_no_rows(result),
             staged=bool(why_staged(context.pipeline, output, of_function, exactly_once=context.mode == EXACTLY_ONCE)),
         )
         with targets.claimed(context, output):

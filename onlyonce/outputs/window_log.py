@@ -33,10 +33,10 @@ from onlyonce.core import stored_names, triggers
 from onlyonce.core.batch import Batch, to_micros
 from onlyonce.core.locations import Location
 from onlyonce.core.stored_names import COUNTED_UPTO, OO_EVENT_TIME, OO_FRONTIER, WINDOW_END, WINDOW_START
-from onlyonce.core.triggers import Held
+from onlyonce.core.triggers import Held, LastPane
 from onlyonce.core.windows import Bounds, Fixed, Session, Window, micros
 from onlyonce.engine import session
-from onlyonce.outputs import at_close, function, results, windows
+from onlyonce.outputs import at_close, function, pane_numbers, results, windows
 from onlyonce.outputs import events as outputs_events
 from onlyonce.outputs.results import Versions
 from onlyonce.receive import events
@@ -129,13 +129,20 @@ def _judged(context: RunContext, query: Query, root: Output, received: list[Rece
 
 
 def written(
-    context: RunContext, chain: list[Output], batch: Batch, versions: Versions, windows: Mapping[str, pa.Table]
+    context: RunContext,
+    chain: list[Output],
+    batch: Batch,
+    versions: Versions,
+    windows: Mapping[str, pa.Table],
+    last: Mapping[Bounds, LastPane],
 ) -> Windows:
     """Return what is known of the windows from this batch on, by output.
 
     A window is final when it has closed. If the batch writes closing windows, that is at once. Else it is final once
     `events` is read so far that no record in time can follow. For a join, what the batches before have read decides,
     since rows without a partner come a batch later. The same holds for a processor, because of its timers' rows.
+
+    last   the last panes before the batch, if the root numbers its panes
     """
     root = chain[0]
     as_they_come = (
@@ -148,6 +155,7 @@ def written(
         added=as_they_come,
         final=not root.is_early and not as_they_come,
         version=versions.after if root.gives_as_it_comes else versions.upto,
+        numbered=pane_numbers.of_written(windows[root.name], last) if root.pane_column else None,
     )
 
 
@@ -209,12 +217,22 @@ class Fired:
     windows   the windows that get a pane with the batch, even if the function gives no rows for them
     met       what the batch has met
     held      what it leaves of each window that it has changed (`HELD`)
+    closed    up to where windows are closed with the batch
+    last      the last pane of each window that was open before the batch, if the output numbers its panes
     """
 
     rows: DataFrame
     windows: list[Bounds]
     met: Met
     held: pa.Table
+    closed: int | None
+    last: Mapping[Bounds, LastPane]
+
+    def refuse_emptied(self, root: Output, written: pa.Table) -> None:
+        """Raise Refused if a numbered pane has no rows and the pane before has some. `written`: `batches.WRITTEN`."""
+        if self.last:
+            rows = pane_numbers.rows_by_window(written)
+            pane_numbers.refuse_emptied(root, self.last, self.windows, self.closed, rows)
 
 
 def fired_panes(context: RunContext, query: Query, root: Output, batch: Batch, versions: Versions) -> Fired:
@@ -231,9 +249,16 @@ def fired_panes(context: RunContext, query: Query, root: Output, batch: Batch, v
     query.log.info("panes", unit=f"{batch.plan.incarnation}/{batch.plan.batch_id}/{root.name}", fired=len(due))
     rows = outputs_events.closing_stream(context, query, root, versions, batch.plan.batch_id, due)
     fired = [window for window, held in left.items() if held is None]
-    return Fired(
-        rows, fired, met, pa.Table.from_pylist([_row(window, held) for window, held in left.items()], backfills.HELD)
-    )
+    changed = pa.Table.from_pylist([_row(window, held) for window, held in left.items()], backfills.HELD)
+    last = _open_panes(context, query, root) if root.pane_column else {}
+    return Fired(pane_numbers.numbered(root, rows, last), fired, met, changed, closed, last)
+
+
+def _open_panes(context: RunContext, query: Query, root: Output) -> dict[Bounds, LastPane]:
+    """Return the last panes of open windows. Windows of an earlier declaration get no pane any more."""
+    first = query.first_window
+    known = Panes(query.database).open_panes(context.instance, root.name)
+    return {window: last for window, last in known.items() if first is None or window[0] >= first}
 
 
 def trigger_shape(context: RunContext, root: Output) -> DataFrame:

@@ -52,11 +52,12 @@ def pipeline(name: str, files: Sequence[str], inbox: str) -> Pipeline:
 
 
 def _redirected(output: Output) -> Output:
-    """Return the output with its default place. Panes of files come with each batch if they would come by the clock.
+    """Return the output with its default place. Panes that stay come with each batch if they would come by the clock.
 
-    Two runs begin their batches at other times. So by the clock they would write other panes, and each of them a file.
+    Two runs begin their batches at other times. So by the clock they would write other panes, and each of them a file,
+    or rows with another number.
     """
-    if output.sink.writes_files and isinstance(output.panes, AfterTime | AfterAny):
+    if (output.sink.writes_files or output.pane_column) and isinstance(output.panes, AfterTime | AfterAny):
         output = replace(output, panes=AfterRecords(1))
     return replace(output, sink=output.sink.moved_to_default())
 

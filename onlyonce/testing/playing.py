@@ -48,10 +48,10 @@ from onlyonce.core.stored_names import (
     WINDOW_END,
     WINDOW_START,
 )
-from onlyonce.core.triggers import Held, Trigger, is_due
+from onlyonce.core.triggers import Held, LastPane, Trigger, is_due
 from onlyonce.core.windows import Bounds, Session, micros
 from onlyonce.engine import session
-from onlyonce.outputs import at_close, function, query, results, stateless, windows
+from onlyonce.outputs import at_close, function, pane_numbers, query, results, stateless, windows
 from onlyonce.outputs.window_log import HOUR
 from onlyonce.receive import events
 from onlyonce.receive.unit import CANDIDATE, DUPLICATE, INVALID, KEPT, Records, fates_of
@@ -509,6 +509,7 @@ class Play:
             if chain[output.name] == "skip":
                 continue
             there = [row for row in _plain(made) if only is None or window_of(row) in only]
+            self._number(output, there, backfilled=True)
             if chain[output.name] == "resend":
                 self.targets[output.name].write(there)
             else:
@@ -529,6 +530,7 @@ class Play:
             there = _plain(made)
             if root.gives_changed_rows:
                 there = self._changed(root, there)
+            self._number(output, there)
             if root.trigger is not None and output.sink.write == "files":  # a reader takes the newest pane of a window
                 self.targets[output.name].replace(there, {*self._fired_now, *map(window_of, there)})
             else:
@@ -594,6 +596,22 @@ class Play:
         before = Counter(map(repr, self._early.get(root.name, [])))
         self._early[root.name] = rows
         return [row for row in rows if not before[repr(row)]]
+
+    def _number(self, output: Output, rows: list[Row], *, backfilled: bool = False) -> None:
+        """Set the number of each row's pane, if the output numbers its panes. Raise Refused as a run does."""
+        if output.pane_column is None:
+            return
+        last = dict[Bounds, LastPane]()
+        for pane in self.panes[output.name]:
+            bounds = to_micros(pane.window_start) or 0, to_micros(pane.window_end) or 0
+            last[bounds] = LastPane(triggers.next_pane(last.get(bounds)), 0 if pane.final else pane.rows)
+        written = Counter((to_micros(start) or 0, to_micros(end) or 0) for start, end in map(window_of, rows))
+        if not backfilled:
+            fired = {(to_micros(start) or 0, to_micros(end) or 0) for start, end in self._fired_now}
+            pane_numbers.refuse_emptied(output, last, fired, self._closed(output, self.frontier), written)
+        for row in rows:
+            start, end = window_of(row)
+            row[output.pane_column] = triggers.next_pane(last.get((to_micros(start) or 0, to_micros(end) or 0)))
 
     def _note(self, output: Output, rows: list[Row], *, backfilled: bool = False) -> None:
         closed = self._closed(self._root(output), self.frontier)

@@ -220,6 +220,9 @@ CREATE TABLE onlyonce_private.panes (
     -- Of an output whose panes have a trigger: the records of an open window that no pane has.
     held bigint,
     held_since timestamptz,
+    -- Of an output that numbers its panes in a column of its rows.
+    pane int,
+    rows_of_all_panes bigint,
     CONSTRAINT panes_once PRIMARY KEY (instance, output, window_start, window_end, generation)
 ) WITH (autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_scale_factor = 0.01, autovacuum_analyze_scale_factor = 0.01);
 CREATE INDEX panes_open ON onlyonce_private.panes (instance, output, window_end) WHERE NOT final;
@@ -231,6 +234,8 @@ COMMENT ON TABLE onlyonce_private.panes IS
     'The windows that an output has written, with the generation: 0 by the stream, then one for each backfill.';
 COMMENT ON COLUMN onlyonce_private.panes.held IS 'How many records in time came since its last pane; NULL: none, or its output has no trigger.';
 COMMENT ON COLUMN onlyonce_private.panes.held_since IS 'When the batch began that brought the first of them.';
+COMMENT ON COLUMN onlyonce_private.panes.pane IS 'The number of its last pane, as its rows have it; NULL: its output has no pane_column, or no pane of it has rows.';
+COMMENT ON COLUMN onlyonce_private.panes.rows_of_all_panes IS 'How many rows all its panes have that are next to each other; NULL: it has one pane, or its output has no pane_column.';
 
 -- The record catalog: packed ids by chunk, partitioned by pipeline, then by bucket of ingestion time. A bucket is ten minutes, so an instance has up to
 -- 144 partitions a day: what is older than the horizon goes by dropping them, without a dead row, and a look-up never plans over all

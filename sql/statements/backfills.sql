@@ -74,11 +74,12 @@ WHERE (last.incarnation, last.batch_id) <> (:incarnation, :batch_id) AND last.ro
 -- The next generation of each window. The stream's own generation is 0, even if the stream had nothing in time to
 -- write.
 INSERT INTO onlyonce_private.panes
-    (instance, output, window_start, window_end, generation, final, rows, incarnation, batch_id, declaration_hash, lookups)
-SELECT :instance, :output, window_start, window_end, last.generation + 1, true, rows, :incarnation, :batch_id, :declaration_hash, lookups
+    (instance, output, window_start, window_end, generation, final, rows, incarnation, batch_id, declaration_hash, lookups, pane)
+SELECT :instance, :output, window_start, window_end, last.generation + 1, true, rows, :incarnation, :batch_id, :declaration_hash, lookups, pane
 FROM unnest(
-    CAST(:window_start AS timestamptz[]), CAST(:window_end AS timestamptz[]), CAST(:rows AS bigint[]), CAST(:lookups AS jsonb[])
-) AS made (window_start, window_end, rows, lookups)
+    CAST(:window_start AS timestamptz[]), CAST(:window_end AS timestamptz[]), CAST(:rows AS bigint[]), CAST(:lookups AS jsonb[]),
+    CAST(:pane AS int[])
+) AS made (window_start, window_end, rows, lookups, pane)
 CROSS JOIN LATERAL (
     SELECT coalesce(max(known.generation), 0) AS generation FROM onlyonce_private.panes known
     WHERE known.instance = :instance AND known.output = :output AND known.window_start = made.window_start

@@ -200,8 +200,10 @@ SELECT incarnation, batch, state, kept, invalid, expired FROM onlyonce.batches
 WHERE instance = :instance AND query = 'receive' ORDER BY incarnation, batch
 
 -- written --
--- The windows of an output that a reader of its table must see, with their rows: the newest generation of each.
-SELECT DISTINCT ON (window_start, window_end) window_start, window_end, generation, rows FROM onlyonce.panes
+-- The windows of an output that a reader of its table must see, with their rows: the newest generation of each. Panes
+-- that are next to each other count together.
+SELECT DISTINCT ON (window_start, window_end) window_start, window_end, generation, coalesce(rows_of_all_panes, rows) AS rows
+FROM onlyonce.panes
 WHERE instance = :instance AND output = :output ORDER BY window_start, window_end, generation DESC
 
 -- written_in_all --

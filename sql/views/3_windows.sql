@@ -72,7 +72,8 @@ COMMENT ON COLUMN onlyonce.windows.committed_at IS 'when it was committed';
 
 CREATE OR REPLACE VIEW onlyonce.panes AS
 SELECT p.pipeline, n.instance, n.output, n.window_start, n.window_end, n.generation, n.final, n.rows, n.incarnation, n.batch_id AS batch,
-       n.declaration_hash, n.lookups, n.committed_at, CASE WHEN NOT n.final THEN n.held END AS held, CASE WHEN NOT n.final THEN n.held_since END AS held_since
+       n.declaration_hash, n.lookups, n.committed_at, CASE WHEN NOT n.final THEN n.held END AS held, CASE WHEN NOT n.final THEN n.held_since END AS held_since,
+       n.pane, n.rows_of_all_panes
 FROM onlyonce_private.panes n JOIN onlyonce_private.pipelines p USING (instance);
 COMMENT ON VIEW onlyonce.panes IS 'The windows that each output has written, by generation: what windows says of them, without what was read. Quick for a list in order.';
 COMMENT ON COLUMN onlyonce.panes.pipeline IS 'the declared pipeline';
@@ -90,6 +91,8 @@ COMMENT ON COLUMN onlyonce.panes.lookups IS 'the version of each lookup that the
 COMMENT ON COLUMN onlyonce.panes.committed_at IS 'when';
 COMMENT ON COLUMN onlyonce.panes.held IS 'of an open window: records that came since, and that no pane has (AfterRecords, AfterTime)';
 COMMENT ON COLUMN onlyonce.panes.held_since IS 'when the batch began that brought the first of them';
+COMMENT ON COLUMN onlyonce.panes.pane IS 'of an output with pane_column: the number of its last pane, from 0; rows with a smaller number are of earlier panes';
+COMMENT ON COLUMN onlyonce.panes.rows_of_all_panes IS 'of an output with pane_column: how many rows the panes of this window have together; none after a backfill, which leaves one pane';
 
 CREATE OR REPLACE VIEW onlyonce.late AS
 SELECT p.pipeline, m.instance, m.output, m.incarnation, m.batch_id AS batch, m.window_start, m.window_end, m.late, m.included,

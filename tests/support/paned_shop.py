@@ -29,6 +29,10 @@ SHOP = Pipeline(
             name="timed", transform=f"{HERE}:per_shop", window=Sliding(4 * MINUTE, 2 * MINUTE), panes=AfterRecords(30) | AfterTime(timedelta(seconds=int(os.environ.get("PANED_SECONDS", "60")))),
             sink=Delta(write="upsert", keys=KEYS),
         ),
+        Output(
+            name="numbered", transform=f"{HERE}:per_shop", window=Fixed(5 * MINUTE), watermark_delay=MINUTE, panes=AfterRecords(7), pane_column="pane",
+            sink=Delta(),
+        ),
     ),
 )  # fmt: skip
 

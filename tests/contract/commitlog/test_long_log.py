@@ -63,6 +63,7 @@ ASKED = [
     (OF_OUTPUT, "new_incarnations", "begun"), (OF_OUTPUT, "new_incarnations", "final_windows"), (OF_OUTPUT, "new_incarnations", "read_again"),
     (OF_CUT, "gc", "unsettled"), (OF_CUT, "gc", "note_final"), (OF_CUT, "keep_log", "incarnations"), (OF_CUT, "keep_log", "cut"),
     *((OF_OUTPUT, "files", name) for name in ("of_unit", "give_panes", "next_panes", "unnamed", "named", "windows_in", "waiting")),
+    (OF_OUTPUT, "triggers", "open_panes"), (OF_OUTPUT, "triggers", "last_panes"),
 ]  # fmt: skip
 GROW = {*plans.GROW} - {"outbox", "driver_runs"}
 

@@ -173,7 +173,12 @@ def test_a_backfill_keeps_what_each_window_saw_of_the_lookups(log: Log, driver: 
     seen = pa.array([None if one is None else json.dumps(one) for one in LOOKUPS], pa.string())
     counts = {"in_time": 1, "late": 0, "windows": len(LOOKUPS), "rows": len(LOOKUPS)}
     Backfills(log.database).end(
-        again, request, number, request.span, {"per_shop": made.append_column("lookups", seen)}, counts
+        again,
+        request,
+        number,
+        request.span,
+        {"per_shop": made.append_column("lookups", seen).append_column("pane", pa.nulls(made.num_rows, pa.int32()))},
+        counts,
     )
 
     found = log.rows("SELECT generation, lookups FROM onlyonce_private.panes ORDER BY generation, window_start")

@@ -30,7 +30,7 @@ class Panes(Case):
         if step == 0:
             self.platform.run("shop")
             self.before = triggers.check_panes(self.platform, self.before)
-            self.new_incarnation("shop/counted", "shop/timed")
+            self.new_incarnation(*(f"shop/{query}" for query in triggers.QUERIES))
 
     def check(self) -> None:
         """See there."""
@@ -40,5 +40,7 @@ class Panes(Case):
         assert multiset(self.platform.table("shop/timed"), "window_start", "shop", "sales", "cents") == triggers.wanted(
             self.sales, "timed"
         )
+        last = triggers.last_panes(self.platform.table("shop/numbered"))
+        assert multiset(last, "window_start", "shop", "sales", "cents") == triggers.wanted(self.sales, "numbered")
         assert self.sql("SELECT * FROM onlyonce.panes WHERE NOT final OR held IS NOT NULL").empty
         self.check_books()

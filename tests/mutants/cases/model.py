@@ -694,4 +694,29 @@ MUTANTS = (
         Replace("Watched.after", "now.registered and not self.had_executors", "not self.had_executors"),
         tests=("tests/unit/model/run/test_model_executors.py::test_a_run_is_given_up[a master that never knew it]",),
     ),
+    Mutant(
+        "panes-appended-unsaid",
+        "an append takes early panes although its rows don't say their pane",
+        "onlyonce/api/outputs.py",
+        Replace("_takes_panes", "output.pane_column is not None", "output.sink.write == 'append'"),
+        tests=("tests/unit/model/test_triggers.py::test_what_can_not_work_is_refused_with_the_way_out[an append]",),
+    ),
+    Mutant(
+        "panes-emptied-at-the-close",
+        "a window may lose all rows of its last pane when it closes without new records",
+        "onlyonce/core/triggers.py",
+        Replace("emptied", "window in fired or (closed is not None and window[1] <= closed)", "window in fired"),
+        tests=("tests/unit/model/test_triggers.py::test_windows_without_rows_in_their_next_pane",),
+    ),
+    Mutant(
+        "panes-column-renamed",
+        "rows with the number of their pane may lie next to rows without it, or under another name",
+        "onlyonce/core/changes.py",
+        Replace(
+            "_kinds",
+            '("write", "keys", "sequence_by", "delete_when", "files", "pane_column")',
+            '("write", "keys", "sequence_by", "delete_when", "files")',
+        ),
+        tests=("tests/unit/model/test_triggers.py::test_plan_tells_of_a_pane_column",),
+    ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants.cases.paths import (
+    APPENDED,
     REJECTED,
     SAMPLE,
 )
@@ -591,6 +592,53 @@ MUTANTS = (
         tests=(
             "tests/spark/outputs/test_chains.py::test_a_backfill_of_what_leaves_late_records_out_goes_down_the_chain_once_its_windows_have_closed",
         ),
+        spark=True,
+    ),
+    Mutant(
+        "panes-number-never-stored",
+        "the end of a batch stores no number, so each pane of a window has the number of the first",
+        "onlyonce/commitlog/ends.py",
+        Never("OutputEnds.end", "windows.numbered is not None"),
+        tests=(APPENDED + "test_each_pane_is_appended_with_its_number",),
+        spark=True,
+    ),
+    Mutant(
+        "panes-backfill-numbers-anew",
+        "a backfill numbers the panes of its windows from the first",
+        "onlyonce/outputs/backfill_windows.py",
+        Replace("backfill", "pane_numbers.numbered(root, made.rows, last)", "made.rows"),
+        tests=(APPENDED + "test_each_pane_is_appended_with_its_number",),
+        spark=True,
+    ),
+    Mutant(
+        "panes-emptied-in-silence",
+        "a window loses all rows of its last pane, and a reader takes those of the pane before",
+        "onlyonce/outputs/pane_numbers.py",
+        Always("refuse_emptied", "not gone"),
+        tests=(APPENDED + "test_pane_without_rows_is_refused",),
+        spark=True,
+    ),
+    Mutant(
+        "panes-column-of-the-function",
+        "a column of the function is overwritten with the number of the pane",
+        "onlyonce/outputs/results.py",
+        Never(
+            "_check_result",
+            "output.pane_column and output.pane_column.lower() in map(str.lower, result.columns)",
+        ),
+        tests=(APPENDED + "test_column_of_a_pane_is_the_platforms",),
+        spark=True,
+    ),
+    Mutant(
+        "panes-rows-by-the-batch",
+        "the driver takes all rows of a whole window, however many, if its batch has few records",
+        "onlyonce/outputs/results.py",
+        Replace(
+            "steps_of",
+            "output is root and not root.gets_whole_windows and stateless.adds_no_rows(result)",
+            "output is root and stateless.adds_no_rows(result)",
+        ),
+        tests=(APPENDED + "test_driver_takes_no_more_rows_than_it_asks_for",),
         spark=True,
     ),
 )

@@ -221,4 +221,12 @@ MUTANTS = (
             "tests/contract/operate/test_doctor.py::test_a_batch_without_progress_is_found_once_its_driver_is_as_old[begin]",
         ),
     ),
+    Mutant(
+        "panes-last-one-counted",
+        "an audit counts the rows of a window's last pane alone, whatever panes the table has",
+        "sql/statements/views.sql",
+        ReplaceSql("written", "coalesce(rows_of_all_panes, rows) AS rows", "rows"),
+        tests=("tests/spark/sinks/test_appended_panes.py::test_each_pane_is_appended_with_its_number",),
+        spark=True,
+    ),
 )

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
+import pandas as pd
 import pytest
 
 from onlyonce import AfterRecords, AfterTime
@@ -25,6 +26,8 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 POINTS = ("output-after-begin", "output-consumed", "output-before-end", "output-after-end")
 Windows = Counter[tuple[datetime, datetime]]
+Fired = dict[tuple[datetime, datetime], list[int]]
+QUERIES = ("counted", "timed", "numbered")
 
 
 class Clock(datetime):
@@ -55,11 +58,28 @@ def sales(chance: random.Random, count: int) -> list[dict[str, Any]]:
     ]
 
 
+def last_panes(numbered: pd.DataFrame) -> pd.DataFrame:
+    """The rows of each window's last pane, as a reader takes them."""
+    if numbered.empty:
+        return numbered
+    return numbered[numbered["pane"] == numbered.groupby(["window_start", "window_end"])["pane"].transform("max")]
+
+
+def numbered_panes(platform: Platform) -> Fired:
+    """How many records each pane of each window has, in order of their numbers, which begin at 0 and leave none out."""
+    found: dict[Any, Counter[int]] = defaultdict(Counter)
+    for row in platform.table("shop/numbered").itertuples():
+        found[row.window_start, row.window_end][int(row.pane)] += int(row.sales)
+    assert all(sorted(panes) == [*range(len(panes))] for panes in found.values())
+    return {window: [panes[number] for number in sorted(panes)] for window, panes in found.items()}
+
+
 def in_sinks(platform: Platform) -> dict[str, Windows]:
     """How many records the rows of each window have."""
     found = {
         "counted": platform.sql("SELECT window_start, window_end, sales FROM results.counted"),
         "timed": platform.table("shop/timed"),
+        "numbered": last_panes(platform.table("shop/numbered")),
     }
     windows: dict[str, Windows] = {}
     for name, frame in found.items():
@@ -69,9 +89,9 @@ def in_sinks(platform: Platform) -> dict[str, Windows]:
     return windows
 
 
-def by_the_log(platform: Platform, name: str) -> tuple[Windows, set[Any]]:
-    """How many records the last pane of each open window must have, by what each batch met and when it began; and what
-    is open."""
+def by_the_log(platform: Platform, name: str) -> tuple[Fired, set[Any]]:
+    """How many records each pane of each open window must have, by what each batch met and when it began; and what is
+    open."""
     met = platform.sql(f"""
         SELECT c.window_start, c.window_end, c.in_time, b.ingestion_time FROM onlyonce_private.window_counts c JOIN onlyonce_private.batches b USING (incarnation, batch_id)
         JOIN onlyonce_private.incarnations l USING (incarnation) WHERE c.output = '{name}' AND b.state = 'committed' ORDER BY l.ordinal, b.batch_id""")
@@ -79,7 +99,7 @@ def by_the_log(platform: Platform, name: str) -> tuple[Windows, set[Any]]:
         SELECT b.ingestion_time, b.state FROM onlyonce_private.batches b JOIN onlyonce_private.incarnations l USING (incarnation)
         WHERE l.query = '{name}' AND b.state = 'committed' ORDER BY l.ordinal, b.batch_id""")
     trigger = SHOP.output(name).trigger
-    written, waits = Counter[Any](), defaultdict[Any, list[datetime]](list)
+    written, waits = defaultdict[Any, list[int]](list), defaultdict[Any, list[datetime]](list)
     seen: Windows = Counter()
     for now in times["ingestion_time"]:
         for row in met[met["ingestion_time"] == now].itertuples():
@@ -91,7 +111,7 @@ def by_the_log(platform: Platform, name: str) -> tuple[Windows, set[Any]]:
                 (not isinstance(trigger, AfterTime) and len(since) >= trigger.records)  # type: ignore[union-attr]
                 or (not isinstance(trigger, AfterRecords) and now - since[0] >= trigger.time)  # type: ignore[union-attr]
             ):
-                written[window] = seen[window]
+                written[window].append(seen[window])
                 waits[window] = []
     final = platform.sql(f"SELECT window_start, window_end FROM onlyonce.panes WHERE output = '{name}' AND final")
     return written, set(seen) - {tuple(row) for row in final.itertuples(index=False)}
@@ -102,8 +122,15 @@ def check_panes(platform: Platform, before: dict[str, Windows]) -> dict[str, Win
     there = in_sinks(platform)
     for name, windows in there.items():
         written, opened = by_the_log(platform, name)
-        assert {window: windows[window] for window in opened} == {window: written[window] for window in opened}, name
+        last = {window: panes[-1] for window, panes in written.items()}
+        assert {window: windows[window] for window in opened} == {window: last.get(window, 0) for window in opened}, (
+            name
+        )
         assert all(windows[window] >= records for window, records in before.get(name, Counter()).items()), name
+    written, opened = by_the_log(platform, "numbered")
+    for window, panes in numbered_panes(platform).items():
+        # A window that a batch closes has its last pane with it, whether that batch would fire it or not.
+        assert panes == written[window] or (window not in opened and panes[:-1] == written[window]), window
     return there
 
 
@@ -140,7 +167,7 @@ def test_panes_are_those_that_the_log_decides_and_the_last_is_that_of_a_batch(
         if number == 1:
             assert ended_at(platform, monkeypatch, point, nth)
         if number == 2:
-            for query in ("counted", "timed"):
+            for query in QUERIES:
                 reset.new(f"shop/{query}", yes=True)
         platform.run("shop", *(["--close"] if part is parts[-1] else []))
         before = check_panes(platform, before)
@@ -149,6 +176,8 @@ def test_panes_are_those_that_the_log_decides_and_the_last_is_that_of_a_batch(
         records, "counted"
     )
     assert multiset(platform.table("shop/timed"), "window_start", "shop", "sales", "cents") == wanted(records, "timed")
+    last = last_panes(platform.table("shop/numbered"))
+    assert multiset(last, "window_start", "shop", "sales", "cents") == wanted(records, "numbered")
     assert platform.sql("SELECT * FROM onlyonce.panes WHERE NOT final OR held IS NOT NULL").empty
     assert platform.sql("SELECT * FROM onlyonce.conservation WHERE conserved IS NOT TRUE").empty
     assert audit.main(["--data"]).warnings == []

@@ -32,7 +32,7 @@ STORED_FIELDS = {
 WITHIN_A_QUERY = {
     "oo_arrives", "oo_arriving", "oo_bound", "oo_by_", "oo_beside_", "oo_block", "oo_change", "oo_changes", "oo_code",
     "oo_end", "oo_file", "oo_float_", "oo_gone", "oo_hash", "oo_key", "oo_line", "oo_logical", "oo_more", "oo_new",
-    "oo_newest", "oo_payload", "oo_position", "oo_refused", "oo_rejected", "oo_rest", "oo_result", "oo_row", "oo_rows",
+    "oo_newest", "oo_pane", "oo_payload", "oo_position", "oo_refused", "oo_rejected", "oo_rest", "oo_result", "oo_row", "oo_rows",
     "oo_shard", "oo_sign", "oo_start", "oo_step", "oo_tally", "oo_target", "oo_text", "oo_there", "oo_through",
     "oo_until", "oo_value",
 }  # fmt: skip

@@ -12,9 +12,10 @@ import pytest
 
 from onlyonce.api import load
 from onlyonce.api.pipeline import Delta, Files, Join, Output, Pipeline
+from onlyonce.api.sinks import BigQuery, CustomSink, FileSink, Iceberg, KafkaSink, MySQL, Postgres, Sink, Webhook
 from onlyonce.core.changes import Need, changes
 from onlyonce.core.errors import Refused
-from onlyonce.core.triggers import AfterRecords, AfterTime, Held, Trigger, decide_panes
+from onlyonce.core.triggers import AfterRecords, AfterTime, Held, LastPane, Trigger, decide_panes, emptied, next_pane
 from onlyonce.core.windows import Bounds, Fixed, Session, micros
 
 MINUTE = timedelta(minutes=1)
@@ -86,7 +87,17 @@ WRONG: dict[str, tuple[Callable[[], object], str, str]] = {
     "three of them": (lambda: AfterTime(MINUTE) | AfterRecords(7) | AfterTime(MINUTE), "not a number of records and", "whichever comes first"),
     "a number of seconds": (lambda: AfterTime(30), "must be a timedelta", "timedelta"),  # type: ignore[arg-type]
     "no window": (lambda: output(window=None), "makes panes of windows, and it has none", "panes='early'"),
-    "an append": (lambda: output(sink=Delta()), "append would add up", "write='upsert'"),
+    "an append": (lambda: output(sink=Delta()), "append would add up", "pane_column='pane'"),
+    "an increment": (
+        lambda: output(sink=Postgres(table="a.b", write="increment", keys="window_start"), pane_column="pane"), "has one row in place", "append the rows"),
+    "numbers in an upsert": (lambda: output(pane_column="pane"), "has one row in place of them", "leave pane_column out"),
+    "numbers in files": (lambda: output(sink=FileSink(), pane_column="pane"), "names its files by their pane", "leave pane_column out"),
+    "numbers of windows written once": (lambda: output("on_time", sink=Delta(), pane_column="pane"), "writes each window once", r"AfterRecords"),
+    "numbers without a window": (lambda: output("early", sink=Delta(), window=None, pane_column="pane"), "has no window", "leave pane_column out"),
+    "numbers of sessions": (lambda: output(sink=Delta(), window=Session(MINUTE), pane_column="pane"), "which merge", "leave pane_column out"),
+    "a number in place of the window": (lambda: output(sink=Delta(), pane_column="Window_Start"), "can't be the name", "a letter, then"),
+    "a number under the platform's prefix": (lambda: output(sink=Delta(), pane_column="oo_pane"), "can't be the name", "a letter, then"),
+    "a number under no name": (lambda: output(sink=Delta(), pane_column="the pane"), "can't be the name", "a letter, then"),
     "sessions": (lambda: output(window=Session(MINUTE)), "sessions can't be upserted", "leave panes out"),
     "late records without a window": (lambda: Output(name="all", transform="m:f", sink=Delta(), late=BY_COUNT), r"late=AfterRecords\(records=1000\) needs windows", "leave it out"),
     "late records by a number": (lambda: output(late=3), "late=3", "keep, backfill"),
@@ -109,6 +120,45 @@ def test_what_can_not_work_is_refused_with_the_way_out(case: str) -> None:
     with pytest.raises(Refused, match=what) as refused:
         make()
     assert re.search(hint, refused.value.hint), refused.value.hint
+
+
+TAKES_NUMBERS: dict[str, Sink] = {
+    "delta": Delta(), "postgres": Postgres(table="a.b"), "mysql": MySQL(table="b", connection="C"), "iceberg": Iceberg(table="a.b"),
+    "webhook": Webhook(url="https://a"), "bigquery": BigQuery(table="a.b.c"), "kafka": KafkaSink(topic="a", connection="C"), "own": CustomSink(target_class="a:B"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", TAKES_NUMBERS)
+def test_sinks_that_add_take_numbered_panes(kind: str) -> None:
+    """All of them, since the number is a column of the rows; each pane then has all rows of its window."""
+    numbered = output("early", sink=TAKES_NUMBERS[kind], pane_column="pane")
+
+    assert (numbered.trigger, numbered.gets_whole_windows) == (AfterRecords(1), True)
+
+
+def test_panes_are_numbered_on_from_the_log() -> None:
+    """From 0, also behind rows of the window that have no number."""
+    assert [next_pane(last) for last in (None, LastPane(None, 3, 3), LastPane(0), LastPane(4))] == [0, 0, 1, 5]
+
+
+def test_windows_without_rows_in_their_next_pane() -> None:
+    """Only of a window that the batch writes, and whose last pane has rows."""
+    last = {(n, n + 10): LastPane(0, rows, rows) for n, rows in ((0, 1), (10, 1), (20, 0), (30, 1), (40, 1))}
+
+    assert emptied(last, [(20, 30), (30, 40)], 10, []) == [(0, 10), (30, 40)]
+    assert emptied(last, [(20, 30), (30, 40)], 10, [(0, 10), (30, 40)]) == []
+    assert emptied(last, [(40, 50)], None, []) == [(40, 50)]
+
+
+def test_plan_tells_of_a_pane_column() -> None:
+    """Rows without the number, or with one of another name, can't be next to rows with it."""
+    appended = {"sink": Delta()}
+    before, without, renamed = (
+        load.parts(pipeline(output(**appended, **more)), "sums")
+        for more in ({"pane_column": "pane"}, {"panes": "on_time"}, {"pane_column": "number"})
+    )
+    assert [change.need for change in changes("sums", before, renamed)] == [Need.NAME]
+    assert [change.need for change in changes("sums", without, before)] == [Need.INCARNATION, Need.NAME]
 
 
 def test_a_plan_tells_of_a_trigger() -> None:

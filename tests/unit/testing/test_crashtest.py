@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from datetime import timedelta
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,6 +18,8 @@ from onlyonce.api import load as declarations
 from onlyonce.api.pipeline import Delta, Files, FileSink, Growing, Output, Pipeline, Postgres, PubSub
 from onlyonce.cli import app
 from onlyonce.core.errors import Refused
+from onlyonce.core.triggers import AfterRecords, AfterTime
+from onlyonce.core.windows import Fixed
 from onlyonce.settings import ROOT
 from onlyonce.testing import crash_results, crashtest
 from onlyonce.testing.crash_results import Asked, Chain, Difference, Played, Queue, Strike, report
@@ -209,6 +213,16 @@ def test_a_moved_pipeline_names_no_place_of_the_user(tmp_path: Path) -> None:
     assert [output.sink for output in moved.outputs[:2]] == [Delta(), FileSink(shards=2)]
     assert crashtest.connections(moved) == ["THEIRS"]
     assert moved.columns() == pipeline().columns()
+
+
+@pytest.mark.parametrize("stays", [{"sink": FileSink()}, {"sink": Delta(), "pane_column": "pane"}])
+def test_panes_that_stay_do_not_come_by_the_clock(stays: dict[str, Any]) -> None:
+    """Two runs would write other panes. An upsert replaces them, so it keeps its trigger."""
+    by_time = AfterTime(timedelta(minutes=5))
+    plain: dict[str, Any] = {"name": "early", "transform": "m:f", "window": Fixed(timedelta(hours=1)), "panes": by_time}
+
+    assert crashtest._redirected(Output(**plain | stays)).panes == AfterRecords(1)
+    assert crashtest._redirected(Output(**plain, sink=Delta(write="upsert", keys="window_start"))).panes == by_time
 
 
 @pytest.mark.parametrize(
