@@ -413,6 +413,18 @@ class Panes(Transactions):
         return found
 
     @one_transaction
+    def open_windows(self, instance: str, output: str) -> dict[Bounds, int]:
+        """Return, by open window of an output, how many rows its last pane has: 0 if it is in no pane."""
+        found = ask(self.connection, "triggers", "open_windows", instance=instance, output=output)
+        return {(to_micros(row.window_start) or 0, to_micros(row.window_end) or 0): row.rows for row in found}
+
+    @one_transaction
+    def forget_changed(self, batch: Batch, instance: str, output: str) -> None:
+        """Delete the open windows that a batch has not written. It has written all open sessions."""
+        do(self.connection, "triggers", "forget_changed", instance=instance, output=output,
+           incarnation=batch.plan.incarnation, batch_id=batch.plan.batch_id)
+
+    @one_transaction
     def hold(self, batch: Batch, instance: str, output: str, windows: pa.Table) -> None:
         """Store what a batch holds back of the windows that it has changed (`HELD`)."""
         plan = batch.plan

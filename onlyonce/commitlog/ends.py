@@ -43,6 +43,7 @@ class Windows:
     outputs  all outputs of the batch
     added    whether rows are added to those of the windows, or replace them
     final    whether a written window is final at once; otherwise `events` up to `version` closes windows
+    all_open whether the batch has written all open windows: others that the log has as open were sessions that changed
     """
 
     written: Mapping[str, pa.Table]
@@ -50,6 +51,7 @@ class Windows:
     added: bool
     final: bool
     version: int
+    all_open: bool = False
 
 
 class OutputEnds(Transactions):
@@ -84,6 +86,8 @@ class OutputEnds(Transactions):
                 Panes(self.connection).add_rows(batch, instance, output, made)
             else:
                 Batches(self.connection).add_panes(batch, instance, output, made, final=windows.final)
+        if windows.all_open:
+            Panes(self.connection).forget_changed(batch, instance, root.name)
         if not windows.final:
             Panes(self.connection).close(instance, root, windows.outputs, windows.version)
         Batches(self.connection).end(driver, batch, outcome)

@@ -22,6 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from onlyonce import context as onlyonce_context
 from onlyonce.api.outputs import FROM_START, check_from_start
 from onlyonce.api.pipeline import Output
+from onlyonce.commitlog.backfills import Panes
 from onlyonce.commitlog.batches import WRITTEN, Batches, State, States
 from onlyonce.commitlog.ends import Counted, OutputEnds
 from onlyonce.commitlog.incarnations import Incarnations
@@ -41,17 +42,18 @@ from onlyonce.core.stored_names import (
     ROWS_FROM,
 )
 from onlyonce.core.units import Content
+from onlyonce.core.windows import Session
 from onlyonce.database.connect import Database
 from onlyonce.engine import driver_rows, session, state
 from onlyonce.failpoints import passing
-from onlyonce.outputs import at_close, culprit, lookups, results, stateless, window_log, windows
+from onlyonce.outputs import at_close, culprit, lookups, open_sessions, results, stateless, window_log, windows
 from onlyonce.outputs import events as outputs_events
 from onlyonce.outputs.events import Part
 from onlyonce.outputs.results import Step, Versions
 from onlyonce.outputs.window_log import Fired
 from onlyonce.receive import events
 from onlyonce.sinks.base import content, held_values
-from onlyonce.sinks.targets import WritesInDriver, WritesPanes
+from onlyonce.sinks.targets import ReplacesOpen, WritesInDriver, WritesPanes
 from onlyonce.tables import commit as tables_commit
 
 MOST = 10_000
@@ -281,9 +283,11 @@ def run_once(context: RunContext, root: Output, beside: Beside = Beside()) -> No
     if not plain:
         _refuse_unsaid(context, query, root)
     raw = at_close.are_of(context.pipeline, root, stateless=plain)
-    steps = results.steps_of(
-        context, query, root, window_log.trigger_shape(context, root) if root.gets_whole_windows else result
-    )
+    shape = window_log.trigger_shape(context, root) if root.gets_whole_windows else result
+    open_sessions.check_function(root, shape)
+    if not plain:
+        _refuse_open_sessions(context, query, root)
+    steps = results.steps_of(context, query, root, shape)
     clear_target(query, root, steps)
     mode = "update" if root.gives_changed_rows else "append"
     met: list[Versions] = []
@@ -318,6 +322,20 @@ def run_once(context: RunContext, root: Output, beside: Beside = Beside()) -> No
         raise refusal(root, error) from error
     except FunctionFails as error:
         raise culprit.named(context, root, error, met) from error
+
+
+def _refuse_open_sessions(context: RunContext, query: Query, root: Output) -> None:
+    """Raise Refused if open sessions have rows of early panes: they would stay next to the final rows."""
+    if not isinstance(root.window, Session) or root.sink.write not in ("upsert", "files"):
+        return
+    if left := Panes(query.database).open_windows(context.instance, root.name):
+        raise Refused(
+            f"output {root.name}: {len(left)} sessions are open and were written before they closed, and "
+            f"panes={root.panes!r} does not replace these rows",
+            data="nothing was written; the rows of these sessions would stay next to the final ones",
+            hint=f"declare the early panes again until these sessions have closed (onlyonce run {context.instance} "
+            "--close, when the input has ended); or declare the output under another name",
+        )
 
 
 def _refuse_unsaid(context: RunContext, query: Query, root: Output) -> None:
@@ -361,13 +379,15 @@ def _plan_of(
     offsets_hash: str,
 ) -> Plan:
     received = Batches(query.database).received(context.instance, versions.after, versions.upto)
+    size = batch.A_RECORD * sum(one.kept for one in received)
     return Plan(
         incarnation=query.incarnation,
         batch_id=batch_id,
         source_from=before,
         source_to=offset,
         offsets_hash=offsets_hash,
-        partitions=context.partitions_of(batch.A_RECORD * sum(one.kept for one in received)),
+        # One transaction replaces all open sessions.
+        partitions=1 if root.has_early_sessions else context.partitions_of(size),
         ingestion_time=datetime.now(UTC),
         bucket=0,
         settings=context.settings(),
@@ -394,7 +414,7 @@ def _batch(
             passing("output-consumed")
             return
         fired = (
-            window_log.fired_panes(context, query, steps[0].output, batch, versions)
+            window_log.fired_panes(context, query, steps[0].output, batch, versions, held)
             if steps[0].output.trigger and not context.bounded
             else None
         )
@@ -416,7 +436,8 @@ def commit(
 
     `fired`: the panes that the rows are of, if the output has a trigger.
     """
-    if few := written_in_driver(context, query, steps, batch, versions, rows, held):
+    replaces = fired is not None and fired.replaced is not None
+    if not replaces and (few := written_in_driver(context, query, steps, batch, versions, rows, held)):
         _tell(query, batch, steps[0].output, few.rows, 0)
         _end(context, query, steps, batch, versions, {steps[0].output.name: few.windows}, 0, fired)
         return
@@ -449,7 +470,11 @@ def _write(
     with held_values.named(step.output, found.rows, lengths, outside=found.outside):
         if fired and isinstance(step.writer, WritesPanes):
             emptied = step.writer.write_panes(batch, found.rows, found.content, fired.windows)
-            found, again = found.without_rows_of(emptied), 0
+            # The log forgets open sessions that have no rows any more, so that they get an empty pane only once.
+            found, again = found if fired.replaced else found.without_rows_of(emptied), 0
+        elif fired and fired.replaced:
+            cast(ReplacesOpen, step.writer).replace_open(batch, found.rows, found.content, fired.replaced)
+            again = 0
         else:
             again = step.writer.write(batch, found.rows, found.content)
     _tell(query, batch, step.output, found.content.rows, again)
@@ -491,7 +516,14 @@ def _end(
         batch,
         [partial(step.writer.end, batch=batch) for step in steps],
         Counted(met.windows, met.rejected if root.reject else None, fired.held if fired else None),
-        window_log.written(context, [step.output for step in steps], batch, versions, windows),
+        window_log.written(
+            context,
+            [step.output for step in steps],
+            batch,
+            versions,
+            windows,
+            all_open=fired is not None and fired.replaced is not None,
+        ),
         outcome,
     )
     query.log.info(

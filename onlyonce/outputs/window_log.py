@@ -11,6 +11,7 @@ compacted, which only the table has.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import reduce
@@ -30,13 +31,14 @@ from onlyonce.commitlog.ends import Windows
 from onlyonce.commitlog.removals import REJECTED
 from onlyonce.context import Query, RunContext
 from onlyonce.core import stored_names, triggers
+from onlyonce.core.backfill import FIRST, LAST, OpenSpan
 from onlyonce.core.batch import Batch, to_micros
 from onlyonce.core.locations import Location
-from onlyonce.core.stored_names import COUNTED_UPTO, OO_EVENT_TIME, OO_FRONTIER, WINDOW_END, WINDOW_START
+from onlyonce.core.stored_names import CLOSED_BY, COUNTED_UPTO, OO_EVENT_TIME, OO_FRONTIER, WINDOW_END, WINDOW_START
 from onlyonce.core.triggers import Held
 from onlyonce.core.windows import Bounds, Fixed, Session, Window, micros
 from onlyonce.engine import session
-from onlyonce.outputs import at_close, function, results, windows
+from onlyonce.outputs import at_close, function, open_sessions, results, windows
 from onlyonce.outputs import events as outputs_events
 from onlyonce.outputs.results import Versions
 from onlyonce.receive import events
@@ -129,13 +131,21 @@ def _judged(context: RunContext, query: Query, root: Output, received: list[Rece
 
 
 def written(
-    context: RunContext, chain: list[Output], batch: Batch, versions: Versions, windows: Mapping[str, pa.Table]
+    context: RunContext,
+    chain: list[Output],
+    batch: Batch,
+    versions: Versions,
+    windows: Mapping[str, pa.Table],
+    *,
+    all_open: bool,
 ) -> Windows:
     """Return what is known of the windows from this batch on, by output.
 
     A window is final when it has closed. If the batch writes closing windows, that is at once. Else it is final once
     `events` is read so far that no record in time can follow. For a join, what the batches before have read decides,
     since rows without a partner come a batch later. The same holds for a processor, because of its timers' rows.
+
+    all_open   whether the batch has written all open sessions
     """
     root = chain[0]
     as_they_come = (
@@ -148,6 +158,7 @@ def written(
         added=as_they_come,
         final=not root.is_early and not as_they_come,
         version=versions.after if root.gives_as_it_comes else versions.upto,
+        all_open=all_open,
     )
 
 
@@ -209,16 +220,20 @@ class Fired:
     windows   the windows that get a pane with the batch, even if the function gives no rows for them
     met       what the batch has met
     held      what it leaves of each window that it has changed (`HELD`)
+    replaced  the windows whose earlier rows the rows replace; None if their keys or windows decide that
     """
 
     rows: DataFrame
     windows: list[Bounds]
     met: Met
     held: pa.Table
+    replaced: OpenSpan | None = None
 
 
-def fired_panes(context: RunContext, query: Query, root: Output, batch: Batch, versions: Versions) -> Fired:
-    """Return what a begun batch writes. The output must have a trigger."""
+def fired_panes(
+    context: RunContext, query: Query, root: Output, batch: Batch, versions: Versions, stack: ExitStack
+) -> Fired:
+    """Return what a begun batch writes. The output must have a trigger. `stack`: holds rows until the batch ends."""
     assert root.trigger is not None
     met = counted_batch(context, query, root, received(context, query, versions))
     before = Panes(query.database).held(context.instance, root.name)
@@ -226,6 +241,8 @@ def fired_panes(context: RunContext, query: Query, root: Output, batch: Batch, v
         met.windows.column(name).cast(pa.int64()).to_pylist() for name in (*results.WINDOW, "in_time")
     )
     in_time = dict(zip(zip(starts, ends, strict=True), records, strict=True))
+    if root.has_early_sessions:
+        return _fired_sessions(context, query, root, batch, versions, met, before, in_time, stack)
     closed = at_close.closed_at(context, root, versions.upto)
     due, left = triggers.decide_panes(root.trigger, before, in_time, closed, _micros(batch.plan.ingestion_time))
     query.log.info("panes", unit=f"{batch.plan.incarnation}/{batch.plan.batch_id}/{root.name}", fired=len(due))
@@ -234,6 +251,50 @@ def fired_panes(context: RunContext, query: Query, root: Output, batch: Batch, v
     return Fired(
         rows, fired, met, pa.Table.from_pylist([_row(window, held) for window, held in left.items()], backfills.HELD)
     )
+
+
+def _fired_sessions(
+    context: RunContext,
+    query: Query,
+    root: Output,
+    batch: Batch,
+    versions: Versions,
+    met: Met,
+    before: Mapping[Bounds, Held],
+    in_time: Mapping[Bounds, int],
+    stack: ExitStack,
+) -> Fired:
+    """Return a pane of all open sessions, or nothing.
+
+    A batch of a new incarnation fires while it reads what an earlier incarnation has counted.
+    """
+    assert root.trigger is not None
+    assert isinstance(root.window, Session)
+    there = [window for window, rows in Panes(query.database).open_windows(context.instance, root.name).items() if rows]
+    now_closed = at_close.closed_at(context, root, versions.upto)
+    due, left = triggers.decide_sessions(
+        root.trigger, before, in_time, micros(root.window.gap), [end for _, end in there], now_closed,
+        _micros(batch.plan.ingestion_time),
+    )  # fmt: skip
+    begins = batch.plan.batch_id == 0
+    if begins or versions.after < int(query.start_from.get(COUNTED_UPTO, -1)):
+        due, left = True, dict.fromkeys(before)
+    held = pa.Table.from_pylist([_row(window, held) for window, held in left.items()], backfills.HELD)
+    if not due:
+        return Fired(trigger_shape(context, root).limit(0), [], met, held)
+    closed = _closed_before(context, query, root, versions)
+    first = min((start for start, _ in there), default=None)
+    rows = open_sessions.open_rows(context, root, closed, first, versions.upto, stack)
+    # A batch that was withdrawn may have left rows that the log does not know. So a first batch replaces all.
+    known = FIRST if begins else LAST if first is None else first
+    return Fired(rows, there, met, held, OpenSpan(known, FIRST if closed is None else closed))
+
+
+def _closed_before(context: RunContext, query: Query, root: Output, versions: Versions) -> int | None:
+    """Return up to where sessions are final when a batch begins."""
+    earlier = (versions.after, int(query.start_from.get(CLOSED_BY, -1)))
+    known = [at_close.closed_at(context, root, version) for version in earlier]
+    return max((closed for closed in known if closed is not None), default=None)
 
 
 def trigger_shape(context: RunContext, root: Output) -> DataFrame:

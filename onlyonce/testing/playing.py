@@ -51,7 +51,7 @@ from onlyonce.core.stored_names import (
 from onlyonce.core.triggers import Held, Trigger, is_due
 from onlyonce.core.windows import Bounds, Session, micros
 from onlyonce.engine import session
-from onlyonce.outputs import at_close, function, query, results, stateless, windows
+from onlyonce.outputs import at_close, function, open_sessions, query, results, stateless, windows
 from onlyonce.outputs.window_log import HOUR
 from onlyonce.receive import events
 from onlyonce.receive.unit import CANDIDATE, DUPLICATE, INVALID, KEPT, Records, fates_of
@@ -84,6 +84,10 @@ def as_they_come(
             hint="test the processor by Spark's own TwsTester (pyspark.sql.streaming), and the output by a run of "
             "the pipeline",
         )
+    if root.has_early_sessions:
+        empty = spark.createDataFrame([], events.schema(pipeline))
+        shape = results.of_pipeline(pipeline, root, windows.in_batch(empty, root), lookups)
+        open_sessions.check_function(root, shape)
     if root.gets_whole_windows:  # its function gets whole windows, and no stream
         return False
     try:

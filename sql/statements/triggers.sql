@@ -14,3 +14,13 @@ FROM unnest(
 ) AS met (window_start, window_end, held, held_since)
 ON CONFLICT ON CONSTRAINT panes_once DO UPDATE SET held = excluded.held, held_since = excluded.held_since
 WHERE NOT known.final
+
+-- open_windows --
+-- The windows of an output that are not closed: those that its last pane has, and those that hold back records.
+SELECT window_start, window_end, rows FROM onlyonce_private.panes
+WHERE instance = :instance AND output = :output AND NOT final
+
+-- forget_changed --
+-- Open sessions that the last pane of all open sessions does not have: they have merged, or have another start or end.
+DELETE FROM onlyonce_private.panes
+WHERE instance = :instance AND output = :output AND NOT final AND (incarnation, batch_id) <> (:incarnation, :batch_id)
