@@ -106,9 +106,7 @@ class NewIncarnations(Transactions):
             before = opened[0].source_from
             first = int((opened[0].start_from or {}).get(START_VERSION, 0))
             start = read_upto(before) + 1 if before else first
-        # As in `Backfills.reach`: only an output with a state writes a window in the batch after the one that closes it.
-        closing = version if last.stateless else read_upto(last.source_from)
-        closing = max(closing, int((last.start_from or {}).get(CLOSED_BY, -1)))
+        closing = max(read_upto(last.source_from), int((last.start_from or {}).get(CLOSED_BY, -1)))
         # What was written in the batch that read it is never read again, unless the new incarnation is to keep state.
         rows_go_on = {ROWS_FROM: version + 1} if last.stateless else {}
         counted = max(version, int((last.start_from or {}).get(COUNTED_UPTO, -1)))

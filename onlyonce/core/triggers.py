@@ -148,9 +148,7 @@ def decide_sessions(
     if not waiting:
         return False, {}
     together = Held(sum(held.records for held in waiting.values()), min(held.since for held in waiting.values()))
-    may_close = closed is not None and any(
-        end <= closed for end in (*ends, *(start + gap for start, _ in waiting))
-    )
+    may_close = closed is not None and any(end <= closed for end in (*ends, *(start + gap for start, _ in waiting)))
     if may_close or is_due(trigger, together, now):
         return True, dict.fromkeys(before)
     return False, {**left}

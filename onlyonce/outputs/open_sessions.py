@@ -7,8 +7,8 @@ A session is final once it ends by the watermark: a record in time is later, so 
 sessions are open. A row shows by its window's end which of the two it is.
 
 The records of open sessions are read from `events`, from the start of the first one on. A session that begins at the
-edge of what was read may be cut, and then more is read. This works only if each session has a row: the function must
-not leave sessions out (`check_function`).
+edge of what was read may be cut, and then more is read. This works only if each session has a row, and a row depends
+on the records of its session alone (`check_function`).
 """
 
 from __future__ import annotations
@@ -32,6 +32,11 @@ FURTHER = 4
 """The factor by which more event time is read if a session may be cut."""
 SESSION = "spark.sessionWindow"
 """Spark's mark of a column with sessions, in the column's metadata."""
+BY_RECORD = {
+    "Project", "Filter", "Union", "Expand", "Generate", "SubqueryAlias", "View", "MapInPandas", "MapInArrow",
+    "PythonMapInArrow",
+}  # fmt: skip
+"""Spark's logical operators of which each row depends on one record alone."""
 
 
 def open_rows(
@@ -64,14 +69,14 @@ def open_rows(
 
 
 def check_function(root: Output, result: DataFrame) -> None:
-    """Raise Refused for early panes of sessions if the function may leave out a session. `result`: of any rows."""
+    """Raise Refused for early panes of sessions if the function may leave out a session. `result`: over any records."""
     if root.has_early_sessions and not _has_row_for_each(result._jdf.queryExecution().analyzed()):  # type: ignore[operator]
         raise Refused(
-            f"output {root.name}: early panes of sessions need a row of each session, and {root.made_by} does not only "
-            f"aggregate by {OO_WINDOW}",
+            f"output {root.name}: early panes of sessions need a row of each session, and {root.made_by} does more "
+            f"than aggregate once by {OO_WINDOW}",
             data="nothing was written",
-            hint=f"group once by {OO_WINDOW} and your keys, and only select after that: filter, join, rank or "
-            "aggregate the rows where they are read. Records may be filtered before. Or leave panes out",
+            hint=f"filter records, group once by {OO_WINDOW} and your keys, and compute columns: filter, join, rank or "
+            "aggregate the rows where they are read. Or leave panes out",
         )
 
 
@@ -79,7 +84,14 @@ def _has_row_for_each(plan: Any) -> bool:
     """Return whether a result is an aggregation by sessions, of which only columns are computed and selected."""
     while plan.nodeName() in ("Project", "SubqueryAlias"):
         plan = plan.child()
-    return plan.nodeName() == "Aggregate" and any(map(_is_session, _each(plan.groupingExpressions())))
+    by_session = plan.nodeName() == "Aggregate" and any(map(_is_session, _each(plan.groupingExpressions())))
+    return by_session and _is_by_record(plan.child())
+
+
+def _is_by_record(plan: Any) -> bool:
+    """Return whether each row depends on one record alone."""
+    children = [*_each(plan.children())]
+    return not children or (plan.nodeName() in BY_RECORD and all(map(_is_by_record, children)))
 
 
 def _is_session(column: Any) -> bool:

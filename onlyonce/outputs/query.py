@@ -22,7 +22,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 from onlyonce import context as onlyonce_context
 from onlyonce.api.outputs import FROM_START, check_from_start
 from onlyonce.api.pipeline import Output
-from onlyonce.commitlog.backfills import Panes
 from onlyonce.commitlog.batches import WRITTEN, Batches, State, States
 from onlyonce.commitlog.ends import Counted, OutputEnds
 from onlyonce.commitlog.incarnations import Incarnations
@@ -42,7 +41,6 @@ from onlyonce.core.stored_names import (
     ROWS_FROM,
 )
 from onlyonce.core.units import Content
-from onlyonce.core.windows import Session
 from onlyonce.database.connect import Database
 from onlyonce.engine import driver_rows, session, state
 from onlyonce.failpoints import passing
@@ -285,8 +283,6 @@ def run_once(context: RunContext, root: Output, beside: Beside = Beside()) -> No
     raw = at_close.are_of(context.pipeline, root, stateless=plain)
     shape = window_log.trigger_shape(context, root) if root.gets_whole_windows else result
     open_sessions.check_function(root, shape)
-    if not plain:
-        _refuse_open_sessions(context, query, root)
     steps = results.steps_of(context, query, root, shape)
     clear_target(query, root, steps)
     mode = "update" if root.gives_changed_rows else "append"
@@ -322,20 +318,6 @@ def run_once(context: RunContext, root: Output, beside: Beside = Beside()) -> No
         raise refusal(root, error) from error
     except FunctionFails as error:
         raise culprit.named(context, root, error, met) from error
-
-
-def _refuse_open_sessions(context: RunContext, query: Query, root: Output) -> None:
-    """Raise Refused if open sessions have rows of early panes: they would stay next to the final rows."""
-    if not isinstance(root.window, Session) or root.sink.write not in ("upsert", "files"):
-        return
-    if left := Panes(query.database).open_windows(context.instance, root.name):
-        raise Refused(
-            f"output {root.name}: {len(left)} sessions are open and were written before they closed, and "
-            f"panes={root.panes!r} does not replace these rows",
-            data="nothing was written; the rows of these sessions would stay next to the final ones",
-            hint=f"declare the early panes again until these sessions have closed (onlyonce run {context.instance} "
-            "--close, when the input has ended); or declare the output under another name",
-        )
 
 
 def _refuse_unsaid(context: RunContext, query: Query, root: Output) -> None:

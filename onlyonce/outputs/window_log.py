@@ -34,7 +34,7 @@ from onlyonce.core import stored_names, triggers
 from onlyonce.core.backfill import FIRST, LAST, OpenSpan
 from onlyonce.core.batch import Batch, to_micros
 from onlyonce.core.locations import Location
-from onlyonce.core.stored_names import CLOSED_BY, COUNTED_UPTO, OO_EVENT_TIME, OO_FRONTIER, WINDOW_END, WINDOW_START
+from onlyonce.core.stored_names import COUNTED_UPTO, OO_EVENT_TIME, OO_FRONTIER, WINDOW_END, WINDOW_START
 from onlyonce.core.triggers import Held
 from onlyonce.core.windows import Bounds, Fixed, Session, Window, micros
 from onlyonce.engine import session
@@ -266,7 +266,8 @@ def _fired_sessions(
 ) -> Fired:
     """Return a pane of all open sessions, or nothing.
 
-    A batch of a new incarnation fires while it reads what an earlier incarnation has counted.
+    The first batch of a new incarnation always writes one. A batch of the old one may have been withdrawn, and may have
+    left rows that the log does not know. So this pane replaces the rows of all sessions that are not closed.
     """
     assert root.trigger is not None
     assert isinstance(root.window, Session)
@@ -276,25 +277,18 @@ def _fired_sessions(
         root.trigger, before, in_time, micros(root.window.gap), [end for _, end in there], now_closed,
         _micros(batch.plan.ingestion_time),
     )  # fmt: skip
-    begins = batch.plan.batch_id == 0
-    if begins or versions.after < int(query.start_from.get(COUNTED_UPTO, -1)):
+    is_first = query.incarnation == stored_names.incarnation(context.instance, root.name, 1)
+    anew = batch.plan.batch_id == 0 and not is_first
+    if anew:
         due, left = True, dict.fromkeys(before)
     held = pa.Table.from_pylist([_row(window, held) for window, held in left.items()], backfills.HELD)
     if not due:
         return Fired(trigger_shape(context, root).limit(0), [], met, held)
-    closed = _closed_before(context, query, root, versions)
+    closed = at_close.closed_at(context, root, versions.after)
     first = min((start for start, _ in there), default=None)
     rows = open_sessions.open_rows(context, root, closed, first, versions.upto, stack)
-    # A batch that was withdrawn may have left rows that the log does not know. So a first batch replaces all.
-    known = FIRST if begins else LAST if first is None else first
-    return Fired(rows, there, met, held, OpenSpan(known, FIRST if closed is None else closed))
-
-
-def _closed_before(context: RunContext, query: Query, root: Output, versions: Versions) -> int | None:
-    """Return up to where sessions are final when a batch begins."""
-    earlier = (versions.after, int(query.start_from.get(CLOSED_BY, -1)))
-    known = [at_close.closed_at(context, root, version) for version in earlier]
-    return max((closed for closed in known if closed is not None), default=None)
+    from_start = FIRST if anew else LAST if first is None else first
+    return Fired(rows, there, met, held, OpenSpan(from_start, FIRST if closed is None else closed))
 
 
 def trigger_shape(context: RunContext, root: Output) -> DataFrame:

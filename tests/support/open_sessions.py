@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
+from typing import Literal
 
 from onlyonce import AfterRecords, AfterTime, Delta, Files, FileSink, Output, Pipeline, Postgres, Session
+from onlyonce.api.sinks import Sink
+from onlyonce.core.triggers import Trigger
 
 MINUTE = timedelta(minutes=1)
 KEYS = ("window_start", "shop")
@@ -13,9 +16,16 @@ HERE = "tests.support.shop_transforms"
 SECONDS = int(os.environ.get("PANED_SECONDS", "60"))
 
 
-def output(name: str, panes: object, sink: object) -> Output:
+def output(name: str, panes: Literal["early"] | Trigger, sink: Sink) -> Output:
     """An output of sessions with these panes."""
-    return Output(name=name, transform=f"{HERE}:per_shop", window=Session(5 * MINUTE), watermark_delay=MINUTE, panes=panes, sink=sink)  # type: ignore[arg-type]
+    return Output(
+        name=name,
+        transform=f"{HERE}:per_shop",
+        window=Session(5 * MINUTE),
+        watermark_delay=MINUTE,
+        panes=panes,
+        sink=sink,
+    )
 
 
 SHOP = Pipeline(

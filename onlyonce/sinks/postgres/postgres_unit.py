@@ -70,7 +70,7 @@ COUNT_KEYS = "SELECT count(*) FROM (SELECT FROM arriving GROUP BY {keys}) AS one
 class Work:
     """What a task needs to know.
 
-    windows              the times between which the rows to delete first are (`REPLACED`), for a backfill or open sessions
+    windows              the times in the condition on the rows to delete first (`REPLACED`)
     by_window            whether the sums are kept by window too
     sequence_by, deletes   as the sink declares them
     """
