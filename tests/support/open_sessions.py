@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from datetime import timedelta
 from typing import Literal
 
@@ -43,4 +44,10 @@ SHOP = Pipeline(
     ),
 )
 
-PIPELINES = [SHOP]
+ALONE = replace(
+    SHOP,
+    name="alone",
+    outputs=(output("alone", "early", Postgres(table="results.alone", write="upsert", keys=KEYS)),),
+)
+
+PIPELINES = [SHOP, ALONE]

@@ -173,6 +173,32 @@ def test_each_pane_replaces_all_open_sessions(
     assert audit.main(["--data"]).warnings == []
 
 
+def test_rows_of_a_withdrawn_pane_go(
+    new_platform: Callable[..., Platform], spark: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log knows no open session: the last pane is closed, and a new incarnation has withdrawn the one after it."""
+    platform = new_platform("tests/support/open_sessions.py")
+    parts = [
+        [
+            {"id": f"{minute}", "shop": "a", "at": (START + minute * MINUTE).isoformat(), "cents": 1, "weight": 1.0}
+            for minute in part
+        ]
+        for part in ([0.0, 100.0], [110.0], [109.5])
+    ]
+    platform.put("alone", "0.jsonl", parts[0])
+    platform.run("alone", "--close")
+    platform.put("alone", "1.jsonl", parts[1])
+    assert ended_at(platform, monkeypatch, "output-before-end", pipeline="alone")
+    reset.new("alone/alone", yes=True)
+    platform.put("alone", "2.jsonl", parts[2])
+    platform.run("alone")
+
+    rows = platform.sql("SELECT window_start, sales FROM results.alone")
+    found = Counter(((row.window_start - START) / MINUTE, row.sales) for row in rows.itertuples())
+    assert found == Counter({(0, 1): 1, (100, 1): 1, (109.5, 2): 1})
+    assert audit.main(["--data"]).warnings == []
+
+
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_played_pipeline_replaces_all_open_sessions(spark: object, seed: int) -> None:
     """`onlyonce.testing` shows the sessions of the records so far, as the run above."""
