@@ -36,7 +36,7 @@ BY_RECORD = {
     "Project", "Filter", "Union", "Expand", "Generate", "SubqueryAlias", "View", "MapInPandas", "MapInArrow",
     "PythonMapInArrow",
 }  # fmt: skip
-"""Spark's logical operators of which each row depends on one record alone."""
+"""Spark's logical operators whose rows depend on one record each."""
 
 
 def open_rows(
@@ -81,7 +81,7 @@ def check_function(root: Output, result: DataFrame) -> None:
 
 
 def _has_row_for_each(plan: Any) -> bool:
-    """Return whether a result is an aggregation by sessions, of which only columns are computed and selected."""
+    """Return whether a result is one aggregation by sessions, and columns computed from its rows."""
     while plan.nodeName() in ("Project", "SubqueryAlias"):
         plan = plan.child()
     by_session = plan.nodeName() == "Aggregate" and any(map(_is_session, _each(plan.groupingExpressions())))

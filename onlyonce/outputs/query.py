@@ -369,7 +369,7 @@ def _plan_of(
         source_to=offset,
         offsets_hash=offsets_hash,
         # One transaction replaces all open sessions.
-        partitions=1 if root.has_early_sessions else context.partitions_of(size),
+        partitions=1 if root.has_early_sessions and not root.sink.writes_files else context.partitions_of(size),
         ingestion_time=datetime.now(UTC),
         bucket=0,
         settings=context.settings(),

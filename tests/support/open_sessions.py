@@ -23,7 +23,7 @@ def output(name: str, panes: Literal["early"] | Trigger, sink: Sink) -> Output:
         name=name,
         transform=f"{HERE}:per_shop",
         window=Session(5 * MINUTE),
-        watermark_delay=MINUTE,
+        watermark_delay=10 * MINUTE,
         panes=panes,
         sink=sink,
     )

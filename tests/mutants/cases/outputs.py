@@ -43,7 +43,7 @@ MUTANTS = (
         "the log keeps open sessions that have changed, and closes them",
         "onlyonce/commitlog/ends.py",
         Never("OutputEnds.end", "windows.all_open"),
-        tests=("tests/spark/outputs/test_open_sessions.py::test_each_pane_replaces_all_open_sessions[1]",),
+        tests=("tests/spark/outputs/test_open_sessions.py::test_each_pane_replaces_all_open_sessions[10]",),
         spark=True,
     ),
     Mutant(
@@ -55,7 +55,7 @@ MUTANTS = (
             "Fired(rows, there, met, held, OpenSpan(from_start, FIRST if closed is None else closed))",
             "Fired(rows, [], met, held, OpenSpan(from_start, FIRST if closed is None else closed))",
         ),
-        tests=("tests/spark/outputs/test_open_sessions.py::test_each_pane_replaces_all_open_sessions[1]",),
+        tests=("tests/spark/outputs/test_open_sessions.py::test_each_pane_replaces_all_open_sessions[10]",),
         spark=True,
     ),
     Mutant(
@@ -67,7 +67,7 @@ MUTANTS = (
             "return from_first & (F.col(WINDOW_END) > F.timestamp_micros(F.lit(self.span.closed)))",
             "return F.lit(False)",
         ),
-        tests=("tests/spark/outputs/test_open_sessions.py::test_each_pane_replaces_all_open_sessions[1]",),
+        tests=("tests/spark/outputs/test_open_sessions.py::test_each_pane_replaces_all_open_sessions[10]",),
         spark=True,
     ),
     Mutant(
@@ -75,7 +75,7 @@ MUTANTS = (
         "rows of open sessions stay in a table of PostgreSQL next to those of the next pane",
         "onlyonce/sinks/postgres/sink_postgres.py",
         Replace("PostgresWriter.replace_open", '"replace open"', '"upsert"'),
-        tests=("tests/spark/outputs/test_open_sessions.py::test_each_pane_replaces_all_open_sessions[1]",),
+        tests=("tests/spark/outputs/test_open_sessions.py::test_each_pane_replaces_all_open_sessions[10]",),
         spark=True,
     ),
     Mutant(
