@@ -56,7 +56,7 @@ from onlyonce.engine.failures import translate
 from onlyonce.environment import variable
 from onlyonce.failpoints import passing
 from onlyonce.lookups import tables
-from onlyonce.outputs import function, query, results, windows
+from onlyonce.outputs import function, open_sessions, query, results, windows
 from onlyonce.outputs.unrepeatable import found_in, shared
 from onlyonce.receive import events
 from onlyonce.sinks.targets import implementation
@@ -154,6 +154,7 @@ def function_shapes(
     result = results.of_pipeline(pipeline, root, windows.in_batch(kept, root), seen)
     shapes = Shapes({}, {})
     _stage(pipeline, root, result, shapes)
+    open_sessions.check_function(root, result)
     if not root.gets_whole_windows:  # otherwise its function gets whole windows, and no stream
         _check_streams(spark, pipeline, root, seen)
     empty = spark.createDataFrame([], result.schema)

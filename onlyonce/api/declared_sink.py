@@ -21,6 +21,7 @@ class DeclaredSink:
     is_external      rows are sent by way of the outbox, so they can't be withdrawn
     is_own           the user's class does the work, and may read any variable that an option names
     writes_files     each pane of a window is a set of files, complete when it is written, and never changed
+    replaces_open    one commit can replace the upserted rows of all open windows, so sessions may have early panes
     starts_over      the appended or upserted rows of an output with state can be computed again from the start
     package          the package with which `onlyonce deliver` sends; empty if it needs none beyond onlyonce's own
     not_in_names     the characters that the name of a column can't have
@@ -33,6 +34,7 @@ class DeclaredSink:
     is_external: ClassVar[bool] = False
     is_own: ClassVar[bool] = False
     writes_files: ClassVar[bool] = False
+    replaces_open: ClassVar[bool] = False
     starts_over: ClassVar[bool] = False
     package: ClassVar[str] = ""
     not_in_names: ClassVar[str] = ""

@@ -292,7 +292,8 @@ class Output:
     panes         'on_time': a window's rows once, when it closes; Spark keeps the state of the open ones. 'at_close':
                   the same rows, from all records of the window at once, which are read from `events` when it closes:
                   sooner, without a state, for short windows. 'early': with every batch the rows that it changed (needs
-                  upsert); in files and with pane_column all rows of the windows that it changed. AfterRecords(1000),
+                  upsert); in files and with pane_column all rows of the windows that it changed; of sessions the rows of
+                  all open ones, which replace those of the last pane (Delta, Postgres or files). AfterRecords(1000),
                   AfterTime(timedelta(minutes=5)): all rows of an open window, after so many more records or so much
                   time, and when it closes (needs a window, and upsert, files or pane_column). AfterRecords(…) |
                   AfterTime(…): by whichever is first
@@ -403,12 +404,8 @@ class Output:
                 f"output {self.name}: early panes give the same window again, which {self.sink.write} would add up",
                 hint=_instead_of_adding(self),
             )
-        if self.is_early and isinstance(self.window, Session):
-            raise Refused(
-                f"output {self.name}: early panes of sessions can't be upserted: a merge changes their start",
-                data="nothing was written; rows of a pane would stay under keys of a session that no longer exists",
-                hint="leave panes out; docs/how-to/panes.md has the reason",
-            )
+        if self.has_early_sessions:
+            _check_early_sessions(self)
         if self.window is None and self.watermark_delay:
             raise Refused(
                 f"output {self.name}: watermark_delay without a window", hint="without a window nothing is late"
@@ -419,9 +416,10 @@ class Output:
         """Return what triggers panes with all rows of an open window; None if no such panes are written.
 
         A file is never changed, and a numbered row neither. So an early pane of files, and one with a number, has all
-        rows of its window too, and not only changed rows.
+        rows of its window too, and not only changed rows. So has an early pane of sessions.
         """
-        if self.panes == "early" and self.window is not None and (self.sink.writes_files or self.pane_column):
+        of_all_rows = self.sink.writes_files or self.pane_column or self.has_early_sessions
+        if self.panes == "early" and self.window is not None and of_all_rows:
             return AfterRecords(1)
         return self.panes if isinstance(self.panes, Trigger) else None
 
@@ -434,6 +432,11 @@ class Output:
     def is_early(self) -> bool:
         """Return whether the output writes windows before they close, and writes them again."""
         return self.panes not in ("on_time", "at_close")
+
+    @property
+    def has_early_sessions(self) -> bool:
+        """Return whether the output writes open sessions: each pane replaces all of them."""
+        return self.is_early and isinstance(self.window, Session)
 
     @property
     def gives_changed_rows(self) -> bool:
@@ -588,6 +591,31 @@ def _check_pane_column(output: Output) -> None:
         raise Refused(
             f"{where} numbers the panes of open windows, and panes={output.panes!r} writes each window once",
             hint="leave pane_column out; or panes=AfterRecords(1000)",
+        )
+
+
+def _check_early_sessions(output: Output) -> None:
+    """Raise Refused if a pane could not replace the rows of all open sessions, or could not find them."""
+    where, sink = f"output {output.name}: early panes of sessions", output.sink
+    stay = "nothing was written; rows of a pane would stay under keys of a session that no longer exists"
+    if not sink.writes_files and not sink.replaces_open:
+        raise Refused(
+            f"{where} replace the rows of all open sessions in one commit, which {sink.kind} can't do",
+            data=stay,
+            hint="sink=Delta(write='upsert', …), Postgres(write='upsert', …) or FileSink(…); or leave panes out",
+        )
+    if not sink.writes_files and not {WINDOW_START, WINDOW_END} & {*sink.keys}:
+        raise Refused(
+            f"{where}: the sink's keys name no window, so rows of open and of closed sessions would be one row",
+            data=stay,
+            hint=f"put {WINDOW_START} among the keys of the sink",
+        )
+    if output.lookups:
+        raise Refused(
+            f"{where}: two panes may see different versions of its lookups, and then the same records have other "
+            "sessions",
+            data="nothing was written",
+            hint="leave panes out, or join the lookup in the readers of the table",
         )
 
 

@@ -281,6 +281,13 @@ def check_together(pipeline: Pipeline) -> None:
             "twice would be sent twice, under two keys",
             hint="mode='exactly_once'",
         )
+    for early in (o for o in pipeline.outputs if o.has_early_sessions and not o.sink.writes_files):
+        if pipeline.mode == AT_LEAST_ONCE:
+            raise Refused(
+                f"pipeline {pipeline.name} is at_least_once, and output {early.name} has early panes of sessions: two "
+                "attempts at a batch may replace the open sessions at once, and leave rows of both",
+                hint="mode='exactly_once'; or leave panes out",
+            )
     for output in pipeline.outputs:
         for key in output.stateful.keys if output.stateful else ():
             if key not in pipeline.columns():

@@ -318,6 +318,7 @@ class Delta(DeclaredSink):
     """
 
     module = "onlyonce.sinks.delta.sink_delta"
+    replaces_open = True
     starts_over = True
     not_in_names = " ,;{}()\n\t="
     lookup_module = "onlyonce.lookups.delta_versions"
@@ -386,6 +387,7 @@ class Postgres(DeclaredSink):
     """
 
     module = "onlyonce.sinks.postgres.sink_postgres"
+    replaces_open = True
     starts_over = True
     lookup_module = "onlyonce.lookups.postgres_versions"
 

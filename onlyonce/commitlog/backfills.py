@@ -443,6 +443,19 @@ class Panes(Transactions):
         )  # fmt: skip
 
     @one_transaction
+    def forget_changed(self, batch: Batch, instance: str, output: str) -> None:
+        """Delete the open windows that a batch has not written. It has written all open sessions."""
+        do(
+            self.connection,
+            "triggers",
+            "forget_changed",
+            instance=instance,
+            output=output,
+            incarnation=batch.plan.incarnation,
+            batch_id=batch.plan.batch_id,
+        )
+
+    @one_transaction
     def hold(self, batch: Batch, instance: str, output: str, windows: pa.Table) -> None:
         """Store what a batch holds back of the windows that it has changed (`HELD`)."""
         plan = batch.plan

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from onlyonce.api.pipeline import Output, Pipeline
-from onlyonce.commitlog.backfills import Backfills
+from onlyonce.commitlog.backfills import Backfills, Panes
 from onlyonce.commitlog.new_incarnations import NewIncarnations
 from onlyonce.commitlog.removals import Removal, Removals
 from onlyonce.core import retention
@@ -159,6 +159,8 @@ class KeepEvents(Transactions):
             first = 0 if kept is None else retention.first_moment(kept, root.window)
             windows = Backfills(self.connection).late_windows(instance, root.name, root.late_trigger)
             late = [start for start, _ in windows if start >= first]
+        if root.has_early_sessions:  # a pane reads the records of all open sessions again
+            late += [start for start, _ in Panes(self.connection).open_panes(instance, root.name)]
         return retention.closed_before(root.window, closed, late)
 
 

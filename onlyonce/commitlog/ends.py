@@ -44,6 +44,7 @@ class Windows:
     added    whether rows are added to those of the windows, or replace them
     final    whether a written window is final at once; otherwise `events` up to `version` closes windows
     numbered the numbers of the root's panes (`backfills.NUMBERED`); None if it numbers none
+    all_open whether the batch has written all open windows: others that the log has as open were sessions that changed
     """
 
     written: Mapping[str, pa.Table]
@@ -52,6 +53,7 @@ class Windows:
     final: bool
     version: int
     numbered: pa.Table | None = None
+    all_open: bool = False
 
 
 class OutputEnds(Transactions):
@@ -88,6 +90,8 @@ class OutputEnds(Transactions):
                 Batches(self.connection).add_panes(batch, instance, output, made, final=windows.final)
         if windows.numbered is not None:
             Panes(self.connection).number(batch, instance, root.name, windows.numbered)
+        if windows.all_open:
+            Panes(self.connection).forget_changed(batch, instance, root.name)
         if not windows.final:
             Panes(self.connection).close(instance, root, windows.outputs, windows.version)
         Batches(self.connection).end(driver, batch, outcome)

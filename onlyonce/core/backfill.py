@@ -86,6 +86,19 @@ def _zone(windows: Iterable[Window | None]) -> ZoneInfo:
     return ZoneInfo(zones[0])
 
 
+@dataclass(frozen=True)
+class OpenSpan:
+    """The windows that start at or after `first` and end later than `closed`: those that a pane replaces."""
+
+    first: Micros
+    closed: Micros
+
+    @property
+    def times(self) -> tuple[datetime, datetime]:
+        """Return both as times in UTC."""
+        return to_time(self.first), to_time(self.closed)
+
+
 def rows_of(window: Window, span: Span) -> tuple[Micros, Micros]:
     """Return the event times [low, high) that the windows of a span can hold.
 

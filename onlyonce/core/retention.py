@@ -163,8 +163,8 @@ def done_upto(reader: Reader) -> int:
 def closed_before(window: Window, closed: Micros | None, late: Sequence[Micros] = ()) -> Micros:
     """Return the event time before which all records are in windows that an output has closed and written.
 
-    `late`: the starts of windows that the output will recompute by itself, for late records. A session is known only
-    when it is closed, and an open one began some time before."""
+    `late`: the starts of windows that the output will compute again by itself, for late records or for a pane. A
+    session is known only when it is closed, and an open one began some time before."""
     if closed is None:
         return 0
     first = closed - micros(window.gap) if isinstance(window, Session) else own(window).assign(closed)[0][0]

@@ -8,7 +8,7 @@ No decision looks at the clock. The time of a decision is when its batch began, 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -157,3 +157,38 @@ def decide_panes(
         elif held != before.get(window):
             after[window] = held
     return fired, after
+
+
+def decide_sessions(
+    trigger: Trigger,
+    before: Mapping[Bounds, Held],
+    met: Mapping[Bounds, int],
+    gap: Micros,
+    ends: Iterable[Micros],
+    closed: Micros | None,
+    now: Micros,
+) -> tuple[bool, dict[Bounds, Held | None]]:
+    """Return whether a batch writes a pane of all open sessions, and the new `Held` of each interval that changes.
+
+    Only the user's function knows the key of a session. So records are held for all sessions together, by the hour of
+    their event. An interval is an hour, and ends at the end of the longest session of one record: `gap` after the hour.
+    The pane comes too when a session with held records may have closed: its last pane would stay.
+
+    before, closed, now    as for `decide_panes`
+    met                    how many records in time the batch has, by hour
+    gap                    of the sessions
+    ends                   where the sessions of the last pane end
+    """
+    left = {(start, end + gap): Held(records, now) for (start, end), records in met.items() if records}
+    left = {
+        hour: Held(before[hour].records + held.records, before[hour].since) if hour in before else held
+        for hour, held in left.items()
+    }
+    waiting = {**before, **left}
+    if not waiting:
+        return False, {}
+    together = Held(sum(held.records for held in waiting.values()), min(held.since for held in waiting.values()))
+    may_close = closed is not None and any(end <= closed for end in (*ends, *(start + gap for start, _ in waiting)))
+    if may_close or is_due(trigger, together, now):
+        return True, dict.fromkeys(before)
+    return False, {**left}

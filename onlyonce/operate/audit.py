@@ -224,7 +224,7 @@ def _incomparable(output: Output, state: Mapping[str, Any], windowed: bool) -> s
         state["as_they_come"] or not (windowed and "window_start" in output.sink.keys)
     ):
         return "an upsert puts rows over those of other windows or batches"
-    if output.sink.write == "upsert" and output.is_early:
+    if output.sink.write == "upsert" and output.is_early and not output.has_early_sessions:
         return "of an early pane the log knows only the rows that have changed last"
     return None
 

@@ -44,14 +44,14 @@ from onlyonce.core.units import Content
 from onlyonce.database.connect import Database
 from onlyonce.engine import driver_rows, session, state
 from onlyonce.failpoints import passing
-from onlyonce.outputs import at_close, culprit, lookups, results, stateless, window_log, windows
+from onlyonce.outputs import at_close, culprit, lookups, open_sessions, results, stateless, window_log, windows
 from onlyonce.outputs import events as outputs_events
 from onlyonce.outputs.events import Part
 from onlyonce.outputs.results import Step, Versions
 from onlyonce.outputs.window_log import Fired
 from onlyonce.receive import events
 from onlyonce.sinks.base import content, held_values
-from onlyonce.sinks.targets import WritesInDriver, WritesPanes
+from onlyonce.sinks.targets import ReplacesOpen, WritesInDriver, WritesPanes
 from onlyonce.tables import commit as tables_commit
 
 MOST = 10_000
@@ -285,9 +285,9 @@ def run_once(context: RunContext, root: Output, beside: Beside = Beside()) -> No
     if not plain:
         _refuse_unsaid(context, query, root)
     raw = at_close.are_of(context.pipeline, root, stateless=plain)
-    steps = results.steps_of(
-        context, query, root, window_log.trigger_shape(context, root) if root.gets_whole_windows else result
-    )
+    shape = window_log.trigger_shape(context, root) if root.gets_whole_windows else result
+    open_sessions.check_function(root, shape)
+    steps = results.steps_of(context, query, root, shape)
     clear_target(query, root, steps)
     mode = "update" if root.gives_changed_rows else "append"
     met: list[Versions] = []
@@ -365,13 +365,15 @@ def _plan_of(
     offsets_hash: str,
 ) -> Plan:
     received = Batches(query.database).received(context.instance, versions.after, versions.upto)
+    size = batch.A_RECORD * sum(one.kept for one in received)
     return Plan(
         incarnation=query.incarnation,
         batch_id=batch_id,
         source_from=before,
         source_to=offset,
         offsets_hash=offsets_hash,
-        partitions=context.partitions_of(batch.A_RECORD * sum(one.kept for one in received)),
+        # One transaction replaces all open sessions.
+        partitions=1 if root.has_early_sessions and not root.sink.writes_files else context.partitions_of(size),
         ingestion_time=datetime.now(UTC),
         bucket=0,
         settings=context.settings(),
@@ -398,7 +400,7 @@ def _batch(
             passing("output-consumed")
             return
         fired = (
-            window_log.fired_panes(context, query, steps[0].output, batch, versions)
+            window_log.fired_panes(context, query, steps[0].output, batch, versions, held)
             if steps[0].output.trigger and not context.bounded
             else None
         )
@@ -420,7 +422,8 @@ def commit(
 
     `fired`: the panes that the rows are of, if the output has a trigger.
     """
-    if few := written_in_driver(context, query, steps, batch, versions, rows, held, fired):
+    replaces = fired is not None and fired.replaced is not None
+    if not replaces and (few := written_in_driver(context, query, steps, batch, versions, rows, held, fired)):
         _tell(query, batch, steps[0].output, few.rows, 0)
         _end(context, query, steps, batch, versions, {steps[0].output.name: few.windows}, 0, fired)
         return
@@ -455,7 +458,11 @@ def _write(
     with held_values.named(step.output, found.rows, lengths, outside=found.outside):
         if fired and isinstance(step.writer, WritesPanes):
             emptied = step.writer.write_panes(batch, found.rows, found.content, fired.windows)
-            found, again = found.without_rows_of(emptied), 0
+            # The log forgets open sessions that have no rows any more, so that they get an empty pane only once.
+            found, again = found if fired.replaced else found.without_rows_of(emptied), 0
+        elif fired and fired.replaced:
+            cast(ReplacesOpen, step.writer).replace_open(batch, found.rows, found.content, fired.replaced)
+            again = 0
         else:
             again = step.writer.write(batch, found.rows, found.content)
     _tell(query, batch, step.output, found.content.rows, again)
@@ -498,7 +505,13 @@ def _end(
         [partial(step.writer.end, batch=batch) for step in steps],
         Counted(met.windows, met.rejected if root.reject else None, fired.held if fired else None),
         window_log.written(
-            context, [step.output for step in steps], batch, versions, windows, fired.last if fired else {}
+            context,
+            [step.output for step in steps],
+            batch,
+            versions,
+            windows,
+            fired.last if fired else {},
+            all_open=fired is not None and fired.replaced is not None,
         ),
         outcome,
     )

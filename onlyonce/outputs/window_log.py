@@ -11,6 +11,7 @@ compacted, which only the table has.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import reduce
@@ -30,13 +31,14 @@ from onlyonce.commitlog.ends import Windows
 from onlyonce.commitlog.removals import REJECTED
 from onlyonce.context import Query, RunContext
 from onlyonce.core import stored_names, triggers
+from onlyonce.core.backfill import FIRST, LAST, OpenSpan
 from onlyonce.core.batch import Batch, to_micros
 from onlyonce.core.locations import Location
 from onlyonce.core.stored_names import COUNTED_UPTO, OO_EVENT_TIME, OO_FRONTIER, WINDOW_END, WINDOW_START
 from onlyonce.core.triggers import Held, LastPane
 from onlyonce.core.windows import Bounds, Fixed, Session, Window, micros
 from onlyonce.engine import session
-from onlyonce.outputs import at_close, function, pane_numbers, results, windows
+from onlyonce.outputs import at_close, function, open_sessions, pane_numbers, results, windows
 from onlyonce.outputs import events as outputs_events
 from onlyonce.outputs.results import Versions
 from onlyonce.receive import events
@@ -135,6 +137,8 @@ def written(
     versions: Versions,
     windows: Mapping[str, pa.Table],
     last: Mapping[Bounds, LastPane],
+    *,
+    all_open: bool,
 ) -> Windows:
     """Return what is known of the windows from this batch on, by output.
 
@@ -142,7 +146,8 @@ def written(
     `events` is read so far that no record in time can follow. For a join, what the batches before have read decides,
     since rows without a partner come a batch later. The same holds for a processor, because of its timers' rows.
 
-    last   the last panes before the batch, if the root numbers its panes
+    last       the last panes before the batch, if the root numbers its panes
+    all_open   whether the batch has written all open sessions
     """
     root = chain[0]
     as_they_come = (
@@ -156,6 +161,7 @@ def written(
         final=not root.is_early and not as_they_come,
         version=versions.after if root.gives_as_it_comes else versions.upto,
         numbered=pane_numbers.of_written(windows[root.name], last) if root.pane_column else None,
+        all_open=all_open,
     )
 
 
@@ -219,6 +225,7 @@ class Fired:
     held      what it leaves of each window that it has changed (`HELD`)
     closed    up to where windows are closed with the batch
     last      the last pane of each window that was open before the batch, if the output numbers its panes
+    replaced  the windows whose earlier rows the rows replace; None if their keys or windows decide that
     """
 
     rows: DataFrame
@@ -227,6 +234,7 @@ class Fired:
     held: pa.Table
     closed: int | None
     last: Mapping[Bounds, LastPane]
+    replaced: OpenSpan | None = None
 
     def refuse_emptied(self, root: Output, written: pa.Table) -> None:
         """Raise Refused if a numbered pane has no rows and the pane before has some. `written`: `batches.WRITTEN`."""
@@ -235,8 +243,10 @@ class Fired:
             pane_numbers.refuse_emptied(root, self.last, self.windows, self.closed, rows)
 
 
-def fired_panes(context: RunContext, query: Query, root: Output, batch: Batch, versions: Versions) -> Fired:
-    """Return what a begun batch writes. The output must have a trigger."""
+def fired_panes(
+    context: RunContext, query: Query, root: Output, batch: Batch, versions: Versions, stack: ExitStack
+) -> Fired:
+    """Return what a begun batch writes. The output must have a trigger. `stack`: holds rows until the batch ends."""
     assert root.trigger is not None
     met = counted_batch(context, query, root, received(context, query, versions))
     before = Panes(query.database).held(context.instance, root.name)
@@ -244,6 +254,8 @@ def fired_panes(context: RunContext, query: Query, root: Output, batch: Batch, v
         met.windows.column(name).cast(pa.int64()).to_pylist() for name in (*results.WINDOW, "in_time")
     )
     in_time = dict(zip(zip(starts, ends, strict=True), records, strict=True))
+    if root.has_early_sessions:
+        return _fired_sessions(context, query, root, batch, versions, met, before, in_time, stack)
     closed = at_close.closed_at(context, root, versions.upto)
     due, left = triggers.decide_panes(root.trigger, before, in_time, closed, _micros(batch.plan.ingestion_time))
     query.log.info("panes", unit=f"{batch.plan.incarnation}/{batch.plan.batch_id}/{root.name}", fired=len(due))
@@ -259,6 +271,45 @@ def _open_panes(context: RunContext, query: Query, root: Output) -> dict[Bounds,
     first = query.first_window
     known = Panes(query.database).open_panes(context.instance, root.name)
     return {window: last for window, last in known.items() if first is None or window[0] >= first}
+
+
+def _fired_sessions(
+    context: RunContext,
+    query: Query,
+    root: Output,
+    batch: Batch,
+    versions: Versions,
+    met: Met,
+    before: Mapping[Bounds, Held],
+    in_time: Mapping[Bounds, int],
+    stack: ExitStack,
+) -> Fired:
+    """Return a pane of all open sessions, or nothing.
+
+    The first batch of a new incarnation always writes one. A batch of the old one may have been withdrawn, and may have
+    left rows that the log does not know. So this pane replaces the rows of all sessions that are not closed.
+    """
+    assert root.trigger is not None
+    assert isinstance(root.window, Session)
+    open_panes = Panes(query.database).open_panes(context.instance, root.name)
+    there = [window for window, last in open_panes.items() if last.rows]
+    now_closed = at_close.closed_at(context, root, versions.upto)
+    due, left = triggers.decide_sessions(
+        root.trigger, before, in_time, micros(root.window.gap), [end for _, end in there], now_closed,
+        _micros(batch.plan.ingestion_time),
+    )  # fmt: skip
+    is_first = query.incarnation == stored_names.incarnation(context.instance, root.name, 1)
+    anew = batch.plan.batch_id == 0 and not is_first
+    if anew:
+        due, left = True, dict.fromkeys(before)
+    held = pa.Table.from_pylist([_row(window, held) for window, held in left.items()], backfills.HELD)
+    if not due:
+        return Fired(trigger_shape(context, root).limit(0), [], met, held, now_closed, {})
+    closed = at_close.closed_at(context, root, versions.after)
+    first = min((start for start, _ in there), default=None)
+    rows = open_sessions.open_rows(context, root, closed, first, versions.upto, stack)
+    from_start = FIRST if anew else LAST if first is None else first
+    return Fired(rows, there, met, held, now_closed, {}, OpenSpan(from_start, FIRST if closed is None else closed))
 
 
 def trigger_shape(context: RunContext, root: Output) -> DataFrame:

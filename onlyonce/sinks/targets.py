@@ -23,7 +23,7 @@ from onlyonce.commitlog import units
 from onlyonce.commitlog.dropping import Targets
 from onlyonce.context import Query, RunContext
 from onlyonce.core import ownership
-from onlyonce.core.backfill import Span
+from onlyonce.core.backfill import OpenSpan, Span
 from onlyonce.core.batch import Batch, Plan
 from onlyonce.core.column_types import Types
 from onlyonce.core.errors import Refused
@@ -147,6 +147,17 @@ class WritesPanes(Protocol):
 
         If the function gives no rows for a fired window that has an earlier pane, write an empty pane. Else a reader
         would take the earlier pane for the newest. Return the windows of these empty panes.
+        """
+
+
+@runtime_checkable
+class ReplacesOpen(Protocol):
+    """A sink that can replace the rows of all open windows (`DeclaredSink.replaces_open`)."""
+
+    def replace_open(self, batch: Batch, rows: DataFrame, content: Content, span: OpenSpan) -> None:
+        """Replace the rows of the windows in the span in one commit. The batch has one partition.
+
+        A pane of all open sessions is written so: rows of sessions that have changed since the last pane go.
         """
 
 

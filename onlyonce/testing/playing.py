@@ -51,7 +51,7 @@ from onlyonce.core.stored_names import (
 from onlyonce.core.triggers import Held, LastPane, Trigger, is_due
 from onlyonce.core.windows import Bounds, Session, micros
 from onlyonce.engine import session
-from onlyonce.outputs import at_close, function, pane_numbers, query, results, stateless, windows
+from onlyonce.outputs import at_close, function, open_sessions, pane_numbers, query, results, stateless, windows
 from onlyonce.outputs.window_log import HOUR
 from onlyonce.receive import events
 from onlyonce.receive.unit import CANDIDATE, DUPLICATE, INVALID, KEPT, Records, fates_of
@@ -84,6 +84,10 @@ def as_they_come(
             hint="test the processor by Spark's own TwsTester (pyspark.sql.streaming), and the output by a run of "
             "the pipeline",
         )
+    if root.has_early_sessions:
+        empty = spark.createDataFrame([], events.schema(pipeline))
+        shape = results.of_pipeline(pipeline, root, windows.in_batch(empty, root), lookups)
+        open_sessions.check_function(root, shape)
     if root.gets_whole_windows:  # its function gets whole windows, and no stream
         return False
     try:
@@ -446,6 +450,7 @@ class Play:
     _events: list[DataFrame] = field(default_factory=list)
     _early: dict[str, list[Row]] = field(default_factory=dict)
     _held: dict[str, dict[Bounds, Held]] = field(default_factory=dict)
+    _open: dict[str, set[Window]] = field(default_factory=dict)
     _fired_now: set[tuple[Any, ...]] = field(default_factory=set)
     _late_held: dict[str, dict[Bounds, Held]] = field(default_factory=dict)
 
@@ -531,7 +536,8 @@ class Play:
             if root.gives_changed_rows:
                 there = self._changed(root, there)
             self._number(output, there)
-            if root.trigger is not None and output.sink.write == "files":  # a reader takes the newest pane of a window
+            # A reader of files takes the newest pane of a window. A pane of all open sessions replaces the one before.
+            if root.trigger is not None and (output.sink.write == "files" or root.has_early_sessions):
                 self.targets[output.name].replace(there, {*self._fired_now, *map(window_of, there)})
             else:
                 self.targets[output.name].write(there)
@@ -556,6 +562,8 @@ class Play:
         """Return the windows that close with a batch, and the windows that get a pane from the batch."""
         held, closed = self._held.setdefault(root.name, {}), self._closed(root, self.frontier)
         met = {} if came is None else self._met(root, came)
+        if isinstance(root.window, Session):
+            return self._fired_sessions(root, trigger, held, met, before)
         due, after = triggers.decide_panes(trigger, held, met, closed, to_micros(self._last) or 0)
         for window, left in after.items():
             held.pop(window, None)
@@ -569,6 +577,27 @@ class Play:
         for start, stop in due:
             written = written | ((F.unix_micros(f"{OO_WINDOW}.start") == start) & (end == stop))
         return self._of(root, self._all()).filter(written) if self._events else None
+
+    def _fired_sessions(
+        self, root: Output, trigger: Trigger, held: dict[Bounds, Held], met: dict[Bounds, int], before: Frontier
+    ) -> DataFrame | None:
+        """Return all sessions that were not closed before the batch, or None if it writes no pane."""
+        assert isinstance(root.window, Session)
+        was = self._closed(root, before)
+        last = {one for one in self._open.get(root.name, ()) if was is None or (to_micros(one[1]) or 0) > was}
+        due, left = triggers.decide_sessions(
+            trigger, held, met, micros(root.window.gap), [to_micros(end) or 0 for _, end in last],
+            self._closed(root, self.frontier), to_micros(self._last) or 0,
+        )  # fmt: skip
+        held |= {hour: one for hour, one in left.items() if one is not None}
+        if not due:
+            return None
+        held.clear()
+        later = F.unix_micros(f"{OO_WINDOW}.end") > F.lit(was if was is not None else -1)
+        rows = self._of(root, self._all()).filter(windows.after_merge(later)).persist()
+        self._fired_now = last
+        self._open[root.name] = {window_of(row) for row in _plain(rows)}
+        return rows
 
     def _met(self, root: Output, came: DataFrame) -> dict[Bounds, int]:
         assert root.window is not None

@@ -37,3 +37,8 @@ FROM unnest(
 ) AS met (window_start, window_end, held, held_since)
 ON CONFLICT ON CONSTRAINT panes_once DO UPDATE SET held = excluded.held, held_since = excluded.held_since
 WHERE NOT known.final
+
+-- forget_changed --
+-- Open sessions that the last pane of all open sessions does not have: they have merged, or have another start or end.
+DELETE FROM onlyonce_private.panes
+WHERE instance = :instance AND output = :output AND NOT final AND (incarnation, batch_id) <> (:incarnation, :batch_id)

@@ -20,11 +20,11 @@ from pyspark.sql.types import BooleanType, StructField, StructType, TimestampTyp
 from onlyonce.api.declaration import declared_at
 from onlyonce.api.pipeline import Delta, Output
 from onlyonce.api.sinks import HISTORY
-from onlyonce.core.backfill import Span
+from onlyonce.core.backfill import LAST, OpenSpan, Span
 from onlyonce.core.batch import to_time
 from onlyonce.core.errors import Refused
 from onlyonce.core.locations import Location
-from onlyonce.core.stored_names import IS_CURRENT, VALID_FROM, VALID_TO, WINDOW_START
+from onlyonce.core.stored_names import IS_CURRENT, VALID_FROM, VALID_TO, WINDOW_END, WINDOW_START
 from onlyonce.core.windows import micros
 from onlyonce.engine.session import quoted
 from onlyonce.failpoints import passing
@@ -41,7 +41,7 @@ START = WINDOW_START
 
 @dataclass(frozen=True)
 class Replace:
-    """Replaces the rows whose windows start in the span. Files with no other rows are removed unread.
+    """Replaces the rows of the windows in the span. Files with no other rows are removed unread.
 
     Other files' remaining rows are written again with the new rows.
 
@@ -51,13 +51,20 @@ class Replace:
 
     rows: DataFrame
     path: Location
-    span: Span
+    span: Span | OpenSpan
     date: str
     check: Check | None = None
 
     def files(self, table: DeltaTable) -> list[Held]:
         """See `rewrite.Plan`."""
         delta_rows.refuse_feature_change(table, self.path)
+        if isinstance(self.span, OpenSpan):
+            first, closed = self.span.times
+            latest = to_time(LAST)
+            asked = {START: Bounds(first, latest), WINDOW_END: Bounds(closed, latest)}
+            if self.date in table.metadata().partition_columns:
+                asked[self.date] = Bounds(first.date(), latest.date())
+            return table_files.holding(table, asked)
         first, last = self.span.times[0], to_time(self.span.stop - 1)
         assert last
         asked = {}
@@ -79,6 +86,9 @@ class Replace:
         return Change(files, delta_files.write(delta_files.placed(new, by), folder, by, self.check))
 
     def _replaced(self) -> Column:
+        if isinstance(self.span, OpenSpan):
+            from_first = F.col(START) >= F.timestamp_micros(F.lit(self.span.first))
+            return from_first & (F.col(WINDOW_END) > F.timestamp_micros(F.lit(self.span.closed)))
         first, last = (F.timestamp_micros(F.lit(time)) for time in (self.span.start, self.span.stop - 1))
         return F.col(START).between(first, last)
 

@@ -35,7 +35,7 @@ from onlyonce.api.pipeline import Delta, Output, Pipeline, target
 from onlyonce.api.sinks import later_window_wins
 from onlyonce.context import Query, RunContext
 from onlyonce.core import ownership, stored_names
-from onlyonce.core.backfill import Span
+from onlyonce.core.backfill import OpenSpan, Span
 from onlyonce.core.batch import Batch, Plan
 from onlyonce.core.column_types import Types
 from onlyonce.core.erasure import Mentions
@@ -330,6 +330,13 @@ class DeltaWriter:
 
     def replace(self, batch: Batch, rows: DataFrame, content: Content, span: Span) -> None:
         """Replace the rows of the windows in one commit."""
+        self._replace(batch, rows, content, span)
+
+    def replace_open(self, batch: Batch, rows: DataFrame, content: Content, span: OpenSpan) -> None:
+        """Replace the rows of the open windows in one commit."""
+        self._replace(batch, rows, content, span)
+
+    def _replace(self, batch: Batch, rows: DataFrame, content: Content, span: Span | OpenSpan) -> None:
         self._check_table(opening.table(self.path))
         delta_rows.refuse_feature_change(opening.table(self.path), self.path)
         dated, hashed = (one.withColumn(DATE, F.to_date(WINDOW_START)) for one in (rows, base_content.hashed(rows)))
@@ -339,7 +346,11 @@ class DeltaWriter:
         passing("delta-before-replace")
         check = partial(pinned.check, self._unit(batch), content)
         rewrite.change_rows(
-            self.path, commit, delta_upsert.Replace(hashed, self.path, span, DATE, check), form=self._form
+            self.path,
+            commit,
+            delta_upsert.Replace(hashed, self.path, span, DATE, check),
+            replayed=batch.replayed,
+            form=self._form,
         )
         passing("delta-after-replace")
 

@@ -57,7 +57,11 @@ LATER_WINDOW = (
 
 COPY = "COPY {table} ({columns}) FROM STDIN (FORMAT csv)"
 
-STILL_THERE = "SELECT count(*) FROM {} WHERE window_start >= %s AND window_start < %s"
+REPLACED = {
+    "replace": "window_start >= %s AND window_start < %s",
+    "replace open": "window_start >= %s AND window_end > %s",
+}
+"""Which rows are deleted first: of the windows that start in a span, or of open windows."""
 
 COUNT_KEYS = "SELECT count(*) FROM (SELECT FROM arriving GROUP BY {keys}) AS one_a_key"
 
@@ -66,7 +70,7 @@ COUNT_KEYS = "SELECT count(*) FROM (SELECT FROM arriving GROUP BY {keys}) AS one
 class Work:
     """What a task needs to know.
 
-    windows              the span whose rows are deleted first, for a backfill
+    windows              the times in the condition on the rows to delete first (`REPLACED`)
     by_window            whether the sums are kept by window too
     sequence_by, deletes   as the sink declares them
     """
@@ -172,7 +176,7 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
         )
         _refuse_dropped(work, dropped)
         return
-    if work.write == "replace":
+    if work.write in REPLACED:
         _delete(cursor, work)
     if first is None:
         return
@@ -183,7 +187,7 @@ def _write(connection: Connection, work: Work, batches: Batches) -> None:
         "columns": sql.SQL(", ").join(map(sql.Identifier, columns)),
         "keys": sql.SQL(", ").join(map(sql.Identifier, work.keys)),
     }
-    if work.write in ("append", "replace"):
+    if work.write == "append" or work.write in REPLACED:
         _fill(cursor, work, names["target"], first, batches)
         passing("postgres-unit-after-rows")
         return
@@ -271,9 +275,9 @@ def _refuse_dropped(work: Work, dropped: int) -> None:
 
 def _delete(cursor: Any, work: Work) -> None:
     """Delete the rows of the windows that are written again, in the same transaction."""
-    statement = sql.SQL("DELETE FROM {} WHERE window_start >= %s AND window_start < %s")
-    cursor.execute(statement.format(sql.Identifier(work.schema, work.table)), work.windows)
-    cursor.execute(sql.SQL(STILL_THERE).format(sql.Identifier(work.schema, work.table)), work.windows)
+    names = {"table": sql.Identifier(work.schema, work.table), "replaced": sql.SQL(REPLACED[work.write])}
+    cursor.execute(sql.SQL("DELETE FROM {table} WHERE {replaced}").format(**names), work.windows)
+    cursor.execute(sql.SQL("SELECT count(*) FROM {table} WHERE {replaced}").format(**names), work.windows)
     _refuse_dropped(work, int(cursor.fetchall()[0][0]))
     passing("postgres-unit-after-delete")
 

@@ -30,7 +30,7 @@ from onlyonce.commitlog.incarnations import Incarnations
 from onlyonce.commitlog.units import Units
 from onlyonce.context import Query, RunContext
 from onlyonce.core import ownership
-from onlyonce.core.backfill import Span
+from onlyonce.core.backfill import OpenSpan, Span
 from onlyonce.core.batch import Batch, Plan
 from onlyonce.core.column_types import Types
 from onlyonce.core.erasure import ESCAPES, Mentions
@@ -144,8 +144,17 @@ class PostgresWriter:
 
     def replace(self, batch: Batch, rows: DataFrame, content_of_rows: Content, span: Span) -> None:
         """Replace the windows' rows: a batch of a backfill has one partition, so one transaction deletes and writes."""
+        self._replace(batch, rows, content_of_rows, "replace", span)
+
+    def replace_open(self, batch: Batch, rows: DataFrame, content_of_rows: Content, span: OpenSpan) -> None:
+        """Replace the rows of the open windows. The batch has one partition, as a batch of a backfill has."""
+        self._replace(batch, rows, content_of_rows, "replace open", span)
+
+    def _replace(
+        self, batch: Batch, rows: DataFrame, content_of_rows: Content, write: str, span: Span | OpenSpan
+    ) -> None:
         assert batch.plan.partitions == 1, "a reader must never see half a generation"
-        self._commit(batch, rows, content_of_rows, "replace", tuple(time.isoformat() for time in span.times))
+        self._commit(batch, rows, content_of_rows, write, tuple(time.isoformat() for time in span.times))
 
     def _commit(
         self, batch: Batch, rows: DataFrame | pa.Table, content: Content, write: str, windows: tuple[str, ...] | None

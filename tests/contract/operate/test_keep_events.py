@@ -9,18 +9,22 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from onlyonce import Delta, Session
 from onlyonce.api.pipeline import Pipeline
-from onlyonce.commitlog import backfills
+from onlyonce.commitlog import backfills, batches
 from onlyonce.commitlog.backfills import Backfills
+from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.incarnations import Incarnations
 from onlyonce.commitlog.removals import Removals
 from onlyonce.commitlog.reprocessings import Reprocessings
 from onlyonce.core.backfill import Span
-from onlyonce.core.batch import to_micros
+from onlyonce.core.batch import Batch, to_micros
 from onlyonce.core.errors import Refused, Retryable
+from onlyonce.core.frontier import Frontier
 from onlyonce.core.reprocess import RowSet
 from onlyonce.failpoints import FailPoint
 from onlyonce.operate import audit, compact, erase_search, forget, plan
@@ -28,6 +32,7 @@ from onlyonce.records import trace
 from onlyonce.run import reset
 from onlyonce.sources import record_id
 from onlyonce.tables import attempt_files, commit, opening, rewrite
+from tests.contract.conftest import plan_of
 from tests.contract.shop import BUCKET, Shop, at, shop  # noqa: F401 - a fixture
 
 DAY = 24 * 60
@@ -359,6 +364,26 @@ def test_a_plan_says_what_a_shorter_retention_gives_up(old: Shop) -> None:
     assert plan.made(old.log.database, pipeline(old)).found == []
     [longer] = plan.made(old.log.database, old.pipeline).found
     assert "does not come back" in longer.why
+
+
+def test_records_of_open_sessions_stay(old: Shop) -> None:
+    """An early pane reads them again, however long ago a session began."""
+    sessions = replace(
+        old.pipeline.output("per_shop"),
+        window=Session(timedelta(minutes=5)),
+        panes="early",
+        sink=Delta(write="upsert", keys=("window_start", "shop")),
+    )
+    declared = replace(pipeline(old), outputs=(sessions, old.pipeline.output("balance")))
+    closed = of(old, declared, dry_run=True)
+    pane = pa.Table.from_pylist([{"window_start": at(65), "window_end": at(70), "rows": 1}], batches.WRITTEN)
+    driver = old.log.start("shop", "per_shop")
+    batch = Batch(plan_of(driver), Frontier(), 0, "committed", replayed=False)
+    Batches(old.log.database).add_panes(batch, "shop", "per_shop", pane, final=False)
+    opened = of(old, declared, dry_run=True)
+
+    assert (closed.kept_from, closed.held_by) == (at(DAY), "the dedup horizon")
+    assert (opened.kept_from, opened.held_by) == (at(0), "per_shop")
 
 
 def test_keep_events_is_a_day_at_least(old: Shop) -> None:

@@ -12,6 +12,98 @@ from tests.mutants.operators import Always, Delete, Never, Replace
 
 MUTANTS = (
     Mutant(
+        "open-sessions-cut",
+        "a session that began before what is read of `events` is written as if it began there",
+        "onlyonce/outputs/open_sessions.py",
+        Always("open_rows", "start is None or start >= low + gap"),
+        tests=("tests/spark/outputs/test_open_sessions.py::test_open_session_is_read_from_its_start[None]",),
+        spark=True,
+    ),
+    Mutant(
+        "open-sessions-by-rank",
+        "a function that ranks records may have early panes of sessions, which read only the newest records",
+        "onlyonce/outputs/open_sessions.py",
+        Replace("_has_row_for_each", "by_session and _is_by_record(plan.child())", "by_session"),
+        tests=(
+            "tests/spark/outputs/test_open_sessions.py::test_function_must_have_a_row_for_each_session[of ranked records]",
+        ),
+        spark=True,
+    ),
+    Mutant(
+        "open-sessions-filtered",
+        "a function may leave out sessions of an early pane, so that nobody sees where they begin",
+        "onlyonce/outputs/open_sessions.py",
+        Replace("_has_row_for_each", '("Project", "SubqueryAlias")', '("Project", "SubqueryAlias", "Filter")'),
+        tests=(
+            "tests/spark/outputs/test_open_sessions.py::test_function_must_have_a_row_for_each_session[of few sessions]",
+        ),
+        spark=True,
+    ),
+    Mutant(
+        "open-sessions-stay-in-the-log",
+        "the log keeps open sessions that have changed, and closes them",
+        "onlyonce/commitlog/ends.py",
+        Never("OutputEnds.end", "windows.all_open"),
+        tests=("tests/spark/outputs/test_open_sessions.py::test_each_pane_replaces_all_open_sessions[10]",),
+        spark=True,
+    ),
+    Mutant(
+        "open-sessions-stay-in-files",
+        "a session that has changed keeps its last file",
+        "onlyonce/outputs/window_log.py",
+        Replace(
+            "_fired_sessions",
+            "Fired(rows, there, met, held, OpenSpan(from_start, FIRST if closed is None else closed))",
+            "Fired(rows, [], met, held, OpenSpan(from_start, FIRST if closed is None else closed))",
+        ),
+        tests=("tests/spark/outputs/test_open_sessions.py::test_each_pane_replaces_all_open_sessions[10]",),
+        spark=True,
+    ),
+    Mutant(
+        "open-sessions-stay-in-delta",
+        "rows of open sessions stay in a Delta table next to those of the next pane",
+        "onlyonce/sinks/delta/delta_upsert.py",
+        Replace(
+            "Replace._replaced",
+            "return from_first & (F.col(WINDOW_END) > F.timestamp_micros(F.lit(self.span.closed)))",
+            "return F.lit(False)",
+        ),
+        tests=("tests/spark/outputs/test_open_sessions.py::test_each_pane_replaces_all_open_sessions[10]",),
+        spark=True,
+    ),
+    Mutant(
+        "open-sessions-stay-in-postgres",
+        "rows of open sessions stay in a table of PostgreSQL next to those of the next pane",
+        "onlyonce/sinks/postgres/sink_postgres.py",
+        Replace("PostgresWriter.replace_open", '"replace open"', '"upsert"'),
+        tests=("tests/spark/outputs/test_open_sessions.py::test_each_pane_replaces_all_open_sessions[10]",),
+        spark=True,
+    ),
+    Mutant(
+        "open-sessions-of-a-withdrawn-pane",
+        "a new incarnation replaces only the open sessions that the log knows, and not those of a withdrawn batch",
+        "onlyonce/outputs/window_log.py",
+        Replace(
+            "_fired_sessions", "FIRST if anew else LAST if first is None else first", "LAST if first is None else first"
+        ),
+        tests=("tests/spark/outputs/test_open_sessions.py::test_rows_of_a_withdrawn_pane_go",),
+        spark=True,
+    ),
+    Mutant(
+        "open-sessions-close-unseen",
+        "a session with waiting records closes without its last pane",
+        "onlyonce/core/triggers.py",
+        Replace("decide_sessions", "may_close or is_due(trigger, together, now)", "is_due(trigger, together, now)"),
+        tests=("tests/unit/model/test_triggers.py::test_pane_of_sessions_comes_when_due_and_before_a_session_closes",),
+    ),
+    Mutant(
+        "open-sessions-removed",
+        "records of open sessions are removed, which early panes read again",
+        "onlyonce/commitlog/cuts.py",
+        Never("KeepEvents._closed_before", "root.has_early_sessions"),
+        tests=("tests/contract/operate/test_keep_events.py::test_records_of_open_sessions_stay",),
+    ),
+    Mutant(
         "begun-late-backfill-waits",
         "a backfill of late records that was killed is finished by nobody once they are to wait",
         "onlyonce/outputs/events.py",

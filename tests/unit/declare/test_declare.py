@@ -141,7 +141,7 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "early panes that are added up": (
         lambda: output(panes="early", sink=Postgres(table="a.b", write="increment", keys=("a",))), "would add up", "upsert"),
     "early panes of sessions": (
-        lambda: output(panes="early", sink=UPSERT, window=Session(timedelta(1))), "early panes of sessions", ""),
+        lambda: output(panes="early", sink=Delta(write="upsert", keys="shop"), window=Session(timedelta(1))), "early panes of sessions", "window_start"),
     "no outputs": (lambda: pipeline(outputs=()), "no outputs", "at least one Output"),
     "an unknown mode": (
         lambda: pipeline(mode="at_least_one"), "pipeline shop: mode='at_least_one'", "did you mean 'at_least_once'?"),

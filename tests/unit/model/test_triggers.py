@@ -5,17 +5,29 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from onlyonce.api import load
+from onlyonce.api.outputs import Lookup
 from onlyonce.api.pipeline import Delta, Files, Join, Output, Pipeline
 from onlyonce.api.sinks import BigQuery, CustomSink, FileSink, Iceberg, KafkaSink, MySQL, Postgres, Sink, Webhook
 from onlyonce.core.changes import Need, changes
 from onlyonce.core.errors import Refused
-from onlyonce.core.triggers import AfterRecords, AfterTime, Held, LastPane, Trigger, decide_panes, emptied, next_pane
+from onlyonce.core.triggers import (
+    AfterRecords,
+    AfterTime,
+    Held,
+    LastPane,
+    Trigger,
+    decide_panes,
+    decide_sessions,
+    emptied,
+    next_pane,
+)  # fmt: skip
 from onlyonce.core.windows import Bounds, Fixed, Session, micros
 
 MINUTE = timedelta(minutes=1)
@@ -62,6 +74,55 @@ def test_a_pane_comes_with_the_batch_that_makes_it_due_and_none_of_a_closed_wind
         assert held == {window: Held(len(times), times[0]) for window, times in waiting.items()}
 
 
+HOUR = micros(timedelta(hours=1))
+GAPS = (HOUR // 4, 3 * HOUR)
+
+
+@pytest.mark.parametrize(
+    "trigger",
+    [
+        AfterRecords(1),
+        AfterRecords(9),
+        AfterTime(timedelta(microseconds=30)),
+        AfterRecords(9) | AfterTime(timedelta(microseconds=30)),
+    ],
+)
+@pytest.mark.parametrize("gap", GAPS)
+@pytest.mark.parametrize("seed", range(10))
+def test_pane_of_sessions_comes_when_due_and_before_a_session_closes(trigger: Trigger, gap: int, seed: int) -> None:
+    """By a list of all records in no pane: never later than the trigger says, nor than a session of one may close."""
+    chance, held, waiting, ends, now = random.Random(seed), dict[Bounds, Held](), list[tuple[int, int]](), [0], 0
+    for number in range(40):
+        now, closed = now + chance.randrange(20), number * HOUR // 3 - HOUR
+        times = [closed + 1 + chance.randrange(2 * HOUR) for _ in range(chance.choice([0, 0, 1, 3]))]
+        waiting += [(time, now) for time in times]
+        met = {
+            (hour * HOUR, (hour + 1) * HOUR): [time // HOUR for time in times].count(hour)
+            for hour in {time // HOUR for time in times}
+        }
+
+        fired, left = decide_sessions(trigger, held, met, gap, ends, closed, now)
+        due = bool(waiting) and (
+            (not isinstance(trigger, AfterTime) and len(waiting) >= trigger.records)
+            or (
+                not isinstance(trigger, AfterRecords)
+                and now - min(since for _, since in waiting) >= micros(trigger.time)
+            )
+        )
+        must = bool(waiting) and (
+            due or any(time + gap <= closed for time, _ in waiting) or any(end <= closed for end in ends)
+        )
+        may = must or any(time // HOUR * HOUR + gap <= closed for time, _ in waiting)
+        assert must <= fired <= may
+        if fired:
+            assert left == dict.fromkeys(held)
+            waiting, held, ends = [], {}, [closed + chance.randrange(1, HOUR)]
+            continue
+        held |= {hour: one for hour, one in left.items() if one is not None}
+        assert sum(one.records for one in held.values()) == len(waiting)
+        assert all(end > closed for _, end in held), "the log would take it for closed"
+
+
 BY_COUNT = AfterRecords(1000)
 
 
@@ -98,7 +159,12 @@ WRONG: dict[str, tuple[Callable[[], object], str, str]] = {
     "a number in place of the window": (lambda: output(sink=Delta(), pane_column="Window_Start"), "can't be the name", "a letter, then"),
     "a number under the platform's prefix": (lambda: output(sink=Delta(), pane_column="oo_pane"), "can't be the name", "a letter, then"),
     "a number under no name": (lambda: output(sink=Delta(), pane_column="the pane"), "can't be the name", "a letter, then"),
-    "sessions": (lambda: output(window=Session(MINUTE)), "sessions can't be upserted", "leave panes out"),
+    "sessions that keys don't name": (lambda: output(window=Session(MINUTE), sink=Delta(write="upsert", keys="shop")), "keys name no window", "window_start"),
+    "sessions in another sink": (lambda: output(window=Session(MINUTE), sink=MySQL(table="b", connection="X_URL", write="upsert", keys="window_start")), "which MySQL can't do", "Postgres"),
+    "sessions with a lookup": (
+        lambda: output(window=Session(MINUTE), lookups=Lookup(name="shops", table=Delta(path="/a"), keys="id")), "other sessions", "in the readers"),
+    "sessions in two attempts at once": (
+        lambda: replace(pipeline(output(window=Session(MINUTE))), mode="at_least_once"), "leave rows of both", "exactly_once"),
     "late records without a window": (lambda: Output(name="all", transform="m:f", sink=Delta(), late=BY_COUNT), r"late=AfterRecords\(records=1000\) needs windows", "leave it out"),
     "late records by a number": (lambda: output(late=3), "late=3", "keep, backfill"),
     "late records that never come": (
