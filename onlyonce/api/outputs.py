@@ -292,8 +292,8 @@ class Output:
     panes         'on_time': a window's rows once, when it closes; Spark keeps the state of the open ones. 'at_close':
                   the same rows, from all records of the window at once, which are read from `events` when it closes:
                   sooner, without a state, for short windows. 'early': with every batch the rows that it changed (needs
-                  upsert); in files and with pane_column all rows of the windows that it changed; of sessions all rows of
-                  the open ones, which replace those of the last pane (Delta, Postgres or files). AfterRecords(1000),
+                  upsert); in files and with pane_column all rows of the windows that it changed; of sessions those of
+                  all open ones, which replace the last pane (Delta, Postgres or files). AfterRecords(1000),
                   AfterTime(timedelta(minutes=5)): all rows of an open window, after so many more records or so much
                   time, and when it closes (needs a window, and upsert, files or pane_column). AfterRecords(…) |
                   AfterTime(…): by whichever is first
