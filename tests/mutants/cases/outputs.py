@@ -53,8 +53,8 @@ MUTANTS = (
         "onlyonce/outputs/window_log.py",
         Replace(
             "_fired_sessions",
-            "Fired(rows, there, met, held, OpenSpan(from_start, FIRST if closed is None else closed))",
-            "Fired(rows, [], met, held, OpenSpan(from_start, FIRST if closed is None else closed))",
+            "Fired(rows, there, met, held, now_closed, {}, OpenSpan(from_start, FIRST if closed is None else closed))",
+            "Fired(rows, [], met, held, now_closed, {}, OpenSpan(from_start, FIRST if closed is None else closed))",
         ),
         tests=("tests/spark/outputs/test_open_sessions.py::test_each_pane_replaces_all_open_sessions[10]",),
         spark=True,

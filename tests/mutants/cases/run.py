@@ -436,8 +436,8 @@ MUTANTS = (
         "onlyonce/run/stream.py",
         Replace(
             "_drain",
-            "with source_answers.stored_after_batches(context):",
-            "idle.note_declaration(database, pipeline)\nwith source_answers.stored_after_batches(context):",
+            "from onlyonce.run import queries, source_answers",
+            "from onlyonce.run import queries, source_answers\nidle.note_declaration(database, pipeline)",
         ),
         tests=(CHANGED_ONCE,),
         spark=True,

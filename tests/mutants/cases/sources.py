@@ -234,7 +234,7 @@ MUTANTS = (
         "onlyonce/sources/discovery.py",
         Always(
             "look_for_folder",
-            "isinstance(source, Custom | DeltaSource) or not isinstance(inbox.folder, Path) or inbox.folder.is_dir()",
+            "not source.has_inbox or not isinstance(inbox.folder, Path) or inbox.folder.is_dir()",
         ),
         tests=(
             "tests/unit/sources/test_folders.py::test_an_inbox_that_is_not_there_is_refused_by_the_run_and_not_taken_for_an_empty_one",
