@@ -22,8 +22,8 @@ from typing import Any
 from uuid import UUID
 
 from onlyonce.api import ddl
+from onlyonce.api.joins_and_state import Join, Lookup, Stateful
 from onlyonce.api.messages import PLACEHOLDER, Avro, Debezium, JsonSchema, Kafka, Protobuf
-from onlyonce.api.outputs import Join, Lookup, Stateful
 from onlyonce.api.pipeline import Output, Pipeline, target
 from onlyonce.api.sinks import Delta, FileSink, Postgres
 from onlyonce.api.sources import MEGABYTE, PARTS_A_BATCH, Custom, DeltaSource, Files, Growing, PubSub

@@ -18,7 +18,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import onlyonce
 from onlyonce import settings
 from onlyonce.api import functions as api_functions
 from onlyonce.api import identity, target_identity
@@ -32,6 +31,8 @@ from onlyonce.core.errors import OnlyonceError, Refused
 from onlyonce.core.file_names import Naming
 from onlyonce.core.locations import Location, Url
 from onlyonce.core.ownership import Place
+from onlyonce.core.triggers import AfterRecords, AfterTime
+from onlyonce.core.windows import Fixed, Session, Sliding
 
 Followed = tuple[str, str]
 """(pipeline, output)."""
@@ -405,13 +406,15 @@ ARGUMENTS = re.compile(
     r"|missing \d+ required [\w-]+ arguments?: '(?P<missing>\w+)')"
 )
 """What Python says of a wrong option of a class whose first options need no name, such as `Fixed`."""
+TAKE_ARGUMENTS = {made.__name__: made for made in (Fixed, Sliding, Session, AfterRecords, AfterTime)}
+"""These classes. All other declarations name each option, and refuse a wrong one by themselves."""
 
 
 def _of_arguments(said: str, at: str) -> Refused | None:
     """Return the refusal of an option that one of our classes does not have or lacks; None for another error."""
     found = ARGUMENTS.match(said)
-    made = getattr(onlyonce, found["whose"], None) if found else None
-    if found is None or not isinstance(made, type):
+    made = TAKE_ARGUMENTS.get(found["whose"]) if found else None
+    if found is None or made is None:
         return None
     known = [*inspect.signature(made).parameters]
     if found["missing"]:

@@ -17,7 +17,8 @@ from onlyonce import settings
 from onlyonce.api import chain, ddl, messages, sinks
 from onlyonce.api import columns as api_columns
 from onlyonce.api.declaration import Several, check_name, check_one_of, declaration, declared_at, unknown
-from onlyonce.api.outputs import Join, Lookup, Output, Stateful
+from onlyonce.api.joins_and_state import Join, Lookup, Stateful
+from onlyonce.api.outputs import Output
 from onlyonce.api.sinks import (
     BigQuery,
     BigQueryStream,

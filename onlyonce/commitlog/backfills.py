@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import Connection
 
-from onlyonce.api.outputs import FROM_START
+from onlyonce.api.joins_and_state import FROM_START
 from onlyonce.api.pipeline import Output
 from onlyonce.commitlog import batches, removals
 from onlyonce.commitlog.incarnations import Driver, Incarnation, Incarnations

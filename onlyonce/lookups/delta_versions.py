@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from onlyonce import settings
 from onlyonce.api.declaration import declared_at
-from onlyonce.api.outputs import Lookup
+from onlyonce.api.joins_and_state import Lookup
 from onlyonce.core import stored_names
 from onlyonce.core.errors import Refused
 from onlyonce.core.locations import Location, location

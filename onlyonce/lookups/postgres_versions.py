@@ -25,7 +25,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from onlyonce.api.declaration import declared_at
-from onlyonce.api.outputs import Lookup
+from onlyonce.api.joins_and_state import Lookup
 from onlyonce.api.sinks import Postgres
 from onlyonce.commitlog import units
 from onlyonce.core import stored_names

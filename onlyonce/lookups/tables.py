@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from onlyonce.api.declaration import declared_at
-from onlyonce.api.outputs import Lookup
+from onlyonce.api.joins_and_state import Lookup
 from onlyonce.core.errors import Refused
 from onlyonce.engine.session import quoted
 from onlyonce.lookups.seen import NOTHING, Seen, Version, Versions

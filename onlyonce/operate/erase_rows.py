@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onlyonce.api.outputs import FROM_START, what_to_do
+from onlyonce.api.joins_and_state import FROM_START
+from onlyonce.api.outputs import what_to_do
 from onlyonce.api.pipeline import Output, Pipeline, target
 from onlyonce.commitlog import removals
 from onlyonce.commitlog.backfills import Backfills

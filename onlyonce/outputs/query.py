@@ -20,7 +20,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from onlyonce import context as onlyonce_context
-from onlyonce.api.outputs import FROM_START, check_from_start
+from onlyonce.api.joins_and_state import FROM_START
+from onlyonce.api.outputs import check_from_start
 from onlyonce.api.pipeline import Output
 from onlyonce.commitlog.batches import WRITTEN, Batches, State, States
 from onlyonce.commitlog.ends import Counted, OutputEnds

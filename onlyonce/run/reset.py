@@ -19,7 +19,8 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from onlyonce import settings
 from onlyonce.api import load as declarations
-from onlyonce.api.outputs import FROM_START, Output, check_from_start
+from onlyonce.api.joins_and_state import FROM_START
+from onlyonce.api.outputs import Output, check_from_start
 from onlyonce.api.pipeline import unknown
 from onlyonce.commitlog import incarnations, units
 from onlyonce.commitlog.batches import Batches

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from onlyonce.api import target_identity
 from onlyonce.api.declared_sink import DeclaredSink
-from onlyonce.api.outputs import Lookup
+from onlyonce.api.joins_and_state import Lookup
 from onlyonce.api.pipeline import Output, Pipeline, target
 from onlyonce.commitlog import units
 from onlyonce.commitlog.dropping import Targets

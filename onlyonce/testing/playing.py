@@ -202,6 +202,10 @@ def window_of(row: Row) -> tuple[Any, ...]:
     return tuple(row.get(name) for name in WINDOW)
 
 
+def _bounds(window: tuple[Any, ...]) -> Bounds:
+    return to_micros(window[0]) or 0, to_micros(window[1]) or 0
+
+
 def newest_of(key: Callable[[Row], str], by: tuple[str, ...], rows: list[Row]) -> list[Row]:
     """Return of the rows with the same keys the newest, by these columns; all rows if there are no columns.
 
@@ -425,8 +429,7 @@ def _numbers(records: pa.Table, name: str) -> NDArray[np.int64]:
 #
 # The frontier, windows, watermark delay and the user's function are the product's (`core.frontier`, `outputs.windows`,
 # `outputs.results`), over a bounded read of the records so far. This replaces Spark's state. An output that writes a
-# window when it closes gets the rows of the windows that end between the closed times before and after a batch. Spark's
-# watermark gives the same.
+# window when it closes gets the rows of the windows that end between the closed times before and after a batch.
 
 
 Window = tuple[Any, ...]
@@ -519,10 +522,8 @@ class Play:
                 self.targets[output.name].write(there)
             else:
                 # A session may have merged with others, so all closed ones are replaced.
-                gone = (
-                    {(pane.window_start, pane.window_end) for pane in self.panes[output.name]} if only is None else only
-                )
-                self.targets[output.name].replace(there, gone)
+                known = {(pane.window_start, pane.window_end) for pane in self.panes[output.name]}
+                self.targets[output.name].replace(there, known if only is None else only)
             self._note(output, there, backfilled=True)
         self.rejected[root.name].again(self._all(), closed, only)
         self._late_held.pop(root.name, None)
@@ -632,15 +633,13 @@ class Play:
             return
         last = dict[Bounds, LastPane]()
         for pane in self.panes[output.name]:
-            bounds = to_micros(pane.window_start) or 0, to_micros(pane.window_end) or 0
+            bounds = _bounds((pane.window_start, pane.window_end))
             last[bounds] = LastPane(triggers.next_pane(last.get(bounds)), 0 if pane.final else pane.rows)
-        written = Counter((to_micros(start) or 0, to_micros(end) or 0) for start, end in map(window_of, rows))
         if not backfilled:
-            fired = {(to_micros(start) or 0, to_micros(end) or 0) for start, end in self._fired_now}
+            written, fired = Counter(_bounds(window_of(row)) for row in rows), {*map(_bounds, self._fired_now)}
             pane_numbers.refuse_emptied(output, last, fired, self._closed(output, self.frontier), written)
         for row in rows:
-            start, end = window_of(row)
-            row[output.pane_column] = triggers.next_pane(last.get((to_micros(start) or 0, to_micros(end) or 0)))
+            row[output.pane_column] = triggers.next_pane(last.get(_bounds(window_of(row))))
 
     def _note(self, output: Output, rows: list[Row], *, backfilled: bool = False) -> None:
         closed = self._closed(self._root(output), self.frontier)

@@ -7,7 +7,7 @@ from datetime import timedelta
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce.api.outputs import Join
+from onlyonce.api.joins_and_state import Join
 from onlyonce.api.pipeline import Delta, Files, Output, Pipeline, Postgres
 from onlyonce.core.windows import Fixed
 

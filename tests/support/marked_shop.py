@@ -8,7 +8,7 @@ from dataclasses import replace
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from onlyonce.api.outputs import Join, Lookup
+from onlyonce.api.joins_and_state import Join, Lookup
 from onlyonce.api.pipeline import Delta, FileSink, Output, Postgres
 from tests.support.shop import MINUTE, SHOP, WATERMARK_DELAY
 

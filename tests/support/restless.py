@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.types import DoubleType
 
-from onlyonce.api.outputs import Join, Stateful
+from onlyonce.api.joins_and_state import Join, Stateful
 from onlyonce.api.pipeline import Delta, Files, Output, Pipeline, Postgres
 from onlyonce.core.windows import Fixed
 

@@ -12,7 +12,7 @@ from pyspark.sql import Window as SparkWindow
 from pyspark.sql import functions as F
 
 from onlyonce import check
-from onlyonce.api.outputs import Join
+from onlyonce.api.joins_and_state import Join
 from onlyonce.api.pipeline import Delta, Files, Output, Pipeline
 from onlyonce.core.errors import Refused
 from onlyonce.core.unrepeatable import Kind

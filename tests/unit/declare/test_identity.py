@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from onlyonce.api import identity
+from onlyonce.api.joins_and_state import Join, Lookup, Stateful
 from onlyonce.api.messages import Avro, Debezium, JsonSchema, Kafka, Protobuf
-from onlyonce.api.outputs import Join, Lookup, Stateful
 from onlyonce.api.pipeline import ONE_OF_SEVERAL, Input, Output, Pipeline
 from onlyonce.api.sinks import (
     BigQuery,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from onlyonce.api import load
-from onlyonce.api.outputs import Lookup
+from onlyonce.api.joins_and_state import Lookup
 from onlyonce.api.pipeline import Delta, Files, Join, Output, Pipeline
 from onlyonce.api.sinks import BigQuery, CustomSink, FileSink, Iceberg, KafkaSink, MySQL, Postgres, Sink, Webhook
 from onlyonce.core.changes import Need, changes

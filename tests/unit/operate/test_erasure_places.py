@@ -13,7 +13,8 @@ from typing import get_args
 import pytest
 
 from onlyonce import settings
-from onlyonce.api.outputs import Output, Stateful
+from onlyonce.api.joins_and_state import Stateful
+from onlyonce.api.outputs import Output
 from onlyonce.api.pipeline import Pipeline, Sink
 from onlyonce.api.sinks import Delta, Webhook
 from onlyonce.api.sources import Files, Source

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from onlyonce.api.outputs import FROM_START
+from onlyonce.api.joins_and_state import FROM_START
 from onlyonce.api.pipeline import Delta, Output
 from onlyonce.core.windows import Fixed
 from onlyonce.run import reset
