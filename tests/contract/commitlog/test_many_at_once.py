@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import Connection, event
 
 from onlyonce.commitlog import batches, units
-from onlyonce.commitlog.backfills import Backfills, Panes, Request
+from onlyonce.commitlog.backfills import MADE, Backfills, Panes, Request
 from onlyonce.commitlog.batches import Batches
 from onlyonce.commitlog.units import Units
 from onlyonce.core.backfill import Span
@@ -83,7 +83,9 @@ def backfilled(log: Log) -> None:
     driver = Backfills(log.database).open_incarnation(request, "run")
     number = Backfills(log.database).begin(driver, request, 1)
     counts = {"in_time": SESSIONS, "late": 0, "windows": FEWER, "rows": FEWER}
-    made = windows().slice(0, FEWER).append_column("lookups", pa.nulls(FEWER, pa.string()))
+    made = windows().slice(0, FEWER)
+    for field in (MADE.field("lookups"), MADE.field("pane")):
+        made = made.append_column(field, pa.nulls(FEWER, field.type))
     Backfills(log.database).end(driver, request, number, span, {"bursts": made}, counts)
 
     last = "SELECT generation, count(*) FROM onlyonce_private.panes WHERE output = 'bursts' GROUP BY 1 ORDER BY 1"
