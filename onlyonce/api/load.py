@@ -363,7 +363,7 @@ def _file_of(named: Path) -> Path | None:
 def _import(path: Path) -> ModuleType:
     # A user's transforms are in the folder of their declarations, or in the package that both belong to. The
     # reference pipelines are part of a package that is on the path already.
-    for folder in {path.parent, _above_package(path)} if path.parent != settings.ROOT / "jobs" else ():
+    for folder in {path.parent, above_package(path)} if path.parent != settings.ROOT / "jobs" else ():
         if str(folder) not in sys.path:
             sys.path.insert(0, str(folder))
     spec = importlib.util.spec_from_file_location(f"{_package(path)}onlyonce_pipelines_{path.stem}", path)
@@ -392,11 +392,11 @@ def _import(path: Path) -> ModuleType:
 
 def _package(path: Path) -> str:
     """Return the prefix of a file's package if that is imported, so that `from . import` works in the file."""
-    package = ".".join(path.parent.relative_to(_above_package(path)).parts)
+    package = ".".join(path.parent.relative_to(above_package(path)).parts)
     return f"{package}." if package in sys.modules else ""
 
 
-def _above_package(path: Path) -> Path:
+def above_package(path: Path) -> Path:
     """Return the folder from which a file's package is imported; its own folder if it is in no package."""
     return next(folder for folder in path.parents if not (folder / "__init__.py").is_file())
 

@@ -24,6 +24,7 @@ import psycopg2
 from sqlalchemy.engine import URL, make_url
 
 from onlyonce import configuration, settings
+from onlyonce.api.load import above_package
 from onlyonce.core.errors import Retryable
 from onlyonce.environment import inherited, variable
 from onlyonce.local import processes
@@ -121,7 +122,7 @@ def airflow_url(driver: str) -> str:
 
 def _airflow(airflow_home: Path, address: str) -> dict[str, str]:
     options = EVERYWHERE | {
-        "CORE__DAGS_FOLDER": str(settings.ROOT / "dags"),
+        "CORE__DAGS_FOLDER": str(dags_folder(airflow_home)),
         "CORE__PLUGINS_FOLDER": str(settings.ROOT / "plugins"),
         "CORE__HOSTNAME_CALLABLE": f"{__name__}.host_name",
         "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(airflow_home / password_file().name),
@@ -134,6 +135,32 @@ def _airflow(airflow_home: Path, address: str) -> dict[str, str]:
         "LOGGING__BASE_LOG_FOLDER": str(airflow_home / "logs"),
     }
     return {"AIRFLOW_HOME": str(airflow_home), **{f"AIRFLOW__{key}": value for key, value in options.items()}}
+
+
+DAG_FILE = """\"\"\"All DAGs of the declared pipelines. Made by `onlyonce up`, at each start.\"\"\"
+
+from onlyonce.airflow import dags
+
+globals().update(dags({files}))
+"""
+
+
+def dags_folder(airflow_home: Path) -> Path:
+    """Return the project's folder `dags`, or that of the checkout. If neither exists, make one for all pipelines."""
+    projects = project_folders()
+    own = projects[0] / "dags" if len(projects) == 1 else None
+    for folder in (own, settings.ROOT / "dags"):
+        if folder and folder.is_dir():
+            return folder
+    made = airflow_home / "dags"
+    made.mkdir(parents=True, exist_ok=True)
+    (made / "pipelines_dags.py").write_text(DAG_FILE.format(files=[str(file) for file in settings.pipeline_files()]))
+    return made
+
+
+def project_folders() -> list[Path]:
+    """Return the folders from which the files with declarations are imported."""
+    return list(dict.fromkeys(map(above_package, settings.pipeline_files())))
 
 
 def _secrets(airflow_home: Path) -> dict[str, str]:
@@ -189,7 +216,8 @@ def _surroundings(home: Path) -> dict[str, str]:
         "ONLYONCE_PIPELINES": os.pathsep.join(map(str, settings.pipeline_files())),
         **({"ONLYONCE_CONFIG": str(config)} if (config := configuration.file()) else {}),
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), old_path]),
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(settings.ROOT), old_modules])),
+        # A DAG file names its declarations as a module of the project.
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(settings.ROOT), *map(str, project_folders()), old_modules])),
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONUNBUFFERED": "1",
         # Tasks reach Airflow's API on the loopback address, never through a proxy.

@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import structlog
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 
 from onlyonce import context as onlyonce_context
@@ -113,8 +114,7 @@ def begin(context: RunContext) -> None:
     Raise InvariantBroken if the table or a manifest of the source lacks what the log vouches for.
     """
     query = context.open_query("receive")
-    table = context.appended().table if tables_commit.exists(context.events) else None
-    _refuse_lost(context, -1 if table is None else table.version())
+    table = _events_of_log(context)
     if context.blocks:
         exchange.clear_blocks(context.blocks, query.driver.epoch)
     events.make(context.spark, context.events, context.pipeline, table)
@@ -122,13 +122,16 @@ def begin(context: RunContext) -> None:
         _write_marker(context, query, "silent", Frontier())  # the log has the marker's own frontier
 
 
-def _refuse_lost(context: RunContext, version: int) -> None:
-    """Raise if `events` or a manifest lacks what committed batches have put there or read: a new table would hide it.
+def _events_of_log(context: RunContext) -> DeltaTable | None:
+    """Return the table `events`; None if there is none yet.
 
-    `version`: the present version of `events`; -1 without a table.
+    Raise InvariantBroken if it or a manifest lacks what committed batches have put there or read: a new table would
+    hide it. The log is asked before the tables: what it vouches for then is in them, whatever another driver commits.
     """
     taken_in = Batches(context.database).last_taken_in(context.instance)
     ended = Compactions(context.database).ended(context.instance)
+    found = context.appended().table if tables_commit.exists(context.events) else None
+    version = -1 if found is None else found.version()
     tables = [Vouched(context.events, "version", ended, version), *context.source().vouched(taken_in)]
     for table in tables:
         if table.there < table.vouched:
@@ -139,6 +142,7 @@ def _refuse_lost(context: RunContext, version: int) -> None:
                 "or written now",
                 hint=f"{RESTORE}; without a backup see docs/how-to/start-over.md",
             )
+    return found
 
 
 def register(context: RunContext) -> int:

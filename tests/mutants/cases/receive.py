@@ -16,7 +16,7 @@ MUTANTS = (
         "a table `events` that was deleted is made again, though the log vouches for its rows",
         "onlyonce/receive/loop.py",
         Replace(
-            "_refuse_lost",
+            "_events_of_log",
             '[Vouched(context.events, "version", ended, version), *context.source().vouched(taken_in)]',
             "[*context.source().vouched(taken_in)]",
         ),
@@ -28,11 +28,27 @@ MUTANTS = (
         "a manifest that was deleted is made again, though batches of it are committed",
         "onlyonce/receive/loop.py",
         Replace(
-            "_refuse_lost",
+            "_events_of_log",
             '[Vouched(context.events, "version", ended, version), *context.source().vouched(taken_in)]',
             '[Vouched(context.events, "version", ended, version)]',
         ),
         tests=("tests/spark/sources/test_several_sources.py::test_each_own_table_that_lacks_vouched_rows_is_refused",),
+        spark=True,
+    ),
+    Mutant(
+        "events-looked-at-before-the-log",
+        "what another driver commits between the look at `events` and the question to the log counts as lost",
+        "onlyonce/receive/loop.py",
+        Replace(
+            "_events_of_log",
+            "taken_in = Batches(context.database).last_taken_in(context.instance)\n"
+            "ended = Compactions(context.database).ended(context.instance)\n"
+            "found = context.appended().table if tables_commit.exists(context.events) else None",
+            "found = context.appended().table if tables_commit.exists(context.events) else None\n"
+            "taken_in = Batches(context.database).last_taken_in(context.instance)\n"
+            "ended = Compactions(context.database).ended(context.instance)",
+        ),
+        tests=("tests/spark/run/test_spine.py::test_a_driver_that_starts_beside_another_finds_nothing_lost",),
         spark=True,
     ),
     Mutant(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from onlyonce import settings
+from onlyonce.commitlog.batches import Batches
 from onlyonce.core.errors import InvariantBroken
 from tests.support import shop_oracle
 from tests.support.check_shop import check, check_outputs
@@ -123,3 +124,23 @@ def test_a_table_that_lacks_committed_rows_is_refused(platform: Platform, spark:
         platform.run("shop")
 
     assert events.exists() == older
+
+
+def test_a_driver_that_starts_beside_another_finds_nothing_lost(
+    platform: Platform, spark: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one makes `events` and commits its batches while this one asks the log what should be there."""
+    files = shop_oracle.sales(60, 2)
+    put_all(platform, files)
+    asked = Batches.last_taken_in
+
+    def slowly(batches: Batches, instance: str) -> int | None:
+        monkeypatch.setattr(Batches, "last_taken_in", asked)
+        platform.run("shop")
+        return asked(batches, instance)
+
+    monkeypatch.setattr(Batches, "last_taken_in", slowly)
+
+    platform.run("shop", "--close")
+
+    check(platform, files)
