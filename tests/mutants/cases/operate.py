@@ -194,4 +194,11 @@ MUTANTS = (
         Replace("Asker.ask", "answer.result(PATIENCE_SECONDS)", "answer.result()"),
         tests=("tests/page/test_unread.py::test_answer_is_kept_and_asked_once_at_a_time",),
     ),
+    Mutant(
+        "dags-of-the-package",
+        "the Airflow of an installed package looks for DAG files next to the package, where there are none",
+        "onlyonce/local/airflow_server.py",
+        Replace("dags_folder", '(own, settings.ROOT / "dags")', "(settings.ROOT / 'dags',)"),
+        tests=("tests/dags/test_dags_folder.py::test_an_installed_package_serves_the_dags_of_the_project[True]",),
+    ),
 )
