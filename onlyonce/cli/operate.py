@@ -170,12 +170,15 @@ def forget(given: Any, words: list[str], as_json: bool) -> None:
 
 @asking("alerts")
 def alerts(given: Any, words: list[str], as_json: bool) -> None:
-    """Raise alerts and call ONLYONCE_ALERT_HOOK, each cause once until it clears. Exit code 1 if any is raised."""
+    """Raise alerts and call ONLYONCE_ALERT_HOOK, each cause once until it clears. Exit code 1 if any is raised.
+
+    Each source is asked what no run has read yet, and its answer is stored. It has two seconds to answer.
+    """
     there(settings.database_url)
 
     from onlyonce.operate import alerts as telling
 
-    report = telling.main(words)
+    report = telling.ask_first(words)
     give(report, as_json)
     if report.tables["alerts"]:
         raise typer.Exit(1)

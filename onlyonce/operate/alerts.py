@@ -1,5 +1,7 @@
 """Raise alerts, each cause once until it clears. `onlyonce alerts` and the DAG `onlyonce_audit` run it, without Spark.
 
+The command asks the sources for their unread input first (`ask_first`). The DAG takes the stored answers.
+
 The hook is ONLYONCE_ALERT_HOOK: 'module:function', called with a dictionary (`onlyonce.core.alerting`), or the URL of a
 webhook. The webhook receives the dictionary as JSON; chat programs show its field `text`. Without a hook the causes are
 only kept and shown.
@@ -32,6 +34,7 @@ from onlyonce.database.migrate import migrate
 from onlyonce.failpoints import passing
 from onlyonce.operate import audit
 from onlyonce.sinks.outbox import send_webhook
+from onlyonce.sources import answers
 
 log = structlog.get_logger()
 Hook = Callable[[dict[str, str]], Any]
@@ -62,6 +65,19 @@ def main(argv: list[str]) -> Report:
     title = f"alerts: {len(raised)} raised" if raised else "alerts: none"
     shown = {"alerts": raised, "cleared": [vars(cause) for cause in cleared]}
     return Report(title, f"alerts__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", facts, shown)
+
+
+def ask_first(argv: list[str]) -> Report:
+    """Ask the declared sources, store their answers, and do what `main` does.
+
+    A source that does not answer is an alert too.
+    """
+    asked = parse("alerts", argv)
+    hook(settings.alert_hook())
+    database = Database(settings.database_url(), "onlyonce-alerts")
+    migrate(database.url)
+    answers.ask_and_store(database, declarations.load(asked.pipelines).values())
+    return main(argv)
 
 
 def hook(asked: str | None) -> Hook | None:

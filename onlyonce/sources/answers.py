@@ -1,7 +1,8 @@
 """Ask the sources of pipelines for their unread input, and store their answers in the log.
 
-The DAG `onlyonce_ask_sources` stores them at intervals, and a driver after its batches. A source that does not answer
-gets an answer that says so. Its earlier numbers are replaced: they are not known to be right any more.
+The DAG `onlyonce_ask_sources` stores them at intervals, `onlyonce alerts` at each call, and a driver after its batches.
+A source that does not answer gets an answer that says so. Its earlier numbers are replaced: they are not known to be
+right any more.
 """
 
 from __future__ import annotations

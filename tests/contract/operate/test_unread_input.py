@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import structlog
+import typer
 
 from onlyonce.cli import operate
 from onlyonce.core import backlog as model
@@ -160,6 +161,20 @@ def test_failed_request_replaces_the_numbers(stored: Platform, monkeypatch: pyte
 
     assert report.facts["without an answer"] == 1
     assert now == {"bytes": None, "metrics": {"onlyonce_backlog_answered"}, "alerts": ["source away"]}
+
+
+@pytest.mark.parametrize("kind", ["unread input", "source away"])
+def test_command_alerts_asks_the_sources(
+    five_files: Platform, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Without a driver and without the DAG nothing is stored yet. A failed request is an alert of its own."""
+    if kind == "source away":
+        monkeypatch.setattr(backlog, "unread", lambda *_: (_ for _ in ()).throw(OSError("the mount is stale")))
+    with pytest.raises(typer.Exit) as ended:
+        operate.alerts(as_json=True)
+
+    [row] = json.loads(capsys.readouterr().out)["tables"]["alerts"]
+    assert (ended.value.exit_code, row["kind"], row["subject"]) == (1, kind, "shop/receive")
 
 
 TWO = """

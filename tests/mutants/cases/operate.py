@@ -132,6 +132,13 @@ MUTANTS = (
         tests=("tests/unit/test_settings.py::test_the_environment_wins_over_the_file_and_the_file_over_the_default",),
     ),
     Mutant(
+        "alerts-of-stored-answers",
+        "the command alerts takes the stored answers of sources and asks none",
+        "onlyonce/cli/operate.py",
+        Replace("alerts", "telling.ask_first(words)", "telling.main(words)"),
+        tests=("tests/contract/operate/test_unread_input.py::test_command_alerts_asks_the_sources[unread input]",),
+    ),
+    Mutant(
         "trials-not-forgotten",
         "an erasure leaves what a killed driver has tried of a batch",
         "onlyonce/operate/forget.py",
