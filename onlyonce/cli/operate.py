@@ -294,11 +294,18 @@ def status(pipeline: OnlyPipeline = None, pipelines: OnlyOfFiles = None, as_json
 def lag(pipeline: OnlyPipeline = None, pipelines: OnlyOfFiles = None, as_json: Json = False) -> None:
     """Show how far each stage of each pipeline is behind, and ask each source what no run has read yet.
 
-    The rows have the age of its oldest waiting input, and of what it has committed. A source has two seconds to answer.
+    Unread input comes first. The rows have the age of its oldest waiting input, and of what it has committed. A source
+    has two seconds to answer.
     """
     stages, taken_in = read(lambda views: views.rows("lag")), read(lambda views: views.rows("taken_in"))
     rows = only_declared(_unread().with_backlog(stages, taken_in, _asked(pipeline)), pipelines)
-    give(_only(rows, pipeline), as_json, empty="no pipeline has run yet, and none is declared")
+    rows = _only(rows, pipeline)
+    if not as_json:
+        at_work = {row["instance"] for row in read(lambda views: views.rows("at_work"))}
+        for line in _unread().in_words(rows, at_work):
+            console.console().print(line, markup=False, soft_wrap=True)
+        rows = _unread().for_people(rows)
+    give(rows, as_json, empty="no pipeline has run yet, and none is declared")
 
 
 def _unread() -> Any:

@@ -25,6 +25,14 @@ def in_words(length: timedelta) -> str:
     return ("-" if length < _NOTHING_GIVEN else "") + (" ".join(parts) or "0 seconds")
 
 
+def roughly(seconds: float) -> str:
+    """Return seconds by their two longest units: `2 days 3 hours`. Less than a minute has a tenth: `0.6 seconds`."""
+    if abs(seconds) < 60:
+        return f"{seconds:.1f}".removesuffix(".0") + " seconds"
+    parts = [f"{count} {word}{'s' if count > 1 else ''}" for word, count in _counts(timedelta(seconds=round(seconds)))]
+    return ("-" if seconds < 0 else "") + " ".join(parts[:2])
+
+
 def in_source(length: timedelta) -> str:
     """Return a length of time as a person writes it in Python: `timedelta(hours=1, minutes=30)`."""
     parts = [f"{word}s={count}" for word, count in _counts(length)]

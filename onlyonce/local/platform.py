@@ -143,7 +143,7 @@ def _tables(progress: Callable[[str], None]) -> None:
     statements.make_home()
     progress("PostgreSQL starts")
     postgres.start(progress)
-    progress("the platform's tables are made")
+    progress("the platform's tables are checked, and made if they are missing")
     migrate(settings.database_url())
 
 

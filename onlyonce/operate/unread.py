@@ -6,17 +6,23 @@ unread input shows whether or not a driver runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from onlyonce.api.pipeline import Pipeline
+from onlyonce.console import plain
 from onlyonce.core import backlog
 from onlyonce.core.backlog import Backlog
+from onlyonce.core.durations import roughly
 from onlyonce.core.stuck import UnreadInput
 from onlyonce.sources.answers import Answer, Row, ask
 
-NOT_DECLARED = "no declaration of this pipeline is loaded, so its source can't be asked"
+NOT_DECLARED = (
+    "no declaration of this pipeline is loaded, so its source can't be asked: name its file, --pipelines FILE"
+)
+OF_BACKLOG = tuple(Answer("", None, datetime.max, Backlog()).row())
+"""The columns of a stage that its source answers."""
 
 
 def waiting(answers: Iterable[Answer], bound_seconds: float) -> list[UnreadInput]:
@@ -38,7 +44,7 @@ def with_backlog(
 ) -> list[Row]:
     """Return the rows of the query `lag` with what the sources answer; also for pipelines that no run has read."""
     rows, answers = list(stages), by_stage(ask(pipelines.values(), taken_in))
-    empty = dict.fromkeys(Answer("", None, datetime.max, Backlog()).row())
+    empty = dict.fromkeys(OF_BACKLOG)
     columns = list(rows[0]) if rows else ["pipeline", "stage"]
     there = {(row["pipeline"], row["stage"]) for row in rows}
     rows += [
@@ -50,6 +56,43 @@ def with_backlog(
         {**empty, **row, **_of_stage(row, answers, pipelines)}
         for row in sorted(rows, key=lambda row: (row["pipeline"], row["stage"] != "receive"))
     ]
+
+
+def in_words(stages: Sequence[Row], at_work: Collection[str]) -> list[str]:
+    """Return the unread input of each pipeline in words, and what to do if no driver of the pipeline is at work.
+
+    `stages`: the rows that `with_backlog` returns. `at_work`: the pipelines with a driver.
+    """
+    lines = []
+    for row in stages:
+        if row["stage"] != "receive" or not row["asked_at"]:
+            continue
+        name, oldest = row["pipeline"], row["oldest_unread_at"]
+        found = Backlog(row["backlog_records"], row["backlog_bytes"], oldest, row["backlog_detail"] or {})
+        if row["source_answered"] is False:
+            lines.append(f"input waiting for {name}: not known, the source did not answer: {row['backlog_unknown']}")
+        elif found.waits:
+            waits = roughly(max((row["asked_at"] - oldest).total_seconds(), 0)) if oldest else ""
+            since = f", the oldest since {plain(oldest)} ({waits})" if oldest else ""
+            lines.append(f"input waiting for {name}: {found.amount()}{since}")
+            if name not in at_work:
+                lines.append(f"  next: onlyonce run {name}, or onlyonce resume {name} if its schedule is held")
+    return lines
+
+
+def for_people(stages: Sequence[Row]) -> list[Row]:
+    """Return the rows with unread input first, and seconds as lengths of time that people read."""
+    return [
+        {
+            name.removesuffix("_seconds"): roughly(float(row[name])) if _is_length(name, row[name]) else row[name]
+            for name in sorted(row, key=lambda name: (name not in ("pipeline", "stage"), name not in OF_BACKLOG))
+        }
+        for row in stages
+    ]
+
+
+def _is_length(column: str, value: Any) -> bool:
+    return column.endswith("_seconds") and value is not None
 
 
 def of_pipelines(

@@ -167,6 +167,10 @@ LEFT JOIN LATERAL (
     WHERE (x.instance, x.query) = (g.instance, g.stage) ORDER BY x.first_seen_at DESC LIMIT 1) d ON true
 ORDER BY g.instance, g.stage = 'receive' DESC, starts_with(g.stage, 'receive/') DESC, g.stage
 
+-- at_work --
+-- The pipelines and bounded runs with a driver at work.
+SELECT DISTINCT instance FROM onlyonce.incarnations WHERE state <> 'closed' AND at_work
+
 -- taken_in --
 -- Up to which batch of its manifest each pipeline has committed its input, and how fast its last batches read.
 SELECT instance, batch_no, committed_at, records_per_second FROM onlyonce.taken_in WHERE instance = pipeline ORDER BY instance

@@ -4,7 +4,8 @@ CREATE OR REPLACE VIEW onlyonce.incarnations AS
 SELECT l.incarnation, p.pipeline, l.instance, l.query, l.ordinal, l.state, e.epoch, l.checkpoint_id, l.created_at, l.started_at,
        coalesce(s.batches, 0) + since.batches AS batches, last.batch_id AS last_batch, last.committed_at AS last_committed_at,
        coalesce(l.start_from ? 'kept_from', false) AS from_kept, coalesce(l.start_from ? 'from_start', false) AS from_start,
-       CASE WHEN l.query <> 'receive' AND l.instance = p.pipeline THEN p.log_kept_from END AS log_kept_from, l.start_from
+       CASE WHEN l.query <> 'receive' AND l.instance = p.pipeline THEN p.log_kept_from END AS log_kept_from, l.start_from,
+       onlyonce_private.at_work(l.incarnation_no, NULL) AS at_work
 FROM onlyonce_private.incarnations l
 JOIN onlyonce_private.pipelines p USING (instance)
 LEFT JOIN onlyonce_private.epochs e USING (incarnation)
@@ -34,6 +35,7 @@ COMMENT ON COLUMN onlyonce.incarnations.from_kept IS 'whether it began with what
 COMMENT ON COLUMN onlyonce.incarnations.from_start IS 'whether it began from the start, with its rows in the place of those of earlier incarnations';
 COMMENT ON COLUMN onlyonce.incarnations.log_kept_from IS 'batches that were committed before this moment may be cut from the log (keep_log); none: all are there. Sums have all of them';
 COMMENT ON COLUMN onlyonce.incarnations.start_from IS 'where it began, and what incarnations before it had closed and counted; NULL: at the beginning';
+COMMENT ON COLUMN onlyonce.incarnations.at_work IS 'whether a driver of it has a session in the database now';
 
 CREATE OR REPLACE VIEW onlyonce.batches AS
 SELECT p.pipeline, l.instance, l.query, b.incarnation, b.batch_id AS batch, b.epoch, b.state, b.run_id,

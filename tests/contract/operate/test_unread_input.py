@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import threading
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import psycopg2
 import pytest
 import structlog
 import typer
@@ -113,6 +115,27 @@ def test_doctor_finds_unread_input_without_driver(five_files: Platform, monkeypa
     assert found["what"].startswith("5 files, 150 bytes of the source of shop/receive are unread, the oldest for ")
     assert found["repair"].startswith("onlyonce run shop")
     assert patient == []
+
+
+def test_lag_says_unread_input_first(five_files: Platform, capsys: pytest.CaptureFixture[str]) -> None:
+    """In words, with what to do; not while a driver is at work. The reader's role may ask for that."""
+    five_files.sql("INSERT INTO onlyonce_private.pipelines (instance, pipeline) VALUES ('shop', 'shop')")
+    [[number]] = five_files.sql(
+        "INSERT INTO onlyonce_private.incarnations (incarnation, instance, query, ordinal, checkpoint_id, kind) "
+        "VALUES ('shop/receive/1', 'shop', 'receive', 1, gen_random_uuid(), 'stream') RETURNING incarnation_no"
+    ).values.tolist()
+    operate.lag()
+    idle = capsys.readouterr().out.splitlines()
+    url = five_files.environment["ONLYONCE_DATABASE_URL"].replace("+psycopg2", "")
+    with closing(psycopg2.connect(url, application_name=f"onlyonce/{number}/1")):
+        operate.lag()
+    busy = capsys.readouterr().out.splitlines()
+
+    waiting = "input waiting for shop: 5 files, 150 bytes, the oldest since 2026-03-01 12:00:00Z ("
+    assert idle[0].startswith(waiting)
+    assert " days " in idle[0]
+    assert idle[1] == "  next: onlyonce run shop, or onlyonce resume shop if its schedule is held"
+    assert "next:" not in busy[1]
 
 
 def test_status_shows_unread_input(five_files: Platform, capsys: pytest.CaptureFixture[str]) -> None:

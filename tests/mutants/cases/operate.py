@@ -139,6 +139,13 @@ MUTANTS = (
         tests=("tests/contract/operate/test_unread_input.py::test_command_alerts_asks_the_sources[unread input]",),
     ),
     Mutant(
+        "lag-next-while-at-work",
+        "lag says to run a pipeline while a driver of it is at work",
+        "onlyonce/operate/unread.py",
+        Always("in_words", "name not in at_work"),
+        tests=("tests/contract/operate/test_unread_input.py::test_lag_says_unread_input_first",),
+    ),
+    Mutant(
         "trials-not-forgotten",
         "an erasure leaves what a killed driver has tried of a batch",
         "onlyonce/operate/forget.py",
