@@ -1,7 +1,7 @@
 """Report what became of one record: its fate in `events`, its unit in the commit log, its windows. Without a JVM.
 
-An invalid record has no id. It is found by its line, if that has the given values for the id columns. A re-delivery
-leaves no row; it is only counted. A trace reads the ids of all of `events`, so it may take long.
+An invalid record has no id. It is found by its line, if that has the given values for the id columns. If nothing is
+found, the invalid lines are shown that hold the values as text. A re-delivery leaves no row; it is only counted. A trace reads the ids of all of `events`, so it may take long.
 """
 
 from __future__ import annotations
@@ -64,11 +64,15 @@ MOST = 20
 NEVER_SEEN = (
     "no row of `events` and no chunk of the catalog has this id. It never came, or waits in a file that no run "
     "has taken in "
-    "(onlyonce run PIPELINE --dry-run), or was on a line or in a file that could not be read (onlyonce invalid "
-    "PIPELINE)",
+    "(onlyonce run {pipeline} --dry-run), or was on a line or in a file that could not be read (onlyonce invalid "
+    "{instance})",
     "a duplicate leaves no row but that of its first delivery, which would be here; unless it was kept under other "
     "record_id columns, or its rows were removed by hand. Ids older than the dedup horizon are collected from the "
     "catalog",
+)
+MAY_BE = (
+    "no row of `events` and no chunk of the catalog has this id. It may be an invalid line above: the line has the "
+    "values as text. That is not certain: no id is read from an invalid line, and the text may be of another column"
 )
 NOT_THERE = "not there: never kept, or collected since"
 NOT_NEEDED = "none: a record is its place"
@@ -88,6 +92,7 @@ def trace(database: Database, pipeline: Pipeline, instance: str, wanted: Asked) 
     """Return what is known of a record, and whether anything is."""
     # Before the transaction, which blocks a collection of the catalog's tables: this read may take long.
     found = rows_of(instance, wanted, PLATFORM)
+    lines = [] if found else _holding(instance, pipeline, wanted)
     with Traces.at_one_moment(database) as log:
         kept, erased = Removals(log.scope).kept_from(instance), Removals(log.scope).erased(instance)
         known = [key for one in wanted.ids if (key := log.chunk_with(instance, one.high, one.low))]
@@ -98,6 +103,7 @@ def trace(database: Database, pipeline: Pipeline, instance: str, wanted: Asked) 
             if row[OO_KIND] == KEPT
             for of_window in _windows(log, pipeline, instance, row, version)
         ]
+        may_be = [] if known else [_fate(log, row)[0] for row in lines]
     shown = [fate for _, fate, _ in judged]
     facts = {
         **wanted.values,
@@ -107,10 +113,13 @@ def trace(database: Database, pipeline: Pipeline, instance: str, wanted: Asked) 
         else ", ".join(f"{key.incarnation}/{key.batch_id}, partition {key.partition}" for key in known) or NOT_THERE,
     }
     tables = {"fates": shown} | ({"windows": windows} if windows else {})
-    told = _told(shown, bool(known)) + (_removed(kept) if not shown and kept is not None else [])
+    never = [MAY_BE] if may_be else [text.format(pipeline=pipeline.name, instance=instance) for text in NEVER_SEEN]
+    told = (_told(shown) if shown or known else never) + (_removed(kept) if not shown and kept is not None else [])
     told = [ERASED] if known and not shown and erased else told
-    title = f"{instance}: {_summary(shown, windows) or ('in the catalog only' if known else 'never seen')}"
-    return Report(title, "trace", facts, tables if shown else {}, told), bool(shown or known)
+    unseen = f"never seen, may be {len(may_be)} invalid line(s)" if may_be else "never seen"
+    title = f"{instance}: {_summary(shown, windows) or ('in the catalog only' if known else unseen)}"
+    tables = tables if shown else {"may_be": may_be} if may_be else {}
+    return Report(title, "trace", facts, tables, told), bool(shown or known)
 
 
 def _removed(kept: int) -> list[str]:
@@ -126,9 +135,9 @@ def _summary(shown: list[Row], windows: list[Row]) -> str:
     return ", ".join(said)
 
 
-def _told(shown: list[Row], known: bool) -> list[str]:
+def _told(shown: list[Row]) -> list[str]:
     if not shown:
-        return [IN_CATALOG_ONLY] if known else list(NEVER_SEEN)
+        return [IN_CATALOG_ONLY]
     told = [
         f"batch {fate['batch']} is {fate['state']}: its rows count when it is committed"
         for fate in shown
@@ -164,11 +173,23 @@ def _of_ids(instance: str, ids: list[RecordId], columns: list[str] | None) -> li
 
 def _of_lines(instance: str, values: dict[str, str], columns: list[str] | None) -> list[Row]:
     """Return the invalid lines with these values for the id columns, found as text: most are no valid JSON."""
+    fields = values.items()
+    patterns = [rf'"{re.escape(column)}"\s*:\s*"?{re.escape(value)}(["\s,}}]|$)' for column, value in fields]
+    return _matching(instance, patterns, columns)
+
+
+def _holding(instance: str, pipeline: Pipeline, wanted: Asked) -> list[Row]:
+    """Return the invalid lines that hold the values as whole words, in whatever format and under whatever names."""
+    values = [] if pipeline.by_position else [value for value in wanted.values.values() if value]
+    return _matching(instance, [rf"(^|\W){re.escape(value)}(\W|$)" for value in values], PLATFORM)
+
+
+def _matching(instance: str, patterns: list[str], columns: list[str] | None) -> list[Row]:
+    """Return the invalid lines that match all patterns, the first `MOST`; none if there is no pattern."""
     found: list[Row] = []
-    for part in left_out.parts(instance, left_out.of_kind(INVALID), columns) if values else []:
+    for part in left_out.parts(instance, left_out.of_kind(INVALID), columns) if patterns else []:
         holds = pc.is_valid(part.column(OO_RAW))
-        for column, value in values.items():
-            pattern = rf'"{re.escape(column)}"\s*:\s*"?{re.escape(value)}(["\s,}}]|$)'
+        for pattern in patterns:
             holds = pc.and_(holds, pc.fill_null(pc.match_substring_regex(part.column(OO_RAW), pattern), False))
         found += part.filter(holds).slice(0, MOST - len(found)).to_pylist()
     return found

@@ -113,6 +113,18 @@ def test_an_invalid_record_is_found_by_the_values_on_its_line(shop: Shop) -> Non
     assert fate["raw"] == '{"id": "bad", "at": tomor'
 
 
+def test_invalid_line_with_the_id_as_text_may_be_it(shop: Shop) -> None:
+    """As a line of CSV, or a field by another name. It is not certain, so the exit code stays 1."""
+    shop.receive(("bad;tomorrow;7", "column at: 'tomorrow' is no time"), ("bad2;tomorrow;7", "column at: no time"))
+
+    found = traced("bad", code=1)
+
+    line = only(found["tables"]["may_be"])
+    assert (line["raw"], line["reason"]) == ("bad;tomorrow;7", "column at: 'tomorrow' is no time")
+    assert found["title"] == "shop: never seen, may be 1 invalid line(s)"
+    assert "not certain" in only(found["warnings"])
+
+
 def test_a_duplicate_has_the_one_row_of_its_first_delivery(shop: Shop) -> None:
     """And it is said that any other delivery left no row."""
     first = shop.receive(("a", at(0)))
@@ -146,6 +158,7 @@ def test_an_id_that_was_never_seen_has_exit_code_1_and_is_told_what_it_may_be(sh
     assert found["tables"] == {}
     assert "never seen" in found["title"]
     assert any("duplicate" in text and "collected" in text for text in found["warnings"])
+    assert "onlyonce run shop --dry-run" in found["warnings"][0]
 
 
 def test_nothing_that_ever_ran_is_no_error(shop: Shop) -> None:

@@ -146,6 +146,13 @@ MUTANTS = (
         tests=("tests/contract/operate/test_unread_input.py::test_lag_says_unread_input_first",),
     ),
     Mutant(
+        "trace-finds-names-only",
+        "a trace finds an invalid line by the names of the id columns only",
+        "onlyonce/records/trace.py",
+        Replace("trace", "_holding(instance, pipeline, wanted)", "[]"),
+        tests=("tests/contract/cli/test_trace.py::test_invalid_line_with_the_id_as_text_may_be_it",),
+    ),
+    Mutant(
         "trials-not-forgotten",
         "an erasure leaves what a killed driver has tried of a batch",
         "onlyonce/operate/forget.py",
