@@ -1,8 +1,8 @@
 """Report what became of one record: its fate in `events`, its unit in the commit log, its windows. Without a JVM.
 
 An invalid record has no id. It is found by its line, if that has the given values for the id columns. If nothing is
-found, the invalid lines are shown that hold the values as text. A re-delivery leaves no row; it is only counted. A trace
-reads the ids of all of `events`, so it may take long.
+found, the invalid lines are shown that hold the values as text. A re-delivery leaves no row; it is only counted.
+A trace reads the ids of all of `events`, so it may take long.
 """
 
 from __future__ import annotations
