@@ -385,10 +385,19 @@ def trace(
 
 
 def late(pipeline: InstanceName, limit: Limit = 20, pipelines: PipelineFiles = None, as_json: Json = False) -> None:
-    """Show the records that came after their window had closed, one row for each output and window."""
+    """Show the records that came after their window had closed, one row for each output and window.
+
+    `included` says whether a backfill has included the record; nothing if the log does not have its batch any more.
+    """
+    from onlyonce.commitlog.ids import Traces
+    from onlyonce.database.connect import Database
     from onlyonce.records import left_out
 
-    _give_some(left_out.late(declared(pipeline), pipeline, limit), limit, as_json)
+    total, rows = left_out.late(declared(pipeline), pipeline, limit)
+    if rows:
+        log = Traces(Database(there(settings.reading_url), "onlyonce-late"))
+        rows = [row | {"included": one} for row, one in zip(rows, log.included(pipeline, rows), strict=True)]
+    _give_some((total, rows), limit, as_json)
 
 
 def rejected(

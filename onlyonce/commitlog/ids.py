@@ -142,6 +142,20 @@ class Traces(Transactions):
         return [SeenWindow(**row._mapping) for row in rows]
 
     @one_transaction
+    def included(self, instance: str, late: Sequence[Mapping[str, Any]]) -> list[bool | None]:
+        """Return whether a backfill has included each of some late records; None if the log lacks its batch.
+
+        `late`: rows of `left_out.late`. A session is not known before a backfill: the time of its record stands for it.
+        """
+        columns = {
+            "outputs": [row["output"] for row in late],
+            "times": [row["window_start"] or row["event_time"] for row in late],
+            "incarnations": [row["incarnation"] for row in late],
+            "batches": [row["batch"] for row in late],
+        }
+        return [row.included for row in ask(self.connection, "trace", "included", instance=instance, **columns)]
+
+    @one_transaction
     def chunk_with(self, instance: str, high: int, low: int) -> ChunkKey | None:
         """Return the live chunk that holds an id, or None. If a filter says "maybe", the ids decide."""
         ids = (np.array([high % 2**64], dtype=np.uint64), np.array([low % 2**64], dtype=np.uint64))

@@ -29,6 +29,18 @@ WHERE w.instance = :instance AND w.output = :output AND w.state <> 'replaced'
   AND w.window_start > CAST(:time AS timestamptz) - (SELECT onlyonce.longest_window(:instance, :output))
 ORDER BY w.window_start, w.window_end
 
+-- included --
+-- Whether a backfill has included each of some late records, in their order. NULL: the log does not have its batch.
+SELECT CASE WHEN b.delta_version IS NOT NULL THEN EXISTS (
+    SELECT 1 FROM onlyonce.backfills f
+    WHERE f.instance = :instance AND f.output = r.output AND f.state = 'committed'
+      AND f.window_from <= r.time AND f.window_to > r.time AND f.events_version >= b.delta_version) END AS included
+FROM unnest(CAST(:outputs AS text[]), CAST(:times AS timestamptz[]), CAST(:incarnations AS text[]), CAST(:batches AS bigint[]))
+    WITH ORDINALITY AS r (output, time, incarnation, batch, at)
+LEFT JOIN LATERAL (
+    SELECT x.delta_version FROM onlyonce.batches x WHERE (x.incarnation, x.batch) = (r.incarnation, r.batch) OFFSET 0) b ON true
+ORDER BY r.at
+
 -- chunks --
 -- The chunks of the catalog that can hold an id, by its partition.
 SELECT bucket, incarnation, batch, partition, id_count FROM onlyonce.id_chunks

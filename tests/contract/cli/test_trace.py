@@ -99,6 +99,10 @@ def test_a_late_record_that_a_backfill_has_read_is_folded_in(shop: Shop) -> None
         state = "waits for a backfill" if version == 0 else "included by a backfill"
         row = only([row for row in traced("late")["tables"]["windows"] if row["output"] == "per_shop"])
         assert (row["state"], row["generation"]) == (state, number + 1)
+        shown = {
+            row["output"]: row["included"] for row in json.loads(runner.invoke(app, ["late", "shop", "--json"]).stdout)
+        }
+        assert shown == {"per_shop": version == 1, "balance": False}
 
 
 def test_an_invalid_record_is_found_by_the_values_on_its_line(shop: Shop) -> None:

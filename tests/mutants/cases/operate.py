@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.operators import Always, Delete, Negate, Never, Replace
+from tests.mutants.operators import Always, Delete, Negate, Never, Replace, ReplaceSql
 
 MUTANTS = (
     Mutant(
@@ -151,6 +151,13 @@ MUTANTS = (
         "onlyonce/records/trace.py",
         Replace("trace", "_holding(instance, pipeline, wanted)", "[]"),
         tests=("tests/contract/cli/test_trace.py::test_invalid_line_with_the_id_as_text_may_be_it",),
+    ),
+    Mutant(
+        "late-included-too-early",
+        "a late record counts as included by a backfill that read `events` before the record came",
+        "sql/statements/trace.sql",
+        ReplaceSql("included", "f.events_version >= b.delta_version", "true"),
+        tests=("tests/contract/cli/test_trace.py::test_a_late_record_that_a_backfill_has_read_is_folded_in",),
     ),
     Mutant(
         "trials-not-forgotten",
