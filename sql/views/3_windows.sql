@@ -81,8 +81,8 @@ COMMENT ON COLUMN onlyonce.panes.instance IS 'the pipeline on its stream, or one
 COMMENT ON COLUMN onlyonce.panes.output IS 'the output';
 COMMENT ON COLUMN onlyonce.panes.window_start IS 'the window';
 COMMENT ON COLUMN onlyonce.panes.window_end IS 'its end';
-COMMENT ON COLUMN onlyonce.panes.generation IS '0: written by the stream; then one for each backfill';
-COMMENT ON COLUMN onlyonce.panes.final IS 'whether the window has closed';
+COMMENT ON COLUMN onlyonce.panes.generation IS '0: written by the stream; then one for each backfill. Readers see the highest of a window';
+COMMENT ON COLUMN onlyonce.panes.final IS 'whether the window has closed; an older generation stays final';
 COMMENT ON COLUMN onlyonce.panes.rows IS 'how many rows were written of it';
 COMMENT ON COLUMN onlyonce.panes.incarnation IS 'instance/query/ordinal of the batch or backfill that wrote it last';
 COMMENT ON COLUMN onlyonce.panes.batch IS 'that batch';
