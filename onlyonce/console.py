@@ -51,11 +51,13 @@ def console(*, stderr: bool = False, file: IO[str] | None = None) -> Console:
 
 
 def show_report(report: Report, out: Console) -> None:
-    """Print a report: its facts in one line, each of its tables, its warnings."""
+    """Print a report: its facts in one line, each of its tables, its warnings. A blank line parts two tables."""
     _show(report.title, out, style="bold")
     if report.facts:
         _show("  ".join(f"{name}: {plain(value)}" for name, value in report.facts.items()), out)
-    for name, rows in report.tables.items():
+    for at, (name, rows) in enumerate(report.tables.items()):
+        if at:
+            out.print()
         show_rows(rows, out, title=name.replace("_", " "))
     for warning in report.warnings:
         _show(f"! {warning}", out, style="yellow")

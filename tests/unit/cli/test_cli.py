@@ -495,6 +495,19 @@ def test_tables_break_no_word_in_narrow_terminals(rows: list[dict[str, Any]], wi
     assert cut == ("raw" if rows is LINES else "")
 
 
+def test_blank_line_parts_blocks_and_tables() -> None:
+    """As `trace` has them: the fates as blocks if they don't fit, then the windows."""
+    out = io.StringIO()
+    fates = [{"raw": letter * 30, "reason": letter * 9} for letter in "ab"]
+
+    console.show_report(
+        Report("t", "t", {}, {"fates": fates, "windows": [{"n": 1}]}), console.Visible(width=40, file=out)
+    )
+
+    shown = [line.strip() for line in out.getvalue().splitlines()]
+    assert (shown.count(""), shown[shown.index("windows") - 1]) == (2, "")
+
+
 def test_an_audit_with_findings_ends_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
     report = Report("audit: 1 finding(s)", "a", warnings=["shop/receive/1/2 does not add up"])
     monkeypatch.setenv("ONLYONCE_DATABASE_URL", "postgresql://nowhere")
