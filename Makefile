@@ -45,8 +45,9 @@ docs: export NO_MKDOCS_2_WARNING := 1
 docs: env ## the site, in site/: every link is checked, nothing is loaded from the network
 	$(BIN)/mkdocs build --strict
 
-spec: env ## the pages of the specification, from its tables in docs/specification; commit both
+spec: env ## the pages that are made: the specification from its tables, and from the code cli, views and values of the reference; commit them
 	$(BIN)/python -m docs.generate.specification
+	$(BIN)/python -m docs.generate.reference
 
 style: env
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""What MkDocs calls: it adds the generated pages, orders the navigation, draws the diagrams and turns links that leave
+"""What MkDocs calls: it adds the screenshots, orders the navigation, draws the diagrams and turns links that leave
 the site into text."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT))
 
 from mkdocs.structure.files import File  # noqa: E402
 
-from docs.generate import commands, diagrams, specification, values, views  # noqa: E402
+from docs.generate import diagrams, specification  # noqa: E402
 from tests.mutants import table  # noqa: E402
 
 SECTIONS = {
@@ -72,16 +72,7 @@ LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:|mailto:|#)([^)\s]+)\)")
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages that the code writes, and say in which order all pages stand."""
-    import typer
-
-    from onlyonce.cli import app
-    from onlyonce.database import statements
-
-    views_page = views.page(statements.views())
-    files.append(File.generated(config, "reference/views.md", content=views_page))
-    files.append(File.generated(config, "reference/values.md", content=values.page()))
-    files.append(File.generated(config, "reference/cli.md", content=commands.page(typer.main.get_command(app))))
+    """Add the screenshots, and say in which order all pages stand."""
     for picture in (ROOT / "onlyonce" / "airflow" / "page" / "screenshots").glob("*.png"):
         files.append(File.generated(config, f"img/{picture.name}", abs_src_path=str(picture)))
     config.nav = navigation([file.src_uri for file in files.documentation_pages()])
@@ -119,12 +110,7 @@ def _pages(nav: list[Any]) -> str:
 
 
 def _title(page: str) -> str:
-    titles = {
-        "reference/views.md": "Views",
-        "reference/cli.md": "Command line",
-        "reference/values.md": "Values",
-    }
-    return titles.get(page) or (ROOT / "docs" / page).read_text().split("\n", 1)[0].removeprefix("# ")
+    return (ROOT / "docs" / page).read_text().split("\n", 1)[0].removeprefix("# ")
 
 
 def _inside(found: re.Match[str], page: str) -> str:

@@ -197,7 +197,7 @@ def _check_iso(pattern: str, read: Read) -> None:
 # The conversion table.
 #
 # A number in JSON arrives as `Number`, with its characters as they are written; a value of CSV arrives as `Cell`.
-# `docs/reference/values.md` is generated from the docstrings of the functions below, by `python -m docs.generate`.
+# `docs/reference/values.md` is generated from the docstrings of the functions below (`make spec`).
 
 
 NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")

@@ -47,7 +47,7 @@ CROSS JOIN LATERAL (
         WHERE y.incarnation = l.incarnation AND y.state = 'committed' AND y.source_to ? 'batch_no' ORDER BY y.batch_id DESC LIMIT 1000 OFFSET 0) x
     WHERE s.source IS NULL OR x.source_to->>'source' = s.source ORDER BY x.batch_id DESC LIMIT 1) b
 WHERE l.query = 'receive' AND l.state <> 'closed' AND l.kind = 'stream';
-COMMENT ON VIEW onlyonce.inputs IS 'Up to where each source is taken in, by its last committed batch: a table''s version beside its newest, the schemas of its messages, its offsets. The schemas and offsets of earlier batches are in end_offset of batches.';
+COMMENT ON VIEW onlyonce.inputs IS 'Up to where each source is taken in, by its last committed batch: a table''s version and its newest version, the schemas of its messages, its offsets. The schemas and offsets of earlier batches are in end_offset of batches.';
 COMMENT ON COLUMN onlyonce.inputs.pipeline IS 'the declared pipeline';
 COMMENT ON COLUMN onlyonce.inputs.instance IS 'the pipeline on its stream';
 COMMENT ON COLUMN onlyonce.inputs.source IS 'of several sources, which; NULL: there is one. A source without a batch among the last 1,000 has no row';
@@ -56,7 +56,7 @@ COMMENT ON COLUMN onlyonce.inputs.batch IS 'its last committed batch of that sou
 COMMENT ON COLUMN onlyonce.inputs.version IS 'a Delta table: the last version with rows that is taken in';
 COMMENT ON COLUMN onlyonce.inputs.newest_version IS 'a Delta table: its newest version when that batch began';
 COMMENT ON COLUMN onlyonce.inputs.schemas IS 'Kafka with a schema registry: the schema ids of the messages in that batch';
-COMMENT ON COLUMN onlyonce.inputs.key_schemas IS 'the same of their keys';
+COMMENT ON COLUMN onlyonce.inputs.key_schemas IS 'the schemas of their keys';
 COMMENT ON COLUMN onlyonce.inputs.offsets IS 'Kafka: by partition the first offset and the one behind the last';
 COMMENT ON COLUMN onlyonce.inputs.ingestion_time IS 'when its input was first seen';
 COMMENT ON COLUMN onlyonce.inputs.committed_at IS 'when the batch was committed';
@@ -136,7 +136,7 @@ CROSS JOIN LATERAL (
     WHERE rate.seconds > 0 AND records_waiting > 0 AND l.instance = aged.instance AND l.query = 'receive' AND b.state = 'committed'
       AND b.delta_version > rate.read_after AND b.delta_version <= aged.read_upto) read
 LEFT JOIN onlyonce.sources s ON s.instance = aged.instance AND 'receive/' || s.source = aged.query;
-COMMENT ON VIEW onlyonce.lag IS 'How far each stage of each pipeline is behind, by the log: one row for receive, for each of several sources, for each output that has run, and for each delivery with rows to send. It tells the slow stage.';
+COMMENT ON VIEW onlyonce.lag IS 'How far each stage of each pipeline is behind, by the log: one row for receive, for each of several sources, for each output that has run, and for each delivery with rows to send. `slowest` names the slow stage.';
 COMMENT ON COLUMN onlyonce.lag.pipeline IS 'the declared pipeline';
 COMMENT ON COLUMN onlyonce.lag.instance IS 'the pipeline on its stream, or one bounded run of it that has not finished';
 COMMENT ON COLUMN onlyonce.lag.stage IS 'receive, the output, or output/deliver: what its outbox has not delivered; receive/source: one of several sources';
@@ -146,7 +146,7 @@ COMMENT ON COLUMN onlyonce.lag.slowest IS 'whether its input waits the longest o
 COMMENT ON COLUMN onlyonce.lag.batches_waiting IS 'receive: batches begun and not committed. An output: committed receive batches that it has not committed';
 COMMENT ON COLUMN onlyonce.lag.records_waiting IS 'the records in them: of receive all lines, of an output those that were kept; of a delivery the rows that are not sent';
 COMMENT ON COLUMN onlyonce.lag.batches_begun IS 'batches of this stage that began and are not committed';
-COMMENT ON COLUMN onlyonce.lag.last_batch IS 'the last batch that it has committed; not told of a source';
+COMMENT ON COLUMN onlyonce.lag.last_batch IS 'the last batch that it has committed; NULL for a source';
 COMMENT ON COLUMN onlyonce.lag.last_committed_at IS 'when that was';
 COMMENT ON COLUMN onlyonce.lag.max_event_time IS 'the largest event time of what it has committed (of several sources the least of those that are not idle): its watermark is this less its allowed watermark_delay';
 COMMENT ON COLUMN onlyonce.lag.freshness IS 'the age of that event time';

@@ -42,21 +42,21 @@ SELECT p.pipeline, l.instance, l.query, s.incarnation, s.batch_id AS batch,
        s.rows_in, s.rows_out, s.timers_set, s.timers_ended, s.disk_bytes, s.memory_bytes, s.seen_at
 FROM onlyonce_private.states s JOIN onlyonce_private.incarnations l USING (incarnation) JOIN onlyonce_private.pipelines p USING (instance)
 WHERE l.state <> 'closed';
-COMMENT ON VIEW onlyonce.state IS 'The state that outputs keep in Spark: open windows, rows of a join that wait for a partner, what a processor keeps. As Spark told it with the last batch.';
+COMMENT ON VIEW onlyonce.state IS 'The state that outputs keep in Spark: open windows, rows of a join that wait for a partner, what a processor keeps. As Spark reported it with the last batch.';
 COMMENT ON COLUMN onlyonce.state.pipeline IS 'the declared pipeline';
 COMMENT ON COLUMN onlyonce.state.instance IS 'the pipeline on its stream';
 COMMENT ON COLUMN onlyonce.state.query IS 'the output';
 COMMENT ON COLUMN onlyonce.state.incarnation IS 'instance/query/ordinal';
-COMMENT ON COLUMN onlyonce.state.batch IS 'the batch that told it';
+COMMENT ON COLUMN onlyonce.state.batch IS 'the batch that reported it';
 COMMENT ON COLUMN onlyonce.state.kind IS 'windows, sessions, join, processor; else Spark''s name';
 COMMENT ON COLUMN onlyonce.state.rows IS 'inner join: the rows of both sides that may still find a partner; NULL: of outer joins and other kinds Spark does not count all that goes, and of a join not any more once a driver was killed right behind a batch';
 COMMENT ON COLUMN onlyonce.state.rows_in IS 'rows of state that the batch put in or changed';
 COMMENT ON COLUMN onlyonce.state.rows_out IS 'rows of state that it took out';
 COMMENT ON COLUMN onlyonce.state.timers_set IS 'processor: timers that it set in the batch';
-COMMENT ON COLUMN onlyonce.state.timers_ended IS 'processor: timers that fired or were taken back in the batch';
+COMMENT ON COLUMN onlyonce.state.timers_ended IS 'processor: timers that fired or were deleted in the batch';
 COMMENT ON COLUMN onlyonce.state.disk_bytes IS 'RocksDB: files of state on the disks of executors, without the changes since they were last written';
 COMMENT ON COLUMN onlyonce.state.memory_bytes IS 'what the stores hold in memory, blocks that RocksDB shares included';
-COMMENT ON COLUMN onlyonce.state.seen_at IS 'when that was told';
+COMMENT ON COLUMN onlyonce.state.seen_at IS 'when that was reported';
 
 CREATE OR REPLACE VIEW onlyonce.output_files AS
 SELECT p.pipeline, f.instance, f.output, f.window_start, f.window_end, f.generation, f.pane, f.shard, f.shards,
@@ -71,7 +71,7 @@ LEFT JOIN LATERAL (
     SELECT max(x.pane) AS pane FROM onlyonce_private.files x
     WHERE x.pane IS NOT NULL AND x.finalized_at IS NOT NULL AND (x.instance, x.output) = (f.instance, f.output)
       AND (x.window_start, x.window_end) = (f.window_start, f.window_end)) newest ON true;
-COMMENT ON VIEW onlyonce.output_files IS 'Each file of a sharded output that counts: its window, pane and shard, what is in it, and whether it has its final name. What is not in here is nobody''s.';
+COMMENT ON VIEW onlyonce.output_files IS 'Each file of a sharded output that counts: its window, pane and shard, what is in it, and whether it has its final name. A file that is not in here counts for no reader.';
 COMMENT ON COLUMN onlyonce.output_files.pipeline IS 'the declared pipeline';
 COMMENT ON COLUMN onlyonce.output_files.instance IS 'the pipeline on its stream, or one bounded run of it';
 COMMENT ON COLUMN onlyonce.output_files.output IS 'the output';
@@ -110,7 +110,7 @@ COMMENT ON COLUMN onlyonce.outbox.seq IS 'its number in the unit';
 COMMENT ON COLUMN onlyonce.outbox.key IS 'rows of one key are sent in order. BigQuery: none';
 COMMENT ON COLUMN onlyonce.outbox.state IS 'held (until its backfill has ended), waiting, sending (an attempt is begun), delivered, dead (given up: onlyonce deliver --retry-dead), invalid (the server rejects it)';
 COMMENT ON COLUMN onlyonce.outbox.attempts IS 'how often it was sent, or was about to be; starts again with --retry-dead';
-COMMENT ON COLUMN onlyonce.outbox.unanswered IS 'how many attempts had no answer that tells whether the target has it';
+COMMENT ON COLUMN onlyonce.outbox.unanswered IS 'how many attempts had no answer that says whether the target has it';
 COMMENT ON COLUMN onlyonce.outbox.uncertain IS 'the target may have it twice: sent again after an answer was lost, when it may have forgotten the key';
 COMMENT ON COLUMN onlyonce.outbox.answer IS 'what came back last';
 COMMENT ON COLUMN onlyonce.outbox.payload IS 'what is sent, as JSON';

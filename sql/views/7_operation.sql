@@ -14,7 +14,7 @@ CREATE OR REPLACE VIEW onlyonce.findings AS
 SELECT l.looked_at, f.finding, f."where" AS subject, f.what, f.data, f.repair, f.fix
 FROM onlyonce_private.looks l
 LEFT JOIN LATERAL jsonb_to_recordset(l.found) AS f (finding text, "where" text, what text, data text, repair text, fix text) ON true;
-COMMENT ON VIEW onlyonce.findings IS 'What the last `onlyonce doctor`, or the hourly DAG onlyonce_audit, has found stuck. One row without a finding: nothing. No row: nobody has looked yet.';
+COMMENT ON VIEW onlyonce.findings IS 'What the last `onlyonce doctor`, or the hourly DAG onlyonce_audit, has found stuck. One row without a finding: nothing. No row: the doctor has not run yet.';
 COMMENT ON COLUMN onlyonce.findings.looked_at IS 'when that was; what was repaired since is still here until the next look';
 COMMENT ON COLUMN onlyonce.findings.finding IS 'which kind';
 COMMENT ON COLUMN onlyonce.findings.subject IS 'the batch, incarnation, file or table';

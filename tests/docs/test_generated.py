@@ -7,7 +7,7 @@ import re
 import pytest
 import typer
 
-from docs.generate import commands, diagrams, options, views
+from docs.generate import commands, diagrams, options, reference, views
 from onlyonce.api import pipeline, sources
 from onlyonce.cli import app
 from onlyonce.core import windows
@@ -36,6 +36,12 @@ def test_each_comment_of_a_view_is_on_its_page() -> None:
     assert len(found) + sum(len(columns) for _, columns in found.values()) == commented
     current = {view for view, (text, _) in found.items() if not text.startswith("Deprecated")}
     assert {*re.findall(r"^## (\w+)$", views.page(sql), re.MULTILINE)} == current
+
+
+@pytest.mark.parametrize("name", ["cli.md", "views.md", "values.md"])
+def test_page_of_the_reference_is_current(name: str) -> None:
+    """`make spec` writes it."""
+    assert (reference.FOLDER / name).read_text() == reference.pages()[name]
 
 
 @pytest.mark.parametrize(
