@@ -138,6 +138,25 @@ def test_lag_says_unread_input_first(five_files: Platform, capsys: pytest.Captur
     assert "next:" not in busy[1]
 
 
+def test_lag_of_undeclared_pipeline_names_the_option(
+    five_files: Platform, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The log knows the pipeline, and no loaded file declares it."""
+    five_files.sql("INSERT INTO onlyonce_private.pipelines (instance, pipeline) VALUES ('shop', 'shop')")
+    five_files.sql(
+        "INSERT INTO onlyonce_private.incarnations (incarnation, instance, query, ordinal, checkpoint_id, kind) "
+        "VALUES ('shop/receive/1', 'shop', 'receive', 1, gen_random_uuid(), 'stream')"
+    )
+    file = tmp_path / "none.py"
+    file.write_text("PIPELINES = ()\n")
+    five_files.give(monkeypatch, ONLYONCE_PIPELINES=str(file))
+
+    row = told(capsys)
+
+    assert (row["backlog_bytes"], row["source_answered"]) == (None, None)
+    assert row["backlog_unknown"].endswith("name its file, --pipelines FILE")
+
+
 def test_status_shows_unread_input(five_files: Platform, capsys: pytest.CaptureFixture[str]) -> None:
     """Also of a pipeline that has not run."""
     operate.status(as_json=True)
