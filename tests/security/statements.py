@@ -11,6 +11,7 @@ from onlyonce.settings import ROOT
 PAGE = ROOT / "docs" / "explanation" / "security.md"
 T = TypeVar("T", bound=Callable[..., object])
 PERMISSIONS = "tests/page/test_permissions.py::"
+UNREAD = "tests/page/test_unread.py::"
 ERASING = "tests/unit/model/operate/test_model_erasing.py::"
 FORGET = "tests/contract/operate/test_forget.py::"
 ERASED = "tests/contract/operate/test_erased_places.py::"
@@ -32,6 +33,12 @@ ELSEWHERE = {
     "Values of records are shown only to users who may start runs of such a DAG (`page_records`).": f"{PERMISSIONS}test_record_values_need_permission_to_start_runs",
     "The reasons for which a function rejects records are such values.": f"{PERMISSIONS}test_reasons_of_rejected_records_are_values",
     "So is what a finding of the doctor quotes: an error of a function, or an answer of a target.": f"{PERMISSIONS}test_what_findings_quote_is_for_those_who_may_see_records",
+    "A pipeline's page asks the sources for their unread input by a process of the API server's account,": f"{UNREAD}test_source_is_asked_when_the_page_is_called",
+    "It imports the declarations and a reader of your own, and has the API server's variables:": f"{UNREAD}test_without_an_answer_the_stored_one_is_shown",
+    "It reads the log as the reader.": f"{UNREAD}test_source_is_asked_when_the_page_is_called",
+    "Only users who may see the pipeline start a request.": f"{PERMISSIONS}test_a_pipeline_of_other_dags_is_not_shown",
+    "Two processes ask at once at most, a pipeline's sources once in 15 s,": f"{UNREAD}test_answer_is_kept_and_asked_once_at_a_time",
+    "One more process waits for the next request for ten minutes at most,": f"{UNREAD}test_source_is_asked_when_the_page_is_called",
     "A search is a POST, so no access log contains its values.": f"{PERMISSIONS}test_record_values_need_permission_to_start_runs",
     "`onlyonce_reader` has permission to read the views and to call two functions, and no other.": "tests/contract/commitlog/test_reader.py::test_the_reader_changes_nothing_by_any_kind_of_statement",
     "`onlyonce forget` parses each line that may hold a value, so every spelling of the value is found: each " "escape of JSON, doubled quotes of CSV, Latin-1 and UTF-16.":
