@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from decimal import Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -295,7 +294,7 @@ def _scalar(name: str, kind: str, seen: Sequence[Any]) -> Shape | None:
     if digits := conversions.DECIMAL.fullmatch(kind):
         precision, scale = int(digits[1]), int(digits[2])
         to = pa.decimal128(precision, scale)
-        return _number(name, to, _within(to)) if as_numbers else Shape(pa.string(), _decimal(to))
+        return _number(name, to, lambda column: (column, None)) if as_numbers else Shape(pa.string(), _decimal(to))
     return None
 
 
@@ -397,19 +396,8 @@ def _halves(column: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return both[::2], both[1::2]
 
 
-def _within(to: pa.DataType) -> Callable[[pa.Array], Checked]:
-    most = pa.scalar(Decimal((0, (9,) * to.precision, -to.scale)), to)
-
-    # Arrow accepts an integer with more digits than the type has.
-    def check(column: pa.Array) -> Checked:
-        wrong = _mask(pc.and_(pc.less_equal(column, most), pc.greater_equal(column, pc.negate(most))))
-        return _without(column, wrong), wrong
-
-    return check
-
-
 def _decimal(to: pa.DataType) -> Callable[[pa.Array], Checked]:
-    convert, within = conversions.decimal(to.precision, to.scale), _within(to)
+    convert = conversions.decimal(to.precision, to.scale)
     whole = to.precision - to.scale
     before = f"(?:0|[1-9][0-9]{{0,{whole - 1}}})" if whole else "0"
     form = (
@@ -420,7 +408,7 @@ def _decimal(to: pa.DataType) -> Callable[[pa.Array], Checked]:
         wrong = _mask(pc.match_substring_regex(column, form))
         column = _without(column, wrong)
         try:
-            found, over = within(column.cast(to))
+            return column.cast(to), wrong
         except pa.ArrowInvalid:
             found, over = _one_by_one(column, convert, to)
         return found, _either(wrong, over)

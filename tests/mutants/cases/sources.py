@@ -60,15 +60,6 @@ MUTANTS = (
         tests=(ARROW_LINES + "test_one_hostile_value_among_good_ones_is_what_the_table_says[at-timestamp]",),
     ),
     Mutant(
-        "values-arrow-too-many-digits",
-        "an integer with more digits than its decimal type is kept",
-        "onlyonce/sources/values/arrow_lines.py",
-        Replace(
-            "_within", "_mask(pc.and_(pc.less_equal(column, most), pc.greater_equal(column, pc.negate(most))))", "None"
-        ),
-        tests=(ARROW_LINES + "test_one_hostile_value_among_good_ones_is_what_the_table_says[m-decimal(6,2)]",),
-    ),
-    Mutant(
         "values-10-number-wraps-around",
         "a number of JSON with more digits than its decimal holds is what Arrow's 128 bits make of it",
         "onlyonce/sources/values/arrow_lines.py",
