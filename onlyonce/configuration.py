@@ -281,9 +281,9 @@ def current() -> Configuration:
 
     Raise Refused for a wrong value, for an unknown name, and for a file that is missing or is not TOML.
     """
-    found = file()
-    given = environment.variables(VARIABLES.values())
-    return _made(found, found.stat().st_mtime_ns if found else 0, given)
+    named, *given = environment.variables((CONFIG, *VARIABLES.values()))
+    found = _file(named)
+    return _made(found, found.stat().st_mtime_ns if found else 0, tuple(given))
 
 
 def shown() -> list[Shown]:
@@ -353,7 +353,11 @@ def _origin(name: str, file: Path | None, in_file: dict[str, Any]) -> str:
 
 def file() -> Path | None:
     """Return the TOML file of settings; None if there is none. Raise Refused if ONLYONCE_CONFIG names no file."""
-    if named := environment.variable(CONFIG):
+    return _file(environment.variable(CONFIG))
+
+
+def _file(named: str | None) -> Path | None:
+    if named:
         there = Path(named).expanduser().resolve()
         if not there.is_file():
             raise Refused(

@@ -246,7 +246,7 @@ MUTANTS = (
         "security-12-settings-of-any-owner",
         "settings of another user that were found in the current folder are read",
         "onlyonce/configuration.py",
-        Delete("file", "refuse_foreign(Path(FILE))"),
+        Delete("_file", "refuse_foreign(Path(FILE))"),
         tests=("tests/security/test_found_declarations.py::test_found_settings_of_another_user_are_not_read",),
     ),
     Mutant(
