@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, dataclass_transform, overload
 
@@ -74,9 +74,7 @@ def declaration(cls: type[T]) -> type[T]:
                 hint=f"write the name before it: {known[0]}=… It has: {', '.join(known)}",
             )
         for option in options.keys() - set(known):
-            close = difflib.get_close_matches(option, known, n=1)
-            guess = f"did you mean {close[0]!r}? " if close else ""
-            raise Refused(f"{cls.__name__}: unknown option {option!r}", hint=f"{guess}It has: {', '.join(known)}")
+            raise Refused(f"{cls.__name__}: unknown option {option!r}", hint=in_place_of(option, known))
         refuse_other_types(cls, options)
         # Where the declaration is written, for later errors. It is no field, so two equal declarations stay equal.
         object.__setattr__(self, AT, errors.origin_of_caller(sys._getframe(1)))
@@ -88,6 +86,13 @@ def declaration(cls: type[T]) -> type[T]:
 
     made.__init__ = checked
     return made  # type: ignore[no-any-return]
+
+
+def in_place_of(option: str, known: Sequence[str]) -> str:
+    """Return the hint for an option that is not known: the most similar one, and all that there are."""
+    close = difflib.get_close_matches(option, known, n=1)
+    guess = f"did you mean {close[0]!r}? " if close else ""
+    return f"{guess}It has: {', '.join(known)}"
 
 
 def declared_at(made: Any) -> str:

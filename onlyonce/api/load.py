@@ -7,7 +7,6 @@ inboxes. `load` reads the files and calls the checks. `function`, `reject` and `
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import inspect
 import re
@@ -22,7 +21,7 @@ from onlyonce import settings
 from onlyonce.api import functions as api_functions
 from onlyonce.api import identity, target_identity
 from onlyonce.api import pipeline as api_pipeline
-from onlyonce.api.declaration import declared_at
+from onlyonce.api.declaration import declared_at, in_place_of
 from onlyonce.api.pipeline import DeltaSource, Output, Pipeline, target, unknown
 from onlyonce.api.resolve import check_written, named
 from onlyonce.api.sources import Files
@@ -420,9 +419,7 @@ def _of_arguments(said: str, at: str) -> Refused | None:
     if found["missing"]:
         what, hint = f"lacks `{found['missing']}`", f"add {found['missing']}=…, which has no default"
     else:
-        close = difflib.get_close_matches(found["unknown"], known, n=1)
-        guess = f"did you mean {close[0]!r}? " if close else ""
-        what, hint = f": unknown option {found['unknown']!r}", f"{guess}It has: {', '.join(known)}"
+        what, hint = f": unknown option {found['unknown']!r}", in_place_of(found["unknown"], known)
     return Refused(f"{at}: {found['whose']}{' ' if found['missing'] else ''}{what}", data=NOTHING_DONE, hint=hint)
 
 

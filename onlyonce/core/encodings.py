@@ -26,16 +26,19 @@ def characters(encoding: str) -> str:
 
     A byte that the encoding does not define has the character of its number, which no other byte has.
     """
-    codec = encoding.replace("windows-", "cp")
-    found = [bytes([byte]).decode(codec, "ignore") for byte in range(256)]
-    return "".join(character or chr(byte) for byte, character in enumerate(found))
+    return "".join(character or chr(byte) for byte, character in enumerate(_defined(encoding)))
 
 
 @cache
 def undefined(encoding: str) -> bytes:
     """Return the bytes that are no characters of an encoding of WINDOWS."""
+    return bytes(byte for byte, character in enumerate(_defined(encoding)) if not character)
+
+
+def _defined(encoding: str) -> list[str]:
+    """Return the character of each of the 256 bytes; empty if the encoding does not define it."""
     codec = encoding.replace("windows-", "cp")
-    return bytes(byte for byte in range(256) if not bytes([byte]).decode(codec, "ignore"))
+    return [bytes([byte]).decode(codec, "ignore") for byte in range(256)]
 
 
 def decode(content: bytes, encoding: str) -> str:

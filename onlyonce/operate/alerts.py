@@ -46,11 +46,25 @@ def main(argv: list[str]) -> Report:
 
     Raise Refused if the hook is not valid, and Retryable if it failed.
     """
+    return _raised(argv, ask=False)
+
+
+def ask_first(argv: list[str]) -> Report:
+    """Ask the declared sources, store their answers, and do what `main` does.
+
+    A source that does not answer is an alert too.
+    """
+    return _raised(argv, ask=True)
+
+
+def _raised(argv: list[str], *, ask: bool) -> Report:
     asked = parse("alerts", argv)
     minutes = settings.alert_lag_minutes() if asked.lag_minutes is None else asked.lag_minutes
     tell = hook(settings.alert_hook())
     database = Database(settings.database_url(), "onlyonce-alerts")
     migrate(database.url)
+    if ask:
+        answers.ask_and_store(database, declarations.load(asked.pipelines).values())
     seen = _look(database, minutes * 60, asked.pipelines)
     cleared = Alerts(database).keep(seen)
     told, failed = _tell_all(database, tell) if tell else (0, [])
@@ -65,19 +79,6 @@ def main(argv: list[str]) -> Report:
     title = f"alerts: {len(raised)} raised" if raised else "alerts: none"
     shown = {"alerts": raised, "cleared": [vars(cause) for cause in cleared]}
     return Report(title, f"alerts__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}", facts, shown)
-
-
-def ask_first(argv: list[str]) -> Report:
-    """Ask the declared sources, store their answers, and do what `main` does.
-
-    A source that does not answer is an alert too.
-    """
-    asked = parse("alerts", argv)
-    hook(settings.alert_hook())
-    database = Database(settings.database_url(), "onlyonce-alerts")
-    migrate(database.url)
-    answers.ask_and_store(database, declarations.load(asked.pipelines).values())
-    return main(argv)
 
 
 def hook(asked: str | None) -> Hook | None:

@@ -34,8 +34,10 @@ def with_first(output: Output, rows: DataFrame) -> DataFrame:
 
 def numbered(output: Output, rows: DataFrame, last: Mapping[Bounds, LastPane]) -> DataFrame:
     """Return such rows with the number of each window's next pane. `last`: the last panes of windows in the log."""
-    later = [(window, number) for window in last if (number := triggers.next_pane(last.get(window))) != FIRST_PANE]
-    if output.pane_column is None or not later:
+    if output.pane_column is None:
+        return rows
+    later = [(window, number) for window, pane in last.items() if (number := triggers.next_pane(pane)) != FIRST_PANE]
+    if not later:
         return rows
     known = [((to_time(start), to_time(end)), number) for (start, end), number in later]
     joined = rows.join(F.broadcast(rows.sparkSession.createDataFrame(known, KNOWN)), OO_WINDOW, "left")

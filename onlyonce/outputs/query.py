@@ -505,15 +505,7 @@ def _end(
         batch,
         [partial(step.writer.end, batch=batch) for step in steps],
         Counted(met.windows, met.rejected if root.reject else None, fired.held if fired else None),
-        window_log.written(
-            context,
-            [step.output for step in steps],
-            batch,
-            versions,
-            windows,
-            fired.last if fired else {},
-            all_open=fired is not None and fired.replaced is not None,
-        ),
+        window_log.written(context, [step.output for step in steps], batch, versions, windows, fired),
         outcome,
     )
     query.log.info(

@@ -136,9 +136,7 @@ def written(
     batch: Batch,
     versions: Versions,
     windows: Mapping[str, pa.Table],
-    last: Mapping[Bounds, LastPane],
-    *,
-    all_open: bool,
+    fired: Fired | None,
 ) -> Windows:
     """Return what is known of the windows from this batch on, by output.
 
@@ -146,10 +144,10 @@ def written(
     `events` is read so far that no record in time can follow. For a join, what the batches before have read decides,
     since rows without a partner come a batch later. The same holds for a processor, because of its timers' rows.
 
-    last       the last panes before the batch, if the root numbers its panes
-    all_open   whether the batch has written all open sessions
+    fired   the panes that the batch has written, if the output has a trigger
     """
     root = chain[0]
+    last = fired.last if fired else {}
     as_they_come = (
         at_close.as_they_come(root, stateless=bool(batch.plan.facts.get(stored_names.STATELESS)))
         and not context.bounded
@@ -161,7 +159,7 @@ def written(
         final=not root.is_early and not as_they_come,
         version=versions.after if root.gives_as_it_comes else versions.upto,
         numbered=pane_numbers.of_written(windows[root.name], last) if root.pane_column else None,
-        all_open=all_open,
+        all_open=fired is not None and fired.replaced is not None,
     )
 
 
