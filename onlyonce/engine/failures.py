@@ -103,6 +103,14 @@ _KNOWN: list[tuple[str, type[errors.OnlyonceError], str, str]] = [
     ),
     *((mark, errors.Retryable, NO_MEMORY, MORE_MEMORY) for mark in OUT_OF_MEMORY),
     (
+        "cancelled because SparkContext was shut down",
+        errors.Retryable,
+        "Spark ended this run's application while it worked",
+        "Spark's log and the cluster manager name the cause: the executors failed as often as "
+        "spark.executor.maxNumFailures allows, or a person or the cluster ended the application. Then run the same "
+        "command again",
+    ),
+    (
         "JAVA_GATEWAY_EXITED",
         errors.Retryable,
         "Spark's JVM ended before it answered",

@@ -1,32 +1,23 @@
-"""What Spark asks of Kubernetes is what docker/kubernetes/access.yaml permits.
-
-A small HTTP server stands in the API's place and writes down each request.
-"""
+"""What Spark asks of Kubernetes is what docker/kubernetes/access.yaml permits."""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pyspark
 import pytest
 import yaml
 
 from onlyonce.settings import ROOT
+from tests.cluster.kubernetes import NAMESPACE, Api, Request, api
 
 pytestmark = pytest.mark.spark
 
-NAMESPACE = "onlyonce"
-Request = tuple[str, str, str]
-"""API group, resource, verb, as a Role has them."""
 DRIVER = """
 from pyspark import SparkContext
 
@@ -36,104 +27,11 @@ context.stop()
 """
 
 
-class Api(ThreadingHTTPServer):
-    """Agrees to each request but to make resources of the kind `refuses`, and shows nothing.
-
-    `asked`: the requests so far; `made`: the names of the owners of what was made and not deleted, by its name;
-    `made_pod` is set once a pod was made.
-    """
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.refuses: str | None = None
-        self.asked: set[Request] = set()
-        self.made: dict[str, set[str]] = {}
-        self.made_pod = threading.Event()
-
-    @property
-    def left(self) -> list[str]:
-        """What stays: Kubernetes deletes what has owners once they are deleted."""
-        return [name for name, owners in self.made.items() if not owners or owners & self.made.keys()]
-
-    @property
-    def url(self) -> str:
-        """The master as spark-submit takes it."""
-        return f"k8s://http://127.0.0.1:{self.server_port}"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: Api
-
-    def log_message(self, *_: object) -> None:
-        """Stay silent."""
-
-    def _answer(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        url = urlsplit(self.path)
-        group, resource, name = _parts(url.path)
-        watches = "true" in parse_qs(url.query).get("watch", [])
-        listed = "list" if not name else "get"
-        verbs = {
-            "GET": ["watch"] if watches else [listed], "POST": ["create"], "PUT": ["update"],
-            "PATCH": ["patch", "create"] if "force" in url.query else ["patch"],  # server-side apply needs both
-            "DELETE": ["delete"] if name else ["deletecollection"],
-        }[self.command]  # fmt: skip
-        self.server.asked |= {(group, resource, verb) for verb in verbs}
-        found: dict[str, Any] = (
-            json.loads(body)
-            if body and self.command != "DELETE"
-            else {"apiVersion": "v1", "kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": []}
-        )
-        if self.command in ("POST", "PATCH") and resource == self.server.refuses:
-            self._send(
-                403, json.dumps({"kind": "Status", "apiVersion": "v1", "code": 403, "reason": "Forbidden"}).encode()
-            )
-            return
-        if self.command in ("POST", "PATCH"):
-            owners = found["metadata"].get("ownerReferences", [])
-            self.server.made[found["metadata"]["name"]] = {owner["name"] for owner in owners}
-        if self.command == "DELETE":
-            self.server.made.pop(name, None)
-        if self.command == "POST":
-            found["metadata"].update(uid="1", resourceVersion="1")
-        if (resource, self.command) == ("pods", "POST"):
-            self.server.made_pod.set()
-        self._send(
-            201 if self.command == "POST" else 404 if self.command == "GET" and name else 200,
-            b"" if watches else json.dumps(found).encode(),
-        )
-
-    def _send(self, status: int, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _answer
-
-
-def _parts(path: str) -> tuple[str, str, str]:
-    """Group, resource and name of a path such as /api/v1/namespaces/onlyonce/pods/one."""
-    words = path.strip("/").split("/")
-    group = "" if words[0] == "api" else words[1]
-    assert "namespaces" in words, f"asked outside a namespace: {path}"
-    resource, *name = words[words.index("namespaces") + 2 :]
-    return group, resource, "/".join(name)
-
-
-@pytest.fixture
-def api() -> Iterator[Api]:
-    """The server, as long as a test needs it."""
-    with Api() as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
+@pytest.fixture(name="api")
+def _api() -> Iterator[Api]:
+    """An API without a node, so that each pod waits."""
+    with api() as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def permitted(role: str) -> set[Request]:

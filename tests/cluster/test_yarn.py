@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from sqlalchemy.engine import make_url
 
@@ -178,4 +179,35 @@ def test_an_application_master_that_is_killed_does_not_show(
     assert (hadoop.applications()[-1].getCurrentApplicationAttemptId().getAttemptId(), hadoop.masters()) == (1, [])
 
     team.drain("user_counts", None, **armed)
+    reference.compare(team.platform, "user_counts", [files[:3], files[3:]])
+
+
+@pytest.mark.fault
+def test_a_driver_without_executors_ends_as_retryable(
+    team: Team, hadoop: Yarn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine of the only executor is lost, and the master's own has no room for another one.
+
+    It comes last: the machine does not come back. The task is tried again with executors that find room.
+    """
+    files = fed(team, "user_counts", 1000, tmp_path / "in")
+    folder, point = team.platform.home / "failpoints", "output-after-begin"
+    folder.mkdir(parents=True)
+    armed = {"ONLYONCE_FAILPOINT_DIR": str(folder), "ONLYONCE_FAILPOINTS": f"{point}:1:stop"}
+    alone = {"spark.executor.instances": "1", "spark.executor.memoryOverhead": "2g"}
+    with ThreadPoolExecutor(1) as beside:
+        first = beside.submit(lambda: team.drain("user_counts", alone, ONLYONCE_EXECUTOR_PATIENCE="5", **armed))
+        processes.wait_until(lambda: team.platform.struck(point) > 0 or first.done(), 1200, point)
+        [master], [executor] = hadoop.masters(), hadoop.executors()
+        stopped = [one for one in master.children(recursive=True) if one.status() == psutil.STATUS_STOPPED]
+        hadoop.lose_machine(executor)
+        psutil.wait_procs([executor], 120)
+        for one in stopped:
+            one.resume()
+        with pytest.raises(AirflowException) as failed:
+            first.result(600)
+    assert not isinstance(failed.value, AirflowFailException)
+    assert "this run has lost all its executors" in hadoop.logs()
+
+    team.drain("user_counts", {"spark.executor.instances": "1"}, **armed)
     reference.compare(team.platform, "user_counts", [files[:3], files[3:]])

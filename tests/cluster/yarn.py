@@ -7,6 +7,7 @@ Python speaks to that JVM by py4j, as PySpark does; it ends with this process.
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -41,6 +42,7 @@ class Yarn:
     conf: Path
     folder: Path
     clients: Any
+    machines: Any
 
     def applications(self) -> list[Any]:
         """What the resource manager says of all applications, the first one first."""
@@ -48,11 +50,20 @@ class Yarn:
 
     def masters(self) -> list[psutil.Process]:
         """The JVMs of the drivers that live: each is an application master."""
-        return [
-            one
-            for one in psutil.process_iter()
-            if _runs(one, "org.apache.spark.deploy.yarn.ApplicationMaster") and str(self.folder) in _cwd(one)
-        ]
+        return self._containers("org.apache.spark.deploy.yarn.ApplicationMaster")
+
+    def executors(self) -> list[psutil.Process]:
+        """The JVMs of the executors that live."""
+        return self._containers("org.apache.spark.executor.YarnCoarseGrainedExecutorBackend")
+
+    def _containers(self, name: str) -> list[psutil.Process]:
+        return [one for one in psutil.process_iter() if _runs(one, name) and str(self.folder) in _cwd(one)]
+
+    def lose_machine(self, of: psutil.Process) -> None:
+        """End the node manager in whose folder a container works, with its containers. It does not come back."""
+        found = re.search(r"-nm-(\d+)_", of.cwd())
+        assert found, of.cwd()
+        self.machines.getNodeManager(int(found[1])).stop()
 
     def logs(self) -> str:
         """All that containers have printed, and what YARN keeps beside it."""
@@ -101,7 +112,7 @@ def yarn(folder: Path) -> Iterator[Yarn]:
         clients.start()
         told = hadoop.yarn.conf.YarnConfiguration(cluster.getConfig())
         told.unset("net.topology.node.switch.mapping.impl")  # of a class that only the mini cluster has
-        yield Yarn(_written(gateway.jvm, told, folder / "conf"), folder, clients)
+        yield Yarn(_written(gateway.jvm, told, folder / "conf"), folder, clients, cluster)
     finally:
         gateway.shutdown()
 

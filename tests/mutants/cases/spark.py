@@ -59,6 +59,15 @@ MUTANTS = (
         spark=True,
     ),
     Mutant(
+        "spark-errors-unknown",
+        "what Spark says of an ended application, a full heap or a lost message is an error that onlyonce does not know",
+        "onlyonce/engine/failures.py",
+        Replace("known_failure", "mark in text", "mark == text"),
+        tests=(
+            "tests/unit/session/test_failures.py::test_what_spark_says_becomes_one_of_our_errors[an application that its cluster ended]",
+        ),
+    ),
+    Mutant(
         "spark-without-a-client",
         "data in GCS or ADLS is taken though Spark has nothing to get there",
         "onlyonce/engine/options.py",

@@ -26,6 +26,9 @@ TEXTS = {
         "terminated with exception: Java heap space SQLSTATE: XXKST", Retryable, "ONLYONCE_DRIVER_MEMORY"),
     "a worker that was killed": (
         "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). Consider", Retryable, "memory"),
+    "an application that its cluster ended": (
+        "org.apache.spark.SparkException: Job 12 cancelled because SparkContext was shut down", Retryable,
+        "maxNumFailures"),
     "a state folder that is gone": (
         "[STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY] Cannot restart\n" + PLACE, Refused,
         "onlyonce reset shop/per_shop"),
