@@ -21,6 +21,12 @@ def variables(names: Iterable[str]) -> tuple[str | None, ...]:
     return tuple(map(variable, names))
 
 
+def names_of_url(url: str) -> list[str]:
+    """Return the variables that have this URL, whichever name each gives to the scheme."""
+    rest = url.partition("://")[2]
+    return [name for name, value in os.environ.items() if rest and value.partition("://")[2] == rest]
+
+
 def inherited() -> dict[str, str]:
     """Return all variables of this process, to hand to a process that it starts."""
     return dict(os.environ)

@@ -382,7 +382,8 @@ def _import(path: Path) -> ModuleType:
         at = errors.origin_in_file(error, path)
         if refusal := _of_arguments(str(error), at):
             raise refusal from error
-        what = f"{at}: {path.name} can't be loaded: {type(error).__name__}: {error}"
+        told = error.msg if isinstance(error, SyntaxError) else error  # its text names the line a second time
+        what = f"{at}: {path.name} can't be loaded: {type(error).__name__}: {told}"
         raise Refused(what, data=NOTHING_DONE, hint=_hint(error, path)) from error
     finally:
         sys.modules.pop(spec.name, None)

@@ -23,7 +23,7 @@ from sqlalchemy import Connection, Engine, RootTransaction, Row, TextClause, cre
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
 
-from onlyonce import settings
+from onlyonce import environment, settings
 from onlyonce.core import stored_names
 from onlyonce.core.database_url import EXAMPLE, address, with_driver
 from onlyonce.core.errors import CommitStateUnknown, DatabaseAway, Refused
@@ -79,10 +79,14 @@ def is_not_let_in(url: str, error: OperationalError) -> Refused | None:
     return Refused(
         f"PostgreSQL at {place.host}:{place.port} does not let {place.username} in: {_reason(told)}",
         data="nothing was read or written",
-        hint="correct the URL (ONLYONCE_DATABASE_URL, ONLYONCE_READER_URL, or the variable that a Postgres sink "
-        "names), or the password of "
-        "that role: ALTER ROLE",
+        hint=f"correct the URL in {_variable_of(url)}, or the password of that role: ALTER ROLE",
     )
+
+
+def _variable_of(url: str | None) -> str:
+    """Return the variable that has a URL, to be named in a hint."""
+    named = environment.names_of_url(url) if url else []
+    return " and ".join(named) or "ONLYONCE_DATABASE_URL, ONLYONCE_READER_URL or the variable that a sink names"
 
 
 def _reason(told: str) -> str:
@@ -98,8 +102,8 @@ def database_away(error: Exception, url: str | None = None) -> DatabaseAway:
     return DatabaseAway(
         f"the database{f' at {address(url)}' if url else ''} did not answer: {first_line(error)}",
         data="the open transaction was rolled back; nothing is half done",
-        hint="is the database up at that address? The address is in ONLYONCE_DATABASE_URL, ONLYONCE_READER_URL or the "
-        "variable that a sink names. Then run the same command again",
+        hint=f"is the database up at that address? The address is in {_variable_of(url)}. Then run the same command "
+        "again",
     )
 
 

@@ -123,7 +123,7 @@ def test_an_unknown_pipeline_is_answered_with_the_nearest(write: Callable[..., P
         ("PIPELINES = ['shop']\n", "has no list PIPELINES of its pipelines", "PIPELINES = ["),
         (f"SALES = {SHOP.format(name='t').strip()}\nPIPELINE = [SALES]\n", "has no list", "PIPELINES = [SALES]"),
         (f"SALES = {SHOP.format(name='t').strip()}\nPIPELINE = SALES\n", "has no list", r"PIPELINES = [SALES]"),
-        ("PIPELINES = [\n", "can't be loaded: SyntaxError: .*was never closed", "correct the file"),
+        ("PIPELINES = [\n", "can't be loaded: SyntaxError: .*was never closed\n", "correct the file"),
         ("import not_there_at_all\n", "can't be loaded: ModuleNotFoundError: .*not_there_at_all", "correct the import"),
         ("1 / 0\n", "can't be loaded: ZeroDivisionError", "correct the file"),
         (
