@@ -102,13 +102,17 @@ _KNOWN: list[tuple[str, type[errors.OnlyonceError], str, str]] = [
         "run the same command again. If it happens again, see who ends it: mostly the system, when memory is short",
     ),
     *((mark, errors.Retryable, NO_MEMORY, MORE_MEMORY) for mark in OUT_OF_MEMORY),
-    (
-        "cancelled because SparkContext was shut down",
-        errors.Retryable,
-        "Spark ended this run's application while it worked",
-        "Spark's log and the cluster manager name the cause: the executors failed as often as "
-        "spark.executor.maxNumFailures allows, or a person or the cluster ended the application. Then run the same "
-        "command again",
+    *(
+        (
+            mark,
+            errors.Retryable,
+            "Spark ended this run's application while it worked",
+            "Spark's log and the cluster manager name the cause: the executors failed as often as "
+            "spark.executor.maxNumFailures allows, or a person or the cluster ended the application. Then run the "
+            "same command again",
+        )
+        # Of a job at work, of the next job, and of any other call.
+        for mark in ("SparkContext was shut down", "SparkContext has been shutdown", "a stopped SparkContext")
     ),
     (
         "JAVA_GATEWAY_EXITED",

@@ -29,6 +29,8 @@ TEXTS = {
     "an application that its cluster ended": (
         "org.apache.spark.SparkException: Job 12 cancelled because SparkContext was shut down", Retryable,
         "maxNumFailures"),
+    "an application that its cluster ended before the next job": (
+        "java.lang.IllegalStateException: SparkContext has been shutdown", Retryable, "maxNumFailures"),
     "a state folder that is gone": (
         "[STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY] Cannot restart\n" + PLACE, Refused,
         "onlyonce reset shop/per_shop"),
