@@ -10,7 +10,42 @@ from tests.mutants.cases.paths import (
 from tests.mutants.mutant import Mutant
 from tests.mutants.operators import Always, Delete, Never, Replace
 
+BACKFILLED = "tests/spark/outputs/test_backfilled_sessions.py::"
+UNREPEATABLE = "tests/spark/outputs/test_unrepeatable.py::"
+
 MUTANTS = (
+    Mutant(
+        "clock-before-a-chain",
+        "a function before a chained window may have the clock or an order of rows, and gives other rows each time",
+        "onlyonce/check.py",
+        Replace("_check_before", "found_in(made)", "[one for one in found_in(made) if one.listed.kind is Kind.CHANCE]"),
+        tests=(
+            UNREPEATABLE + "test_what_staging_cannot_keep_is_refused[the clock before a chain]",
+            UNREPEATABLE + "test_what_staging_cannot_keep_is_refused[an order before a chain]",
+            UNREPEATABLE + "test_what_staging_cannot_keep_is_refused[the clock at the beginning of a long chain]",
+        ),
+        spark=True,
+    ),
+    Mutant(
+        "backfill-sessions-with-a-row",
+        "a backfill takes a session for whole, of which the part that it has read has no row",
+        "onlyonce/outputs/backfill_windows.py",
+        Replace(
+            "_wide_enough",
+            "open_sessions.every_session(_sessions(context, root, rows))",
+            "_sessions(context, root, rows)",
+        ),
+        tests=(BACKFILLED + "test_session_is_whole_though_its_function_leaves_out_small_ones",),
+        spark=True,
+    ),
+    Mutant(
+        "backfill-open-sessions-with-a-row",
+        "a backfill holds a late record whose session is open and has no row yet: no session ever has the record",
+        "onlyonce/outputs/backfill_windows.py",
+        Replace("backfilled_sessions", "open_sessions.every_session(result)", "result"),
+        tests=(BACKFILLED + "test_open_session_is_refused_though_its_function_leaves_it_out",),
+        spark=True,
+    ),
     Mutant(
         "open-sessions-cut",
         "a session that began before what is read of `events` is written as if it began there",
@@ -23,7 +58,11 @@ MUTANTS = (
         "open-sessions-by-rank",
         "a function that ranks records may have early panes of sessions, which read only the newest records",
         "onlyonce/outputs/open_sessions.py",
-        Replace("_has_row_for_each", "by_session and _is_by_record(plan.child())", "by_session"),
+        Replace(
+            "_makes_sessions",
+            "any(map(_is_session, _each(plan.output()))) and _is_by_record(plan.child())",
+            "any(map(_is_session, _each(plan.output())))",
+        ),
         tests=(
             "tests/spark/outputs/test_open_sessions.py::test_function_must_have_a_row_for_each_session[of ranked records]",
         ),
