@@ -149,6 +149,6 @@ def kept_beside(place: Place, output: Output) -> Kept | None:
         deleted = Place(before + kind.names.deleted(name))
         return Kept(deleted, "the keys of the rows deleted from", "an older row could come back after its deletion")
     if output.on_backfill == "correct":
-        by_window = Place(before + kind.names.by_window(name))
-        return Kept(by_window, "what each window has added to", "a backfill would add its windows twice")
+        window_sums = Place(before + kind.names.window_sums(name))
+        return Kept(window_sums, "what each window has added to", "a backfill would add its windows twice")
     return None
