@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import Window as SparkWindow
 from pyspark.sql import functions as F
 
-from onlyonce import Refused, Session, settings
+from onlyonce import Delta, Output, Refused, Session, settings
 from onlyonce.core.batch import to_micros
 from onlyonce.lookups.seen import NOTHING
 from onlyonce.operate import audit
@@ -97,19 +97,18 @@ def _at(one: Record) -> datetime:
     return datetime.fromisoformat(one["at"])
 
 
-TABLES = ("in_postgres", "counted", "in_delta", "timed")
-
-
 def in_sinks(platform: Platform) -> dict[str, Counter[Any]]:
-    """Return the rows of each table, and of the files that a reader takes."""
-    return {name: in_table(platform, name) for name in TABLES} | {"in_files": in_files(platform)}
+    """Return the rows of each output's table, and of the files that a reader takes."""
+    return {output.name: in_sink(platform, output) for output in open_sessions.SHOP.outputs}
 
 
-def in_table(platform: Platform, name: str) -> Counter[Any]:
-    """Return the rows of one table."""
-    in_postgres = name in TABLES[:2]
-    frame = platform.sql(f"SELECT * FROM results.{name}") if in_postgres else platform.table(f"shop/{name}")
-    return multiset(frame, *COLUMNS) if len(frame) else Counter()
+def in_sink(platform: Platform, output: Output) -> Counter[Any]:
+    """Return the rows of an output's table, or of the files that a reader takes."""
+    if output.sink.writes_files:
+        return in_files(platform)
+    in_lake = isinstance(output.sink, Delta)
+    table = platform.table(f"shop/{output.name}") if in_lake else platform.sql(f"SELECT * FROM results.{output.name}")
+    return multiset(table, *COLUMNS) if len(table) else Counter()
 
 
 def in_files(platform: Platform) -> Counter[Any]:
@@ -243,7 +242,7 @@ def test_new_incarnation_with_other_panes_is_refused(
 
     _declare(platform, monkeypatch, "early")
     platform.run("shop")
-    assert {name: in_table(platform, name) for name in names} == dict.fromkeys(names, oracle.sessions())
+    assert {name: in_sink(platform, open_sessions.SHOP.output(name)) for name in names} == dict.fromkeys(names, oracle.sessions())
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
