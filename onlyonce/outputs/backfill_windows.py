@@ -29,7 +29,7 @@ from onlyonce.commitlog.cuts import Compactions
 from onlyonce.commitlog.ends import SeenLookups
 from onlyonce.commitlog.removals import Removals
 from onlyonce.context import Query, RunContext
-from onlyonce.core import backfill as model
+from onlyonce.core import backfill as backfill_rules
 from onlyonce.core import retention
 from onlyonce.core.backfill import Span
 from onlyonce.core.batch import Batch, Plan, to_micros
@@ -124,7 +124,7 @@ def comes_through(context: RunContext, root: Output, span: Span) -> Column:
     """
     assert isinstance(root.window, Chained)
     outputs = reversed(context.pipeline.upstream(root))
-    reading = Span(*model.rows_of(root.window, span))
+    reading = Span(*backfill_rules.rows_of(root.window, span))
     there = [
         ~F.col(f"{at}.late") | _put_in(context, before, F.col(f"{at}.window.start"), reading)
         for at, before in zip(windows.leaving_chain(root.window), outputs, strict=False)
@@ -213,9 +213,8 @@ def _refuse_many(context: RunContext, root: Output, span: Span, seen: list[Versi
 
 def _hint(context: RunContext, root: Output, span: Span) -> str:
     return (
-        "windows that are made again with lookups as of then need it: bring that version of the table back; or "
-        "make them with today's: "
-        f"{_now(context, root, span)}"
+        "windows that are made again with lookups as of then need it: bring that version of the table back; or make "
+        f"them with today's: {_now(context, root, span)}"
     )
 
 
@@ -265,7 +264,7 @@ def backfilled_sessions(
     )
     last = wanted.agg(F.max(F.unix_micros(f"{OO_WINDOW}.end")).alias("end")).collect()[0].end
     if last is not None and (closed is None or last > closed):
-        raise model.still_open(root.name, widened, last, closed)
+        raise backfill_rules.still_open(root.name, widened, last, closed)
     return Backfilled(inside, widened, _counted(root, function.accepted_rows(context.pipeline, root, rows), widened))
 
 
@@ -287,7 +286,7 @@ def _wide_enough(context: RunContext, root: Output, span: Span, kept: DataFrame)
     """Return enough rows around a span that each of its sessions is whole."""
     assert isinstance(root.window, Session)
     gap = micros(root.window.gap)
-    low, high = model.rows_of(root.window, span)
+    low, high = backfill_rules.rows_of(root.window, span)
     oldest, newest = _ends(kept.agg(*_extremes(OO_EVENT_TIME, OO_EVENT_TIME)))
     while True:
         rows = between(kept, low, high)
@@ -391,7 +390,8 @@ def with_those_below(context: RunContext, root: Output, span: Span, lookups: Whi
 def include_late(context: RunContext, root: Output) -> None:
     """Recompute the windows whose late rows the output's declaration includes now."""
     for span in outputs_events.late_windows_of_stream(context.database, context.pipeline, context.instance, root):
-        with suppress(model.OpenWindows):  # a late row's session may still be open: the next run folds the row in
+        # A late row's session may still be open: the next run includes the row.
+        with suppress(backfill_rules.OpenWindows):
             backfill(context, root, span, "late rows")
 
 
@@ -419,7 +419,7 @@ def _widened(context: RunContext, root: Output, span: Span) -> Span:
         return span
     back = retention.first_moment(0, root.window)
     Removals(context.database).refuse_span(context.instance, root.name, span.start, back)
-    return model.with_neighbours(
+    return backfill_rules.with_neighbours(
         root.window, span, outputs_events.late_windows(context.database, context.instance, root)
     )
 
@@ -430,7 +430,7 @@ def _kept(context: RunContext, root: Output, span: Span, reach: Reach) -> DataFr
     For sessions return all, since sessions reach out of it.
     """
     kept = events.rows_as_of(context, reach.consumed).filter(f"{OO_KIND} = '{KEPT}'")
-    return kept if isinstance(root.window, Session) else between(kept, *model.rows_of(root.window, span))  # type: ignore[arg-type]
+    return kept if isinstance(root.window, Session) else between(kept, *backfill_rules.rows_of(root.window, span))  # type: ignore[arg-type]
 
 
 def _rejected(context: RunContext, root: Output, span: Span, reach: Reach) -> pa.Table | None:

@@ -239,7 +239,7 @@ def frame(pipeline: Pipeline, output: Output, instance: str) -> pd.DataFrame:
         if not mysql.tables(connection, where):
             raise frames.not_yet(pipeline, output, instance, where)
         found = connection.exec_driver_sql(f"SELECT * FROM {mysql.quoted(connection, where)}")
-        return frames.made(list(map(tuple, found)), list(found.keys()))
+        return frames.as_frame(list(map(tuple, found)), list(found.keys()))
 
     return frames.read(database_of(output.sink).url, rows)
 
@@ -556,9 +556,8 @@ class MySQLTable:
         return list(
             connection.exec_driver_sql(
                 "SELECT column_name AS name, column_type AS type, is_nullable AS nullable, collation_name AS "
-                "collation, extra AS extra "
-                "FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = %s ORDER BY "
-                "ordinal_position",
+                "collation, extra AS extra FROM information_schema.columns WHERE table_schema = DATABASE() AND "
+                "table_name = %s ORDER BY ordinal_position",
                 (table,),
             )
         )

@@ -242,7 +242,9 @@ def test_new_incarnation_with_other_panes_is_refused(
 
     _declare(platform, monkeypatch, "early")
     platform.run("shop")
-    assert {name: in_sink(platform, open_sessions.SHOP.output(name)) for name in names} == dict.fromkeys(names, oracle.sessions())
+    assert {name: in_sink(platform, open_sessions.SHOP.output(name)) for name in names} == dict.fromkeys(
+        names, oracle.sessions()
+    )
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
