@@ -17,6 +17,7 @@ catalog look different. In these cases the note in the table itself names its ow
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from posixpath import normpath
 
@@ -101,7 +102,7 @@ def refuse_shared(pipelines: Iterable[Pipeline]) -> None:
         (identity(place, by_address), f"{pipeline.name}/{output.name}")
         for pipeline in pipelines
         for output in pipeline.outputs
-        for place in [Place(target(pipeline, output)), *_kept_beside(pipeline, output)]
+        for place in _all_of(Place(target(pipeline, output)), output)
         if place.of_target
     )
     # Sorted: a folder comes before all that is inside it.
@@ -119,14 +120,35 @@ def refuse_shared(pipelines: Iterable[Pipeline]) -> None:
         owners[same] = whose
 
 
-def _kept_beside(pipeline: Pipeline, output: Output) -> list[Place]:
-    """Return the tables that the platform derives from an output's table."""
-    place = Place(target(pipeline, output))
+def _all_of(place: Place, output: Output) -> list[Place]:
+    beside = kept_beside(place, output)
+    return [place, beside.place] if beside else [place]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The table that the platform keeps next to an output's table.
+
+    what      what it keeps, up to the name of the output's table
+    without   what could happen to the output's rows without it
+    """
+
+    place: Place
+    what: str
+    without: str
+
+
+def kept_beside(place: Place, output: Output) -> Kept | None:
+    """Return the table that the platform derives from an output's table at a place; None if it derives none."""
     kind = place.of_target
     if kind is None or kind.names is None:
-        return []
+        return None
     _, name = kind.split(place.where.rstrip("/"))
     before = place.text.rstrip("/").removesuffix(name)
-    deleted = [kind.names.deleted(name)] if output.sink.delete_when else []
-    by_window = [kind.names.by_window(name)] if output.on_backfill == "correct" else []
-    return [Place(before + derived) for derived in deleted + by_window]
+    if output.sink.delete_when:
+        deleted = Place(before + kind.names.deleted(name))
+        return Kept(deleted, "the keys of the rows deleted from", "an older row could come back after its deletion")
+    if output.on_backfill == "correct":
+        by_window = Place(before + kind.names.by_window(name))
+        return Kept(by_window, "what each window has added to", "a backfill would add its windows twice")
+    return None

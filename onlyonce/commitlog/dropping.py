@@ -64,6 +64,15 @@ class Targets(Transactions):
         return Made(found.made_at, found.table_id)
 
     @one_transaction
+    def has_kept(self, instance: str, output: str, query: str, place: Place) -> bool:
+        """Return whether a batch has begun under a declaration by which the platform keeps a table next to `place`.
+
+        That table was made before the batch began. `query`: the output that reads `events`; `place`: as declared.
+        """
+        asked = {"instance": instance, "output": output, "query": query, "place": place.text}
+        return bool(ask(self.connection, "targets", "has_kept", **asked)[0].kept)
+
+    @one_transaction
     def made(self, instance: str, output: str, table_id: str | None) -> None:
         """Note that the output's table exists.
 

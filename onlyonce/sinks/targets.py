@@ -26,7 +26,7 @@ from onlyonce.core import ownership
 from onlyonce.core.backfill import OpenSpan, Span
 from onlyonce.core.batch import Batch, Plan
 from onlyonce.core.column_types import Types
-from onlyonce.core.errors import Refused
+from onlyonce.core.errors import InvariantBroken, Refused
 from onlyonce.core.ownership import Place
 from onlyonce.core.units import Content
 from onlyonce.core.windows import Bounds
@@ -44,7 +44,8 @@ def claimed(context: RunContext, output: Output) -> Iterator[None]:
     """Claim the target around the making of an output's table: no other output may have it, however it is spelled.
 
     A table that was made once is not made again silently. Raise Refused for a target of another output or platform, and
-    for a deleted or replaced table. Raise Retryable while the target's database or store is away.
+    for a deleted or replaced table. Raise InvariantBroken if the table is lost that the platform keeps next to it.
+    Raise Retryable while the target's database or store is away.
     """
     declared, suffix = Place(target(context.pipeline, output)), context.target_suffix()
     if declared.of_target is None:
@@ -72,6 +73,16 @@ def claimed(context: RunContext, output: Output) -> Iterator[None]:
             f"put the old table back from a copy; or {again}, which removes this table",
         )
     ownership.refuse_other_owner(at.note(place), context.platform, output.name, place.where)
+    if kept := target_identity.kept_beside(place, output):
+        query = output.made_beside or output.name
+        # The log is asked before the table: a table that it vouches for then was made, whatever another driver does.
+        vouched = Targets(context.database).has_kept(context.instance, output.name, query, declared)
+        if vouched and not at.is_there(kept.place):
+            raise InvariantBroken(
+                f"output {output.name}: {kept.place.where} is gone; it keeps {kept.what} {place.where}",
+                data=f"nothing was written: with a new, empty one {kept.without}",
+                hint=f"put it back from a backup; or {again}",
+            )
     yield
     if made.at is None:
         if not at.note(place):  # a team's comment stays

@@ -24,6 +24,19 @@ RETURNING made_at, table_id
 UPDATE onlyonce_private.targets SET made_at = clock_timestamp(), table_id = :table_id
 WHERE instance = :instance AND output = :output AND made_at IS NULL
 
+-- has_kept --
+-- Whether the last batch of an incarnation began under a declaration by which the platform keeps a table next to this
+-- target: the keys of deleted rows, or what each window has added.
+SELECT EXISTS (
+    SELECT FROM onlyonce_private.incarnations i
+    CROSS JOIN LATERAL (
+        SELECT b.declaration_hash FROM onlyonce_private.batches b
+        WHERE b.incarnation = i.incarnation ORDER BY b.batch_id DESC LIMIT 1) last
+    JOIN onlyonce_private.declarations d ON (d.instance, d.query, d.hash) = (i.instance, i.query, last.declaration_hash)
+    CROSS JOIN LATERAL (SELECT d.parts->'outputs'->CAST(:output AS text) AS parts) declared
+    WHERE i.instance = :instance AND i.query = :query AND i.kind = 'stream' AND declared.parts->>'target' = :place
+      AND (declared.parts ? 'delete_when' OR declared.parts->>'on_backfill' = 'correct')) AS kept
+
 -- database --
 -- The identity of this database, whichever address was used to reach it.
 SELECT (SELECT system_identifier FROM pg_control_system()) || '/' || oid AS identity

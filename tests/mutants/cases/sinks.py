@@ -759,6 +759,26 @@ MUTANTS = (
         tests=(TARGETS + "test_a_table_that_was_deleted_is_not_made_again_without_a_word",),
     ),
     Mutant(
+        "deleted-keys-forgotten",
+        "a lost table of deleted keys, or of what each window has added, is made again, empty",
+        "onlyonce/sinks/targets.py",
+        Never("claimed", "vouched and not at.is_there(kept.place)"),
+        tests=("tests/spark/sinks/test_kept_tables.py::test_lost_table_of_deleted_keys_or_windows_is_refused",),
+        spark=True,
+    ),
+    Mutant(
+        "deleted-keys-vouched-before-a-batch",
+        "a table of deleted keys is missed before any batch could have put a key into it",
+        "onlyonce/sinks/targets.py",
+        Replace(
+            "claimed",
+            "vouched and not at.is_there(kept.place)",
+            "made.at is not None and not at.is_there(kept.place)",
+        ),
+        tests=("tests/spark/sinks/test_kept_tables.py::test_kept_table_is_made_again_before_the_first_batch",),
+        spark=True,
+    ),
+    Mutant(
         "target-of-a-package-that-is-gone",
         "a drop leaves out a table whose package is not installed, without a word",
         "onlyonce/core/ownership.py",
