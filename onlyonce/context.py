@@ -68,12 +68,7 @@ def check_declarations(database: Database, pipeline: Pipeline, instance: str) ->
     Drops(database).refuse_left(instance, targets(pipeline, instance))
     for query in pipeline.queries():
         if live := Incarnations(database).live(instance, query):
-            Declarations(database).check(live, _declared(pipeline, instance, query))
-
-
-def _declared(pipeline: Pipeline, instance: str, query: str) -> Declared:
-    parts = declarations.parts(pipeline, query)
-    return Declared(instance, query, declarations.fingerprint(pipeline, query), parts)
+            Declarations(database).check(live, Declared.of(pipeline, instance, query))
 
 
 def working_copy_session(spark: SparkSession) -> SparkSession:
@@ -549,7 +544,7 @@ class RunContext:
 
     def declared(self, query: str) -> Declared:
         """Return what a query is declared as, to be kept in the log."""
-        return _declared(self.pipeline, self.instance, query)
+        return Declared.of(self.pipeline, self.instance, query)
 
     def kept_declaration(self, query: str) -> str:
         """Return the fingerprint of a query's declaration, which is kept in the log.

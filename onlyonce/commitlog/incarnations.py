@@ -12,6 +12,8 @@ from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
+from onlyonce.api import load as declarations
+from onlyonce.api.pipeline import Pipeline
 from onlyonce.core import changes, stored_names
 from onlyonce.core.batch import Plan, to_micros
 from onlyonce.core.errors import Refused, Superseded
@@ -222,6 +224,11 @@ class Declared:
     hash: str
     parts: dict[str, Any]
 
+    @classmethod
+    def of(cls, pipeline: Pipeline, instance: str, query: str) -> Declared:
+        """Return the declaration of a query of an instance."""
+        return cls(instance, query, declarations.fingerprint(pipeline, query), declarations.parts(pipeline, query))
+
 
 @dataclass(frozen=True)
 class Ran:
@@ -261,10 +268,18 @@ class Declarations(Transactions):
 
         A bounded run has no state from one batch to the next, so any declaration can finish it.
         """
+        changes.check_goes_on(now.query, incarnation.incarnation, self._changes(incarnation, now))
+
+    @one_transaction
+    def check_next(self, incarnation: Incarnation, now: Declared) -> None:
+        """Raise Refused if the next incarnation of a query can't begin under a declaration: it needs another name."""
+        changes.check_next_incarnation(incarnation.incarnation, self._changes(incarnation, now))
+
+    def _changes(self, incarnation: Incarnation, now: Declared) -> list[changes.Change]:
         last = ask(self.connection, "plan", "ran_under", incarnation=incarnation.incarnation)
-        if "@" not in now.instance and last and last[0].parts and last[0].declaration_hash != now.hash:
-            found = changes.changes(now.query, last[0].parts, now.parts, stateless=last[0].stateless)
-            changes.check_goes_on(now.query, incarnation.incarnation, found)
+        if "@" in now.instance or not last or not last[0].parts or last[0].declaration_hash == now.hash:
+            return []
+        return changes.changes(now.query, last[0].parts, now.parts, stateless=last[0].stateless)
 
     @one_transaction
     def keep(self, now: Declared) -> None:

@@ -245,15 +245,37 @@ def check_goes_on(query: str, incarnation: str, found: list[Change]) -> None:
         return
     first = stops[0]
     pipeline = incarnation.split("/")[0]
-    values = "" if first.diff else f" ({_short(first.before)} → {_short(first.after)})"
     raise Refused(
-        f"{first.part} of {pipeline} has changed{values}, and incarnation {incarnation} has run under the old one"
-        + (f". The lines that differ:\n{_first_lines(first.diff, pipeline)}" if first.diff else ""),
+        _has_changed(first, incarnation),
         data=f"nothing was read or written. {first.why}",
-        hint=f"put it back and choose another name for what is new, as `onlyonce plan {pipeline}` says"
+        hint=_other_name(pipeline)
         if any(change.need is Need.NAME for change in stops)
         else f"`onlyonce plan {pipeline}` says what it needs; with --yes it does it",
     )
+
+
+def check_next_incarnation(incarnation: str, found: list[Change]) -> None:
+    """Raise Refused if even a new incarnation would mix two declarations: what is new needs another name."""
+    if renamed := [change for change in found if change.need is Need.NAME]:
+        raise Refused(
+            _has_changed(renamed[0], incarnation),
+            data=f"nothing was changed; the target would have rows of both declarations. {renamed[0].why}",
+            hint=_other_name(incarnation.split("/")[0]),
+        )
+
+
+def _has_changed(change: Change, incarnation: str) -> str:
+    pipeline = incarnation.split("/")[0]
+    values = "" if change.diff else f" ({_short(change.before)} → {_short(change.after)})"
+    lines = f". The lines that differ:\n{_first_lines(change.diff, pipeline)}" if change.diff else ""
+    return (
+        f"{change.part} of {pipeline} has changed{values}, and incarnation {incarnation} has run under the old one"
+        + lines
+    )
+
+
+def _other_name(pipeline: str) -> str:
+    return f"put it back and choose another name for what is new, as `onlyonce plan {pipeline}` says"
 
 
 def _receive_changes(before: Parts, after: Parts) -> Iterator[Change]:

@@ -31,11 +31,10 @@ from onlyonce.api import pipeline as api_pipeline
 from onlyonce.api.pipeline import Pipeline, target, unknown
 from onlyonce.asked import parse
 from onlyonce.catalog.expiry import Collector
-from onlyonce.commitlog import incarnations
 from onlyonce.commitlog.drivers import DriverClock
 from onlyonce.commitlog.dropping import Drops
 from onlyonce.commitlog.health import Health, Views, damaged_filters
-from onlyonce.commitlog.incarnations import Declarations, Incarnations
+from onlyonce.commitlog.incarnations import Declarations, Declared, Incarnations
 from onlyonce.commitlog.sources import Arrivals
 from onlyonce.commitlog.units import Authorities
 from onlyonce.core import stored_names
@@ -542,7 +541,7 @@ def _changed(
         try:
             live = Incarnations(scope).live(query.instance, query.query)
             if live:
-                Declarations(scope).check(live, _declared(pipeline, query.instance, query.query))
+                Declarations(scope).check(live, Declared.of(pipeline, query.instance, query.query))
         except OnlyonceError as error:
             yield query.incarnation, error
 
@@ -570,11 +569,6 @@ def _refused(
                 if isinstance(error, OnlyonceError) and for_good(error)
             }
     return tables, functions
-
-
-def _declared(pipeline: Pipeline, instance: str, query: str) -> incarnations.Declared:
-    mark, parts = declarations.fingerprint(pipeline, query), declarations.parts(pipeline, query)
-    return incarnations.Declared(instance, query, mark, parts)
 
 
 def _redeclared(

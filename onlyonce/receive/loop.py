@@ -127,6 +127,7 @@ def _events_of_log(context: RunContext) -> DeltaTable | None:
 
     Raise InvariantBroken if it or a manifest lacks what committed batches have put there or read: a new table would
     hide it. The log is asked before the tables: what it vouches for then is in them, whatever another driver commits.
+    docs/specification/run.md.
     """
     taken_in = Batches(context.database).last_taken_in(context.instance)
     ended = Compactions(context.database).ended(context.instance)

@@ -24,7 +24,7 @@ from onlyonce.api.outputs import Output, check_from_start
 from onlyonce.api.pipeline import unknown
 from onlyonce.commitlog import incarnations, units
 from onlyonce.commitlog.batches import Batches
-from onlyonce.commitlog.incarnations import Incarnations
+from onlyonce.commitlog.incarnations import Declarations, Declared, Incarnations
 from onlyonce.commitlog.new_incarnations import Begun, LeftUnits, NewIncarnations, Start
 from onlyonce.commitlog.removals import Removals
 from onlyonce.commitlog.units import Authorities, Unit
@@ -323,6 +323,9 @@ def new(target: str, *, yes: bool = False, start: dict[str, Any] | None = None, 
     if from_kept and (first := first_kept(database, target, yes=yes)):
         return first
     old = NewIncarnations(database).old(instance, query)
+    pipeline = declarations.load().get(instance.partition("@")[0])
+    if pipeline and query in pipeline.queries():
+        Declarations(database).check_next(old, Declared.of(pipeline, instance, query))
     if query == "receive":
         _refuse_forgotten(database, instance, old.incarnation)
     plan = NewIncarnations(database).begins_at(instance, query, old.incarnation, start)

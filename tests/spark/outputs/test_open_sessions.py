@@ -97,12 +97,19 @@ def _at(one: Record) -> datetime:
     return datetime.fromisoformat(one["at"])
 
 
+TABLES = ("in_postgres", "counted", "in_delta", "timed")
+
+
 def in_sinks(platform: Platform) -> dict[str, Counter[Any]]:
     """Return the rows of each table, and of the files that a reader takes."""
-    tables = {name: platform.sql(f"SELECT * FROM results.{name}") for name in ("in_postgres", "counted")}
-    tables |= {name: platform.table(f"shop/{name}") for name in ("in_delta", "timed")}
-    found = {name: multiset(frame, *COLUMNS) if len(frame) else Counter() for name, frame in tables.items()}
-    return found | {"in_files": in_files(platform)}
+    return {name: in_table(platform, name) for name in TABLES} | {"in_files": in_files(platform)}
+
+
+def in_table(platform: Platform, name: str) -> Counter[Any]:
+    """Return the rows of one table."""
+    in_postgres = name in TABLES[:2]
+    frame = platform.sql(f"SELECT * FROM results.{name}") if in_postgres else platform.table(f"shop/{name}")
+    return multiset(frame, *COLUMNS) if len(frame) else Counter()
 
 
 def in_files(platform: Platform) -> Counter[Any]:
@@ -199,6 +206,44 @@ def test_rows_of_a_withdrawn_pane_go(
     found = Counter(((row.window_start - START) / MINUTE, row.sales) for row in rows.itertuples())
     assert found == Counter({(0, 1): 1, (100, 1): 1, (109.5, 2): 1})
     assert audit.main(["--data"]).warnings == []
+
+
+def _declare(platform: Platform, monkeypatch: pytest.MonkeyPatch, panes: str) -> None:
+    """Declare sessions in Delta and PostgreSQL with these panes."""
+    file = platform.home / f"{panes}.py"
+    file.write_text(
+        "from dataclasses import replace\nfrom tests.support.open_sessions import SHOP\n"
+        f"two = [replace(SHOP.output(name), panes={panes!r}) for name in ('in_delta', 'in_postgres')]\n"
+        "PIPELINES = [replace(SHOP, outputs=tuple(two))]\n"
+    )
+    platform.give(monkeypatch, ONLYONCE_PIPELINES=str(file))
+
+
+def test_new_incarnation_with_other_panes_is_refused(
+    platform: Platform, spark: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows would stand next to the rows of open sessions that no session has any more."""
+    oracle, names = Oracle(), ("in_delta", "in_postgres")
+    minutes = [[0.0, 40.0], [37.0, 60.0]]  # the second record at 40 gets another start of its session
+    parts = [
+        [{"id": f"{n}", "shop": "a", "at": (START + n * MINUTE).isoformat(), "cents": 1, "weight": 1.0} for n in part]
+        for part in minutes
+    ]
+    _declare(platform, monkeypatch, "early")
+    platform.put("shop", "0.jsonl", parts[0])
+    oracle.batch(parts[0])
+    platform.run("shop")
+    platform.put("shop", "1.jsonl", parts[1])
+    oracle.batch(parts[1])
+    _declare(platform, monkeypatch, "on_time")
+    for name in names:
+        for yes in (False, True):
+            with pytest.raises(Refused, match=f"panes of output {name} of shop has changed"):
+                reset.new(f"shop/{name}", yes=yes)
+
+    _declare(platform, monkeypatch, "early")
+    platform.run("shop")
+    assert {name: in_table(platform, name) for name in names} == dict.fromkeys(names, oracle.sessions())
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
