@@ -168,7 +168,7 @@ PARTITIONS = "spark.sql.shuffle.partitions"
 
 def planned_once(frame: DataFrame) -> DataFrame:
     """Return the same frame, to be planned once and as a whole."""
-    return _planned(frame, _planner(frame._jdf.sparkSession()))
+    return frame_of_plan(frame, frame._jdf.logicalPlan(), _planner(frame._jdf.sparkSession()))
 
 
 def frame_of_local_rows(frame: DataFrame) -> DataFrame:
@@ -182,14 +182,14 @@ def frame_of_local_rows(frame: DataFrame) -> DataFrame:
         leaves.apply(at).nodeName() != "LocalRelation" for at in range(leaves.size())
     ):
         return frame
-    return _planned(frame, _planner(frame._jdf.sparkSession(), "1"))
+    return frame_of_plan(frame, plan, _planner(frame._jdf.sparkSession(), "1"))
 
 
-def _planned(frame: DataFrame, planner: Any) -> DataFrame:
+def frame_of_plan(frame: DataFrame, plan: Any, planner: Any = None) -> DataFrame:
+    """Return a frame of a frame's logical plan, or of a part of it; `planner`: the JVM's session that plans it."""
     jvm: Any = frame.sparkSession._jvm
-    return DataFrame(
-        jvm.org.apache.spark.sql.classic.Dataset.ofRows(planner, frame._jdf.logicalPlan()), frame.sparkSession
-    )
+    made = jvm.org.apache.spark.sql.classic.Dataset.ofRows(planner or frame._jdf.sparkSession(), plan)
+    return DataFrame(made, frame.sparkSession)
 
 
 @lru_cache(maxsize=64)

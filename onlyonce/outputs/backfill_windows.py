@@ -41,7 +41,7 @@ from onlyonce.engine import encoding
 from onlyonce.failpoints import passing
 from onlyonce.lookups import tables
 from onlyonce.lookups.seen import NOTHING, Seen, Versions
-from onlyonce.outputs import culprit, function, pane_numbers, results, windows
+from onlyonce.outputs import culprit, function, open_sessions, pane_numbers, results, windows
 from onlyonce.outputs import events as outputs_events
 from onlyonce.receive import events
 from onlyonce.sinks.base import held_values
@@ -230,6 +230,9 @@ def _now(context: RunContext, root: Output, span: Span) -> str:
 # function knows the key of a session, so its edges are found by computing. More rows are read at both ends until no
 # session of the span touches the edge of the rows. A session that late rows have changed may reach out of the span.
 # Then the span is widened to the old sessions that the changed one replaces, whose rows would otherwise stay.
+#
+# A function may leave out sessions with few records, so the edges are those of its sessions before that
+# (`every_session`).
 
 
 FURTHER = 4
@@ -256,7 +259,10 @@ def backfilled_sessions(
     inside = result.filter(windows.after_merge(starts_in(F.col(f"{OO_WINDOW}.start"), widened)))
     closed = reach.closed_until(root)
     to_be_closed = Span(widened.start, max(widened.stop, asked.stop))
-    wanted = result.filter(windows.after_merge(starts_in(F.col(f"{OO_WINDOW}.start"), to_be_closed)))
+    # Also sessions that the function leaves out as long as they are open.
+    wanted = open_sessions.every_session(result).filter(
+        windows.after_merge(starts_in(F.col(f"{OO_WINDOW}.start"), to_be_closed))
+    )
     last = wanted.agg(F.max(F.unix_micros(f"{OO_WINDOW}.end")).alias("end")).collect()[0].end
     if last is not None and (closed is None or last > closed):
         raise model.still_open(root.name, widened, last, closed)
@@ -285,7 +291,7 @@ def _wide_enough(context: RunContext, root: Output, span: Span, kept: DataFrame)
     oldest, newest = _ends(kept.agg(*_extremes(OO_EVENT_TIME, OO_EVENT_TIME)))
     while True:
         rows = between(kept, low, high)
-        sessions = _sessions(context, root, rows)
+        sessions = open_sessions.every_session(_sessions(context, root, rows))
         touches = (F.unix_micros(f"{OO_WINDOW}.start") < span.stop) & (F.unix_micros(f"{OO_WINDOW}.end") > span.start)
         touching = sessions.filter(windows.after_merge(touches))
         start, end = _ends(touching.agg(*_extremes(f"{OO_WINDOW}.start", f"{OO_WINDOW}.end")))

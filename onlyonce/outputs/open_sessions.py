@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import reduce
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -25,6 +26,7 @@ from onlyonce.context import RunContext
 from onlyonce.core.errors import Refused
 from onlyonce.core.stored_names import KEPT, OO_EVENT_TIME, OO_KIND, OO_WINDOW
 from onlyonce.core.windows import Micros, Session, micros
+from onlyonce.engine import session
 from onlyonce.outputs import results, windows
 from onlyonce.receive import events
 
@@ -68,6 +70,32 @@ def open_rows(
         low = closed - FURTHER * (closed - low)
 
 
+def every_session(result: DataFrame) -> DataFrame:
+    """Return the `oo_window` of each session in a function's result, and of each session that the function leaves out.
+
+    A function may leave out sessions with few records. If only a part of a session was read, its row may be missing
+    then. If the function aggregates no records by their session, return the windows of its rows.
+    """
+    found = [_windows_of(result, plan) for plan in _by_session(result._jdf.queryExecution().analyzed())]  # type: ignore[operator]
+    return reduce(DataFrame.union, found) if found else result.select(OO_WINDOW)
+
+
+def _by_session(plan: Any) -> Iterator[Any]:
+    """Yield the aggregations of a plan that make sessions of records."""
+    if _makes_sessions(plan):
+        yield plan
+        return
+    for child in _each(plan.children()):
+        yield from _by_session(child)
+
+
+def _windows_of(result: DataFrame, plan: Any) -> DataFrame:
+    columns = [*_each(plan.output())]
+    numbered = session.frame_of_plan(result, plan).toDF(*map(str, range(len(columns))))
+    [at, *_] = [number for number, column in enumerate(columns) if _is_session(column)]
+    return numbered.select(F.col(str(at)).alias(OO_WINDOW))
+
+
 def check_function(root: Output, result: DataFrame) -> None:
     """Raise Refused for early panes of sessions if the function may leave out a session. `result`: over any records."""
     if root.has_early_sessions and not _has_row_for_each(result._jdf.queryExecution().analyzed()):  # type: ignore[operator]
@@ -84,8 +112,14 @@ def _has_row_for_each(plan: Any) -> bool:
     """Return whether a result is one aggregation by sessions, and columns computed from its rows."""
     while plan.nodeName() in ("Project", "SubqueryAlias"):
         plan = plan.child()
-    by_session = plan.nodeName() == "Aggregate" and any(map(_is_session, _each(plan.groupingExpressions())))
-    return by_session and _is_by_record(plan.child())
+    return _makes_sessions(plan)
+
+
+def _makes_sessions(plan: Any) -> bool:
+    """Return whether an operator aggregates records by their session, and its rows have the session."""
+    if plan.nodeName() != "Aggregate" or not any(map(_is_session, _each(plan.groupingExpressions()))):
+        return False
+    return any(map(_is_session, _each(plan.output()))) and _is_by_record(plan.child())
 
 
 def _is_by_record(plan: Any) -> bool:

@@ -10,7 +10,29 @@ from tests.mutants.cases.paths import (
 from tests.mutants.mutant import Mutant
 from tests.mutants.operators import Always, Delete, Never, Replace
 
+BACKFILLED = "tests/spark/outputs/test_backfilled_sessions.py::"
+
 MUTANTS = (
+    Mutant(
+        "backfill-sessions-with-a-row",
+        "a backfill takes a session for whole, of which the part that it has read has no row",
+        "onlyonce/outputs/backfill_windows.py",
+        Replace(
+            "_wide_enough",
+            "open_sessions.every_session(_sessions(context, root, rows))",
+            "_sessions(context, root, rows)",
+        ),
+        tests=(BACKFILLED + "test_session_is_whole_though_its_function_leaves_out_small_ones",),
+        spark=True,
+    ),
+    Mutant(
+        "backfill-open-sessions-with-a-row",
+        "a backfill holds a late record whose session is open and has no row yet: no session ever has the record",
+        "onlyonce/outputs/backfill_windows.py",
+        Replace("backfilled_sessions", "open_sessions.every_session(result)", "result"),
+        tests=(BACKFILLED + "test_open_session_is_refused_though_its_function_leaves_it_out",),
+        spark=True,
+    ),
     Mutant(
         "open-sessions-cut",
         "a session that began before what is read of `events` is written as if it began there",

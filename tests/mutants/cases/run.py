@@ -308,6 +308,14 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "reset-around-a-plan",
+        "a new incarnation begins under a declaration that needs another name, next to rows of the old one",
+        "onlyonce/run/reset.py",
+        Never("new", "pipeline and query in pipeline.queries()"),
+        tests=("tests/spark/outputs/test_open_sessions.py::test_new_incarnation_with_other_panes_is_refused",),
+        spark=True,
+    ),
+    Mutant(
         "zombie-deletes-after-withdrawal",
         "the transaction of a withdrawn batch is used up in its table only, and not where its deletes are kept",
         "onlyonce/run/reset.py",

@@ -8,14 +8,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from onlyonce import Delta, Output, Session
-from onlyonce.core.backfill import Span
+from onlyonce.core.backfill import OpenWindows, Span
 from onlyonce.core.batch import to_micros
 from onlyonce.lookups.seen import NOTHING
 from onlyonce.outputs import backfill_windows
+from onlyonce.outputs.backfill_windows import Backfilled
 from onlyonce.receive import events
 from tests.support.shop import SHOP
 
@@ -49,6 +50,72 @@ def test_a_session_that_reaches_out_of_the_span_is_whole(spark: SparkSession) ->
     found = [(row.oo_window.start, row.oo_window.end, row.sales) for row in made.rows.collect()]
     assert [sales for _, _, sales in found] == [5]
     assert (made.counts, made.span.start) == ({"in_time": 1, "late": 0}, START)
+
+
+def many(sales: DataFrame) -> DataFrame:
+    """The sessions that have many records, each with its number of records."""
+    counted = sales.groupBy("oo_window", "shop").agg(F.count(F.lit(1)).alias("sales"))
+    return counted.filter(f"sales >= {MANY}").withColumn("twice", F.col("sales") * 2)
+
+
+IN_TIME = [*range(0, 205, 5), *range(211, 400, 5), 500, 505]
+"""Seconds of records: two long sessions, of which a guess at the edges reads a part, and a short one."""
+MANY = 30
+
+
+@pytest.mark.parametrize("late", [[], [206]], ids=["in time", "with a late record"])
+@pytest.mark.parametrize("second", [0, 206, 211, 391])
+def test_session_is_whole_though_its_function_leaves_out_small_ones(
+    spark: SparkSession, second: int, late: list[int]
+) -> None:
+    """A part of a session may have too few records to have a row, at either edge of what is read."""
+    span, made = backfilled(spark, second, IN_TIME, late, closed=3600)
+
+    rows_made = made.rows.select(F.unix_micros("oo_window.start") - START, "sales").collect()
+    found = {tuple(row) for row in rows_made}
+    assert len(found) == len(rows_made)
+    before, wanted = of_many(IN_TIME), of_many([*IN_TIME, *late])
+    assert made.span.hull([(span.start, span.stop)]) == made.span
+    assert found == {one for one in wanted if made.span.start <= START + one[0] < made.span.stop}
+    touched = [one for one in before - wanted if second]
+    assert all(made.span.start <= START + start < made.span.stop for start, _ in touched)
+
+
+def test_open_session_is_refused_though_its_function_leaves_it_out(spark: SparkSession) -> None:
+    """It may get more records, and the late one of the span would not be among them."""
+    with pytest.raises(OpenWindows):
+        backfilled(spark, 7, [9, 14], [7], closed=20)
+
+
+def backfilled(
+    spark: SparkSession, second: int, in_time: list[int], late: list[int], *, closed: int
+) -> tuple[Span, Backfilled]:
+    """A backfill of the microsecond that begins with a second; times are in seconds after noon."""
+    at_once, not_yet = ((NOON + timedelta(hours=1), None, None, None), (None, None, None, None))
+    met = [*((at, not_yet) for at in in_time), *((at, at_once) for at in late)]
+    rows = [
+        (f"{n}", "north", NOON + timedelta(seconds=at), 100, 1.0, NOON, frontier)
+        for n, (at, frontier) in enumerate(met)
+    ]
+    kept = spark.createDataFrame(
+        rows, f"{SHOP.schema}, oo_ingestion_time timestamp, oo_frontier {events.FRONTIER}"
+    ).withColumn("oo_event_time", F.col("at"))
+    output = replace(OUTPUT, transform="tests.spark.outputs.test_backfilled_sessions:many")
+    context: Any = SimpleNamespace(pipeline=replace(SHOP, outputs=(output,)), seen=NOTHING)
+    reach: Any = SimpleNamespace(closed_until=lambda _: START + closed * 1_000_000)
+    span = Span(START + second * 1_000_000, START + second * 1_000_000 + 1)
+    return span, backfill_windows.backfilled_sessions(context, output, span, span, reach, kept)
+
+
+def of_many(seconds: list[int]) -> set[tuple[int, int]]:
+    """The start in microseconds and the number of records of each session with many records."""
+    sessions: list[list[int]] = []
+    for at in sorted(seconds):
+        if sessions and at - sessions[-1][-1] <= 10:
+            sessions[-1].append(at)
+        else:
+            sessions.append([at])
+    return {(one[0] * 1_000_000, len(one)) for one in sessions if len(one) >= MANY}
 
 
 def test_a_session_of_maps_is_compared_with_itself_before(spark: SparkSession) -> None:

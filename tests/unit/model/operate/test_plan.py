@@ -12,7 +12,7 @@ from onlyonce.api.identity import mode, output_parts
 from onlyonce.api.identity import receive_parts as of_identity
 from onlyonce.api.pipeline import Delta, Files, Output, Pipeline, Postgres, Sink
 from onlyonce.commitlog.incarnations import Made
-from onlyonce.core.changes import CONSEQUENCES, Change, Need, changes, check_goes_on
+from onlyonce.core.changes import CONSEQUENCES, Change, Need, changes, check_goes_on, check_next_incarnation
 from onlyonce.core.errors import Refused
 from onlyonce.core.windows import Fixed, Session, Sliding, first_start, micros
 from onlyonce.operate.plan import backfill_step, reset_step
@@ -192,6 +192,20 @@ def test_a_run_stops_only_where_two_declarations_would_mix() -> None:
         with pytest.raises(Refused, match="shop/sums/1") as refused:
             check_goes_on("sums", "shop/sums/1", [change])
         assert ("--yes" in refused.value.hint) == (need is not Need.NAME)
+
+
+@pytest.mark.parametrize("kind", CONSEQUENCES)
+def test_new_incarnation_is_refused_if_another_name_is_needed(kind: str) -> None:
+    """It would write rows of a new declaration next to rows of the old one."""
+    need, why = CONSEQUENCES[kind]
+    change = Change("sums", kind, "a", "b", need, why)
+    if need is not Need.NAME:
+        check_next_incarnation("shop/sums/1", [change])
+        return
+    with pytest.raises(Refused, match="shop/sums/1") as refused:
+        check_next_incarnation("shop/sums/1", [change])
+    assert why in refused.value.data
+    assert "another name" in refused.value.hint
 
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
