@@ -174,7 +174,10 @@ def _stage(pipeline: Pipeline, output: Output, result: DataFrame, shapes: Shapes
     exactly_once = pipeline.mode == "exactly_once"
     if why := results.why_staged(pipeline, output, result, exactly_once=exactly_once):
         shapes.staged[output.name] = why
-    chance = unrepeatable.of_kind(found := found_in(result), Kind.CHANCE)
+    found = found_in(result)
+    if found and isinstance(output.window, Chained):
+        _check_before(pipeline, output, result)
+    chance = unrepeatable.of_kind(found, Kind.CHANCE)
     if chance is None:
         return
     if function.results_are_united(result):
@@ -186,13 +189,6 @@ def _stage(pipeline: Pipeline, output: Output, result: DataFrame, shapes: Shapes
             data=f"{NOTHING}; a batch that is tried again after a crash would keep other rows of a side for later "
             "partners, whether its rows are staged or not",
             hint=f"choose rows by {chance.listed.instead}",
-        )
-    if isinstance(output.window, Chained) and (before := _drawn_before(pipeline, output, result)):
-        raise Refused(
-            f"{_at(output)}output {output.name} is made from the closed windows of {before.name}, and {chance} there",
-            data=f"{NOTHING}; the function of {before.name} is called again on the records of each window that is made "
-            "from its windows, and would give other rows than its table has",
-            hint=f"let {before.made_by} use {chance.listed.instead}",
         )
     if exactly_once and output.name not in shapes.staged and not output.is_result:
         raise Refused(
@@ -216,18 +212,23 @@ def _check_apart(root: Output, result: DataFrame, found: list[unrepeatable.Found
         )
 
 
-def _drawn_before(pipeline: Pipeline, output: Output, result: DataFrame) -> Output | None:
-    """Return an output before in the chain whose function draws by chance, or None.
+def _check_before(pipeline: Pipeline, output: Output, result: DataFrame) -> None:
+    """Raise Refused if a function before in the chain may give other rows when it is called again.
 
-    The plan of `result` has the functions of the whole chain.
+    The plan of `result` has the functions of the whole chain. Staged rows don't help: they are the rows of one batch,
+    and a window is made from closed windows of many.
     """
-    spark = result.sparkSession
     for before in pipeline.upstream(output):
-        kept = spark.createDataFrame([], events.schema(pipeline))
+        kept = result.sparkSession.createDataFrame([], events.schema(pipeline))
         made = results.of_pipeline(pipeline, before, windows.in_batch(kept, before))
-        if unrepeatable.of_kind(found_in(made), Kind.CHANCE):
-            return before
-    return None
+        if found := found_in(made):
+            raise Refused(
+                f"{_at(output)}output {output.name} is made from the closed windows of {before.name}, and there "
+                f"{found[0]}",
+                data=f"{NOTHING}; the function of {before.name} is called again on the records of each window that is "
+                "made from its windows, and would give other rows than its table has",
+                hint=f"let {before.made_by} use {found[0].listed.instead}",
+            )
 
 
 def _check_streams(spark: SparkSession, pipeline: Pipeline, root: Output, lookups: results.Frames) -> None:

@@ -11,8 +11,21 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.operators import Always, Delete, Never, Replace
 
 BACKFILLED = "tests/spark/outputs/test_backfilled_sessions.py::"
+UNREPEATABLE = "tests/spark/outputs/test_unrepeatable.py::"
 
 MUTANTS = (
+    Mutant(
+        "clock-before-a-chain",
+        "a function before a chained window may have the clock or an order of rows, and gives other rows each time",
+        "onlyonce/check.py",
+        Replace("_check_before", "found_in(made)", "[one for one in found_in(made) if one.listed.kind is Kind.CHANCE]"),
+        tests=(
+            UNREPEATABLE + "test_what_staging_cannot_keep_is_refused[the clock before a chain]",
+            UNREPEATABLE + "test_what_staging_cannot_keep_is_refused[an order before a chain]",
+            UNREPEATABLE + "test_what_staging_cannot_keep_is_refused[the clock at the beginning of a long chain]",
+        ),
+        spark=True,
+    ),
     Mutant(
         "backfill-sessions-with-a-row",
         "a backfill takes a session for whole, of which the part that it has read has no row",

@@ -160,8 +160,13 @@ def timed(rows: DataFrame) -> DataFrame:
     return counted(rows).withColumn("now", F.current_timestamp())
 
 
+def opened(rows: DataFrame) -> DataFrame:
+    """Any record of each window."""
+    return rows.groupBy("oo_window").agg(F.first("id").alias("id"))
+
+
 ME = "tests.spark.outputs.test_unrepeatable"
-MINUTE, HOUR = Fixed(timedelta(minutes=1)), Fixed(timedelta(hours=1))
+MINUTE, HOUR, DAY = Fixed(timedelta(minutes=1)), Fixed(timedelta(hours=1)), Fixed(timedelta(days=1))
 
 
 def _join(left: str) -> Output:
@@ -199,12 +204,18 @@ STAGED: dict[str, tuple[tuple[Output, ...], set[str]]] = {
     "a side with a random value": ((_join("with_number"),), {"pairs"}),
     "a join": ((_join("every"),), set()),
     "the end of a chain": ((_window("counted"), _window("drawn", from_output="counted", window=HOUR)), {"drawn"}),
-    "the clock before a chain": (_chained("timed"), {"timed", "counted"}),
+    "the clock at the end of a chain": ((_window("counted"), _window("timed", from_output="counted", window=HOUR)), {"timed"}),
 }  # fmt: skip
 REFUSED: dict[str, tuple[tuple[Output, ...], str]] = {
     "chance, not staged": ((_window("drawn", stable_input=False),), r"is not deterministic \(rand\(\) draws .*stable_input=False"),
     "a side that chance chooses": ((_join("some"),), "decides which rows a side has"),
-    "chance before a chain": (_chained("drawn"), r"made from the closed windows of drawn, and rand\(\)"),
+    "chance before a chain": (_chained("drawn"), r"made from the closed windows of drawn, and there rand\(\) draws"),
+    "the clock before a chain": (_chained("timed"), r"made from the closed windows of timed, and there current_timestamp\(\)"),
+    "an order before a chain": (_chained("opened"), r"made from the closed windows of opened, and there first\(id\) takes"),
+    "the clock at the beginning of a long chain": (
+        (_window("timed"), _window("counted", from_output="timed", window=HOUR), _window("drawn", from_output="counted", window=DAY)),
+        "made from the closed windows of timed",
+    ),
 }  # fmt: skip
 
 
