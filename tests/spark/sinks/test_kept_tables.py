@@ -16,6 +16,7 @@ from onlyonce import settings
 from onlyonce.commitlog import units
 from onlyonce.core.errors import InvariantBroken
 from onlyonce.database.connect import run
+from onlyonce.run import reset
 from tests.contract.conformance_mysql import VARIABLE
 from tests.support.ended_runs import ended_at
 from tests.support.mariadb import MariaDB
@@ -116,6 +117,8 @@ def test_lost_table_of_deleted_keys_or_windows_is_refused(declared: Platform, sp
     for number, (output, kind, table) in enumerate(KEPT):
         declared.put("shop", f"2-{number}.jsonl", [change(3 + number, "a", 5 + number)])
         rename(declared, kind, table, "aside")
+        if output == "in_postgres":
+            reset.new(f"shop/{output}", yes=True)  # the batches of the incarnation before vouch for the table too
 
         with pytest.raises(InvariantBroken, match=rf"{table} is gone; it keeps") as refused:
             declared.run("shop")
