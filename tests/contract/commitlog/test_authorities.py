@@ -5,6 +5,7 @@ Two real PostgreSQL databases; the driver's work there is done by the product's 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -172,10 +173,16 @@ def another(patch: pytest.MonkeyPatch, log: Log) -> None:
     patch.setenv(THERE, log.server.url("writer", name))
 
 
+def lost(_: pytest.MonkeyPatch, __: Log) -> None:
+    """Its epochs and units are deleted; a driver makes empty tables in their place, with another id."""
+    ask(os.environ[THERE], "DROP SCHEMA onlyonce_private CASCADE")
+
+
 CANNOT_ASK = [
     (unset, Refused, "not set"),
     (away, DatabaseAway, "can't be asked"),
     (another, Refused, "another database"),
+    (lost, Refused, "another database"),
 ]
 
 
