@@ -58,7 +58,11 @@ MUTANTS = (
         "open-sessions-by-rank",
         "a function that ranks records may have early panes of sessions, which read only the newest records",
         "onlyonce/outputs/open_sessions.py",
-        Replace("_has_row_for_each", "by_session and _is_by_record(plan.child())", "by_session"),
+        Replace(
+            "_makes_sessions",
+            "any(map(_is_session, _each(plan.output()))) and _is_by_record(plan.child())",
+            "any(map(_is_session, _each(plan.output())))",
+        ),
         tests=(
             "tests/spark/outputs/test_open_sessions.py::test_function_must_have_a_row_for_each_session[of ranked records]",
         ),
