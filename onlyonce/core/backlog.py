@@ -10,6 +10,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+ANSWER_SECONDS = 2.0
+"""How long a source may take to answer. Whatever asks a source and shows its answer waits no longer."""
+KEPT_SECONDS = 15.0
+"""How long an answer is kept, and shown again without another request."""
 CURRENT_INTERVALS = 3
 """A stored answer is current for so many intervals; after that its values are null."""
 
@@ -18,9 +22,10 @@ CURRENT_INTERVALS = 3
 class Backlog:
     """The unread input of a source.
 
-    oldest   when the oldest of it came, by the source: a file's time of change, a message's time, a commit's time
-    detail   how it is divided: {"files": 5}, {"versions": 3}, or by partition {"0": {"records": 7, "seconds": 12.5}}
-    failed   whether the source did not answer; `why` says why
+    oldest    when the oldest of it came, by the source: a file's time of change, a message's time, a commit's time
+    detail    how it is divided: {"files": 5}, {"versions": 3}, or by partition {"0": {"records": 7, "seconds": 12.5}}
+    failed    whether the source did not answer; `why` says why
+    skipped   the folders below its inbox that no run reads
     """
 
     records: int | None = 0
@@ -29,6 +34,7 @@ class Backlog:
     detail: Mapping[str, Any] = field(default_factory=dict)
     why: str | None = None
     failed: bool = False
+    skipped: frozenset[str] = frozenset()
 
     @property
     def waits(self) -> bool:
@@ -50,6 +56,11 @@ def no_answer(why: str) -> Backlog:
     return Backlog(None, None, None, why=why, failed=True)
 
 
+def not_in_time() -> Backlog:
+    """Return the answer of a source that has not answered within ANSWER_SECONDS."""
+    return no_answer(f"no answer within {ANSWER_SECONDS:g} s")
+
+
 def together(parts: Iterable[Backlog]) -> Backlog:
     """Return the sum of several parts of unread input. A value is None if it is None in any part."""
     found = list(parts)
@@ -65,6 +76,7 @@ def together(parts: Iterable[Backlog]) -> Backlog:
         detail,
         "; ".join(whys) or None,
         any(one.failed for one in found),
+        frozenset().union(*(one.skipped for one in found)),
     )
 
 

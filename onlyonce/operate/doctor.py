@@ -12,7 +12,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib import metadata
@@ -61,7 +61,7 @@ from onlyonce.engine.options import jar_folder
 from onlyonce.operate import in_use, unread
 from onlyonce.receive import at_least_once
 from onlyonce.sources import folders, manifest
-from onlyonce.sources.answers import ask
+from onlyonce.sources.answers import Answer, ask
 from onlyonce.tables import checkpoint, opening, stores
 
 STALE_SECONDS = 3600
@@ -523,7 +523,7 @@ def gather(platform: Platform, dropped: Collection[str]) -> Evidence:
         {instance: temporaries(instance, pipelines.get(name)) for instance, name in instances.items()}
         | left_at_the_prefix(),
         waits,
-        {name: folders.told(found) for name, one in pipelines.items() if (found := folders.skipped(one))},
+        _skipped(answers),
         refused_tables,
         refused_functions,
     )
@@ -570,6 +570,13 @@ def _refused(
                 if isinstance(error, OnlyonceError) and for_good(error)
             }
     return tables, functions
+
+
+def _skipped(answers: Iterable[Answer]) -> dict[str, str]:
+    found: dict[str, set[str]] = {}
+    for one in answers:
+        found.setdefault(one.pipeline, set()).update(one.backlog.skipped)
+    return {pipeline: folders.told(names) for pipeline, names in found.items() if names}
 
 
 def _declared(pipeline: Pipeline, instance: str, query: str) -> incarnations.Declared:

@@ -6,17 +6,22 @@ unread input shows whether or not a driver runs.
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from onlyonce.api import load as declarations
 from onlyonce.api.pipeline import Pipeline
 from onlyonce.console import plain
 from onlyonce.core import backlog
 from onlyonce.core.backlog import Backlog
 from onlyonce.core.durations import roughly
 from onlyonce.core.stuck import UnreadInput
-from onlyonce.sources.answers import Answer, Row, ask
+from onlyonce.sources.answers import Answer, Row, ask, ask_each
 
 NOT_DECLARED = (
     "no declaration of this pipeline is loaded, so its source can't be asked: name its file, --pipelines FILE"
@@ -100,7 +105,7 @@ def of_pipelines(
 ) -> list[Row]:
     """Return the rows of the query `status` with the unread input of each pipeline, also of one that has not run."""
     answers = by_stage(ask(pipelines.values(), taken_in))
-    shown = ("backlog_bytes", "backlog_records", "oldest_unread_at", "source_answered")
+    shown = ("backlog_bytes", "backlog_records", "oldest_unread_at", "source_answered", "backlog_unknown")
     there = {row["pipeline"] for row in runs}
     columns = list(runs[0]) if runs else ["pipeline", "state"]
     new = [dict.fromkeys(columns) | {"pipeline": name, "state": "new"} for name in pipelines if name not in there]
@@ -112,6 +117,20 @@ def of_pipelines(
     return sorted(found, key=lambda row: str(row["pipeline"]))
 
 
+def print_each(pipeline: str, taken_in: Sequence[Mapping[str, Any]]) -> None:
+    """Print the rows of a pipeline's sources as one line of JSON, and a new line each time another source has answered.
+
+    Print nothing if no declaration of the pipeline is loaded. What a declaration or a reader prints goes to stderr.
+    """
+    out = sys.stdout
+    with redirect_stdout(sys.stderr):
+        declared = [one for name, one in declarations.load().items() if name == pipeline]
+        for answers in ask_each(declared, taken_in) if declared else ():
+            found = sorted(by_stage(answers).items(), key=lambda one: one[0][1] != "receive")
+            rows = [{"stage": stage, **row} for (_, stage), row in found]
+            print(json.dumps(rows, default=datetime.isoformat), file=out, flush=True)
+
+
 def by_stage(answers: Iterable[Answer]) -> dict[tuple[str, str], Row]:
     """Return the columns of each stage that reads a source, and of `receive` as a whole if it has several."""
     found: dict[tuple[str, str], Row] = {}
@@ -121,10 +140,15 @@ def by_stage(answers: Iterable[Answer]) -> dict[tuple[str, str], Row]:
         if one.source:
             several.setdefault(one.pipeline, []).append(one)
     for name, parts in several.items():
-        whole = backlog.together(part.backlog for part in parts)
+        whole = backlog.together(_named(part) for part in parts)
         first = min(part.asked_at for part in parts)
         found[name, "receive"] = Answer(name, None, first, whole, parts[0].records_per_second).row()
     return found
+
+
+def _named(part: Answer) -> Backlog:
+    why = part.backlog.why
+    return replace(part.backlog, why=f"{part.source}: {why}") if why else part.backlog
 
 
 def _of_stage(row: Row, answers: Mapping[tuple[str, str], Row], pipelines: Mapping[str, Pipeline]) -> Mapping[str, Any]:

@@ -13,10 +13,10 @@ from threading import Thread
 import structlog
 
 from onlyonce.context import RunContext
+from onlyonce.core import backlog
 from onlyonce.core.runs import first_line
 from onlyonce.database.connect import Database
 from onlyonce.sources import answers
-from onlyonce.sources.backlog import KEPT_SECONDS, PATIENCE_SECONDS
 
 log = structlog.get_logger()
 
@@ -38,7 +38,7 @@ def stored_after_batches(context: RunContext) -> Iterator[None]:
         yield
     finally:
         context.committed.end()
-        thread.join(PATIENCE_SECONDS + 1)
+        thread.join(backlog.ANSWER_SECONDS + 1)
 
 
 def _store_until_end(context: RunContext) -> None:
@@ -52,7 +52,7 @@ def _store_until_end(context: RunContext) -> None:
         asked_after, began = committed.number, time.monotonic()
         _store(context, database)
         # A long manifest takes long to read: asking takes a twentieth of the time at most.
-        committed.wait_for_end(max(KEPT_SECONDS, 20 * (time.monotonic() - began)))
+        committed.wait_for_end(max(backlog.KEPT_SECONDS, 20 * (time.monotonic() - began)))
 
 
 def _store(context: RunContext, database: Database) -> None:

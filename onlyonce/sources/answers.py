@@ -7,7 +7,7 @@ right any more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -20,7 +20,7 @@ from onlyonce.core import backlog
 from onlyonce.core.backlog import Backlog
 from onlyonce.core.stored_names import BATCH_NO
 from onlyonce.database.connect import Database
-from onlyonce.sources.backlog import ASKER
+from onlyonce.sources.backlog import ASKER, Answers
 
 Row = dict[str, Any]
 
@@ -73,8 +73,21 @@ class Answer:
 
 def ask(pipelines: Iterable[Pipeline], taken_in: Sequence[Mapping[str, Any]]) -> list[Answer]:
     """Ask the sources of some pipelines, all at once. `taken_in`: the rows of the query of that name."""
+    return _with_rates(ASKER.ask(pipelines, _last_batches(taken_in)), taken_in)
+
+
+def ask_each(pipelines: Iterable[Pipeline], taken_in: Sequence[Mapping[str, Any]]) -> Iterator[list[Answer]]:
+    """Ask as `ask` does; yield the answers at once, and again each time another source has answered."""
+    for answers in ASKER.ask_each(pipelines, _last_batches(taken_in)):
+        yield _with_rates(answers, taken_in)
+
+
+def _last_batches(taken_in: Sequence[Mapping[str, Any]]) -> dict[str, int | None]:
+    return {row["instance"]: row[BATCH_NO] for row in taken_in}
+
+
+def _with_rates(answers: Answers, taken_in: Sequence[Mapping[str, Any]]) -> list[Answer]:
     known = {row["instance"]: row for row in taken_in}
-    answers = ASKER.ask(pipelines, {name: row[BATCH_NO] for name, row in known.items()})
     return [
         Answer(name, source, asked_at, answer, *(known[name][part] for part in ("records_per_second", "committed_at")))
         if name in known

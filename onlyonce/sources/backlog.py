@@ -3,8 +3,8 @@
 A source has unread input in two places: input that no run has registered, which the source itself knows, and input
 that is registered in the manifest and not yet committed.
 
-A request takes PATIENCE_SECONDS at most: after that the answer is that the source did not answer. Its thread goes on,
-and no second request to the same source begins before it ends. An answer is kept for KEPT_SECONDS.
+A source has `core.backlog.ANSWER_SECONDS`: after that the answer is that the source did not answer. The thread of the
+request goes on, and no second request to the same source begins before it ends. An answer is kept for KEPT_SECONDS.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import json
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from concurrent.futures import Future, as_completed
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -41,14 +43,14 @@ from onlyonce.sources import (
 from onlyonce.sources.discovery import Inbox, Registered
 from onlyonce.tables import opening
 
-PATIENCE_SECONDS = 2.0
 OF_A_CLIENT = 0.75
-"""The part of it after which a client of a broker gives up, so that its reason is the answer."""
-KEPT_SECONDS = 15.0
+"""The part of ANSWER_SECONDS after which a client of a broker gives up, so that its reason is the answer."""
 NO_COUNT = "Pub/Sub says only to Google's monitoring how many messages wait (num_undelivered_messages)"
 NO_METHOD = "the reader has no method backlog(read): bytes and the age of the oldest record are not known"
 Key = tuple[str, str | None]
 """A pipeline, and which of its several sources; None if it has one."""
+Answers = dict[Key, tuple[datetime, Backlog]]
+"""When each source was asked, and its answer."""
 
 
 @dataclass
@@ -56,14 +58,13 @@ class _Request:
     taken_in: int | None
     asked_at: datetime
     began: float
-    thread: threading.Thread | None = None
-    answer: Backlog | None = None
+    answer: Future[Backlog] = field(default_factory=Future)
 
     def is_kept(self, taken_in: int | None) -> bool:
         """Return whether this request stands for one that would begin now."""
-        if self.thread is not None and self.thread.is_alive():
+        if not self.answer.done():
             return True
-        return self.taken_in == taken_in and time.monotonic() - self.began < KEPT_SECONDS
+        return self.taken_in == taken_in and time.monotonic() - self.began < backlog.KEPT_SECONDS
 
 
 @dataclass
@@ -74,20 +75,31 @@ class Asker:
     readings: manifest.Readings = field(default_factory=dict)
     turn: threading.Lock = field(default_factory=threading.Lock)
 
-    def ask(
-        self, pipelines: Iterable[Pipeline], taken_in: Mapping[str, int | None]
-    ) -> dict[Key, tuple[datetime, Backlog]]:
-        """Return when each source of some pipelines was asked, and its answer.
+    def ask(self, pipelines: Iterable[Pipeline], taken_in: Mapping[str, int | None]) -> Answers:
+        """Return the answer of each source of some pipelines, after ANSWER_SECONDS at most.
 
         `taken_in`: the number of the last batch that each pipeline has committed, in its manifest (`last_taken_in`).
         """
+        return {key: (one.asked_at, _waited_for(one)) for key, one in self._asked(pipelines, taken_in).items()}
+
+    def ask_each(self, pipelines: Iterable[Pipeline], taken_in: Mapping[str, int | None]) -> Iterator[Answers]:
+        """Yield the answers at once, and again each time another source has answered, for KEPT_SECONDS at most.
+
+        Until a source answers, its answer is that it has not. `taken_in`: as `ask` takes it.
+        """
+        asked = self._asked(pipelines, taken_in)
+        yield _so_far(asked)
+        with suppress(TimeoutError):
+            for _ in as_completed([one.answer for one in asked.values()], backlog.KEPT_SECONDS):
+                yield _so_far(asked)
+
+    def _asked(self, pipelines: Iterable[Pipeline], taken_in: Mapping[str, int | None]) -> dict[Key, _Request]:
         with self.turn:
-            asked = {
+            return {
                 (view.name, view.part.name if view.part else None): self._request(view, taken_in.get(view.name))
                 for pipeline in pipelines
                 for view in api_pipeline.each_input(pipeline)
             }
-        return {key: (one.asked_at, _waited_for(one)) for key, one in asked.items()}
 
     def _request(self, view: Pipeline, taken_in: int | None) -> _Request:
         key = (view.name, view.part.name if view.part else None)
@@ -96,11 +108,10 @@ class Asker:
         made = _Request(taken_in, datetime.now(UTC), time.monotonic())
 
         def work() -> None:
-            made.answer = _answered(view, taken_in, self.readings)
+            made.answer.set_result(_answered(view, taken_in, self.readings))
 
         # A daemon: a process does not wait at its end for a source that does not answer.
-        made.thread = threading.Thread(target=work, name=f"backlog-{view.name}", daemon=True)
-        made.thread.start()
+        threading.Thread(target=work, name=f"backlog-{view.name}", daemon=True).start()
         self.requests[key] = made
         return made
 
@@ -109,9 +120,17 @@ ASKER = Asker()
 
 
 def _waited_for(request: _Request) -> Backlog:
-    if request.thread is not None:
-        request.thread.join(max(0.0, request.began + PATIENCE_SECONDS - time.monotonic()))
-    return request.answer or backlog.no_answer(f"no answer within {PATIENCE_SECONDS:g} s")
+    try:
+        return request.answer.result(max(0.0, request.began + backlog.ANSWER_SECONDS - time.monotonic()))
+    except TimeoutError:
+        return backlog.not_in_time()
+
+
+def _so_far(asked: Mapping[Key, _Request]) -> Answers:
+    return {
+        key: (one.asked_at, one.answer.result() if one.answer.done() else backlog.not_in_time())
+        for key, one in asked.items()
+    }
 
 
 def _answered(view: Pipeline, taken_in: int | None, readings: manifest.Readings) -> Backlog:
@@ -139,7 +158,7 @@ def _of_source(view: Pipeline, taken_in: int | None) -> int | None:
 def unread(view: Pipeline, taken_in: int | None, readings: manifest.Readings) -> Backlog:
     """Return what one source has and no committed batch has read. Raise what its store or server raises."""
     if isinstance(view.source, Kafka):
-        return backlog_topic.unread(view, taken_in, readings, PATIENCE_SECONDS * OF_A_CLIENT)
+        return backlog_topic.unread(view, taken_in, readings, backlog.ANSWER_SECONDS * OF_A_CLIENT)
     inbox = source_files.inbox_of(view, view.name, None)
     there, registered = Registered({}, {}), Backlog()
     if opening.any_in(inbox.table):
@@ -188,7 +207,8 @@ def _in_inbox(inbox: Inbox, there: Registered) -> Backlog:
     if isinstance(source, Files | Growing) and discovery.undecided(inbox, there):
         found = (one for one in found if not before_start(source.start, one[1]))
     # No run has counted their records, and to count them would be to read them.
-    return _as_told(source, backlog.of_files((size, modified_ns, None) for size, modified_ns in found))
+    waits = backlog.of_files((size, modified_ns, None) for size, modified_ns in found)
+    return replace(_as_told(source, waits), skipped=frozenset(inbox.folders.skipped))
 
 
 def _unlisted(inbox: Inbox, there: Registered, named: str) -> Iterator[tuple[int, int]]:

@@ -11,21 +11,16 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 
-from onlyonce.api import pipeline as api_pipeline
 from onlyonce.api.pipeline import Pipeline
 from onlyonce.api.sources import Files
-from onlyonce.core.locations import Location, Url
-from onlyonce.tables import stores
+from onlyonce.core.locations import Url
 from onlyonce.tables.stores import Entry
 
 HIDDEN = (".", "_")
 NAMED = 20
 """The most skipped folders that a message names."""
-MOST = 100_000
-"""The most objects that the doctor lists; a run lists all."""
 
 
 @dataclass(frozen=True)
@@ -76,27 +71,6 @@ def files(folder: Path, *, recursive: bool) -> list[Path]:
 def is_recursive(pipeline: Pipeline) -> bool:
     """Return whether a pipeline with one source reads the folders below its inbox."""
     return isinstance(pipeline.source, Files) and pipeline.source.recursive
-
-
-def skipped(pipeline: Pipeline) -> list[str]:
-    """Return the folders of all sources that the next run will skip; for a prefix by its first objects."""
-    found: set[str] = set()
-    for view in api_pipeline.each_input(pipeline):
-        inbox = api_pipeline.folder(view) if view.source.has_inbox else None
-        if inbox is not None and not is_recursive(view):
-            found |= _skipped(inbox)
-    return sorted(found)
-
-
-def _skipped(inbox: Location) -> set[str]:
-    folders = Folders()
-    if isinstance(inbox, Url):
-        for entry in islice(stores.of(inbox).entries(inbox), MOST):
-            folders.holds(inbox, entry)
-    else:
-        for _ in folders.entries(str(inbox), links=True):
-            pass
-    return folders.skipped
 
 
 def told(names: Iterable[str]) -> str:

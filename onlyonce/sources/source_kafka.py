@@ -23,7 +23,7 @@ from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 from onlyonce.api.messages import Debezium, Kafka
 from onlyonce.api.pipeline import Pipeline
 from onlyonce.commitlog.incarnations import Driver
-from onlyonce.core import batch, line_values, stored_names
+from onlyonce.core import backlog, batch, line_values, stored_names
 from onlyonce.core.batch import EPOCH, NOTHING, Corrections
 from onlyonce.core.errors import Refused, Superseded
 from onlyonce.core.line_values import Change
@@ -236,8 +236,6 @@ class Ranges:
 
 SCHEMA = stored_names.RANGES_COLUMNS
 LOOKS = 5
-PATIENCE_SECONDS = 2.0
-"""How long a broker may take to say whether anything waits; after that a run starts Spark."""
 NO_BATCH = -1
 
 
@@ -302,7 +300,7 @@ class Topic:
         known = _known(_reading(self).look()) if commit.exists(self.table) else None
         if known is None:
             return True
-        with kafka_client.asking(self.source, PATIENCE_SECONDS) as asked:
+        with kafka_client.asking(self.source, backlog.ANSWER_SECONDS) as asked:
             return bool(new_ranges(self.source, known, asked.seen(), {}))
 
     def read_up_to(self, batch_no: int | None) -> Known | None:

@@ -25,6 +25,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from onlyonce.airflow.page import find, read, unread
 from onlyonce.airflow.page.read import Ask, log
 from onlyonce.catalog.filters import FALSE_POSITIVES
+from onlyonce.core import backlog
 from onlyonce.core.errors import OnlyonceError, Refused, visible
 
 HEIGHT = 36
@@ -391,8 +392,9 @@ def unread_input(request: Request, user: GetUserDep, instance: str) -> HTMLRespo
     with log(request, user) as ask:
         stored = ask("lag", instance=instance) or _nothing(f"no pipeline {instance} has run, or none that you may see")
     # No snapshot of the log is held while the sources are asked. A bounded run does not read the stream's input.
-    now = [] if "@" in instance else unread.ASKER.ask(instance, read.reader_url())
-    return _page(request, "unread.html", instance=instance, rows=unread.shown(stored, now))
+    asked = unread.Asked([]) if "@" in instance else unread.ASKER.ask(instance, read.reader_url())
+    again = backlog.ANSWER_SECONDS if asked.goes_on else None
+    return _page(request, "unread.html", instance=instance, rows=unread.shown(stored, asked), again=again)
 
 
 @app.get("/pipelines/{instance}/batches")

@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import threading
+from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import psycopg2
+import pyarrow as pa
 import pytest
 import structlog
 import typer
+from deltalake import write_deltalake
 
+from onlyonce import settings
 from onlyonce.cli import operate
 from onlyonce.core import backlog as model
+from onlyonce.core import stored_names
 from onlyonce.core.errors import Refused
 from onlyonce.database.connect import Database
 from onlyonce.database.migrate import migrate
-from onlyonce.operate import alerts, ask_sources, doctor, metrics
+from onlyonce.operate import alerts, ask_sources, doctor, metrics, unread
 from onlyonce.sources import backlog
-from tests.support.platform import Platform
+from onlyonce.testing.scratch import Log
+from tests.page.shop import Shop
+from tests.support.platform import Platform, Server
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -64,7 +72,7 @@ def test_source_without_answer_is_no_zero(
     five_files: Platform, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A store that hangs is waited for once and for so long; its answer is the next one, if it comes."""
-    monkeypatch.setattr(backlog, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(model, "ANSWER_SECONDS", 0.01)
     monkeypatch.setattr(backlog, "ASKER", asker := backlog.Asker())
     monkeypatch.setattr("onlyonce.sources.answers.ASKER", asker)
     may_end, begun = threading.Event(), list[int]()
@@ -79,8 +87,7 @@ def test_source_without_answer_is_no_zero(
     rows = [told(capsys), told(capsys)]
     may_end.set()
     [request] = asker.requests.values()
-    assert request.thread is not None
-    request.thread.join(60)
+    request.answer.result(60)
     late = told(capsys)
 
     for row in rows:
@@ -96,7 +103,7 @@ def test_answer_is_kept_for_seconds(
     first = told(capsys)
     put(five_files, "5.jsonl", NOON)
     kept = told(capsys)
-    monkeypatch.setattr(backlog, "KEPT_SECONDS", 0)
+    monkeypatch.setattr(model, "KEPT_SECONDS", 0)
     fresh = told(capsys)
 
     assert [row["backlog_bytes"] for row in (first, kept, fresh)] == [150, 150, 180]
@@ -298,15 +305,69 @@ def test_one_of_several_sources_without_answer(
     """Its own numbers and the sum are null; the other source's are not."""
     whole = backlog.unread
 
-    def unread(view: Any, *more: Any) -> model.Backlog:
+    def asked(view: Any, *more: Any) -> model.Backlog:
         if view.part.name == "till":
             raise OSError("the mount is stale")
         return whole(view, *more)
 
-    monkeypatch.setattr(backlog, "unread", unread)
+    monkeypatch.setattr(backlog, "unread", asked)
     operate.lag("shop", as_json=True)
     rows = {row["stage"]: row for row in json.loads(capsys.readouterr().out)}
 
     assert {stage: (row["source_answered"], row["backlog_bytes"]) for stage, row in rows.items()} == {
         "receive": (False, None), "receive/web": (True, 60), "receive/till": (False, None)
     }  # fmt: skip
+
+
+@pytest.fixture
+def silent(five_files: Platform, server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Platform]:
+    """A pipeline that has run, with one source of files, and a broker and a store that are silent."""
+    shop = Shop(Log(server, five_files.database))
+    shop.do(shop.receive())
+    source_batches = settings.data_location("shop") / stored_names.SOURCE_BATCHES_MANIFEST
+    write_deltalake(str(source_batches), pa.table({stored_names.BATCH_NO: [0], "known": ["{}"]}))
+    five_files.put("shop/web", "0.jsonl", ["x" * 29])
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        five_files.give(
+            monkeypatch, ONLYONCE_PIPELINES="tests/support/silent_sources.py", SILENT_SERVERS=address,
+            AWS_ENDPOINT_URL=f"http://{address}", AWS_ACCESS_KEY_ID="a", AWS_SECRET_ACCESS_KEY="b",
+            AWS_REGION="us-east-1", ONLYONCE_ALERT_LAG_MINUTES="0",
+        )  # fmt: skip
+        yield five_files
+
+
+def test_silent_sources_are_named_and_hold_up_no_other(
+    silent: Platform, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By lag, status and the doctor. A store would be asked again and again for a minute."""
+    monkeypatch.setattr(doctor, "SECOND_LOOK_SECONDS", 0.0)
+    operate.lag("shop", as_json=True)
+    lag = {row["stage"]: row for row in json.loads(capsys.readouterr().out)}
+    operate.status("shop", as_json=True)
+    [status] = json.loads(capsys.readouterr().out)
+    found = {one["where"]: one for one in doctor.main(["--grace=0"]).tables["findings"]}
+    structlog.reset_defaults()
+
+    names = ("receive", "receive/web", "receive/topic", "receive/store")
+    assert [lag[name]["source_answered"] for name in names] == [False, True, False, False]
+    assert lag["receive/web"]["backlog_bytes"] == 30
+    assert lag["receive/store"]["backlog_unknown"] == "no answer within 2 s"
+    for row in (lag["receive"], status):
+        assert "topic: " in row["backlog_unknown"]
+        assert "store: no answer within 2 s" in row["backlog_unknown"]
+    assert found["shop/receive/web"]["finding"] == "unread input"
+    assert {found[f"shop/receive/{name}"]["finding"] for name in ("topic", "store")} == {"source away"}
+
+
+def test_answers_are_printed_as_they_come(
+    silent: Platform, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First that no source has answered, then one line for each answer."""
+    monkeypatch.setattr(model, "KEPT_SECONDS", 3)
+    unread.print_each("shop", [])
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    answered = [{row["stage"] for row in line if row["source_answered"]} for line in lines]
+    assert (answered[0], answered[-1]) == (set(), {"receive/web"})
+    assert {row["stage"]: row["backlog_unknown"] for row in lines[0]}["receive/web"] == "no answer within 2 s"

@@ -464,7 +464,9 @@ MUTANTS = (
         "driver-asks-for-each-batch",
         "quick batches ask the sources once each",
         "onlyonce/run/source_answers.py",
-        Delete("_store_until_end", "committed.wait_for_end(max(KEPT_SECONDS, 20 * (time.monotonic() - began)))"),
+        Delete(
+            "_store_until_end", "committed.wait_for_end(max(backlog.KEPT_SECONDS, 20 * (time.monotonic() - began)))"
+        ),
         tests=(ANSWERS + "test_quick_batches_share_an_answer[False-2]",),
     ),
     Mutant(

@@ -785,14 +785,14 @@ MUTANTS = (
         "unread-asked-without-end",
         "a source is waited for as long as it takes",
         "onlyonce/sources/backlog.py",
-        Replace("_waited_for", "max(0.0, request.began + PATIENCE_SECONDS - time.monotonic())", "90"),
+        Replace("_waited_for", "max(0.0, request.began + backlog.ANSWER_SECONDS - time.monotonic())", "90"),
         tests=(UNREAD_INPUT + "test_source_without_answer_is_no_zero",),
     ),
     Mutant(
         "unread-asked-each-time",
         "a source is asked again however short ago its answer came",
         "onlyonce/sources/backlog.py",
-        Replace("_Request.is_kept", "time.monotonic() - self.began < KEPT_SECONDS", "False"),
+        Replace("_Request.is_kept", "time.monotonic() - self.began < backlog.KEPT_SECONDS", "False"),
         tests=(UNREAD_INPUT + "test_answer_is_kept_for_seconds",),
     ),
     Mutant(

@@ -81,7 +81,7 @@ def test_failed_request_is_stored_and_holds_up_no_batch(
         raise OSError("the mount is stale")
 
     monkeypatch.setattr(backlog, "unread", unread)
-    monkeypatch.setattr(backlog, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(model, "ANSWER_SECONDS", 0.01)
     platform.put("shop", "first.jsonl", FILES[0])
     platform.run("shop")
     [row] = stored(platform)

@@ -17,6 +17,7 @@ from deltalake import DeltaTable, write_deltalake
 from onlyonce.api.messages import Kafka
 from onlyonce.api.pipeline import Custom, DeltaSource, Files, Growing, Pipeline
 from onlyonce.commitlog.incarnations import Driver
+from onlyonce.core import backlog as model
 from onlyonce.core.backlog import Backlog
 from onlyonce.core.errors import OnlyonceError
 from onlyonce.sources import backlog
@@ -220,7 +221,7 @@ def failing(tmp_path: Path) -> dict[str, Pipeline]:
 def test_failed_request_says_why(why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is known then: no value is 0."""
     monkeypatch.setenv("ONLYONCE_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(backlog, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(model, "ANSWER_SECONDS", 1.0)
     pipeline = failing(tmp_path)[why]
     with pytest.raises(OnlyonceError, match=why):
         backlog.unread(pipeline, None, {})

@@ -16,7 +16,7 @@ from onlyonce.api import load
 from onlyonce.api.pipeline import Delta, Files, Growing, Pipeline
 from onlyonce.core.diagnosis import Evidence, findings
 from onlyonce.core.errors import Refused
-from onlyonce.sources import discovery, folders, listing, record_id
+from onlyonce.sources import backlog, discovery, folders, listing, record_id
 from onlyonce.sources.discovery import Inbox, Registered
 from onlyonce.sources.listing import InputFile
 from tests.support.shop import SHOP
@@ -70,7 +70,7 @@ def test_no_folder_below_an_inbox_is_skipped_silently(kind: Any, tmp_path: Path)
     assert names(files, inbox) == {"top"}
     assert skipped == {f"{inbox}/dt=1", f"{inbox}/dt=2"}
     pipeline = replace(SHOP, source=source)
-    assert folders.skipped(pipeline) == sorted(skipped)
+    assert backlog.unread(pipeline, None, {}).skipped == skipped
     [finding] = findings(Evidence(frozenset(), skipped={"shop": folders.told(skipped)}), 0)
     assert f"{inbox}/dt=1, {inbox}/dt=2" in finding.what
     assert "Files(recursive=True)" in finding.repair.command
