@@ -188,7 +188,11 @@ def plan(given: Any, words: list[str], as_json: bool) -> None:
 
 @asking("reprocess")
 def reprocess(given: Any, words: list[str], as_json: bool) -> None:
-    """Take invalid or expired rows in again after a correction, each set of rows once."""
+    """Take invalid or expired rows in again after a correction, each set of rows once.
+
+    An invalid row is read again from the line that `events` keeps, an expired row from its columns, and a file that
+    could not be read from the inbox. They become a new file of JSON lines. Sources in other formats are refused.
+    """
     if given.invalid == given.expired:
         raise Refused("which rows shall be reprocessed?", hint="say --invalid or --expired, one of the two")
     declared(given.pipeline)

@@ -284,7 +284,7 @@ def status(pipeline: OnlyPipeline = None, pipelines: OnlyOfFiles = None, as_json
     Each source is asked what no run has read yet. It has two seconds to answer.
     """
     runs, taken_in = read(lambda views: views.rows("status")), read(lambda views: views.rows("taken_in"))
-    rows = only_declared(_unread().of_pipelines(runs, taken_in, _asked(pipeline)), pipelines)
+    rows = only_declared(_unread().of_pipelines(runs, taken_in, *_asked(pipeline, "status")), pipelines)
     rows = _only(rows, pipeline)
     if not as_json:
         note(f"the commit log in {database_of_log()}")
@@ -298,7 +298,7 @@ def lag(pipeline: OnlyPipeline = None, pipelines: OnlyOfFiles = None, as_json: J
     has two seconds to answer.
     """
     stages, taken_in = read(lambda views: views.rows("lag")), read(lambda views: views.rows("taken_in"))
-    rows = only_declared(_unread().with_backlog(stages, taken_in, _asked(pipeline)), pipelines)
+    rows = only_declared(_unread().with_backlog(stages, taken_in, *_asked(pipeline, "lag")), pipelines)
     rows = _only(rows, pipeline)
     if not as_json:
         at_work = {row["instance"] for row in read(lambda views: views.rows("at_work"))}
@@ -314,10 +314,10 @@ def _unread() -> Any:
     return unread
 
 
-def _asked(pipeline: str | None) -> dict[str, Any]:
-    """Return the declarations whose sources are to be asked: of one pipeline, or of all.
+def _asked(pipeline: str | None, command: str) -> tuple[dict[str, Any], str]:
+    """Return the declarations whose sources are to be asked, of one pipeline or of all, and why another is not loaded.
 
-    Return nothing if a file can't be loaded, and say why.
+    Return no declaration if a file can't be loaded, and say why.
     """
     from onlyonce.api import load as declarations
 
@@ -325,8 +325,9 @@ def _asked(pipeline: str | None) -> dict[str, Any]:
         known = declarations.load()
     except OnlyonceError as error:
         note(f"no source is asked: {error.what}")
-        return {}
-    return known if pipeline is None else {name: one for name, one in known.items() if name == pipeline}
+        return {}, f"not loaded: {error.what}; {error.hint}, then: onlyonce {command}"
+    asked = known if pipeline is None else {name: one for name, one in known.items() if name == pipeline}
+    return asked, f"not loaded: no file that was read declares it; name its file: onlyonce {command} --pipelines FILE"
 
 
 def _only(rows: list[Row], pipeline: str | None) -> list[Row]:

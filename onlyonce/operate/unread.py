@@ -23,9 +23,6 @@ from onlyonce.core.durations import roughly
 from onlyonce.core.stuck import UnreadInput
 from onlyonce.sources.answers import Answer, Row, ask, ask_each
 
-NOT_DECLARED = (
-    "no declaration of this pipeline is loaded, so its source can't be asked: name its file, --pipelines FILE"
-)
 OF_BACKLOG = tuple(Answer("", None, datetime.max, Backlog()).row())
 """The columns of a stage that its source answers."""
 
@@ -45,9 +42,12 @@ def waiting(answers: Iterable[Answer], bound_seconds: float) -> list[UnreadInput
 
 
 def with_backlog(
-    stages: Sequence[Row], taken_in: Sequence[Mapping[str, Any]], pipelines: Mapping[str, Pipeline]
+    stages: Sequence[Row], taken_in: Sequence[Mapping[str, Any]], pipelines: Mapping[str, Pipeline], not_loaded: str
 ) -> list[Row]:
-    """Return the rows of the query `lag` with what the sources answer; also for pipelines that no run has read."""
+    """Return the rows of the query `lag` with what the sources answer; also for pipelines that no run has read.
+
+    `not_loaded`: why a pipeline is not among the declared ones, which is the answer of its sources.
+    """
     rows, answers = list(stages), by_stage(ask(pipelines.values(), taken_in))
     empty = dict.fromkeys(OF_BACKLOG)
     columns = list(rows[0]) if rows else ["pipeline", "stage"]
@@ -58,7 +58,7 @@ def with_backlog(
         if (name, stage) not in there
     ]
     return [
-        {**empty, **row, **_of_stage(row, answers, pipelines)}
+        {**empty, **row, **(answers.get((row["pipeline"], row["stage"])) or _undeclared(row, pipelines, not_loaded))}
         for row in sorted(rows, key=lambda row: (row["pipeline"], row["stage"] != "receive"))
     ]
 
@@ -101,19 +101,23 @@ def _is_length(column: str, value: Any) -> bool:
 
 
 def of_pipelines(
-    runs: Sequence[Row], taken_in: Sequence[Mapping[str, Any]], pipelines: Mapping[str, Pipeline]
+    runs: Sequence[Row], taken_in: Sequence[Mapping[str, Any]], pipelines: Mapping[str, Pipeline], not_loaded: str
 ) -> list[Row]:
-    """Return the rows of the query `status` with the unread input of each pipeline, also of one that has not run."""
+    """Return the rows of the query `status` with the unread input of each pipeline, also of one that has not run.
+
+    `not_loaded`: as `with_backlog` takes it.
+    """
     answers = by_stage(ask(pipelines.values(), taken_in))
     shown = ("backlog_bytes", "backlog_records", "oldest_unread_at", "source_answered", "backlog_unknown")
     there = {row["pipeline"] for row in runs}
     columns = list(runs[0]) if runs else ["pipeline", "state"]
     new = [dict.fromkeys(columns) | {"pipeline": name, "state": "new"} for name in pipelines if name not in there]
     unknown = dict.fromkeys(shown)
-    found = [
-        {**row, **unknown, **{name: answers.get((row["pipeline"], "receive"), unknown)[name] for name in shown}}
-        for row in [*runs, *new]
-    ]
+    found = []
+    for row in [*runs, *new]:
+        answer = answers.get((row["pipeline"], "receive"))
+        of_source = {name: answer[name] for name in shown} if answer else _undeclared(row, pipelines, not_loaded)
+        found.append({**row, **unknown, **of_source})
     return sorted(found, key=lambda row: str(row["pipeline"]))
 
 
@@ -151,8 +155,6 @@ def _named(part: Answer) -> Backlog:
     return replace(part.backlog, why=f"{part.source}: {why}") if why else part.backlog
 
 
-def _of_stage(row: Row, answers: Mapping[tuple[str, str], Row], pipelines: Mapping[str, Pipeline]) -> Mapping[str, Any]:
-    if (row["pipeline"], row["stage"]) in answers:
-        return answers[row["pipeline"], row["stage"]]
-    undeclared = row["stage"] == "receive" and "@" not in row["pipeline"] and row["pipeline"] not in pipelines
-    return {"backlog_unknown": NOT_DECLARED} if undeclared else {}
+def _undeclared(row: Row, pipelines: Mapping[str, Pipeline], not_loaded: str) -> Mapping[str, Any]:
+    reads = row.get("stage", "receive") == "receive" and "@" not in row["pipeline"]
+    return {"backlog_unknown": not_loaded} if reads and row["pipeline"] not in pipelines else {}

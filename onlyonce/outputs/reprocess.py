@@ -193,15 +193,17 @@ def main(argv: list[str]) -> Report:
     pipeline = declarations.one(asked.pipeline, asked.pipelines)
     if isinstance(pipeline.source, Kafka):
         raise Refused(
-            f"a reprocessing puts lines into an inbox, and {pipeline.name} reads topic {pipeline.source.topic}",
-            hint=f"correct the messages (onlyonce invalid {pipeline.name} has them) and send them to the topic: a "
-            "message "
-            "that was invalid has taken no record id",
+            f"only JSON lines of an inbox can be reprocessed, and {pipeline.name} reads topic {pipeline.source.topic}",
+            data="nothing was changed",
+            hint=f"correct the messages (onlyonce invalid {pipeline.name} shows them) and send them to the topic: an "
+            "invalid message has taken no record id",
         )
     if pipeline.source.format != "json":
         raise Refused(
-            f"a reprocessing writes JSON lines, and {pipeline.name} reads {pipeline.source.layout()}",
-            hint="correct the lines (onlyonce invalid has them) and put them into the inbox as a file of your own",
+            f"only JSON lines of an inbox can be reprocessed, and {pipeline.name} reads {pipeline.source.layout()}",
+            data="nothing was changed",
+            hint=f"correct the records (onlyonce invalid {pipeline.name} shows them) and deliver them as new input: an "
+            "invalid record has taken no record id",
         )
     database = units.database_of(None)
     migrate(database.url)

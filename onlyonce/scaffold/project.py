@@ -190,7 +190,7 @@ def _words(name: str, sample: Sample) -> dict[str, str]:
         "version": metadata.version("onlyonce-pipelines"),
         "options": options + (", header=True" if sample.header else ""),
         "schema": "\n".join(f'        "{column}"' for column in [*(f"{one}, " for one in columns[:-1]), columns[-1]]),
-        "aliases": "    # What the file calls them.\n    "
+        "aliases": "    # Columns are in lower snake case; the file calls these so.\n    "
         f"aliases={json.dumps(dict(sample.aliases), ensure_ascii=False)},\n"
         if sample.aliases
         else "",

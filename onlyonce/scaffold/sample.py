@@ -206,6 +206,9 @@ FORMATS = {
     ".jsonl": "json", ".json": "json", ".ndjson": "json", ".csv": "csv", ".parquet": "parquet", ".avro": "avro",
 }  # fmt: skip
 COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+SNAKE_CASE = re.compile(r"[a-z_][a-z0-9_]*")
+WORD_BEGINS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+"""Where a word of CamelCase begins: orderDate has two, PULocationID three."""
 """The names that Spark takes without quotes."""
 
 
@@ -218,7 +221,7 @@ class Sample:
     encoding  of CSV
     columns   the declared type by declared name, in order
     rows      the records by declared name, values as the reader gives them: times of JSON and CSV are strings
-    aliases   the name in the file of each column that can't be declared by it
+    aliases   the name in the file of each column whose name is not in lower snake case
     formats   the form of each column of times that are not ISO 8601
     unsure    the forms of each column that has several: nothing says which of its numbers is the month
     """
@@ -421,20 +424,21 @@ def _values(column: list[str]) -> tuple[str | None, Callable[[str], bool]]:
 
 
 def _declared(names: list[str]) -> dict[str, str]:
-    """Return the name by which each column can be declared: its own, if Spark takes it without quotes."""
-    found, taken = dict[str, str](), {name.lower() for name in names if COLUMN.fullmatch(name)}
+    """Return the name by which each column is declared: in lower snake case, which SQL takes without quotes."""
+    taken = {name for name in names if SNAKE_CASE.fullmatch(name)}
+    found = dict[str, str]()
     for name in names:
-        plain = name
-        if not COLUMN.fullmatch(name):
-            # casefold makes ss of the German sharp s; the marks above letters are characters of their own in NFKD.
-            letters = unicodedata.normalize("NFKD", name.casefold()).encode("ascii", "ignore").decode()
-            words = re.sub(r"[^a-z0-9]+", "_", letters).strip("_")
-            words = words if words[:1].isalpha() and not words.startswith(PREFIX) else f"column_{words}".rstrip("_")
-            plain = next(
-                one for number in count(1) if (one := words if number == 1 else f"{words}_{number}") not in taken
-            )
-            taken.add(plain)
-        found[name] = plain
+        if name in taken:
+            found[name] = name
+            continue
+        # casefold makes ss of the German sharp s; the marks above letters are characters of their own in NFKD.
+        words = unicodedata.normalize("NFKD", WORD_BEGINS.sub("_", name).casefold()).encode("ascii", "ignore").decode()
+        plain = re.sub(r"[^a-z0-9]+", "_", words).strip("_")
+        plain = plain if plain[:1].isalpha() and not plain.startswith(PREFIX) else f"column_{plain}".rstrip("_")
+        found[name] = next(
+            one for number in count(1) if (one := plain if number == 1 else f"{plain}_{number}") not in taken
+        )
+        taken.add(found[name])
     return found
 
 

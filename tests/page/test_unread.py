@@ -177,8 +177,8 @@ def test_answer_is_kept_and_asked_once_at_a_time(monkeypatch: pytest.MonkeyPatch
 
     def read_answers(request: Any, pipeline: str, _: str) -> None:
         begun.append(pipeline)
-        assert may_end.wait(60)
-        request.rows = [{"stage": "receive"}]
+        if may_end.wait(60):
+            request.rows = [{"stage": "receive"}]
         request.ended.set()
 
     monkeypatch.setattr(unread, "_read_answers", read_answers)

@@ -145,23 +145,42 @@ def test_lag_says_unread_input_first(five_files: Platform, capsys: pytest.Captur
     assert "next:" not in busy[1]
 
 
-def test_lag_of_undeclared_pipeline_names_the_option(
-    five_files: Platform, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("PIPELINES = ()\n", "no file that was read declares it; name its file: onlyonce {command} --pipelines FILE"),
+        (
+            "1 / 0\n",
+            "d.py can't be loaded: ZeroDivisionError: division by zero; correct the file, then: onlyonce {command}",
+        ),
+    ],
+)
+def test_pipeline_that_is_not_loaded_is_named_with_the_reason(
+    five_files: Platform,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    content: str,
+    reason: str,
 ) -> None:
-    """The log knows the pipeline, and no loaded file declares it."""
+    """By lag and status: the log knows the pipeline."""
     five_files.sql("INSERT INTO onlyonce_private.pipelines (instance, pipeline) VALUES ('shop', 'shop')")
     five_files.sql(
         "INSERT INTO onlyonce_private.incarnations (incarnation, instance, query, ordinal, checkpoint_id, kind) "
         "VALUES ('shop/receive/1', 'shop', 'receive', 1, gen_random_uuid(), 'stream')"
     )
-    file = tmp_path / "none.py"
-    file.write_text("PIPELINES = ()\n")
+    file = tmp_path / "d.py"
+    file.write_text(content)
     five_files.give(monkeypatch, ONLYONCE_PIPELINES=str(file))
 
-    row = told(capsys)
+    lag = told(capsys)
+    operate.status(as_json=True)
+    [status] = json.loads(capsys.readouterr().out)
 
-    assert (row["backlog_bytes"], row["source_answered"]) == (None, None)
-    assert row["backlog_unknown"].endswith("name its file, --pipelines FILE")
+    for command, row in (("lag", lag), ("status", status)):
+        assert (row["backlog_bytes"], row["source_answered"]) == (None, None)
+        assert row["backlog_unknown"].startswith("not loaded: ")
+        assert row["backlog_unknown"].endswith(reason.format(command=command))
 
 
 def test_status_shows_unread_input(five_files: Platform, capsys: pytest.CaptureFixture[str]) -> None:

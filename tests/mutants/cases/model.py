@@ -656,6 +656,13 @@ MUTANTS = (
         tests=("tests/unit/scaffold/test_init.py::test_form_of_a_time_is_proposed_if_it_is_certain",),
     ),
     Mutant(
+        "init-keeps-mixed-case",
+        "a new project declares a column in mixed case next to others in snake case",
+        "onlyonce/scaffold/sample.py",
+        Replace("_declared", "SNAKE_CASE.fullmatch(name)", "COLUMN.fullmatch(name)"),
+        tests=("tests/unit/scaffold/test_init.py::test_a_sample_is_declared_as_it_is",),
+    ),
+    Mutant(
         "values-16-mark-in-the-name",
         "the byte-order mark of a file belongs to its first name",
         "onlyonce/scaffold/sample.py",

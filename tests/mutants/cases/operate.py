@@ -248,6 +248,15 @@ MUTANTS = (
         tests=("tests/contract/operate/test_unread_input.py::test_silent_sources_are_named_and_hold_up_no_other",),
     ),
     Mutant(
+        "status-hides-what-is-not-loaded",
+        "status shows empty cells for a pipeline whose declaration is not loaded",
+        "onlyonce/operate/unread.py",
+        Replace("of_pipelines", "_undeclared(row, pipelines, not_loaded)", "{}"),
+        tests=(
+            "tests/contract/operate/test_unread_input.py::test_pipeline_that_is_not_loaded_is_named_with_the_reason",
+        ),
+    ),
+    Mutant(
         "skipped-folders-not-in-the-answer",
         "the doctor does not know of the folders below an inbox that no run reads",
         "onlyonce/sources/backlog.py",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from onlyonce.scaffold import project
+from tests.support.platform import Platform
 
 pytestmark = pytest.mark.spark
 
@@ -63,3 +65,23 @@ def test_the_test_of_a_new_project_passes(
     )
     for test in (made.test_each_record_counts_in_its_window, made.test_a_record_that_comes_after_its_window_is_late):
         test()
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_names_in_mixed_case_are_read(
+    spark: object, platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """A run takes the sample in by names in lower snake case, also if two names differ in their case alone."""
+    names = ("PULocationID", "soldAt", "id", "ID")
+    rows = [(n, f"2026-03-01T1{n}:00:00Z", 20 + n, 7) for n in range(3)]
+    lines = [",".join(map(str, row)) for row in [names, *rows]]
+    if kind == "jsonl":
+        lines = [json.dumps(dict(zip(names, row, strict=True))) for row in rows]
+    (tmp_path / f"a.{kind}").write_text("".join(f"{line}\n" for line in lines))
+    project.make(f"of_{kind}", tmp_path, tmp_path / f"a.{kind}")
+    monkeypatch.syspath_prepend(tmp_path / f"of_{kind}")
+    platform.give(monkeypatch, ONLYONCE_PIPELINES=str(tmp_path / f"of_{kind}" / f"of_{kind}" / "pipelines.py"))
+    platform.run(f"of_{kind}")
+
+    events = platform.events(f"of_{kind}")[["pu_location_id", "id", "id_2"]].dropna()  # markers have no id
+    assert sorted(events.itertuples(index=False, name=None)) == [(n, 20 + n, 7) for n in range(3)]

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import fastavro
 import pyarrow as pa
@@ -155,6 +156,19 @@ def write_avro(path: Path) -> None:
 
 
 NAMED = "order_id string, cents long, at timestamp"
+CAMEL = ["PULocationID", "OrderID", "soldAt", "id", "ID"]
+CAMEL_DECLARED = "pu_location_id long, order_id long, sold_at timestamp, id long, id_2 long"
+CAMEL_ROWS: list[list[Any]] = [[n, 10 + n, f"2026-03-01T1{n}:00:00Z", 20 + n, 7] for n in range(3)]
+
+
+def write_camel_csv(path: Path) -> None:
+    """With names in mixed case, two of which differ in their case alone."""
+    path.write_text("".join(",".join(map(str, row)) + "\n" for row in [CAMEL, *CAMEL_ROWS]))
+
+
+def write_camel_jsonl(path: Path) -> None:
+    """The same in JSON lines."""
+    path.write_text("".join(json.dumps(dict(zip(CAMEL, row, strict=True))) + "\n" for row in CAMEL_ROWS))
 
 
 @pytest.mark.parametrize(
@@ -182,12 +196,14 @@ NAMED = "order_id string, cents long, at timestamp"
             "order_id string, cents long, at timestamp",
             ["Order ID", "cents", "at="],
         ),
+        ("m.csv", write_camel_csv, Files(format="csv", header=True), CAMEL_DECLARED, CAMEL),
+        ("m.jsonl", write_camel_jsonl, Files(), CAMEL_DECLARED, CAMEL),
     ],
 )
 def test_a_sample_is_declared_as_it_is(
     working: Path, name: str, write: Callable[[Path], None], source: Files, schema: str, names: list[str] | None
 ) -> None:
-    """By its own names, or by names that can be declared and their aliases; the first run then takes the file."""
+    """By names in lower snake case, with aliases for others; the first run then takes the file."""
     write(working / name)
 
     result = runner.invoke(app, ["init", "mine", "--from", name])
@@ -344,12 +360,13 @@ def test_init_says_what_it_decided(working: Path) -> None:
     result = runner.invoke(app, ["init", "mine", "--from", "r.csv"])
 
     assert "inbox/r.csv is a copy of the sample: the first run takes it in" in result.output
-    assert "declared under other names (aliases): 'Ride ID' as ride_id, 'Größe' as grosse" in result.output.replace(
-        "\n", " "
+    assert (
+        "declared under other names (aliases): 'Ride ID' as ride_id, 'Größe' as grosse, 'At' as at"
+        in result.output.replace("\n", " ")
     )
     assert "grosse: its numbers have a decimal comma and stay strings" in result.output
     assert "# grosse: its numbers have a decimal comma" in (working / "mine" / "mine" / "pipelines.py").read_text()
-    assert declared(working, "mine").schema == "ride_id long, grosse string, At timestamp"
+    assert declared(working, "mine").schema == "ride_id long, grosse string, at timestamp"
 
 
 @pytest.mark.parametrize("name", ["json", "class", "onlyonce", "tests", "Shop", "a-b"])
