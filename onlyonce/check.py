@@ -11,7 +11,6 @@ one committed batch.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import os
@@ -46,6 +45,7 @@ from onlyonce.commitlog.batches import Batches, Received
 from onlyonce.commitlog.removals import Removals
 from onlyonce.core import column_types, errors, retention, stored_names, unrepeatable
 from onlyonce.core.errors import OnlyonceError, Refused
+from onlyonce.core.near_names import choose
 from onlyonce.core.runs import Report, first_line
 from onlyonce.core.stored_names import OO_WINDOW
 from onlyonce.core.unrepeatable import Kind
@@ -69,13 +69,11 @@ def check_keys(output: Output, columns: list[str]) -> None:
     """Raise Refused for a key, or a column to order by, that the rows don't have."""
     for key in (*output.sink.keys, *output.sink.order_by):
         if key not in columns:
-            close = difflib.get_close_matches(key, columns, n=1)
-            guess = f"did you mean {close[0]!r}? " if close else ""
             raise Refused(
                 f"{declared_at(output.sink) or declared_at(output)}output {output.name}: the key {key!r} is not a "
                 f"column of what {output.made_by} gives",
                 data=NOTHING,
-                hint=f"{guess}choose one of: {', '.join(columns)}",
+                hint=choose(key, columns),
             )
 
 

@@ -13,7 +13,6 @@ import stat
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import lru_cache
 from os import pathsep
 from pathlib import Path
@@ -26,6 +25,7 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 from onlyonce import environment
 from onlyonce.core.database_url import EXAMPLE, is_postgres, with_driver
 from onlyonce.core.errors import Refused
+from onlyonce.core.near_names import did_you_mean, near
 
 
 def refuse_foreign(file: Path) -> None:
@@ -382,11 +382,10 @@ def _read(file: Path) -> dict[str, Any]:
         ) from error
     for name in found:
         if name not in FIELDS:
-            near = get_close_matches(name, FIELDS, 1)
             raise Refused(
                 f"{file} has {name!r}, which is not a setting",
                 data="nothing was read or written",
-                hint=f"did you mean {near[0]!r}?" if near else "`onlyonce settings` lists them",
+                hint=f"{did_you_mean(near(name, FIELDS))}choose one of those that `onlyonce settings` lists",
             )
     return {name: _from_folder(file.parent, name, value) for name, value in found.items()}
 

@@ -6,11 +6,11 @@ here, such as `decimal(50,2)`; the check before a run asks Spark itself.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator
 
 from onlyonce.core.errors import Refused
+from onlyonce.core.near_names import did_you_mean, near
 
 TYPES = (
     "string",
@@ -115,12 +115,11 @@ def _check(column: str, kind: str) -> None:
     found = _TYPE.fullmatch(kind)
     name = found[1].lower() if found else kind
     if found is None or name not in TYPES:
-        close = OTHER_NAMES.get(name) or next(iter(difflib.get_close_matches(name, TYPES, n=1, cutoff=0.5)), None)
-        guess = f"did you mean {close!r}? " if close else ""
+        close = OTHER_NAMES.get(name) or near(name, TYPES, 0.5)
         raise Refused(
             f"{column} has the type {kind.strip()!r}, which Spark does not have",
             data="nothing was read or written",
-            hint=f"{guess}choose one of: {', '.join(TYPES)}",
+            hint=f"{did_you_mean(close)}choose one of: {', '.join(TYPES)}",
         )
     if (more := _COLUMN.match(found[4])) and more[2].lower() in TYPES and more[1].lower() not in AFTER_A_TYPE:
         raise Refused(

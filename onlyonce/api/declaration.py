@@ -7,16 +7,16 @@ A field may take one value or several, and is read as a tuple: `record_id="id"`,
 
 from __future__ import annotations
 
-import difflib
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, dataclass_transform, overload
 
 from onlyonce.core import errors
 from onlyonce.core.durations import refuse_other_types
 from onlyonce.core.errors import Refused
+from onlyonce.core.near_names import choose
 
 T = TypeVar("T")
 
@@ -71,10 +71,10 @@ def declaration(cls: type[T]) -> type[T]:
         if unnamed:
             raise Refused(
                 f"{cls.__name__}: a value without the name of its option: {str(unnamed[0])[:60]!r}",
-                hint=f"write the name before it: {known[0]}=… It has: {', '.join(known)}",
+                hint=f"write the name before it: {known[0]}=…; choose one of: {', '.join(known)}",
             )
         for option in options.keys() - set(known):
-            raise Refused(f"{cls.__name__}: unknown option {option!r}", hint=in_place_of(option, known))
+            raise Refused(f"{cls.__name__}: unknown option {option!r}", hint=choose(option, known))
         refuse_other_types(cls, options)
         # Where the declaration is written, for later errors. It is no field, so two equal declarations stay equal.
         object.__setattr__(self, AT, errors.origin_of_caller(sys._getframe(1)))
@@ -88,13 +88,6 @@ def declaration(cls: type[T]) -> type[T]:
     return made  # type: ignore[no-any-return]
 
 
-def in_place_of(option: str, known: Sequence[str]) -> str:
-    """Return the hint for an option that is not known: the most similar one, and all that there are."""
-    close = difflib.get_close_matches(option, known, n=1)
-    guess = f"did you mean {close[0]!r}? " if close else ""
-    return f"{guess}It has: {', '.join(known)}"
-
-
 def declared_at(made: Any) -> str:
     """Return where a declaration is written, as 'file:line: '; empty if no file of the user's has made it."""
     at = getattr(made, AT, None)
@@ -103,10 +96,8 @@ def declared_at(made: Any) -> str:
 
 def unknown(kind: str, name: str, known: list[str]) -> Refused:
     """Return the refusal of an unknown name, with the most similar known one."""
-    close = difflib.get_close_matches(name, known, n=1)
-    guess = f"did you mean {close[0]!r}? " if close else ""
-    there = f"choose one of: {', '.join(known)}" if known else f"no {kind} is declared"
-    return Refused(f"no {kind} {name!r}", data="nothing was read or written", hint=f"{guess}{there}")
+    hint = choose(name, known) if known else f"no {kind} is declared"
+    return Refused(f"no {kind} {name!r}", data="nothing was read or written", hint=hint)
 
 
 def check_name(kind: str, name: str) -> None:
@@ -121,6 +112,4 @@ def check_name(kind: str, name: str) -> None:
 def check_one_of(whose: str, option: str, value: str, known: tuple[str, ...]) -> None:
     """Raise Refused for a value that the option does not have, with the most similar one."""
     if value not in known:
-        close = difflib.get_close_matches(str(value), known, n=1)
-        guess = f"did you mean {close[0]!r}? " if close else ""
-        raise Refused(f"{whose}: {option}={value!r}", hint=f"{guess}It can be: {', '.join(known)}")
+        raise Refused(f"{whose}: {option}={value!r}", hint=choose(str(value), known))

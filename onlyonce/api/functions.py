@@ -5,7 +5,6 @@ A function gets the rows, and each lookup by its name. Errors name the line of t
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +13,7 @@ from onlyonce.api import ddl
 from onlyonce.api.outputs import Output
 from onlyonce.core import errors
 from onlyonce.core.errors import OnlyonceError, Refused
+from onlyonce.core.near_names import did_you_mean, near
 
 NOTHING = "nothing was read or written"
 
@@ -30,12 +30,10 @@ def check_parameters(output: Output, function: Callable[..., Any]) -> None:
     where = f"{at}: " if (at := errors.origin_of_function(function)) else ""
     for name in given:
         if name not in named and not takes_all:
-            close = difflib.get_close_matches(name, named, n=1)
-            guess = f"did you mean {close[0]!r}? " if close else ""
             raise Refused(
                 f"{where}output {output.name}: {output.made_by} has no parameter {name!r} for the lookup of that name",
                 data=NOTHING,
-                hint=f"{guess}def {function.__name__}(rows, {', '.join(given)})",
+                hint=f"{did_you_mean(near(name, named))}def {function.__name__}(rows, {', '.join(given)})",
             )
     for parameter in parameters:
         needed = parameter.default is parameter.empty and parameter.name in named

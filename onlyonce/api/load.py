@@ -21,7 +21,7 @@ from onlyonce import settings
 from onlyonce.api import functions as api_functions
 from onlyonce.api import identity, target_identity
 from onlyonce.api import pipeline as api_pipeline
-from onlyonce.api.declaration import declared_at, in_place_of
+from onlyonce.api.declaration import declared_at
 from onlyonce.api.pipeline import DeltaSource, Output, Pipeline, target, unknown
 from onlyonce.api.resolve import check_written, named
 from onlyonce.api.sources import Files
@@ -29,6 +29,7 @@ from onlyonce.core import errors, stored_names
 from onlyonce.core.errors import OnlyonceError, Refused
 from onlyonce.core.file_names import Naming
 from onlyonce.core.locations import Location, Url
+from onlyonce.core.near_names import choose
 from onlyonce.core.ownership import Place
 from onlyonce.core.triggers import AfterRecords, AfterTime
 from onlyonce.core.windows import Fixed, Session, Sliding
@@ -420,7 +421,7 @@ def _of_arguments(said: str, at: str) -> Refused | None:
     if found["missing"]:
         what, hint = f"lacks `{found['missing']}`", f"add {found['missing']}=…, which has no default"
     else:
-        what, hint = f": unknown option {found['unknown']!r}", in_place_of(found["unknown"], known)
+        what, hint = f": unknown option {found['unknown']!r}", choose(found["unknown"], known)
     return Refused(f"{at}: {found['whose']}{' ' if found['missing'] else ''}{what}", data=NOTHING_DONE, hint=hint)
 
 

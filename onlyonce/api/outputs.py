@@ -15,6 +15,7 @@ from onlyonce.api.joins_and_state import OWN, Join, Lookup, Stateful
 from onlyonce.api.sinks import Sink
 from onlyonce.core.durations import in_words
 from onlyonce.core.errors import Refused
+from onlyonce.core.near_names import choose
 from onlyonce.core.stored_names import IS_CURRENT, VALID_FROM, VALID_TO, WINDOW_END, WINDOW_START
 from onlyonce.core.triggers import AfterRecords, Trigger
 from onlyonce.core.windows import Chained, Fixed, Joined, Session, Timed, Window
@@ -478,7 +479,7 @@ def check_rows(output: Output, types: dict[str, str]) -> None:
             raise Refused(
                 f"{where}: {name!r} is not a column of what {output.made_by} gives",
                 data="nothing was read or written",
-                hint=f"choose one of: {', '.join(types)}",
+                hint=choose(name, types),
             )
     for name in getattr(sink, "keys", ()):
         if "map<" in types.get(name, ""):

@@ -6,7 +6,6 @@ of each class explains its options. An unknown option, or a value that can't wor
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -40,6 +39,7 @@ from onlyonce.core.batch import AT_LEAST_ONCE, EXACTLY_ONCE
 from onlyonce.core.durations import in_words
 from onlyonce.core.errors import Refused
 from onlyonce.core.locations import Location, is_url
+from onlyonce.core.near_names import choose
 from onlyonce.core.windows import Chained, Session
 
 SHARED, BY_SOURCE = "shared", "by_source"
@@ -294,7 +294,7 @@ def check_together(pipeline: Pipeline) -> None:
             if key not in pipeline.columns():
                 raise Refused(
                     f"output {output.name}: the key {key!r} is not a declared column",
-                    hint=f"schema has: {', '.join(pipeline.columns())}",
+                    hint=choose(key.lower(), pipeline.columns()),
                 )
     for made in (o for o in pipeline.outputs if o.from_output):
         _check_made_from(pipeline, made) if made.made_beside else chain.check_chain(
@@ -490,11 +490,9 @@ class Pipeline:
         columns = self.columns()
         for column in (*self.record_id, self.event_time):
             if column not in columns:
-                close = difflib.get_close_matches(column.lower(), columns, n=1)
-                guess = f"did you mean {close[0]!r}? " if close else ""
                 raise Refused(
                     f"pipeline {self.name}: {column!r} is not a declared column",
-                    hint=f"{guess}schema has: {', '.join(columns)}",
+                    hint=choose(column.lower(), columns),
                 )
         kinds = ddl.types(self.schema)
         for column in self.record_id:

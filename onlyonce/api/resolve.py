@@ -7,12 +7,11 @@ checks what kind of object the name stands for.
 from __future__ import annotations
 
 import ast
-import difflib
 import importlib.util
 import pkgutil
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any
 from onlyonce.api.messages import FROM_ENVIRONMENT
 from onlyonce.core import errors
 from onlyonce.core.errors import OnlyonceError, Refused
+from onlyonce.core.near_names import did_you_mean, near
 
 SOURCES, SINKS = "onlyonce.sources", "onlyonce.sinks"
 """The groups of entry points by which a package gives its readers and its sinks a name."""
@@ -59,7 +59,9 @@ def named(text: str, subject: str, **words: str) -> Any:
     except (ImportError, AttributeError, ValueError) as error:
         place = errors.origin_in_python(error)
         if place is None:
-            words["hint"] = _guess(text) + words.get("hint", "")
+            module, _, name = text.partition(":")
+            names = [*vars(sys.modules[module])] if module in sys.modules else []
+            words["hint"] = _guess(module, name, names) + words.get("hint", "")
         what = f"{subject} is not there: {error}" if place is None else f"{place}: {subject} is not there: {error}"
         raise Refused(what, **words) from error
     except Exception as error:  # the module is the user's and may raise anything on import
@@ -91,11 +93,8 @@ def check_written(text: str, subject: str, **words: str) -> None:
     except SyntaxError as error:
         raise Refused(f"{found.origin}:{error.lineno}: {subject} can't be imported: {error.msg}", **words) from error
     if name not in written and "*" not in written:
-        close = difflib.get_close_matches(name, written, n=1)
-        guess = f"did you mean '{module}:{close[0]}'? " if close else ""
-        raise Refused(
-            f"{subject} is not there: {found.origin} has no {name!r}", **words | {"hint": guess + words.get("hint", "")}
-        )
+        hint = _guess(module, name, written) + words.get("hint", "")
+        raise Refused(f"{subject} is not there: {found.origin} has no {name!r}", **words | {"hint": hint})
 
 
 def _names(text: str) -> set[str]:
@@ -111,11 +110,9 @@ def _names(text: str) -> set[str]:
     return found
 
 
-def _guess(text: str) -> str:
-    """Return a guess with the most similar name of the module, if the module is imported; else an empty string."""
-    module, _, name = text.partition(":")
-    close = difflib.get_close_matches(name, vars(sys.modules[module]) if module in sys.modules else (), n=1)
-    return f"did you mean '{module}:{close[0]}'? " if close else ""
+def _guess(module: str, name: str, names: Collection[str]) -> str:
+    close = near(name, names)
+    return did_you_mean(close and f"{module}:{close}")
 
 
 # The environment variables that a declaration names for its secrets.

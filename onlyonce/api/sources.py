@@ -504,11 +504,13 @@ def encoding_of(source: Source) -> str:
 def _check_csv_options(source: Files | Growing) -> None:
     whose = type(source).__name__
     if source.delimiter not in DELIMITERS:
-        raise Refused(f"{whose}: delimiter={source.delimiter!r}", hint=f"It can be: {', '.join(map(repr, DELIMITERS))}")
+        raise Refused(
+            f"{whose}: delimiter={source.delimiter!r}", hint=f"choose one of: {', '.join(map(repr, DELIMITERS))}"
+        )
     if source.encoding not in ENCODINGS:
         raise Refused(
             f"{whose}: encoding={source.encoding!r}",
-            hint=f"It can be: {', '.join(map(repr, ENCODINGS))}. Convert files of another encoding to UTF-8 before "
+            hint=f"choose one of: {', '.join(map(repr, ENCODINGS))}. Convert files of another encoding to UTF-8 before "
             "they go into the inbox (iconv -f NAME -t UTF-8)",
         )
     for name, value, default in (("delimiter", source.delimiter, ","), ("encoding", source.encoding, UTF_8)):

@@ -6,12 +6,12 @@ store is recognised for every client: obstore, delta-rs, Arrow or Hadoop.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 
 from onlyonce.core import errors
 from onlyonce.core.errors import FunctionFails, OnlyonceError, Refused, Retryable
+from onlyonce.core.near_names import did_you_mean, near
 
 _UNRESOLVED = re.compile(
     r"\[(?:UNRESOLVED_COLUMN|FIELD_NOT_FOUND|UNRESOLVED_USING_COLUMN_FOR_JOIN)[\w.]*\]"
@@ -51,12 +51,11 @@ def error_of_code(whose: str, error: BaseException, columns: Iterable[str], at: 
     if missing is None:
         told = (text.strip().splitlines() or [""])[0][:500]
         return Refused(f"{where}{whose} fails: {type(error).__name__}: {told}", data=data, hint=FIX)
-    close = difflib.get_close_matches(missing, known, n=1, cutoff=0.4) or known[:1]
-    guess = f"did you mean {close[0]!r}? " if close else ""
+    close = near(missing, known, 0.4) or next(iter(known), None)
     return Refused(
         f"{where}{whose} asks for the column {missing!r}, which is not there",
         data=data,
-        hint=f"{guess}choose one of: {', '.join(known)}",
+        hint=f"{did_you_mean(close)}choose one of: {', '.join(known)}",
     )
 
 
@@ -69,7 +68,7 @@ def missing_column(text: str, columns: list[str]) -> tuple[str | None, list[str]
         )
         return found[1].replace("`.`", "."), known
     found = _ATTRIBUTE.search(text)
-    if found and difflib.get_close_matches(found[1], columns, n=1):
+    if found and near(found[1], columns):
         return found[1], columns
     return None, columns
 

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 
 from onlyonce.core.durations import in_source, refuse_other_types
 from onlyonce.core.errors import Refused
+from onlyonce.core.near_names import did_you_mean, near
 
 
 def positive(kind: str, name: str, value: timedelta) -> None:
@@ -41,11 +42,11 @@ def known_zone(name: str) -> None:
         # Zones of one continent are similar by its name alone, so the city must be similar too.
         city = name.rpartition("/")[2]
         similar = difflib.get_close_matches(name, known, n=5)
-        close = [one for one in similar if difflib.get_close_matches(city, [one.rpartition("/")[2]])]
-        guess = f"did you mean {close[0]!r}? " if close else ""
+        close = next((one for one in similar if near(city, [one.rpartition("/")[2]])), None)
         missing = "" if known else "this machine has no time zones: install the package tzdata. "
         raise Refused(
-            f"Fixed(timezone={name!r}): no such time zone", hint=f"{guess}{missing}It is an IANA name: 'Europe/Berlin'"
+            f"Fixed(timezone={name!r}): no such time zone",
+            hint=f"{did_you_mean(close)}{missing}It is an IANA name: 'Europe/Berlin'",
         ) from error
 
 

@@ -31,7 +31,6 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
@@ -41,6 +40,7 @@ import pandas as pd
 
 from onlyonce.core.errors import Refused
 from onlyonce.core.locations import Location, Url
+from onlyonce.core.near_names import choose
 from onlyonce.tables import stores
 
 NEW_YORK = "America/New_York"
@@ -304,9 +304,7 @@ def schedule(records: int, files: int, duplicates: float, seed: int) -> list[np.
 def _data_set(pipeline: str) -> DataSet:
     if pipeline in DATA_SETS:
         return DATA_SETS[pipeline]
-    near = get_close_matches(pipeline, DATA_SETS, n=1)
-    hint = f"did you mean '{near[0]}'?" if near else f"one of: {', '.join(DATA_SETS)}"
-    raise Refused(f"there is no data to feed to '{pipeline}'", hint=hint)
+    raise Refused(f"there is no data to feed to '{pipeline}'", hint=choose(pipeline, DATA_SETS))
 
 
 def _check(duplicates: float, seed: int, files: int | None, records: int | None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import reduce
@@ -22,6 +21,7 @@ from onlyonce.commitlog.removals import REJECTED
 from onlyonce.core import errors, failures
 from onlyonce.core.backfill import Span
 from onlyonce.core.errors import Refused
+from onlyonce.core.near_names import did_you_mean, near
 from onlyonce.core.stored_names import (
     OO_BATCH,
     OO_EVENT_TIME,
@@ -253,12 +253,11 @@ def check_results(root: Output, wanted: list[str], given: dict[Any, Any], at: st
     """
     for name in given:
         if name not in wanted:
-            close = difflib.get_close_matches(str(name), wanted, n=1)
             raise Refused(
                 f"{at}output {root.name}: {root.transform} gives a result {name!r}, and no output takes it",
                 data=NOTHING,
-                hint=(f"did you mean {close[0]!r}? " if close else "")
-                + f"Declare Output(name={name!r}, from_output={root.name!r}, sink=…), without a transform; the "
+                hint=did_you_mean(near(str(name), wanted))
+                + f"declare Output(name={name!r}, from_output={root.name!r}, sink=…), without a transform; the "
                 "output's own rows are the "
                 f"result {root.name!r}",
             )

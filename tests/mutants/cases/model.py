@@ -617,7 +617,7 @@ MUTANTS = (
         "zone-of-the-continent",
         "a zone is proposed that has the continent's name in common alone",
         "onlyonce/core/windows.py",
-        Replace("known_zone", "difflib.get_close_matches(city, [one.rpartition('/')[2]])", "one"),
+        Replace("known_zone", "near(city, [one.rpartition('/')[2]])", "one"),
         tests=("tests/unit/model/test_model_windows.py::test_a_zone_of_the_same_continent_alone_is_no_guess",),
     ),
     Mutant(
@@ -654,6 +654,13 @@ MUTANTS = (
         "onlyonce/scaffold/sample.py",
         Replace("_with_forms", "len(form) == 1", "form"),
         tests=("tests/unit/scaffold/test_init.py::test_form_of_a_time_is_proposed_if_it_is_certain",),
+    ),
+    Mutant(
+        "hint-proposes-no-name",
+        "the hint for a misspelt name lists all names and proposes none",
+        "onlyonce/core/near_names.py",
+        Replace("choose", "did_you_mean(near(name, known, similarity))", "''"),
+        tests=("tests/unit/declare/test_declare.py::test_an_unknown_name_is_answered_with_the_nearest",),
     ),
     Mutant(
         "init-keeps-mixed-case",

@@ -89,12 +89,12 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "an unknown option of Delta": (lambda: delta(key=("a",)), "Delta: unknown option 'key'", "did you mean 'keys'?"),
     "an unknown option of Postgres": (
         lambda: postgres(table="a.b", tabel="c.d"), "Postgres: unknown option 'tabel'", "did you mean 'table'?"),
-    "an unknown option like nothing": (lambda: delta(zzz=1), "Delta: unknown option 'zzz'", "It has: path, write, keys"),
+    "an unknown option like nothing": (lambda: delta(zzz=1), "Delta: unknown option 'zzz'", "choose one of: path, write, keys"),
     "a missing option": (lambda: postgres(), "Postgres lacks `table`", "add table=…"),
     "a missing option of a pipeline": (lambda: bare_pipeline(name="shop"), "Pipeline 'shop' lacks `schema` and .*`outputs`", "add schema=…"),
     "an unknown write": (lambda: delta(write="upset", keys=("a",)), "Delta: write='upset'", "did you mean 'upsert'?"),
     "increment into Delta": (
-        lambda: delta(write="increment", keys=("a",)), "Delta: write='increment'", "It can be: append, upsert"),
+        lambda: delta(write="increment", keys=("a",)), "Delta: write='increment'", "choose one of: append, upsert"),
     "an unknown write of Postgres": (lambda: postgres(table="a.b", write="add"), "Postgres: write='add'", "increment"),
     "an upsert without keys": (lambda: Delta(write="upsert"), "write='upsert' with keys=", "identify a row of the table"),
     "an increment without keys": (
@@ -155,9 +155,9 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "an output named receive": (lambda: pipeline(outputs=(output("receive"),)), "'receive' and 'marker'", "rename"),
     "an output named marker": (lambda: pipeline(outputs=(output("marker"),)), "'receive' and 'marker'", "rename"),
     "a record id that is not declared": (
-        lambda: pipeline(record_id=("id", "uid")), "'uid' is not a declared column", "schema has: id, at, cents"),
+        lambda: pipeline(record_id=("id", "uid")), "'uid' is not a declared column", "choose one of: id, at, cents"),
     "an event time that is not declared": (
-        lambda: pipeline(event_time="time"), "'time' is not a declared column", "schema has: id, at, cents"),
+        lambda: pipeline(event_time="time"), "'time' is not a declared column", "choose one of: id, at, cents"),
     "a dedup horizon of places": (
         lambda: pipeline(record_id=(), dedup_horizon=timedelta(2)), "a dedup_horizon without record_id", "leave dedup_horizon"),
     "an unknown delimiter": (lambda: files(format="csv", delimiter=":"), "Files: delimiter=':'", "',', ';', '\\t', '|'"),
