@@ -128,5 +128,5 @@ def _kept_beside(pipeline: Pipeline, output: Output) -> list[Place]:
     _, name = kind.split(place.where.rstrip("/"))
     before = place.text.rstrip("/").removesuffix(name)
     deleted = [kind.names.deleted(name)] if output.sink.delete_when else []
-    by_window = [kind.names.by_window(name)] if output.on_backfill == "correct" else []
-    return [Place(before + derived) for derived in deleted + by_window]
+    window_sums = [kind.names.window_sums(name)] if output.on_backfill == "correct" else []
+    return [Place(before + derived) for derived in deleted + window_sums]

@@ -31,7 +31,7 @@ from onlyonce.commitlog.removals import Rejections, Removals
 from onlyonce.commitlog.units import Authorities
 from onlyonce.core import retention
 from onlyonce.core.backfill import Span, closed_part
-from onlyonce.core.batch import Batch, read_upto, to_micros, to_time
+from onlyonce.core.batch import Batch, bounds_in_micros, read_upto, to_micros, to_time
 from onlyonce.core.errors import Refused, Retryable
 from onlyonce.core.frontier import Frontier, closed_until
 from onlyonce.core.stored_names import CLOSED_BY, COUNTED_UPTO
@@ -268,10 +268,7 @@ class Backfills(Transactions):
         rows = ask(
             self.connection, "backfills", "done", instance=instance, output=output, window_from=start, window_to=stop
         )
-        return [
-            (Span(to_micros(row.window_from) or 0, to_micros(row.window_to) or 0), int(row.events_version))
-            for row in rows
-        ]
+        return [(Span(*bounds_in_micros(row.window_from, row.window_to)), int(row.events_version)) for row in rows]
 
     @one_transaction
     def windows_in(
@@ -307,9 +304,9 @@ class Backfills(Transactions):
             if not row.begun and not is_due(trigger, Held(row.late, since), to_micros(row.now) or since):
                 continue
             if row.late_from is None:
-                found.append((to_micros(row.window_start) or 0, to_micros(row.window_end) or 0))
+                found.append(bounds_in_micros(row.window_start, row.window_end))
             else:
-                first, last = to_micros(row.late_from) or 0, to_micros(row.late_to) or 0
+                first, last = bounds_in_micros(row.late_from, row.late_to)
                 found += [(first, last), (last, last)]
         return found
 
@@ -317,7 +314,7 @@ class Backfills(Transactions):
     def begun_of_late(self, instance: str, output: str) -> list[Span]:
         """Return the span of the backfill for late rows that is begun: none or one. A sink may have its new rows."""
         rows = ask(self.connection, "backfills", "begun_of_late", instance=instance, output=output)
-        return [Span(to_micros(row.window_from) or 0, to_micros(row.window_to) or 0) for row in rows]
+        return [Span(*bounds_in_micros(row.window_from, row.window_to)) for row in rows]
 
     def _has_open_rows(self, instance: str, root: Output, span: Span, closed: int | None) -> bool:
         """Return whether open windows of the span have records in time. `closed`: up to where windows are closed.
@@ -413,8 +410,8 @@ class Panes(Transactions):
         """Return, by open window of an output, the records that earlier batches have held back from its panes."""
         found = {}
         for row in ask(self.connection, "triggers", "held", instance=instance, output=output):
-            start, end, since = (to_micros(time) or 0 for time in (row.window_start, row.window_end, row.held_since))
-            found[start, end] = Held(row.held, since)
+            window = bounds_in_micros(row.window_start, row.window_end)
+            found[window] = Held(row.held, to_micros(row.held_since) or 0)
         return found
 
     @one_transaction
@@ -492,8 +489,6 @@ class Panes(Transactions):
 
 def _last_panes(rows: Iterable[Any]) -> dict[Bounds, LastPane]:
     return {
-        (to_micros(row.window_start) or 0, to_micros(row.window_end) or 0): LastPane(
-            row.pane, row.rows, row.rows_of_all_panes
-        )
+        bounds_in_micros(row.window_start, row.window_end): LastPane(row.pane, row.rows, row.rows_of_all_panes)
         for row in rows
     }

@@ -254,7 +254,7 @@ class Drops(Transactions):
         """Drop a sink's table with the tables derived from it. A second call does nothing."""
         schema, name = table.split(".")
         derived = {
-            ownership.POSTGRES.by_window(name): stored_names.BY_WINDOW_NOTE,
+            ownership.POSTGRES.window_sums(name): stored_names.BY_WINDOW_NOTE,
             ownership.POSTGRES.deleted(name): stored_names.DELETED_NOTE,
         }
         for beside, note in derived.items():

@@ -360,6 +360,11 @@ def to_micros(time: datetime | None) -> int | None:
     return None if time is None else (time - EPOCH) // timedelta(microseconds=1)
 
 
+def bounds_in_micros(start: datetime | None, end: datetime | None) -> tuple[int, int]:
+    """Return the bounds of a window in whole microseconds since 1970. A bound that is None is 0."""
+    return to_micros(start) or 0, to_micros(end) or 0
+
+
 @overload
 def to_time(micros: int) -> datetime: ...
 @overload

@@ -42,7 +42,7 @@ class Names:
         """Return the name of the table that keeps the keys of deleted rows."""
         return self._fitting(table + stored_names.DELETED_SUFFIX)
 
-    def by_window(self, table: str) -> str:
+    def window_sums(self, table: str) -> str:
         """Return the name of the table that keeps what each window has added."""
         return self._fitting(table + stored_names.BY_WINDOW_SUFFIX)
 

@@ -26,7 +26,7 @@ from onlyonce.commitlog.erasures import Erasure, Erasures, Spans
 from onlyonce.commitlog.removals import Removals
 from onlyonce.core import line_values, locations, retention, stored_names
 from onlyonce.core.backfill import spans
-from onlyonce.core.batch import to_micros, to_time
+from onlyonce.core.batch import bounds_in_micros, to_micros, to_time
 from onlyonce.core.erasure import NOT_SEARCHED, Condition, Left
 from onlyonce.core.errors import Refused, Retryable
 from onlyonce.core.locations import Location, below
@@ -212,7 +212,7 @@ def windows_again(scope: Scope, pipeline: Pipeline, times: list[datetime]) -> Sp
             continue
         first = 0 if kept is None else retention.first_moment(kept, root.window)
         there = Erasures(scope).windows_at(pipeline.name, root.name, _moments(root, times))
-        windows = [(to_micros(start) or 0, to_micros(end) or 0) for start, end in there]
+        windows = [bounds_in_micros(start, end) for start, end in there]
         runs = spans(window for window in windows if window[0] >= first)
         if runs:
             found[root.name] = [(span.start, span.stop) for span in runs]

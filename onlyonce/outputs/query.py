@@ -400,11 +400,7 @@ def _batch(
             results.hold(held, frame).count()
             passing("output-consumed")
             return
-        fired = (
-            window_log.fired_panes(context, query, steps[0].output, batch, versions, held)
-            if steps[0].output.trigger and not context.bounded
-            else None
-        )
+        fired = window_log.fired_panes(context, query, steps[0].output, batch, versions, held)
         commit(context, query, steps, batch, versions, fired.rows if fired else frame, held, fired)
     passing("output-after-end")
 

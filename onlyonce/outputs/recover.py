@@ -66,11 +66,7 @@ def finish(context: RunContext, query: Query, root: Output, number: int) -> None
     after = read_upto(plan.source_from) if plan.source_from else int(query.start_from.get(COUNTED_UPTO, -1))
     versions = Versions(after, read_upto(plan.source_to))
     with ExitStack() as held:
-        fired = (
-            window_log.fired_panes(context, query, root, batch, versions, held)
-            if root.trigger and not context.bounded
-            else None
-        )
+        fired = window_log.fired_panes(context, query, root, batch, versions, held)
         frame = fired.rows if fired else _rows(context, query, root, batch, versions, between)
         steps = results.steps_of(context, query, root, frame)
         outputs_query.commit(context, query, steps, batch, versions, frame, held, fired)

@@ -58,10 +58,10 @@ def counted_windows(files: Sequence[Location], window: Window, watermark_delay: 
     Sessions have late_from and late_to too.
     """
     each = [_of_part(part, window, micros(watermark_delay)) for file in files for part in _parts(file)]
-    return by_window(pa.concat_tables([COUNTED.empty_table(), *each]))
+    return add_up_windows(pa.concat_tables([COUNTED.empty_table(), *each]))
 
 
-def by_window(counts: pa.Table) -> pa.Table:
+def add_up_windows(counts: pa.Table) -> pa.Table:
     """Add up counts of the same window."""
     totals = counts.group_by([WINDOW_START, WINDOW_END], use_threads=False).aggregate(list(ADDED.items()))
     return totals.rename_columns({f"{name}_{how}": name for name, how in ADDED.items()}).select(COUNTED.names)
@@ -81,7 +81,7 @@ def _of_part(part: pa.RecordBatch, window: Window, watermark_delay: int) -> pa.T
         met = pa.array(times, mask=~(late & isinstance(window, Session)))
         counts = [starts, ends, ~late, late, np.zeros_like(late), met, met]
         pairs.append(pa.table(counts, COUNTED.names).cast(COUNTED))
-    return by_window(pa.concat_tables(pairs))
+    return add_up_windows(pa.concat_tables(pairs))
 
 
 FATES = ("in_time", "late", "rejected")
@@ -127,7 +127,7 @@ def _judged(context: RunContext, query: Query, root: Output, received: list[Rece
     found = function.rejections_met(context.pipeline, root, kept)
     counts = _of_incarnation(query, found.select(COUNTED.names).cast(COUNTED))
     rejected = found.filter(pc.greater(counts.column("rejected"), 0))
-    return Met(by_window(counts), function.rejected_rows_of(root, rejected))
+    return Met(add_up_windows(counts), function.rejected_rows_of(root, rejected))
 
 
 def written(
@@ -243,9 +243,13 @@ class Fired:
 
 def fired_panes(
     context: RunContext, query: Query, root: Output, batch: Batch, versions: Versions, stack: ExitStack
-) -> Fired:
-    """Return what a begun batch writes. The output must have a trigger. `stack`: holds rows until the batch ends."""
-    assert root.trigger is not None
+) -> Fired | None:
+    """Return what a begun batch writes if triggers decide that: None without a trigger, and in a bounded run.
+
+    `stack`: holds rows until the batch ends.
+    """
+    if root.trigger is None or context.bounded:
+        return None
     met = counted_batch(context, query, root, received(context, query, versions))
     before = Panes(query.database).held(context.instance, root.name)
     starts, ends, records = (

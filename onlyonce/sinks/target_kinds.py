@@ -68,7 +68,7 @@ def database_of(place: Place) -> Database:
 # Counting, for the modules of the kinds.
 
 
-def by_window(parts: Iterable[pa.RecordBatch]) -> Windows:
+def count_windows(parts: Iterable[pa.RecordBatch]) -> Windows:
     """Count the rows of parts of a table by their window."""
     found: Windows = Counter()
     for part in parts:

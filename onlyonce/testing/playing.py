@@ -27,7 +27,7 @@ from onlyonce.catalog.chunks import LookUps
 from onlyonce.catalog.filters import Ids
 from onlyonce.catalog.look_up import Seen
 from onlyonce.core import triggers
-from onlyonce.core.batch import to_micros, to_time
+from onlyonce.core.batch import bounds_in_micros, to_micros, to_time
 from onlyonce.core.errors import Refused
 from onlyonce.core.frontier import Frontier, closed_until
 from onlyonce.core.records import RecordPlace
@@ -200,10 +200,6 @@ WINDOW = (WINDOW_START, WINDOW_END)
 def window_of(row: Row) -> tuple[Any, ...]:
     """Return the window of a row; only None if it has none."""
     return tuple(row.get(name) for name in WINDOW)
-
-
-def _bounds(window: tuple[Any, ...]) -> Bounds:
-    return to_micros(window[0]) or 0, to_micros(window[1]) or 0
 
 
 def newest_of(key: Callable[[Row], str], by: tuple[str, ...], rows: list[Row]) -> list[Row]:
@@ -633,13 +629,14 @@ class Play:
             return
         last = dict[Bounds, LastPane]()
         for pane in self.panes[output.name]:
-            bounds = _bounds((pane.window_start, pane.window_end))
+            bounds = bounds_in_micros(pane.window_start, pane.window_end)
             last[bounds] = LastPane(triggers.next_pane(last.get(bounds)), 0 if pane.final else pane.rows)
         if not backfilled:
-            written, fired = Counter(_bounds(window_of(row)) for row in rows), {*map(_bounds, self._fired_now)}
+            written = Counter(bounds_in_micros(*window_of(row)) for row in rows)
+            fired = {bounds_in_micros(*window) for window in self._fired_now}
             pane_numbers.refuse_emptied(output, last, fired, self._closed(output, self.frontier), written)
         for row in rows:
-            row[output.pane_column] = triggers.next_pane(last.get(_bounds(window_of(row))))
+            row[output.pane_column] = triggers.next_pane(last.get(bounds_in_micros(*window_of(row))))
 
     def _note(self, output: Output, rows: list[Row], *, backfilled: bool = False) -> None:
         closed = self._closed(self._root(output), self.frontier)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from onlyonce import AfterRecords, AfterTime, Delta, Files, Output, Pipeline, Postgres, Webhook
-from tests.support.file_panes import HERE, WINDOW
+from onlyonce import AfterRecords, AfterTime, Delta, Output, Postgres, Webhook
+from tests.support.file_panes import HERE, WINDOW, shop
 
 
 def output(name: str, panes: object, sink: object, **options: object) -> Output:
@@ -14,17 +14,10 @@ def output(name: str, panes: object, sink: object, **options: object) -> Output:
 
 
 PIPELINES = [
-    Pipeline(
-        name="shop",
-        source=Files(max_files_a_batch=1),
-        schema="id string, shop string, at timestamp",
-        record_id=("id",),
-        event_time="at",
-        outputs=(
-            output("early", "early", Delta()),
-            output("after_records", AfterRecords(2), Postgres(table="results.after_records")),
-            output("after_time", AfterTime(timedelta(microseconds=1)), Postgres(table="results.after_time")),
-            output("sent", "early", Webhook(url="http://127.0.0.1:1"), on_backfill="resend"),
-        ),
+    shop(
+        output("early", "early", Delta()),
+        output("after_records", AfterRecords(2), Postgres(table="results.after_records")),
+        output("after_time", AfterTime(timedelta(microseconds=1)), Postgres(table="results.after_time")),
+        output("sent", "early", Webhook(url="http://127.0.0.1:1"), on_backfill="resend"),
     )
 ]

@@ -42,20 +42,25 @@ def output(name: str, panes: object, transform: str = "per_shop", sink: FileSink
     return Output(name=name, transform=f"{HERE}:{transform}", panes=panes, sink=sink, **WINDOW)  # type: ignore[arg-type]
 
 
-PIPELINES = [
-    Pipeline(
+def shop(*outputs: Output) -> Pipeline:
+    """The shop with these outputs: each file is a batch."""
+    return Pipeline(
         name="shop",
         source=Files(max_files_a_batch=1),
         schema="id string, shop string, at timestamp",
         record_id=("id",),
         event_time="at",
-        outputs=(
-            output("on_time", "on_time"),
-            Output(name="made", transform=f"{HERE}:of_all", from_output="on_time", sink=NAMED),
-            output("early", "early", sink=NAMED),
-            output("after_records", AfterRecords(2)),
-            output("after_time", AfterTime(timedelta(microseconds=1))),
-            output("few", "early", "few"),
-        ),
+        outputs=outputs,
+    )
+
+
+PIPELINES = [
+    shop(
+        output("on_time", "on_time"),
+        Output(name="made", transform=f"{HERE}:of_all", from_output="on_time", sink=NAMED),
+        output("early", "early", sink=NAMED),
+        output("after_records", AfterRecords(2)),
+        output("after_time", AfterTime(timedelta(microseconds=1))),
+        output("few", "early", "few"),
     )
 ]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
-from onlyonce import AfterRecords, Files, Output, Pipeline, Postgres
-from tests.support.file_panes import WINDOW
+from onlyonce import AfterRecords, Output, Postgres
+from tests.support.file_panes import WINDOW, shop
 
 
 def each(sales: DataFrame) -> DataFrame:
@@ -14,15 +14,10 @@ def each(sales: DataFrame) -> DataFrame:
 
 
 PIPELINES = [
-    Pipeline(
-        name="shop",
-        source=Files(max_files_a_batch=1),
-        schema="id string, shop string, at timestamp",
-        record_id=("id",),
-        event_time="at",
-        outputs=Output(
+    shop(
+        Output(
             name="each", transform="tests.support.raw_panes:each", panes=AfterRecords(2), pane_column="pane",
             sink=Postgres(table="results.each"), **WINDOW,  # type: ignore[arg-type]
-        ),
+        )
     )
 ]  # fmt: skip

@@ -54,7 +54,7 @@ def rows_by_window(place: Place, windowed: bool) -> Windows:
     if not windowed:
         return Counter({(None, None): rows.count_rows()})
     target_kinds.check_windows(rows.schema.names, path)
-    return target_kinds.by_window(rows.to_batches(columns=target_kinds.WINDOW))
+    return target_kinds.count_windows(rows.to_batches(columns=target_kinds.WINDOW))
 
 
 def drop(place: Place) -> None:

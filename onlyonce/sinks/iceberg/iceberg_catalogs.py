@@ -166,7 +166,7 @@ def rows_by_window(place: Place, windowed: bool) -> Windows:
         if not windowed:
             return Counter({(None, None): found.scan().count()})
         target_kinds.check_windows(found.schema().column_names, place.where)
-        return target_kinds.by_window(found.scan(selected_fields=(*target_kinds.WINDOW,)).to_arrow_batch_reader())
+        return target_kinds.count_windows(found.scan(selected_fields=(*target_kinds.WINDOW,)).to_arrow_batch_reader())
 
 
 def drop(place: Place) -> None:

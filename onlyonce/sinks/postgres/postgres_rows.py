@@ -329,7 +329,7 @@ def write_sums(
     which everything was removed keeps a row, of zeros.
     """
     schema, name = table
-    by_window = sql.Identifier(schema, POSTGRES.by_window(name))
+    by_window = sql.Identifier(schema, POSTGRES.window_sums(name))
     for staged in ("arriving", "gone"):
         cursor.execute(sql.SQL(STAGE_SUMS).format(staged=sql.Identifier(staged), by_window=by_window))
     if windows is not None:

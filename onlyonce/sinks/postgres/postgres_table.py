@@ -62,7 +62,7 @@ class SinkTable:
         kept = {f.name: _type(f) for f in schema.fields}
         self._declared = {f.name: f.dataType.simpleString() for f in schema.fields}
         columns = {n: t for n, t in kept.items() if n not in self._left_out()}
-        beside = ownership.POSTGRES.by_window(self.name)
+        beside = ownership.POSTGRES.window_sums(self.name)
 
         def fit(connection: Connection) -> None:
             """Fit all tables in one transaction, so that a refusal leaves no table or column behind."""

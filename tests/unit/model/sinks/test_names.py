@@ -19,7 +19,7 @@ def test_no_two_derived_names_are_one(names: Names, letter: str) -> None:
             for made, what in (
                 (table, "table"),
                 (names.deleted(table), "deleted"),
-                (names.by_window(table), "by window"),
+                (names.window_sums(table), "by window"),
             ):
                 assert names.size(made) <= names.most
                 assert seen.setdefault(made, (table, what)) == (table, what)
