@@ -5,7 +5,9 @@ Chromium is the system's.
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,8 +17,10 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
+from onlyonce.airflow.page import unread
 from tests.page.conftest import PREFIX, Token
 from tests.page.shop import Shop, events
+from tests.page.test_unread import answer
 from tests.support import needed
 from tests.support.platform import free_port
 
@@ -188,3 +192,31 @@ def test_nothing_is_loaded_but_the_page_and_no_rule_of_it_is_broken(shop: Shop, 
 
     assert told == []
     assert [url for url in asked if not url.endswith("favicon.ico")] == [page.url]
+
+
+def test_late_answer_is_shown_without_a_reload(
+    shop: Shop, show: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The frame of unread input loads itself again while the process that asks goes on."""
+    may_answer = tmp_path / "may answer"
+    line = json.dumps([answer("receive", backlog_bytes=30)])
+    code = f"""
+import pathlib, sys, time
+sys.stdin.readline()
+while not pathlib.Path({str(may_answer)!r}).exists():
+    time.sleep(0.05)
+print({line!r})
+"""
+    asker, waiting = unread.Asker(), unread.Waiting()
+    monkeypatch.setattr(unread, "ASKER", asker)
+    monkeypatch.setattr(unread, "WAITING", waiting)
+    monkeypatch.setattr(unread, "COMMAND", (sys.executable, "-c", code))
+    page = show("/pipelines/shop")
+    frame = page.locator("iframe.unread")
+    frame.scroll_into_view_if_needed()
+    row = frame.content_frame.locator("tr[data-source=receive]")
+    sync_api.expect(row).to_contain_text("no answer within 2 s", timeout=60_000)
+    may_answer.touch()
+    sync_api.expect(row).to_contain_text("30 B", timeout=60_000)
+    assert asker.requests["shop"].ended.wait(60)
+    waiting.end()

@@ -41,7 +41,7 @@ NOT_ASKED = "the sources can't be asked from here: onlyonce lag says why"
 COMMAND = (
     sys.executable, "-c",
     f"""
-import signal, sys
+import os, signal, sys
 signal.alarm({2 * WARM_SECONDS})
 import onlyonce.configuration
 from onlyonce.cli.shell import read
@@ -49,6 +49,7 @@ from onlyonce.operate import unread
 if pipeline := sys.stdin.readline().strip():
     signal.alarm(0)
     unread.print_each(pipeline, read(lambda views: views.rows("taken_in")))
+    os._exit(0)  # at once, also if a thread still waits for a source
 """,
 )  # fmt: skip
 
@@ -182,9 +183,9 @@ def _read_answers(request: _Request, pipeline: str, reader_url: str) -> None:
         # Not the error's message: it may quote the output of a team's own reader.
         log.warning("the sources can't be asked from here", pipeline=pipeline, problem=type(error).__name__)
     finally:
-        request.ended.set()
         with suppress(OSError):
             WAITING.renew(reader_url)
+        request.ended.set()
 
 
 def _read_lines(request: _Request, process: subprocess.Popen[str], pipeline: str) -> None:
