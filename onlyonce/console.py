@@ -172,7 +172,7 @@ def show_error(error: OnlyonceError, out: Console) -> None:
 def as_json(value: Report | Sequence[Row]) -> str:
     """Return a report or rows as JSON; times in ISO 8601, anything else that JSON lacks as a string."""
     plain_value = value.as_dict() if isinstance(value, Report) else list(value)
-    return in_json(json.dumps(plain_value, indent=2, default=_for_json, ensure_ascii=False))
+    return in_json(json.dumps(plain_value, indent=2, default=for_json, ensure_ascii=False))
 
 
 def error_as_json(error: OnlyonceError) -> str:
@@ -220,7 +220,8 @@ def _time(value: datetime) -> str:
     return f"{utc:%Y-%m-%d %H:%M:%S}" + ("" if value.tzinfo is None else "Z")
 
 
-def _for_json(value: Any) -> Any:
+def for_json(value: Any) -> Any:
+    """Return a value that JSON lacks as one that it has: a number, a time in ISO 8601, or a string."""
     if isinstance(value, Decimal):
         return float(value) if value % 1 else int(value)
     return value.isoformat() if isinstance(value, datetime) else str(value)

@@ -325,7 +325,7 @@ def _asked(pipeline: str | None, command: str) -> tuple[dict[str, Any], str]:
         known = declarations.load()
     except OnlyonceError as error:
         note(f"no source is asked: {error.what}")
-        return {}, f"not loaded: {error.what}; {error.hint}, then: onlyonce {command}"
+        return {}, f"not loaded: {error.what}; {error.hint or 'correct the file'}, then: onlyonce {command}"
     asked = known if pipeline is None else {name: one for name, one in known.items() if name == pipeline}
     return asked, f"not loaded: no file that was read declares it; name its file: onlyonce {command} --pipelines FILE"
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from onlyonce.api import load as declarations
 from onlyonce.api.pipeline import Pipeline
-from onlyonce.console import plain
+from onlyonce.console import for_json, plain
 from onlyonce.core import backlog
 from onlyonce.core.backlog import Backlog
 from onlyonce.core.durations import roughly
@@ -132,7 +132,7 @@ def print_each(pipeline: str, taken_in: Sequence[Mapping[str, Any]]) -> None:
         for answers in ask_each(declared, taken_in) if declared else ():
             found = sorted(by_stage(answers).items(), key=lambda one: one[0][1] != "receive")
             rows = [{"stage": stage, **row} for (_, stage), row in found]
-            print(json.dumps(rows, default=datetime.isoformat), file=out, flush=True)
+            print(json.dumps(rows, default=for_json), file=out, flush=True)
 
 
 def by_stage(answers: Iterable[Answer]) -> dict[tuple[str, str], Row]:

@@ -138,7 +138,7 @@ def _answered(view: Pipeline, taken_in: int | None, readings: manifest.Readings)
         return unread(view, _of_source(view, taken_in), readings)
     except OnlyonceError as error:
         return backlog.no_answer(error.what)
-    except Exception as error:
+    except BaseException as error:  # also SystemExit of a user's class: each request ends with an answer
         # The text of an error of the user's class may repeat values of a record.
         text = "" if view.source.is_own else f": {(str(error).splitlines() or [''])[0][:200]}"
         return backlog.no_answer(f"{type(error).__name__}{text}")

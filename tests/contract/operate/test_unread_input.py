@@ -21,6 +21,7 @@ from deltalake import write_deltalake
 
 from onlyonce import settings
 from onlyonce.cli import operate
+from onlyonce.cli.shell import read
 from onlyonce.core import backlog as model
 from onlyonce.core import stored_names
 from onlyonce.core.errors import Refused
@@ -338,6 +339,20 @@ def test_one_of_several_sources_without_answer(
     }  # fmt: skip
 
 
+def test_reader_that_exits_is_a_failed_answer(
+    five_files: Platform, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader of a team may end its thread by any exception. The next request asks again."""
+    monkeypatch.setattr(model, "KEPT_SECONDS", 0)
+    whole = backlog.unread
+    monkeypatch.setattr(backlog, "unread", lambda *_: (_ for _ in ()).throw(SystemExit("3")))
+    failed = told(capsys)
+    monkeypatch.setattr(backlog, "unread", whole)
+
+    assert (failed["source_answered"], failed["backlog_unknown"]) == (False, "SystemExit: 3")
+    assert told(capsys)["backlog_bytes"] == 150
+
+
 @pytest.fixture
 def silent(five_files: Platform, server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Platform]:
     """A pipeline that has run, with one source of files, and a broker and a store that are silent."""
@@ -384,7 +399,7 @@ def test_answers_are_printed_as_they_come(
 ) -> None:
     """First that no source has answered, then one line for each answer."""
     monkeypatch.setattr(model, "KEPT_SECONDS", 3)
-    unread.print_each("shop", [])
+    unread.print_each("shop", [dict(row) for row in read(lambda views: views.rows("taken_in"))])
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
     answered = [{row["stage"] for row in line if row["source_answered"]} for line in lines]
