@@ -78,7 +78,7 @@ MUTANTS = (
         "a line of CSV with quotation marks is cut at all of its commas",
         "onlyonce/sources/values/arrow_lines.py",
         Replace("_unquoted", "UNUSUAL", "UNUSUAL.replace('[\"', '[')"),
-        tests=(ARROW_LINES + "test_a_value_of_csv_is_what_the_table_says[id-string]",),
+        tests=(ARROW_LINES + "test_a_value_of_csv_is_what_the_table_says[id-string-csv]",),
     ),
     Mutant(
         "values-2-mark-in-an-id",
