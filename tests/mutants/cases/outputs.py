@@ -90,6 +90,18 @@ MUTANTS = (
         spark=True,
     ),
     Mutant(
+        "open-sessions-of-now",
+        "a pane of sessions that a killed run has begun is written with the records of now",
+        "onlyonce/outputs/open_sessions.py",
+        Replace(
+            "open_rows",
+            "events.rows_as_of(context, upto)",
+            'context.spark.read.format("delta").load(str(context.events))',
+        ),
+        tests=("tests/fault/test_session_pane_kills.py::test_killed_pane_of_sessions_does_not_show[written]",),
+        spark=True,
+    ),
+    Mutant(
         "open-sessions-close-unseen",
         "a session with waiting records closes without its last pane",
         "onlyonce/core/triggers.py",

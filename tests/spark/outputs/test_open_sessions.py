@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import Window as SparkWindow
 from pyspark.sql import functions as F
 
-from onlyonce import Refused, Session, settings
+from onlyonce import Delta, Output, Refused, Session, settings
 from onlyonce.core.batch import to_micros
 from onlyonce.lookups.seen import NOTHING
 from onlyonce.operate import audit
@@ -98,11 +98,17 @@ def _at(one: Record) -> datetime:
 
 
 def in_sinks(platform: Platform) -> dict[str, Counter[Any]]:
-    """Return the rows of each table, and of the files that a reader takes."""
-    tables = {name: platform.sql(f"SELECT * FROM results.{name}") for name in ("in_postgres", "counted")}
-    tables |= {name: platform.table(f"shop/{name}") for name in ("in_delta", "timed")}
-    found = {name: multiset(frame, *COLUMNS) if len(frame) else Counter() for name, frame in tables.items()}
-    return found | {"in_files": in_files(platform)}
+    """Return the rows of each output's table, and of the files that a reader takes."""
+    return {output.name: in_sink(platform, output) for output in open_sessions.SHOP.outputs}
+
+
+def in_sink(platform: Platform, output: Output) -> Counter[Any]:
+    """Return the rows of an output's table, or of the files that a reader takes."""
+    if output.sink.writes_files:
+        return in_files(platform)
+    in_lake = isinstance(output.sink, Delta)
+    table = platform.table(f"shop/{output.name}") if in_lake else platform.sql(f"SELECT * FROM results.{output.name}")
+    return multiset(table, *COLUMNS) if len(table) else Counter()
 
 
 def in_files(platform: Platform) -> Counter[Any]:
