@@ -176,10 +176,10 @@ class Machines:
 
 
 BOTH = {
-    "spark.locality.wait": "0s", "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+    "spark.locality.wait": "0s", "spark.cores.max": "2", "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
 }  # fmt: skip
-"""Tasks go to all workers, from the first one on."""
+"""Tasks go to all workers, from the first one on. The ratio is of `spark.cores.max`; without it Spark waits for none."""
 
 
 def _is_well(kind: str, host: str, ui: int) -> bool:

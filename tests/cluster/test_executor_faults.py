@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from onlyonce.local import processes
+from tests.cluster.machines import BOTH
 from tests.cluster.standalone import Cluster, cluster
 from tests.fault import ledger
 from tests.fault.test_kills import put_all
@@ -28,19 +29,16 @@ pytestmark = [pytest.mark.spark, pytest.mark.fault, pytest.mark.slow]
 
 FILES = shop_oracle.sales(240, 2)
 HALVED = "tests/support/halved_shop.py"
-BOTH = {
-    "spark.locality.wait": "0s", "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-    "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
-}  # fmt: skip
-"""Tasks go to both machines, from the first one on."""
 IMPATIENT = {
     "spark.network.timeout": "20s", "spark.network.timeoutInterval": "5s", "spark.executor.heartbeatInterval": "4s",
 }  # fmt: skip
 """After so long without a heartbeat an executor is given up."""
 SPECULATIVE = {
     "spark.speculation": "true", "spark.speculation.quantile": "0.5", "spark.speculation.multiplier": "1.1",
-    "spark.speculation.interval": "100ms",
+    "spark.speculation.interval": "100ms", "spark.speculation.minTaskRuntime": "10s",
 }  # fmt: skip
+"""A task that hangs gets a twin. One that is slow only because its executor has just started gets none: the twins
+would win each task before the armed executor comes to its fail-point."""
 
 
 def worker(spark: Cluster, **environment: str) -> subprocess.Popen[bytes]:

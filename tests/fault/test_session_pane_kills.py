@@ -25,6 +25,8 @@ from tests.support.warm_drivers import WarmDrivers
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
 
+SIZE = 10
+"""The records of a file."""
 KILLS = {
     "written": [("postgres-unit-before-commit", 1), ("delta-after-replace", 1)],
     "in_postgres": [("output-after-begin", 1), ("postgres-unit-after-delete", 1), ("postgres-unit-after-commit", 1), ("output-before-end", 1)],
@@ -49,19 +51,27 @@ def test_killed_pane_of_sessions_does_not_show(
 ) -> None:
     """After a kill each sink has the pane before or the next one; after the next run it has that of all records.
 
-    More records arrive between a kill and the next run.
+    More records arrive between a kill and the next run, and some of the earlier ones again.
     """
     platform, chance, oracle = new_platform("tests/support/early_sessions.py"), random.Random(chain), Oracle()
-    records = sales(chance, 10 * (2 * len(KILLS[chain]) + 1))
-    parts = iter([records[first : first + 10] for first in range(0, len(records), 10)])
-    history = [_given(platform, oracle, next(parts))]
+    records = sales(chance, SIZE * (2 * len(KILLS[chain]) + 1))
+    history: list[Counter[Any]] = []
+
+    def give() -> None:
+        first = SIZE * len(history)
+        new, again = records[first : first + SIZE], chance.sample(records[:first], min(first, 3))
+        platform.put("shop", f"{first:04}.jsonl", [*new, *again])
+        oracle.batch(new)
+        history.append(oracle.sessions())
+
+    give()
     platform.run("shop")
     for point, nth in KILLS[chain]:
-        before, struck = history[-1], _given(platform, oracle, next(parts))
+        give()
         code, output = drivers.run(platform, point, nth, "shop")
         assert code == -signal.SIGKILL, f"{point}: exit {code}\n{output[-3000:]}"
-        assert all(there in (before, struck) for there in _in_sinks(platform)), point
-        history += [struck, _given(platform, oracle, next(parts))]
+        assert all(there in history[-2:] for there in _in_sinks(platform)), point
+        give()
         platform.run("shop")
         pairs = [(history[-1], there) for there in _in_sinks(platform)]
         assert ledger.compared("spark: panes of sessions", point, nth, pairs) == (0, 0), point
@@ -76,10 +86,3 @@ def test_killed_pane_of_sessions_does_not_show(
 
 def _in_sinks(platform: Platform) -> list[Counter[Any]]:
     return [in_sink(platform, output) for output in EARLY.outputs]
-
-
-def _given(platform: Platform, oracle: Oracle, records: list[dict[str, Any]]) -> Counter[Any]:
-    """Put a file of these records; return the sessions of all records so far."""
-    platform.put("shop", f"{len(oracle.kept) + oracle.late:04}.jsonl", records)
-    oracle.batch(records)
-    return oracle.sessions()
