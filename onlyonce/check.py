@@ -1,12 +1,14 @@
 """Check a declared pipeline before it runs: types, functions, and whether the functions' results fit the sinks.
 
+`check_pipeline` is the whole check, for `onlyonce check` and for each run. It asks four things:
+
 - the declaration and its types: checked when it is made
 - each function exists: needs its module
 - what it returns for frames without rows: needs Spark, unless it has passed before (`kept_check`)
 - its result fits the sink's keys and existing table: needs the sink's database, if it has one
 
-Refused names the user's own file and line. Errors that only data causes are not found. `replay` runs the functions over
-one committed batch.
+Refused names the user's own file and line. Errors that only data causes are not found; `replay` runs the
+functions over one committed batch.
 """
 
 from __future__ import annotations
@@ -42,16 +44,13 @@ from onlyonce.api.pipeline import (
 from onlyonce.api.pipeline import folder as inbox_of
 from onlyonce.api.resolve import named_variables
 from onlyonce.commitlog import units
-from onlyonce.commitlog.batches import Batches, Received
-from onlyonce.commitlog.removals import Removals
-from onlyonce.core import column_types, errors, retention, stored_names, unrepeatable
+from onlyonce.core import column_types, errors, stored_names, unrepeatable
 from onlyonce.core.errors import OnlyonceError, Refused
-from onlyonce.core.runs import Report, first_line
+from onlyonce.core.runs import first_line
 from onlyonce.core.stored_names import OO_WINDOW
 from onlyonce.core.unrepeatable import Kind
 from onlyonce.core.windows import Chained
-from onlyonce.database.connect import Database
-from onlyonce.engine import driver_rows, session
+from onlyonce.engine import session
 from onlyonce.engine.failures import translate
 from onlyonce.environment import variable
 from onlyonce.failpoints import passing
@@ -174,12 +173,13 @@ def _stage(pipeline: Pipeline, output: Output, result: DataFrame, shapes: Shapes
     exactly_once = pipeline.mode == "exactly_once"
     if why := results.why_staged(pipeline, output, result, exactly_once=exactly_once):
         shapes.staged[output.name] = why
-    chance = unrepeatable.of_kind(found := found_in(result), Kind.CHANCE)
+    unrepeatables = found_in(result)
+    chance = unrepeatable.of_kind(unrepeatables, Kind.CHANCE)
     if chance is None:
         return
     if function.results_are_united(result):
-        _check_apart(output, result, found)
-    if output.join and any(one.decides for one in found):
+        _check_apart(output, result, unrepeatables)
+    if output.join and any(one.decides for one in unrepeatables):
         raise Refused(
             f"{_at(output)}output {output.name}: a join of {output.made_by}, and {chance}, which decides which rows a "
             "side has",
@@ -204,9 +204,9 @@ def _stage(pipeline: Pipeline, output: Output, result: DataFrame, shapes: Shapes
         )
 
 
-def _check_apart(root: Output, result: DataFrame, found: list[unrepeatable.Found]) -> None:
+def _check_apart(root: Output, result: DataFrame, unrepeatables: list[unrepeatable.Found]) -> None:
     """Raise Refused for several results that chance separates, stored or not: Spark computes each of them by itself."""
-    chance = next((one for one in found if one.decides), None) or shared(result)
+    chance = next((one for one in unrepeatables if one.decides), None) or shared(result)
     if chance:
         raise Refused(
             f"{_at(root)}output {root.name}: the results of {root.made_by} are not deterministic, and {chance}: Spark "
@@ -283,17 +283,18 @@ def key_of_check(pipeline: Pipeline) -> str:
     declared = [identity.mode(pipeline), *(load.fingerprint(pipeline, query) for query in pipeline.queries())]
     declared += [f"{output.name} stable_input={output.stable_input}" for output in pipeline.outputs]
     parts = [*declared, *(metadata.version(name) for name in ("onlyonce-pipelines", "pyspark")), sys.version]
-    found = hashlib.sha256("\n".join(parts).encode())
+    digest = hashlib.sha256("\n".join(parts).encode())
     for file in _modules(pipeline):
-        found.update(file.read_bytes())
-    return found.hexdigest()
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True)
 class Kept:
     """What a check has found: the columns of each output, and why the rows of some are staged (`Shapes`).
 
-    `ran`: query -> the fingerprint of the declaration under which a run has ended here, if no batch says it.
+    `ran`: query -> the fingerprint of the declaration under which a run has ended here, if the query's last batch ran
+    under another one.
     """
 
     schemas: Schemas
@@ -369,13 +370,13 @@ def check_tables(pipeline: Pipeline, output: Output, schema: StructType) -> None
     No-op if there is no table, or the sink has none. Raise DatabaseAway if a sink's database does not answer.
     """
     try:
-        found = implementation(output.sink).types_there(pipeline, output, schema)
+        types = implementation(output.sink).types_there(pipeline, output, schema)
     except Refused as error:  # a table that can't take the output, a variable that is not set, a wrong password
         at = declared_at(output.sink) if getattr(output.sink, "connection", None) else declared_at(output)
         named = f"output {output.name}: "
         raise Refused(f"{at}{named}{error.what.removeprefix(named)}", data=error.data, hint=error.hint) from error
-    if found:
-        wanted, there, where = found
+    if types:
+        wanted, there, where = types
         column_types.refuse_other(f"{declared_at(output)}output {output.name}", where, wanted, there, _simple(schema))
 
 
@@ -404,8 +405,8 @@ class Checked:
     staged: Mapping[str, str]
 
 
-def found(pipeline: Pipeline) -> Shapes | None:
-    """Return what the functions give, if that is kept; None if Spark must be asked.
+def kept_shapes(pipeline: Pipeline) -> Shapes | None:
+    """Return what the functions give, if a check has kept it; None if Spark must be asked. Check what needs no Spark.
 
     Raise Refused for a function that does not exist.
     """
@@ -422,18 +423,18 @@ def found(pipeline: Pipeline) -> Shapes | None:
     return Shapes({name: StructType.fromJson(one) for name, one in known.schemas.items()}, dict(known.staged))
 
 
-def check_pipeline(pipeline: Pipeline, session: Callable[[], SparkSession] | None) -> Checked:
-    """Check one pipeline. Without a session leave out the checks that need Spark, if its functions were not checked
-    before.
+def check_pipeline(pipeline: Pipeline, start_spark: Callable[[], SparkSession] | None) -> Checked:
+    """Check one pipeline. Start Spark only if its functions have not passed a check before. Without `start_spark` leave
+    out what needs Spark.
 
     Raise Refused for a mistake in its declaration or functions; what is wrong with a table is in the result.
     """
-    shapes, wrong = found(pipeline), dict[str, BaseException]()
+    shapes, wrong = kept_shapes(pipeline), dict[str, BaseException]()
     asks_spark = shapes is None
     if shapes is None:
-        if session is None:
+        if start_spark is None:
             return Checked(True, wrong_variables(pipeline), {})
-        shapes, wrong = _asked(pipeline, session())
+        shapes, wrong = _ask_spark(pipeline, start_spark())
     schemas = shapes.schemas
     outputs = [output for output in pipeline.outputs if output.name in schemas]
     for output in outputs:
@@ -473,7 +474,7 @@ def undeliverable(pipeline: Pipeline) -> list[str]:
 
     No mistake, since `onlyonce deliver` may run on another machine.
     """
-    found = []
+    lines = []
     for output in pipeline.outputs:
         sink = output.sink
         if not sink.is_external or sink.is_own:
@@ -481,12 +482,12 @@ def undeliverable(pipeline: Pipeline) -> list[str]:
         lacking = [f"the variable {name} is not set" for name in sorted(named_variables(sink)) if not variable(name)]
         if sink.package and not _is_installed(sink.package):
             lacking.append(f"the package {sink.package} is not installed (pip install '{extra_of(sink.package)}')")
-        found += [
+        lines += [
             f"{declared_at(sink)}output {output.name}: {one}: its rows wait in the outbox until `onlyonce deliver` "
             "runs where it is"
             for one in lacking
         ]
-    return found
+    return lines
 
 
 def missing_inboxes(pipeline: Pipeline) -> list[str]:
@@ -522,110 +523,29 @@ def wrong_tables(pipeline: Pipeline, schemas: Mapping[str, StructType]) -> dict[
     return wrong
 
 
-def _asked(pipeline: Pipeline, spark: SparkSession) -> tuple[Shapes, dict[str, BaseException]]:
-    from onlyonce.lookups import tables as of_lookups
+def _ask_spark(pipeline: Pipeline, spark: SparkSession) -> tuple[Shapes, dict[str, BaseException]]:
+    """Return what the functions give, and the lookups that can't be read, as in `Checked.wrong`."""
     from onlyonce.sources.values import parse
 
     check_schemas(pipeline)
     for name in pipeline.sources:
         parse.check_mapping(spark, pipeline.of_source(name))
-    found, wrong = Shapes({}, {}), dict[str, BaseException]()
+    shapes, wrong = Shapes({}, {}), dict[str, BaseException]()
     for root in pipeline.roots():
         lookups = pipeline.lookups(root)
         try:
-            seen = of_lookups.as_of(spark, lookups, of_lookups.newest(lookups)).frames
+            seen = tables.as_of(spark, lookups, tables.newest(lookups)).frames
         except Exception as error:
             wrong[root.name] = translate(error)
             continue
         try:
             of_root = function_shapes(spark, pipeline, root, seen)
-            found.schemas.update(of_root.schemas)
-            found.staged.update(of_root.staged)
+            shapes.schemas.update(of_root.schemas)
+            shapes.staged.update(of_root.staged)
         except Exception as error:
             if isinstance(error, OnlyonceError) and not errors.raised_by_user(error):
                 raise
             # Not known to be a mistake in the code: what the function needs may be unreachable. Its output is run like
             # the others, and only it may fail.
             log.warning("not checked: the function raises an error of its own", output=root.name, what=str(error))
-    return found, wrong
-
-
-# Replay: the functions over the records of one committed receive batch, to explain a result or an error. It writes
-# nothing. The results differ from the run's if windows have records of other batches too.
-
-
-NOTHING_TO_REPLAY = "nothing was written"
-
-
-def replay(
-    pipeline: Pipeline, instance: str, number: int, output: str | None, limit: int, master: str | None
-) -> Report:
-    """Return the rows that each output gives for a batch's records, at most `limit` of each.
-
-    Raise Refused for an unknown batch, and FunctionFails at the function's line.
-    """
-    roots = [pipeline.root_of(pipeline.output(output))] if output else pipeline.roots()
-    [batch], gone = _batch(instance, number)
-    spark = session.start(f"onlyonce replay {instance}", master)
-    rows = results.kept_rows(
-        spark, pipeline, settings.data_location(instance) / stored_names.EVENTS_FOLDER, [batch]
-    ).persist()
-    shown: dict[str, list[dict[str, Any]]] = {}
-    try:
-        facts = {"batch": f"{batch.incarnation}/{batch.batch_id}", "records": rows.count(), "written": "nothing"}
-        for root in roots:
-            for name, frame in results.results_of(pipeline, root, rows, _newest(spark, pipeline, root)).items():
-                if output in (None, name):
-                    shown[name] = _shown(name, frame, limit)
-    except Exception as error:
-        raise translate(error) from error
-    finally:
-        rows.unpersist()
-    warnings = [f"{gone} records of the batch are removed from `events` (keep_events)"] if gone else []
-    return Report(f"{instance}: what the functions give of one batch", "replay", facts, shown, warnings)
-
-
-def _shown(name: str, frame: DataFrame, limit: int) -> list[dict[str, Any]]:
-    """Return the first rows of an output. Raise Refused if they take more bytes than the driver holds."""
-    first = frame.limit(limit).persist()  # so that the function runs once for both jobs
-    try:
-        most = first.count()
-        rows = [row[0] for row in driver_rows.measured(first, most).collect()]
-    finally:
-        first.unpersist()
-    if None in rows:
-        raise Refused(
-            f"output {name}: a row takes more than {driver_rows.BYTES // most:,} bytes, its share of what this "
-            f"command holds for {most:,} rows",
-            data="nothing was written",
-            hint="ask for fewer rows: --limit",
-        )
-    return [row.asDict(recursive=True) for [row] in rows]
-
-
-def _newest(spark: SparkSession, pipeline: Pipeline, root: Output) -> results.Frames:
-    """Return the lookups as they are now: an output's batch, not receive's, has seen a version."""
-    lookups = pipeline.lookups(root)
-    return tables.as_of(spark, lookups, tables.newest(lookups)).frames
-
-
-def _batch(instance: str, number: int) -> tuple[list[Received], int]:
-    """Return the batch, and how many of its records are removed. Raise Refused if all are."""
-    database = Database(settings.database_url())
-    found = Batches(database).receive_batch(instance, number)
-    if not found:
-        raise Refused(
-            f"{instance} has no committed batch {number} of receive",
-            data=NOTHING_TO_REPLAY,
-            hint=f"onlyonce batches {instance} shows those that there are",
-        )
-    [batch] = found
-    gone = Removals(database).removed_of(batch.incarnation, batch.batch_id, "kept")
-    if gone and gone == batch.kept:
-        kept = Removals(database).kept_from(instance)
-        raise Refused(
-            f"all records of batch {number} of {instance} are removed from `events` (keep_events)",
-            data=NOTHING_TO_REPLAY,
-            hint=f"there are records from {retention.said(kept or 0)} on: choose a later batch",
-        )
-    return found, gone
+    return shapes, wrong

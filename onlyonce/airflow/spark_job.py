@@ -26,7 +26,7 @@ from airflow.providers.common.compat.openlineage.utils.spark import (
     inject_parent_job_information_into_spark_properties,
     inject_transport_information_into_spark_properties,
 )
-from airflow.sdk import BaseOperator, BaseOperatorLink, Connection, conf
+from airflow.sdk import BaseOperator, BaseOperatorLink, Connection
 from airflow.sdk import conf as airflow_settings
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 from airflow.sdk.log import mask_secret
@@ -52,31 +52,36 @@ BEGIN_SECONDS = 1800.0
 """How long a submitted driver may wait for its place in the cluster."""
 
 
-def follow(pipeline: str, context: Any, before: int, told: AirflowException | None, log: logging.Logger) -> None:
-    """Wait until the driver after `before` has ended, by the log. A failed submission's exception is passed in.
+def follow(
+    pipeline: str, context: Any, before: int, submission_error: AirflowException | None, log: logging.Logger
+) -> None:
+    """Wait until the driver of this try has ended, by the log.
+
+    before             the attempt of the driver before it: a later attempt is the driver of this try
+    submission_error   the exception of a submission that failed
 
     The commit log has how a driver in a cluster ended; the process that submitted it does not. Raise what the exit code
     means. If the log knows no such driver, raise the submission's exception; if the driver is silent, AirflowException.
     """
-    end = time.monotonic() + BEGIN_SECONDS
-    begun = False
-    while time.monotonic() < end:
+    give_up_at = time.monotonic() + BEGIN_SECONDS
+    was_in_log = False
+    while time.monotonic() < give_up_at:
         try:
             known = airflow_log.read_driver_runs(pipeline, context)
-            begins = known is not None and known.attempt > before
-            if not begins and told:
-                raise told
-            if begins and known.exit_code == 0:
+            in_log = known is not None and known.attempt > before
+            if not in_log and submission_error:
+                raise submission_error
+            if in_log and known.exit_code == 0:
                 return
-            if begins and known.exit_code is not None:
+            if in_log and known.exit_code is not None:
                 log.error("the driver ended: %s", known.why)
                 raise of_code(known.exit_code)
-            if begins and (not begun or airflow_log.at_work(pipeline)):
-                begun, end = True, time.monotonic() + SILENT_SECONDS
+            if in_log and (not was_in_log or airflow_log.at_work(pipeline)):
+                was_in_log, give_up_at = True, time.monotonic() + SILENT_SECONDS
         except (Retryable, CommitStateUnknown) as error:
             log.warning("the commit log did not answer: %s", error.what)
         time.sleep(LOOK_SECONDS)
-    raise told or AirflowException(
+    raise submission_error or AirflowException(
         "The driver in the cluster is silent: it has no database session, and the log does not know that it has ended."
     )
 
@@ -89,15 +94,19 @@ def follow(pipeline: str, context: Any, before: int, told: AirflowException | No
 
 
 SECRET = re.compile(r"(secret|passw(or)?d|token|key|credentials?|database_url)(_pooler)?$", re.IGNORECASE)
+"""Ends the name of a variable or setting that holds a secret."""
 IN_URL = re.compile(r"://[^/@\s]*:[^/@\s]+@")
+"""A user with a password in a URL."""
 VARIABLE = re.compile(r"spark\.(?:yarn\.appMasterEnv|kubernetes\.driverEnv|executorEnv)\.")
+"""Begins a setting of Spark that sets a variable of a driver or of executors."""
 NO_SECRET = re.compile(r"spark\.kubernetes\..*\.(secretKeyRef|secrets|label|annotation|selector)\.")
 """Names a Secret of Kubernetes, or a setting that may be public."""
 ESCAPED = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"})
+"""Characters that a file of Java's properties has with a backslash."""
 
 
 def refuse_secrets(given: Mapping[str, Mapping[str, Any]], named: Collection[str]) -> None:
-    """Raise Refused if words of the operator hold a secret.
+    """Raise Refused if keywords of the operator hold a secret.
 
     A secret is a variable that the declaration names, a value whose name is a secret's, or a URL with a password.
     """
@@ -111,9 +120,8 @@ def refuse_secrets(given: Mapping[str, Mapping[str, Any]], named: Collection[str
             f"{', '.join(found)}, and Airflow shows that in the rendered template",
             data="nothing was started",
             hint="set it in the environment of Airflow's workers, from where YARN's driver gets it by a file; in "
-            "Kubernetes by a Secret in the "
-            "pod template; the platform's database and store by the connections onlyonce_db and onlyonce_store; a "
-            "setting of Spark in its spark-defaults.conf",
+            "Kubernetes by a Secret in the pod template; the platform's database and store by the connections "
+            "onlyonce_db and onlyonce_store; a setting of Spark in its spark-defaults.conf",
         )
 
 
@@ -147,8 +155,11 @@ def secret_properties(
 
     The file replaces spark-submit's own one.
 
-    named   the variables that the declaration names; Kubernetes would show them in the pod's description, so there they
-            come by a Secret
+    named         the variables that the declaration names; Kubernetes would show them in the pod's description, so
+                  there they come by a Secret
+    of_driver     other variables of the driver
+    of_executors  variables of executors
+    theirs        the settings that spark-submit would have found
     """
     in_yarn = master.startswith("yarn")
     prefix = "spark.yarn.appMasterEnv" if in_yarn else "spark.kubernetes.driverEnv"
@@ -157,7 +168,7 @@ def secret_properties(
         **{f"{prefix}.{name}": value for name, value in {**(named if in_yarn else {}), **of_driver}.items()},
         **{f"spark.executorEnv.{name}": value for name, value in of_executors.items()},
     }
-    handle, path = tempfile.mkstemp(prefix="onlyonce-", suffix=".conf")  # of mode 600
+    handle, path = tempfile.mkstemp(prefix="onlyonce-", suffix=".conf")  # only this account may read it
     try:
         with os.fdopen(handle, "w") as file:
             file.writelines(f"{key} {_escaped(value)}\n" for key, value in found.items())
@@ -188,10 +199,10 @@ class CommitsLink(BaseOperatorLink):
 
         Airflow calls it at the end of a task, the operator itself when the work begins.
         """
-        return path(ti_key.dag_id, ti_key.run_id, conf.get("api", "base_url", fallback=""))
+        return commits_path(ti_key.dag_id, ti_key.run_id, airflow_settings.get("api", "base_url", fallback=""))
 
 
-def path(dag_id: str, run_id: str, base_url: str) -> str:
+def commits_path(dag_id: str, run_id: str, base_url: str) -> str:
     """Return the tab's path, on any host by which a person has reached Airflow. Pure."""
     root = urlsplit(base_url).path.rstrip("/")
     return f"{root}/dags/{quote(dag_id, safe='')}/runs/{quote(run_id, safe='')}/plugin/{TAB}"
@@ -206,9 +217,9 @@ class DriverHook(SparkSubmitHook):
     @classmethod
     def get_connection(cls, conn_id: str) -> Any:
         """Return the connection; a local master with retries."""
-        found = copy.copy(super().get_connection(conn_id))
-        found.host = with_retries(found.host) if found.host else found.host
-        return found
+        connection = copy.copy(super().get_connection(conn_id))
+        connection.host = with_retries(connection.host) if connection.host else connection.host
+        return connection
 
 
 def master_of(connection: Connection) -> str:
@@ -271,7 +282,7 @@ PACKAGE = settings.ROOT / "onlyonce"
 OURS = frozenset(
     {"self", "application_args", "name", "conf", "conn_id", "deploy_mode", "packages", "py_files", "env_vars"}
 )
-"""Words of the provider's hook that this operator sets itself."""
+"""Keywords of the provider's hook that this operator sets itself."""
 
 
 class SparkJobOperator(BaseOperator):
@@ -293,8 +304,8 @@ class SparkJobOperator(BaseOperator):
         openlineage_inject_parent_job_info: bool | None = None, openlineage_inject_transport_info: bool | None = None,
         **options_of_task: Any,
     ) -> None:  # fmt: skip
-        words = frozenset(inspect.signature(SparkSubmitHook.__init__).parameters) - OURS
-        submit = {word: options_of_task.pop(word) for word in words & options_of_task.keys()}
+        keywords = frozenset(inspect.signature(SparkSubmitHook.__init__).parameters) - OURS
+        submit = {keyword: options_of_task.pop(keyword) for keyword in keywords & options_of_task.keys()}
         super().__init__(outlets=[airflow_log.alias(pipeline)], **options_of_task)
         self.pipeline = pipeline
         self.declarations = Declared.of(declarations)
@@ -328,7 +339,7 @@ class SparkJobOperator(BaseOperator):
         return openlineage.events_of_task(self.declarations.one(self.pipeline))
 
     def place(self) -> tuple[str, str]:
-        """Return Spark's master and the deploy mode, by the connection and the operator's words.
+        """Return Spark's master and the deploy mode, by the connection and the operator's keywords.
 
         Raise Refused if the connection is missing, or can't be used so.
         """
@@ -353,10 +364,14 @@ class SparkJobOperator(BaseOperator):
     def _drive(self, context: Any) -> None:
         with refusals_are_final(self.log):
             master, mode = self.place()
-        self._link(context)
-        (self._in_cluster if mode == "cluster" else self._beside)(context, master)
+        self._push_links(context)
+        if mode == "cluster":
+            self._run_in_cluster(context, master)
+        else:
+            self._run_here(context, master)
 
-    def _beside(self, context: Any, master: str) -> None:
+    def _run_here(self, context: Any, master: str) -> None:
+        """Run the driver on this machine: the hook waits for its end."""
         hook = self._hook(context, master)
         try:
             with refusals_are_final(self.log), within(self._variables(master)):
@@ -365,43 +380,46 @@ class SparkJobOperator(BaseOperator):
             # Not `from error`: it repeats the command and the driver's last lines, which the log has.
             raise outcome(error) from None
 
-    def _in_cluster(self, context: Any, master: str) -> None:
+    def _run_in_cluster(self, context: Any, master: str) -> None:
+        """Submit the driver to the cluster, and wait for its end by the log."""
         env_vars = {"ONLYONCE_MASTER": master, **self.declarations.variables(), **self.env_vars}
-        before, told = airflow_log.attempt(self.pipeline, context), None
+        before, submission_error = airflow_log.attempt(self.pipeline, context), None
         with refusals_are_final(self.log):
             database, store = database_variables(), store_variables()
             named = named_secrets(self._named())
-        with secret_properties(master, named, {**database, **store}, store, self._theirs()) as path:
+        with secret_properties(master, named, {**database, **store}, store, self._found_by_submit()) as path:
             hook = self._hook(context, master, mode="cluster", env_vars=env_vars, properties_file=path)
             # Kubernetes' driver has the package in its image; YARN's driver gets the application from here.
             application = f"local://{self.application}" if master.startswith("k8s://") else self.application
             try:
                 hook.submit(application)
             except AirflowException as error:
-                told = outcome(error)
-        follow(self.pipeline, context, before, told, self.log)
+                submission_error = outcome(error)
+        follow(self.pipeline, context, before, submission_error, self.log)
 
     def _hook(self, context: Any, master: str, mode: str = "client", **instead: Any) -> DriverHook:
-        words = self._words(context, master, mode) | instead
-        return DriverHook(conn_id=self.conn_id, application_args=self._arguments(context), **words)
+        keywords = self._hook_keywords(context, master, mode) | instead
+        return DriverHook(conn_id=self.conn_id, application_args=self._arguments(context), **keywords)
 
-    def _words(self, context: Any, master: str, mode: str = "client") -> dict[str, Any]:
-        """Return the arguments of the provider's hook. Raise AirflowFailException for settings that can't work."""
+    def _hook_keywords(self, context: Any, master: str, mode: str = "client") -> dict[str, Any]:
+        """Return the keywords of the provider's hook. Raise AirflowFailException for settings that can't work."""
         conf = self._conf(context)
         # The driver's own variables count: its data's location decides the jars with which its JVM starts.
-        told = {name: str(value) for name, value in self.env_vars.items() if name.startswith("ONLYONCE_")}
-        with refusals_are_final(self.log), within(told):
-            theirs = {**self._theirs(), **conf, "spark.submit.deployMode": mode}
+        of_driver = {name: str(value) for name, value in self.env_vars.items() if name.startswith("ONLYONCE_")}
+        with refusals_are_final(self.log), within(of_driver):
+            theirs = {**self._found_by_submit(), **conf, "spark.submit.deployMode": mode}
             added = temporary.added(master, options(master, theirs), theirs)
         return {
             "env_vars": self.env_vars, "deploy_mode": self.deploy_mode, "conf": conf | added, "packages": self.packages,
             "py_files": self.py_files, "name": f"onlyonce {self.pipeline}", **self.submit,
         }  # fmt: skip
 
-    def _theirs(self) -> dict[str, str]:
-        """Return what spark-submit finds by itself, and what other words of the operator set: our settings are added
-        to it."""
-        words = {
+    def _found_by_submit(self) -> dict[str, str]:
+        """Return the settings that spark-submit finds by itself, and those that other keywords of the operator set.
+
+        Our settings are added to them.
+        """
+        settings_of = {
             "jars": "spark.jars",
             "driver_class_path": "spark.driver.extraClassPath",
             "driver_memory": "spark.driver.memory",
@@ -410,9 +428,9 @@ class SparkJobOperator(BaseOperator):
             "num_executors": "spark.executor.instances",
             "total_executor_cores": "spark.cores.max",
         }
-        said = {key: str(self.submit[word]) for word, key in words.items() if self.submit.get(word)}
+        from_keywords = {key: str(self.submit[word]) for word, key in settings_of.items() if self.submit.get(word)}
         packages = {"spark.jars.packages": self.packages} if self.packages else {}
-        return {**spark_defaults(self.submit.get("properties_file")), **packages, **said}
+        return {**spark_defaults(self.submit.get("properties_file")), **packages, **from_keywords}
 
     def _conf(self, context: Any) -> dict[str, Any]:
         given: dict[str, Any] = dict(self.conf)
@@ -440,7 +458,7 @@ class SparkJobOperator(BaseOperator):
             "PYTHONSAFEPATH": "1",
         }
 
-    def _link(self, context: Any) -> None:
+    def _push_links(self, context: Any) -> None:
         # Airflow stores links when a task has ended; a person who watches it at work needs this one now.
         for link in self.operator_extra_links:
             context["ti"].xcom_push(key=link.xcom_key, value=link.get_link(self, ti_key=context["ti"]))

@@ -6,7 +6,7 @@ The module has three parts:
    be used: it waits for the end of spark-submit, while this driver outlives its task. The hook has no public method
    that returns its command. So the same command is built here from the same keywords, in client mode
    (`tests/dags/test_submit_command.py` compares the two).
-2. `outlive` decides whether a process may outlive the task that starts it.
+2. `may_outlive` decides whether a process may outlive the task that starts it.
 3. `StreamOperator` is the operator. `core.runs.on_start` and `core.runs.on_watch` make its decisions.
 """
 
@@ -41,9 +41,7 @@ FLAGS = {
 }  # fmt: skip
 """The keywords of `SparkSubmitHook` that become an option with a value, in the order in which the hook writes them."""
 OF_A_TASK = ("post_submit_commands", "use_krb5ccache")
-"""Keywords of `SparkSubmitHook` for work before or after the driver's incarnation. A task that has ended can't do
-it.
-"""
+"""Keywords of `SparkSubmitHook` for work before or after the driver's process. A task that has ended can't do it."""
 
 
 def submit_command(
@@ -64,11 +62,11 @@ def submit_command(
             data="nothing was started",
             hint="give the operator workers_outlive_tasks=False: then the task stays for as long as the driver runs",
         )
-    conf = dict(given.get("conf") or {})
-    namespace = conf.get("spark.kubernetes.namespace") or extra.get("namespace")
+    spark_conf = dict(given.get("conf") or {})
+    namespace = spark_conf.get("spark.kubernetes.namespace") or extra.get("namespace")
     values = {**given, "principal": given.get("principal") or extra.get("principal")}
     command = [given.get("spark_binary") or extra.get("spark-binary") or "spark-submit", "--master", master]
-    command += [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
+    command += [part for key, value in spark_conf.items() for part in ("--conf", f"{key}={value}")]
     if master.startswith("k8s") and namespace:
         command += ["--conf", f"spark.kubernetes.namespace={namespace}"]
     command += [part for word, flag in FLAGS.items() if values.get(word) for part in (flag, str(values[word]))]
@@ -84,33 +82,38 @@ def submit_command(
 # Whether a process may outlive the task that starts it: that depends on the task's executor.
 
 
-OUTLIVE = ("LocalExecutor", "CeleryExecutor")
+EXECUTORS_WITH_LASTING_WORKERS = ("LocalExecutor", "CeleryExecutor")
 """Their workers continue when a task has ended.
 
 With any other (Kubernetes, ECS, Batch) a task's pod may end with it.
 """
 
 
-def outlive(executor: str | None, configured: str) -> bool:
-    """Return whether a process may outlive its task, by the task's own executor, else by Airflow's first.
+def may_outlive(executor: str | None, configured: str) -> bool:
+    """Return whether a process may outlive its task, by the task's own executor, else by Airflow's first. Pure.
 
-    Airflow names executors `team:alias:path` or `alias:path`. Pure.
+    executor    names one executor: a class, or `alias:path`, or `team:alias:path`
+    configured  the setting `core.executor`: such names with commas between them; what is before a `;` in the
+                first is left out
     """
     named = executor or configured.split(",")[0].rpartition(";")[2]
-    return any(part.strip().rpartition(".")[2] in OUTLIVE for part in named.split(":"))
+    return any(part.strip().rpartition(".")[2] in EXECUTORS_WITH_LASTING_WORKERS for part in named.split(":"))
 
 
-def workers_of_task(operator: Any) -> bool:
+def may_outlive_task_of(operator: Any) -> bool:
     """Return whether a process may outlive the task of an operator."""
-    return outlive(getattr(operator, "executor", None), conf.get("core", "executor", fallback=""))
+    return may_outlive(getattr(operator, "executor", None), conf.get("core", "executor", fallback=""))
 
 
 # The operator.
 
 
 _START_PATIENCE = 180.0
+"""Seconds that a new driver has until the log knows it."""
 _LOOK_SECONDS = 0.5
+"""Seconds between two looks for the new driver in the log."""
 _WATCH_SECONDS = 5.0
+"""Seconds between two looks at a driver that another task has started."""
 
 
 class StreamOperator(SparkJobOperator):
@@ -120,7 +123,7 @@ class StreamOperator(SparkJobOperator):
 
     - Without `continuous` the task runs the pipeline once. Such a run without other options is skipped while a long run
       is alive, since the long run reads the same input.
-    - With `continuous` the task supervises a long run, in one of two ways (`_outlived`):
+    - With `continuous` the task supervises a long run, in one of two ways (`_driver_outlives`):
 
       1. `_start`, if workers outlive tasks: the task starts the driver as a process that outlives it, or attaches to
          the driver that is alive. Then it is deferred. The triggerer waits until no driver is alive, and Airflow calls
@@ -136,14 +139,14 @@ class StreamOperator(SparkJobOperator):
     take the place.
     """
 
-    _looks_as: str | None = None
+    _stops_as: str | None = None
     """The value of `_supervisor` while `_follow` watches a driver that another task has started; else None.
 
     `on_kill` asks that driver to stop.
     """
 
-    _watches_as: str | None = None
-    """The value of `_supervisor`, once it was asked for."""
+    _kept_supervisor: str | None = None
+    """The value of `_supervisor`, once it was asked for: it has a random part."""
 
     def __init__(self, *, workers_outlive_tasks: bool | None = None, **options_of_job: Any) -> None:
         super().__init__(**options_of_job)
@@ -159,7 +162,7 @@ class StreamOperator(SparkJobOperator):
         if params.get("mode") == "continuous":
             with refusals_are_final(self.log):
                 refuse_with(**{name: bool(params.get(name)) for name in ("close", "bounded", "dry_run")})
-            return self._start(context) if self._outlived(context) else self._follow(context)
+            return self._start(context) if self._driver_outlives() else self._follow(context)
         known = log.read_long_run(self.pipeline)
         if known and known.alive and not any(params.get(name) for name in ("close", "bounded", "dry_run")):
             raise AirflowSkipException(f"A long run is at work (attempt {known.attempt}): it takes in what is there.")
@@ -175,10 +178,10 @@ class StreamOperator(SparkJobOperator):
             raise failed_for_good(event["problem"], self.log)
         if not ours:
             return self._start(context)
-        does = self._verdict(context)
-        if does == "done":
+        action = self._verdict(context)
+        if action == "done":
             self.log.info("The long run has stopped, as it was asked to.")
-        elif does == "watch":
+        elif action == "watch":
             self._wait(context, ours=True)
         else:
             self._start(context)
@@ -189,35 +192,36 @@ class StreamOperator(SparkJobOperator):
         Raise an error that fails the task for good if a person must act, and AirflowException if a retry may help.
         """
         known = self._known(context)
-        does = on_watch(known)
-        if does == "start":
+        action = on_watch(known)
+        if action == "start":
             self.log.warning("It is started again: %s", ending(known) if known else "the log does not know it")
-        elif does == "fail":
+        elif action == "fail":
             raise failed_for_good(f"The long run needs a person: {ending(known)}", self.log)  # type: ignore[arg-type]
-        elif does == "retry":
-            raise AirflowException(f"The long run did not get through its first turn: {ending(known)}")  # type: ignore[arg-type]
-        return does
+        elif action == "retry":
+            raise AirflowException(f"The long run did not get through its first round: {ending(known)}")  # type: ignore[arg-type]
+        return action
 
-    def _outlived(self, context: Any) -> bool:
+    def _driver_outlives(self) -> bool:
+        """Return whether the driver may outlive this task. Raise AirflowFailException as `place` raises Refused."""
         with refusals_are_final(self.log):
             mode = self.place()[1]
         given = self.workers_outlive_tasks
-        return mode == "client" and (workers_of_task(self) if given is None else given)
+        return mode == "client" and (may_outlive_task_of(self) if given is None else given)
 
     def _follow(self, context: Any) -> None:
         """Stay until the long run is over: run its driver, or watch the one that is alive. Raise as `resume`."""
-        does = ""
-        while does != "done":
+        action = ""
+        while action != "done":
             known = self._known(context)
-            starts = on_start(known)
-            if starts == "start":
+            first_action = on_start(known)
+            if first_action == "start":
                 self._drive_long(context, known.attempt if known else 0)
             else:
                 self.log.info("A long run is at work, or stops: this task stays and looks at it.")
                 self._look_while_alive(context)
             # 'wait': the driver had been asked to stop before this task came. So its end does not end this task, and
             # the loop starts a driver.
-            does = "" if starts == "wait" else self._verdict(context)
+            action = "" if first_action == "wait" else self._verdict(context)
         self.log.info("The long run has stopped, as it was asked to.")
 
     def _drive_long(self, context: Any, before: int) -> None:
@@ -230,7 +234,7 @@ class StreamOperator(SparkJobOperator):
             self.log.warning("The driver ended: %s", error)
 
     def _look_while_alive(self, context: Any) -> None:
-        self._looks_as = self._supervisor(context)
+        self._stops_as = self._supervisor(context)
         while True:
             try:
                 known = self._known(context)
@@ -238,7 +242,7 @@ class StreamOperator(SparkJobOperator):
                 self.log.warning("the commit log did not answer: %s", error.what)
             else:
                 if known is None or not known.alive:
-                    self._looks_as = None
+                    self._stops_as = None
                     return
             time.sleep(_WATCH_SECONDS)
 
@@ -248,33 +252,33 @@ class StreamOperator(SparkJobOperator):
         Ask a driver that this task only watches to stop, unless another task watches it by now.
         """
         super().on_kill()
-        if self._looks_as:
-            log.ask_stop(self._looks_as)
+        if self._stops_as:
+            log.ask_stop(self._stops_as)
 
     def _start(self, context: Any) -> None:
         known = self._known(context)
-        does = on_start(known)
-        if does == "start":
+        action = on_start(known)
+        if action == "start":
             self._start_driver(context, known)
-        elif does == "attach":
+        elif action == "attach":
             self.log.info("Attached to the long run at work: attempt %s on %s", known.attempt, known.driver)  # type: ignore[union-attr]
         else:
             self.log.info("The long run at work was asked to stop; another is started when it has ended.")
-        self._wait(context, ours=does != "wait")
+        self._wait(context, ours=action != "wait")
 
     def _start_driver(self, context: Any, before: LongRun | None) -> None:
         with refusals_are_final(self.log):
             master, _ = self.place()
-            extra, words = Connection.get(self.conn_id).extra_dejson, self._words(context, master)
-            command = submit_command(master, extra, words, self.application, self._arguments(context))
-        self._link(context)
-        with within(self._variables(master) | self.env_vars), _log_of(f"long-run-{self.pipeline}") as log:
+            extra, keywords = Connection.get(self.conn_id).extra_dejson, self._hook_keywords(context, master)
+            command = submit_command(master, extra, keywords, self.application, self._arguments(context))
+        self._push_links(context)
+        with within(self._variables(master) | self.env_vars), _log_of(f"long-run-{self.pipeline}") as log_file:
             # In its own session: it outlives this task, and the task's end must not end the driver.
             driver = subprocess.Popen(
                 command,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=log_file, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
-            self.log.info("A long run starts as process %s; its log is %s", driver.pid, log.name)
+            self.log.info("A long run starts as process %s; its log is %s", driver.pid, log_file.name)
         self._await_taken(context, driver, before.attempt if before else 0)
 
     def _await_taken(self, context: Any, driver: subprocess.Popen[bytes], before: int) -> None:
@@ -305,12 +309,13 @@ class StreamOperator(SparkJobOperator):
 
         The name is enough to ask the driver to stop, so it has a random part that can't be guessed.
         """
-        if self._watches_as is None:
+        if self._kept_supervisor is None:
             task = context["ti"]
-            self._watches_as = f"{task.dag_id}/{context['run_id']}/{task.try_number}/{secrets.token_hex(16)}"
-        return self._watches_as
+            self._kept_supervisor = f"{task.dag_id}/{context['run_id']}/{task.try_number}/{secrets.token_hex(16)}"
+        return self._kept_supervisor
 
     def _known(self, context: Any) -> LongRun | None:
+        """Return the long run as the log has it, and note there that this task watches it."""
         return log.watch(self.pipeline, self._supervisor(context))
 
 

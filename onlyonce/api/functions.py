@@ -74,19 +74,16 @@ def check_reject(output: Output, function: Callable[..., Any]) -> None:
 # and so Spark.
 
 
-NOTHING_DONE = "nothing was read or written"
-
-
 def made_processor(name: str, of: str, processor: Any) -> Any:
     """Return a processor of the user's class; `name` is the class as it is declared.
 
     `of` names the declaration in errors. Raise Refused for a class that is no processor.
     """
-    at = f"{where}: " if (where := errors.origin_of_function(processor)) else ""
+    where = f"{at}: " if (at := errors.origin_of_function(processor)) else ""
     if not (isinstance(processor, type) and _is_processor(processor)):
         raise Refused(
-            f"{at}{of}: {name} is no class of a StatefulProcessor",
-            data=NOTHING_DONE,
+            f"{where}{of}: {name} is no class of a StatefulProcessor",
+            data=NOTHING,
             hint="class Silence(StatefulProcessor): …, from pyspark.sql.streaming",
         )
     try:
@@ -95,24 +92,25 @@ def made_processor(name: str, of: str, processor: Any) -> Any:
         raise
     except Exception as error:  # the class is the user's and may raise anything
         raise Refused(
-            f"{at}{of}: {name} can't be made: {type(error).__name__}: {error}",
-            data=NOTHING_DONE,
+            f"{where}{of}: {name} can't be made: {type(error).__name__}: {error}",
+            data=NOTHING,
             hint="it is made without arguments, and has all its methods: init, handleInputRows, close",
         ) from error
 
 
 def described_state(name: str, of: str, processor: Any) -> str:
     """Return the state as text, one line for each variable by its name. Raise Refused."""
-    at = f"{where}: " if (where := errors.origin_of_function(processor)) else ""
-    one, noted = made_processor(name, of, processor), _Noted(f"{at}{of}: {name}")
+    where = f"{at}: " if (at := errors.origin_of_function(processor)) else ""
+    made, noted = made_processor(name, of, processor), _Noted(f"{where}{of}: {name}")
     try:
-        one.init(noted)
+        made.init(noted)
     except OnlyonceError:
         raise
     except Exception as error:  # the class is the user's and may raise anything
         raise Refused(
-            f"{at}{of}: the init of {name} fails where it is only asked for its state: {type(error).__name__}: {error}",
-            data=NOTHING_DONE,
+            f"{where}{of}: the init of {name} fails where it is only asked for its state: "
+            f"{type(error).__name__}: {error}",
+            data=NOTHING,
             hint="let it take its state from the handle (getValueState, getListState, getMapState) and do no more",
         ) from error
     return "\n".join(noted.state[key] for key in sorted(noted.state))
@@ -149,7 +147,7 @@ class _Noted:
             raise Refused(
                 f"{self._of}: the state {name!r} has a time to live, which goes by the clock: a batch that is "
                 "tried again would find another state",
-                data=NOTHING_DONE,
+                data=NOTHING,
                 hint="leave ttlDurationMs out, and clear the state in a timer in event time",
             )
         self.state[name] = told

@@ -1,5 +1,8 @@
 """Pure numpy for record ids: XXH64 of many strings at once, packed ids, and Bloom filters.
 
+The module has three parts: `hashes_of_texts` to `_mixed` make the halves of ids, `member` to `_packed` store and search
+ids, `make` to `_header` are the filters.
+
 XXH64 gives the same as Spark's `xxhash64`. A hash of several columns is a chain: the hash of one is the seed of the
 next, and the first seed is 42. The strings of an Arrow array lie one after another in memory. So each step of the
 algorithm (github.com/Cyan4973/xxHash, doc/xxhash_spec.md) is one step over all strings that are long enough for it.
@@ -25,11 +28,13 @@ P1, P2, P3, P4, P5 = (
     np.uint64(p)
     for p in (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)
 )
+"""The primes of XXH64."""
 STRIPE, LANES = 32, 4
 """Bytes that the lanes read at once, and the number of lanes."""
 
 Hashes = NDArray[np.uint64]
 Places = NDArray[np.int64]
+"""Positions of bytes, or numbers of bytes."""
 
 
 def hashes_of_texts(texts: pa.Array, seeds: Hashes | int = SEED) -> Hashes:
@@ -55,27 +60,29 @@ def _spread(seeds: Hashes | int, count: int) -> Hashes:
 
 
 def _of_bytes(text: NDArray[np.uint8], begins: Places, sizes: Places, seeds: Hashes) -> Hashes:
-    # Read by stripes: indexing at a position costs the same for one word as for four.
-    at = np.ndarray(len(text) - STRIPE + 1, f"V{STRIPE}", text, strides=(1,))
+    # `stripe_at[i]` is the stripe that begins at byte i: indexing costs the same for one word as for four.
+    stripe_at = np.ndarray(len(text) - STRIPE + 1, f"V{STRIPE}", text, strides=(1,))
     stripes = sizes // STRIPE
     state = seeds + P5
     long = np.flatnonzero(stripes)
     if len(long):
-        state[long] = _of_stripes(at, begins[long], stripes[long], seeds[long])
+        state[long] = _of_stripes(stripe_at, begins[long], stripes[long], seeds[long])
     state += sizes.view(np.uint64)
-    return _mixed(_of_rest(_words(at, begins + stripes * STRIPE), sizes % STRIPE, state))
+    return _mixed(_of_rest(_words(stripe_at, begins + stripes * STRIPE), sizes % STRIPE, state))
 
 
-def _words(at: NDArray[np.void], places: Places) -> Hashes:
-    return at[places].view("<u8").reshape(-1, LANES)
+def _words(stripe_at: NDArray[np.void], begins: Places) -> Hashes:
+    """Return the stripes that begin at some bytes, each as four 64-bit words."""
+    return stripe_at[begins].view("<u8").reshape(-1, LANES)
 
 
-def _of_stripes(at: NDArray[np.void], begins: Places, stripes: Places, seeds: Hashes) -> Hashes:
+def _of_stripes(stripe_at: NDArray[np.void], begins: Places, stripes: Places, seeds: Hashes) -> Hashes:
+    """Hash the whole stripes of each string: one step takes the next stripe of all strings that have one."""
     lanes = np.stack([seeds + P1 + P2, seeds + P2, seeds, seeds - P1], axis=1)
     fewest = int(stripes.min())
     for number in range(int(stripes.max())):
         here = slice(None) if number < fewest else np.flatnonzero(stripes > number)
-        lanes[here] = _round(lanes[here], _words(at, begins[here] + number * STRIPE))
+        lanes[here] = _round(lanes[here], _words(stripe_at, begins[here] + number * STRIPE))
     turned = [_rotated(lanes[:, lane], bits) for lane, bits in enumerate((1, 7, 12, 18))]
     merged = turned[0] + turned[1] + turned[2] + turned[3]
     lanes = _round(np.zeros_like(lanes), lanes)
@@ -176,14 +183,16 @@ def fences(chunk: Ids) -> Half:
 
 def between(known: Half, count: int, high: Half) -> Slices:
     """Return where in a chunk of `count` ids the ids with these upper halves must be, by its fences."""
+    # An id is behind the last fence below it, and before the first fence above it. Both fences are in the slice:
+    # `in_slices` sees by them that the id can't be outside of it.
     before, after = (np.searchsorted(known, high, side=side) for side in ("left", "right"))
     return np.maximum(before - 1, 0) * FENCE, np.minimum(after * FENCE + 1, count)
 
 
-def joined(some: Slices) -> Slices:
+def joined(where: Slices) -> Slices:
     """Return the same ids in disjoint slices, in order."""
-    order = np.argsort(some[0])
-    starts, ends = some[0][order], np.maximum.accumulate(some[1][order])
+    order = np.argsort(where[0])
+    starts, ends = where[0][order], np.maximum.accumulate(where[1][order])
     apart = starts[1:] > ends[:-1]
     return starts[np.append(True, apart)], ends[np.append(apart, True)]
 
@@ -194,11 +203,13 @@ def in_slices(ids: Ids, where: Slices, count: int, wanted: Ids) -> NDArray[np.bo
     Return None if one of the wanted ids may be outside of the slices.
     """
     starts, ends = where
-    high, first = ids[0], np.append(0, np.cumsum(ends - starts))
+    high = ids[0]
+    first_of_slice = np.append(0, np.cumsum(ends - starts))  # where each slice begins in `ids`, and where the last ends
     # The slice that can contain an id is the last one that begins below it.
-    mine = np.maximum(np.searchsorted(high[first[:-1]], wanted[0], side="left") - 1, 0)
-    after_start = (starts[mine] == 0) | (high[first[mine]] < wanted[0])
-    before_end = (ends[mine] == count) | (wanted[0] < high[first[mine + 1] - 1])
+    own_slice = np.maximum(np.searchsorted(high[first_of_slice[:-1]], wanted[0], side="left") - 1, 0)
+    # It contains the id if it has any, since an id of it is below and another one above, or the chunk begins or ends.
+    after_start = (starts[own_slice] == 0) | (high[first_of_slice[own_slice]] < wanted[0])
+    before_end = (ends[own_slice] == count) | (wanted[0] < high[first_of_slice[own_slice + 1] - 1])
     return member(ids, wanted) if (after_start & before_end).all() else None
 
 
@@ -277,13 +288,11 @@ def _packed(ids: Ids, order: NDArray[np.intp]) -> bytes:
 # fast range) instead of a slow division.
 #
 # The size gives one false positive in a million at 3.8 bytes an id, so an id with its filter takes 19.8 bytes. False
-# positives are rare because a large batch probes many chunks for many ids: 36 for 250,000 ids in 144 chunks. At one in
-# 10,000 these were 3,600, each a slice of the ids from the database. A batch against 100 million ids spent 10 s on
-# them.
+# positives are rare because a large batch probes many chunks for many ids: 36 for 250,000 ids in 144 chunks. One in
+# 10,000 would be 3,600, each a slice of the ids from the database: 10 s of a batch against 100 million ids.
 #
-# Measured on two busy cores, a million absent ids in filters of 250,000: 4 ns a look-up. The plain filter alone
-# (version 1) took 50 ns. `rbloom`, which takes one Python integer after the other, took 420 ns at ten times the false
-# positives.
+# Measured on two busy cores, a million absent ids in filters of 250,000: 4 ns a look-up. The plain filter alone takes
+# 50 ns. `rbloom`, which takes one Python integer after the other, takes 420 ns at ten times the false positives.
 #
 # A filter that is missing, truncated, changed or of an older version reads as None, and its reader makes it again from
 # the ids. If a filter says maybe, the id need not be there.
@@ -315,7 +324,14 @@ class Probes:
 
 @dataclass(frozen=True)
 class Filter:
-    """A filter whose checksum was verified. Its arrays are views of the stored bytes."""
+    """A filter whose checksum was verified. Its arrays are views of the stored bytes.
+
+    words    the blocked filter
+    field    the plain filter of `bits` bits, eight in a byte
+    probes   how many bits of the plain filter an id has
+    count    how many ids it was made of
+    stored   the whole filter, as it is stored
+    """
 
     words: NDArray[np.uint64]
     probes: int
@@ -330,21 +346,21 @@ class Filter:
         return len(self.stored)
 
 
-def make(ids: Ids, many: int = PROBES) -> bytes:
+def make(ids: Ids, probes_of_id: int = PROBES) -> bytes:
     """Return the filter of some ids, as it is stored. One probe more halves its false positives, for 1.44 bits an
     id.
     """
     count, asked = len(ids[0]), probes(ids)
     words = np.zeros(math.ceil(max(LEAST_BITS, count * BLOCKED_BITS_AN_ID) / 64), "<u8")
     np.bitwise_or.at(words, _place(asked.word, len(words)), asked.mask)
-    bits = max(LEAST_BITS, 8 * math.ceil(count * many / math.log(2) / 8))
+    bits = max(LEAST_BITS, 8 * math.ceil(count * probes_of_id / math.log(2) / 8))
     flags = np.zeros(bits, dtype=bool)
     at, step = asked.start, asked.step
-    for _ in range(many):
+    for _ in range(probes_of_id):
         flags[_place(at, bits)] = True
         at, step = at + step, step + asked.turn
     fields = words.tobytes() + np.packbits(flags, bitorder="little").tobytes()
-    return _header(many, len(words), bits, count, fields) + fields
+    return _header(probes_of_id, len(words), bits, count, fields) + fields
 
 
 def read(stored: bytes | None, count: int) -> Filter | None:
@@ -382,9 +398,9 @@ def probes(wanted: Ids) -> Probes:
     return Probes(word, mask, start.astype(np.uint32), low.astype(np.uint32), (low >> _32).astype(np.uint32))
 
 
-def some(of: Probes, at: NDArray[np.intp]) -> Probes:
+def some(known: Probes, at: NDArray[np.intp]) -> Probes:
     """Return the probes of the ids at these positions."""
-    return Probes(of.word[at], of.mask[at], of.start[at], of.step[at], of.turn[at])
+    return Probes(known.word[at], known.mask[at], known.start[at], known.step[at], known.turn[at])
 
 
 def maybe(known: Filter, wanted: Probes) -> NDArray[np.intp]:

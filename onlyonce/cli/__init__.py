@@ -1,7 +1,6 @@
 """The command line `onlyonce`. `app` is the entry point.
 
-The commands are in `platform` (init, up, down, demo, feed, settings), `work` (run, deliver, finalize, audit,
-incarnation),
+The commands are in `platform` (init, up, down, demo, feed, settings), `work` (run, deliver, finalize, audit, reset),
 `checking` (check, crashtest, conform, plan, reprocessing), `operate` (doctor, pause, resume, and everything that only
 reads). Errors of the platform are printed as three lines on standard error, and the process ends with the error's exit
 code; `onlyonce/core/errors.py` lists them. Standard output has only the result, so `--json` may be piped.
@@ -23,8 +22,7 @@ Start with [bold]onlyonce demo[/bold], or your own: [bold]init[/bold] and [bold]
 [bold]status[/bold], [bold]sql[/bold], [bold]late[/bold], [bold]audit[/bold].
 
 Exit codes: 0 done; 1 the audit, the doctor, the crash test or the conformance suite \
-found something, or no such record \
-was seen; 64 the request is wrong; 69 another driver is at work; \
+found something, or no such record was seen; 64 the request is wrong; 69 another driver is at work; \
 70 a person must look; 75 run the same command again; 130 Ctrl-C.
 """
 

@@ -146,7 +146,7 @@ def replay(
     """Run the functions over the rows of one committed batch and show what they give. Writes nothing."""
     known = declared(pipeline)
     there(settings.database_url)
-    from onlyonce import check as job  # imports Spark
+    from onlyonce import replay as job  # imports Spark
 
     logs.configure(job="replay")
     with quiet("runs the functions over the batch"):

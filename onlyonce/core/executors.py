@@ -13,7 +13,11 @@ from onlyonce.core.errors import Retryable
 
 @dataclass(frozen=True)
 class ClusterState:
-    """What the driver sees of its cluster. `registered`: a standalone master knows the application."""
+    """What the driver sees of its cluster.
+
+    jobs        how many of Spark's jobs run or wait
+    registered  False only if a standalone master does not know the application
+    """
 
     jobs: int
     executors: int
@@ -22,11 +26,16 @@ class ClusterState:
 
 @dataclass(frozen=True)
 class Watched:
-    """What the driver has seen so far: whether it had executors, and since when it works without any."""
+    """What the driver has seen so far.
+
+    had_executors  whether it had executors at any time
+    lost_since     since when it works without any, in seconds of a monotonic clock; None: it has some, or no job
+    given_up       whether it has worked without any for longer than its patience
+    """
 
     had_executors: bool = False
     lost_since: float | None = None
-    ended: bool = False
+    given_up: bool = False
 
     def after(self, now: ClusterState, at: float, patience_seconds: float) -> Watched:
         """Return what is known after one more look at the cluster.
@@ -35,10 +44,11 @@ class Watched:
         """
         if now.executors:
             return Watched(had_executors=True)
-        if not now.jobs or (now.registered and not self.had_executors):
-            return Watched(self.had_executors, self.lost_since if self.ended else None, self.ended)
+        waits_for_its_first = now.registered and not self.had_executors
+        if not now.jobs or waits_for_its_first:
+            return Watched(self.had_executors, self.lost_since if self.given_up else None, self.given_up)
         since = at if self.lost_since is None else self.lost_since
-        return Watched(self.had_executors, since, self.ended or at - since >= patience_seconds)
+        return Watched(self.had_executors, since, self.given_up or at - since >= patience_seconds)
 
 
 def lost(now: ClusterState, patience_seconds: float) -> Retryable:

@@ -1,4 +1,4 @@
-"""Report errors of a user's function and of an object store in three lines. Pure.
+"""Report errors of a user's function and of an object store as `OnlyonceError`, in three lines. Pure.
 
 An error of a function names its line, the missing column, and the column with the most similar name. An error of a
 store is recognised for every client: obstore, delta-rs, Arrow or Hadoop.
@@ -19,7 +19,8 @@ _UNRESOLVED = re.compile(
 )
 _PROPOSED = re.compile(r"Did you mean one of the following\? \[(.*?)\]")
 _ATTRIBUTE = re.compile(r"(?:has no attribute|Attribute|attribute) [`'\"](\w+)[`'\"]")
-_SQLSTATE = re.compile(r"\[[A-Z][A-Z0-9_.]+\] (.+?)\.? (?:Use `try|If necessary|Correct the value|SQLSTATE)", re.DOTALL)
+_MESSAGE = re.compile(r"\[[A-Z][A-Z0-9_.]+\] (.+?)\.? (?:Use `try|If necessary|Correct the value|SQLSTATE)", re.DOTALL)
+"""Spark's message in an error: what is between the error's class in brackets and its advice or SQLSTATE."""
 _UNREPEATABLE = re.compile(
     r"\[(?:AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION|INVALID_NON_DETERMINISTIC_EXPRESSIONS)\]"
     r"[^\"]*\"(.+?)\"[^\"]*SQLSTATE"
@@ -35,7 +36,9 @@ FIX = "fix the function; a retry gives the same error"
 def error_of_code(whose: str, error: BaseException, columns: Iterable[str], at: str | None = None) -> Refused:
     """Return the refusal of a function that fails while it builds its plan.
 
-    `columns` are the columns that the function gets, `at` is where it begins.
+    whose    names the function in the error
+    columns  the columns that the function gets
+    at       the file and line where the function begins, for an error that names none
     """
     place, text = errors.origin_in_python(error) or at, str(error)
     where = f"{place}: " if place else ""
@@ -79,7 +82,7 @@ def error_of_rows(text: str) -> FunctionFails | None:
     place = errors.origin_in_text(text) if "== DataFrame ==" in text and _OF_DATA.search(text) else None
     if place is None:
         return None
-    found = _SQLSTATE.search(text)
+    found = _MESSAGE.search(text)
     told = " ".join((found[1] if found else text.strip().splitlines()[0]).split())
     return fails(place, told)
 
@@ -116,8 +119,9 @@ AWAY = (
     "Acquire operation took longer than",
 )
 """Messages of a store that is busy or unreachable after all retries of its client."""
+_CLIENT_OF_HADOOP = "software.amazon.awssdk"
 _CLIENTS = (
-    "software.amazon.awssdk",
+    _CLIENT_OF_HADOOP,
     "<Code>",
     "Generic S3 error",
     "Generic GCS error",
@@ -127,7 +131,7 @@ _CLIENTS = (
 _CODE = re.compile(rf"\b({'|'.join(SHUT_OUT)})(?:Exception)?\b")
 _AWAY = re.compile(rf"\b(?:{'|'.join(AWAY)})(?:Exception)?\b")
 _DENIED = re.compile(r"\bStatus Code: (?:400|401|403)\b")
-_PLACE = re.compile(r"\bs3a?://([^/\s'`\"]+)")
+_BUCKET = re.compile(r"\bs3a?://([^/\s'`\"]+)")
 _OBJECT = re.compile(r"\bs3a?://([^/\s'`\"]+/[^\s'`\"]+?):?(?=[\s'`\"])")
 
 
@@ -143,8 +147,7 @@ def store_refused(where: str, code: str | None) -> Refused:
         f"{where} does not let us in" + (f": {code}" if code else ""),
         data="nothing was written that is not whole",
         hint="look at the credentials, by the standard variables or the role of this machine, and at what they "
-        "may do with the bucket: "
-        "list, get, put and delete",
+        "may do with the bucket: list, get, put and delete",
     )
 
 
@@ -162,8 +165,8 @@ def store_failure_of_text(text: str) -> OnlyonceError | None:
     """Return the store's error that a text reports; None if the text is about something else."""
     if not any(mark in text for mark in _CLIENTS):
         return None
-    place = _PLACE.search(text)
-    where = f"s3://{place[1]}" if place else "the object store"
+    bucket = _BUCKET.search(text)
+    where = f"s3://{bucket[1]}" if bucket else "the object store"
     if code := _CODE.search(text):
         return store_refused(where, code[1])
     return store_away(where, text.strip().splitlines()[0]) if _AWAY.search(text) else None
@@ -171,5 +174,5 @@ def store_failure_of_text(text: str) -> OnlyonceError | None:
 
 def denied_without_code(text: str) -> str | None:
     """Return the URL for which a store has denied a HEAD of Hadoop's client: its answer has no body, and so no code."""
-    place = _OBJECT.search(text)
-    return f"s3://{place[1]}" if place and _CLIENTS[0] in text and _DENIED.search(text) else None
+    found = _OBJECT.search(text)
+    return f"s3://{found[1]}" if found and _CLIENT_OF_HADOOP in text and _DENIED.search(text) else None

@@ -1,7 +1,8 @@
-"""When an output writes a pane of an open window, and when late records change a closed one. Pure.
+"""When an output writes a pane of an open window. Pure.
 
 Beam's `AfterCount`, `AfterProcessingTime` and `AfterAny`, repeated, accumulating. A pane has all records of its window
-so far. The records that came since the last pane are *held*: counted, and in no pane yet.
+so far. The records that came since the last pane are *held*: counted, and in no pane yet. The late records of a closed
+window are held too: `is_due` says when a backfill includes them.
 
 No decision looks at the clock. The time of a decision is when its batch began, which the batch row stores.
 """
@@ -121,8 +122,8 @@ def emptied(
     closed    up to where windows are closed with the batch
     written   the windows of the batch's rows
     """
-    wanted = {window for window, pane in last.items() if pane.rows}
-    due = {window for window in wanted if window in fired or (closed is not None and window[1] <= closed)}
+    with_rows = {window for window, pane in last.items() if pane.rows}
+    due = {window for window in with_rows if window in fired or (closed is not None and window[1] <= closed)}
     return sorted(due - {*written})
 
 
@@ -171,24 +172,27 @@ def decide_sessions(
     """Return whether a batch writes a pane of all open sessions, and the new `Held` of each interval that changes.
 
     Only the user's function knows the key of a session. So records are held for all sessions together, by the hour of
-    their event. An interval is an hour, and ends at the end of the longest session of one record: `gap` after the hour.
-    The pane comes too when a session with held records may have closed: its last pane would stay.
+    their event. The interval of an hour ends `gap` after the hour: a session of one record of the hour has ended then.
+    A pane is also due when a session that it would change may have closed. Otherwise that session's rows of the last
+    pane would stay in the table.
 
-    before, closed, now    as for `decide_panes`
+    before, closed, now    as for `decide_panes`; `before` by interval
     met                    how many records in time the batch has, by hour
     gap                    of the sessions
     ends                   where the sessions of the last pane end
     """
-    left = {(start, end + gap): Held(records, now) for (start, end), records in met.items() if records}
-    left = {
-        hour: Held(before[hour].records + held.records, before[hour].since) if hour in before else held
-        for hour, held in left.items()
-    }
-    waiting = {**before, **left}
+    changed: dict[Bounds, Held] = {}
+    for (start, end), records in met.items():
+        if records:
+            interval = (start, end + gap)
+            known = before.get(interval, Held(0, now))
+            changed[interval] = Held(known.records + records, known.since)
+    waiting = {**before, **changed}
     if not waiting:
         return False, {}
     together = Held(sum(held.records for held in waiting.values()), min(held.since for held in waiting.values()))
-    may_close = closed is not None and any(end <= closed for end in (*ends, *(start + gap for start, _ in waiting)))
+    earliest_ends = (start + gap for start, _ in waiting)  # of a session with a held record
+    may_close = closed is not None and any(end <= closed for end in (*ends, *earliest_ends))
     if may_close or is_due(trigger, together, now):
         return True, dict.fromkeys(before)
-    return False, {**left}
+    return False, {**changed}

@@ -2,6 +2,9 @@
 
 `onlyonce up` and each run call it, and a Postgres or MySQL sink for the database that it writes to. A database of
 another format is refused (`statements.refuse_other_format`).
+
+The tables are made in parts, each once: `authority` (epochs and units), `platform` (the log), `mysql` (the epochs and
+units of a MySQL sink). The views are made again if their files have changed.
 """
 
 from __future__ import annotations
@@ -48,7 +51,7 @@ CREATE TABLE IF NOT EXISTS onlyonce_formats (
 
 
 def migrate(url: str) -> list[str]:
-    """Make the tables and views of the platform's database, and write the format into a new home.
+    """Make the tables and views of the platform's database, and write the format into a new home (ONLYONCE_HOME).
 
     Return the names of the parts made. Raise Refused if the database or the home has another format.
     """
@@ -59,11 +62,11 @@ def migrate(url: str) -> list[str]:
 
 
 def migrate_authority(url: str) -> list[str]:
-    """Make the tables for epochs and units in a sink's own database."""
-    there = Database(url, "onlyonce/migrate")
+    """Make the tables for epochs and units in a sink's own database. Return the names of the parts made."""
+    database = Database(url, "onlyonce/migrate")
     if mysql.is_mysql(url):
-        return run(there, _apply_mysql)
-    return run(there, lambda conn: _apply(conn, ["authority"], with_views=False))
+        return run(database, _apply_mysql)
+    return run(database, lambda conn: _apply(conn, ["authority"], with_views=False))
 
 
 def missing(connection: Connection) -> list[str]:
@@ -78,7 +81,8 @@ def missing(connection: Connection) -> list[str]:
 
 def _apply(connection: Connection, parts: list[str], *, with_views: bool) -> list[str]:
     statements.refuse_other_format(statements.format_of_database(connection), "the database")
-    _lock(connection)
+    _make_formats(connection)
+    _lock_formats(connection)
     statements.refuse_other_format(statements.format_of_database(connection), "the database")  # made since then
     made = _made(connection)
     new = [part for part in parts if part not in made]
@@ -97,11 +101,8 @@ def _apply(connection: Connection, parts: list[str], *, with_views: bool) -> lis
     return new
 
 
-def _lock(connection: Connection) -> None:
-    """Let no other session make tables of ours until the transaction ends.
-
-    The first lock of a database needs its first table.
-    """
+def _make_formats(connection: Connection) -> None:
+    """Make the tables that say what is made, if they are missing. `_lock_formats` needs the first of them."""
     try:
         with connection.begin_nested():
             _script(connection, FORMATS)
@@ -109,6 +110,10 @@ def _lock(connection: Connection) -> None:
         if getattr(error.orig, "pgcode", None) not in FIRST_AT_ONCE:
             raise
         _script(connection, FORMATS)  # the other session has committed them
+
+
+def _lock_formats(connection: Connection) -> None:
+    """Let no other session make tables of ours until the transaction ends."""
     connection.exec_driver_sql("LOCK TABLE onlyonce_private.formats IN SHARE ROW EXCLUSIVE MODE")
 
 
@@ -141,25 +146,27 @@ def _replace_views(connection: Connection) -> None:
 
     If PostgreSQL can't replace a view in place, make all views again, unless something else depends on a view of ours.
     """
-    parts = list(_parts(_views()))
-    for view, part in parts:
+    pieces = list(_cut_before_views(_views()))
+    for view, piece in pieces:
         try:
             with connection.begin_nested():
-                _script(connection, part)
+                _script(connection, piece)
         except DBAPIError as error:
             if view is None or getattr(error.orig, "pgcode", None) != OTHER_COLUMNS:
                 raise
-            _refuse_dependents(connection, view, [name for name, _ in parts if name])
+            _refuse_dependents(connection, view, [name for name, _ in pieces if name])
             # Our own views on it are dropped too, so all are made again.
-            _script(connection, "".join(f"DROP VIEW IF EXISTS {name} CASCADE;" for name, _ in parts if name) + _views())
+            _script(
+                connection, "".join(f"DROP VIEW IF EXISTS {name} CASCADE;" for name, _ in pieces if name) + _views()
+            )
             return
 
 
-def _parts(script: str) -> Iterator[tuple[str | None, str]]:
-    """Cut the script before each view; yield the view's name with each part."""
-    for part in re.split(r"^(?=CREATE OR REPLACE VIEW )", script, flags=re.MULTILINE):
-        found = re.match(r"CREATE OR REPLACE VIEW (\S+)", part)
-        yield (found[1] if found else None), part
+def _cut_before_views(script: str) -> Iterator[tuple[str | None, str]]:
+    """Cut the script before each view; yield each piece with its view's name, or None before the first."""
+    for piece in re.split(r"^(?=CREATE OR REPLACE VIEW )", script, flags=re.MULTILINE):
+        found = re.match(r"CREATE OR REPLACE VIEW (\S+)", piece)
+        yield (found[1] if found else None), piece
 
 
 def _refuse_dependents(connection: Connection, view: str, ours: list[str]) -> None:
@@ -188,4 +195,5 @@ def _views_changed(connection: Connection) -> bool:
 
 
 def _script(connection: Connection, script: str) -> None:
+    """Run several statements as they are written: a % in them is no placeholder."""
     connection.execution_options(no_parameters=True).exec_driver_sql(script)

@@ -234,10 +234,10 @@ def _watch(context: SparkContext, patience: float) -> None:
     while _is_up(context):
         try:
             now = _look(context)
-            told, seen = seen.ended, seen.after(now, time.monotonic(), patience)
-            if seen.ended and now.jobs:
+            was_given_up, seen = seen.given_up, seen.after(now, time.monotonic(), patience)
+            if seen.given_up and now.jobs:
                 error = lost(now, patience)
-                if not told:
+                if not was_given_up:
                     log.error("cluster lost", what=error.what, data=error.data, next=error.hint)
                 _cancel(context, f"{type(error).__module__}.{type(error).__name__}: {error}")
         except (Py4JError, OSError) as error:  # the JVM ends; `failures.jvm_lost` reports that

@@ -30,8 +30,8 @@ ANSWER_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class Published:
-    """What a feed has sent."""
+class SentMessages:
+    """What a feed has sent: `messages`, of them `distinct` records, and `duplicates` re-deliveries."""
 
     topic: str
     messages: int
@@ -39,31 +39,56 @@ class Published:
     duplicates: int
 
 
+@dataclass(frozen=True)
+class _Deliveries:
+    """The records of a data set in the order in which they are sent, re-deliveries included.
+
+    payloads  each record as a line of JSON
+    ids       the record id of each
+    distinct  how many of the records are no re-deliveries
+    """
+
+    payloads: np.ndarray
+    ids: np.ndarray
+    distinct: int
+
+    def sent_to(self, topic: str) -> SentMessages:
+        """Return what a feed that has sent them all reports."""
+        return SentMessages(topic, len(self.payloads), self.distinct, len(self.payloads) - self.distinct)
+
+
+def _deliveries(pipeline: str, *, duplicates: float, seed: int, files: int | None, records: int | None) -> _Deliveries:
+    """Return the deliveries of a pipeline's data set. Raise Refused as `local.feed.delivered`."""
+    arrivals, positions_by_file = local_feed.delivered(
+        pipeline, duplicates=duplicates, seed=seed, files=files, records=records
+    )
+    order = np.concatenate(positions_by_file)
+    ids = record_ids(arrivals, local_feed.DATA_SETS[pipeline].record_id)
+    return _Deliveries(local_feed.json_lines(arrivals)[order], ids[order], len(arrivals))
+
+
 def feed_pubsub(
     pipeline: str, source: PubSub, *, duplicates: float, seed: int, files: int | None, records: int | None,
     rate: float | None = None,
-) -> Published:  # fmt: skip
+) -> SentMessages:  # fmt: skip
     """Publish the pipeline's data set, `rate` messages a second if that is given.
 
     Raise Refused, with nothing published, for an unknown data set, an argument out of range, or a missing subscription:
     a subscription does not receive messages that were published before it existed. A repeated call publishes everything
     again; a killed call has published a part.
     """
-    arrivals, parts = local_feed.delivered(pipeline, duplicates=duplicates, seed=seed, files=files, records=records)
+    deliveries = _deliveries(pipeline, duplicates=duplicates, seed=seed, files=files, records=records)
     with pubsub.Subscription(source) as subscription:
         topic = subscription.facts().topic
-    order = np.concatenate(parts)
-    payloads = local_feed.json_lines(arrivals)[order]
-    ids = record_ids(arrivals, local_feed.DATA_SETS[pipeline].record_id)[order]
-    named = source.record_id_attribute
-    messages = [
-        {"data": payload.encode(), "attributes": {named: one} if named else {}}
-        for payload, one in zip(payloads, ids, strict=True)
+    attribute = source.record_id_attribute
+    messages: list[dict[str, object]] = [
+        {"data": payload.encode(), "attributes": {attribute: record_id} if attribute else {}}
+        for payload, record_id in zip(deliveries.payloads, deliveries.ids, strict=True)
     ]
     with pubsub.publishing() as client:
         for part in paced(messages, rate):
             client.publish(topic=topic, messages=part, timeout=ANSWER_SECONDS)
-    return Published(topic, len(messages), len(arrivals), len(messages) - len(arrivals))
+    return deliveries.sent_to(topic)
 
 
 def record_ids(arrivals: pd.DataFrame, columns: tuple[str, ...]) -> np.ndarray:
@@ -72,7 +97,11 @@ def record_ids(arrivals: pd.DataFrame, columns: tuple[str, ...]) -> np.ndarray:
 
 
 def paced(messages: list[dict[str, object]], rate: float | None) -> Iterator[list[dict[str, object]]]:
-    """Yield parts of the messages, each no sooner than its first message is due."""
+    """Yield parts of the messages, each no sooner than its first message is due.
+
+    messages   the keywords with which the client sends each of them
+    rate       messages a second; None: as fast as possible
+    """
     size = AT_ONCE if rate is None else max(1, min(AT_ONCE, round(rate / TICKS)))
     begun = time.monotonic()
     for start in range(0, len(messages), size):
@@ -93,40 +122,28 @@ _quiet.addHandler(logging.NullHandler())
 _quiet.propagate = False
 
 
-@dataclass(frozen=True)
-class Produced:
-    """What a feed has written."""
-
-    topic: str
-    messages: int
-    distinct: int
-    duplicates: int
-
-
 def feed_kafka(
     pipeline: str, source: Kafka, *, duplicates: float, seed: int, files: int | None, records: int | None,
     rate: float | None = None,
-) -> Produced:  # fmt: skip
+) -> SentMessages:  # fmt: skip
     """Write the pipeline's data set to its topic, `rate` messages a second if that is given.
 
     Raise Refused for an unknown data set, an argument out of range, a missing topic, or brokers that need options.
     Raise Retryable while the brokers don't answer. A repeated call writes everything again; a killed call has written a
     part.
     """
-    arrivals, parts = local_feed.delivered(pipeline, duplicates=duplicates, seed=seed, files=files, records=records)
-    order = np.concatenate(parts)
-    values = local_feed.json_lines(arrivals)[order]
-    keys = record_ids(arrivals, local_feed.DATA_SETS[pipeline].record_id)[order]
+    deliveries = _deliveries(pipeline, duplicates=duplicates, seed=seed, files=files, records=records)
     client = _producer(source)
     failed: list[str] = []
 
-    def told(error: Any, _: Any) -> None:
+    def note_failure(error: Any, _: Any) -> None:
         if error is not None:
             failed.append(str(error))
 
-    for part in paced([{"key": k, "value": v} for k, v in zip(keys, values, strict=True)], rate):
+    pairs = zip(deliveries.ids, deliveries.payloads, strict=True)
+    for part in paced([{"key": record_id, "value": payload} for record_id, payload in pairs], rate):
         for message in part:
-            client.produce(source.topic, on_delivery=told, **message)
+            client.produce(source.topic, on_delivery=note_failure, **message)
         client.poll(0)
     if client.flush(ANSWER_SECONDS) or failed:
         raise Retryable(
@@ -134,10 +151,11 @@ def feed_kafka(
             data="a part of the data set is in the topic; the same feed again writes all of it again, as re-deliveries",
             hint="run the same command again when the brokers are up",
         )
-    return Produced(source.topic, len(values), len(arrivals), len(values) - len(arrivals))
+    return deliveries.sent_to(source.topic)
 
 
 def _producer(source: Kafka) -> Any:
+    """Return a client that writes to the topic. Raise as `feed_kafka`, with nothing written."""
     if source.schema_ids or source.of_envelope:
         raise Refused(
             f"the feed writes JSON and keys of text, and topic {source.topic} is declared as {source.layout()}",

@@ -559,7 +559,7 @@ def _refused(
     tables, functions = dict[tuple[str, str], OnlyonceError](), dict[str, OnlyonceError]()
     for name, pipeline in pipelines.items():
         try:
-            shapes = check.found(pipeline)
+            shapes = check.kept_shapes(pipeline)
             wrong = check.wrong_tables(pipeline, shapes.schemas if shapes else {})
         except OnlyonceError as error:
             functions[name] = error

@@ -27,14 +27,16 @@ from onlyonce.core.windows import Micros, micros
 from onlyonce.engine.session import quoted
 from onlyonce.engine.state import PROVIDER, PROVIDERS
 
-PLACE = (OO_HIGH, OO_LOW)
-"""The id of a record, which orders records of one event time. A processor does not see it."""
+RECORD_ID = (OO_HIGH, OO_LOW)
+"""The columns of a record's id, which orders records of one event time. A processor does not see them."""
 
 
 def in_order(frames: Iterator[pd.DataFrame]) -> pd.DataFrame:
     """Return records as one frame, in order."""
     records = pd.concat(list(frames), ignore_index=True)
-    return records.sort_values([OO_EVENT_TIME, *PLACE], kind="stable", ignore_index=True).drop(columns=list(PLACE))
+    return records.sort_values([OO_EVENT_TIME, *RECORD_ID], kind="stable", ignore_index=True).drop(
+        columns=list(RECORD_ID)
+    )
 
 
 class Ordered(StatefulProcessor):
@@ -74,12 +76,14 @@ class Alone:
     def rows(self, key: tuple[Any, ...], records: pd.DataFrame) -> pd.DataFrame:
         """Return the processor's rows for a key with these records."""
         mine = copy.deepcopy(self._processor)
-        played = spark_tester()(_OfTester(mine), timeMode="EventTime", eventTimeExtractor=lambda _: 0)
-        played.handle.setGroupingKey(key)
-        given = list(mine.handleInputRows(key, iter([in_order(iter([records]))]), TimerValues(0, 0)))
-        given += played.setWatermark(self._end(records))
+        # The tester calls `init` with its state in memory, and fires the timers. The records are passed without it: it
+        # would drop those that it takes for late, row by row.
+        tester = spark_tester()(_OfTester(mine), timeMode="EventTime", eventTimeExtractor=lambda _: 0)
+        tester.handle.setGroupingKey(key)
+        frames = list(mine.handleInputRows(key, iter([in_order(iter([records]))]), TimerValues(0, 0)))
+        frames += tester.setWatermark(self._end(records))
         mine.close()
-        filled = [frame for frame in given if len(frame)]
+        filled = [frame for frame in frames if len(frame)]
         return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=self._columns)
 
     def _end(self, records: pd.DataFrame) -> int:
@@ -110,9 +114,10 @@ class _OfTester(Ordered):
         return super().handleExpiredTimer(key[0], timerValues, expiredTimerInfo)
 
 
-# Apply the processor. Timers follow Spark's watermark, which is the platform's (`windows`): only control rows carry it.
-# So no record in time is behind a timer that has fired. Spark gives a repeated batch the state and the timers of the
-# batch before. Spark's operator does not fire timers in a batch query, so a bounded run plays the processor itself.
+# Apply the processor. Timers follow Spark's watermark, which the platform decides: Spark takes it from the control rows
+# of `events` only (`windows.in_stream`). So no record in time is behind a timer that has fired. Spark gives a repeated
+# batch the state and the timers of the batch before. Spark's operator does not fire timers in a batch query, so a
+# bounded run plays the processor itself.
 
 
 NOTHING = "nothing was written"
@@ -127,7 +132,7 @@ def applied_processor(pipeline: Pipeline, output: Output, rows: DataFrame) -> Da
     assert declared is not None
     processor = functions.made_processor(declared.processor, f"output {output.name}", declarations.transform(output))
     columns = [*pipeline.columns(), OO_EVENT_TIME, OO_INGESTION_TIME]
-    keyed = rows.select(*map(quoted, [*columns, *PLACE])).groupBy(*[F.col(quoted(key)) for key in declared.keys])
+    keyed = rows.select(*map(quoted, [*columns, *RECORD_ID])).groupBy(*[F.col(quoted(key)) for key in declared.keys])
     if not rows.isStreaming:
         spark_tester()  # refuse here, and not in a task
         alone = Alone(processor, declared.columns(), micros(declared.timers_within))

@@ -34,7 +34,6 @@ from onlyonce.database.connect import Database
 from onlyonce.failpoints import passing
 from onlyonce.tables import arrow_files, opening
 
-DATE = WINDOW_DATE
 FEW = 2
 """The fewest files of a date that are compacted."""
 
@@ -82,8 +81,8 @@ def maintain_output(
         return None
     closed = closed_before(database, pipeline, output)
     try:
-        if told := not_maintained(path):
-            return told
+        if reason := not_maintained(path):
+            return reason
         return maintain(path, closed, keep_hours(database), dry_run=dry_run)
     except (DeltaError, OSError, Refused) as error:
         # Another writer has committed, or the table can't be opened. Nothing was changed; other tables are maintained.
@@ -110,8 +109,10 @@ def closed_before(database: Database, pipeline: Pipeline, output: Output) -> dat
     until = Backfills(database).reach(pipeline.name, root.name).closed_until(root)
     if until is None:
         return None
-    first_open = to_time(own(root.window).assign(until)[0][0])
-    return None if first_open is None else first_open.date()
+    # The windows that contain the time `until` are still open. They come in order.
+    first_open, *_ = own(root.window).assign(until)
+    start = to_time(first_open[0])
+    return None if start is None else start.date()
 
 
 def keep_hours(database: Database) -> int:
@@ -132,7 +133,7 @@ def maintain(path: Location, closed: date | None, hours: int, *, dry_run: bool) 
         for day in dates:
             passing("maintain-before-compact")
             table.optimize.compact(
-                partition_filters=[(DATE, "=", day)], writer_properties=arrow_files.footer_of_delta_rs(table)
+                partition_filters=[(WINDOW_DATE, "=", day)], writer_properties=arrow_files.footer_of_delta_rs(table)
             )
             passing("maintain-after-compact")
     removed = table.vacuum(retention_hours=hours, dry_run=dry_run, enforce_retention_duration=False)
@@ -141,15 +142,15 @@ def maintain(path: Location, closed: date | None, hours: int, *, dry_run: bool) 
 
 
 def not_maintained(path: Location) -> str | None:
-    """Return what to do if only Spark's own Delta can maintain a table; None if this job can maintain it.
+    """Return why only Spark's own Delta can maintain a table, and what to do; None if this job can maintain it.
 
     delta-rs would fail at each compaction, or take deletion vectors for unused files.
     """
-    on = opening.only_for_spark(opening.table(path))
-    if not on:
+    features = opening.only_for_spark(opening.table(path))
+    if not features:
         return None
     return (
-        f"left alone for as long as the table has {', '.join(on)}\n"
+        f"left alone for as long as the table has {', '.join(features)}\n"
         f"  data: all rows are there and readable; small files and files that were replaced stay in {path}\n"
         f"  next: OPTIMIZE and VACUUM delta.`{path}` with Spark (more than {settings.vacuum_hours()} HOURS), or "
         "switch it off there"
@@ -158,8 +159,8 @@ def not_maintained(path: Location) -> str | None:
 
 def _dates(table: DeltaTable, closed: date | None) -> Sequence[str]:
     """Return the closed dates with at least FEW files."""
-    if closed is None or DATE not in table.metadata().partition_columns:
+    if closed is None or WINDOW_DATE not in table.metadata().partition_columns:
         return []
-    days = sorted(str(part[DATE]) for part in table.partitions() if part[DATE] is not None)
+    days = sorted(str(part[WINDOW_DATE]) for part in table.partitions() if part[WINDOW_DATE] is not None)
     passed = [day for day in dict.fromkeys(days) if date.fromisoformat(day) < closed]
-    return [day for day in passed if len(table.file_uris(file_pruning_predicate=f"{DATE} = '{day}'")) >= FEW]
+    return [day for day in passed if len(table.file_uris(file_pruning_predicate=f"{WINDOW_DATE} = '{day}'")) >= FEW]

@@ -14,7 +14,7 @@ MUTANTS = (
         "format-6-dependents-dropped",
         "a view that can't be replaced in place is dropped with a team's views and grants",
         "onlyonce/database/migrate.py",
-        Delete("_replace_views", "_refuse_dependents(connection, view, [name for name, _ in parts if name])"),
+        Delete("_replace_views", "_refuse_dependents(connection, view, [name for name, _ in pieces if name])"),
         tests=(
             "tests/contract/database/test_migrations.py::test_view_that_cannot_be_replaced_is_refused_with_its_dependents",
         ),
@@ -25,8 +25,8 @@ MUTANTS = (
         "onlyonce/database/migrate.py",
         Replace(
             "_replace_views",
-            "_script(connection, part)",
-            '_script(connection, f"DROP VIEW IF EXISTS {view} CASCADE;" * bool(view) + part)',
+            "_script(connection, piece)",
+            '_script(connection, f"DROP VIEW IF EXISTS {view} CASCADE;" * bool(view) + piece)',
         ),
         tests=("tests/contract/database/test_migrations.py::test_replaced_views_keep_a_teams_views_and_grants",),
     ),

@@ -226,7 +226,7 @@ MUTANTS = (
     Mutant(
         "outputs-replay-computes-twice",
         "a replay for people runs the function once to count its rows, and again to show them",
-        "onlyonce/check.py",
+        "onlyonce/replay.py",
         Replace("_shown", "frame.limit(limit).persist()", "frame.limit(limit)"),
         tests=("tests/spark/check/test_replay.py::test_replay_runs_a_function_once_for_each_record",),
         spark=True,
@@ -535,7 +535,7 @@ MUTANTS = (
         "onlyonce/outputs/state.py",
         Replace(
             "in_order",
-            'records.sort_values([OO_EVENT_TIME, *PLACE], kind="stable", ignore_index=True)',
+            'records.sort_values([OO_EVENT_TIME, *RECORD_ID], kind="stable", ignore_index=True)',
             "records",
         ),
         tests=(
@@ -546,7 +546,7 @@ MUTANTS = (
         "timers-left-at-the-end",
         "a bounded run does not fire timers",
         "onlyonce/outputs/state.py",
-        Delete("Alone.rows", "given += played.setWatermark(self._end(records))"),
+        Delete("Alone.rows", "frames += tester.setWatermark(self._end(records))"),
         tests=(
             "tests/unit/outputs/test_ordered_records.py::test_a_key_alone_has_its_records_and_then_its_timers_up_to_the_bound",
         ),

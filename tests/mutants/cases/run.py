@@ -41,7 +41,7 @@ MUTANTS = (
         "lookup-ends-the-run",
         "a lookup of one output that can't be read ends the whole run",
         "onlyonce/check.py",
-        Replace("_asked", "wrong[root.name] = translate(error)", "raise"),
+        Replace("_ask_spark", "wrong[root.name] = translate(error)", "raise"),
         tests=("tests/spark/run/test_broken_outputs.py::test_broken_outputs_stop_no_other",),
         spark=True,
     ),
@@ -269,15 +269,15 @@ MUTANTS = (
         "the settings of Airflow's worker decide with which jars a driver's JVM starts, and not the driver's own",
         "onlyonce/airflow/spark_job.py",
         Replace(
-            "SparkJobOperator._words",
+            "SparkJobOperator._hook_keywords",
             """
-            with refusals_are_final(self.log), within(told):
-                theirs = {**self._theirs(), **conf, "spark.submit.deployMode": mode}
+            with refusals_are_final(self.log), within(of_driver):
+                theirs = {**self._found_by_submit(), **conf, "spark.submit.deployMode": mode}
                 added = temporary.added(master, options(master, theirs), theirs)
         """,
             """
             with refusals_are_final(self.log):
-                theirs = {**self._theirs(), **conf, "spark.submit.deployMode": mode}
+                theirs = {**self._found_by_submit(), **conf, "spark.submit.deployMode": mode}
                 added = temporary.added(master, options(master, theirs), theirs)
         """,
         ),

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from onlyonce import check
+from onlyonce import replay
 
 pytestmark = pytest.mark.spark
 
@@ -21,5 +21,5 @@ def test_replay_runs_a_function_once_for_each_record(spark: SparkSession) -> Non
 
     rows = spark.range(20, numPartitions=1).filter(F.udf(counted, "long")("id") >= 0)
 
-    assert check._shown("each", rows, 100) == [{"id": number} for number in range(20)]
+    assert replay._shown("each", rows, 100) == [{"id": number} for number in range(20)]
     assert calls.value == 20

@@ -17,6 +17,7 @@ FOLDERS = (
     "outputs",
     "receive",
     "records",
+    "replay.py",
     "run",
     "sinks",
     "sources",

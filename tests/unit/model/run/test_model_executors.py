@@ -18,7 +18,7 @@ def given_up(*looks: ClusterState, patience: float = 10.0, every: float = 5.0) -
     seen = Watched()
     for number, look in enumerate(looks):
         seen = seen.after(look, number * every, patience)
-    return seen.ended
+    return seen.given_up
 
 
 @pytest.mark.parametrize(
