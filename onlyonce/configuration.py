@@ -69,7 +69,7 @@ Days = Annotated[int, Field(ge=0)]
 Level = Literal["ALL", "TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL", "OFF"]
 FOLDERS = ("home", "archive", "jars")
 URLS = ("database_url", "reader_url", "admin_url", "database_url_pooler")
-SAID = (
+ALLOWED_IN_WORDS = (
     dict.fromkeys(FOLDERS, "a folder")
     | dict.fromkeys(("driver_memory", "executor_memory"), "a number with k, m, g or t")
     | dict.fromkeys(URLS, f"a URL of PostgreSQL: {EXAMPLE}")
@@ -145,8 +145,7 @@ class Configuration(BaseSettings):
         None,
         ge=1,
         description="partitions of Spark's own exchanges and of an output's state, fixed for an incarnation of an "
-        "output "
-        "by its first batch; by default 2 with a local master, and as many as the cores that a "
+        "output by its first batch; by default 2 with a local master, and as many as the cores that a "
         "cluster is asked for",
     )
     most_partitions: int = Field(
@@ -282,17 +281,17 @@ def current() -> Configuration:
     Raise Refused for a wrong value, for an unknown name, and for a file that is missing or is not TOML.
     """
     named, *given = environment.variables((CONFIG, *VARIABLES.values()))
-    found = _file(named)
-    return _made(found, found.stat().st_mtime_ns if found else 0, tuple(given))
+    path = _file(named)
+    return _validated(path, path.stat().st_mtime_ns if path else 0, tuple(given))
 
 
 def shown() -> list[Shown]:
     """Return every setting with its value and the value's origin. Raise Refused if one is wrong."""
-    values, found = current(), file()
-    in_file = _read(found) if found else {}
+    values, path = current(), file()
+    in_file = _read(path) if path else {}
     return [
         Shown(
-            name, VARIABLES[name], _text(getattr(values, name)), _origin(name, found, in_file), str(field.description),
+            name, VARIABLES[name], _text(getattr(values, name)), _origin(name, path, in_file), str(field.description),
         )
         for name, field in FIELDS.items()
     ]  # fmt: skip
@@ -306,8 +305,8 @@ def default_of(name: str) -> str:
 def allowed(name: str) -> str:
     """Return what a value must be, in words."""
     field = FIELDS[name]
-    if name in SAID:
-        return SAID[name]
+    if name in ALLOWED_IN_WORDS:
+        return ALLOWED_IN_WORDS[name]
     kinds = [kind for kind in (*get_args(field.annotation), field.annotation) if kind is not type(None)]
     if literal := next((kind for kind in kinds if get_origin(kind) is Literal), None):
         return " or ".join(map(str, get_args(literal)))
@@ -324,7 +323,12 @@ def _bounds(field: FieldInfo) -> Iterator[str]:
 
 
 @lru_cache(maxsize=4)
-def _made(file: Path | None, changed: int, given: tuple[str | None, ...]) -> Configuration:
+def _validated(file: Path | None, changed: int, given: tuple[str | None, ...]) -> Configuration:
+    """Return the settings. pydantic reads the variables itself: `changed` and `given` are only part of the cache's key.
+
+    changed   when the file was written last
+    given     the value of each variable
+    """
     in_file = _read(file) if file else {}
     try:
         return Configuration(**in_file)
@@ -333,11 +337,12 @@ def _made(file: Path | None, changed: int, given: tuple[str | None, ...]) -> Con
 
 
 def _refused(error: ValidationError, file: Path | None, in_file: dict[str, Any]) -> Refused:
-    found = error.errors()[0]
-    name, value = str(found["loc"][0]), found["input"]
+    first = error.errors()[0]
+    name, value = str(first["loc"][0]), first["input"]
     secret = SecretStr in get_args(FIELDS[name].annotation)
-    given = environment.variable(VARIABLES[name]) if _origin(name, file, in_file) == "environment" else value
-    where = VARIABLES[name] if _origin(name, file, in_file) == "environment" else f"{name} in {file}"
+    by_variable = _origin(name, file, in_file) == "environment"
+    given = environment.variable(VARIABLES[name]) if by_variable else value
+    where = VARIABLES[name] if by_variable else f"{name} in {file}"
     return Refused(
         f"the setting {where} is {'wrong' if secret else repr(given)}",
         data="nothing was read or written",

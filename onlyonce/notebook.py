@@ -66,7 +66,7 @@ class Opened:
         if output is not None:
             self.pipeline.output(output)
         database = Database(frames.reader_url(), "onlyonce-rejected")
-        return frames.made(left_out.rejected_rows(database, self.pipeline, self.instance, frames.ALL, output)[1])
+        return frames.as_frame(left_out.rejected_rows(database, self.pipeline, self.instance, frames.ALL, output)[1])
 
     def invalid(self) -> pd.DataFrame:
         """Return the invalid records, with the reason and the line as it came."""
@@ -97,9 +97,9 @@ class Opened:
         wanted = asked(self.pipeline, [str(value) for value in record_id])
         database = Database(frames.reader_url(), "onlyonce-trace")
         report, _ = trace.trace(database, self.pipeline, self.instance, wanted)
-        return frames.made(report.tables.get(table, []))
+        return frames.as_frame(report.tables.get(table, []))
 
     def _fates(self, of: Callable[[Any], tuple[int, list[dict[str, Any]]]]) -> pd.DataFrame:
         from onlyonce.records import left_out
 
-        return frames.made(of(left_out)[1])
+        return frames.as_frame(of(left_out)[1])

@@ -28,7 +28,7 @@ from onlyonce.airflow.jobs import failed_for_good, of_code, refusals_are_final
 from onlyonce.airflow.spark_job import SparkJobOperator, end_tree
 from onlyonce.airflow.triggers import LongRunEnd
 from onlyonce.core.errors import CommitStateUnknown, Refused, Retryable
-from onlyonce.core.runs import LongRun, ending, on_start, on_watch, refuse_with
+from onlyonce.core.runs import LongRun, ending, on_start, on_watch, refuse_other_options
 from onlyonce.settings import within
 
 FLAGS = {
@@ -161,7 +161,7 @@ class StreamOperator(SparkJobOperator):
         log.prepare()
         if params.get("mode") == "continuous":
             with refusals_are_final(self.log):
-                refuse_with(**{name: bool(params.get(name)) for name in ("close", "bounded", "dry_run")})
+                refuse_other_options(**{name: bool(params.get(name)) for name in ("close", "bounded", "dry_run")})
             return self._start(context) if self._driver_outlives() else self._follow(context)
         known = log.read_long_run(self.pipeline)
         if known and known.alive and not any(params.get(name) for name in ("close", "bounded", "dry_run")):

@@ -37,7 +37,7 @@ class DeclaredSource:
 
     @property
     def start(self) -> Start | int:
-        """Return where the first run begins."""
+        """Return where the first run begins: a number is the version of a table."""
         return EARLIEST
 
     @property

@@ -22,9 +22,9 @@ from onlyonce.api.declaration import NONE, Several, check_one_of, declaration
 from onlyonce.api.declared_sink import HISTORY as HISTORY
 from onlyonce.api.declared_sink import DeclaredSink, check_sink
 from onlyonce.api.resolve import OWN
-from onlyonce.api.sources import NAME
+from onlyonce.api.sources import TABLE_NAME
 from onlyonce.core import file_names, ownership
-from onlyonce.core import shards as model
+from onlyonce.core import shards as shard_files
 from onlyonce.core.durations import in_source
 from onlyonce.core.errors import Refused
 from onlyonce.core.file_names import Naming
@@ -48,6 +48,7 @@ MOST_IN_A_REQUEST = 1000
 
 
 HERE = ("localhost", "127.0.0.1", "::1")
+"""Names of this machine in a URL."""
 
 
 def in_clear_text(url: str) -> bool:
@@ -301,20 +302,20 @@ def _check_delivery(kind: str, sink: Webhook | BigQuery) -> None:
 class Delta(DeclaredSink):
     """A Delta table at <home>/tables/<path>; exactly once by txnAppId and txnVersion.
 
-    path       the folder, below <home>/tables or absolute; by default <pipeline>/<output>. Or 's3://bucket/table',
-               if ONLYONCE_DATA is in S3 too
-    write      'append': each row once. 'upsert': a row replaces the one with the same keys; if the window is not
-               among them, the row of the later window stays, whichever comes first. 'history' (SCD type 2) as
-               `Postgres` has it
-    keys       what identifies a row of an upsert, and whose history it is
+    path         the folder, below <home>/tables or absolute; by default <pipeline>/<output>. Or 's3://bucket/table',
+                 if ONLYONCE_DATA is in S3 too
+    write        'append': each row once. 'upsert': a row replaces the one with the same keys; if the window is not
+                 among them, the row of the later window stays, whichever comes first. 'history' (SCD type 2) as
+                 `Postgres` has it
+    keys         what identifies a row of an upsert, and whose history it is
     sequence_by  for an upsert without windows, the columns that decide which row of a key is the newest, as
-               `Postgres` has it
-    table      its name in a Spark catalog, 'sales.orders' or 'lake.sales.orders', for readers: each run checks that the
-               catalog has this table under that name, and registers it if the name is free. A bounded run's table has
-               no name
-    delete_when    a boolean column of the rows, which is not stored: if it is true, the row of those keys is removed.
-                   The key and its sequence_by stay in a second table, <path>_deleted, committed before the rows, so
-                   that no older row comes back
+                 `Postgres` has it
+    delete_when  a boolean column of the rows, which is not stored: if it is true, the row of those keys is removed.
+                 The key and its sequence_by stay in a second table, <path>_deleted, committed before the rows, so
+                 that no older row comes back
+    table        its name in a Spark catalog, 'sales.orders' or 'lake.sales.orders', for readers: each run checks that
+                 the catalog has this table under that name, and registers it if the name is free. A bounded run's table
+                 has no name
     """
 
     module = "onlyonce.sinks.delta.sink_delta"
@@ -332,7 +333,7 @@ class Delta(DeclaredSink):
     table: str | None = None
 
     def __post_init__(self) -> None:
-        if self.table is not None and not NAME.fullmatch(self.table):
+        if self.table is not None and not TABLE_NAME.fullmatch(self.table):
             raise Refused(
                 f"Delta: table {self.table!r} is no name of a table in a catalog",
                 data="nothing was read or written",
@@ -371,19 +372,19 @@ class Delta(DeclaredSink):
 class Postgres(DeclaredSink):
     """A PostgreSQL table; exactly once, since the rows and the unit commit in one transaction.
 
-    table       'schema.table'; created if it is missing
-    write       'append', 'upsert' (as `Delta` has it), or 'increment': numbers are added to the row with the same keys;
-                the window's columns are left out unless they are keys. 'history' (SCD type 2): each row is a version of
-                its keys from its column valid_from on; the platform adds valid_to and is_current
-    keys        what identifies a row of an upsert or increment, and whose history it is
-    sequence_by   for an upsert without windows, the columns that decide which row of a key is the newest, such as a
-                position in a database's log. An older row that comes later changes nothing. For a history, the order
-                of the versions: a late version is inserted at its place
-    delete_when     a boolean column of the rows, which is not stored: if it is true, the row with these keys is
-                    removed; in a history its last version ends. The key and its sequence_by stay in <table>_deleted,
-                    in the same transaction, so that no older row comes back
-    connection  the environment variable that holds the database's URL; by default the platform's database. An
-                incarnation that has written to one database is refused if the variable names another one later
+    table        'schema.table'; created if it is missing
+    write        'append', 'upsert' (as `Delta` has it), or 'increment': numbers are added to the row with the same
+                 keys; the window's columns are left out unless they are keys. 'history' (SCD type 2): each row is a
+                 version of its keys from its column valid_from on; the platform adds valid_to and is_current
+    keys         what identifies a row of an upsert or increment, and whose history it is
+    sequence_by  for an upsert without windows, the columns that decide which row of a key is the newest, such as a
+                 position in a database's log. An older row that comes later changes nothing. For a history, the order
+                 of the versions: a late version is inserted at its place
+    delete_when  a boolean column of the rows, which is not stored: if it is true, the row with these keys is removed;
+                 in a history its last version ends. The key and its sequence_by stay in <table>_deleted, in the same
+                 transaction, so that no older row comes back
+    connection   the environment variable that holds the database's URL; by default the platform's database. An
+                 incarnation that has written to one database is refused if the variable names another one later
     """
 
     module = "onlyonce.sinks.postgres.sink_postgres"
@@ -434,13 +435,13 @@ class Postgres(DeclaredSink):
 class MySQL(DeclaredSink):
     """A table of MySQL or MariaDB; exactly once, since the rows and the unit commit in one transaction there.
 
-    table       in the database that the URL names; created if it is missing. An existing one must be of InnoDB
-    connection  the environment variable that holds the URL, mysql://user:password@host/database. An incarnation that
-                has written to one database is refused if the variable names another one later
-    write       'append', 'upsert' as `Delta` has it, or 'history' as `Postgres` has it
-    keys        what identifies a row of an upsert: the primary key. None of them may be null
-    sequence_by   as `Postgres` has it
-    delete_when     as `Postgres` has it
+    table        in the database that the URL names; created if it is missing. An existing one must be of InnoDB
+    connection   the environment variable that holds the URL, mysql://user:password@host/database. An incarnation that
+                 has written to one database is refused if the variable names another one later
+    write        'append', 'upsert' as `Delta` has it, or 'history' as `Postgres` has it
+    keys         what identifies a row of an upsert: the primary key. None of them may be null
+    sequence_by  as `Postgres` has it
+    delete_when  as `Postgres` has it
     """
 
     module = "onlyonce.sinks.mysql.sink_mysql"
@@ -461,9 +462,8 @@ class MySQL(DeclaredSink):
                 f"MySQL: table {self.table!r}",
                 hint="the name alone, of at most 64 characters: the URL names the database",
             )
-        if self.table.lower().startswith(
-            ("onlyonce_", "oo_")
-        ):  # `oo_`: temporary tables of a unit, which would hide it
+        # A temporary table of a unit, `oo_…`, would hide a table of that name.
+        if self.table.lower().startswith(("onlyonce_", "oo_")):
             raise Refused(f"MySQL: {self.table!r} has a name of the platform's own tables", hint="choose another name")
         if "://" in self.connection:
             raise Refused(
@@ -554,7 +554,7 @@ class FileSink(DeclaredSink):
     format: Literal["jsonl", "csv", "text", "parquet", "avro"] | str = "jsonl"
     shards: int = 10
     keys: Several[str] = NONE
-    naming: str = model.NAMING
+    naming: str = shard_files.NAMING
     prefix: str | None = None
     extension: str | None = None
     skip_empty: bool = False
@@ -564,15 +564,15 @@ class FileSink(DeclaredSink):
         if ":" in self.format and not re.fullmatch(r"[\w.]+:\w+", self.format):
             raise Refused(f"FileSink: format {self.format!r} is not of the form 'module:function'")
         if ":" not in self.format:
-            check_one_of("FileSink", "format", self.format, tuple(model.EXTENSIONS))
+            check_one_of("FileSink", "format", self.format, tuple(shard_files.EXTENSIONS))
         elif self.extension is None:
             raise Refused("FileSink: a writer of your own needs an extension", hint="extension='bin', for example")
-        if not 1 <= self.shards <= model.MOST:
-            raise Refused(f"FileSink: shards={self.shards}", hint=f"from 1 to {model.MOST}; 10 is the default")
-        model.check_naming(self.naming, self.prefix, self.extension)
+        if not 1 <= self.shards <= shard_files.MOST:
+            raise Refused(f"FileSink: shards={self.shards}", hint=f"from 1 to {shard_files.MOST}; 10 is the default")
+        shard_files.check_naming(self.naming, self.prefix, self.extension)
         if self.names and not re.fullmatch(r"[\w.]+:\w+", self.names):
             raise Refused(f"FileSink: names {self.names!r} is not of the form 'module:function'")
-        if self.names and (self.naming != model.NAMING or self.prefix is not None):
+        if self.names and (self.naming != shard_files.NAMING or self.prefix is not None):
             raise Refused(
                 "FileSink: names with naming or prefix: two ways to name one file",
                 hint="leave naming and prefix out, and let the function return the whole name",
@@ -609,13 +609,13 @@ class FileSink(DeclaredSink):
         """Return the folder or URL of a pipeline's stream, or of a bounded run by its suffix (@1)."""
         return Place(target).of_run(suffix).where
 
-    def name(self, output: str, shard: model.Shard) -> str:
+    def name(self, output: str, shard: shard_files.Shard) -> str:
         """Return the final name of a shard by the template; {pane} stays in it until the end of its batch."""
-        return model.name(self.naming, self.prefix or output, self.ending, shard)
+        return shard_files.name(self.naming, self.prefix or output, self.ending, shard)
 
     def check_length(self, output: str) -> None:
         """Raise Refused if a file of an output can have a name that is too long."""
-        model.check_length(self.naming, output, self.prefix or output, self.ending)
+        shard_files.check_length(self.naming, output, self.prefix or output, self.ending)
 
     def try_names(self, naming: Naming, subject: str, window: Window | None, data: str) -> None:
         """Call the function that names files for some windows, panes and shards. Raise Refused."""
@@ -625,7 +625,7 @@ class FileSink(DeclaredSink):
     @property
     def ending(self) -> str:
         """Return the extension of its files."""
-        return self.extension or model.EXTENSIONS[self.format]
+        return self.extension or shard_files.EXTENSIONS[self.format]
 
 
 Sink = Delta | Postgres | MySQL | Iceberg | FileSink | Sent

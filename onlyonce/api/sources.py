@@ -198,7 +198,7 @@ def _at_least_one(source: object, option: str) -> None:
 # A Delta table as a source.
 
 
-NAME = re.compile(r"[^.`\s/]+(\.[^.`\s/]+){1,2}")
+TABLE_NAME = re.compile(r"[^.`\s/]+(\.[^.`\s/]+){1,2}")
 """The name of a table in a catalog: its schema, and its catalog if it is not Spark's default one."""
 
 
@@ -243,7 +243,7 @@ class DeltaSource(DeclaredSource):
                 "DeltaSource: one of path and table says which table is read",
                 hint="path='shop/per_shop', or table='sales.orders' by a catalog of Spark's",
             )
-        if self.table is not None and not NAME.fullmatch(self.table):
+        if self.table is not None and not TABLE_NAME.fullmatch(self.table):
             raise Refused(
                 f"DeltaSource: table {self.table!r} is no name of a table in a catalog",
                 hint="'schema.table' or 'catalog.schema.table'; path=… is for a folder",

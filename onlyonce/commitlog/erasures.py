@@ -31,6 +31,8 @@ from onlyonce.core.errors import Refused, Retryable
 from onlyonce.database import locks
 from onlyonce.database.connect import Scope, Transactions, ask, do, one_transaction
 
+OWN_SCHEMAS = (stored_names.PRIVATE_SCHEMA, stored_names.VIEWS_SCHEMA)
+"""The platform's own schemas, all of whose tables `forget` searches for values that are left."""
 Spans = dict[str, list[tuple[int, int]]]
 """Windows to compute again, by output: intervals of their starts, in microseconds."""
 
@@ -231,7 +233,7 @@ class Erasures(Transactions):
         wanted, forgotten = filters.unpack(ids), 0
         for row in ask(self.connection, "erasures", "chunks", instance=instance):
             there = filters.unpack(bytes(row.ids))
-            gone = filters.member(wanted, there)
+            gone = filters.member(wanted, there)  # packed ids are sorted, as `member` needs the first ones to be
             if not gone.any():
                 continue
             rest = (there[0][~gone], there[1][~gone])
@@ -312,6 +314,3 @@ class Erasures(Transactions):
         `database.connect.Session` has. Then the decorator opens no transaction.
         """
         do(self.connection, "erasures", "rewrite")
-
-
-OWN_SCHEMAS = (stored_names.PRIVATE_SCHEMA, stored_names.VIEWS_SCHEMA)

@@ -46,7 +46,8 @@ class Files(Transactions):
     def give_panes(self, incarnation: str, batch_id: int, output: str) -> None:
         """Number the panes of a batch's windows, in the transaction that ends the batch. A repetition changes nothing.
 
-        Each batch that writes a window makes its next pane. A backfill also makes its next generation.
+        Each batch that writes a window makes its next pane. The generation of a backfill's pane counts the backfills of
+        the window; any other pane has generation 0.
         """
         # The rows are new in this transaction. The planner has no statistics of them and would choose a nested loop.
         self.connection.exec_driver_sql("SET LOCAL enable_nestloop = off")
@@ -56,7 +57,9 @@ class Files(Transactions):
     @one_transaction
     def next_panes(self, instance: str, output: str, windows: Iterable[Times]) -> dict[Times, int]:
         """Return the number of the next pane of each window, as `give_panes` will give it."""
-        as_json = json.dumps([{"window_start": s, "window_end": e} for s, e in windows], default=datetime.isoformat)
+        as_json = json.dumps(
+            [{"window_start": start, "window_end": end} for start, end in windows], default=datetime.isoformat
+        )
         rows = ask(self.connection, "files", "next_panes", instance=instance, output=output, windows=as_json)
         return {(row.window_start, row.window_end): row.pane for row in rows}
 
@@ -94,8 +97,9 @@ class Files(Transactions):
 
     @one_transaction
     def waiting(self, instances: list[str] | None, panes: int) -> list[Winner]:
-        """Return all files of the first panes with files that wait for their final names, of some instances or of
-        all.
+        """Return the files of the first `panes` panes that have a file without its final name.
+
+        instances   whose panes; None: those of all
         """
         rows = ask(
             self.connection, "files", "waiting", instances=instances or [], everything=instances is None, panes=panes
@@ -103,8 +107,8 @@ class Files(Transactions):
         return [Winner(**row._mapping) for row in rows]
 
     @one_transaction
-    def finalized(self, numbers: list[int]) -> int:
-        """Note that files have their final names. Return how many had none before."""
+    def note_final_names(self, numbers: list[int]) -> int:
+        """Note that files have their final names, by their numbers. Return how many had none before."""
         return do(self.connection, "files", "finalized", numbers=numbers)
 
     @one_transaction
@@ -121,12 +125,12 @@ class Files(Transactions):
         wanted = [
             {
                 "temporary": name,
-                "incarnation_no": t.incarnation_no,
-                "batch_id": t.batch_id,
-                "output": t.output,
-                "partition": t.partition,
+                "incarnation_no": file.incarnation_no,
+                "batch_id": file.batch_id,
+                "output": file.output,
+                "partition": file.partition,
             }
-            for name, t in temporaries.items()
+            for name, file in temporaries.items()
         ]
         rows = ask(self.connection, "files", "standings", place=place, temporaries=json.dumps(wanted))
         return {row.temporary: Standing(row.winner, row.settled, row.epoch) for row in rows}

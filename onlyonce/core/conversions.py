@@ -45,7 +45,7 @@ def _any(names: Iterable[str]) -> str:
     return f"(?i:{'|'.join(names)})"
 
 
-FORMS = {
+DIRECTIVES = {
     "Y": "[0-9]{4}",
     "y": TWO,
     "m": TWO,
@@ -66,8 +66,11 @@ FORMS = {
 LOOSE = {**dict.fromkeys("mdHIMS", "[0-9]{1,2}"), "f": "[0-9]{1,9}"}
 """What a directive matches if no digit of another directive is next to it."""
 DIGITS = frozenset("YymdHIMSf")
+"""Directives that match digits."""
 OF_CLOCK = frozenset("HIpMSfz")
+"""Directives of a time of day."""
 PART = re.compile(r"%(.)|([^%]+)", re.DOTALL)
+"""A directive, or the plain characters between two of them."""
 FURTHEST_ZONE = timedelta(hours=18)
 PROBE = datetime(2026, 3, 4, 5, 6, 7)
 """A time whose parts all differ, and whose day could be a month."""
@@ -90,10 +93,10 @@ Read = Callable[[str], Time | None]
 
 def time_reader(pattern: str) -> Read:
     """Return a function that reads strings by a pattern such as `%d/%m/%Y %H:%M`. Raise Wrong."""
-    form = re.compile(_expression(pattern))
+    expression = re.compile(_expression(pattern))
 
     def read(text: str) -> Time | None:
-        found = form.fullmatch(text)
+        found = expression.fullmatch(text)
         return _time(found.groupdict()) if found else None
 
     _check_iso(pattern, read)
@@ -119,13 +122,14 @@ def format_has_zone(pattern: str) -> bool:
 
 
 def _expression(pattern: str) -> str:
+    """Return the regular expression of a pattern, with a group for each directive. Raise Wrong."""
     parts = PART.findall(pattern)
     if pattern.replace("%%", "").endswith("%"):
         raise Wrong("a % at its end is no directive")
     found = [directive for directive, _ in parts if directive not in ("", "%")]
     for directive in found:
-        if directive not in FORMS:
-            raise Wrong(f"%{directive} is none of {', '.join(f'%{one}' for one in FORMS)} and %%")
+        if directive not in DIRECTIVES:
+            raise Wrong(f"%{directive} is none of {', '.join(f'%{one}' for one in DIRECTIVES)} and %%")
         if found.count(directive) > 1:
             raise Wrong(f"%{directive} is there twice")
     for needed in ("Yy", "mbB", "d"):
@@ -135,10 +139,11 @@ def _expression(pattern: str) -> str:
         raise Wrong("an hour is %H, or %I with %p")
     made = []
     for at, (directive, plain) in enumerate(parts):
-        if directive in FORMS:
+        if directive in DIRECTIVES:
             next_to = {parts[other][0] for other in (at - 1, at + 1) if 0 <= other < len(parts)}
-            form = FORMS[directive] if next_to & DIGITS else LOOSE.get(directive, FORMS[directive])
-            made.append(f"(?P<{directive}>{form})")
+            strict = DIRECTIVES[directive]
+            matches = strict if next_to & DIGITS else LOOSE.get(directive, strict)
+            made.append(f"(?P<{directive}>{matches})")
         else:
             made.append(re.escape(plain or "%"))
     return "".join(made)
@@ -153,7 +158,7 @@ def _time(found: dict[str, str]) -> Time | None:
     try:
         clock = datetime(
             _year(found), _month(found), int(found["d"]), hour, int(found.get("M", "0")), int(found.get("S", "0")),
-            int(f"{found.get('f', '')[:6]:0<6}"),
+            _microseconds(found.get("f", "")),
         )  # fmt: skip
     except ValueError:
         return None
@@ -162,6 +167,11 @@ def _time(found: dict[str, str]) -> Time | None:
     sign, digits = found["z"][0], found["z"][1:].replace(":", "")
     distance = timedelta() if sign == "Z" else time_zone(sign, digits[:2], digits[2:])
     return None if distance is None else Time(clock, distance)
+
+
+def _microseconds(fraction: str) -> int:
+    """Return the microseconds of a fraction of a second by its digits: '5' is 500,000. What is finer is cut."""
+    return int(fraction[:6].ljust(6, "0"))
 
 
 def _year(found: dict[str, str]) -> int:
@@ -240,18 +250,26 @@ class Unfit(Exception):
     """A value that its type does not take. The message is the reason, or empty if the value's form is the reason."""
 
 
-More = list[str]
+UnknownFields = list[str]
 """The fields of structs that the declaration does not know; a conversion appends them."""
-Convert = Callable[[Any, More], Any]
+Convert = Callable[[Any, UnknownFields], Any]
+JsonType = str | dict[str, Any]
+"""A type as Spark's `DataType.jsonValue` writes it: the name of a scalar, or an object whose `type` is
+
+array      with `elementType`
+map        with `keyType` and `valueType`
+struct     with `fields`, each with `name` and `type`
+formatted  (FORMATTED) with `of` and `form`: ours, made by `with_forms`
+"""
 
 
-def string(value: Any, more: More) -> str:
+def string(value: Any, unknown: UnknownFields) -> str:
     """A string without its escapes; a number character for character; true, false; an object or array as JSON without
     white space, in whose strings only those characters are escaped for which JSON demands it."""
     return text(value)
 
 
-def boolean(value: Any, more: More) -> bool:
+def boolean(value: Any, unknown: UnknownFields) -> bool:
     """true or false; in CSV in capitals or small letters."""
     if isinstance(value, bool):
         return value
@@ -264,7 +282,7 @@ def whole(kind: str) -> Convert:
     """A number without a point or an exponent, in the range of the type. A JSON string is none."""
     bound = 1 << (BITS[kind] - 1)
 
-    def convert(value: Any, more: More) -> int:
+    def convert(value: Any, unknown: UnknownFields) -> int:
         if not isinstance(value, (Number, Cell)) or not WHOLE.fullmatch(value):
             raise Unfit
         if len(value) > MOST_DIGITS or not -bound <= int(value) < bound:
@@ -281,7 +299,7 @@ def floating(kind: str) -> Convert:
     that is too large, and a JSON string are none."""
     bound, nearest = EXACT_INTEGERS[kind], float if kind == "double" else _nearest_single
 
-    def convert(value: Any, more: More) -> float:
+    def convert(value: Any, unknown: UnknownFields) -> float:
         if not isinstance(value, (Number, Cell)) or not NUMBER.fullmatch(value):
             raise Unfit
         if WHOLE.fullmatch(value) and (len(value) > MOST_DIGITS or abs(int(value)) > bound):
@@ -304,7 +322,7 @@ def decimal(precision: int, scale: int) -> Convert:
     Nothing is rounded."""
     unit = Decimal(1).scaleb(-scale)
 
-    def convert(value: Any, more: More) -> Decimal:
+    def convert(value: Any, unknown: UnknownFields) -> Decimal:
         if not isinstance(value, str) or not NUMBER.fullmatch(value):
             raise Unfit
         exact = _decimal(value)
@@ -320,7 +338,7 @@ def decimal(precision: int, scale: int) -> Convert:
     return convert
 
 
-def day(value: Any, more: More) -> date:
+def day(value: Any, unknown: UnknownFields) -> date:
     """YYYY-MM-DD, of the years 1 to 9999."""
     found = DATE.fullmatch(value) if is_string(value) else None
     if not found:
@@ -331,7 +349,7 @@ def day(value: Any, more: More) -> date:
         raise Unfit("there is no such day") from None
 
 
-def instant(value: Any, more: More) -> datetime:
+def instant(value: Any, unknown: UnknownFields) -> datetime:
     """ISO 8601 with a date: YYYY-MM-DD, or with T or a space and HH:MM, HH:MM:SS or HH:MM:SS and a point and a fraction
     of a second; after a time of day Z, an offset of at most 18 hours (+HH, +HHMM, +HH:MM), or nothing, which is UTC.
 
@@ -342,7 +360,7 @@ def instant(value: Any, more: More) -> datetime:
     return _in_utc(*_clock(value))
 
 
-def wall_clock(value: Any, more: More) -> datetime:
+def wall_clock(value: Any, unknown: UnknownFields) -> datetime:
     """ISO 8601 as for timestamp, without a zone; a value with a zone, and a number, are none."""
     clock, zone = _clock(value)
     if zone is not None:
@@ -350,7 +368,7 @@ def wall_clock(value: Any, more: More) -> datetime:
     return clock
 
 
-def octets(value: Any, more: More) -> bytes:
+def octets(value: Any, unknown: UnknownFields) -> bytes:
     """In JSON a string in Base64 with its padding; in CSV the bytes of the value in UTF-8."""
     if isinstance(value, Cell):
         return value.encode()
@@ -364,10 +382,10 @@ def octets(value: Any, more: More) -> bytes:
 def array(element: Convert) -> Convert:
     """A JSON array; each element by its type."""
 
-    def convert(value: Any, more: More) -> list[Any]:
+    def convert(value: Any, unknown: UnknownFields) -> list[Any]:
         if not isinstance(value, list):
             raise Unfit
-        return [None if one is None else element(one, more) for one in value]
+        return [None if one is None else element(one, unknown) for one in value]
 
     return convert
 
@@ -375,10 +393,10 @@ def array(element: Convert) -> Convert:
 def mapping(element: Convert) -> Convert:
     """A JSON object; each value by its type. The keys are strings."""
 
-    def convert(value: Any, more: More) -> list[tuple[str, Any]]:
+    def convert(value: Any, unknown: UnknownFields) -> list[tuple[str, Any]]:
         if not isinstance(value, dict):
             raise Unfit
-        return [(key, None if one is None else element(one, more)) for key, one in value.items()]
+        return [(key, None if one is None else element(one, unknown)) for key, one in value.items()]
 
     return convert
 
@@ -389,11 +407,11 @@ def structure(fields: Mapping[str, Convert]) -> Convert:
     Fields that are not declared are counted as unknown.
     """
 
-    def convert(value: Any, more: More) -> dict[str, Any]:
+    def convert(value: Any, unknown: UnknownFields) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise Unfit
-        found = {name: None if value.get(name) is None else each(value[name], more) for name, each in fields.items()}
-        more.extend(name for name in value if name not in fields)
+        found = {name: None if value.get(name) is None else each(value[name], unknown) for name, each in fields.items()}
+        unknown.extend(name for name in value if name not in fields)
         return found
 
     return convert
@@ -409,18 +427,18 @@ def formatted(kind: str, form: str) -> Convert:
     own = SCALARS[kind]
     if form in EPOCHS:
         places = EPOCHS[form]
-        return lambda value, more: (
-            _of_seconds(value, places) if isinstance(value, str) and NUMBER.fullmatch(value) else own(value, more)
+        return lambda value, unknown: (
+            _of_seconds(value, places) if isinstance(value, str) and NUMBER.fullmatch(value) else own(value, unknown)
         )
     by_pattern = time_reader(form)
 
-    def convert(value: Any, more: More) -> Any:
+    def convert(value: Any, unknown: UnknownFields) -> Any:
         found = by_pattern(value) if isinstance(value, str) else None
         if found is not None:
             return _of_clock(kind, found)
         if isinstance(value, Number):
             raise Unfit
-        return own(value, more)
+        return own(value, unknown)
 
     return convert
 
@@ -438,8 +456,8 @@ FORMATTED = "formatted"
 DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 
 
-def of_type(kind: Any) -> Convert:
-    """Return the conversion to a type, given as Spark's `DataType.jsonValue` writes it.
+def of_type(kind: JsonType) -> Convert:
+    """Return the conversion to a type.
 
     Raise Refused for a type that no line can hold.
     """
@@ -459,14 +477,14 @@ def of_type(kind: Any) -> Convert:
     _refuse(kind)
 
 
-def of_cell(kind: Any) -> Convert:
+def of_cell(kind: JsonType) -> Convert:
     """Return the conversion of a CSV value to a type. Raise Refused for a type that no CSV value can have."""
     if not isinstance(kind, str) and kind["type"] != FORMATTED:
         _refuse(kind)
     return of_type(kind)
 
 
-def with_forms(name: str, kind: Any, forms: Mapping[str, str]) -> Any:
+def with_forms(name: str, kind: JsonType, forms: Mapping[str, str]) -> JsonType:
     """Return a column's type with the forms that the declaration names for it.
 
     A form is named by the column's own name, or by its path for a field within it, as `order.paid`."""
@@ -526,7 +544,7 @@ def _clock(value: Any) -> tuple[datetime, timedelta | None]:
             int(hour or 0),
             int(minute or 0),
             int(second or 0),
-            int(f"{fraction[:6]:0<6}"),
+            _microseconds(fraction),
         )
     except ValueError:
         raise Unfit("there is no such time") from None
@@ -582,7 +600,7 @@ def _nearest_single(value: str) -> float:
     return _single(double)
 
 
-def _refuse(kind: Any) -> NoReturn:
+def _refuse(kind: JsonType) -> NoReturn:
     named = kind if isinstance(kind, str) else kind["type"]
     raise Refused(
         f"a column of type {named} can't be read from lines of JSON or CSV",

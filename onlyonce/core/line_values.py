@@ -17,7 +17,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from onlyonce.core import conversions
-from onlyonce.core.conversions import Cell, Convert, More, Number, Unfit
+from onlyonce.core.conversions import Cell, Convert, Number, Unfit, UnknownFields
 from onlyonce.core.errors import in_line
 
 SHOWN = 40
@@ -85,9 +85,9 @@ def json_reader(columns: Sequence[Column], known: Sequence[str]) -> Callable[[st
         try:
             with deep(line):
                 found = _checked(line)
-                more: More = [name for name in found if name not in names]
-                values = _converted(columns, [found.get(column.named) for column in columns], more)
-            return Row(values, None, bool(more))
+                unknown: UnknownFields = [name for name in found if name not in names]
+                values = _converted(columns, [found.get(column.named) for column in columns], unknown)
+            return Row(values, None, bool(unknown))
         except Invalid as wrong:
             return Row(None, str(wrong))
 
@@ -232,11 +232,11 @@ def _given(cell: Cell | None, column: Column) -> Cell | None:
     return Cell(cell.strip(" ")) or None
 
 
-def _converted(columns: Sequence[Column], given: Sequence[Any], more: More) -> list[Any]:
+def _converted(columns: Sequence[Column], given: Sequence[Any], unknown: UnknownFields) -> list[Any]:
     found = []
     for column, value in zip(columns, given, strict=True):
         try:
-            found.append(None if value is None else column.convert(value, more))
+            found.append(None if value is None else column.convert(value, unknown))
         except Unfit as why:
             raise Invalid(
                 not_convertible(f"column {column.name}", column.kind, conversions.text(value), str(why))

@@ -101,7 +101,13 @@ def first_cause(failures: Sequence[BaseException]) -> BaseException:
 class LongRun:
     """The last long run of a pipeline as the log has it.
 
-    `attempt` counts the drivers that took the row; `uses_lock`: its driver took a lock that ends with its process.
+    attempt      counts the drivers that took the row
+    driver       the driver's host and process
+    quiet        how old its heartbeat is
+    lost_after   how old it may become
+    rounds       polls for new input after which each query had ended a batch, or had nothing to do
+    why          the error of a driver that has ended
+    uses_lock    its driver took a lock that ends with its process
     """
 
     instance: str
@@ -137,7 +143,7 @@ def lost_after(beat: timedelta) -> timedelta:
     return beat * BEATS
 
 
-def refuse_with(**asked: bool) -> None:
+def refuse_other_options(**asked: bool) -> None:
     """Raise Refused for options that a long run can't be combined with."""
     if others := [name for name, on in asked.items() if on]:
         raise Refused(
@@ -187,7 +193,7 @@ def on_watch(known: LongRun | None) -> Watch:
     fails for good.
     """
     if known is None:
-        return "start"  # the log is another one than before
+        return "start"  # the log has been replaced by another one
     if known.alive:
         return "watch"
     if known.stopped:
@@ -209,9 +215,8 @@ def standing_by(seen: LongRun | None, now: LongRun | None, *, lock_is_free: bool
     if seen is None or not seen.alive:
         return "take"
     assert now is not None, "a row that was there stays"
-    asked_before = (
-        now.attempt == seen.attempt and seen.stop_asked
-    )  # starting a driver while another one is stopping is intended
+    # A person who starts a driver while another one stops wants both.
+    asked_before = now.attempt == seen.attempt and seen.stop_asked
     if (now.stopped or (lock_is_free and now.stop_asked)) and not asked_before:
         return "leave"
     return "take" if not now.alive or (lock_is_free and now.uses_lock) else "wait"

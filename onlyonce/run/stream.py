@@ -41,7 +41,7 @@ from onlyonce.core.runs import (
     for_good,
     refusal,
     refuse_beside,
-    refuse_with,
+    refuse_other_options,
     standing_by,
 )
 from onlyonce.core.windows import micros
@@ -261,7 +261,7 @@ def arguments(argv: list[str]) -> Namespace:
     """Parse the arguments of a run, as of `onlyonce run` and the DAG's Params."""
     asked = parse("run", argv)
     if asked.continuous:
-        refuse_with(close=asked.close, bounded=asked.bounded, dry_run=asked.dry_run)
+        refuse_other_options(close=asked.close, bounded=asked.bounded, dry_run=asked.dry_run)
     elif asked.standby:
         raise Refused("--standby is for a long run", data="nothing was read or written", hint="add --continuous")
     return asked

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 NO_ROWS = "nothing was read; this only reads"
 NAME = "onlyonce-notebook"
+"""The name of the notebook's sessions in PostgreSQL."""
 ALL = 1 << 31
+"""For a query that takes a limit: more rows than a notebook can hold."""
 
 
 def place_of(pipeline: Pipeline, output: Output, instance: str) -> Place:
@@ -37,7 +39,7 @@ def not_yet(pipeline: Pipeline, output: Output, instance: str, place: object) ->
     )
 
 
-def made(rows: list[Any], columns: list[str] | None = None) -> pd.DataFrame:
+def as_frame(rows: list[Any], columns: list[str] | None = None) -> pd.DataFrame:
     """Return rows as a DataFrame."""
     import pandas as pd
 

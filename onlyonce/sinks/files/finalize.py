@@ -150,7 +150,7 @@ def _mark(database: Database, winners: list[Winner]) -> None:
         store_of(place).published(list(some))
     passing("finalize-before-mark")
     numbers = [winner.file_no for winner in winners]
-    Files(database).finalized(numbers)
+    Files(database).note_final_names(numbers)
     passing("finalize-after-mark")
 
 

@@ -239,7 +239,7 @@ def frame(pipeline: Pipeline, output: Output, instance: str) -> pd.DataFrame:
         if not mysql.tables(connection, where):
             raise frames.not_yet(pipeline, output, instance, where)
         found = connection.exec_driver_sql(f"SELECT * FROM {mysql.quoted(connection, where)}")
-        return frames.made(list(map(tuple, found)), list(found.keys()))
+        return frames.as_frame(list(map(tuple, found)), list(found.keys()))
 
     return frames.read(database_of(output.sink).url, rows)
 

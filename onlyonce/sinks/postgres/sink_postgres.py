@@ -371,6 +371,6 @@ def frame(pipeline: Pipeline, output: Output, instance: str) -> pd.DataFrame:
         if cursor.fetchone()[0]:
             raise frames.not_yet(pipeline, output, instance, where)
         cursor.execute(identifiers.SQL("SELECT * FROM {}").format(there))
-        return frames.made(cursor.fetchall(), [column.name for column in cursor.description])
+        return frames.as_frame(cursor.fetchall(), [column.name for column in cursor.description])
 
     return frames.read(url, rows)

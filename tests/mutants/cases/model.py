@@ -503,7 +503,7 @@ MUTANTS = (
         "values-6-structs-are-not-looked-into",
         "unknown fields within a struct are not counted",
         "onlyonce/core/conversions.py",
-        Delete("structure", "more.extend(name for name in value if name not in fields)"),
+        Delete("structure", "unknown.extend(name for name in value if name not in fields)"),
         tests=(CONVERSIONS + "test_unknown_fields_of_a_struct_are_counted",),
     ),
     Mutant(
